@@ -1,0 +1,207 @@
+"""The one way in which capbench reads text, writes files, takes locks and finds its folders.
+
+A file is written under a temporary name in the same folder, flushed to disk and renamed, so that
+a reader sees the old file or the new one and never half of either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from capbench.errors import DataError, MissingFileError, UsageError
+
+__all__ = [
+    "atomic_write",
+    "cache_dir",
+    "lock",
+    "read_json",
+    "read_lines",
+    "read_text",
+    "sha256_file",
+    "write_text",
+]
+
+_BOM = "\ufeff"
+
+
+def cache_dir(*parts: str) -> Path:
+    """A folder for what can be computed or fetched again: ``$CAPBENCH_CACHE`` or the user's cache folder.
+
+    The folder is made. Raises UsageError if it cannot be.
+    """
+    base = os.environ.get("CAPBENCH_CACHE")
+    if base:
+        root = Path(base).expanduser()
+    else:
+        import platformdirs
+
+        root = Path(platformdirs.user_cache_dir("capbench", appauthor=False))
+    folder = root.joinpath(*parts)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"the cache folder cannot be made ({error.strerror})",
+            path=folder,
+            hint="Set CAPBENCH_CACHE to a folder that you may write to",
+        ) from error
+    return folder
+
+
+@contextlib.contextmanager
+def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
+    """Open a file for writing that appears under ``path`` only when the block ends without an error.
+
+    Args:
+        path: the file; its folder is made.
+        mode: ``"w"`` (UTF-8, ``\\n`` line ends) or ``"wb"``.
+
+    Raises:
+        UsageError: the file cannot be written (no permission, a full disk); the old file is kept.
+    """
+    target = Path(path)
+    temporary: str | None = None
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".part", dir=target.parent)
+        text: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
+        with os.fdopen(handle, mode, **text) as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        # mkstemp makes files private; give the result the permissions that open() would have given it.
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, target)
+        temporary = None
+    except OSError as error:
+        raise UsageError(
+            f"cannot be written ({error.strerror or error})",
+            path=target,
+            hint="Check the folder's permissions and the free space; nothing was changed",
+        ) from error
+    finally:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a whole text file atomically (see :func:`atomic_write`)."""
+    with atomic_write(path) as stream:
+        stream.write(text)
+
+
+@contextlib.contextmanager
+def lock(path: str | os.PathLike[str], timeout_s: float = 600.0) -> Iterator[None]:
+    """Hold ``<path>.lock`` so that two runs do not change the same thing at once.
+
+    Raises:
+        UsageError: another process held it for longer than ``timeout_s``.
+    """
+    import filelock
+
+    name = Path(f"{os.fspath(path)}.lock")
+    name.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with filelock.FileLock(name, timeout=timeout_s):
+            yield
+    except filelock.Timeout as error:
+        raise UsageError(
+            f"another run has held this lock for {timeout_s:.0f} s",
+            path=name,
+            hint="Wait for the other run, or remove the lock file if none is running",
+        ) from error
+
+
+def sha256_file(path: str | os.PathLike[str]) -> str:
+    """SHA-256 of a file as 64 hex digits, read in blocks."""
+    try:
+        with open(path, "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Read a whole UTF-8 text file; a byte-order mark is dropped and ``\\r\\n`` becomes ``\\n``.
+
+    Raises:
+        MissingFileError: there is no such file.
+        DataError: it cannot be read, is a folder, is not UTF-8 (the row is named), or holds NUL bytes.
+    """
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        row = data.count(b"\n", 0, error.start) + 1
+        if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            hint = "It looks like UTF-16: save it as UTF-8"
+        elif data[:2] == b"\x1f\x8b":
+            hint = "It is compressed with gzip: unpack it first"
+        else:
+            hint = "Save it as UTF-8 (for Latin-1: iconv -f latin1 -t utf-8)"
+        raise DataError(f"byte 0x{data[error.start]:02x} is not UTF-8", path=path, row=row, hint=hint) from error
+    if "\0" in text:
+        row = text.count("\n", 0, text.index("\0")) + 1
+        raise DataError("holds a NUL byte", path=path, row=row, hint="The file is damaged or not text: get it again")
+    return text.removeprefix(_BOM).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def read_lines(path: str | os.PathLike[str]) -> list[str]:
+    """The lines of a UTF-8 text file without line ends; a final newline adds no empty line.
+
+    Only ``\\n``, ``\\r\\n`` and ``\\r`` end a line (``str.splitlines`` also breaks at form feeds and
+    U+2028, which captions may hold). Raises as :func:`read_text` does, and DataError if the file is empty.
+    """
+    text = read_text(path)
+    if not text.strip():
+        raise DataError("is empty", path=path, hint="Get the file again")
+    return text.removesuffix("\n").split("\n")
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """Parse a UTF-8 JSON file; NaN and infinities, which JSON does not have, are refused.
+
+    Raises as :func:`read_text` does, and DataError with row and column if it is not JSON.
+    """
+    text = read_text(path)
+
+    def refuse(constant: str) -> Any:
+        raise DataError(f"holds {constant}, which is no JSON number", path=path, hint="Remove or mend that value")
+
+    try:
+        return json.loads(text, parse_constant=refuse)
+    except json.JSONDecodeError as error:
+        if not text.strip():
+            raise DataError("is empty", path=path, hint="Get the file again") from error
+        cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
+        hint = "The file seems cut off: get it again" if cut else "Mend the file at that place"
+        raise DataError(
+            f"is not JSON: {error.msg} (column {error.colno})", path=path, row=error.lineno, hint=hint
+        ) from error
+    except RecursionError as error:
+        raise DataError("is nested too deeply to be read", path=path) from error
+
+
+def _unreadable(path: str | os.PathLike[str], error: OSError) -> DataError:
+    if isinstance(error, FileNotFoundError):
+        return MissingFileError("there is no such file", path=path)
+    if isinstance(error, IsADirectoryError):
+        return DataError("is a folder, not a file", path=path)
+    return DataError(f"cannot be read ({error.strerror or error})", path=path, hint="Check its permissions")

@@ -1,0 +1,1 @@
+"""Caption metrics: one a file, one contract (:class:`capbench.metrics.base.Metric`)."""

@@ -1,0 +1,194 @@
+"""The contract of a metric, and how one is found by name.
+
+A metric turns items into **statistics** (per-item numbers that take time to extract: n-gram matches,
+METEOR's counts), and statistics into **scores**, per item and for a corpus, which is cheap. So
+resampling and reference sweeps never extract twice, and the score cache keeps the statistics.
+"""
+
+from __future__ import annotations
+
+import abc
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from capbench import __version__, plugins
+from capbench.errors import CapbenchError, UsageError, suggest
+from capbench.records import FloatArray, Item, ScoreColumn
+
+__all__ = ["Metric", "MetricRequest", "Resources", "metric_columns", "metric_names", "resolve_metrics"]
+
+Progress = Callable[[int], None]
+"""Called with the number of items done since the last call."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a metric may need beside captions.
+
+    Attributes:
+        features: path of a region-feature store (``--features``).
+        model: path of weights (``--model``).
+        data: the data folder, for named corpora such as ``coco-val``.
+    """
+
+    features: str | None = None
+    model: str | None = None
+    data: str | None = None
+
+
+class Metric(abc.ABC):
+    """One metric with its options.
+
+    Options are the keyword-only parameters of ``__init__`` after ``resources``; each has a default,
+    so that the command line can list and check them. A subclass calls ``super().__init__(resources)``.
+    """
+
+    name: ClassVar[str]
+    """Its name on the command line."""
+    columns: ClassVar[tuple[str, ...]]
+    """Names of its output columns, the main one first."""
+    titles: ClassVar[Mapping[str, str]]
+    """Each column's name in tables (``BLEU-4``)."""
+    citation: ClassVar[str]
+    """The paper, one line."""
+    needs: ClassVar[frozenset[str]] = frozenset({"references"})
+    """Any of ``references``, ``images``, ``features``, ``java``, ``weights``."""
+    waits_for: ClassVar[str | None] = None
+    """For a metric that this version knows of but cannot compute: what it waits for."""
+    uses_corpus: ClassVar[bool] = False
+    """True if :meth:`prepare` makes scores depend on the whole list of items."""
+
+    def __init__(self, resources: Resources | None = None) -> None:
+        self.resources = resources or Resources()
+
+    @classmethod
+    def option_defaults(cls) -> dict[str, Any]:
+        """Options and their defaults, from the signature of ``__init__``."""
+        parameters = inspect.signature(cls.__init__).parameters.values()
+        return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+    def signature(self) -> str:
+        """One line with everything that can change a score: ``name|capbench:version|key:value|…``."""
+        parts = [self.name, f"capbench:{__version__}", *(f"{k}:{v}" for k, v in self.signature_parts().items())]
+        return "|".join(parts)
+
+    def signature_parts(self) -> Mapping[str, object]:
+        """The metric's own part of the signature, in a fixed order. Valid after :meth:`prepare`."""
+        return {}
+
+    def prepare(self, items: Sequence[Item]) -> None:  # noqa: B027  (most metrics have nothing to prepare)
+        """See the whole list of items, repeats included, before scoring (document frequencies)."""
+
+    def corpus_id(self) -> str:
+        """Name of what :meth:`prepare` took from the items, as part of the cache's key; ``""`` if nothing."""
+        return ""
+
+    @abc.abstractmethod
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        """Extract the statistics of items: (n, k) float64, one row an item, of fixed width k.
+
+        Raises:
+            ToolError, FeatureError, ModelError, MetricError: it cannot be computed.
+        """
+
+    def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
+        """Per-item scores: column → (n,). By default the statistics are the columns."""
+        return {column: np.ascontiguousarray(statistics[:, i]) for i, column in enumerate(self.columns)}
+
+    def corpus_scores(self, statistics: FloatArray) -> dict[str, float]:
+        """Corpus-level score by column. By default the mean of the items' scores."""
+        return {column: float(values.mean()) for column, values in self.scores(statistics).items()}
+
+
+@dataclass(frozen=True)
+class MetricRequest:
+    """A metric with options and the columns of it that were asked for."""
+
+    metric: type[Metric]
+    columns: tuple[str, ...]
+    options: Mapping[str, Any]
+
+    @property
+    def score_columns(self) -> tuple[ScoreColumn, ...]:
+        return tuple(ScoreColumn(self.metric.name, column) for column in self.columns)
+
+    def make(self, resources: Resources) -> Metric:
+        """Build the metric. Raises UsageError if an option's value does not fit."""
+        try:
+            return self.metric(resources, **self.options)
+        except CapbenchError:
+            raise
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"options of {self.metric.name}: {error}") from error
+
+
+def metric_names() -> list[str]:
+    """Names of all registered metrics."""
+    return plugins.names("capbench.metrics")
+
+
+def metric_columns() -> dict[str, tuple[str, str]]:
+    """Every name that can be asked for → (metric, column); ``""`` as column stands for all of the metric's."""
+    found: dict[str, tuple[str, str]] = {}
+    for name in metric_names():
+        cls = plugins.load("capbench.metrics", name)
+        for column in cls.columns:
+            found.setdefault(column, (name, column))
+    for name in metric_names():
+        found[name] = (name, "")
+    return found
+
+
+def resolve_metrics(
+    names: Sequence[str], options: Mapping[str, Mapping[str, Any]] | None = None
+) -> tuple[MetricRequest, ...]:
+    """Turn names into requests: one for each metric, with the columns in the order asked for.
+
+    Args:
+        names: metric or column names (``bleu``, ``bleu-4``, ``tiger``), ``module:Class``, or ``all`` for every
+            metric that can be computed in this version.
+        options: options by metric name.
+
+    Raises:
+        UsageError: an unknown metric or option; the nearest name and the choices are printed.
+    """
+    options = dict(options or {})
+    wanted: dict[str, dict[str, None]] = {}
+    classes: dict[str, type[Metric]] = {}
+    for name in names:
+        for metric, column in _expand(name):
+            cls = classes.setdefault(metric, plugins.load("capbench.metrics", metric))
+            chosen = wanted.setdefault(metric, {})
+            chosen.update(dict.fromkeys([column] if column else cls.columns))
+    requests = []
+    for metric, columns in wanted.items():
+        cls = classes[metric]
+        given = dict(options.pop(cls.name, {}))
+        known = cls.option_defaults()
+        for option in given:
+            if option not in known:
+                raise UsageError(f"{cls.name} has no option '{option}'", hint=suggest(option, list(known)))
+        requests.append(MetricRequest(cls, tuple(columns), given))
+    if options:
+        stray = next(iter(options))
+        raise UsageError(
+            f"an option is given for '{stray}', which is not among the metrics",
+            hint=suggest(stray, [r.metric.name for r in requests]),
+        )
+    return tuple(requests)
+
+
+def _expand(name: str) -> list[tuple[str, str]]:
+    if ":" in name:
+        return [(name, "")]
+    columns = metric_columns()
+    if name == "all":
+        able = [m for m in metric_names() if plugins.load("capbench.metrics", m).waits_for is None]
+        return [(metric, "") for metric in able]
+    if name.lower() not in columns:
+        raise UsageError(f"unknown metric '{name}'", hint=suggest(name, ["all", *columns]))
+    return [columns[name.lower()]]

@@ -1,0 +1,197 @@
+"""The vocabulary that every room shares: items, human judgements, scores.
+
+Everything here is immutable and does no input or output. Indices are positions in
+:attr:`Judgements.items`; arrays are one-dimensional unless a shape is given.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "Coefficient",
+    "FloatArray",
+    "IntArray",
+    "Item",
+    "Judgements",
+    "Preferences",
+    "Ratings",
+    "ScoreColumn",
+    "ScoreTable",
+    "TieRule",
+    "caption_key",
+    "image_id",
+    "references_hash",
+]
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+Coefficient = Literal["tau-b", "tau-c", "spearman", "pearson"]
+TieRule = Literal["strict", "ties-right", "ties-half"]
+
+_UNIT = "\x1f"  # ASCII unit separator: cannot occur inside a caption that passed validation
+
+
+def image_id(file_name: str) -> str:
+    """The id of an image: its file name without folders and without the ending.
+
+    >>> image_id("VOC2012/JPEGImages/2008_003849.jpg")
+    '2008_003849'
+    """
+    name = file_name.replace("\\", "/").rsplit("/", 1)[-1]
+    stem, dot, ending = name.rpartition(".")
+    return stem if dot and ending.lower() in {"jpg", "jpeg", "png", "gif", "bmp", "webp", "tif", "tiff"} else name
+
+
+def caption_key(text: str) -> str:
+    """The key under which two captions count as the same text: lower case, only ``[a-z0-9]`` kept.
+
+    >>> caption_key("A dog's ball . ") == caption_key("a dogs ball")
+    True
+    """
+    return "".join(c for c in text.lower() if c in "abcdefghijklmnopqrstuvwxyz0123456789")
+
+
+def references_hash(references: Sequence[str]) -> str:
+    """Sixteen hex digits that name a list of references (order matters)."""
+    return hashlib.blake2b(_UNIT.join(references).encode(), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing to score: a candidate caption of an image, against references.
+
+    ``image``, ``candidate`` and ``references`` are its identity: a score is computed once for
+    each distinct triple. ``candidate_id`` and ``group`` are labels and do not change a score.
+
+    Attributes:
+        image: image id (file name without its ending).
+        candidate: the caption as published, not tokenised.
+        references: the captions to compare with, in published order; may be empty only where a
+            protocol says so.
+        candidate_id: a name that is unique for (image, candidate text) within its data set.
+        group: the part of the data set that it is reported under (``8k``, ``in-domain``), or ``""``.
+    """
+
+    image: str
+    candidate: str
+    references: tuple[str, ...]
+    candidate_id: str = ""
+    group: str = ""
+
+    @cached_property
+    def key(self) -> bytes:
+        """Sixteen bytes that name (image, candidate, references)."""
+        text = _UNIT.join((self.image, self.candidate, *self.references))
+        return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
+@dataclass(frozen=True, eq=False)
+class Ratings:
+    """Human ratings of single items.
+
+    Attributes:
+        item: (n,) index of the rated item.
+        value: (n,) the rating, float64.
+        rater: (n,) which of the item's raters gave it, counted from 0; raters of two items with
+            the same number need not be the same person.
+        scale: lowest and highest possible rating.
+    """
+
+    item: IntArray
+    value: FloatArray
+    rater: IntArray
+    scale: tuple[float, float]
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+
+@dataclass(frozen=True, eq=False)
+class Preferences:
+    """Human choices between two items of one image.
+
+    Attributes:
+        first: (n,) index of the pair's first item.
+        second: (n,) index of its second item.
+        preferred: (n,) +1 if people preferred the first, -1 the second, 0 if they were even.
+        group: (n,) the category of each pair (``HC``, ``HI``, ``HM``, ``MM``), or ``""``.
+        votes: (n, 2) votes for the first and the second item; (n, 0) where only a label is known.
+    """
+
+    first: IntArray
+    second: IntArray
+    preferred: IntArray
+    group: tuple[str, ...]
+    votes: IntArray
+
+    def __len__(self) -> int:
+        return len(self.preferred)
+
+
+@dataclass(frozen=True, eq=False)
+class Judgements:
+    """What people said about the items of one data set under one choice of items.
+
+    Attributes:
+        dataset: name of the data set (``flickr8k-expert``).
+        selection: name of the *items* part of the protocol (``no-own-captions``).
+        items: the scored items, repeats included, in published order. Corpus statistics (CIDEr's
+            document frequencies) count one document for each of them.
+        ratings: ratings by aspect (``expert``, ``correctness``), empty if there are none.
+        preferences: pairwise preferences by label (``direct``, ``consensus``), empty if there are none.
+        draw: number of the draw, from 0, where references are drawn at random.
+        notes: one line for everything that was left out or is worth knowing (``158 pairs whose
+            caption belongs to the image are left out``).
+    """
+
+    dataset: str
+    selection: str
+    items: tuple[Item, ...]
+    ratings: Mapping[str, Ratings] = field(default_factory=dict)
+    preferences: Mapping[str, Preferences] = field(default_factory=dict)
+    draw: int = 0
+    notes: tuple[str, ...] = ()
+
+    @cached_property
+    def groups(self) -> tuple[str, ...]:
+        """Distinct non-empty groups of the items, in order of first appearance."""
+        return tuple(dict.fromkeys(item.group for item in self.items if item.group))
+
+
+@dataclass(frozen=True)
+class ScoreColumn:
+    """Names one column of one metric: ``tiger`` has the columns ``tiger``, ``rrs``, ``wds``."""
+
+    metric: str
+    column: str
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreTable:
+    """Scores of items under one or more metrics.
+
+    Attributes:
+        dataset: name of the data set, or of the user's file.
+        items: (n) items, in the order of the arrays.
+        values: (n,) float64 for every column.
+        corpus: one corpus-level value for every column (corpus BLEU, mean CIDEr).
+        signatures: one line per metric that names everything which can change its numbers.
+        cached: number of (item, metric) scores that came from the cache, by metric.
+        failed: what could not be scored and why, one line each; empty when all went well.
+    """
+
+    dataset: str
+    items: tuple[Item, ...]
+    values: Mapping[ScoreColumn, FloatArray]
+    corpus: Mapping[ScoreColumn, float]
+    signatures: Mapping[str, str]
+    cached: Mapping[str, int] = field(default_factory=dict)
+    failed: tuple[str, ...] = ()

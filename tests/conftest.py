@@ -1,0 +1,51 @@
+"""Fixtures for all tests: where real data lies, and walls between tests and the user's own settings."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+_SETTINGS = ("CAPBENCH_DATA", "CAPBENCH_CACHE", "CAPBENCH_PARITY", "COLUMNS", "NO_COLOR", "FORCE_COLOR")
+_GIVEN = {name: os.environ.get(name) for name in _SETTINGS}
+
+
+@pytest.fixture(autouse=True)
+def _own_settings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No test sees the user's data, cache or terminal: tests that want real data ask for ``real_data``."""
+    for name in _SETTINGS:
+        monkeypatch.delenv(name, raising=False)
+    # One cache a test run and a cache of its own for a test that asks: what is cached must not decide a test.
+    monkeypatch.setenv("CAPBENCH_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "160")
+
+
+def _folder(name: str) -> Path:
+    given = _GIVEN[name]
+    if not given:
+        pytest.skip(f"{name} is not set")
+    path = Path(given).resolve()
+    if not path.is_dir():
+        pytest.fail(f"{name}={given} is no folder")
+    return path
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder of the published judgements (``CAPBENCH_DATA`` as it was set for the test run)."""
+    return _folder("CAPBENCH_DATA")
+
+
+@pytest.fixture(scope="session")
+def parity() -> Path:
+    """The folder of the original implementations' numbers (``CAPBENCH_PARITY``)."""
+    return _folder("CAPBENCH_PARITY")
+
+
+@pytest.fixture(scope="session")
+def sample() -> Path:
+    """The embedded sample."""
+    from capbench.datasets.root import sample_dir
+
+    return sample_dir()
