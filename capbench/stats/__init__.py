@@ -1,0 +1,26 @@
+"""Statistics of agreement with people: arrays in, numbers out.
+
+>>> result = correlation("tau-b", [0.1, 0.4, 0.4, 0.9], [1, 2, 3, 4])
+>>> round(result.value, 4), result.ties_x
+(0.9129, 1)
+"""
+
+from capbench.stats.accuracy import AccuracyResult, GroupAccuracy, pairwise_accuracy
+from capbench.stats.aggregate import aggregate
+from capbench.stats.correlation import CorrelationResult, correlation
+from capbench.stats.kendall import PairCounts, RankCode, pair_counts, rank_encode, tau_b, tau_c
+
+__all__ = [
+    "AccuracyResult",
+    "CorrelationResult",
+    "GroupAccuracy",
+    "PairCounts",
+    "RankCode",
+    "aggregate",
+    "correlation",
+    "pair_counts",
+    "pairwise_accuracy",
+    "rank_encode",
+    "tau_b",
+    "tau_c",
+]

@@ -1,0 +1,226 @@
+"""Correlation of a metric with people: Kendall's tau-b and tau-c, Spearman's rho, Pearson's r.
+
+All four agree with :mod:`scipy.stats` to rounding, and refuse what has no correlation (constant sides, NaN)
+instead of passing a NaN on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.errors import StatisticError, suggest
+from capbench.records import Coefficient, FloatArray
+from capbench.stats.kendall import (
+    PairCounts,
+    RankCode,
+    kendall_p_value,
+    pair_counts,
+    rank_encode,
+    tau_b,
+    tau_c,
+)
+
+__all__ = ["CorrelationResult", "correlation", "finite_vector"]
+
+
+@dataclass(frozen=True)
+class CorrelationResult:
+    """A correlation coefficient and what is needed to read it.
+
+    Attributes:
+        coefficient: which one.
+        value: the coefficient, in [-1, 1].
+        n: number of data points.
+        p_value: two-sided p-value under the hypothesis of no association, see :func:`correlation`.
+        ties_x: pairs of data points with equal x (the scores), whether or not y is equal too.
+        ties_y: pairs with equal y (the human ratings), whether or not x is equal too.
+        ties_xy: pairs that are equal on both sides.
+        levels_x: number of distinct values of x.
+        levels_y: number of distinct values of y.
+        concordant: pairs ordered alike; None for Spearman and Pearson, which do not count pairs.
+        discordant: pairs ordered in opposite ways; None for Spearman and Pearson.
+    """
+
+    coefficient: Coefficient
+    value: float
+    n: int
+    p_value: float
+    ties_x: int
+    ties_y: int
+    ties_xy: int
+    levels_x: int
+    levels_y: int
+    concordant: int | None = None
+    discordant: int | None = None
+
+    @property
+    def pairs(self) -> int:
+        """Number of all pairs of data points, n (n - 1) / 2."""
+        return self.n * (self.n - 1) // 2
+
+
+def correlation(
+    coefficient: Coefficient,
+    x: Sequence[float] | NDArray[np.generic],
+    y: Sequence[float] | NDArray[np.generic],
+    *,
+    name_x: str = "the scores",
+    name_y: str = "the human ratings",
+) -> CorrelationResult:
+    """Correlate scores with human ratings.
+
+    ========  ==========================================================  =======================================
+    name      formula                                                     p-value
+    ========  ==========================================================  =======================================
+    tau-b     ``(C - D) / sqrt((N - Tx) (N - Ty))`` (Kendall 1945)        exact or normal, see ``kendall_p_value``
+    tau-c     ``2 (C - D) / (n² (m - 1) / m)`` (Stuart 1953)              the same as tau-b's
+    spearman  Pearson's r of the average ranks (Spearman 1904)            ``I(1 - r²; (n - 2) / 2, 1/2)``
+    pearson   ``Σ dx dy / sqrt(Σ dx² Σ dy²)``, d = deviation from mean    ``I(1 - r²; (n - 2) / 2, 1/2)``
+    ========  ==========================================================  =======================================
+
+    C and D are the numbers of concordant and discordant pairs among N, Tx and Ty the tied ones, m the smaller
+    number of distinct values that the two sides really take (scipy's rule for tau-c, too). I is the
+    regularised incomplete beta function, which is Student's t with n - 2 degrees of freedom in other words; with n = 2
+    the p-value is 1. A p-value below the smallest float is 0.0.
+
+    P-values take data points as independent. Several ratings of one caption are not, so with unaggregated
+    ratings they are too small.
+
+    Args:
+        coefficient: ``tau-b``, ``tau-c``, ``spearman`` or ``pearson``.
+        x: (n,) scores of a metric.
+        y: (n,) human ratings of the same data points.
+        name_x: what x is, for error messages.
+        name_y: what y is.
+
+    Raises:
+        StatisticError: fewer than two data points, unequal lengths, a value that is NaN or infinite, or
+            a side on which all values are equal.
+    """
+    if coefficient not in get_args(Coefficient):
+        raise StatisticError(
+            f"unknown coefficient '{coefficient}'", hint=suggest(str(coefficient), list(get_args(Coefficient)))
+        )
+    xs, ys = finite_vector(x, name_x), finite_vector(y, name_y)
+    if len(xs) != len(ys):
+        raise StatisticError(f"{name_x} has {len(xs)} values but {name_y} has {len(ys)}")
+    if len(xs) < 2:
+        raise StatisticError(f"a correlation of {name_x} with {name_y} needs two data points or more, got {len(xs)}")
+    for values, name in ((xs, name_x), (ys, name_y)):
+        if values.min() == values.max():
+            raise StatisticError(
+                f"the correlation of {name_x} with {name_y} is not defined: all {len(values)} values of {name} "
+                f"are equal to {float(values[0]):g}"
+            )
+    x_code, y_code = rank_encode(xs), rank_encode(ys)
+    if coefficient in ("tau-b", "tau-c"):
+        counts = pair_counts(x_code, y_code)
+        value = tau_b(counts) if coefficient == "tau-b" else tau_c(counts)
+        return _result(
+            coefficient,
+            value,
+            kendall_p_value(x_code, y_code, counts),
+            x_code,
+            y_code,
+            counts.ties_xy,
+            counts,
+        )
+    value, rest = _spearman(x_code, y_code) if coefficient == "spearman" else _pearson(xs, ys)
+    return _result(coefficient, value, _t_p_value(rest, len(xs)), x_code, y_code, _joint_ties(x_code, y_code))
+
+
+def finite_vector(values: Sequence[float] | NDArray[np.generic], name: str) -> FloatArray:
+    """Values as a (n,) float64 array.
+
+    Raises:
+        StatisticError: not numbers, not one-dimensional, or a value is NaN or infinite (its position,
+            counted from 0, is named).
+    """
+    try:
+        array = np.asarray(values)
+        if array.dtype.kind not in "biuf":
+            array = np.asarray(values, dtype=np.float64) if array.size == 0 else array
+        if array.dtype.kind not in "biuf":
+            raise TypeError
+        vector = np.ascontiguousarray(array, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise StatisticError(f"{name} does not consist of numbers") from error
+    if array.ndim != 1:
+        raise StatisticError(f"{name} should be a list of numbers but has the shape {array.shape}")
+    finite = np.isfinite(vector)
+    if not finite.all():
+        where = int(np.argmin(finite))
+        count = int(np.count_nonzero(~finite))
+        what = "is NaN" if math.isnan(vector[where]) else "is infinite"
+        more = f" ({count} such values)" if count > 1 else ""
+        raise StatisticError(f"{name}: the value at position {where} {what}{more}")
+    return vector
+
+
+def _result(
+    coefficient: Coefficient,
+    value: float,
+    p_value: float,
+    x: RankCode,
+    y: RankCode,
+    ties_xy: int,
+    counts: PairCounts | None = None,
+) -> CorrelationResult:
+    return CorrelationResult(
+        coefficient,
+        value,
+        len(x.codes),
+        p_value,
+        x.ties(),
+        y.ties(),
+        ties_xy,
+        x.levels,
+        y.levels,
+        None if counts is None else counts.concordant,
+        None if counts is None else counts.discordant,
+    )
+
+
+def _joint_ties(x: RankCode, y: RankCode) -> int:
+    return rank_encode((x.codes * y.levels + y.codes).astype(np.float64)).ties()
+
+
+def _spearman(x: RankCode, y: RankCode) -> tuple[float, float]:
+    """Rho and 1 - rho². Average ranks are halves of whole numbers, so all sums are exact (n up to 10**6)."""
+    a, b = x.doubled_ranks(), y.doubled_ranks()
+    ab, aa, bb = int((a * b).sum()), int((a * a).sum()), int((b * b).sum())
+    return max(-1.0, min(1.0, ab / math.sqrt(aa * bb))), (aa * bb - ab * ab) / (aa * bb)
+
+
+def _pearson(x: FloatArray, y: FloatArray) -> tuple[float, float]:
+    """Pearson's r and 1 - r²."""
+    a, b = _unit_deviation(x), _unit_deviation(y)
+    r = max(-1.0, min(1.0, float((a * b).sum())))
+    return r, (1.0 - r) * (1.0 + r)
+
+
+def _unit_deviation(values: FloatArray) -> FloatArray:
+    """Deviations from the mean, scaled to length 1, without overflow or underflow of any finite input."""
+    # Scaling by powers of two is exact. First the values, so that their sum cannot overflow ...
+    scaled = np.ldexp(values, -int(np.frexp(np.abs(values).max())[1]))
+    deviation = scaled - scaled.mean()
+    # ... the second pass takes away the rounding error of the mean, which matters for nearly equal values ...
+    deviation -= deviation.mean()
+    # ... and the deviations, so that their squares do not underflow.
+    deviation = np.ldexp(deviation, -int(np.frexp(np.abs(deviation).max())[1]))
+    return np.asarray(deviation / math.sqrt(float((deviation * deviation).sum())), dtype=np.float64)
+
+
+def _t_p_value(rest: float, n: int) -> float:
+    """Two-sided p-value of a correlation with ``rest`` = 1 - r² of n data points (Student's t, n - 2 degrees)."""
+    if n == 2:
+        return 1.0
+    from scipy.special import betainc
+
+    return float(betainc(n / 2 - 1, 0.5, rest))

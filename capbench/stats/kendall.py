@@ -1,0 +1,291 @@
+"""Kendall's tau by exact integer counts, in O(n log n).
+
+Both sides are first encoded as ranks (:func:`rank_encode`). When one side has few levels, as human
+ratings do, all pairs are counted from the contingency table; otherwise discordant pairs are counted as
+inversions. Encodings can be kept and counted again under other weights, which is what a bootstrap does.
+
+Notation: of all ``N = n (n - 1) / 2`` pairs of data points, ``C`` are concordant, ``D`` discordant, ``Tx``
+are tied in x, ``Ty`` in y and ``Txy`` in both, so that ``C + D = N - Tx - Ty + Txy``.
+
+References:
+    Kendall, M. G. (1938). A new measure of rank correlation. Biometrika 30 (1/2).
+    Kendall, M. G. (1945). The treatment of ties in ranking problems. Biometrika 33 (3).
+    Stuart, A. (1953). The estimation and comparison of strengths of association in contingency tables.
+    Biometrika 40 (1/2).
+    Kendall, M. G. (1970). Rank Correlation Methods, 4th edition, chapters 4 and 5 (variance under ties).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.records import FloatArray, IntArray
+
+__all__ = ["PairCounts", "RankCode", "kendall_p_value", "pair_counts", "rank_encode", "tau_b", "tau_c"]
+
+# A contingency table may have this many cells a data point before counting inversions is cheaper.
+_CELLS_PER_POINT = 32
+# Whole numbers in a range up to this width (ratings) are encoded by counting instead of sorting.
+_SMALL_RANGE = 4096
+
+
+@dataclass(frozen=True, eq=False)
+class RankCode:
+    """Values replaced by their dense ranks.
+
+    Attributes:
+        codes: (n,) dense rank of every value, from 0; equal values have equal codes.
+        counts: (k,) how often each of the k distinct values occurs, in ascending order of the values.
+    """
+
+    codes: IntArray
+    counts: IntArray
+
+    @property
+    def levels(self) -> int:
+        """Number of distinct values, k."""
+        return len(self.counts)
+
+    def ties(self) -> int:
+        """Number of tied pairs."""
+        return _pairs(self.counts)
+
+    def doubled_ranks(self) -> IntArray:
+        """(n,) twice the average rank minus (n + 1): whole numbers whose sum is 0."""
+        ends = np.cumsum(self.counts)
+        # The ranks of a run of equal values are starts + 1 ... ends; twice their mean is starts + 1 + ends.
+        centred = (ends - self.counts) + 1 + ends - (len(self.codes) + 1)
+        return np.asarray(centred[self.codes], dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class PairCounts:
+    """Numbers of pairs of data points by how the two sides order them.
+
+    Attributes:
+        n: number of data points (sum of the weights).
+        concordant: pairs that both sides order alike.
+        discordant: pairs that they order in opposite ways.
+        ties_x: pairs tied in x, whether or not they are tied in y.
+        ties_y: pairs tied in y, whether or not they are tied in x.
+        ties_xy: pairs tied in both.
+        levels_x: number of distinct values in x.
+        levels_y: number of distinct values in y.
+    """
+
+    n: int
+    concordant: int
+    discordant: int
+    ties_x: int
+    ties_y: int
+    ties_xy: int
+    levels_x: int
+    levels_y: int
+
+    @property
+    def total(self) -> int:
+        """Number of all pairs, n (n - 1) / 2."""
+        return self.n * (self.n - 1) // 2
+
+
+def rank_encode(values: FloatArray) -> RankCode:
+    """Dense ranks of (n,) finite values, n ≥ 1. ``-0.0`` equals ``0.0``."""
+    low = float(values.min())
+    width = float(values.max()) - low  # Python floats: a range beyond the largest float is inf, without a warning
+    if width < _SMALL_RANGE and bool((values == np.rint(values)).all()):
+        offsets = (values - low).astype(np.int64)
+        counts = np.bincount(offsets)
+        present = counts > 0
+        dense = np.cumsum(present) - 1
+        return RankCode(dense[offsets], counts[present].astype(np.int64, copy=False))
+    order = np.argsort(values)
+    in_order = values[order]
+    new = np.empty(len(values), dtype=np.bool_)
+    new[0] = True
+    np.not_equal(in_order[1:], in_order[:-1], out=new[1:])
+    codes = np.empty(len(values), dtype=np.int64)
+    codes[order] = np.cumsum(new) - 1
+    starts = np.flatnonzero(new)
+    counts = np.diff(starts, append=len(values))
+    return RankCode(codes, counts.astype(np.int64, copy=False))
+
+
+def pair_counts(x: RankCode, y: RankCode, weights: IntArray | None = None) -> PairCounts:
+    """Count concordant, discordant and tied pairs.
+
+    Args:
+        x: one side.
+        y: the other side, of the same length n.
+        weights: (n,) how often each data point counts (≥ 0), as a bootstrap draws them; None for once each.
+
+    Returns:
+        Exact counts; sums stay below 2**63 for n up to 10**9.
+    """
+    if x.levels * y.levels <= _CELLS_PER_POINT * len(x.codes):
+        if x.levels > y.levels:
+            return _swapped(_count_by_table(y, x, weights))
+        return _count_by_table(x, y, weights)
+    if weights is not None:
+        x, y = _repeat(x, weights), _repeat(y, weights)
+    return _count_by_inversions(x, y)
+
+
+def tau_b(counts: PairCounts) -> float:
+    """Tau-b, ``(C - D) / sqrt((N - Tx) (N - Ty))`` (Kendall 1945). Neither side may be constant."""
+    free = (counts.total - counts.ties_x) * (counts.total - counts.ties_y)
+    return _limit((counts.concordant - counts.discordant) / math.sqrt(free))
+
+
+def tau_c(counts: PairCounts) -> float:
+    """Tau-c, ``2 (C - D) / (n² (m - 1) / m)`` (Stuart 1953). Neither side may be constant.
+
+    m is the smaller number of distinct values of the two sides, counted in the data at hand (as
+    ``scipy.stats.kendalltau(variant="c")`` does), not the number of levels that a scale allows.
+    """
+    m = min(counts.levels_x, counts.levels_y)
+    return _limit(2 * (counts.concordant - counts.discordant) * m / (counts.n**2 * (m - 1)))
+
+
+def kendall_p_value(x: RankCode, y: RankCode, counts: PairCounts) -> float:
+    """Two-sided p-value of ``C - D`` under independence; the same for tau-b and tau-c.
+
+    Without ties, and if n ≤ 33 or at most one pair is out of order, it is exact: the share of the n!
+    orders with at most ``min(C, D)`` inversions, doubled (Kendall 1970, chapter 5). Otherwise ``C - D`` is
+    taken as normal with the variance under ties (Kendall 1970, chapter 4; t and u are the sizes of the
+    groups of equal values in x and y)::
+
+        v0 = n (n-1) (2n+5),  vt = Σ t (t-1) (2t+5),  vu = Σ u (u-1) (2u+5)
+        var = (v0 - vt - vu) / 18  +  Σ t (t-1) · Σ u (u-1) / (2 n (n-1))
+              +  Σ t (t-1) (t-2) · Σ u (u-1) (u-2) / (9 n (n-1) (n-2))
+
+    This is the choice that ``scipy.stats.kendalltau(method="auto")`` makes. The result is 0.0 where
+    it is smaller than the smallest float.
+    """
+    fewer = min(counts.concordant, counts.discordant)
+    if counts.ties_x == 0 and counts.ties_y == 0 and (counts.n <= 33 or fewer <= 1):
+        return _exact_p_value(counts.n, fewer)
+    n = counts.n
+    m = n * (n - 1)
+    x3, xv = _tie_terms(x.counts)
+    y3, yv = _tie_terms(y.counts)
+    # Python integers over the common denominator 18 m (n - 2): nothing cancels. n ≥ 3 where there are
+    # ties, since two tied points are a constant side.
+    numerator = (m * (2 * n + 5) - xv - yv) * m * (n - 2) + 36 * counts.ties_x * counts.ties_y * (n - 2) + 2 * x3 * y3
+    variance = numerator / (18 * m * (n - 2))
+    z = (counts.concordant - counts.discordant) / math.sqrt(variance)
+    return math.erfc(abs(z) / math.sqrt(2.0))
+
+
+def _pairs(counts: NDArray[np.int64]) -> int:
+    return int((counts * (counts - 1)).sum()) // 2
+
+
+def _limit(value: float) -> float:
+    return min(1.0, max(-1.0, value))
+
+
+def _swapped(c: PairCounts) -> PairCounts:
+    return PairCounts(c.n, c.concordant, c.discordant, c.ties_y, c.ties_x, c.ties_xy, c.levels_y, c.levels_x)
+
+
+def _repeat(code: RankCode, weights: IntArray) -> RankCode:
+    codes = np.repeat(code.codes, weights)
+    counts = np.bincount(codes, minlength=code.levels)
+    dense = np.cumsum(counts > 0) - 1
+    return RankCode(dense[codes], counts[counts > 0].astype(np.int64, copy=False))
+
+
+def _count_by_table(x: RankCode, y: RankCode, weights: IntArray | None) -> PairCounts:
+    # One row for each of the few levels of x: running sums then go along the long, contiguous axis.
+    rows, columns = x.levels, y.levels
+    cells = np.bincount(x.codes * columns + y.codes, weights=weights, minlength=rows * columns)
+    # Weighted counts come as float64, which holds whole numbers up to 2**53 exactly.
+    table = cells.astype(np.int64, copy=False).reshape(rows, columns)
+    x_counts, y_counts = table.sum(axis=1), table.sum(axis=0)
+    # below[j]: points under the current row with a y under j; each concordant pair has one such end.
+    below = np.zeros(columns, dtype=np.int64)
+    concordant = 0
+    for row in table:
+        concordant += int((row * below).sum())
+        below[1:] += np.cumsum(row[:-1])
+    n = int(x_counts.sum())
+    ties_x, ties_y, ties_xy = _pairs(x_counts), _pairs(y_counts), _pairs(table)
+    discordant = n * (n - 1) // 2 - ties_x - ties_y + ties_xy - concordant
+    levels_x, levels_y = int(np.count_nonzero(x_counts)), int(np.count_nonzero(y_counts))
+    return PairCounts(n, concordant, discordant, ties_x, ties_y, ties_xy, levels_x, levels_y)
+
+
+def _count_by_inversions(x: RankCode, y: RankCode) -> PairCounts:
+    n = len(x.codes)
+    # Ordered by x and, among equal x, by y: what is then out of order in y is discordant.
+    keys = np.sort(x.codes * y.levels + y.codes)
+    runs = np.diff(np.flatnonzero(keys[1:] != keys[:-1]) + 1, prepend=0, append=n)
+    discordant = _inversions(keys % y.levels)
+    ties_x, ties_y, ties_xy = x.ties(), y.ties(), _pairs(runs)
+    concordant = n * (n - 1) // 2 - ties_x - ties_y + ties_xy - discordant
+    return PairCounts(n, concordant, discordant, ties_x, ties_y, ties_xy, x.levels, y.levels)
+
+
+def _inversions(values: IntArray) -> int:
+    """Number of pairs i < j with values[i] > values[j], by a merge sort run from the top, one step for each bit.
+
+    Positions are listed in ascending order of the values (equal values: by position). A pair whose positions
+    first differ in bit b is an inversion if the one with the bit set is listed first. Then the list is split
+    by that bit, and both halves go on with the next one. With the length filled up to a power of two
+    every half has the same length, so a step is a few operations on the whole array. Filled-up positions
+    are the last in either order and invert nothing.
+    """
+    n = len(values)
+    bits = max(1, (n - 1).bit_length())
+    size = 1 << bits
+    positions: NDArray[np.signedinteger] = np.arange(size, dtype=np.int32 if bits < 31 else np.int64)
+    # 16-bit keys are sorted by radix.
+    sortable = values.astype(np.uint16) if values.max() < 1 << 16 else values
+    positions[:n] = np.argsort(sortable, kind="stable")
+    # Members without the bit, size / 2 of them at the places p0 < p1 < ...: the k-th has p_k - k members with the bit
+    # before it. Over all groups at once that also counts the members of earlier groups, which
+    # are half · half for every two groups.
+    first_half = size // 2
+    total = 0
+    for bit in range(bits - 1, -1, -1):
+        half = 1 << bit
+        groups = first_half // half
+        is_set = (positions & half).astype(np.bool_)
+        clear_at = np.flatnonzero(~is_set)
+        total += int(clear_at.sum()) - first_half * (first_half - 1) // 2 - half * half * (groups * (groups - 1) // 2)
+        halves = np.empty((groups, 2, half), dtype=positions.dtype)
+        halves[:, 0] = positions[clear_at].reshape(groups, half)
+        halves[:, 1] = positions[is_set].reshape(groups, half)
+        positions = halves.ravel()
+    return total
+
+
+def _tie_terms(counts: IntArray) -> tuple[int, int]:
+    """Σ t (t-1) (t-2) and Σ t (t-1) (2t+5) as Python integers (they pass 2**63 for n above two million)."""
+    sizes, repeats = np.unique(counts[counts > 1], return_counts=True)
+    pairs = list(zip(sizes.tolist(), repeats.tolist(), strict=True))
+    return (
+        sum(r * t * (t - 1) * (t - 2) for t, r in pairs),
+        sum(r * t * (t - 1) * (2 * t + 5) for t, r in pairs),
+    )
+
+
+def _exact_p_value(n: int, fewer: int) -> float:
+    if 4 * fewer >= n * (n - 1):  # the middle of the distribution
+        return 1.0
+    if n > 200:  # fewer is 0 or 1 here, and 2 / 199! is smaller than any float
+        return 0.0
+    # ways[i] = number of orders of j elements with i inversions; the j-th element adds 0 ... j - 1 of them.
+    ways = [1] + [0] * fewer
+    for j in range(2, n + 1):
+        running = 0
+        grown = []
+        for i in range(fewer + 1):
+            running += ways[i] - (ways[i - j] if i >= j else 0)
+            grown.append(running)
+        ways = grown
+    return min(1.0, 2 * sum(ways) / math.factorial(n))

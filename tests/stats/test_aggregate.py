@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capbench.errors import StatisticError
+from capbench.stats import aggregate
+
+ITEMS = [7, 2, 7, 2, 7, 5, 2, 2]
+VALUES = [4.0, 1.0, 1.0, 3.0, 1.0, 2.0, 3.0, 1.0]
+
+
+def test_unaggregated_keeps_every_rating_in_its_order() -> None:
+    items, values = aggregate(ITEMS, VALUES, "unaggregated")
+    assert (items.tolist(), values.tolist()) == (ITEMS, VALUES)
+
+
+def test_mean_median_and_mode_give_one_data_point_an_item() -> None:
+    assert [a.tolist() for a in aggregate(ITEMS, VALUES, "mean")] == [[2, 5, 7], [2.0, 2.0, 2.0]]
+    assert [a.tolist() for a in aggregate(ITEMS, VALUES, "median")] == [[2, 5, 7], [2.0, 2.0, 1.0]]
+
+
+def test_among_equally_frequent_ratings_the_mode_is_the_lowest() -> None:
+    assert [a.tolist() for a in aggregate(ITEMS, VALUES, "mode")] == [[2, 5, 7], [1.0, 2.0, 1.0]]
+    assert aggregate([0, 0, 0], [3, 1, 2], "mode")[1].tolist() == [1.0]
+    assert aggregate([0, 0, 0, 0], [3, 1, 3, 2], "mode")[1].tolist() == [3.0]
+
+
+ratings = st.lists(st.tuples(st.integers(0, 6), st.integers(1, 5)), min_size=1, max_size=60)
+
+
+@given(ratings)
+def test_each_aggregation_is_that_of_the_standard_library(pairs: list[tuple[int, int]]) -> None:
+    by_item: dict[int, list[int]] = {}
+    for item, value in pairs:
+        by_item.setdefault(item, []).append(value)
+    indices = [item for item, _ in pairs]
+    values = [value for _, value in pairs]
+    wanted = sorted(by_item)
+    for how, function in (
+        ("mean", statistics.mean),
+        ("median", statistics.median),
+        ("mode", lambda v: statistics.mode(sorted(v))),
+    ):
+        items, got = aggregate(indices, values, how)  # type: ignore[arg-type]
+        assert items.tolist() == wanted
+        assert got.tolist() == pytest.approx([float(function(by_item[i])) for i in wanted], rel=1e-15)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.randoms(use_true_random=False))
+def test_the_order_of_ratings_does_not_change_the_last_digit_of_a_mean(values: list[float], random: Any) -> None:
+    shuffled = values.copy()
+    random.shuffle(shuffled)
+    _, means = aggregate([0] * len(values) + [1] * len(values), values + shuffled, "mean")
+    assert means[0] == means[1]
+
+
+@pytest.mark.parametrize(
+    ("item", "value", "how", "message"),
+    [
+        ([0, 0], [1, float("nan")], "mean", "the human ratings: the value at position 1 is NaN"),
+        ([0, 0], [1], "mean", "the human ratings has 1 values for 2 items"),
+        ([], [], "unaggregated", "the human ratings is empty: there is nothing to aggregate"),
+        ([0], [1], "average", "unknown aggregation 'average'. Choices: unaggregated, mean, median, mode."),
+    ],
+)
+def test_what_cannot_be_aggregated_is_refused(item: Any, value: Any, how: Any, message: str) -> None:
+    with pytest.raises(StatisticError) as caught:
+        aggregate(item, value, how)
+    assert str(caught.value) == message

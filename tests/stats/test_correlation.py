@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from capbench.errors import StatisticError
+from capbench.records import Coefficient, FloatArray
+from capbench.stats import correlation
+from tests.stats.strategies import paired_values
+
+COEFFICIENTS: list[Coefficient] = ["tau-b", "tau-c", "spearman", "pearson"]
+
+
+def from_scipy(coefficient: Coefficient, x: FloatArray, y: FloatArray) -> tuple[float, float]:
+    import scipy.stats as stats
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scipy warns where it divides by n - 2 = 0
+        result: Any
+        if coefficient in ("tau-b", "tau-c"):
+            result = stats.kendalltau(x, y, variant="b" if coefficient == "tau-b" else "c")
+        elif coefficient == "spearman":
+            result = stats.spearmanr(x, y)
+        else:
+            result = stats.pearsonr(x, y)
+    return float(result.statistic), float(result.pvalue)
+
+
+@pytest.mark.parametrize("coefficient", COEFFICIENTS)
+@given(pair=paired_values())
+@settings(max_examples=150, deadline=None)
+def test_agrees_with_scipy(coefficient: Coefficient, pair: tuple[FloatArray, FloatArray]) -> None:
+    x, y = pair
+    value, p_value = from_scipy(coefficient, x, y)
+    ours = correlation(coefficient, x, y)
+    assert ours.value == pytest.approx(value, abs=1e-12)
+    rounding_decides = coefficient in ("spearman", "pearson") and abs(value) > 1 - 1e-6
+    if len(x) > 2 and not rounding_decides:  # near ±1, scipy's p is a function of the last digit of its r
+        assert ours.p_value == pytest.approx(p_value, rel=1e-9, abs=1e-300)
+    assert 0.0 <= ours.p_value <= 1.0
+
+
+@pytest.mark.parametrize("coefficient", COEFFICIENTS)
+@pytest.mark.parametrize("levels", [2, 4, 12, None])
+def test_agrees_with_scipy_at_the_size_of_real_judgements(coefficient: Coefficient, levels: int | None) -> None:
+    rng = np.random.default_rng(17)
+    latent = rng.normal(size=17_000)
+    scores = np.where(latent < 0, 0.0, latent) + rng.integers(0, 2, size=17_000) / 3
+    noisy = 0.02 * latent + rng.normal(size=17_000)  # weak, so that p does not vanish
+    ratings = noisy if levels is None else np.floor((noisy.argsort().argsort() / 17_000) * levels) + 1
+    value, p_value = from_scipy(coefficient, scores, ratings)
+    ours = correlation(coefficient, scores, ratings)
+    assert ours.value == pytest.approx(value, abs=1e-12)
+    assert ours.p_value == pytest.approx(p_value, rel=1e-9)
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 10, 33, 34, 60])
+@pytest.mark.parametrize("coefficient", ["tau-b", "tau-c"])
+def test_kendall_p_value_without_ties_switches_methods_as_scipy_does(coefficient: Coefficient, n: int) -> None:
+    rng = np.random.default_rng(n)
+    for _ in range(5):
+        x, y = rng.permutation(n).astype(float), rng.permutation(n).astype(float)
+        value, p_value = from_scipy(coefficient, x, y)
+        ours = correlation(coefficient, x, y)
+        assert ours.value == pytest.approx(value, abs=1e-12)
+        assert ours.p_value == pytest.approx(p_value, rel=1e-9)
+
+
+@pytest.mark.parametrize("coefficient", COEFFICIENTS)
+def test_two_points_are_perfectly_correlated_and_prove_nothing(coefficient: Coefficient) -> None:
+    up, down = correlation(coefficient, [1, 2], [5, 9]), correlation(coefficient, [1, 2], [9, 5])
+    assert up.value == pytest.approx(1.0)
+    assert down.value == pytest.approx(-1.0)
+    assert up.p_value == down.p_value == 1.0
+
+
+def test_perfect_spearman_has_p_value_zero() -> None:
+    result = correlation("spearman", [1, 2, 3, 4], [1, 8, 27, 64])
+    assert (result.value, result.p_value) == (1.0, 0.0)
+
+
+def test_ties_are_counted_on_each_side_and_jointly() -> None:
+    for coefficient in COEFFICIENTS:
+        result = correlation(coefficient, [0.0, -0.0, 0.0, 1.0, 2.0], [1, 1, 2, 2, 3])
+        assert (result.n, result.pairs) == (5, 10)
+        assert (result.ties_x, result.ties_y, result.ties_xy) == (3, 2, 1)
+        assert (result.levels_x, result.levels_y) == (3, 3)
+
+
+def test_only_kendall_counts_concordant_and_discordant_pairs() -> None:
+    kendall = correlation("tau-b", [1, 2, 3], [1, 3, 2])
+    assert (kendall.concordant, kendall.discordant) == (2, 1)
+    assert correlation("pearson", [1, 2, 3], [1, 3, 2]).concordant is None
+
+
+@given(paired_values(), st.sampled_from(COEFFICIENTS))
+def test_exchanging_the_sides_changes_nothing_but_their_ties(
+    pair: tuple[FloatArray, FloatArray], coefficient: Coefficient
+) -> None:
+    x, y = pair
+    one, other = correlation(coefficient, x, y), correlation(coefficient, y, x)
+    assert one.value == pytest.approx(other.value, abs=1e-14)
+    assert (one.ties_x, one.ties_y) == (other.ties_y, other.ties_x)
+
+
+@given(paired_values(), st.sampled_from(COEFFICIENTS))
+def test_reversing_a_side_reverses_the_sign(pair: tuple[FloatArray, FloatArray], coefficient: Coefficient) -> None:
+    x, y = pair
+    assert correlation(coefficient, -x, y).value == pytest.approx(-correlation(coefficient, x, y).value, abs=1e-14)
+
+
+@pytest.mark.parametrize("scale", [1e308, 1e-308, 5e-324])
+def test_pearson_neither_overflows_nor_underflows(scale: float) -> None:
+    x = np.array([1.0, -1.0, 1.0, 0.0]) * scale
+    y = np.array([4.0, 1.0, 2.0, 3.0])
+    assert correlation("pearson", x, y).value == pytest.approx(correlation("pearson", x / scale, y).value, abs=1e-12)
+
+
+@given(st.integers(3, 40), st.integers(0, 2**32 - 1))
+def test_pearson_of_nearly_equal_scores_keeps_its_digits(n: int, seed: int) -> None:
+    steps = np.random.default_rng(seed).integers(0, 5, size=n)
+    ratings = np.arange(n, dtype=np.float64)
+    assume(steps.min() < steps.max())
+    nearly_equal = 1.0 + steps * 2.0**-52
+    assert correlation("pearson", nearly_equal, ratings).value == pytest.approx(
+        correlation("pearson", steps, ratings).value, abs=1e-12
+    )
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        ([1.0, float("nan"), 2.0], [1, 2, 3], "cider: the value at position 1 is NaN"),
+        ([1.0, 2.0, float("-inf")], [1, 2, 3], "cider: the value at position 2 is infinite"),
+        ([1.0, float("nan"), float("nan")], [1, 2, 3], "cider: the value at position 1 is NaN (2 such values)"),
+        ([1.0, 2.0, 3.0], [1, 2, float("nan")], "expert: the value at position 2 is NaN"),
+        (
+            [0.5, 0.5, 0.5],
+            [1, 2, 3],
+            "the correlation of cider with expert is not defined: all 3 values of cider are equal to 0.5",
+        ),
+        (
+            [0.0, -0.0, 0.0],
+            [1, 2, 3],
+            "the correlation of cider with expert is not defined: all 3 values of cider are equal to 0",
+        ),
+        (
+            [1.0, 2.0],
+            [4, 4],
+            "the correlation of cider with expert is not defined: all 2 values of expert are equal to 4",
+        ),
+        ([1.0, 2.0], [1, 2, 3], "cider has 2 values but expert has 3"),
+        ([1.0], [1], "a correlation of cider with expert needs two data points or more, got 1"),
+        ([], [], "a correlation of cider with expert needs two data points or more, got 0"),
+        (["a", "b"], [1, 2], "cider does not consist of numbers"),
+        ([None, 1.0], [1, 2], "cider does not consist of numbers"),
+        ([[1.0], [2.0, 3.0]], [1, 2], "cider does not consist of numbers"),
+        ([[1.0, 2.0]], [1, 2], "cider should be a list of numbers but has the shape (1, 2)"),
+    ],
+)
+@pytest.mark.parametrize("coefficient", COEFFICIENTS)
+def test_what_has_no_correlation_is_refused(x: Any, y: Any, message: str, coefficient: Coefficient) -> None:
+    with pytest.raises(StatisticError) as caught:
+        correlation(coefficient, x, y, name_x="cider", name_y="expert")
+    assert str(caught.value) == message
+
+
+def test_an_unknown_coefficient_is_refused_with_the_choices() -> None:
+    with pytest.raises(StatisticError, match=r"unknown coefficient 'tau_b'. Did you mean 'tau-b'\?"):
+        correlation("tau_b", [1, 2], [1, 2])  # type: ignore[arg-type]
+
+
+def test_the_arguments_are_left_as_they_were() -> None:
+    x, y = np.array([3.0, 1.0, 2.0, 2.0]), np.array([1.0, 2.0, 2.0, 3.0])
+    before = x.copy(), y.copy()
+    for coefficient in COEFFICIENTS:
+        correlation(coefficient, x, y)
+    assert np.array_equal(x, before[0])
+    assert np.array_equal(y, before[1])
