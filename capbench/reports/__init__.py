@@ -1,0 +1,1 @@
+"""Tables from results: terminal, Markdown, LaTeX, CSV. Nothing is computed here but differences."""

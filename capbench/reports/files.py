@@ -1,0 +1,32 @@
+"""Writes a result to its folder: CSV, JSON, Markdown and LaTeX."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from capbench.files import lock, write_text
+from capbench.reports.markup import to_csv, to_latex, to_markdown
+from capbench.studies.results import StudyResult
+
+__all__ = ["write_result"]
+
+
+def write_result(result: StudyResult, folder: Path) -> list[Path]:
+    """Write ``results.{json,csv,md,tex}`` into a folder and return their paths.
+
+    Each file is replaced as a whole, and two runs that write the same folder take turns, so that the four files
+    belong to one run.
+
+    Raises:
+        UsageError: a file cannot be written.
+    """
+    texts = {
+        "results.json": result.model_dump_json(indent=2) + "\n",
+        "results.csv": to_csv(result),
+        "results.md": to_markdown(result),
+        "results.tex": to_latex(result),
+    }
+    with lock(folder / ".results"):
+        for name, text in texts.items():
+            write_text(folder / name, text)
+    return [folder / name for name in texts]

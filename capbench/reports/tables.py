@@ -1,0 +1,168 @@
+"""The one description of a results table that terminal, Markdown and LaTeX all print.
+
+A study gives one main table, of which a column is a protocol (or, for accuracies, a group of pairs), and one
+table of groups for every correlation or mean that has groups (Composite's sources, nocaps' domains).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from capbench.studies.results import Cell, Missing, ProtocolInfo, StudyResult
+
+__all__ = ["Column", "Entry", "Row", "Table", "tables"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One value column.
+
+    Attributes:
+        head: its head, from the outside in (``("Composite", "τ-c")``).
+        protocol: id of its protocol.
+        group: the group that it shows, ``""`` for overall.
+        compared: True if published numbers stand beside ours.
+        percent: True if values are shown times 100.
+        best: our highest number as printed, for emphasis; None if there is only one.
+    """
+
+    head: tuple[str, str]
+    protocol: str
+    group: str
+    compared: bool
+    percent: bool
+    best: str | None = None
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One value in print: ours, published, difference; ``""`` where there is none."""
+
+    ours: str = ""
+    published: str = ""
+    difference: str = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One metric's row: an entry for each column, or the reason why there are none."""
+
+    title: str
+    entries: tuple[Entry, ...]
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with a caption and notes, ready to be printed."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+
+
+def tables(result: StudyResult) -> list[Table]:
+    """The tables of a result, the main one first.
+
+    Correlations share one table. Accuracies have one for each data set, whose columns are the groups of
+    pairs and their mean.
+    """
+    made = []
+    correlations = [p for p in result.protocols if p.kind == "correlation"]
+    if correlations:
+        columns = [_column(result, p, "", (p.dataset_title, p.statistic)) for p in correlations]
+        made.append(_table(result, result.title, columns, correlations))
+    for info in (p for p in result.protocols if p.kind != "correlation"):
+        columns = [_column(result, info, group, (info.dataset_title, group)) for group in info.groups]
+        overall = "mean" if info.kind == "accuracy" and info.groups else "all"
+        columns.append(_column(result, info, "", (info.dataset_title, overall)))
+        title = result.title if not made else f"{info.dataset_title}, {info.statistic}"
+        made.append(_table(result, title, columns, [info]))
+    for info in correlations:
+        if info.groups:
+            columns = [_column(result, info, group, (info.dataset_title, group)) for group in info.groups]
+            # The main table compares the pooled value with the paper already.
+            columns.append(_column(result, info, "", (info.dataset_title, "pooled"), compare=False))
+            made.append(_table(result, f"{info.dataset_title} by source, {info.statistic}", columns, [info]))
+    if not made:
+        made.append(_table(result, result.title, [], []))
+    return made
+
+
+def _column(
+    result: StudyResult, info: ProtocolInfo, group: str, head: tuple[str, str], *, compare: bool = True
+) -> Column:
+    cells = [c for c in result.cells if c.protocol == info.id and c.group == group]
+    percent = info.kind == "accuracy"
+    printed_elsewhere = any(f"{info.id}|{group}" in m.published for m in result.missing)
+    best = None
+    if info.kind != "mean" and len(cells) > 1:
+        best = _number(max(c.value for c in cells), percent)
+    return Column(
+        head,
+        info.id,
+        group,
+        compared=compare and (printed_elsewhere or any(c.published is not None for c in cells)),
+        percent=percent,
+        best=best,
+    )
+
+
+def _number(value: float, percent: bool) -> str:
+    return f"{100 * value:.2f}" if percent else f"{value:.4f}"
+
+
+def _entry(cell: Cell | None, column: Column, missing: Missing | None) -> Entry:
+    if cell is None:
+        return Entry(published="" if missing is None else missing.published.get(f"{column.protocol}|{column.group}", ""))
+    scale = 100 if column.percent else 1
+    ours = _number(cell.value, column.percent)
+    if cell.sd is not None:
+        ours += f" ±{_number(cell.sd, column.percent)}"
+    if cell.published is None:
+        return Entry(ours)
+    digits = cell.published_digits if cell.published_digits is not None else 4
+    published = f"{scale * cell.published:.{digits}f}"
+    if cell.published_sd is not None:
+        published += f" ±{scale * cell.published_sd:.{digits}f}"
+    if cell.published_note:
+        published += "*"
+    difference = scale * (cell.value - cell.published)
+    return Entry(ours, published, f"{difference:+.2f}" if column.percent else f"{difference:+.4f}")
+
+
+def _table(result: StudyResult, title: str, columns: list[Column], infos: list[ProtocolInfo]) -> Table:
+    by_column = {m.column: m for m in result.missing if m.column}
+    rows = []
+    for column_name, row_title in result.columns.items():
+        missing = by_column.get(column_name)
+        entries = tuple(_entry(result.cell(c.protocol, column_name, c.group), c, missing) for c in columns)
+        rows.append(Row(row_title, entries, "" if missing is None else missing.reason))
+    return Table(title, tuple(columns), tuple(rows), _notes(result, infos, columns))
+
+
+def _notes(result: StudyResult, infos: list[ProtocolInfo], columns: list[Column]) -> tuple[str, ...]:
+    notes = []
+    for info in infos:
+        shown = [c for c in result.cells if c.protocol == info.id and c.group == ""]
+        n = shown[0].n if shown else 0
+        what = {"correlation": "ratings", "accuracy": "pairs", "mean": "captions"}[info.kind]
+        draws = f", {info.draws} draws" if info.draws > 1 else ""
+        notes.append(f"{info.id}: {n:,} {what} of {info.n_items:,} items{draws}")
+        chances = sorted({f"{100 * c.chance:.1f}" for c in shown if c.chance is not None})
+        if chances:
+            notes.append(f"chance under this tie rule: {' to '.join(dict.fromkeys((chances[0], chances[-1])))} %")
+        notes += info.notes
+    if any(c.compared for c in columns):
+        notes.append(f"published: {result.published}")
+    compared = {(column.protocol, column.group) for column in columns if column.compared}
+    for cell in result.cells:
+        if cell.published_note and (cell.protocol, cell.group) in compared:
+            notes.append(f"* {cell.title} on {_where(result, cell)}: {cell.published_note}")
+    return tuple(dict.fromkeys(notes))
+
+
+def _where(result: StudyResult, cell: Cell) -> str:
+    info = next(p for p in result.protocols if p.id == cell.protocol)
+    return f"{info.dataset_title}{f' {cell.group}' if cell.group else ''}, {info.statistic}"

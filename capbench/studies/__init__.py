@@ -1,0 +1,1 @@
+"""Studies: YAML → plan → run → results, and the published numbers to compare with."""

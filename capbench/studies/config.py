@@ -1,0 +1,216 @@
+"""A study: which metrics, on which protocols, beside which published table. Read from YAML, checked as a whole.
+
+Schema version 1::
+
+    schema: 1
+    name: tiger-table1                # folder name of the results
+    title: Caption-level correlation  # optional
+    protocols:                        # dataset/items/statistic, or dataset for its default
+      - composite/same-text-out/correctness-tau-c
+      - flickr8k-expert
+    metrics:                          # names, or a name with options
+      - bleu-4
+      - cider: {df: coco-val}
+    published: tiger-table1           # optional: a table to compare with
+    features: features/composite.h5   # optional, for metrics that need region features
+    models: {tiger: scan.pth.tar}     # optional, weights by metric
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from capbench.errors import CapbenchError, StudyError, suggest
+from capbench.files import read_text
+
+__all__ = ["SCHEMA_VERSION", "Study", "find_study", "load_study"]
+
+SCHEMA_VERSION = 1
+_KEYS = ("schema", "name", "title", "protocols", "metrics", "published", "features", "models")
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study as it was asked for; nothing is resolved yet.
+
+    Attributes:
+        name: folder name of the results.
+        title: one line for the table's head.
+        protocols: protocol ids or data set names.
+        metrics: metric or column names, in the order of the table's rows.
+        options: metric options by metric name.
+        published: name of a published table, or None.
+        features: path of a region-feature store, or None.
+        models: path of weights by metric name.
+        path: the file it came from, None for a study made of flags.
+    """
+
+    name: str
+    title: str
+    protocols: tuple[str, ...]
+    metrics: tuple[str, ...]
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    published: str | None = None
+    features: str | None = None
+    models: dict[str, str] = field(default_factory=dict)
+    path: str | None = None
+
+
+def shipped_configs() -> Path:
+    """The folder of the study files that come with capbench, installed or in a source checkout."""
+    package = Path(__file__).resolve().parent.parent
+    installed = package / "_configs"
+    return installed if installed.is_dir() else package.parent / "configs"
+
+
+def find_study(name: str) -> Path:
+    """The path of a study file: as given, or one that comes with capbench by its name.
+
+    Raises:
+        StudyError: there is neither; the shipped ones are listed.
+    """
+    path = Path(name)
+    if path.is_file():
+        return path
+    shipped = {p.stem: p for p in sorted(shipped_configs().glob("*.yaml"))}
+    # 'configs/tiger-table1.yaml' is found from any folder, also where there is no checkout.
+    if path.stem in shipped and path.suffix in ("", ".yaml") and path.parent in (Path(), Path("configs")):
+        return shipped[path.stem]
+    raise StudyError("there is no such study file", path=name, hint=suggest(path.stem, list(shipped)))
+
+
+def load_study(path: str | os.PathLike[str]) -> Study:
+    """Read a study file and check its form; every problem is reported at once.
+
+    Raises:
+        StudyError: it is not YAML, or keys are unknown, missing or of the wrong type.
+    """
+    import yaml
+
+    try:
+        raw = yaml.safe_load(read_text(path))
+    except yaml.MarkedYAMLError as error:
+        row = error.problem_mark.line + 1 if error.problem_mark else None
+        raise StudyError(
+            f"is not YAML: {error.problem}", path=path, row=row, hint="Mend the file at that place"
+        ) from error
+    except yaml.YAMLError as error:
+        raise StudyError(f"is not YAML: {error}", path=path) from error
+    if not isinstance(raw, dict):
+        raise StudyError("holds no study: a mapping with 'schema', 'name', 'protocols', 'metrics' is wanted", path=path)
+    problems = _Problems(path)
+    for key in raw:
+        if key not in _KEYS:
+            problems.add(f"unknown key '{key}'. {suggest(str(key), list(_KEYS))}")
+    if raw.get("schema") != SCHEMA_VERSION:
+        problems.add(f"'schema' is {raw.get('schema')!r}; this version reads schema {SCHEMA_VERSION}")
+    name = problems.text(raw, "name", required=True) or ""
+    if name and not _safe_name(name):
+        problems.add(f"'name' {name!r} cannot be a folder's name; use letters, digits, '-', '_' and '.'")
+    metrics, options = _metrics(raw.get("metrics"), problems)
+    study = Study(
+        name=name,
+        title=problems.text(raw, "title") or name,
+        protocols=_texts(raw.get("protocols"), "protocols", problems),
+        metrics=metrics,
+        options=options,
+        published=problems.text(raw, "published"),
+        features=problems.text(raw, "features"),
+        models=_models(raw.get("models"), problems),
+        path=os.fspath(path),
+    )
+    problems.raise_if_any()
+    return study
+
+
+class _Problems:
+    """Collects what is wrong with a study, to report it all at once."""
+
+    def __init__(self, path: str | os.PathLike[str] | None) -> None:
+        self.path = path
+        self.found: list[str] = []
+
+    def add(self, problem: str) -> None:
+        if problem not in self.found:
+            self.found.append(problem)
+
+    def catch(self, error: CapbenchError) -> None:
+        self.add(str(error))
+
+    def text(self, raw: dict[str, Any], key: str, required: bool = False) -> str | None:
+        value = raw.get(key)
+        if value is None:
+            if required:
+                self.add(f"the key '{key}' is missing")
+            return None
+        if not isinstance(value, str) or not value.strip():
+            self.add(f"'{key}' should be a text, not {value!r}")
+            return None
+        return value
+
+    def raise_if_any(self) -> None:
+        if len(self.found) == 1:
+            raise StudyError(self.found[0], path=self.path)
+        if self.found:
+            listed = "; ".join(f"({i}) {problem}" for i, problem in enumerate(self.found, 1))
+            raise StudyError(f"{len(self.found)} problems: {listed}", path=self.path)
+
+
+def _safe_name(name: str) -> bool:
+    return name[0] not in ".-" and all(c.isalnum() or c in "-_." for c in name)
+
+
+def _texts(value: Any, key: str, problems: _Problems) -> tuple[str, ...]:
+    if value is None:
+        problems.add(f"the key '{key}' is missing")
+        return ()
+    entries = [value] if isinstance(value, str) else value
+    if not isinstance(entries, list) or not entries or not all(isinstance(e, str) and e.strip() for e in entries):
+        problems.add(f"'{key}' should be a list of texts with at least one entry")
+        return ()
+    _refuse_repeats(entries, key, problems)
+    return tuple(entries)
+
+
+def _metrics(value: Any, problems: _Problems) -> tuple[tuple[str, ...], dict[str, dict[str, Any]]]:
+    names: list[str] = []
+    options: dict[str, dict[str, Any]] = {}
+    entries = [value] if isinstance(value, str) else value
+    if not isinstance(entries, list) or not entries:
+        problems.add("the key 'metrics' should be a list of metrics with at least one entry")
+        return (), {}
+    for entry in entries:
+        if isinstance(entry, str) and entry.strip():
+            names.append(entry)
+        elif isinstance(entry, dict) and len(entry) == 1:
+            ((name, given),) = entry.items()
+            if not isinstance(name, str) or not isinstance(given, dict):
+                problems.add(f"the metric entry {entry!r} should be a name, or 'name: {{option: value}}'")
+                continue
+            names.append(name)
+            options[name] = {str(k): v for k, v in given.items()}
+        else:
+            problems.add(f"the metric entry {entry!r} should be a name, or 'name: {{option: value}}'")
+    _refuse_repeats(names, "metrics", problems)
+    return tuple(names), options
+
+
+def _models(value: Any, problems: _Problems) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict) or not all(isinstance(k, str) and isinstance(v, str) for k, v in value.items()):
+        problems.add("'models' should be a mapping of metric names to paths")
+        return {}
+    return dict(value)
+
+
+def _refuse_repeats(entries: Iterable[str], key: str, problems: _Problems) -> None:
+    seen: set[str] = set()
+    for entry in entries:
+        if entry in seen:
+            problems.add(f"'{entry}' stands twice in '{key}'")
+        seen.add(entry)

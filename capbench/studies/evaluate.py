@@ -1,0 +1,167 @@
+"""One protocol's statistic over scored items: overall and by group, averaged over draws."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from capbench.datasets.protocol import Protocol, StatisticSpec
+from capbench.errors import MissingFileError, ProtocolError, StatisticError
+from capbench.records import FloatArray, Judgements, Preferences, Ratings, ScoreColumn, ScoreTable
+from capbench.stats.accuracy import pairwise_accuracy
+from capbench.stats.aggregate import aggregate
+from capbench.stats.correlation import correlation
+from capbench.studies.published import PublishedTable
+from capbench.studies.results import Cell
+
+__all__ = ["evaluate"]
+
+
+@dataclass(frozen=True)
+class _Number:
+    value: float
+    n: int
+    p_value: float | None = None
+    ties: int | None = None
+    chance: float | None = None
+
+
+def evaluate(
+    protocol: Protocol,
+    draws: Sequence[Judgements],
+    tables: Sequence[ScoreTable],
+    order: Sequence[tuple[str, str, str]],
+    published: PublishedTable | None,
+) -> tuple[list[Cell], tuple[str, ...]]:
+    """Cells of every scored column under one protocol, and the names of the groups.
+
+    Args:
+        protocol: the protocol.
+        draws: judgements, one for each draw.
+        tables: their scores, in the same order; empty if nothing could be scored.
+        order: (metric, column, title) of the rows.
+        published: a table to take printed numbers from.
+
+    Raises:
+        MissingFileError: the human side that the statistic needs is in a file that is not here.
+        StatisticError: a statistic is undefined; metric and protocol are named.
+    """
+    _check_human_side(protocol, draws[0])
+    groups: dict[str, None] = {}
+    cells: list[Cell] = []
+    for metric, column, title in order:
+        key = ScoreColumn(metric, column)
+        per_draw: list[dict[str, _Number]] = []
+        for judgements, table in zip(draws, tables, strict=False):
+            if key in table.values:
+                numbers = _numbers(protocol, judgements, table.values[key], table.corpus[key], title)
+                per_draw.append(numbers)
+                groups.update(dict.fromkeys(g for g in numbers if g))
+        if not per_draw:
+            continue
+        for group in per_draw[0]:
+            numbers_of_group = [numbers[group] for numbers in per_draw if group in numbers]
+            cells.append(_cell(protocol, metric, column, title, group, numbers_of_group, published))
+    return cells, tuple(groups)
+
+
+def _check_human_side(protocol: Protocol, judgements: Judgements) -> None:
+    spec = protocol.statistic
+    there = {"correlation": judgements.ratings, "accuracy": judgements.preferences, "mean": None}[spec.kind]
+    if there is None or spec.human in there:
+        return
+    if there:
+        raise MissingFileError(
+            f"the files at hand hold {', '.join(there)} but not '{spec.human}', which {protocol} needs",
+            hint=f"See 'capbench data info {protocol.dataset}'",
+        )
+    raise ProtocolError(f"{protocol} needs human {spec.human}, and {protocol.dataset} holds none")
+
+
+def _numbers(
+    protocol: Protocol, judgements: Judgements, values: FloatArray, corpus: float, title: str
+) -> dict[str, _Number]:
+    """The statistic overall (``""``) and for each group."""
+    spec = protocol.statistic
+    try:
+        if spec.kind == "correlation":
+            return _correlations(spec, judgements, judgements.ratings[spec.human], values, title)
+        if spec.kind == "accuracy":
+            return _accuracies(spec, judgements.preferences[spec.human], values, title)
+    except StatisticError as error:
+        raise StatisticError(f"{title} under {protocol}: {error.message}", hint=error.hint) from error
+    group = np.array([item.group for item in judgements.items])
+    numbers = {"": _Number(corpus, len(values))}
+    for name in judgements.groups:
+        chosen = values[group == name]
+        numbers[name] = _Number(float(chosen.mean()), len(chosen))
+    return numbers
+
+
+def _correlations(
+    spec: StatisticSpec, judgements: Judgements, ratings: Ratings, values: FloatArray, title: str
+) -> dict[str, _Number]:
+    if spec.coefficient is None:
+        raise StatisticError(f"the statistic {spec.name} names no coefficient")
+    item, human = aggregate(ratings.item, ratings.value, spec.aggregation)
+    scores = values[item]
+    group = np.array([judgements.items[i].group for i in item])
+    numbers = {}
+    for name in ("", *judgements.groups):
+        chosen = slice(None) if not name else group == name
+        label = f"the human ratings{f' of {name}' if name else ''}"
+        found = correlation(spec.coefficient, scores[chosen], human[chosen], name_x=title, name_y=label)
+        numbers[name] = _Number(found.value, found.n, found.p_value, found.ties_x)
+    return numbers
+
+
+def _accuracies(spec: StatisticSpec, preferences: Preferences, values: FloatArray, title: str) -> dict[str, _Number]:
+    if spec.ties is None:
+        raise StatisticError(f"the statistic {spec.name} names no tie rule")
+    found = pairwise_accuracy(
+        values[preferences.first],
+        values[preferences.second],
+        preferences.preferred,
+        ties=spec.ties,
+        groups=preferences.group,
+        name=title,
+    )
+    # The mean over groups is what papers print as "All"; with groups of one size it equals the pooled accuracy.
+    numbers = {"": _Number(found.mean, found.pooled.n, None, found.pooled.ties, found.mean_chance)}
+    for part in found.groups:
+        if part.name:
+            numbers[part.name] = _Number(part.value, part.n, None, part.ties, part.chance)
+    return numbers
+
+
+def _cell(
+    protocol: Protocol,
+    metric: str,
+    column: str,
+    title: str,
+    group: str,
+    numbers: Sequence[_Number],
+    published: PublishedTable | None,
+) -> Cell:
+    values = np.array([number.value for number in numbers])
+    single = len(numbers) == 1
+    printed = None if published is None else published.value(column, str(protocol), group)
+    return Cell(
+        protocol=str(protocol),
+        metric=metric,
+        column=column,
+        title=title,
+        group=group,
+        value=float(values.mean()),
+        sd=None if single else float(values.std(ddof=1)),
+        n=numbers[0].n,
+        p_value=numbers[0].p_value if single else None,
+        ties=numbers[0].ties if single else None,
+        chance=numbers[0].chance,
+        published=None if printed is None else printed.number,
+        published_digits=None if printed is None else printed.digits,
+        published_sd=None if printed is None else printed.sd,
+        published_note=None if printed is None else printed.note,
+    )

@@ -1,0 +1,286 @@
+"""Runs a study: resolve everything, score what can be scored, and put the statistics together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from capbench import __version__
+from capbench.datasets.base import Dataset, open_dataset
+from capbench.datasets.protocol import Protocol
+from capbench.datasets.root import DataRoot
+from capbench.errors import CapbenchError, MissingFileError, StudyError
+from capbench.metrics.base import MetricRequest, Resources, resolve_metrics
+from capbench.records import Judgements, ScoreTable
+from capbench.scoring import score
+from capbench.studies.config import Study, _Problems
+from capbench.studies.evaluate import evaluate
+from capbench.studies.published import PublishedTable, load_published
+from capbench.studies.results import Cell, Missing, ProtocolInfo, StudyResult
+
+__all__ = ["Plan", "ProgressFactory", "plan_study", "run_plan"]
+
+ProgressFactory = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
+"""Makes a progress bar from a description and a number of steps; yields a function of the steps done."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A study with every name resolved.
+
+    Attributes:
+        study: what was asked for.
+        root: where data lies.
+        protocols: one for each entry of the study, with its data set.
+        requests: metrics that can be computed here.
+        waiting: metrics that cannot, which become rows that say why.
+        order: (metric, column, title) of the table's rows.
+        published: the table to compare with.
+    """
+
+    study: Study
+    root: DataRoot
+    protocols: tuple[tuple[Dataset, Protocol], ...]
+    requests: tuple[MetricRequest, ...]
+    waiting: tuple[MetricRequest, ...]
+    order: tuple[tuple[str, str, str], ...]
+    published: PublishedTable | None = None
+
+
+def plan_study(study: Study, root: DataRoot) -> Plan:
+    """Resolve protocols, metrics, options and paths; every problem is reported at once.
+
+    Raises:
+        StudyError: something does not fit; all of it is listed.
+    """
+    problems = _Problems(study.path)
+    protocols: list[tuple[Dataset, Protocol]] = []
+    for text in study.protocols:
+        try:
+            dataset_name, slash, rest = text.partition("/")
+            dataset = open_dataset(dataset_name, root) if not _is_path(text) else open_dataset(text, root)
+            entry = (dataset, dataset.protocol(rest if slash and not _is_path(text) else None))
+            if str(entry[1]) in {str(p) for _, p in protocols}:
+                problems.add(f"the protocol {entry[1]} is asked for twice")
+            protocols.append(entry)
+        except CapbenchError as error:
+            problems.catch(error)
+    requests: list[MetricRequest] = []
+    options = dict(study.options)
+    for name in study.metrics:
+        try:
+            # One name at a time, so that one misspelt metric does not hide another.
+            requests.extend(resolve_metrics([name]))
+        except CapbenchError as error:
+            problems.catch(error)
+    if not problems.found:
+        try:
+            requests = list(resolve_metrics(study.metrics, _options_by_metric(options)))
+        except CapbenchError as error:
+            problems.catch(error)
+    for what, path in [("features", study.features), *((f"the model of {m}", p) for m, p in study.models.items())]:
+        if path is not None and not Path(path).exists():
+            problems.add(f"{what}: there is no such file: {path}")
+    published = None
+    if study.published is not None:
+        try:
+            published = load_published(study.published)
+        except CapbenchError as error:
+            problems.catch(error)
+    problems.raise_if_any()
+    return Plan(
+        study=study,
+        root=root,
+        protocols=tuple(protocols),
+        requests=tuple(r for r in requests if r.metric.waits_for is None),
+        waiting=tuple(r for r in requests if r.metric.waits_for is not None),
+        order=_row_order(study.metrics, requests),
+        published=published,
+    )
+
+
+def _is_path(text: str) -> bool:
+    return text.endswith((".jsonl", ".csv", ".tsv"))
+
+
+def _options_by_metric(options: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
+    """Options may stand at a column's name (``bleu-4``); they belong to its metric."""
+    merged: dict[str, dict[str, object]] = {}
+    for name, given in options.items():
+        metric = resolve_metrics([name])[0].metric.name
+        for option, value in given.items():
+            if merged.get(metric, {}).get(option, value) != value:
+                raise StudyError(f"the option '{option}' of {metric} is given twice with different values")
+            merged.setdefault(metric, {})[option] = value
+    return merged
+
+
+def _row_order(names: Sequence[str], requests: Sequence[MetricRequest]) -> tuple[tuple[str, str, str], ...]:
+    """Rows in the order in which the study names them: ``rrs, wds, tiger`` stays so."""
+    known = {r.metric.name: r.metric for r in requests}
+    rows: dict[tuple[str, str], str] = {}
+    for name in names:
+        for request in resolve_metrics([name]):
+            metric = known[request.metric.name]
+            for column in request.columns:
+                rows.setdefault((metric.name, column), metric.titles.get(column, column))
+    return tuple((metric, column, title) for (metric, column), title in rows.items())
+
+
+@dataclass
+class _Run:
+    """What accumulates while a plan is carried out."""
+
+    cells: list[Cell] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
+    infos: list[ProtocolInfo] = field(default_factory=list)
+    signatures: dict[str, dict[str, str]] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    cached: dict[str, int] = field(default_factory=dict)
+
+
+def run_plan(plan: Plan, progress: ProgressFactory, *, cache: bool = True) -> StudyResult:
+    """Carry out a plan.
+
+    Each *dataset/items* is loaded and scored once, however many statistics are asked of it. What is
+    missing (a data set's files, a metric's weights) becomes a :class:`Missing` entry.
+
+    Raises:
+        StudyError: nothing at all could be computed.
+        CapbenchError: a file is damaged, a metric failed, a statistic is undefined.
+    """
+    started = time.perf_counter()
+    run = _Run()
+    published = None if plan.root.is_sample else plan.published
+    for request in plan.waiting:
+        for column in request.columns:
+            title = request.metric.titles.get(column, column)
+            run.missing.append(
+                Missing(
+                    column=column,
+                    title=title,
+                    reason=request.metric.waits_for or "",
+                    planned=True,
+                    published=_published_row(plan, published, column),
+                )
+            )
+    by_items: dict[tuple[str, str], list[tuple[Dataset, Protocol]]] = {}
+    for dataset, protocol in plan.protocols:
+        by_items.setdefault((dataset.name, protocol.items.name), []).append((dataset, protocol))
+    for (name, items), entries in by_items.items():
+        _run_items(plan, f"{name}/{items}", entries, published, run, progress, cache)
+    if not run.cells and not plan.waiting and run.missing:
+        raise StudyError(run.missing[0].reason, path=plan.study.path)
+    order = {str(protocol): i for i, (_, protocol) in enumerate(plan.protocols)}
+    run.seconds["total"] = time.perf_counter() - started
+    return StudyResult(
+        capbench=__version__,
+        name=plan.study.name,
+        title=plan.study.title,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        sample=plan.root.is_sample,
+        protocols=tuple(sorted(run.infos, key=lambda info: order[info.id])),
+        columns={column: title for _, column, title in plan.order},
+        signatures=run.signatures,
+        cells=tuple(sorted(run.cells, key=lambda cell: order[cell.protocol])),
+        missing=tuple(run.missing),
+        published=None if published is None else published.source,
+        seconds={key: round(value, 3) for key, value in run.seconds.items()},
+        cached=run.cached,
+    )
+
+
+def _run_items(
+    plan: Plan,
+    key: str,
+    entries: list[tuple[Dataset, Protocol]],
+    published: PublishedTable | None,
+    run: _Run,
+    progress: ProgressFactory,
+    cache: bool,
+) -> None:
+    """Load and score one *dataset/items*, and evaluate every statistic that is asked of it."""
+    dataset, first = entries[0]
+    began = time.perf_counter()
+    try:
+        draws = dataset.load(first.items)
+    except MissingFileError as error:
+        run.missing += [Missing(protocol=str(protocol), reason=str(error)) for _, protocol in entries]
+        return
+    tables = _score_draws(plan, key, draws, run, progress, cache)
+    run.seconds[key] = time.perf_counter() - began
+    for _, protocol in entries:
+        try:
+            cells, groups = evaluate(protocol, draws, tables, plan.order, published)
+        except MissingFileError as error:
+            run.missing.append(Missing(protocol=str(protocol), reason=str(error)))
+            continue
+        run.cells += cells
+        run.infos.append(
+            ProtocolInfo(
+                id=str(protocol),
+                dataset=dataset.name,
+                dataset_title=dataset.title,
+                statistic=protocol.statistic.label,
+                kind=protocol.statistic.kind,
+                description=f"{protocol.items.description}; {protocol.statistic.description}",
+                groups=groups,
+                notes=draws[0].notes,
+                n_items=len(draws[0].items),
+                draws=len(draws),
+            )
+        )
+
+
+def _score_draws(
+    plan: Plan, key: str, draws: Sequence[Judgements], run: _Run, progress: ProgressFactory, cache: bool
+) -> list[ScoreTable]:
+    tables: list[ScoreTable] = []
+    for judgements in draws:
+        merged: ScoreTable | None = None
+        for request in plan.requests:
+            resources = Resources(
+                features=plan.study.features,
+                model=plan.study.models.get(request.metric.name),
+                data=str(plan.root.path),
+            )
+            label = f"{key} {request.metric.name}" + (f" draw {judgements.draw + 1}" if len(draws) > 1 else "")
+            with progress(label, len(judgements.items)) as step:
+                table = score(
+                    judgements.items, [request], resources, dataset=judgements.dataset, cache=cache, progress=step
+                )
+            run.signatures.setdefault(key, {}).update(table.signatures)
+            for metric, count in table.cached.items():
+                run.cached[f"{key}|{metric}"] = run.cached.get(f"{key}|{metric}", 0) + count
+            merged = table if merged is None else _join(merged, table)
+        if merged is not None:
+            tables.append(merged)
+    return tables
+
+
+def _join(left: ScoreTable, right: ScoreTable) -> ScoreTable:
+    return ScoreTable(
+        left.dataset,
+        left.items,
+        {**left.values, **right.values},
+        {**left.corpus, **right.corpus},
+        {**left.signatures, **right.signatures},
+        {**left.cached, **right.cached},
+        left.failed + right.failed,
+    )
+
+
+def _published_row(plan: Plan, published: PublishedTable | None, column: str) -> dict[str, str]:
+    """What the published table prints in a row that cannot be computed here, by ``protocol|group``."""
+    if published is None:
+        return {}
+    wanted = {str(protocol) for _, protocol in plan.protocols}
+    return {
+        f"{value.protocol}|{value.group}": value.printed
+        for value in published.values_of(column)
+        if value.protocol in wanted
+    }

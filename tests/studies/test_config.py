@@ -1,0 +1,105 @@
+"""A study file is checked as a whole before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from capbench.errors import StudyError
+from capbench.studies.config import find_study, load_study, shipped_configs
+
+GOOD = """\
+schema: 1
+name: mine
+title: My study
+protocols:
+  - flickr8k-expert
+  - composite/all-references/correctness-tau-b
+metrics:
+  - bleu-4
+  - cider: {df: coco-val}
+published: tiger-table1
+"""
+
+
+def _write(folder: Path, text: str) -> Path:
+    path = folder / "study.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_a_study_is_read_as_written(tmp_path: Path) -> None:
+    study = load_study(_write(tmp_path, GOOD))
+    assert study.name == "mine"
+    assert study.title == "My study"
+    assert study.protocols == ("flickr8k-expert", "composite/all-references/correctness-tau-b")
+    assert study.metrics == ("bleu-4", "cider")
+    assert study.options == {"cider": {"df": "coco-val"}}
+    assert study.published == "tiger-table1"
+
+
+def test_the_title_defaults_to_the_name(tmp_path: Path) -> None:
+    assert load_study(_write(tmp_path, GOOD.replace("title: My study\n", ""))).title == "mine"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ("schema: 1", "schema: 7", "'schema' is 7; this version reads schema 1"),
+        ("schema: 1\n", "", "'schema' is None"),
+        ("name: mine\n", "", "the key 'name' is missing"),
+        ("name: mine", "name: ../up", "cannot be a folder's name"),
+        ("metrics:", "metricz:", "unknown key 'metricz'. Did you mean 'metrics'?"),
+        ("  - bleu-4\n  - cider: {df: coco-val}\n", "  - 4\n", "the metric entry 4 should be a name"),
+        ("  - bleu-4\n", "  - bleu-4\n  - bleu-4\n", "'bleu-4' stands twice in 'metrics'"),
+        ("  - flickr8k-expert\n", "  - flickr8k-expert\n  - flickr8k-expert\n", "stands twice in 'protocols'"),
+        ("title: My study", "title: [a]", "'title' should be a text"),
+        ("cider: {df: coco-val}", "cider: coco-val", "'name: {option: value}'"),
+        ("published: tiger-table1", "models: [a]", "'models' should be a mapping"),
+    ],
+)
+def test_a_bad_study_says_what_is_wrong(tmp_path: Path, before: str, after: str, message: str) -> None:
+    assert before in GOOD
+    path = _write(tmp_path, GOOD.replace(before, after))
+    with pytest.raises(StudyError) as caught:
+        load_study(path)
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
+    path = _write(tmp_path, "schema: 2\nnam: x\nprotocols: []\nmetrics: bleu-4\n")
+    with pytest.raises(StudyError) as caught:
+        load_study(path)
+    text = str(caught.value)
+    assert "4 problems" in text
+    for part in ("unknown key 'nam'", "'schema' is 2", "'name' is missing", "'protocols' should be a list"):
+        assert part in text
+
+
+@pytest.mark.parametrize("text", ["schema: [1", "- a\n- b\n", "just text", ""])
+def test_a_file_that_is_no_study_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(StudyError):
+        load_study(_write(tmp_path, text))
+
+
+def test_yaml_errors_name_the_row(tmp_path: Path) -> None:
+    with pytest.raises(StudyError, match="row 3"):
+        load_study(_write(tmp_path, "schema: 1\nname: x\n  title: y\n"))
+
+
+def test_shipped_studies_are_found_by_name_and_load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = [path.stem for path in shipped_configs().glob("*.yaml")]
+    assert {"demo", "tiger-table1", "tiger-table2"} <= set(names)
+    for name in names:
+        assert load_study(find_study(name)).name == name
+        assert find_study(f"configs/{name}.yaml") == find_study(name)
+
+
+def test_an_unknown_study_is_answered_with_the_nearest(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StudyError, match="Did you mean 'tiger-table1'"):
+        find_study("tiger-tabel1")

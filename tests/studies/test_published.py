@@ -1,0 +1,221 @@
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from capbench.errors import CapbenchError, DataError, UsageError
+from capbench.studies.published import PublishedTable, PublishedValue, load_published, names, parse_table
+
+TIGER_TAU = "composite/same-text-out/correctness-tau-c"
+
+
+def value(table: str, column: str, row: str) -> PublishedValue:
+    found = load_published(table).cell(column, row)
+    assert found is not None
+    return found
+
+
+def test_every_table_of_the_five_papers_is_there() -> None:
+    papers = {"tiger": 2, "faier": 6, "vilbertscore": 2, "reo": 1, "nneval": 3}
+    assert names() == tuple(sorted(f"{paper}-table{i}" for paper, n in papers.items() for i in range(1, n + 1)))
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_table_has_numbers_or_says_why_not(name: str) -> None:
+    table = load_published(name)
+    assert bool(table.values) != bool(table.missing)
+    assert table.name == name
+    assert str(table.paper.year) in table.source
+    assert table.source.endswith(table.where)
+
+
+@pytest.mark.parametrize("name", names())
+def test_correlations_and_accuracies_lie_in_their_range(name: str) -> None:
+    for number in load_published(name).values.values():
+        if number.column.unit != "score":
+            assert 0 < number.number <= 1
+
+
+@pytest.mark.parametrize("name", ["tiger-table2", "vilbertscore-table2", "reo-table1"])
+def test_the_printed_mean_is_that_of_the_four_groups(name: str) -> None:
+    table = load_published(name)
+    for row in table.rows:
+        parts = [value(name, group, row.key).decimal for group in ("hc", "hi", "hm", "mm")]
+        mean = value(name, "all", row.key)
+        # Half a unit of the last digit for the mean's rounding and as much for that of the parts.
+        assert abs(sum(parts, Decimal(0)) / 4 - mean.decimal) <= Decimal(1).scaleb(-mean.digits), row.key
+
+
+def test_reo_repeats_the_rule_based_column_of_tiger() -> None:
+    for row in ("bleu-1", "bleu-4", "rouge-l", "meteor", "cider", "spice"):
+        ours = value("reo-table1", "composite-tau", row)
+        assert ours.printed == value("tiger-table1", "composite-tau", row).printed
+
+
+def test_variants_of_faier_have_the_same_numbers_in_both_of_its_tables() -> None:
+    first, fourth = load_published("faier-table1"), load_published("faier-table4")
+    shared = {row.key for row in first.rows} & {row.key for row in fourth.rows}
+    assert shared == {"faier-1-ref", "faier-4-ref", "faier-r-ref"}
+    for row in shared:
+        for column in fourth.columns:
+            assert value("faier-table1", column.key, row).printed == value("faier-table4", column.key, row).printed
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "row", "printed"),
+    [
+        ("tiger-table1", "flickr8k-tau", "cider", "0.439"),
+        ("tiger-table1", "composite-rho", "tiger", "0.553"),
+        ("tiger-table2", "mm", "tiger", "74.20"),
+        ("faier-table1", "flickr8k-tau", "spice", "0.478"),
+        ("faier-table1", "flickr8k-tau", "learn-to-eval-cited", "0.466"),
+        ("faier-table2", "accuracy", "faier-4-ref", "76.8"),
+        ("faier-table3", "hc", "meteor", "58.1 ± 1.30"),
+        ("faier-table4", "composite-spearman", "aier-4-ref", "0.169"),
+        ("faier-table5", "candidate-gt", "4-references", "5.92"),
+        ("faier-table6", "text-to-image-10", "tiger", "0.819"),
+        ("vilbertscore-table1", "flickr8k-tau", "vilbertscore-f", "0.542"),
+        ("vilbertscore-table2", "hm", "vilbertscore-r-pretrained", "98.3"),
+        ("reo-table1", "publicsys-tau", "extraness-both", "0.320"),
+    ],
+)
+def test_numbers_are_those_of_the_papers(table: str, column: str, row: str, printed: str) -> None:
+    assert value(table, column, row).printed == printed
+
+
+def test_our_numbers_find_their_printed_counterparts() -> None:
+    table = load_published("tiger-table1")
+    found = table.value("cider", TIGER_TAU)
+    assert found is not None
+    assert (found.number, found.digits, found.sd, found.note) == (0.378, 3, None, None)
+    assert table.value("bertscore", TIGER_TAU) is None
+    assert table.value("cider", "composite/all-references/correctness-tau-c") is None
+    assert table.value("cider", TIGER_TAU, "8k") is None
+    assert [v.printed for v in table.values_of("wds")] == ["0.433", "0.526", "0.464", "0.572"]
+
+
+def test_percentages_are_given_in_our_unit_with_the_printed_digits() -> None:
+    protocol = "pascal-50s/json-5-refs/direct-strict"
+    table = load_published("tiger-table2")
+    overall, group = table.value("meteor", protocol), table.value("meteor", protocol, "HC")
+    assert overall is not None
+    assert group is not None
+    assert (overall.number, overall.digits) == (0.7798, 2)
+    assert (group.number, group.group) == (0.567, "HC")
+
+
+def test_standard_deviations_are_given_in_our_unit() -> None:
+    number = value("faier-table3", "hi", "bleu-1")
+    assert (number.number, number.sd, number.digits) == (0.948, 0.0072, 1)
+
+
+def test_variants_of_a_metric_are_kept_apart() -> None:
+    table = load_published("vilbertscore-table1")
+    protocol = "flickr8k-expert/no-own-captions/unaggregated-tau-c"
+    default, pretrained = (table.value("vilbertscore-f", protocol, variant=v) for v in ("", "pretrained"))
+    assert default is not None
+    assert pretrained is not None
+    assert (default.printed, pretrained.printed) == ("0.542", "0.514")
+    assert load_published("reo-table1").value("reo-omission", TIGER_TAU) is None
+
+
+def test_likely_misprints_are_noted() -> None:
+    noted = {key for key, number in load_published("tiger-table1").values.items() if number.note}
+    assert noted == {("composite-tau", "bleu-4"), ("flickr8k-tau", "bleu-4")}
+
+
+@pytest.mark.parametrize(
+    ("ours", "agrees"),
+    [(0.3784, True), (0.3775, True), (0.3785, True), (0.37749, False), (0.37851, False), (-0.378, False)],
+)
+def test_a_number_agrees_if_it_rounds_to_the_printed_one(ours: float, agrees: bool) -> None:
+    assert value("tiger-table1", "composite-tau", "cider").agrees(ours) is agrees
+
+
+def test_a_percentage_agrees_in_its_own_unit() -> None:
+    number = value("faier-table3", "hc", "bleu-1")
+    assert number.agrees(0.5094)
+    assert not number.agrees(0.5096)
+
+
+def test_a_cell_without_a_number_is_none_and_an_unknown_one_an_error() -> None:
+    table = load_published("faier-table1")
+    assert table.cell("composite-tau", "learn-to-eval-cited") is None
+    with pytest.raises(UsageError, match="faier-table1 has no 'composite-taw'"):
+        table.cell("composite-taw", "bleu-1")
+
+
+def test_an_unknown_table_is_refused_with_the_nearest_name() -> None:
+    with pytest.raises(UsageError, match=r"unknown published table 'tigr-table1'\. Did you mean 'tiger-table1'\?"):
+        load_published("tigr-table1")
+
+
+GOOD = """
+schema: 1
+paper: {authors: A and B, title: A title, venue: V, year: 2020}
+where: Table 1
+description: One sentence.
+columns:
+  - {key: tau, printed: τ, protocol: data/items/tau-b, basis: stated, unit: fraction}
+  - {key: acc, printed: acc., protocol: null, unit: percent}
+rows:
+  - {key: one, printed: One, metric: bleu-1, values: ["0.100", null]}
+  - {key: two, printed: Two, metric: null, values: ["-.2", {value: "50 ± 1.5", note: odd}]}
+"""
+
+
+def test_a_table_is_read_as_documented() -> None:
+    table: PublishedTable = parse_table("made-up", GOOD)
+    assert table.source == "A and B (2020). A title. V. Table 1"
+    assert table.cell("acc", "one") is None
+    odd, negative = table.cell("acc", "two"), table.cell("tau", "two")
+    assert odd is not None
+    assert negative is not None
+    assert (odd.number, odd.sd, odd.digits, odd.note) == (0.5, 0.015, 0, "odd")
+    assert negative.number == -0.2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("schema: 1", "schema: 2", "made-up.yaml: has the schema 2, this version reads 1"),
+        ("year: 2020", "year: soon", "made-up.yaml, paper: year should be a whole number"),
+        ("where: Table 1", "wher: Table 1", "made-up.yaml: unknown key 'wher'. Did you mean 'where'?"),
+        ("description: One sentence.", "", "made-up.yaml: description is missing"),
+        ("unit: fraction", "unit: ratio", "unit is 'ratio' but should be one of fraction, percent, score"),
+        ("basis: stated, ", "", "made-up.yaml, columns, entry 1: basis is missing"),
+        ("data/items/tau-b", "tau-b", "the protocol 'tau-b' should have the form dataset/items/statistic"),
+        ("key: acc", "key: tau", "made-up.yaml: column keys should be unique, 'tau' is not"),
+        ("key: two", "key: one", "made-up.yaml: row keys should be unique, 'one' is not"),
+        ("metric: null", "metric: bleu-1", "metrics with variant should be unique"),
+        ('["0.100", null]', '["0.100"]', "made-up.yaml, one: values should be a list of 2, one for each column"),
+        ('"0.100"', "0.100", "made-up.yaml, one: the value for tau is 0.1. Give it as printed and in quotes"),
+        ('"0.100"', '"0.1oo"', "made-up.yaml, one: the value for tau is '0.1oo'"),
+        ("note: odd", "remark: odd", "made-up.yaml, two: unknown key 'remark'"),
+        ("rows:", "missing: nowhere\nrows:", "needs either rows or, where there are no numbers, 'missing'"),
+        ("columns:", "columns: [", "made-up.yaml: is not YAML"),
+        (GOOD, "[]", "made-up.yaml: should be a mapping of keys to values"),
+    ],
+)
+def test_a_file_that_does_not_hold_what_it_should_is_refused(old: str, new: str, message: str) -> None:
+    assert old in GOOD
+    with pytest.raises(DataError) as caught:
+        parse_table("made-up", GOOD.replace(old, new))
+    assert message in str(caught.value)
+    assert isinstance(caught.value, CapbenchError)
+
+
+def test_protocols_and_metrics_that_tables_name_exist() -> None:
+    from capbench.datasets.base import load_dataset
+    from capbench.metrics.base import metric_columns
+
+    known = set(metric_columns())
+    for name in names():
+        table = load_published(name)
+        for column in table.columns:
+            if column.protocol:
+                dataset = load_dataset(column.protocol.split("/")[0])
+                assert str(dataset.protocol(column.protocol)) == column.protocol
+        for row in table.rows:
+            assert row.metric is None or row.metric in known, (name, row.metric)

@@ -1,0 +1,100 @@
+"""Result files of every version stay readable; what is none is refused in one line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from capbench.errors import DataError
+from capbench.studies.results import RESULT_SCHEMA_VERSION, load_result
+
+# A file as schema version 1 wrote it. Never change it: it stands for the files that users keep.
+VERSION_1 = {
+    "schema_version": 1,
+    "capbench": "0.1.0",
+    "name": "old",
+    "title": "Old study",
+    "created": "2026-01-01T00:00:00+00:00",
+    "sample": True,
+    "protocols": [
+        {
+            "id": "flickr8k-expert/no-own-captions/unaggregated-tau-c",
+            "dataset": "flickr8k-expert",
+            "dataset_title": "Flickr8k Expert",
+            "statistic": "τ-c",
+            "kind": "correlation",
+            "description": "rules",
+            "groups": [],
+            "notes": [],
+            "n_items": 3,
+            "draws": 1,
+        }
+    ],
+    "columns": {"cider": "CIDEr"},
+    "signatures": {"flickr8k-expert/no-own-captions": {"cider": "cider|capbench:0.1.0"}},
+    "cells": [
+        {
+            "protocol": "flickr8k-expert/no-own-captions/unaggregated-tau-c",
+            "metric": "cider",
+            "column": "cider",
+            "title": "CIDEr",
+            "group": "",
+            "value": 0.5,
+            "sd": None,
+            "n": 9,
+            "p_value": 0.1,
+            "ties": 0,
+            "chance": None,
+            "published": None,
+            "published_digits": None,
+            "published_sd": None,
+            "published_note": None,
+        }
+    ],
+    "missing": [
+        {"protocol": "", "column": "tiger", "title": "TIGEr", "reason": "weights", "planned": True, "published": {}}
+    ],
+    "published": None,
+    "seconds": {"total": 0.1},
+    "cached": {},
+}
+
+
+def _write(folder: Path, value: object) -> Path:
+    path = folder / "results.json"
+    path.write_text(json.dumps(value), encoding="utf-8")
+    return path
+
+
+def test_version_1_is_read(tmp_path: Path) -> None:
+    result = load_result(_write(tmp_path, VERSION_1))
+    cell = result.cell("flickr8k-expert/no-own-captions/unaggregated-tau-c", "cider")
+    assert cell is not None
+    assert cell.value == 0.5
+    assert result.missing[0].planned
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema_version": RESULT_SCHEMA_VERSION + 1}, "Update capbench"),
+        ({"schema_version": "1"}, "no result file"),
+        ({"cells": [{"value": "high"}]}, "cells.0"),
+        ({"surprise": 1}, "surprise"),
+    ],
+)
+def test_other_files_are_refused(tmp_path: Path, change: dict[str, object], message: str) -> None:
+    path = _write(tmp_path, VERSION_1 | change)
+    with pytest.raises(DataError) as caught:
+        load_result(path)
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_nan_in_a_result_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(VERSION_1).replace("0.5", "NaN"), encoding="utf-8")
+    with pytest.raises(DataError, match="NaN"):
+        load_result(path)

@@ -1,0 +1,163 @@
+"""A study runs from names to numbers; what cannot be computed stays as an entry that says why."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from capbench.datasets.root import DataRoot
+from capbench.errors import CapbenchError, MetricError, StatisticError, StudyError
+from capbench.studies.config import Study
+from capbench.studies.results import StudyResult
+from capbench.studies.run import plan_study, run_plan
+from tests.studies.toys import HUMAN, LENGTHS
+
+TOY = "tests.studies.toys:Toy"
+LENGTH = "tests.studies.toys:Length"
+STUDY = Study("toy", "Toy", (TOY,), (LENGTH,))
+
+
+@contextlib.contextmanager
+def silent(_description: str, _total: int | None) -> Iterator[Callable[[int], None]]:
+    yield lambda _done: None
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> DataRoot:
+    return DataRoot(tmp_path, False, "test")
+
+
+def run(root: DataRoot, **changes: object) -> StudyResult:
+    return run_plan(plan_study(replace(STUDY, **changes), root), silent)  # type: ignore[arg-type]
+
+
+def test_correlations_equal_scipys(root: DataRoot) -> None:
+    ids = tuple(f"{TOY}/all/{s}" for s in ("unaggregated-tau-c", "unaggregated-tau-b", "mean-spearman", "mean-pearson"))
+    result = run(root, protocols=ids)
+    x, y = np.repeat(LENGTHS, 2), np.array(HUMAN).ravel()
+    means = np.array(HUMAN).mean(axis=1)
+    expected = [
+        scipy.stats.kendalltau(x, y, variant="c").statistic,
+        scipy.stats.kendalltau(x, y, variant="b").statistic,
+        scipy.stats.spearmanr(LENGTHS, means).statistic,
+        scipy.stats.pearsonr(LENGTHS, means).statistic,
+    ]
+    overall = [cell for cell in result.cells if cell.column == "length" and cell.group == ""]
+    assert [cell.value for cell in overall] == pytest.approx(expected, abs=1e-12)
+    assert [cell.n for cell in overall] == [12, 12, 6, 6]
+    assert [info.id for info in result.protocols] == [i.replace(TOY, "toy") for i in ids]
+
+
+def test_groups_of_items_have_numbers_of_their_own(root: DataRoot) -> None:
+    result = run(root, protocols=(f"{TOY}/all/mean-spearman",))
+    means = np.array(HUMAN).mean(axis=1)
+    cell = result.cell("toy/all/mean-spearman", "length", "odd")
+    assert cell is not None
+    assert cell.value == pytest.approx(scipy.stats.spearmanr(LENGTHS[::2], means[::2]).statistic)
+    assert result.protocols[0].groups == ("odd", "even")
+
+
+def test_accuracy_overall_is_the_mean_of_the_groups(root: DataRoot) -> None:
+    result = run(root, protocols=(f"{TOY}/all/votes-strict",))
+    values = {c.group: (c.value, c.n) for c in result.cells if c.column == "length"}
+    # Longer wins: right on the first and third pair, wrong on the second.
+    assert values == {"": (0.75, 3), "A": (0.5, 2), "B": (1.0, 1)}
+
+
+def test_draws_are_averaged_with_their_standard_deviation(root: DataRoot) -> None:
+    result = run(root, protocols=(f"{TOY}/drawn/mean-pearson",))
+    means = np.array(HUMAN).mean(axis=1)
+    lengths = [[n + draw * (n % 2) for n in LENGTHS] for draw in range(3)]
+    each = [scipy.stats.pearsonr(x, means).statistic for x in lengths]
+    cell = result.cell("toy/drawn/mean-pearson", "length")
+    assert cell is not None
+    assert cell.value == pytest.approx(np.mean(each))
+    assert cell.sd == pytest.approx(np.std(each, ddof=1))
+    assert cell.p_value is None
+
+
+def test_rows_keep_the_order_of_the_study(root: DataRoot) -> None:
+    result = run(root, metrics=("rrs", LENGTH, "tiger"))
+    assert list(result.columns) == ["rrs", "length", "negative", "tiger", "wds"]
+
+
+def test_a_metric_that_is_not_here_stays_with_its_reason(root: DataRoot) -> None:
+    result = run(root, metrics=(LENGTH, "tiger"))
+    waiting = {missing.column: missing for missing in result.missing}
+    assert "tiger" in waiting
+    assert waiting["tiger"].planned
+    assert waiting["tiger"].reason
+    assert result.cell("toy/all/unaggregated-tau-c", "length") is not None
+
+
+def test_missing_files_become_an_entry_beside_what_could_be_computed(root: DataRoot) -> None:
+    result = run(root, protocols=(f"{TOY}/gone/mean-tau-b", f"{TOY}/all/mean-tau-b"))
+    assert [(m.protocol, m.planned) for m in result.missing] == [("toy/gone/mean-tau-b", False)]
+    assert "toy/gone.txt" in result.missing[0].reason
+    assert result.cell("toy/all/mean-tau-b", "length") is not None
+
+
+def test_nothing_computable_is_an_error(root: DataRoot) -> None:
+    with pytest.raises(StudyError, match=r"toy/gone\.txt"):
+        run(root, protocols=(f"{TOY}/gone/mean-tau-b",))
+
+
+def test_preferences_that_are_not_in_the_files_are_named(root: DataRoot) -> None:
+    result = run(root, protocols=(f"{TOY}/all/other-strict", f"{TOY}/all/votes-strict"))
+    assert "'other'" in result.missing[0].reason
+
+
+def test_a_constant_metric_is_an_error_that_names_it(root: DataRoot) -> None:
+    with pytest.raises(StatisticError, match=r"Constant.*toy/all/unaggregated-tau-c"):
+        run(root, metrics=("tests.studies.toys:Constant",))
+
+
+def test_nan_from_a_metric_is_an_error_that_names_metric_and_item(root: DataRoot) -> None:
+    with pytest.raises(MetricError) as caught:
+        run(root, metrics=("tests.studies.toys:NotANumber",))
+    assert "nan" in str(caught.value)
+    assert "image2" in str(caught.value)
+
+
+def test_a_second_run_reads_the_cache(root: DataRoot) -> None:
+    first = run(root)
+    second = run(root)
+    assert sum(first.cached.values()) == 0
+    assert second.cached == {"toy/all|length": 6}
+    assert [c.value for c in second.cells] == [c.value for c in first.cells]
+
+
+def test_options_change_signature_and_scores(root: DataRoot) -> None:
+    run(root)
+    scaled = run(root, options={LENGTH: {"scale": 2.0}})
+    assert "scale:2.0" in scaled.signatures["toy/all"]["length"]
+    assert scaled.cached.get("toy/all|length", 0) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"protocols": ("flikr8k-expert",)}, ["flikr8k-expert", "Did you mean 'flickr8k-expert'"]),
+        ({"protocols": (f"{TOY}/most/mean-tau-b",)}, ["unknown items 'most'", "all, drawn, gone"]),
+        ({"protocols": (f"{TOY}/all/mean-tau-d",)}, ["unknown statistic 'mean-tau-d'", "Did you mean"]),
+        ({"protocols": (TOY, f"{TOY}/all/unaggregated-tau-c")}, ["is asked for twice"]),
+        ({"metrics": ("cidr", "blue")}, ["2 problems", "Did you mean 'cider'", "'blue'"]),
+        ({"options": {LENGTH: {"size": 1}}}, ["has no option 'size'", "scale"]),
+        ({"options": {"cider": {"df": "x"}}}, ["an option is given for 'cider', which is not among the metrics"]),
+        ({"features": "no/such.h5"}, ["features: there is no such file: no/such.h5"]),
+        ({"published": "tiger-table9"}, ["tiger-table9", "tiger-table1"]),
+    ],
+)
+def test_a_study_that_does_not_fit_says_so_before_anything_runs(
+    root: DataRoot, changes: dict[str, object], parts: list[str]
+) -> None:
+    with pytest.raises(CapbenchError) as caught:
+        plan_study(replace(STUDY, **changes), root)  # type: ignore[arg-type]
+    for part in parts:
+        assert part in str(caught.value)

@@ -1,0 +1,100 @@
+"""A data set and metrics so small that every result can be worked out by hand; plugged in as module:Class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from capbench.datasets.base import Dataset
+from capbench.datasets.protocol import ItemSelection, accuracy, correlations
+from capbench.errors import MissingFileError
+from capbench.metrics.base import Metric, Progress, Resources
+from capbench.records import FloatArray, Item, Judgements, Preferences, Ratings
+
+LENGTHS = (1, 2, 3, 4, 5, 6)
+HUMAN = ((1.0, 2.0), (1.0, 1.0), (3.0, 2.0), (2.0, 3.0), (4.0, 4.0), (3.0, 4.0))
+
+
+class Toy(Dataset):
+    """Six items whose candidates have one to six words; two ratings each; three pairs."""
+
+    name = "toy"
+    title = "Toy"
+    citation = "nobody"
+    selections = {
+        "all": ItemSelection("all", "all items"),
+        "drawn": ItemSelection("drawn", "three draws", draws=3, seed=0),
+        "gone": ItemSelection("gone", "items whose file is not here"),
+    }
+    statistics = {**correlations("rating", ("unaggregated", "mean")), **accuracy("votes"), **accuracy("other")}
+    default = ("all", "unaggregated-tau-c")
+
+    def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
+        if selection.name == "gone":
+            raise MissingFileError("there is no such file", path="toy/gone.txt")
+        return tuple(self._draw(selection, draw) for draw in range(selection.draws))
+
+    def _draw(self, selection: ItemSelection, draw: int) -> Judgements:
+        items = tuple(
+            Item(f"image{i}", " ".join(["word"] * (n + draw * (n % 2))), ("a word",), f"c{i}", "odd" if n % 2 else "even")
+            for i, n in enumerate(LENGTHS)
+        )
+        index = np.repeat(np.arange(len(items)), 2)
+        ratings = Ratings(index, np.array(HUMAN).ravel(), np.tile(np.arange(2), len(items)), (1.0, 4.0))
+        preferences = Preferences(
+            first=np.array([0, 2, 4]),
+            second=np.array([1, 3, 5]),
+            preferred=np.array([-1, 1, -1]),
+            group=("A", "A", "B"),
+            votes=np.zeros((3, 0), dtype=np.int64),
+        )
+        return Judgements(
+            self.name, selection.name, items, {"rating": ratings}, {"votes": preferences}, draw, ("nothing is left out",)
+        )
+
+
+class Length(Metric):
+    """Number of words."""
+
+    name = "length"
+    columns = ("length", "negative")
+    titles = {"length": "Length", "negative": "Negative length"}
+    citation = "nobody"
+
+    def __init__(self, resources: Resources | None = None, *, scale: float = 1.0) -> None:
+        super().__init__(resources)
+        if not isinstance(scale, int | float):
+            raise ValueError(f"scale should be a number, not {scale!r}")
+        self.scale = scale
+
+    def signature_parts(self) -> dict[str, object]:
+        return {"scale": self.scale}
+
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        progress(len(items))
+        return np.array([[self.scale * len(i.candidate.split()), -len(i.candidate.split())] for i in items])
+
+
+class Constant(Length):
+    """The same score for everything: correlations with it are undefined."""
+
+    name = "constant"
+    columns = ("constant",)
+    titles = {"constant": "Constant"}
+
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        return np.ones((len(items), 1))
+
+
+class NotANumber(Constant):
+    """Gives NaN for the third item."""
+
+    name = "nan"
+    columns = ("nan",)
+    titles = {"nan": "NaN"}
+
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        values = np.ones((len(items), 1))
+        values[2] = np.nan
+        return values
