@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -49,3 +52,32 @@ def sample() -> Path:
     from capbench.datasets.root import sample_dir
 
     return sample_dir()
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def capbench(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+    """Runs the command line in this process: ``capbench("score", "--metric", "cider")``."""
+
+    def call(*arguments: str | Path) -> Ran:
+        from capbench.cli.app import main
+
+        monkeypatch.setattr(sys, "argv", ["capbench", *map(str, arguments)])
+        capsys.readouterr()
+        code = 0
+        try:
+            main()
+        except SystemExit as leave:
+            code = leave.code if isinstance(leave.code, int) else int(leave.code is not None)
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return call

@@ -1,0 +1,54 @@
+# capbench: `make help` lists the targets. Everything runs in .venv, which is made on first use.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.capbench-installed
+SHELL := /bin/bash
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-all check format reproduce-table1 reproduce-table2 bench sample clean
+
+help: ## List the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
+
+setup: $(STAMP) ## Make .venv and install capbench with its development tools
+
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "capbench needs Python 3.11 or later; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(STAMP) ## Run a correlation study end to end on the embedded synthetic sample
+	$(BIN)/capbench correlate configs/demo.yaml --data sample
+
+test: $(STAMP) ## Run the tests, all but the slow ones; what was skipped is listed with the reason
+	$(BIN)/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+test-all: $(STAMP) ## Run all tests, the slow ones too
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: $(STAMP) ## Lint, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP) ## Format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+reproduce-table1: $(STAMP) ## Table 1 of the TIGEr paper, ours beside the published numbers (needs CAPBENCH_DATA)
+	$(BIN)/capbench correlate configs/tiger-table1.yaml
+
+reproduce-table2: $(STAMP) ## Table 2 of the TIGEr paper (needs CAPBENCH_DATA)
+	$(BIN)/capbench correlate configs/tiger-table2.yaml
+
+bench: $(STAMP) ## Time capbench beside its peers
+	@for script in scripts/bench/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+
+sample: $(STAMP) ## Draw the embedded sample again, byte for byte
+	$(BIN)/python scripts/make_sample.py
+
+clean: ## Remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

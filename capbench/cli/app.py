@@ -1,0 +1,74 @@
+"""The ``capbench`` command.
+
+Exit codes: 0 done; 1 done, but some items failed (they are listed); 2 bad input or set-up (one line
+says what and where); 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from capbench import __version__
+from capbench.cli import correlate, data, doctor, extract_features, metrics, protocols, score
+from capbench.errors import CapbenchError
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="capbench",
+    help="Benchmark image-caption evaluation metrics: which one agrees with people, and by how much?\n\n"
+    "Without data of your own, every command runs on an embedded synthetic sample.\n\n"
+    "Example: capbench correlate --dataset flickr8k-expert --metric cider --metric meteor",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(value: bool) -> None:
+    if value:
+        print(f"capbench {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    pass
+
+
+app.command("extract-features")(extract_features.extract_features)
+app.command("score")(score.score)
+app.command("correlate")(correlate.correlate)
+app.add_typer(data.app, name="data")
+app.command("metrics")(metrics.metrics)
+app.command("protocols")(protocols.protocols)
+app.command("doctor")(doctor.doctor)
+
+
+def main() -> None:
+    """Run the command line; known errors become one line on stderr and exit code 2."""
+    try:
+        app()
+    except CapbenchError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("interrupted: what was finished is kept; run the same command again to go on", file=sys.stderr)
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output went away (| head): leave quietly, without a second error at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

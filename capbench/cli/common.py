@@ -1,0 +1,144 @@
+"""What every command shares: consoles, options, JSON output, progress, parsing of ``--option``."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from capbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from capbench.datasets.root import DataRoot
+
+__all__ = [
+    "DataOption",
+    "JsonOption",
+    "announce_root",
+    "err",
+    "note",
+    "out",
+    "parse_options",
+    "print_json",
+    "progress",
+    "warn",
+]
+
+DataOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="DIR",
+        help="Folder of the data sets' files. Default: $CAPBENCH_DATA, else the embedded synthetic sample.",
+        show_default=False,
+    ),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON on stdout.")]
+
+
+def out() -> Console:
+    """The console for results (stdout). A file or a pipe has no width: tables are not broken for it."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = 200
+    return console
+
+
+def err() -> Console:
+    """The console for everything that is not a result (stderr)."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def note(text: str) -> None:
+    """One line of information on stderr."""
+    print(text, file=sys.stderr)
+
+
+def warn(text: str) -> None:
+    """One warning line on stderr."""
+    err().print(f"[yellow]warning:[/yellow] {_escape(text)}")
+
+
+def _escape(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(text)
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON on stdout; NaN is refused because JSON has none."""
+    print(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False))
+
+
+def announce_root(root: DataRoot, *, json_output: bool = False) -> None:
+    """Name the embedded sample in the output's first line, so that nobody takes its numbers for results."""
+    if root.is_sample:
+        line = "data: embedded synthetic sample (set --data or CAPBENCH_DATA for real judgements)"
+        print(line, file=sys.stderr if json_output else sys.stdout, flush=True)
+    else:
+        note(f"data: {root.path} ({root.origin})")
+
+
+def parse_options(options: list[str]) -> dict[str, dict[str, Any]]:
+    """Parse ``metric.option=value`` arguments: ``cider.df=coco-val`` → ``{"cider": {"df": "coco-val"}}``.
+
+    Values are read as YAML scalars, so ``1.5``, ``true`` and ``null`` are what they look like.
+
+    Raises:
+        UsageError: an argument is not of that form, or an option is given twice.
+    """
+    import yaml
+
+    parsed: dict[str, dict[str, Any]] = {}
+    for text in options:
+        name, equals, value = text.partition("=")
+        metric, dot, option = name.strip().rpartition(".")
+        if not equals or not dot or not metric or not option:
+            raise UsageError(f"--option {text}: not of the form metric.option=value", hint="Example: cider.df=coco-val")
+        if option in parsed.get(metric, {}):
+            raise UsageError(f"--option {metric}.{option} is given twice", hint="Give it once")
+        try:
+            parsed.setdefault(metric, {})[option] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise UsageError(f"--option {text}: the value cannot be read", hint="Put it in quotes") from error
+    return parsed
+
+
+@contextlib.contextmanager
+def progress(description: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr, drawn only on a terminal; yields a function that takes the number of steps done."""
+    console = err()
+    if not console.is_terminal:
+        yield lambda _done: None
+        return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda done: bar.advance(task, done)

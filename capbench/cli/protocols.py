@@ -1,0 +1,57 @@
+"""``capbench protocols``: the named protocols of every data set."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from capbench.cli import common
+
+__all__ = ["protocols"]
+
+
+def protocols(
+    dataset: Annotated[str | None, typer.Argument(metavar="[DATASET]", help="Only this data set.")] = None,
+    json_output: common.JsonOption = False,
+) -> None:
+    """List named protocols: any *items* combines with any *statistic* as dataset/items/statistic.
+
+    Example: capbench protocols composite
+    """
+    from capbench.datasets.base import dataset_names, load_dataset
+
+    found: list[dict[str, Any]] = []
+    for name in [dataset] if dataset else dataset_names():
+        cls = load_dataset(name)
+        found.append(
+            {
+                "dataset": cls.name,
+                "title": cls.title,
+                "default": str(cls.protocol()),
+                "items": [
+                    {"name": s.name, "description": s.description, "draws": s.draws, "seed": s.seed, "source": s.source}
+                    for s in cls.selections.values()
+                ],
+                "statistics": [
+                    {"name": s.name, "description": s.description, "source": s.source} for s in cls.statistics.values()
+                ],
+                "aliases": dict(cls.aliases),
+            }
+        )
+    if json_output:
+        common.print_json(found)
+        return
+    console = common.out()
+    for entry in found:
+        console.print(f"{entry['title']}", style="bold", markup=False)
+        console.print(f"  default: {entry['default']}", markup=False)
+        for part in ("items", "statistics"):
+            console.print(f"  {part}:", markup=False)
+            width = max(len(choice["name"]) for choice in entry[part])
+            for choice in entry[part]:
+                source = f" ({choice['source']})" if choice["source"] else ""
+                console.print(
+                    f"    {choice['name']:<{width}}  {choice['description']}{source}", markup=False, soft_wrap=True
+                )
+        console.print()

@@ -1,0 +1,176 @@
+"""``capbench score``: run metrics over a data set's candidates or over a user's own captions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from capbench.cli import common
+from capbench.errors import MetricError, UsageError
+
+if TYPE_CHECKING:
+    from capbench.records import Item, ScoreTable
+
+__all__ = ["score"]
+
+
+def score(
+    metric: Annotated[
+        list[str],
+        typer.Option("--metric", "-m", metavar="NAME", help="Metric or column (bleu, bleu-4); repeatable; or 'all'."),
+    ],
+    dataset: Annotated[
+        str | None,
+        typer.Option(
+            "--dataset", "-d", metavar="NAME", help="Data set, or a file of judgements. Default: flickr8k-expert."
+        ),
+    ] = None,
+    protocol: Annotated[
+        str | None,
+        typer.Option("--protocol", "-p", metavar="ID", help="Which items: dataset/items, or a full protocol id."),
+    ] = None,
+    draw: Annotated[int, typer.Option("--draw", min=1, help="Which random draw of references, counted from 1.")] = 1,
+    candidates: Annotated[
+        Path | None,
+        typer.Option("--candidates", metavar="FILE", help="Your own captions: COCO results JSON, or JSONL."),
+    ] = None,
+    references: Annotated[
+        Path | None,
+        typer.Option(
+            "--references", metavar="FILE", help="Their references: COCO annotations, {image: [..]} JSON, or JSONL."
+        ),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="METRIC.OPTION=VALUE", help="Metric option, such as cider.df=coco-val."),
+    ] = None,
+    data: common.DataOption = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Write every caption's score: .csv, .jsonl or .parquet."),
+    ] = None,
+    features: Annotated[
+        Path | None,
+        typer.Option("--features", metavar="FILE", help="Region features, for metrics that look at images."),
+    ] = None,
+    model: Annotated[Path | None, typer.Option("--model", metavar="FILE", help="Weights, for trained metrics.")] = None,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Score again, and do not read or write the cache.")
+    ] = False,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Score captions with one or more metrics.
+
+    Prints the corpus-level score and the mean and range over captions; --out writes one line for each caption and
+    metric column. Scores are cached: a second run reads them and says so.
+
+    Example: capbench score --metric bleu-4 --metric cider --dataset flickr8k-expert --out scores.csv
+
+    Example: capbench score --metric all --candidates results.json --references captions_val2014.json
+    """
+    from capbench.datasets.root import find_root
+    from capbench.metrics.base import Resources, resolve_metrics
+    from capbench.scoring import score as run_score
+    from capbench.scoring import write_scores
+
+    requests = resolve_metrics(metric, common.parse_options(option or []))
+    for request in requests:
+        if request.metric.waits_for:
+            raise MetricError(f"{request.metric.name} waits for {request.metric.waits_for}")
+    if out is not None and out.suffix.lower() not in (".csv", ".jsonl", ".parquet"):
+        raise UsageError(f"--out {out}: unknown ending", hint="Use .csv, .jsonl or .parquet")
+    root = find_root(data)
+    items, name = _items(dataset, protocol, draw, candidates, references, data, json_output)
+    resources = Resources(
+        features=None if features is None else str(features),
+        model=None if model is None else str(model),
+        data=str(root.path),
+    )
+    with common.progress("scoring", len(items) * len(requests)) as step:
+        table = run_score(items, requests, resources, dataset=name, cache=not no_cache, progress=step)
+    rows = _summary(table)
+    if json_output:
+        common.print_json({"dataset": name, "n": len(items), "scores": rows, "signatures": dict(table.signatures)})
+    else:
+        _print(rows, table, name)
+    for metric_name, count in table.cached.items():
+        if count:
+            common.note(f"{metric_name}: {count:,} of {len(items):,} scores came from the cache")
+    if out is not None:
+        write_scores(table, out)
+        common.note(f"wrote {out}")
+    if table.failed:
+        for line in table.failed:
+            common.warn(line)
+        raise typer.Exit(1)
+
+
+def _items(
+    dataset: str | None,
+    protocol: str | None,
+    draw: int,
+    candidates: Path | None,
+    references: Path | None,
+    data: Path | None,
+    json_output: bool,
+) -> tuple[tuple[Item, ...], str]:
+    from capbench.datasets.base import open_dataset
+    from capbench.datasets.root import find_root
+
+    if candidates is not None or references is not None:
+        if candidates is None or references is None:
+            raise UsageError("--candidates and --references belong together", hint="Give both")
+        if dataset is not None or protocol is not None:
+            raise UsageError("--candidates was given together with --dataset or --protocol", hint="Give one of them")
+        from capbench.scoring import user_items
+
+        return user_items(candidates, references), candidates.stem
+    root = find_root(data)
+    if dataset is None:
+        dataset = protocol.split("/")[0] if protocol and "/" in protocol else "flickr8k-expert"
+    opened = open_dataset(dataset, root)
+    wanted = protocol.removeprefix(f"{opened.name}/") if protocol else None
+    chosen = opened.protocol(wanted)
+    common.announce_root(root, json_output=json_output)
+    draws = opened.load(chosen.items)
+    if draw > len(draws):
+        raise UsageError(f"--draw {draw}: {opened.name}/{chosen.items.name} has {len(draws)} draw(s)")
+    judgements = draws[draw - 1]
+    common.note(f"items: {opened.name}/{chosen.items.name}: {chosen.items.description}")
+    for line in judgements.notes:
+        common.note(f"  {line}")
+    return judgements.items, opened.name
+
+
+def _summary(table: ScoreTable) -> list[dict[str, Any]]:
+    rows = []
+    for key, values in table.values.items():
+        rows.append(
+            {
+                "metric": key.metric,
+                "column": key.column,
+                "corpus": table.corpus[key],
+                "mean": float(values.mean()),
+                "min": float(values.min()),
+                "max": float(values.max()),
+            }
+        )
+    return rows
+
+
+def _print(rows: list[dict[str, Any]], table: ScoreTable, name: str) -> None:
+    from rich import box
+    from rich.table import Table
+
+    shown = Table(title=f"{name}: {len(table.items):,} captions", title_justify="left", box=box.SIMPLE_HEAD)
+    shown.add_column("metric")
+    for head in ("corpus", "mean", "min", "max"):
+        shown.add_column(head, justify="right")
+    for row in rows:
+        shown.add_row(row["column"], *(f"{row[head]:.4f}" for head in ("corpus", "mean", "min", "max")))
+    console = common.out()
+    console.print(shown)
+    for signature in table.signatures.values():
+        console.print(signature, style="dim", markup=False, soft_wrap=True)

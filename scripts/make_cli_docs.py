@@ -1,0 +1,70 @@
+"""Write docs/cli.md from the commands' own help, so that the two cannot disagree.
+
+Run: python scripts/make_cli_docs.py [--check]
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+os.environ["COLUMNS"] = os.environ["TERMINAL_WIDTH"] = "100"
+os.environ["NO_COLOR"] = "1"
+
+TARGET = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
+HEAD = """\
+# Command line
+
+Results go to stdout, everything else to stderr. Exit codes: 0 done; 1 done, but some items failed or some files are
+missing (listed); 2 bad input or set-up, said in one line; 130 interrupted.
+
+Written by `scripts/make_cli_docs.py` from the commands' own help.
+"""
+
+
+def commands() -> list[list[str]]:
+    """Every command as its words, groups before their commands."""
+    from capbench.cli.app import app
+
+    found: list[list[str]] = [[]]
+    names = [command.name or "" for command in app.registered_commands]
+    groups = {group.name: group.typer_instance for group in app.registered_groups}
+    found += [[name] for name in names]
+    for name, group in groups.items():
+        assert name is not None
+        assert group is not None
+        found.append([name])
+        found += [[name, command.name or ""] for command in group.registered_commands]
+    return found
+
+
+def render() -> str:
+    """The text of docs/cli.md."""
+    from typer.testing import CliRunner
+
+    from capbench.cli.app import app
+
+    blocks = [HEAD]
+    for words in commands():
+        result = CliRunner().invoke(app, [*words, "--help"], prog_name="capbench", env={"COLUMNS": "100"})
+        if result.exit_code != 0:
+            raise SystemExit(f"capbench {' '.join(words)} --help failed: {result.output}")
+        text = "\n".join(line.rstrip() for line in result.output.strip("\n").split("\n"))
+        blocks.append(f"## `{' '.join(['capbench', *words])}`\n\n```text\n{text}\n```\n")
+    return "\n".join(blocks)
+
+
+def main() -> None:
+    """Write the file, or with --check say whether it is up to date."""
+    text = render()
+    if "--check" in sys.argv:
+        if not TARGET.exists() or TARGET.read_text(encoding="utf-8") != text:
+            raise SystemExit("docs/cli.md is out of date: run python scripts/make_cli_docs.py")
+        return
+    TARGET.write_text(text, encoding="utf-8")
+    print(f"wrote {TARGET}")
+
+
+if __name__ == "__main__":
+    main()
