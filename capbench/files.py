@@ -114,16 +114,24 @@ def lock(path: str | os.PathLike[str], timeout_s: float = 600.0) -> Iterator[Non
     import filelock
 
     name = Path(f"{os.fspath(path)}.lock")
-    name.parent.mkdir(parents=True, exist_ok=True)
+    held = filelock.FileLock(name, timeout=timeout_s)
     try:
-        with filelock.FileLock(name, timeout=timeout_s):
-            yield
-    except filelock.Timeout as error:
+        name.parent.mkdir(parents=True, exist_ok=True)
+        held.acquire()
+    except OSError as error:
+        if not isinstance(error, filelock.Timeout):
+            raise UsageError(
+                f"cannot be written ({error.strerror or error})", path=name.parent, hint="Choose another folder"
+            ) from error
         raise UsageError(
             f"another run has held this lock for {timeout_s:.0f} s",
             path=name,
             hint="Wait for the other run, or remove the lock file if none is running",
         ) from error
+    try:
+        yield
+    finally:
+        held.release()
 
 
 def sha256_file(path: str | os.PathLike[str]) -> str:
@@ -175,8 +183,10 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
     return text.removesuffix("\n").split("\n")
 
 
-def read_json(path: str | os.PathLike[str]) -> Any:
+def read_json(path: str | os.PathLike[str], *, unique_keys: bool = False) -> Any:
     """Parse a UTF-8 JSON file; NaN and infinities, which JSON does not have, are refused.
+
+    With ``unique_keys`` an object in which a key stands twice is refused too (JSON readers keep the last one).
 
     Raises as :func:`read_text` does, and DataError with row and column if it is not JSON.
     """
@@ -185,8 +195,16 @@ def read_json(path: str | os.PathLike[str]) -> Any:
     def refuse(constant: str) -> Any:
         raise DataError(f"holds {constant}, which is no JSON number", path=path, hint="Remove or mend that value")
 
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for i, key in enumerate(keys) if key in keys[:i])
+            raise DataError(f"the key '{twice}' stands twice in one object", path=path, hint="Keep one of the two")
+        return found
+
     try:
-        return json.loads(text, parse_constant=refuse)
+        return json.loads(text, parse_constant=refuse, object_pairs_hook=unique if unique_keys else None)
     except json.JSONDecodeError as error:
         if not text.strip():
             raise DataError("is empty", path=path, hint="Get the file again") from error

@@ -1,0 +1,335 @@
+"""Readers of caption corpora: one function for each published format, all giving :class:`Captions`.
+
+Captions keep their text but for white space around it. Every reader refuses empty captions, repeated keys and
+images without captions, and names the row or entry.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from capbench import files
+from capbench.datasets.judging import PathLike, column_error, parse_caption, split_caption_id
+from capbench.errors import DataError, MissingFileError
+from capbench.records import image_id
+
+__all__ = [
+    "Captions",
+    "parse_coco_annotations",
+    "parse_karpathy",
+    "parse_nocaps_corpus",
+    "parse_split_captions",
+    "read_coco_annotations",
+    "read_karpathy",
+    "read_multi30k",
+    "read_nocaps_corpus",
+    "read_split_captions",
+    "read_token",
+]
+
+
+class Captions(Mapping[str, tuple[str, ...]]):
+    """Image id → its captions in published order; immutable.
+
+    Attributes:
+        source: the file or folder that was read.
+        file_names: image id → file name, where the format holds one.
+        groups: image id → split or domain, where the format holds one.
+    """
+
+    def __init__(
+        self,
+        captions: Mapping[str, Sequence[str]],
+        source: PathLike,
+        file_names: Mapping[str, str] | None = None,
+        groups: Mapping[str, str] | None = None,
+    ) -> None:
+        self._captions = {image: tuple(texts) for image, texts in captions.items()}
+        self.source = Path(source)
+        self.file_names: Mapping[str, str] = MappingProxyType(dict(file_names or {}))
+        self.groups: Mapping[str, str] = MappingProxyType(dict(groups or {}))
+
+    def __getitem__(self, image: str) -> tuple[str, ...]:
+        return self._captions[image]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._captions)
+
+    def __len__(self) -> int:
+        return len(self._captions)
+
+    def __repr__(self) -> str:
+        return f"Captions({len(self)} images from {self.source})"
+
+    def of_groups(self, *groups: str) -> Captions:
+        """Only the images of some splits or domains."""
+        kept = {image: texts for image, texts in self.items() if self.groups.get(image) in groups}
+        names = {image: self.file_names[image] for image in kept if image in self.file_names}
+        return Captions(kept, self.source, names, {image: self.groups[image] for image in kept})
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Sixteen hex digits that name images and captions, whatever their file's format (for signatures)."""
+        digest = hashlib.blake2b(digest_size=8)
+        for image in sorted(self):
+            digest.update("\x1f".join((image, *sorted(self[image]))).encode() + b"\n")
+        return digest.hexdigest()
+
+
+def read_token(path: PathLike) -> Captions:
+    """Flickr8k's and Flickr30k's ``.token`` files: ``image.jpg#n``, a tab, the caption.
+
+    Raises DataError for a row without a tab, a caption id without a number, an empty caption, a number that
+    stands twice, and an image whose numbers leave a gap.
+    """
+    found: dict[str, dict[int, str]] = {}
+    names: dict[str, str] = {}
+    lines = files.read_lines(path)
+    while not lines[-1].strip():
+        lines.pop()
+    for row, line in enumerate(lines, 1):
+        caption_id, tab, text = line.partition("\t")
+        if not tab:
+            raise column_error(path, row, line, ["caption id", "caption"], "\t")
+        name, number = split_caption_id(caption_id, path=path, row=row)
+        image = image_id(name)
+        of_image = found.setdefault(image, {})
+        if number in of_image:
+            same = "the same text" if of_image[number] == text.strip() else "another text"
+            raise DataError(
+                f"caption {number} of {name} stands above already, with {same}",
+                path=path,
+                row=row,
+                hint="Keep one of the two",
+            )
+        of_image[number] = parse_caption(text, "caption", path=path, row=row)
+        names[image] = name
+    for image, numbered in found.items():
+        if max(numbered) != len(numbered) - 1:
+            missing = next(n for n in range(max(numbered)) if n not in numbered)
+            raise DataError(
+                f"image {names[image]} has a caption {max(numbered)} but no caption {missing}",
+                path=path,
+                hint="Captions of an image are numbered from 0 without gaps: get the file again",
+            )
+    ordered = {image: [numbered[n] for n in range(len(numbered))] for image, numbered in found.items()}
+    return Captions(ordered, path, names)
+
+
+def read_multi30k(folder: PathLike) -> Captions:
+    """Multi30k's task 2: ``raw/{split}.{1..5}.en`` (plain or ``.gz``) beside ``image_splits/{split}_images.txt``.
+
+    Line n of every caption file belongs to line n of the split's list. All splits whose list is there are read.
+
+    Raises:
+        MissingFileError: there is no list, or a caption file of a listed split is missing.
+        DataError: line counts differ, a caption is empty, an image stands twice, or a ``.gz`` is damaged.
+    """
+    root = Path(folder)
+    lists = sorted((root / "image_splits").glob("*_images.txt"))
+    if not lists:
+        raise MissingFileError(
+            "there is no list of images",
+            path=root / "image_splits" / "train_images.txt",
+            hint="Keep the folders image_splits and raw together",
+        )
+    captions: dict[str, list[str]] = {}
+    names: dict[str, str] = {}
+    groups: dict[str, str] = {}
+    for split_list in lists:
+        split = split_list.name.removesuffix("_images.txt")
+        listed = [name.strip() for name in files.read_lines(split_list)]
+        for row, name in enumerate(listed, 1):
+            image = image_id(name)
+            if not name or image in captions:
+                problem = f"image {name} is listed twice" if name else "the row is empty"
+                raise DataError(problem, path=split_list, row=row, hint="Get the list again")
+            captions[image], names[image], groups[image] = [], name, split
+        for number in range(1, 6):
+            path = _plain_or_gz(root / "raw" / f"{split}.{number}.en")
+            texts = _lines_of(path)
+            if len(texts) != len(listed):
+                raise DataError(
+                    f"has {len(texts)} lines where {split_list.name} lists {len(listed)} images",
+                    path=path,
+                    hint="Get both files again, from the same release",
+                )
+            for row, (name, text) in enumerate(zip(listed, texts, strict=True), 1):
+                captions[image_id(name)].append(parse_caption(text, "caption", path=path, row=row))
+    return Captions(captions, root, names, groups)
+
+
+def _plain_or_gz(path: Path) -> Path:
+    packed = path.with_name(path.name + ".gz")
+    if path.is_file() or not packed.is_file():
+        return path
+    return packed
+
+
+def _lines_of(path: Path) -> list[str]:
+    if path.suffix != ".gz":
+        return files.read_lines(path)
+    try:
+        with gzip.open(path) as stream:
+            data = stream.read()
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"is no whole gzip file ({error})", path=path, hint="Get the file again") from error
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror or error})", path=path) from error
+    try:
+        return data.decode("utf-8").replace("\r\n", "\n").removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        row = data.count(b"\n", 0, error.start) + 1
+        raise DataError("is not UTF-8", path=path, row=row, hint="Get the file again") from error
+
+
+def read_karpathy(path: PathLike) -> Captions:
+    """Karpathy's ``dataset_coco.json``, ``dataset_flickr8k.json``, ``dataset_flickr30k.json``; groups are splits."""
+    return parse_karpathy(files.read_json(path), path)
+
+
+def parse_karpathy(data: Any, path: PathLike) -> Captions:
+    """As :func:`read_karpathy`, from parsed JSON."""
+    captions: dict[str, list[str]] = {}
+    names: dict[str, str] = {}
+    groups: dict[str, str] = {}
+    for number, entry in enumerate(_list_field(data, "images", path), 1):
+        row = f"image {number}"
+        name = _field(entry, "filename", str, path, row)
+        image = _new_image(name, captions, path, row)
+        texts = [_field(s, "raw", str, path, row) for s in _field(entry, "sentences", list, path, row)]
+        captions[image] = _captions(texts, path, row)
+        names[image] = name
+        groups[image] = _field(entry, "split", str, path, row)
+    return Captions(captions, path, names, groups)
+
+
+def read_split_captions(path: PathLike) -> Captions:
+    """A split as one JSON object: file name → list of captions.
+
+    Some copies end every list with the image's own path; it is dropped.
+    """
+    return parse_split_captions(files.read_json(path, unique_keys=True), path)
+
+
+def parse_split_captions(data: Any, path: PathLike) -> Captions:
+    """As :func:`read_split_captions`, from parsed JSON."""
+    if not isinstance(data, dict):
+        raise DataError("is no JSON object of file names and captions", path=path, hint="Get the file again")
+    captions: dict[str, list[str]] = {}
+    names: dict[str, str] = {}
+    for name, value in data.items():
+        row = f"entry '{name}'"
+        image = _new_image(name, captions, path, row)
+        if not isinstance(value, list):
+            raise DataError("is no list of captions", path=path, row=row, hint="Give a list of strings")
+        last = value[-1] if value else None
+        if isinstance(last, str) and last.strip() != image_id(last.strip()) == image:
+            value = value[:-1]
+        captions[image] = _captions(value, path, row)
+        names[image] = name
+    return Captions(captions, path, names)
+
+
+def read_coco_annotations(path: PathLike) -> Captions:
+    """COCO's annotation JSON (``captions_val2014.json``): ``images`` and ``annotations``, joined by image id.
+
+    Ids are those of the images' file names (``COCO_val2014_000000000042``). Where images hold a ``domain``
+    (nocaps), it is their group.
+    """
+    return parse_coco_annotations(files.read_json(path), path)
+
+
+def parse_coco_annotations(data: Any, path: PathLike) -> Captions:
+    """As :func:`read_coco_annotations`, from parsed JSON."""
+    images: dict[Any, str] = {}
+    captions: dict[str, list[str]] = {}
+    names: dict[str, str] = {}
+    groups: dict[str, str] = {}
+    for number, entry in enumerate(_list_field(data, "images", path), 1):
+        row = f"image {number}"
+        name = _field(entry, "file_name", str, path, row)
+        image = _new_image(name, captions, path, row)
+        number_id = _field(entry, "id", (int, str), path, row)
+        if number_id in images:
+            raise DataError(f"the image id {number_id} stands twice", path=path, row=row, hint="Keep one of the two")
+        images[number_id], captions[image], names[image] = image, [], name
+        if "domain" in entry:
+            groups[image] = _field(entry, "domain", str, path, row)
+    known: set[Any] = set()
+    for number, entry in enumerate(_list_field(data, "annotations", path), 1):
+        row = f"annotation {number}"
+        number_id = _field(entry, "image_id", (int, str), path, row)
+        if number_id not in images:
+            raise DataError(
+                f"its image {number_id} is not among the images", path=path, row=row, hint="Get the file again"
+            )
+        own_id = entry.get("id")
+        if own_id is not None and own_id in known:
+            raise DataError(f"the annotation id {own_id} stands twice", path=path, row=row, hint="Keep one of the two")
+        known.add(own_id)
+        text = parse_caption(entry.get("caption"), "caption", path=path, row=row)
+        captions[images[number_id]].append(text)
+    for image, texts in captions.items():
+        if not texts:
+            raise DataError(f"image {names[image]} has no caption", path=path, hint="Get the file again")
+    return Captions(captions, path, names, groups)
+
+
+def read_nocaps_corpus(path: PathLike) -> Captions:
+    """nocaps as a JSON list of ``split``, ``image_id`` (``"0.jpg"``) and ``caption`` (a list); groups are domains."""
+    return parse_nocaps_corpus(files.read_json(path), path)
+
+
+def parse_nocaps_corpus(data: Any, path: PathLike) -> Captions:
+    """As :func:`read_nocaps_corpus`, from parsed JSON."""
+    if not isinstance(data, list) or not data:
+        raise DataError("is no JSON list of images", path=path, hint="Get the file again")
+    captions: dict[str, list[str]] = {}
+    groups: dict[str, str] = {}
+    for number, entry in enumerate(data, 1):
+        row = f"entry {number}"
+        image = _new_image(_field(entry, "image_id", str, path, row), captions, path, row)
+        captions[image] = _captions(_field(entry, "caption", list, path, row), path, row)
+        groups[image] = _field(entry, "split", str, path, row).replace("_", "-")
+    return Captions(captions, path, None, groups)
+
+
+def _captions(texts: Sequence[object], path: PathLike, row: str) -> list[str]:
+    if not texts:
+        raise DataError("there is no caption", path=path, row=row, hint="Give at least one caption for every image")
+    return [parse_caption(text, f"caption {n}", path=path, row=row) for n, text in enumerate(texts, 1)]
+
+
+def _new_image(name: str, seen: Mapping[str, object], path: PathLike, row: str) -> str:
+    image = image_id(name.strip())
+    if not image:
+        raise DataError("the image's name is empty", path=path, row=row, hint="Give the image's file name")
+    if image in seen:
+        raise DataError(f"image {image} stands above already", path=path, row=row, hint="Keep one of the two")
+    return image
+
+
+def _list_field(data: Any, key: str, path: PathLike) -> list[Any]:
+    found = data.get(key) if isinstance(data, dict) else None
+    if not isinstance(found, list) or not found:
+        raise DataError(
+            f"holds no list '{key}'", path=path, hint="Get the file again, or check that it is the right one"
+        )
+    return found
+
+
+def _field(entry: Any, key: str, kind: type | tuple[type, ...], path: PathLike, row: str) -> Any:
+    value = entry.get(key) if isinstance(entry, dict) else None
+    if not isinstance(value, kind) or isinstance(value, bool):
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        wanted = " or ".join({str: "a string", int: "a number", list: "a list"}[k] for k in kinds)
+        raise DataError(f"'{key}' is missing or is not {wanted}", path=path, row=row, hint="Get the file again")
+    return value

@@ -1,0 +1,173 @@
+"""Caption corpora by name or by path: references of data sets, and CIDEr's document frequencies."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from capbench import files
+from capbench.datasets.caption_readers import (
+    Captions,
+    parse_coco_annotations,
+    parse_karpathy,
+    parse_nocaps_corpus,
+    parse_split_captions,
+    read_coco_annotations,
+    read_karpathy,
+    read_multi30k,
+    read_nocaps_corpus,
+    read_split_captions,
+    read_token,
+)
+from capbench.datasets.root import DataRoot
+from capbench.errors import DataError, MissingFileError, UsageError, suggest
+
+__all__ = [
+    "CORPORA",
+    "Captions",
+    "Corpus",
+    "load_captions",
+    "read_any",
+    "read_coco_annotations",
+    "read_karpathy",
+    "read_multi30k",
+    "read_nocaps_corpus",
+    "read_split_captions",
+    "read_token",
+]
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """A caption corpus that has a name.
+
+    Attributes:
+        description: what it holds, one line.
+        sources: where it is looked for under the data folder, in this order, and how each is read. A path that
+            ends in ``/`` is a folder.
+    """
+
+    description: str
+    sources: Mapping[str, Callable[[Path], Captions]]
+
+
+def _split(*splits: str) -> Callable[[Path], Captions]:
+    def read(path: Path) -> Captions:
+        captions = read_karpathy(path).of_groups(*splits)
+        if not captions:
+            raise DataError(f"holds no image of the split {' or '.join(splits)}", path=path, hint="Get the file again")
+        return captions
+
+    return read
+
+
+CORPORA: Mapping[str, Corpus] = {
+    "coco-val": Corpus(
+        "COCO, Karpathy's validation split (5,000 images)",
+        {"coco/karpathy_val_captions.json": read_split_captions, "coco/dataset_coco.json": _split("val")},
+    ),
+    "coco-test": Corpus(
+        "COCO, Karpathy's test split (5,000 images)",
+        {"coco/karpathy_test_captions.json": read_split_captions, "coco/dataset_coco.json": _split("test")},
+    ),
+    "coco-val2014": Corpus(
+        "COCO, the official validation set of 2014 (40,504 images)",
+        {
+            "coco/captions_val2014.json": read_coco_annotations,
+            "coco/annotations/captions_val2014.json": read_coco_annotations,
+        },
+    ),
+    "flickr8k": Corpus(
+        "Flickr8k, all splits",
+        {"flickr8k/Flickr8k.token.txt": read_token, "flickr8k/dataset_flickr8k.json": read_karpathy},
+    ),
+    "flickr30k": Corpus(
+        "Flickr30k, all splits that the files hold",
+        {
+            "flickr30k/multi30k_task2/": read_multi30k,
+            "flickr30k/results_20130124.token": read_token,
+            "flickr30k/dataset_flickr30k.json": read_karpathy,
+        },
+    ),
+    "nocaps-val": Corpus(
+        "nocaps, the validation set (4,500 images)",
+        {
+            "nocaps/nocaps_corpus.json": read_nocaps_corpus,
+            "nocaps/nocaps_val_4500_captions.json": read_coco_annotations,
+        },
+    ),
+}
+
+
+def load_captions(name: str, root: DataRoot | None = None) -> Captions:
+    """Read a corpus by its name in :data:`CORPORA` under a data folder, or by the path of a file or folder.
+
+    Args:
+        name: ``coco-val``, ``coco-test``, ``coco-val2014``, ``flickr8k``, ``flickr30k``, ``nocaps-val``, or a path in
+            any format that :func:`read_any` knows.
+        root: the data folder; needed for names only.
+
+    Raises:
+        UsageError: neither a name nor a path, or a name without a data folder.
+        MissingFileError: none of the corpus's files is under the root.
+        DataError: the file does not hold what it should.
+    """
+    corpus = CORPORA.get(name)
+    if corpus is None:
+        path = Path(name).expanduser()
+        if path.exists():
+            return read_any(path)
+        if os.sep in name or path.suffix:
+            raise MissingFileError("there is no such file or folder of captions", path=path)
+        raise UsageError(
+            f"'{name}' is neither the name of a caption corpus nor a file", hint=suggest(name, list(CORPORA))
+        )
+    if root is None:
+        raise UsageError(f"the corpus '{name}' needs a data folder", hint="Give it with --data or CAPBENCH_DATA")
+    for relative, read in corpus.sources.items():
+        path = root.path / relative
+        if path.is_dir() if relative.endswith("/") else path.is_file():
+            return read(path)
+    first, *others = corpus.sources
+    nor = f", nor any of {', '.join(others)}" if others else ""
+    raise MissingFileError(
+        f"the corpus '{name}' ({corpus.description}) is not there{nor}",
+        path=root.path / first,
+        hint="See 'capbench data info' for where to get it",
+    )
+
+
+def read_any(path: str | os.PathLike[str]) -> Captions:
+    """Read captions in any of the known formats; which one is told from the content.
+
+    Raises:
+        MissingFileError: there is no such file.
+        DataError: it is in none of the formats, or something in it is wrong.
+    """
+    path = Path(path)
+    if path.is_dir():
+        nested = path / "multi30k_task2"
+        return read_multi30k(nested if nested.is_dir() else path)
+    start = files.read_text(path).lstrip()[:1]
+    return _parse_json(files.read_json(path, unique_keys=True), path) if start in ("{", "[") else read_token(path)
+
+
+def _parse_json(data: Any, path: Path) -> Captions:
+    if isinstance(data, list) and data and isinstance(data[0], dict) and "split" in data[0]:
+        return parse_nocaps_corpus(data, path)
+    if isinstance(data, dict) and data:
+        if isinstance(data.get("images"), list) and isinstance(data.get("annotations"), list):
+            return parse_coco_annotations(data, path)
+        images = data.get("images")
+        if isinstance(images, list) and images and isinstance(images[0], dict) and "sentences" in images[0]:
+            return parse_karpathy(data, path)
+        if all(isinstance(value, list) for value in data.values()) and not isinstance(images, list):
+            return parse_split_captions(data, path)
+    raise DataError(
+        "is no caption file in a known format",
+        path=path,
+        hint="Known are Flickr's .token, Karpathy's JSON, COCO annotations, nocaps, and {file name: [captions]}",
+    )

@@ -1,0 +1,174 @@
+"""Reads the published files of Composite: the Mechanical Turk exports (``.csv``) and the joined table (``.tsv``).
+
+The exports are separated by semicolons and have, beside the columns of Mechanical Turk itself,
+``Input.image_url``, ``Input.text1``, ``Input.text2``, … and ``Answer.Q1Answer``, ``Answer.Q2Answer``, …. Candidate 1
+is a human caption, 2 a neural captioner's, 3 a text made from a scene description graph. The exports of Flickr30k
+and COCO have a fourth candidate, which is not among the 11,985 published judgements: it is not read. Each export
+ends with rows (two in the published files) that have no image; such rows are skipped at the end of the file and
+nowhere else.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from capbench import files
+from capbench.datasets import judging
+from capbench.errors import DataError, suggest
+from capbench.records import image_id
+
+__all__ = ["CANDIDATES", "SCALE", "SUBSETS", "Export", "RatedCandidate", "read_export", "read_table"]
+
+CANDIDATES = 3
+"""Candidates of an image that count."""
+SUBSETS = ("8k", "30k", "coco")
+SCALE = (1, 5)
+
+
+@dataclass(frozen=True)
+class RatedCandidate:
+    """One candidate of one image with its rating; ``rating`` is None where an export leaves it blank.
+
+    ``thoroughness`` is only set by a table that has such a column. ``path`` and ``row`` say where it stands.
+    """
+
+    subset: str
+    image: str
+    position: int
+    text: str
+    rating: int | None
+    path: Path
+    row: int
+    thoroughness: int | None = None
+
+
+@dataclass(frozen=True)
+class Export:
+    """What one export holds.
+
+    Attributes:
+        candidates: three an image, in the order of the file.
+        skipped: rows without an image at the end.
+        blank: candidates whose rating is blank.
+    """
+
+    candidates: tuple[RatedCandidate, ...]
+    skipped: int
+    blank: int
+
+
+def read_export(path: Path, subset: str, aspect: str) -> Export:
+    """Read one export.
+
+    Raises DataError for a missing column, another delimiter, a row with a wrong number of columns, a row without
+    an image before the end, an empty candidate, a rating that is no whole number from 1 to 5, and an image whose
+    repeated row has other candidates or ratings.
+    """
+    text = files.read_text(path)
+    if not text.strip():
+        raise DataError("is empty", path=path, hint="Get the file again")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=";")
+    rows: list[tuple[int, list[str]]] = []
+    try:
+        header = next(reader)
+        url, texts, answers = _export_columns(header, path)
+        rows = [(reader.line_num, row) for row in reader]
+    except csv.Error as error:
+        raise DataError(f"is no CSV file ({error})", path=path, row=reader.line_num, hint="Get it again") from error
+    published = len(rows)
+    while rows and (len(rows[-1][1]) <= url or not rows[-1][1][url].strip()):
+        rows.pop()
+    if not rows:
+        raise DataError("holds no row with an image", path=path, hint="Get the file again")
+    found: list[RatedCandidate] = []
+    repeats = judging.Repeats(path, "image")
+    blank = 0
+    for number, row in rows:
+        if len(row) != len(header):
+            raise DataError(
+                f"has {len(row)} columns where the first row has {len(header)}",
+                path=path,
+                row=number,
+                hint="Quote captions that hold a semicolon or a line break",
+            )
+        image = image_id(row[url].strip().partition("?")[0])
+        if not image:
+            raise DataError(
+                "has no image", path=path, row=number, hint="Only rows at the end of the file may lack Input.image_url"
+            )
+        of_row = []
+        for position in range(CANDIDATES):
+            candidate = judging.parse_caption(row[texts[position]], f"Input.text{position + 1}", path=path, row=number)
+            answer = row[answers[position]].strip()
+            rating = None
+            if answer and answer.lower() != "nan":
+                what = f"{aspect} in Answer.Q{position + 1}Answer"
+                rating = judging.parse_integer(answer, *SCALE, what, path=path, row=number)
+            blank += rating is None
+            of_row.append(RatedCandidate(subset, image, position, candidate, rating, path, number))
+        repeated = repeats.check(image, [(c.text, c.rating) for c in of_row], number)
+        if not repeated:
+            found.extend(of_row)
+    return Export(tuple(found), published - len(rows), blank)
+
+
+def _export_columns(header: Sequence[str], path: Path) -> tuple[int, list[int], list[int]]:
+    place = {name.strip(): column for column, name in enumerate(header)}
+    needed = ["Input.image_url"]
+    needed += [f"Input.text{n + 1}" for n in range(CANDIDATES)] + [f"Answer.Q{n + 1}Answer" for n in range(CANDIDATES)]
+    missing = [name for name in needed if name not in place]
+    if missing:
+        if len(header) == 1 and any(mark in header[0] for mark in ",\t"):
+            hint = "Columns should be separated by semicolons, as in the published file"
+        else:
+            hint = "Get the published export again; its columns are Input.image_url, Input.text1, Answer.Q1Answer, …"
+        raise DataError(f"has no column {missing[0]}", path=path, row=1, hint=hint)
+    columns = [place[name] for name in needed]
+    return columns[0], columns[1 : 1 + CANDIDATES], columns[1 + CANDIDATES :]
+
+
+def read_table(path: Path) -> list[RatedCandidate]:
+    """Read a table: columns ``subset``, ``image``, ``position`` (0, 1, 2), ``candidate``, ``correctness`` (1 to 5).
+
+    A column ``thoroughness`` is read too if it is there; others are passed over.
+    """
+    lines = files.read_lines(path)
+    columns = lines[0].split("\t")
+    needed = ("subset", "image", "position", "candidate", "correctness")
+    for name in needed:
+        if name not in columns:
+            if len(columns) == 1 and "," in lines[0]:
+                hint = "Columns should be separated by tabs"
+            else:
+                hint = f"The first row should name the columns {', '.join(needed)}"
+            raise DataError(f"has no column {name}", path=path, row=1, hint=hint)
+    place = {name: columns.index(name) for name in (*needed, "thoroughness") if name in columns}
+    repeats = judging.Repeats(path, "candidate")
+    found = []
+    for row, fields in judging.table_rows(path, columns):
+        if row == 1:
+            continue
+        subset = fields[place["subset"]].strip()
+        if subset not in SUBSETS:
+            raise DataError(f"unknown subset '{subset}'", path=path, row=row, hint=suggest(subset, list(SUBSETS)))
+        image = image_id(fields[place["image"]].strip())
+        if not image:
+            raise DataError("the image's name is empty", path=path, row=row, hint="Give the image's file name")
+        where = f"{subset} {image}"
+        last = CANDIDATES - 1
+        position = judging.parse_integer(fields[place["position"]], 0, last, "position", path=path, row=row)
+        text = judging.parse_caption(fields[place["candidate"]], "candidate", path=path, row=row)
+        correctness = judging.parse_integer(fields[place["correctness"]], *SCALE, "correctness", path=path, row=row)
+        thoroughness = None
+        if "thoroughness" in place:
+            given = fields[place["thoroughness"]]
+            thoroughness = judging.parse_integer(given, *SCALE, "thoroughness", path=path, row=row)
+        if not repeats.check((where, position), (text, correctness, thoroughness), row):
+            found.append(RatedCandidate(subset, image, position, text, correctness, path, row, thoroughness))
+    if not found:
+        raise DataError("holds no candidate", path=path, hint="Get the file again")
+    return found

@@ -1,0 +1,212 @@
+"""Flickr8k: expert ratings (1 to 4, three a pair) and CrowdFlower votes (yes or no) of captions for its test images.
+
+Files: ``flickr8k/Flickr8k.token.txt``, ``flickr8k/ExpertAnnotations.txt``, ``flickr8k/CrowdFlowerAnnotations.txt``
+(Hodosh, Young and Hockenmaier 2013). Candidates are captions of Flickr8k images, most of them of other images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from capbench.datasets import judging
+from capbench.datasets.base import Dataset
+from capbench.datasets.caption_readers import Captions, read_token
+from capbench.datasets.protocol import ItemSelection, StatisticSpec, correlations
+from capbench.errors import DataError
+from capbench.records import Item, Judgements, image_id
+
+__all__ = ["Flickr8kCrowdFlower", "Flickr8kExpert"]
+
+_CITATION = (
+    "M. Hodosh, P. Young, J. Hockenmaier: Framing Image Description as a Ranking Task. "
+    "Journal of Artificial Intelligence Research 47, 2013"
+)
+_COEFFICIENTS = ("tau-b", "tau-c", "spearman", "pearson")
+_AGGREGATIONS = ("unaggregated", "mean", "median", "mode")
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """One row of a file of annotations: an image and a caption that was rated for it."""
+
+    image: str
+    caption_id: str
+    caption_image: str
+    caption_number: int
+    values: tuple[float, ...]
+
+    @property
+    def is_own(self) -> bool:
+        return self.image == self.caption_image
+
+
+class _Flickr8k(Dataset):
+    citation: ClassVar[str] = _CITATION
+    columns: ClassVar[tuple[str, ...]]
+    file_name: ClassVar[str]
+
+    def _read(self) -> tuple[Path, Captions, list[_Pair]]:
+        captions = read_token(self.root.file("flickr8k/Flickr8k.token.txt", what="Flickr8k's captions"))
+        path = self.root.file(self.file_name, what=f"the ratings of {self.title}")
+        repeats = judging.Repeats(path, "pair")
+        pairs = []
+        for row, (image_name, caption_id, *fields) in judging.table_rows(path, self.columns):
+            image = image_id(image_name.strip())
+            name, number = judging.split_caption_id(caption_id, path=path, row=row)
+            caption_image = image_id(name)
+            if image not in captions:
+                raise DataError(
+                    f"image '{image_name}' has no captions in {captions.source.name}",
+                    path=path,
+                    row=row,
+                    hint="Both files should be of the same release of Flickr8k",
+                )
+            if number >= len(captions.get(caption_image, ())):
+                raise DataError(
+                    f"caption '{caption_id}' is not in {captions.source.name}",
+                    path=path,
+                    row=row,
+                    hint="Both files should be of the same release of Flickr8k",
+                )
+            values = self._values(fields, path, row)
+            repeats.check((image, caption_image, number), values, row)
+            pairs.append(_Pair(image, f"{name}#{number}", caption_image, number, values))
+        return path, captions, pairs
+
+    def _values(self, fields: list[str], path: Path, row: int) -> tuple[float, ...]:
+        raise NotImplementedError
+
+
+def _item(pair: _Pair, captions: Captions, references: tuple[str, ...]) -> Item:
+    return Item(pair.image, captions[pair.caption_image][pair.caption_number], references, pair.caption_id)
+
+
+class Flickr8kExpert(_Flickr8k):
+    """5,822 pairs of image and caption, each rated by three experts from 1 (unrelated) to 4 (describes the image)."""
+
+    name: ClassVar[str] = "flickr8k-expert"
+    title: ClassVar[str] = "Flickr8k Expert"
+    file_name: ClassVar[str] = "flickr8k/ExpertAnnotations.txt"
+    columns: ClassVar[tuple[str, ...]] = ("image", "caption id", "score 1", "score 2", "score 3")
+    selections: ClassVar[Mapping[str, ItemSelection]] = {
+        selection.name: selection
+        for selection in (
+            ItemSelection(
+                "no-own-captions",
+                "pairs whose caption belongs to the image are left out (5,664 pairs stay); all five references stay",
+                source="SPICE, TIGEr Table 1",
+            ),
+            ItemSelection("all-pairs", "all 5,822 pairs; a candidate may be one of its five references"),
+            ItemSelection(
+                "one-reference",
+                "pairs whose caption belongs to the image are left out; one of the image's five references, at random",
+                draws=5,
+                seed=0,
+                source="FAIEr Table 1",
+            ),
+        )
+    }
+    statistics: ClassVar[Mapping[str, StatisticSpec]] = correlations(
+        "expert", ("unaggregated", "mean", "median", "mode")
+    )
+    default: ClassVar[tuple[str, str]] = ("no-own-captions", "unaggregated-tau-c")
+    aliases: ClassVar[Mapping[str, str]] = {
+        f"{aggregation}/{coefficient}": f"no-own-captions/{aggregation}-{coefficient}"
+        for aggregation in _AGGREGATIONS
+        for coefficient in _COEFFICIENTS
+    }
+
+    def _values(self, fields: list[str], path: Path, row: int) -> tuple[float, ...]:
+        return tuple(float(judging.parse_integer(f, 1, 4, "expert's score", path=path, row=row)) for f in fields)
+
+    def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
+        """Items in the order of the file; ``ratings["expert"]`` holds three ratings an item, in row-major order."""
+        path, captions, pairs = self._read()
+        kept = pairs if selection.name == "all-pairs" else [pair for pair in pairs if not pair.is_own]
+        if not kept:
+            raise DataError(f"no pair is left under '{selection.name}'", path=path, hint="Get the file again")
+        items = tuple(_item(pair, captions, captions[pair.image]) for pair in kept)
+        ratings = {
+            "expert": judging.ratings(range(len(kept)), (v for pair in kept for v in pair.values), (1.0, 4.0), raters=3)
+        }
+        left_out = len(pairs) - len(kept)
+        notes = [f"{left_out} pairs whose caption belongs to the image are left out"] if left_out else []
+        if selection.seed is None:
+            return (Judgements(self.name, selection.name, items, ratings, notes=tuple(notes)),)
+        notes.append(f"one reference of each image is drawn at random (seed {selection.seed})")
+        return tuple(
+            Judgements(self.name, selection.name, drawn, ratings, draw=draw, notes=tuple(notes))
+            for draw, drawn in enumerate(judging.draw_references(items, 1, selection.seed, selection.draws))
+        )
+
+
+class Flickr8kCrowdFlower(_Flickr8k):
+    """47,830 pairs of image and caption with the share of people who say that the caption describes the image."""
+
+    name: ClassVar[str] = "flickr8k-crowdflower"
+    title: ClassVar[str] = "Flickr8k CrowdFlower"
+    file_name: ClassVar[str] = "flickr8k/CrowdFlowerAnnotations.txt"
+    columns: ClassVar[tuple[str, ...]] = ("image", "caption id", "share of yes", "number of yes", "number of no")
+    selections: ClassVar[Mapping[str, ItemSelection]] = {
+        selection.name: selection
+        for selection in (
+            ItemSelection(
+                "own-reference-out",
+                "all 47,830 pairs; where a caption of the image itself is rated, it is left out from the references "
+                "of all the image's candidates",
+            ),
+            ItemSelection(
+                "no-own-captions",
+                "pairs whose caption belongs to the image are left out; all five references stay",
+            ),
+        )
+    }
+    statistics: ClassVar[Mapping[str, StatisticSpec]] = correlations("share-of-yes")
+    default: ClassVar[tuple[str, str]] = ("own-reference-out", "tau-b")
+
+    def _values(self, fields: list[str], path: Path, row: int) -> tuple[float, ...]:
+        text, yes_text, no_text = fields
+        yes = judging.parse_integer(yes_text, 0, None, "number of yes", path=path, row=row)
+        no = judging.parse_integer(no_text, 0, None, "number of no", path=path, row=row)
+        try:
+            share = float(text)
+        except ValueError:
+            share = float("nan")
+        if not 0.0 <= share <= 1.0:
+            raise DataError(
+                f"the share of yes '{text.strip()}' is no number from 0 to 1", path=path, row=row, hint="Mend that row"
+            )
+        if yes + no == 0:
+            raise DataError("nobody voted on this pair", path=path, row=row, hint="Remove the row")
+        if abs(share - yes / (yes + no)) > 1e-6:
+            raise DataError(
+                f"the share of yes {text.strip()} does not fit {yes} yes and {no} no",
+                path=path,
+                row=row,
+                hint=f"It should be {yes / (yes + no):.6g}",
+            )
+        return (share, float(yes), float(no))
+
+    def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
+        """Items in the order of the file; ``ratings["share-of-yes"]`` holds one value from 0 to 1 an item."""
+        path, captions, pairs = self._read()
+        own = {(pair.image, pair.caption_number) for pair in pairs if pair.is_own}
+        if selection.name == "no-own-captions":
+            kept, dropped = [pair for pair in pairs if not pair.is_own], set[tuple[str, int]]()
+            note = f"{len(pairs) - len(kept)} pairs whose caption belongs to the image are left out"
+        else:
+            kept, dropped = pairs, own
+            note = f"{len(own)} rated captions of the image itself are left out from its references"
+        if not kept:
+            raise DataError(f"no pair is left under '{selection.name}'", path=path, hint="Get the file again")
+        references = {
+            image: tuple(text for n, text in enumerate(captions[image]) if (image, n) not in dropped)
+            for image in {pair.image for pair in kept}
+        }
+        items = tuple(_item(pair, captions, references[pair.image]) for pair in kept)
+        judging.require_references(items, selection.name, path)
+        ratings = {"share-of-yes": judging.ratings(range(len(kept)), (pair.values[0] for pair in kept), (0.0, 1.0))}
+        return (Judgements(self.name, selection.name, items, ratings, notes=(note,) if own else ()),)

@@ -1,0 +1,238 @@
+"""What the readers of judgements share: checked rows and numbers, repeats that contradict each other, random draws."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from capbench import files
+from capbench.errors import DataError
+from capbench.records import Item, Ratings
+
+__all__ = [
+    "ByName",
+    "Repeats",
+    "column_error",
+    "draw_references",
+    "parse_caption",
+    "parse_integer",
+    "ratings",
+    "require_references",
+    "split_caption_id",
+    "table_rows",
+]
+
+T = TypeVar("T")
+PathLike = str | os.PathLike[str]
+
+_DELIMITERS = {"\t": "a tab", ",": "a comma", ";": "a semicolon", "|": "a bar", " ": "a space"}
+
+
+class ByName(dict[str, T]):
+    """Ratings by aspect, or preferences by label, that know why one of them is not here.
+
+    Args:
+        here: what was read.
+        absent: for a name whose file is missing, a function that returns the error to raise when it is looked up;
+            ``in`` says False.
+        later: for a name whose file takes long to read, a function that reads it when it is looked up; ``in`` says
+            True.
+    """
+
+    def __init__(
+        self,
+        here: Mapping[str, T],
+        absent: Mapping[str, Callable[[], Exception]] | None = None,
+        later: Mapping[str, Callable[[], T]] | None = None,
+    ) -> None:
+        super().__init__(here)
+        self.absent = dict(absent or {})
+        self.later = dict(later or {})
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or name in self.later
+
+    def __missing__(self, name: str) -> T:
+        if name in self.later:
+            self[name] = self.later[name]()
+            return self[name]
+        if name in self.absent:
+            raise self.absent[name]()
+        raise KeyError(name)
+
+
+def table_rows(path: PathLike, columns: Sequence[str], delimiter: str = "\t") -> Iterator[tuple[int, list[str]]]:
+    """Rows of a delimited text file without quoting, with their numbers from 1; blank rows at the end are skipped.
+
+    Raises DataError (with the row) if a row does not have exactly these columns.
+    """
+    lines = files.read_lines(path)
+    while not lines[-1].strip():
+        lines.pop()
+    for row, line in enumerate(lines, 1):
+        fields = line.split(delimiter)
+        if len(fields) != len(columns):
+            raise column_error(path, row, line, columns, delimiter)
+        yield row, fields
+
+
+def column_error(path: PathLike, row: int, line: str, columns: Sequence[str], delimiter: str) -> DataError:
+    """The error for a row with a wrong number of columns; it says so when another delimiter would fit."""
+    found = len(line.split(delimiter))
+    other = next((d for d in "\t;,|" if d != delimiter and len(line.split(d)) >= len(columns) > found), None)
+    if not line.strip():
+        hint = "Remove the empty row"
+    elif other is not None:
+        hint = f"Columns seem to be separated by {_DELIMITERS[other]}: separate them by {_DELIMITERS[delimiter]}"
+    else:
+        hint = f"The columns are {', '.join(columns)}, separated by {_DELIMITERS[delimiter]}"
+    count = f"{found} column{'s' if found != 1 else ''}"
+    return DataError(f"has {count} where {len(columns)} are expected", path=path, row=row, hint=hint)
+
+
+def parse_integer(text: str, low: int, high: int | None, what: str, *, path: PathLike, row: int | str) -> int:
+    """An integer of ``low..high`` (``high`` None: no upper end), written ``4`` or ``4.0``.
+
+    Raises DataError with file and row.
+    """
+    span = f"{low} to {high}" if high is not None else f"{low} or more"
+    try:
+        number = float(text.strip())
+    except ValueError:
+        hint = f"Write a whole number from {span}"
+        raise DataError(f"the {what} '{text.strip()}' is no number", path=path, row=row, hint=hint) from None
+    if not number.is_integer():  # NaN and infinities too
+        raise DataError(
+            f"the {what} {text.strip()} is no whole number", path=path, row=row, hint=f"It should be from {span}"
+        )
+    if number < low or (high is not None and number > high):
+        raise DataError(
+            f"the {what} {text.strip()} is out of range", path=path, row=row, hint=f"It should be from {span}"
+        )
+    return int(number)
+
+
+def parse_caption(text: object, what: str, *, path: PathLike, row: int | str) -> str:
+    """A caption without the white space around it, as it stands otherwise.
+
+    Raises DataError with file and row if it is no text, is empty, or holds a control character that separates
+    captions elsewhere in capbench (U+001F) or a NUL.
+    """
+    if not isinstance(text, str):
+        raise DataError(f"the {what} is no text", path=path, row=row, hint="Write it as a string")
+    stripped = text.strip()
+    if not stripped:
+        raise DataError(f"the {what} is empty", path=path, row=row, hint="Give its text, or remove it with its ratings")
+    if "\x1f" in stripped or "\0" in stripped:
+        raise DataError(f"the {what} holds a control character", path=path, row=row, hint="Remove that character")
+    return stripped
+
+
+def split_caption_id(caption_id: str, *, path: PathLike, row: int) -> tuple[str, int]:
+    """``name.jpg#2`` → (``name.jpg``, 2).
+
+    One image of Flickr8k is written ``name.jpg.1#0`` in its caption file and ``name.jpg`` everywhere else: the extra
+    ``.1`` is dropped. Raises DataError with file and row if there is no number.
+    """
+    name, mark, number = caption_id.strip().rpartition("#")
+    if not (mark and name and number.isascii() and number.isdigit()):
+        raise DataError(
+            f"'{caption_id.strip()}' is no caption id",
+            path=path,
+            row=row,
+            hint="It should be the image's file name, '#' and the caption's number",
+        )
+    stem, dot, tail = name.rpartition(".")
+    if dot and tail.isdigit() and stem.lower().endswith(".jpg"):
+        name = stem
+    return name, int(number)
+
+
+class Repeats:
+    """Lets a row stand twice if both say the same, and refuses it if they contradict each other."""
+
+    def __init__(self, path: PathLike, what: str) -> None:
+        self.path = path
+        self.what = what
+        self._seen: dict[Hashable, tuple[int | str, object]] = {}
+
+    def check(self, key: Hashable, value: object, row: int | str) -> bool:
+        """True if ``key`` was seen before with the same value. Raises DataError if it had another."""
+        known = self._seen.setdefault(key, (row, value))
+        if known[1] != value:
+            first = f"row {known[0]}" if isinstance(known[0], int) else known[0]
+            raise DataError(
+                f"the {self.what} stands in {first} already, with other values",
+                path=self.path,
+                row=row,
+                hint="Keep the right one of the two",
+            )
+        return known[0] != row
+
+
+def ratings(item: Iterable[int], value: Iterable[float], scale: tuple[float, float], raters: int = 1) -> Ratings:
+    """Ratings in (item, rater) order, every item rated by the same number of raters."""
+    values = np.fromiter(value, dtype=np.float64)
+    items = np.fromiter(item, dtype=np.int64)
+    rater = np.tile(np.arange(raters, dtype=np.int64), len(items))
+    return Ratings(np.repeat(items, raters), values, rater, scale)
+
+
+def require_references(items: Sequence[Item], selection: str, path: Path) -> None:
+    """Raise DataError if an item has no reference left."""
+    for item in items:
+        if not item.references:
+            raise DataError(
+                f"image {item.image} has no reference left for candidate {item.candidate_id} under '{selection}'",
+                path=path,
+                hint="Add references for that image, or choose another selection of items",
+            )
+
+
+def draw_references(items: Sequence[Item], count: int, seed: int, draws: int) -> list[tuple[Item, ...]]:
+    """For each draw, the items with ``count`` of their references, at random without replacement, in published order.
+
+    All items of an image see the same random order of its references, so candidates that are compared with each
+    other meet the same references wherever a protocol lets them. The order comes from ``numpy``'s PCG64
+    generator seeded with (seed, number of the draw), image after image by sorted id: it depends on nothing else.
+
+    An item with fewer references keeps all it has.
+    """
+    named = {references: _numbered(references) for references in {item.references for item in items}}
+    pools: dict[str, set[tuple[str, int]]] = {}
+    for image, references in dict.fromkeys((item.image, item.references) for item in items):
+        pools.setdefault(image, set()).update(named[references])
+    # Sorted texts: the draw must not depend on the order in which a file lists an image's references.
+    ordered = {image: sorted(pools[image]) for image in sorted(pools)}
+    found = []
+    for draw in range(draws):
+        generator = np.random.default_rng([seed, draw])
+        places = {
+            image: dict(zip(pool, generator.permutation(len(pool)).tolist(), strict=True))
+            for image, pool in ordered.items()
+        }
+        kept: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
+        for item in items:
+            key = (item.image, item.references)
+            if key not in kept:
+                place = [places[item.image][reference] for reference in named[item.references]]
+                chosen = sorted(range(len(place)), key=place.__getitem__)[:count]
+                kept[key] = tuple(item.references[i] for i in sorted(chosen))
+        found.append(tuple(replace(item, references=kept[item.image, item.references]) for item in items))
+    return found
+
+
+def _numbered(references: Sequence[str]) -> list[tuple[str, int]]:
+    """References as (text, how often it stood before), so that a text that stands twice can be drawn twice."""
+    before: Counter[str] = Counter()
+    numbered = []
+    for text in references:
+        numbered.append((text, before[text]))
+        before[text] += 1
+    return numbered

@@ -1,0 +1,140 @@
+"""nocaps, validation set: 4,500 Open Images pictures with ten captions each, in three domains. No human ratings.
+
+Files under ``nocaps/``: ``nocaps_corpus.json``, or the original ``nocaps_val_4500_captions.json`` in COCO's form
+(Agrawal et al. 2019). ``nocaps_val_image_info.json`` adds file names and addresses of the images, where it is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from capbench import files
+from capbench.datasets import judging
+from capbench.datasets.base import Dataset
+from capbench.datasets.caption_readers import parse_coco_annotations, read_nocaps_corpus
+from capbench.datasets.protocol import ItemSelection, StatisticSpec
+from capbench.errors import DataError, suggest
+from capbench.records import Item, Judgements, image_id
+
+__all__ = ["DOMAINS", "Nocaps", "NocapsImage"]
+
+DOMAINS = ("in-domain", "near-domain", "out-domain")
+_CORPUS = "nocaps/nocaps_corpus.json"
+_ORIGINAL = "nocaps/nocaps_val_4500_captions.json"
+_INFO = "nocaps/nocaps_val_image_info.json"
+
+
+@dataclass(frozen=True)
+class NocapsImage:
+    """One image of nocaps.
+
+    Attributes:
+        image: nocaps' own number of the image, as a string (``"0"``).
+        domain: ``in-domain``, ``near-domain`` or ``out-domain``; ``""`` if the file does not say.
+        captions: its captions in published order.
+        file_name: name of its file (``0013ea2087020901.jpg``), ``""`` if not known.
+        open_images_id: its id in Open Images, ``""`` if not known.
+        url: its address, ``""`` if not known.
+    """
+
+    image: str
+    domain: str
+    captions: tuple[str, ...]
+    file_name: str = ""
+    open_images_id: str = ""
+    url: str = ""
+
+
+class Nocaps(Dataset):
+    """4,500 images (417 in-domain, 2,670 near-domain, 1,413 out-domain) with ten captions each."""
+
+    name: ClassVar[str] = "nocaps"
+    title: ClassVar[str] = "nocaps (validation)"
+    citation: ClassVar[str] = "H. Agrawal et al.: nocaps: novel object captioning at scale. ICCV 2019"
+    selections: ClassVar[Mapping[str, ItemSelection]] = {
+        "first-vs-rest": ItemSelection(
+            "first-vs-rest", "the first caption of an image is the candidate, its other nine are the references"
+        )
+    }
+    statistics: ClassVar[Mapping[str, StatisticSpec]] = {
+        "mean": StatisticSpec(
+            "mean",
+            "mean",
+            "",
+            description="the metric's score of human captions, overall and by domain; there are no human ratings",
+        )
+    }
+    default: ClassVar[tuple[str, str]] = ("first-vs-rest", "mean")
+
+    def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
+        """One item an image, without ratings; ``group`` is the domain."""
+        images = self.references()
+        items = tuple(
+            Item(entry.image, entry.captions[0], entry.captions[1:], f"{entry.image}#0", entry.domain)
+            for entry in images.values()
+        )
+        judging.require_references(items, selection.name, self._path())
+        notes = ("there are no human ratings: only mean scores can be reported",)
+        return (Judgements(self.name, selection.name, items, notes=notes),)
+
+    def references(self) -> dict[str, NocapsImage]:
+        """Image id → its ten captions, domain and file name, for candidates of one's own, in published order.
+
+        Raises MissingFileError and DataError as :meth:`load` does.
+        """
+        path = self._path()
+        images = _read_original(path) if path.name == Path(_ORIGINAL).name else _read_corpus(path)
+        info = self.root.path / _INFO
+        return _with_info(images, info) if info.is_file() else images
+
+    def _path(self) -> Path:
+        return self.root.file(_CORPUS, _ORIGINAL, what="nocaps' captions")
+
+
+def _read_corpus(path: Path) -> dict[str, NocapsImage]:
+    captions = read_nocaps_corpus(path)
+    for number, domain in enumerate(captions.groups.values(), 1):
+        _check_domain(domain, path, f"entry {number}")
+    return {image: NocapsImage(image, captions.groups[image], texts) for image, texts in captions.items()}
+
+
+def _read_original(path: Path) -> dict[str, NocapsImage]:
+    data = files.read_json(path)
+    captions = parse_coco_annotations(data, path)  # checks the entries that are read again below
+    if captions.groups and len(captions.groups) < len(captions):
+        lacking = next(image for image in captions if image not in captions.groups)
+        raise DataError(f"image {lacking} has no domain, others have", path=path, hint="Get the file again")
+    found = {}
+    for number, entry in enumerate(data["images"], 1):
+        name = entry["file_name"]
+        domain = captions.groups.get(image_id(name), "")
+        if domain:
+            _check_domain(domain, path, f"image {number}")
+        image = str(entry["id"])
+        found[image] = _described(NocapsImage(image, domain, captions[image_id(name)]), entry)
+    return found
+
+
+def _with_info(images: Mapping[str, NocapsImage], path: Path) -> dict[str, NocapsImage]:
+    data = files.read_json(path)
+    entries = data.get("images") if isinstance(data, dict) else None
+    if not isinstance(entries, list):
+        raise DataError("holds no list 'images'", path=path, hint="Get the file again")
+    by_id = {str(entry["id"]): entry for entry in entries if isinstance(entry, dict) and "id" in entry}
+    for image in images:
+        if image not in by_id:
+            raise DataError(f"image {image} is not in it", path=path, hint="Get the file again")
+    return {image: _described(entry, by_id[image]) for image, entry in images.items()}
+
+
+def _described(image: NocapsImage, entry: Mapping[str, Any]) -> NocapsImage:
+    name, open_images, url = (str(entry.get(key) or "") for key in ("file_name", "open_images_id", "coco_url"))
+    return NocapsImage(image.image, image.domain, image.captions, name, open_images or image_id(name), url)
+
+
+def _check_domain(domain: str, path: Path, row: str) -> None:
+    if domain not in DOMAINS:
+        raise DataError(f"unknown domain '{domain}'", path=path, row=row, hint=suggest(domain, list(DOMAINS)))

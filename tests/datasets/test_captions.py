@@ -1,0 +1,298 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capbench.datasets.captions import (
+    CORPORA,
+    load_captions,
+    read_any,
+    read_coco_annotations,
+    read_karpathy,
+    read_multi30k,
+    read_nocaps_corpus,
+    read_split_captions,
+    read_token,
+)
+from capbench.errors import CapbenchError, DataError, MissingFileError, UsageError
+from tests.datasets.native_files import root, token_text, write, write_gz, write_json
+
+TOKEN = token_text({"101_aa.jpg": ["A kite flies .", "Red kite in the sky"], "102_bb.jpg": ["Two goats", "Goats ."]})
+COCO = {
+    "images": [
+        {"id": 7, "file_name": "COCO_val2014_000000000007.jpg"},
+        {"id": 3, "file_name": "COCO_val2014_000000000003.jpg"},
+    ],
+    "annotations": [
+        {"id": 11, "image_id": 3, "caption": "A lamp on a desk.\n"},
+        {"id": 12, "image_id": 7, "caption": "A boat at the pier."},
+        {"id": 13, "image_id": 3, "caption": "Desk with a lamp"},
+    ],
+}
+KARPATHY = {
+    "dataset": "coco",
+    "images": [
+        {"filename": "COCO_val2014_000000000001.jpg", "split": "val", "sentences": [{"raw": "A plum."}]},
+        {
+            "filename": "COCO_val2014_000000000002.jpg",
+            "split": "test",
+            "sentences": [{"raw": "A pear."}, {"raw": "One"}],
+        },
+    ],
+}
+NOCAPS = [{"split": "near_domain", "image_id": "0.jpg", "caption": ["A harp.", "Golden harp"]}]
+
+
+def multi30k(folder: Path, packed: bool) -> Path:
+    for split, names in (("train", ["1.jpg", "2.jpg"]), ("val", ["3.jpg"])):
+        write(folder / "image_splits" / f"{split}_images.txt", "".join(f"{name}\n" for name in names))
+        for n in range(1, 6):
+            text = "".join(f"caption {n} of {name}\n" for name in names)
+            path = folder / "raw" / f"{split}.{n}.en"
+            write_gz(path.with_name(path.name + ".gz"), text) if packed else write(path, text)
+    return folder
+
+
+def test_token_file_gives_captions_by_image_in_order_of_their_numbers(tmp_path: Path) -> None:
+    lines = TOKEN.splitlines()
+    captions = read_token(write(tmp_path / "a.token", "\n".join([lines[1], lines[0], *lines[2:]]) + "\n"))
+    assert dict(captions) == {"101_aa": ("A kite flies .", "Red kite in the sky"), "102_bb": ("Two goats", "Goats .")}
+    assert captions.file_names["101_aa"] == "101_aa.jpg"
+
+
+def test_file_name_with_a_stray_number_belongs_to_its_image(tmp_path: Path) -> None:
+    text = "5_c.jpg.1#0\tpeople wait\n5_c.jpg#1\tthree people\n"
+    assert dict(read_token(write(tmp_path / "t", text))) == {"5_c": ("people wait", "three people")}
+
+
+def test_windows_line_ends_and_byte_order_mark_do_not_matter(tmp_path: Path) -> None:
+    plain = read_token(write(tmp_path / "a", TOKEN))
+    odd = read_token(write(tmp_path / "b", b"\xef\xbb\xbf" + TOKEN.replace("\n", "\r\n").encode()))
+    assert dict(odd) == dict(plain)
+    assert odd.fingerprint == plain.fingerprint
+
+
+def test_captions_cannot_be_changed(tmp_path: Path) -> None:
+    captions = read_token(write(tmp_path / "a", TOKEN))
+    with pytest.raises(TypeError):
+        captions["101_aa"] = ("x",)  # type: ignore[index]
+    with pytest.raises(TypeError):
+        captions.file_names["101_aa"] = "x"  # type: ignore[index]
+
+
+def test_fingerprint_tells_other_texts_apart(tmp_path: Path) -> None:
+    one = read_token(write(tmp_path / "a", TOKEN))
+    other = read_token(write(tmp_path / "b", TOKEN.replace("Red", "Blue")))
+    assert one.fingerprint != other.fingerprint
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_multi30k_joins_five_files_line_by_line(tmp_path: Path, packed: bool) -> None:
+    captions = read_multi30k(multi30k(tmp_path, packed))
+    assert captions["2"] == tuple(f"caption {n} of 2.jpg" for n in range(1, 6))
+    assert dict(captions.groups) == {"1": "train", "2": "train", "3": "val"}
+    assert list(captions.of_groups("val")) == ["3"]
+
+
+def test_karpathy_file_gives_raw_sentences_and_splits(tmp_path: Path) -> None:
+    captions = read_karpathy(write_json(tmp_path / "dataset_coco.json", KARPATHY))
+    assert captions["COCO_val2014_000000000002"] == ("A pear.", "One")
+    assert list(captions.of_groups("val")) == ["COCO_val2014_000000000001"]
+
+
+def test_split_file_drops_the_image_path_at_the_end_of_a_list(tmp_path: Path) -> None:
+    data = {"9.jpg": ["A fox", "Red fox", "flickr30k-images/9.jpg"], "8.jpg": ["An owl", "see 8.jpg"]}
+    captions = read_split_captions(write_json(tmp_path / "s.json", data))
+    assert dict(captions) == {"9": ("A fox", "Red fox"), "8": ("An owl", "see 8.jpg")}
+
+
+def test_coco_annotations_are_joined_by_image(tmp_path: Path) -> None:
+    captions = read_coco_annotations(write_json(tmp_path / "captions_val2014.json", COCO))
+    assert captions["COCO_val2014_000000000003"] == ("A lamp on a desk.", "Desk with a lamp")
+    assert list(captions) == ["COCO_val2014_000000000007", "COCO_val2014_000000000003"]
+
+
+def test_nocaps_corpus_gives_domains(tmp_path: Path) -> None:
+    captions = read_nocaps_corpus(write_json(tmp_path / "n.json", NOCAPS))
+    assert dict(captions) == {"0": ("A harp.", "Golden harp")}
+    assert captions.groups["0"] == "near-domain"
+
+
+@pytest.mark.parametrize(
+    ("content", "image"),
+    [
+        (TOKEN, "102_bb"),
+        (json.dumps(COCO), "COCO_val2014_000000000007"),
+        (json.dumps(KARPATHY), "COCO_val2014_000000000001"),
+        (json.dumps(NOCAPS), "0"),
+        (json.dumps({"x.png": ["A hat"]}), "x"),
+    ],
+)
+def test_format_of_a_file_is_told_by_its_content(tmp_path: Path, content: str, image: str) -> None:
+    assert image in load_captions(str(write(tmp_path / "captions.any", content)))
+
+
+def test_folder_is_read_as_multi30k(tmp_path: Path) -> None:
+    multi30k(tmp_path / "multi30k_task2", packed=True)
+    assert len(load_captions(str(tmp_path))) == len(load_captions(str(tmp_path / "multi30k_task2"))) == 3
+
+
+def test_corpora_are_found_by_name_under_the_data_folder(tmp_path: Path) -> None:
+    write(tmp_path / "flickr8k/Flickr8k.token.txt", TOKEN)
+    write_json(tmp_path / "coco/dataset_coco.json", KARPATHY)
+    write_json(tmp_path / "coco/annotations/captions_val2014.json", COCO)
+    write_json(tmp_path / "nocaps/nocaps_corpus.json", NOCAPS)
+    multi30k(tmp_path / "flickr30k/multi30k_task2", packed=False)
+    sizes = {name: len(load_captions(name, root(tmp_path))) for name in CORPORA}
+    assert sizes == {"coco-val": 1, "coco-test": 1, "coco-val2014": 2, "flickr8k": 2, "flickr30k": 3, "nocaps-val": 1}
+
+
+def test_missing_corpus_names_every_file_that_would_do(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match=r"karpathy_val_captions\.json.*dataset_coco\.json"):
+        load_captions("coco-val", root(tmp_path))
+
+
+def test_unknown_corpus_suggests_the_nearest_name(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="Did you mean 'coco-val'"):
+        load_captions("coco-vall", root(tmp_path))
+    with pytest.raises(UsageError, match="--data"):
+        load_captions("coco-val")
+    with pytest.raises(MissingFileError, match="no such file"):
+        load_captions(str(tmp_path / "nothing.json"))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty"),
+        ("1.jpg#0,A hat\n", r"row 1: has 1 column .*separated by a comma"),
+        ("1.jpg#0\tA hat\n1.jpg#1 A cap\n", "row 2: has 1 column where 2"),
+        ("1.jpg\tA hat\n", "row 1: '1.jpg' is no caption id"),
+        ("1.jpg#x\tA hat\n", "row 1: '1.jpg#x' is no caption id"),
+        ("1.jpg#0\t \n", "row 1: the caption is empty"),
+        ("1.jpg#0\tA hat\n1.jpg#0\tA cap\n", "row 2: caption 0 of 1.jpg stands above already, with another text"),
+        ("1.jpg#0\tA hat\n1.jpg#0\tA hat\n", "row 2: caption 0 of 1.jpg stands above already, with the same text"),
+        ("1.jpg#0\tA hat\n1.jpg#2\tA cap\n", "has a caption 2 but no caption 1"),
+        ("1.jpg#0\tA \x1f hat\n", "row 1: the caption holds a control character"),
+        (b"1.jpg#0\tA hat\n1.jpg#1\tA caf\xe9\n", "row 2: byte 0xe9 is not UTF-8"),
+    ],
+)
+def test_bad_token_files_are_refused(tmp_path: Path, text: str | bytes, message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        read_token(write(tmp_path / "bad.token", text))
+    assert caught.value.path == str(tmp_path / "bad.token")
+    assert caught.value.hint
+
+
+def _without(data: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if name != key}
+
+
+def _changed(data: Any, value: Any, *keys: str | int) -> Any:
+    copy = json.loads(json.dumps(data))
+    place = copy
+    for key in keys[:-1]:
+        place = place[key]
+    place[keys[-1]] = value
+    return copy
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (_without(COCO, "annotations"), "no caption file in a known format"),
+        (_changed(COCO, [], "annotations"), "holds no list 'annotations'"),
+        (_changed(COCO, 99, "annotations", 1, "image_id"), "annotation 2: its image 99 is not among the images"),
+        (_changed(COCO, 11, "annotations", 2, "id"), "annotation 3: the annotation id 11 stands twice"),
+        (_changed(COCO, "", "annotations", 0, "caption"), "annotation 1: the caption is empty"),
+        (_changed(COCO, None, "annotations", 0, "caption"), "annotation 1: the caption is no text"),
+        (_changed(COCO, 7, "images", 1, "id"), "image 2: the image id 7 stands twice"),
+        (_changed(COCO, "COCO_val2014_000000000007.jpg", "images", 1, "file_name"), "image 2: image .* above already"),
+        (_changed(COCO, 3, "images", 1, "file_name"), "image 2: 'file_name' is missing or is not a string"),
+        (_changed(COCO, 3, "annotations", 1, "image_id"), "image COCO_val2014_000000000007.jpg has no caption"),
+        (_changed(KARPATHY, [], "images", 0, "sentences"), "image 1: there is no caption"),
+        (_changed(KARPATHY, {}, "images", 1, "sentences", 0), "image 2: 'raw' is missing"),
+        (_changed(KARPATHY, None, "images", 1, "split"), "image 2: 'split' is missing"),
+        (_changed(NOCAPS, ["A harp", ""], 0, "caption"), "entry 1: the caption 2 is empty"),
+        (NOCAPS * 2, "entry 2: image 0 stands above already"),
+        ({"1.jpg": ["A hat"], "a/1.jpg": ["A cap"]}, "entry 'a/1.jpg': image 1 stands above already"),
+        ({"1.jpg": []}, "entry '1.jpg': there is no caption"),
+        ({"1.jpg": ["flickr30k-images/1.jpg"]}, "entry '1.jpg': there is no caption"),
+        ({"1.jpg": ["A hat", 4]}, "entry '1.jpg': the caption 2 is no text"),
+        ({"1.jpg": "A hat"}, "no caption file in a known format"),
+        ([], "no caption file in a known format"),
+    ],
+)
+def test_bad_json_captions_are_refused(tmp_path: Path, data: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_any(write_json(tmp_path / "bad.json", data))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"1.jpg": ["A hat"], "1.jpg": ["A cap"]}', "the key '1.jpg' stands twice"),
+        ('{"1.jpg": ["A hat"', "is not JSON.*cut off"),
+    ],
+)
+def test_broken_json_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_split_captions(write(tmp_path / "bad.json", text))
+
+
+def test_multi30k_with_other_line_counts_is_refused(tmp_path: Path) -> None:
+    multi30k(tmp_path, packed=False)
+    write(tmp_path / "raw/train.3.en", "only one line\n")
+    with pytest.raises(DataError, match=r"train\.3\.en: has 1 lines where train_images\.txt lists 2 images"):
+        read_multi30k(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"not gzip", b"\x1f\x8b\x08\x00cut"])
+def test_damaged_gz_is_refused(tmp_path: Path, content: bytes) -> None:
+    multi30k(tmp_path, packed=True)
+    write(tmp_path / "raw/val.2.en.gz", content)
+    with pytest.raises(DataError, match=r"val\.2\.en\.gz: is no whole gzip file"):
+        read_multi30k(tmp_path)
+
+
+def test_multi30k_without_a_caption_file_names_it(tmp_path: Path) -> None:
+    multi30k(tmp_path, packed=False)
+    (tmp_path / "raw/val.5.en").unlink()
+    with pytest.raises(MissingFileError, match=r"val\.5\.en"):
+        read_multi30k(tmp_path)
+    with pytest.raises(MissingFileError, match="image_splits"):
+        read_multi30k(tmp_path / "raw")
+
+
+def test_multi30k_with_an_image_listed_twice_is_refused(tmp_path: Path) -> None:
+    multi30k(tmp_path, packed=False)
+    write(tmp_path / "image_splits/val_images.txt", "1.jpg\n")
+    with pytest.raises(CapbenchError, match=r"val_images\.txt, row 1: image 1\.jpg is listed twice"):
+        read_multi30k(tmp_path)
+
+
+@pytest.mark.real_data
+def test_published_corpora_have_their_counts(real_data: Path) -> None:
+    sizes = {}
+    for name in CORPORA:
+        if name != "coco-val2014":
+            captions = load_captions(name, root(real_data))
+            sizes[name] = (len(captions), sum(map(len, captions.values())))
+    assert sizes == {
+        "coco-val": (5000, 25010),
+        "coco-test": (5000, 25010),
+        "flickr8k": (8092, 40460),
+        "flickr30k": (31014, 155070),
+        "nocaps-val": (4500, 45000),
+    }
+
+
+@pytest.mark.real_data
+def test_published_split_files_hold_five_captions_an_image(real_data: Path) -> None:
+    for name in ("karpathy_test", "karpathy_validation", "multi30k_split_test_captions"):
+        captions = read_split_captions(real_data / "flickr30k" / f"{name}.json")
+        assert {len(texts) for texts in captions.values()} == {5}
+        assert len(captions) == 1000

@@ -1,0 +1,317 @@
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from capbench.datasets.composite import Composite
+from capbench.errors import DataError, MissingFileError
+from capbench.records import Judgements
+from tests.datasets.native_files import five, root, token_text, write, write_json
+
+IMAGES = {"8k": "11_ab.jpg", "30k": "22.jpg", "coco": "COCO_val2014_000000000033.jpg"}
+REFERENCES = {"8k": five("A swan swims"), "30k": five("Men paint"), "coco": five("A cake stands")}
+SCORES = {"8k": (5, 2, 3), "30k": (4, 1, 1), "coco": (5, 3, 2)}
+HEADER = "subset\timage\tposition\tcandidate\tcorrectness\tis_reference"
+
+
+def candidates(subset: str) -> list[str]:
+    # The human caption is spelled otherwise than its reference; the machine's repeats another reference.
+    human, machine = REFERENCES[subset][0].upper().replace(" .", "!"), REFERENCES[subset][3]
+    return [human, machine, f"The scene contains {subset}"]
+
+
+def table_rows() -> list[str]:
+    return [
+        f"{subset}\t{IMAGES[subset]}\t{position}\t{text}\t{SCORES[subset][position]}\t0"
+        for subset in IMAGES
+        for position, text in enumerate(candidates(subset))
+    ]
+
+
+def references(folder: Path) -> None:
+    write(folder / "flickr8k/Flickr8k.token.txt", token_text({IMAGES["8k"]: REFERENCES["8k"]}))
+    write(folder / "flickr30k/results_20130124.token", token_text({IMAGES["30k"]: REFERENCES["30k"]}))
+    write_json(folder / "coco/karpathy_test_captions.json", {IMAGES["coco"]: REFERENCES["coco"]})
+
+
+def table(folder: Path, rows: list[str] | None = None, header: str = HEADER) -> None:
+    references(folder)
+    text = "\n".join([header, *(table_rows() if rows is None else rows)]) + "\n"
+    write(folder / "composite/composite_11985.tsv", text)
+
+
+def export(subset: str, scores: tuple[object, ...], texts: list[str] | None = None, image: str | None = None) -> str:
+    """One row of an export, with a column of Mechanical Turk's before and after."""
+    extra = subset != "8k"
+    shown = [*(texts or candidates(subset)), *(["A fourth text"] if extra else [])]
+    answers = [*scores, *([1] if extra else [])]
+    quoted = [f'"{text}"' for text in shown]
+    url = f"http://example.org/images/{image or IMAGES[subset]}"
+    return ";".join(["HIT", url, *quoted, *map(str, answers), "x"])
+
+
+def export_header(subset: str) -> str:
+    n = 3 if subset == "8k" else 4
+    texts = [f"Input.text{i + 1}" for i in range(n)]
+    return ";".join(["HITId", "Input.image_url", *texts, *(f"Answer.Q{i + 1}Answer" for i in range(n)), "Approve"])
+
+
+def exports(folder: Path, aspect: str, changed: dict[str, list[str]] | None = None) -> None:
+    references(folder)
+    for subset in IMAGES:
+        scores = SCORES[subset] if aspect == "correctness" else SCORES[subset][::-1]
+        rows = (changed or {}).get(subset, [export(subset, scores)])
+        columns = export_header(subset).count(";")
+        text = "\n".join([export_header(subset), *rows, "total" + ";" * columns, ";" * columns]) + "\n"
+        write(folder / f"composite/{subset}_{aspect}.csv", text)
+
+
+def load(folder: Path, selection: str = "same-text-out") -> Judgements:
+    return Composite(root(folder)).load(Composite.selections[selection])[0]
+
+
+def test_a_reference_with_the_candidates_text_is_left_out_for_it_alone(tmp_path: Path) -> None:
+    table(tmp_path)
+    items = load(tmp_path).items
+    swan = REFERENCES["8k"]
+    assert items[0].references == tuple(swan[1:])
+    assert items[1].references == (*swan[:3], swan[4])
+    assert items[2].references == tuple(swan)
+
+
+def test_references_with_any_candidates_text_are_left_out_for_all(tmp_path: Path) -> None:
+    table(tmp_path)
+    judgements = load(tmp_path, "any-candidate-out")
+    assert {len(item.references) for item in judgements.items} == {3}
+    assert judgements.notes == ("18 references are left out",)
+
+
+def test_all_references_stay_when_asked(tmp_path: Path) -> None:
+    table(tmp_path)
+    assert {len(item.references) for item in load(tmp_path, "all-references").items} == {5}
+
+
+def test_one_reference_is_never_the_candidate_itself(tmp_path: Path) -> None:
+    table(tmp_path)
+    draws = Composite(root(tmp_path)).load(Composite.selections["one-reference"])
+    assert len(draws) == 5
+    for judgements in draws:
+        for item in judgements.items:
+            assert len(item.references) == 1
+            assert item.references[0] != REFERENCES[item.group][0] or not item.candidate.isupper()
+    assert len({tuple(item.references for item in j.items) for j in draws}) > 1
+
+
+def test_texts_without_latin_letters_are_the_same_only_if_equal(tmp_path: Path) -> None:
+    references(tmp_path)
+    write(tmp_path / "flickr8k/Flickr8k.token.txt", token_text({IMAGES["8k"]: ["лебедь", "озеро", "???"]}))
+    rows = [f"8k\t{IMAGES['8k']}\t0\tлебедь\t5", f"8k\t{IMAGES['8k']}\t1\tвода\t5"]
+    write(tmp_path / "composite/composite_11985.tsv", "\n".join([HEADER.removesuffix("\tis_reference"), *rows]))
+    assert [item.references for item in load(tmp_path).items] == [("озеро", "???"), ("лебедь", "озеро", "???")]
+
+
+def test_items_carry_subset_and_rating(tmp_path: Path) -> None:
+    table(tmp_path)
+    judgements = load(tmp_path)
+    assert judgements.groups == ("8k", "30k", "coco")
+    assert judgements.items[3].candidate_id == "22#0"
+    ratings = judgements.ratings["correctness"]
+    assert ratings.value.tolist() == [5, 2, 3, 4, 1, 1, 5, 3, 2]
+    assert ratings.item.tolist() == list(range(9))
+    assert ratings.scale == (1, 5)
+
+
+def test_exports_give_the_same_items_as_the_table(tmp_path: Path) -> None:
+    table(tmp_path / "table")
+    exports(tmp_path / "exports", "correctness")
+    from_table, from_exports = load(tmp_path / "table"), load(tmp_path / "exports")
+    assert from_exports.items == from_table.items
+    assert from_exports.ratings["correctness"].value.tolist() == from_table.ratings["correctness"].value.tolist()
+
+
+def test_rows_without_an_image_at_the_end_of_an_export_are_skipped_and_noted(tmp_path: Path) -> None:
+    exports(tmp_path, "correctness")
+    assert "6 rows without an image at the ends of the correctness exports are skipped" in load(tmp_path).notes
+
+
+def test_thoroughness_of_the_exports_is_joined_to_the_items(tmp_path: Path) -> None:
+    exports(tmp_path, "correctness")
+    exports(tmp_path, "throughness")
+    judgements = load(tmp_path)
+    assert judgements.ratings["thoroughness"].value.tolist() == [3, 2, 5, 1, 1, 4, 2, 3, 5]
+    both = judgements.ratings["both"]
+    assert both.item.tolist() == [*range(9), *range(9)]
+    assert both.rater.tolist() == [0] * 9 + [1] * 9
+    assert both.value.tolist() == [5, 2, 3, 4, 1, 1, 5, 3, 2, 3, 2, 5, 1, 1, 4, 2, 3, 5]
+
+
+def test_thoroughness_joins_by_text_where_positions_differ(tmp_path: Path) -> None:
+    exports(tmp_path, "correctness")
+    turned = export("8k", (1, 4, 5), candidates("8k")[::-1])
+    exports(tmp_path, "throughness", {"8k": [turned]})
+    assert load(tmp_path).ratings["thoroughness"].value.tolist()[:3] == [5, 4, 1]
+
+
+def test_thoroughness_exports_join_the_table_too(tmp_path: Path) -> None:
+    table(tmp_path)
+    exports(tmp_path, "throughness")
+    assert len(load(tmp_path).ratings["both"]) == 18
+
+
+def test_column_thoroughness_of_the_table_is_read(tmp_path: Path) -> None:
+    table(tmp_path, [f"{row}\t{n % 5 + 1}" for n, row in enumerate(table_rows())], HEADER + "\tthoroughness")
+    assert load(tmp_path).ratings["thoroughness"].value.tolist() == [1, 2, 3, 4, 5, 1, 2, 3, 4]
+
+
+def test_missing_thoroughness_is_an_error_only_when_it_is_asked_for(tmp_path: Path) -> None:
+    table(tmp_path)
+    ratings = load(tmp_path).ratings
+    assert "thoroughness" not in ratings
+    for aspect in ("thoroughness", "both"):
+        with pytest.raises(MissingFileError, match=r"8k_throughness\.csv"):
+            ratings[aspect]
+
+
+def test_blank_ratings_of_an_export_are_noted(tmp_path: Path) -> None:
+    exports(tmp_path, "correctness", {"8k": [export("8k", (5, "", "nan"))]})
+    judgements = load(tmp_path)
+    assert len(judgements.items) == 7
+    assert "8k_correctness.csv: 2 candidates have no correctness rating" in judgements.notes
+
+
+def test_images_rated_for_thoroughness_alone_are_noted(tmp_path: Path) -> None:
+    exports(tmp_path, "correctness")
+    rows = [export("8k", (1, 1, 1)), export("8k", (2, 2, 2), image="99_zz.jpg")]
+    exports(tmp_path, "throughness", {"8k": rows})
+    judgements = load(tmp_path)
+    assert len(judgements.ratings["thoroughness"]) == 9
+    assert any("3 candidates of images without correctness" in note for note in judgements.notes)
+
+
+def test_same_text_at_two_positions_passes(tmp_path: Path) -> None:
+    rows = table_rows()
+    rows[1] = rows[0].replace("\t0\t", "\t1\t", 1)
+    table(tmp_path, rows)
+    items = load(tmp_path).items
+    assert items[0].candidate == items[1].candidate
+    assert len(items) == 9
+
+
+def test_coco_references_come_from_annotations_if_that_is_what_is_here(tmp_path: Path) -> None:
+    table(tmp_path)
+    (tmp_path / "coco/karpathy_test_captions.json").unlink()
+    annotations = [{"id": n, "image_id": 33, "caption": text} for n, text in enumerate(REFERENCES["coco"])]
+    data = {"images": [{"id": 33, "file_name": IMAGES["coco"]}], "annotations": annotations}
+    write_json(tmp_path / "coco/annotations/captions_val2014.json", data)
+    assert load(tmp_path).items[-1].references == tuple(REFERENCES["coco"])
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("8k,11_ab.jpg,1,A swan,3,0", "row 11: has 1 column where 6 .*separated by a comma"),
+        ("8k\t11_ab.jpg\t1\tA swan\t3", "row 11: has 5 columns where 6"),
+        ("9k\t11_ab.jpg\t1\tA swan\t3\t0", "row 11: unknown subset '9k'"),
+        ("8k\t99_zz.jpg\t1\tA swan\t3\t0", "row 11: image '99_zz' has no captions in .*Flickr8k.token.txt"),
+        ("8k\t\t1\tA swan\t3\t0", "row 11: the image's name is empty"),
+        ("8k\t11_ab.jpg\t3\tA swan\t3\t0", "row 11: the position 3 is out of range"),
+        ("8k\t11_ab.jpg\t1\t \t3\t0", "row 11: the candidate is empty"),
+        ("8k\t11_ab.jpg\t1\tA swan\t6\t0", "row 11: the correctness 6 is out of range"),
+        ("8k\t11_ab.jpg\t1\tA swan\t2.5\t0", "row 11: the correctness 2.5 is no whole number"),
+        ("8k\t11_ab.jpg\t1\tA swan\t\t0", "row 11: the correctness '' is no number"),
+        ("8k\t11_ab.jpg\t1\tA swan\t3\t0", "row 11: the candidate stands in row 3 already, with other values"),
+    ],
+)
+def test_bad_rows_of_the_table_are_refused(tmp_path: Path, row: str, message: str) -> None:
+    table(tmp_path, [*table_rows(), row])
+    with pytest.raises(DataError, match=message) as caught:
+        load(tmp_path)
+    assert "composite_11985.tsv" in str(caught.value.path)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (HEADER.replace("\t", ","), "row 1: has no column subset. Columns should be separated by tabs"),
+        (HEADER.replace("correctness", "score"), "row 1: has no column correctness. The first row should name"),
+    ],
+)
+def test_bad_header_of_the_table_is_refused(tmp_path: Path, header: str, message: str) -> None:
+    table(tmp_path, header=header)
+    with pytest.raises(DataError, match=message):
+        load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([export("8k", (5, 9, 1))], "row 2: the correctness in Answer.Q2Answer 9 is out of range"),
+        ([export("8k", (5, "b", 1))], "row 2: the correctness in Answer.Q2Answer 'b' is no number"),
+        ([export("8k", (5, 2, 1), ["A", " ", "C"])], "row 2: the Input.text2 is empty"),
+        ([export("8k", (5, 2, 1)) + ";y"], "row 2: has 10 columns where the first row has 9"),
+        (["HIT;;a;b;c;1;2;3;x", export("8k", (5, 2, 1))], "row 2: has no image"),
+        ([export("8k", (5, 2, 1)), export("8k", (5, 2, 2))], "row 3: the image stands in row 2 already"),
+        ([export("8k", (5, 2, 1), image="99_zz.jpg")], "row 2: image '99_zz' has no captions"),
+        ([], "holds no row with an image"),
+    ],
+)
+def test_bad_exports_are_refused(tmp_path: Path, rows: list[str], message: str) -> None:
+    exports(tmp_path, "correctness", {"8k": rows})
+    with pytest.raises(DataError, match=message) as caught:
+        load(tmp_path)
+    assert "8k_correctness.csv" in str(caught.value.path)
+
+
+def test_export_with_another_delimiter_is_refused(tmp_path: Path) -> None:
+    exports(tmp_path, "correctness")
+    path = tmp_path / "composite/30k_correctness.csv"
+    write(path, path.read_text().replace(";", ","))
+    with pytest.raises(DataError, match=r"no column Input\.image_url\. Columns should be separated by semicolons"):
+        load(tmp_path)
+
+
+def test_candidate_known_to_thoroughness_alone_is_refused(tmp_path: Path) -> None:
+    exports(tmp_path, "correctness")
+    exports(tmp_path, "throughness", {"8k": [export("8k", (1, 2, 3), ["A swan", "Other", "Texts"])]})
+    with pytest.raises(DataError, match="row 2: candidate 1 of 11_ab is not among those rated for correctness"):
+        load(tmp_path)
+
+
+def test_candidate_without_a_reference_left_is_an_error(tmp_path: Path) -> None:
+    table(tmp_path)
+    write(tmp_path / "flickr8k/Flickr8k.token.txt", token_text({IMAGES["8k"]: REFERENCES["8k"][:1]}))
+    with pytest.raises(
+        DataError, match="image 11_ab has no reference left for candidate 11_ab#0 under 'same-text-out'"
+    ):
+        load(tmp_path)
+    assert len(load(tmp_path, "all-references").items) == 9
+
+
+def test_missing_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match=r"composite_11985\.tsv.*8k_correctness\.csv"):
+        load(tmp_path)
+    exports(tmp_path, "correctness")
+    (tmp_path / "composite/30k_correctness.csv").unlink()
+    with pytest.raises(MissingFileError, match=r"30k_correctness\.csv: this export is missing, the others are there"):
+        load(tmp_path)
+    table(tmp_path)
+    (tmp_path / "coco/karpathy_test_captions.json").unlink()
+    with pytest.raises(MissingFileError, match=r"karpathy_test_captions\.json.*COCO's captions"):
+        load(tmp_path)
+
+
+@pytest.mark.real_data
+def test_published_counts_and_references_left_out(real_data: Path) -> None:
+    everything = load(real_data, "all-references")
+    same, anyone = load(real_data), load(real_data, "any-candidate-out")
+    assert len(same.items) == 11985
+    assert Counter(item.group for item in same.items) == {"8k": 3 * 997, "30k": 3 * 991, "coco": 3 * 2007}
+    total = sum(len(item.references) for item in everything.items)
+    assert total - sum(len(item.references) for item in same.items) == 4010
+    assert total - sum(len(item.references) for item in anyone.items) == 12024
+    assert min(len(item.references) for item in anyone.items) == 2
+    assert len(same.items) - len({(item.image, item.candidate) for item in same.items}) == 2
+    assert len({item.candidate_id for item in same.items}) == 11985

@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capbench.datasets.flickr8k import Flickr8kCrowdFlower, Flickr8kExpert
+from capbench.errors import DataError, MissingFileError
+from capbench.records import Judgements
+from tests.datasets.native_files import five, root, token_text, write
+
+CAPTIONS = {"1_a.jpg": five("A goat"), "2_b.jpg": five("Two boats"), "3_c.jpg": five("A clown")}
+EXPERT = [
+    "1_a.jpg\t2_b.jpg#2\t1\t2\t1",
+    "1_a.jpg\t1_a.jpg#4\t4\t4\t3",
+    "2_b.jpg\t3_c.jpg#0\t2\t3\t1",
+    "3_c.jpg\t1_a.jpg#1\t1\t1\t1",
+]
+CROWD = [
+    "1_a.jpg\t1_a.jpg#4\t1\t3\t0",
+    "1_a.jpg\t2_b.jpg#2\t0.333333333333333\t1\t2",
+    "2_b.jpg\t3_c.jpg#0\t0\t0\t3",
+]
+
+
+def expert(tmp_path: Path, rows: list[str], selection: str = "no-own-captions") -> tuple[Judgements, ...]:
+    write(tmp_path / "flickr8k/Flickr8k.token.txt", token_text(CAPTIONS))
+    write(tmp_path / "flickr8k/ExpertAnnotations.txt", "\n".join(rows) + "\n")
+    return Flickr8kExpert(root(tmp_path)).load(Flickr8kExpert.selections[selection])
+
+
+def crowd(tmp_path: Path, rows: list[str], selection: str = "own-reference-out") -> Judgements:
+    write(tmp_path / "flickr8k/Flickr8k.token.txt", token_text(CAPTIONS))
+    write(tmp_path / "flickr8k/CrowdFlowerAnnotations.txt", "\n".join(rows) + "\n")
+    return Flickr8kCrowdFlower(root(tmp_path)).load(Flickr8kCrowdFlower.selections[selection])[0]
+
+
+def test_own_captions_are_left_out(tmp_path: Path) -> None:
+    (judgements,) = expert(tmp_path, EXPERT)
+    assert [item.candidate_id for item in judgements.items] == ["2_b.jpg#2", "3_c.jpg#0", "1_a.jpg#1"]
+    assert judgements.notes == ("1 pairs whose caption belongs to the image are left out",)
+
+
+def test_items_hold_candidate_and_all_five_references(tmp_path: Path) -> None:
+    item = expert(tmp_path, EXPERT)[0].items[0]
+    assert (item.image, item.candidate, item.references) == ("1_a", "Two boats at noon .", tuple(CAPTIONS["1_a.jpg"]))
+
+
+def test_three_ratings_an_item_stand_in_row_major_order(tmp_path: Path) -> None:
+    ratings = expert(tmp_path, EXPERT)[0].ratings["expert"]
+    assert ratings.item.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    assert ratings.rater.tolist() == [0, 1, 2] * 3
+    assert ratings.value.tolist() == [1, 2, 1, 2, 3, 1, 1, 1, 1]
+    assert ratings.scale == (1, 4)
+
+
+def test_all_pairs_keep_own_captions_among_the_references(tmp_path: Path) -> None:
+    (judgements,) = expert(tmp_path, EXPERT, "all-pairs")
+    own = judgements.items[1]
+    assert own.candidate in own.references
+    assert len(judgements.ratings["expert"]) == 12
+    assert judgements.notes == ()
+
+
+def test_one_reference_is_drawn_five_times_and_reproducibly(tmp_path: Path) -> None:
+    draws = expert(tmp_path, EXPERT, "one-reference")
+    assert [j.draw for j in draws] == [0, 1, 2, 3, 4]
+    assert all(len(item.references) == 1 for j in draws for item in j.items)
+    assert all(item.references[0] in CAPTIONS[f"{item.image}.jpg"] for j in draws for item in j.items)
+    assert len({tuple(item.references for item in j.items) for j in draws}) > 1
+    again = expert(tmp_path, EXPERT, "one-reference")
+    assert [j.items for j in again] == [j.items for j in draws]
+
+
+def test_draw_does_not_depend_on_the_order_of_rows(tmp_path: Path) -> None:
+    straight = {i.candidate_id: i.references for i in expert(tmp_path, EXPERT, "one-reference")[2].items}
+    reversed_ = {i.candidate_id: i.references for i in expert(tmp_path, EXPERT[::-1], "one-reference")[2].items}
+    assert straight == reversed_
+
+
+def test_candidates_of_an_image_share_the_drawn_reference(tmp_path: Path) -> None:
+    rows = [f"1_a.jpg\t{image}#{n}\t1\t1\t1" for image in ("2_b.jpg", "3_c.jpg") for n in range(5)]
+    for judgements in expert(tmp_path, rows, "one-reference"):
+        assert len({item.references for item in judgements.items}) == 1
+
+
+def test_rated_own_caption_is_no_reference_of_any_candidate_of_its_image(tmp_path: Path) -> None:
+    judgements = crowd(tmp_path, CROWD)
+    kept = tuple(CAPTIONS["1_a.jpg"][:4])
+    assert [item.references for item in judgements.items] == [kept, kept, tuple(CAPTIONS["2_b.jpg"])]
+    assert judgements.ratings["share-of-yes"].value == pytest.approx(np.array([1, 1 / 3, 0]))
+
+
+def test_crowdflower_without_own_captions_keeps_all_references(tmp_path: Path) -> None:
+    judgements = crowd(tmp_path, CROWD, "no-own-captions")
+    assert [len(item.references) for item in judgements.items] == [5, 5]
+    assert judgements.ratings["share-of-yes"].item.tolist() == [0, 1]
+
+
+def test_row_that_stands_twice_with_the_same_values_passes(tmp_path: Path) -> None:
+    assert len(expert(tmp_path, [*EXPERT, EXPERT[0]])[0].items) == 4
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("1_a.jpg,2_b.jpg#2,1,2,1", "row 5: has 1 column where 5 are expected.*separated by a comma"),
+        ("1_a.jpg\t2_b.jpg#3\t1\t2", "row 5: has 4 columns where 5 are expected. The columns are image, caption id"),
+        ("1_a.jpg\t2_b.jpg#3\t1\t2\t5", "row 5: the expert's score 5 is out of range"),
+        ("1_a.jpg\t2_b.jpg#3\t0\t2\t1", "row 5: the expert's score 0 is out of range"),
+        ("1_a.jpg\t2_b.jpg#3\t1\t2.5\t1", "row 5: the expert's score 2.5 is no whole number"),
+        ("1_a.jpg\t2_b.jpg#3\t1\tnan\t1", "row 5: the expert's score nan is no whole number"),
+        ("1_a.jpg\t2_b.jpg#3\t1\tgood\t1", "row 5: the expert's score 'good' is no number"),
+        ("1_a.jpg\t2_b.jpg#3\t1\t\t1", "row 5: the expert's score '' is no number"),
+        ("9_z.jpg\t2_b.jpg#3\t1\t2\t1", "row 5: image '9_z.jpg' has no captions in Flickr8k.token.txt"),
+        ("1_a.jpg\t9_z.jpg#3\t1\t2\t1", "row 5: caption '9_z.jpg#3' is not in"),
+        ("1_a.jpg\t2_b.jpg#5\t1\t2\t1", "row 5: caption '2_b.jpg#5' is not in"),
+        ("1_a.jpg\t2_b.jpg\t1\t2\t1", "row 5: '2_b.jpg' is no caption id"),
+        ("1_a.jpg\t2_b.jpg#2\t1\t2\t2", "row 5: the pair stands in row 1 already, with other values"),
+        ("\n1_a.jpg\t2_b.jpg#3\t1\t2\t1", "row 5: .*Remove the empty row"),
+    ],
+)
+def test_bad_expert_rows_are_refused(tmp_path: Path, row: str, message: str) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        expert(tmp_path, [*EXPERT, row])
+    assert "ExpertAnnotations.txt" in str(caught.value.path)
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (
+            "2_b.jpg\t1_a.jpg#0\t0.5\t1\t2",
+            "row 4: the share of yes 0.5 does not fit 1 yes and 2 no. It should be 0.333",
+        ),
+        ("2_b.jpg\t1_a.jpg#0\t1.5\t3\t0", "row 4: the share of yes '1.5' is no number from 0 to 1"),
+        ("2_b.jpg\t1_a.jpg#0\tnan\t3\t0", "row 4: the share of yes 'nan' is no number from 0 to 1"),
+        ("2_b.jpg\t1_a.jpg#0\tyes\t3\t0", "row 4: the share of yes 'yes' is no number"),
+        ("2_b.jpg\t1_a.jpg#0\t0\t0\t0", "row 4: nobody voted"),
+        ("2_b.jpg\t1_a.jpg#0\t1\t-3\t0", "row 4: the number of yes -3 is out of range"),
+        ("2_b.jpg\t1_a.jpg#0\t1\t3", "row 4: has 4 columns where 5"),
+        ("2_b.jpg\t3_c.jpg#0\t1\t3\t0", "row 4: the pair stands in row 3 already"),
+    ],
+)
+def test_bad_crowdflower_rows_are_refused(tmp_path: Path, row: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        crowd(tmp_path, [*CROWD, row])
+
+
+def test_image_without_a_reference_left_is_an_error(tmp_path: Path) -> None:
+    rows = [f"1_a.jpg\t1_a.jpg#{n}\t1\t3\t0" for n in range(5)]
+    with pytest.raises(DataError, match="image 1_a has no reference left"):
+        crowd(tmp_path, rows)
+
+
+def test_only_own_captions_leave_no_pair(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no pair is left under 'no-own-captions'"):
+        expert(tmp_path, [EXPERT[1]])
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "flickr8k/Flickr8k.token.txt", token_text(CAPTIONS))
+    with pytest.raises(MissingFileError, match=r"ExpertAnnotations\.txt"):
+        Flickr8kExpert(root(tmp_path)).load(Flickr8kExpert.selections["all-pairs"])
+    with pytest.raises(MissingFileError, match=r"Flickr8k\.token\.txt"):
+        Flickr8kExpert(root(tmp_path / "none")).load(Flickr8kExpert.selections["all-pairs"])
+
+
+@pytest.mark.real_data
+def test_published_expert_counts(real_data: Path) -> None:
+    dataset = Flickr8kExpert(root(real_data))
+    (judgements,) = dataset.load(dataset.selections["no-own-captions"])
+    assert len(judgements.items) == 5664
+    assert len(judgements.ratings["expert"]) == 16992
+    assert len({item.image for item in judgements.items}) == 1000
+    assert {len(item.references) for item in judgements.items} == {5}
+    (everything,) = dataset.load(dataset.selections["all-pairs"])
+    assert len(everything.items) == 5822
+
+
+@pytest.mark.real_data
+def test_published_crowdflower_counts(real_data: Path) -> None:
+    dataset = Flickr8kCrowdFlower(root(real_data))
+    (judgements,) = dataset.load(dataset.selections["own-reference-out"])
+    assert len(judgements.items) == len(judgements.ratings["share-of-yes"]) == 47830
+    four = {item.image for item in judgements.items if len(item.references) == 4}
+    assert len(four) == 721
+    assert sum(len(item.references) == 4 for item in judgements.items) == 5 * 47830 - 202960
+    (others,) = dataset.load(dataset.selections["no-own-captions"])
+    assert len(others.items) == 47830 - 721

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capbench.datasets.nocaps import Nocaps
+from capbench.errors import DataError, MissingFileError
+from capbench.records import Judgements
+from tests.datasets.native_files import root, write_json
+
+DOMAINS = ("in_domain", "near_domain", "out_domain")
+TEN = [[f"caption {n} of image {i}" for n in range(10)] for i in range(3)]
+
+
+def corpus() -> list[dict[str, Any]]:
+    return [{"split": DOMAINS[i], "image_id": f"{i}.jpg", "caption": TEN[i]} for i in range(3)]
+
+
+def images(domains: bool) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    for i in range(3):
+        entry = {"id": i, "file_name": f"00ab{i}.jpg", "open_images_id": f"00ab{i}", "coco_url": f"http://x/{i}"}
+        found.append({**entry, "domain": DOMAINS[i].replace("_", "-")} if domains else entry)
+    return found
+
+
+def original(domains: bool = True) -> dict[str, Any]:
+    annotations = [
+        {"id": 10 * i + n, "image_id": i, "caption": text} for i in range(3) for n, text in enumerate(TEN[i])
+    ]
+    return {"images": images(domains), "annotations": annotations}
+
+
+def load(folder: Path) -> Judgements:
+    return Nocaps(root(folder)).load(Nocaps.selections["first-vs-rest"])[0]
+
+
+def test_first_caption_is_the_candidate_of_the_other_nine(tmp_path: Path) -> None:
+    write_json(tmp_path / "nocaps/nocaps_corpus.json", corpus())
+    judgements = load(tmp_path)
+    item = judgements.items[1]
+    assert (item.image, item.candidate, item.references) == ("1", TEN[1][0], tuple(TEN[1][1:]))
+    assert judgements.groups == ("in-domain", "near-domain", "out-domain")
+    assert not judgements.ratings
+    assert not judgements.preferences
+
+
+def test_original_file_gives_the_same_items(tmp_path: Path) -> None:
+    write_json(tmp_path / "a/nocaps/nocaps_corpus.json", corpus())
+    write_json(tmp_path / "b/nocaps/nocaps_val_4500_captions.json", original())
+    assert load(tmp_path / "b").items == load(tmp_path / "a").items
+
+
+def test_original_file_without_domains_has_no_groups(tmp_path: Path) -> None:
+    write_json(tmp_path / "nocaps/nocaps_val_4500_captions.json", original(domains=False))
+    assert load(tmp_path).groups == ()
+
+
+def test_image_info_adds_file_names_and_addresses(tmp_path: Path) -> None:
+    write_json(tmp_path / "nocaps/nocaps_corpus.json", corpus())
+    assert Nocaps(root(tmp_path)).references()["2"].file_name == ""
+    write_json(tmp_path / "nocaps/nocaps_val_image_info.json", {"images": images(domains=False)})
+    image = Nocaps(root(tmp_path)).references()["2"]
+    assert (image.file_name, image.open_images_id, image.url) == ("00ab2.jpg", "00ab2", "http://x/2")
+    assert (image.domain, image.captions) == ("out-domain", tuple(TEN[2]))
+
+
+def test_unknown_domain_is_refused(tmp_path: Path) -> None:
+    data = corpus()
+    data[1]["split"] = "neardomain"
+    write_json(tmp_path / "nocaps/nocaps_corpus.json", data)
+    with pytest.raises(DataError, match=r"entry 2: unknown domain 'neardomain'\. Did you mean 'near-domain'"):
+        load(tmp_path)
+
+
+def test_image_with_a_single_caption_is_refused(tmp_path: Path) -> None:
+    data = corpus()
+    data[2]["caption"] = ["alone"]
+    write_json(tmp_path / "nocaps/nocaps_corpus.json", data)
+    with pytest.raises(DataError, match="image 2 has no reference left"):
+        load(tmp_path)
+
+
+def test_domain_of_some_images_only_is_refused(tmp_path: Path) -> None:
+    data = original()
+    del data["images"][1]["domain"]
+    write_json(tmp_path / "nocaps/nocaps_val_4500_captions.json", data)
+    with pytest.raises(DataError, match="image 00ab1 has no domain, others have"):
+        load(tmp_path)
+
+
+def test_image_info_of_other_images_is_refused(tmp_path: Path) -> None:
+    write_json(tmp_path / "nocaps/nocaps_corpus.json", corpus())
+    write_json(tmp_path / "nocaps/nocaps_val_image_info.json", {"images": images(domains=False)[:2]})
+    with pytest.raises(DataError, match=r"nocaps_val_image_info\.json: image 2 is not in it"):
+        load(tmp_path)
+    write_json(tmp_path / "nocaps/nocaps_val_image_info.json", [])
+    with pytest.raises(DataError, match="holds no list 'images'"):
+        load(tmp_path)
+
+
+def test_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match=r"nocaps_corpus\.json.*nocaps_val_4500_captions\.json"):
+        load(tmp_path)
+
+
+@pytest.mark.real_data
+def test_published_counts(real_data: Path) -> None:
+    judgements = load(real_data)
+    assert len(judgements.items) == 4500
+    assert {len(item.references) for item in judgements.items} == {9}
+    domains = Counter(item.group for item in judgements.items)
+    assert domains == {"in-domain": 417, "near-domain": 2670, "out-domain": 1413}
+    assert all(image.url for image in Nocaps(root(real_data)).references().values())

@@ -1,0 +1,352 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from capbench.datasets.pascal50s import Pascal50S
+from capbench.datasets.pascal50s_files import read_references
+from capbench.errors import DataError, MissingFileError
+from capbench.records import Judgements
+from tests.datasets.native_files import cell, root, save_mat, struct_array, write, write_json
+
+# Pairs in the order of pair_pascal.mat: image, first, second, category, votes.
+PAIRS: list[tuple[str, str, str, str, list[int]]] = [
+    ("2008_01.jpg", " A ferry at a quay.", "A man with a drum ", "HI", [1] * 11),
+    ("2008_02.jpg", "A cow near hay", "Brown cow by a barn", "HC", [1, -1, -1, -1, 1, -1, -1, -1, -1, -1, -1]),
+    ("2008_01.jpg", "a boat in water", "ferry boat docked", "MM", [1, -1] * 5),
+    ("2008_02.jpg", "Two clocks", "A cow stands", "HI", [-1] * 10),
+]
+LABELS = [0, 1, 1, 1]
+NUMBER = {"HC": 1, "HI": 2, "HM": 3, "MM": 4}
+FIFTY = {image: [f"reference {n} of {image}" for n in range(50)] for image in ("2008_01.jpg", "2008_02.jpg")}
+FIVE = {image: texts[10:15] for image, texts in FIFTY.items()}
+
+
+def pair_mat(folder: Path, pairs: list[Any] | None = None, **changed: Any) -> None:
+    rows = PAIRS if pairs is None else pairs
+    variables = {
+        "new_input": struct_array([{"name": p[0], "sent1": p[1], "sent2": p[2]} for p in rows]),
+        "new_data": np.full((len(rows), 2), 6, dtype=np.uint8),
+        "category": np.array([[NUMBER.get(p[3], p[3]) for p in rows]]),
+        "result": struct_array([{"result": np.array([p[4]], dtype=np.int16)} for p in rows]),
+        **changed,
+    }
+    save_mat(folder / "pascal50s/pair_pascal.mat", **{name: v for name, v in variables.items() if v is not None})
+
+
+def json_data() -> dict[str, list[dict[str, Any]]]:
+    data: dict[str, list[dict[str, Any]]] = {}
+    for (image, first, second, category, _), label in zip(PAIRS, LABELS, strict=True):
+        entry = {
+            "image": f"VOC2012/JPEGImages/{image}",
+            "captions": [first.strip(), second.strip()],
+            "label": label,
+            "references": FIVE[image],
+        }
+        data.setdefault(category, []).append(entry)
+    return data
+
+
+def pair_json(folder: Path, data: Any = None) -> None:
+    write_json(folder / "pascal50s/pascal_50s.json", json_data() if data is None else data)
+
+
+def references_mat(folder: Path, **variables: Any) -> None:
+    rows = [{"image": image, "sent": cell(texts, column=True)} for image, texts in FIFTY.items()]
+    save_mat(folder / "pascal50s/pascal50S.mat", **(variables or {"refs": struct_array(rows)}))
+
+
+def triplets_mat(
+    folder: Path, first_votes: list[int], swap: bool = False, change: dict[int, Any] | None = None
+) -> None:
+    rows = []
+    for (_, first, second, _, _), votes in zip(PAIRS, first_votes, strict=True):
+        for n in range(48):
+            b, c, winner = (second, first, -1) if swap else (first, second, 1)
+            rows.append(
+                {"A": cell(["a ref"]), "B": cell([b]), "C": cell([c]), "winner": winner if n < votes else -winner}
+            )
+    for index, fields in (change or {}).items():
+        rows[index].update(fields)
+    save_mat(folder / "pascal50s/consensus_pascal.mat", triplets=struct_array(rows))
+
+
+def load(folder: Path, selection: str = "json-5-refs") -> Judgements:
+    return Pascal50S(root(folder)).load(Pascal50S.selections[selection])[0]
+
+
+def test_items_stand_two_by_two_in_the_order_of_the_pairs(tmp_path: Path) -> None:
+    pair_mat(tmp_path)
+    pair_json(tmp_path)
+    judgements = load(tmp_path)
+    assert [item.candidate for item in judgements.items[:4]] == [
+        "A ferry at a quay.",
+        "A man with a drum",
+        "A cow near hay",
+        "Brown cow by a barn",
+    ]
+    direct = judgements.preferences["direct"]
+    assert direct.first.tolist() == [0, 2, 4, 6]
+    assert direct.second.tolist() == [1, 3, 5, 7]
+    assert direct.group == ("HI", "HC", "MM", "HI")
+    assert len({item.candidate_id for item in judgements.items}) == 8
+
+
+def test_direct_preference_is_the_majority_of_the_votes(tmp_path: Path) -> None:
+    pair_mat(tmp_path)
+    pair_json(tmp_path)
+    direct = load(tmp_path).preferences["direct"]
+    assert direct.votes.tolist() == [[11, 0], [2, 9], [5, 5], [0, 10]]
+    assert direct.preferred.tolist() == [1, -1, 0, -1]
+
+
+def test_consensus_label_counts_from_zero_and_follows_the_order_of_the_pairs(tmp_path: Path) -> None:
+    pair_mat(tmp_path)
+    pair_json(tmp_path)
+    consensus = load(tmp_path).preferences["consensus"]
+    assert consensus.preferred.tolist() == [1, -1, -1, -1]
+    assert consensus.votes.shape == (4, 0)
+
+
+def test_both_candidates_meet_the_json_references(tmp_path: Path) -> None:
+    pair_mat(tmp_path)
+    pair_json(tmp_path)
+    items = load(tmp_path).items
+    assert items[0].references == items[1].references == tuple(FIVE["2008_01.jpg"])
+
+
+def test_json_alone_gives_the_consensus_and_says_which_file_lacks_for_direct(tmp_path: Path) -> None:
+    pair_json(tmp_path)
+    judgements = load(tmp_path)
+    assert [item.group for item in judgements.items] == ["HC"] * 2 + ["HI"] * 4 + ["MM"] * 2
+    assert judgements.preferences["consensus"].preferred.tolist() == [-1, 1, -1, -1]
+    assert "direct" not in judgements.preferences
+    with pytest.raises(MissingFileError, match=r"pair_pascal\.mat: there is no such file \(direct votes\)"):
+        judgements.preferences["direct"]
+    with pytest.raises(MissingFileError, match=r"consensus_pascal\.mat"):
+        judgements.preferences["triplets"]
+    assert "there are no direct preferences: a file is missing" in judgements.notes
+
+
+def test_fifty_references_need_no_json(tmp_path: Path) -> None:
+    pair_mat(tmp_path)
+    references_mat(tmp_path)
+    judgements = load(tmp_path, "all-50-refs")
+    assert judgements.items[2].references == tuple(FIFTY["2008_02.jpg"])
+    assert list(judgements.preferences) == ["direct"]
+    with pytest.raises(MissingFileError, match=r"pascal_50s\.json"):
+        judgements.preferences["consensus"]
+
+
+def test_other_release_of_the_references_is_read(tmp_path: Path) -> None:
+    rows = [{"name": f"http://example.org/a/{image}", "sentences": cell(texts)} for image, texts in FIFTY.items()]
+    references_mat(tmp_path, train_sent_final=struct_array(rows))
+    found = read_references(tmp_path / "pascal50s/pascal50S.mat")
+    assert found == {image.removesuffix(".jpg"): tuple(texts) for image, texts in FIFTY.items()}
+
+
+@pytest.mark.parametrize(("selection", "count"), [("random-5-refs", 5), ("random-1-ref", 1)])
+def test_random_references_are_drawn_five_times_and_shared_by_an_image(
+    tmp_path: Path, selection: str, count: int
+) -> None:
+    pair_mat(tmp_path)
+    references_mat(tmp_path)
+    draws = Pascal50S(root(tmp_path)).load(Pascal50S.selections[selection])
+    assert [j.draw for j in draws] == [0, 1, 2, 3, 4]
+    for judgements in draws:
+        for item in judgements.items:
+            fifty = FIFTY[f"{item.image}.jpg"]
+            assert len(set(item.references)) == count
+            assert list(item.references) == [text for text in fifty if text in item.references]
+        assert len({(item.image, item.references) for item in judgements.items}) == 2
+    assert len({j.items[0].references for j in draws}) > 1
+    again = Pascal50S(root(tmp_path)).load(Pascal50S.selections[selection])
+    assert [j.items for j in again] == [j.items for j in draws]
+
+
+def test_draw_does_not_depend_on_other_files(tmp_path: Path) -> None:
+    pair_mat(tmp_path)
+    references_mat(tmp_path)
+    before = {(i.image, i.references) for i in load(tmp_path, "random-5-refs").items}
+    pair_json(tmp_path)
+    (tmp_path / "pascal50s/pair_pascal.mat").unlink()
+    assert {(i.image, i.references) for i in load(tmp_path, "random-5-refs").items} == before
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_triplets_give_the_majority_of_48_whatever_the_order_of_b_and_c(tmp_path: Path, swap: bool) -> None:
+    pair_mat(tmp_path)
+    pair_json(tmp_path)
+    triplets_mat(tmp_path, [48, 20, 24, 0], swap)
+    preferences = load(tmp_path).preferences
+    assert "triplets" in preferences
+    assert preferences["triplets"].votes.tolist() == [[48, 0], [20, 28], [24, 24], [0, 48]]
+    assert preferences["triplets"].preferred.tolist() == [1, -1, 0, -1]
+
+
+def test_candidates_file_serves_triplets_where_votes_are_missing(tmp_path: Path) -> None:
+    rows = [{"image": p[0], "sent": cell([p[1], p[2]])} for p in PAIRS]
+    save_mat(tmp_path / "pascal50s/pascal_cands.mat", cands=struct_array(rows))
+    references_mat(tmp_path)
+    triplets_mat(tmp_path, [48, 20, 24, 0])
+    judgements = load(tmp_path, "all-50-refs")
+    assert judgements.preferences["triplets"].preferred.tolist() == [1, -1, 0, -1]
+    assert judgements.groups == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({60: {"B": cell(["another text"])}}, "triplet 61: its candidates are not those of pair 2"),
+        ({5: {"winner": 0}}, r"triplet 6: its winner \[0.0\] is not 1 or -1"),
+    ],
+)
+def test_bad_triplets_are_refused(tmp_path: Path, change: dict[int, Any], message: str) -> None:
+    pair_mat(tmp_path)
+    pair_json(tmp_path)
+    triplets_mat(tmp_path, [1, 2, 3, 4], change=change)
+    with pytest.raises(DataError, match=message):
+        load(tmp_path).preferences["triplets"]
+
+
+def test_too_few_triplets_are_refused(tmp_path: Path) -> None:
+    pair_mat(tmp_path)
+    pair_json(tmp_path)
+    rows = [{"A": cell(["x"]), "B": cell(["y"]), "C": cell(["z"]), "winner": 1}] * 47
+    save_mat(tmp_path / "pascal50s/consensus_pascal.mat", triplets=struct_array(rows))
+    with pytest.raises(DataError, match="has 47 triplets where 48 for each of 4 pairs"):
+        load(tmp_path).preferences["triplets"]
+
+
+def test_published_repeats_pass(tmp_path: Path) -> None:
+    again = (*PAIRS[0][:4], [1] * 7 + [-1] * 4)
+    pair_mat(tmp_path, [*PAIRS, again])
+    references_mat(tmp_path)
+    assert load(tmp_path, "all-50-refs").preferences["direct"].votes.tolist()[-1] == [7, 4]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"category": np.array([[2, 1, 5, 2]])}, "pair 3: the category 5 is not one of 1 to 4"),
+        ({"category": np.array([[2, 1, 4]])}, "new_input has 4 entries, category 3, result 4"),
+        ({"category": None}, "holds no variable category"),
+        ({"result": struct_array([{"result": np.array([[2, 1]])}] * 4)}, "pair 1: its votes are not all"),
+        ({"result": struct_array([{"result": np.array([[]])}] * 4)}, "pair 1: its votes are not all"),
+        ({"result": struct_array([{"votes": np.array([[1]])}] * 4)}, "pair 1: has no field result"),
+        ({"new_input": np.zeros((1, 4))}, "its variable new_input is no list of structures"),
+        ({"new_input": struct_array([{"name": "1.jpg", "sent1": "A", "sent2": ""}] * 4)}, "the candidate 2 is empty"),
+    ],
+)
+def test_bad_pairs_are_refused(tmp_path: Path, changed: dict[str, Any], message: str) -> None:
+    pair_mat(tmp_path, None, **changed)
+    pair_json(tmp_path)
+    with pytest.raises(DataError, match=message) as caught:
+        load(tmp_path)
+    assert "pair_pascal.mat" in str(caught.value.path)
+
+
+def test_pair_with_two_categories_is_refused(tmp_path: Path) -> None:
+    pair_mat(tmp_path, [*PAIRS, (*PAIRS[0][:3], "HM", [1])])
+    references_mat(tmp_path)
+    with pytest.raises(DataError, match="pair 5: the pair stands in pair 1 already"):
+        load(tmp_path, "all-50-refs")
+
+
+@pytest.mark.parametrize("content", [b"", b"no matlab", b"MATLAB 5.0 MAT-file" + b"\0" * 200])
+def test_damaged_matlab_files_are_refused(tmp_path: Path, content: bytes) -> None:
+    write(tmp_path / "pascal50s/pair_pascal.mat", content)
+    pair_json(tmp_path)
+    with pytest.raises(DataError, match=r"pair_pascal\.mat: (is no MATLAB file|holds no variable)"):
+        load(tmp_path)
+
+
+def test_truncated_matlab_file_is_refused(tmp_path: Path) -> None:
+    pair_mat(tmp_path)
+    pair_json(tmp_path)
+    path = tmp_path / "pascal50s/pair_pascal.mat"
+    write(path, path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(DataError, match=r"pair_pascal\.mat: is no MATLAB file that can be read"):
+        load(tmp_path)
+
+
+def _changed(key: str, value: Any) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(json.dumps(json_data()))
+    data["HI"][1][key] = value
+    return data
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (_changed("label", 2), "HI entry 2: the label 2 is not 0 or 1"),
+        (_changed("label", None), "HI entry 2: the label None is not 0 or 1"),
+        (_changed("captions", ["only one"]), "HI entry 2: has 1 candidates, not 2"),
+        (_changed("captions", ["one", ""]), "HI entry 2: the candidate 2 is empty"),
+        (_changed("references", []), "HI entry 2: 'captions' or 'references' is missing"),
+        (_changed("references", ["a", " "]), "HI entry 2: the reference 2 is empty"),
+        (_changed("image", 5), "HI entry 2: 'image' is missing"),
+        (_changed("captions", ["Two clocks", "Another"]), r"pair 4 \(HI, image 2008_02\) is not the next HI pair"),
+        ({**json_data(), "XY": []}, "no JSON object with the categories"),
+        ({**json_data(), "HC": {}}, "'HC' is no list"),
+        ({"HC": []}, "holds no pair"),
+        ({**json_data(), "HI": json_data()["HI"][:1]}, "is not the next HI pair"),
+        ({**json_data(), "HM": json_data()["HC"]}, "holds 1 pairs that pair_pascal.mat does not"),
+        ({"HC": [json_data()["HC"][0], {**json_data()["HC"][0], "label": 0}]}, "stands in HC entry 1 already"),
+    ],
+)
+def test_bad_json_is_refused(tmp_path: Path, data: Any, message: str) -> None:
+    pair_mat(tmp_path)
+    pair_json(tmp_path, data)
+    with pytest.raises(DataError, match=message):
+        load(tmp_path)
+
+
+def test_image_without_references_is_an_error(tmp_path: Path) -> None:
+    pair_mat(tmp_path)
+    references_mat(tmp_path, refs=struct_array([{"image": "2008_01.jpg", "sent": cell(FIVE["2008_01.jpg"])}]))
+    with pytest.raises(
+        DataError, match=r"pair_pascal\.mat, pair 2: image '2008_02' has no references in pascal50S\.mat"
+    ):
+        load(tmp_path, "all-50-refs")
+
+
+def test_too_few_references_to_draw_from_is_an_error(tmp_path: Path) -> None:
+    pair_mat(tmp_path)
+    rows = [{"image": image, "sent": cell(texts[:3])} for image, texts in FIFTY.items()]
+    references_mat(tmp_path, refs=struct_array(rows))
+    with pytest.raises(DataError, match="has 3 references, 5 are to be drawn"):
+        load(tmp_path, "random-5-refs")
+    assert len(load(tmp_path, "random-1-ref").items) == 8
+
+
+def test_missing_files_are_named(tmp_path: Path) -> None:
+    pair_mat(tmp_path)
+    with pytest.raises(MissingFileError, match=r"pascal_50s\.json.*five references"):
+        load(tmp_path)
+    with pytest.raises(MissingFileError, match=r"pascal50S\.mat.*fifty references"):
+        load(tmp_path, "random-5-refs")
+    with pytest.raises(MissingFileError, match=r"pair_pascal\.mat.*pascal_50s\.json"):
+        load(tmp_path / "none", "all-50-refs")
+
+
+@pytest.mark.real_data
+def test_published_counts(real_data: Path) -> None:
+    judgements = load(real_data)
+    direct, consensus = judgements.preferences["direct"], judgements.preferences["consensus"]
+    assert len(judgements.items) == 8000
+    assert Counter(direct.group) == {"HC": 1000, "HI": 1000, "HM": 1000, "MM": 1000}
+    assert int(direct.votes.sum()) == 43994
+    assert Counter(direct.votes.sum(axis=1).tolist()) == {11: 3994, 10: 6}
+    assert Counter(consensus.preferred.tolist()) == {1: 2025, -1: 1975}
+    assert 0 not in direct.preferred.tolist()
+    assert {len(item.references) for item in judgements.items} == {5}
+    assert {len(item.references) for item in load(real_data, "all-50-refs").items} == {50}
+    # On pairs with a plainly wrong caption both ways of asking people must agree: it shows that signs and order fit.
+    hi = np.array(direct.group) == "HI"
+    assert float((direct.preferred[hi] == consensus.preferred[hi]).mean()) > 0.98

@@ -1,0 +1,106 @@
+"""Protocol ids: every built-in data set's defaults, names and other spellings."""
+
+from __future__ import annotations
+
+import pytest
+
+from capbench.datasets.base import Dataset, load_dataset
+from capbench.datasets.protocol import accuracy, correlations
+from capbench.errors import ProtocolError
+
+BUILT_IN = ("flickr8k-expert", "flickr8k-crowdflower", "composite", "pascal-50s", "nocaps")
+
+
+@pytest.fixture(params=BUILT_IN)
+def dataset(request: pytest.FixtureRequest) -> type[Dataset]:
+    return load_dataset(request.param)
+
+
+@pytest.mark.parametrize(
+    ("name", "default"),
+    [
+        ("flickr8k-expert", "flickr8k-expert/no-own-captions/unaggregated-tau-c"),
+        ("flickr8k-crowdflower", "flickr8k-crowdflower/own-reference-out/tau-b"),
+        ("composite", "composite/same-text-out/correctness-tau-c"),
+        ("pascal-50s", "pascal-50s/json-5-refs/direct-strict"),
+        ("nocaps", "nocaps/first-vs-rest/mean"),
+    ],
+)
+def test_default_protocol_is_the_literatures(name: str, default: str) -> None:
+    assert str(load_dataset(name).protocol()) == default
+
+
+def test_every_id_leads_back_to_itself(dataset: type[Dataset]) -> None:
+    for items in dataset.selections:
+        for statistic in dataset.statistics:
+            text = f"{dataset.name}/{items}/{statistic}"
+            assert str(dataset.protocol(text)) == text
+            assert str(dataset.protocol(f"{items}/{statistic}")) == text
+
+
+def test_names_are_those_of_the_keys(dataset: type[Dataset]) -> None:
+    assert all(selection.name == key for key, selection in dataset.selections.items())
+    assert all(statistic.name == key for key, statistic in dataset.statistics.items())
+    assert all(selection.description for selection in dataset.selections.values())
+
+
+def test_draws_have_a_seed_and_nothing_else_has(dataset: type[Dataset]) -> None:
+    for selection in dataset.selections.values():
+        assert (selection.draws > 1) == (selection.seed is not None)
+
+
+def test_every_alias_means_a_protocol_and_hides_none(dataset: type[Dataset]) -> None:
+    for alias, meant in dataset.aliases.items():
+        assert str(dataset.protocol(alias)) == f"{dataset.name}/{meant}"
+        assert alias not in dataset.selections
+        assert alias not in dataset.statistics
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "meant"),
+    [
+        ("flickr8k-expert", "flickr8k-expert/unaggregated/tau-c", "no-own-captions/unaggregated-tau-c"),
+        ("flickr8k-expert", "mean/spearman", "no-own-captions/mean-spearman"),
+        ("flickr8k-expert", "one-reference", "one-reference/unaggregated-tau-c"),
+        ("flickr8k-crowdflower", "spearman", "own-reference-out/spearman"),
+        ("composite", "same-text-out/tau-c", "same-text-out/correctness-tau-c"),
+        ("composite", "composite/any-candidate-out/spearman", "any-candidate-out/correctness-spearman"),
+        ("composite", "both-tau-c", "same-text-out/both-tau-c"),
+        ("pascal-50s", "consensus", "json-5-refs/consensus-strict"),
+        ("pascal-50s", "random-5-refs", "random-5-refs/direct-strict"),
+        ("nocaps", "nocaps", "first-vs-rest/mean"),
+    ],
+)
+def test_other_spellings_are_understood(name: str, text: str, meant: str) -> None:
+    assert str(load_dataset(name).protocol(text)) == f"{name}/{meant}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("no-own-caption", "unknown items 'no-own-caption' of flickr8k-expert. Did you mean 'no-own-captions'"),
+        ("all-pairs/tau-d", "unknown statistic 'tau-d' of flickr8k-expert. .*Choices: unaggregated-tau-b"),
+        ("composite/same-text-out/tau-c", "is not one of flickr8k-expert's. It should begin with flickr8k-expert/"),
+        ("a/b/c/d", "'a/b/c/d' is no protocol id"),
+    ],
+)
+def test_unknown_protocols_are_refused_with_the_choices(text: str, message: str) -> None:
+    with pytest.raises(ProtocolError, match=message):
+        load_dataset("flickr8k-expert").protocol(text)
+
+
+def test_correlations_name_the_aggregation_only_where_there_is_a_choice() -> None:
+    assert list(correlations("x")) == ["tau-b", "tau-c", "spearman", "pearson"]
+    assert list(correlations("x", ("mean", "mode")))[:2] == ["mean-tau-b", "mean-tau-c"]
+    spec = correlations("x", prefix="x")["x-spearman"]
+    assert (spec.human, spec.aggregation, spec.coefficient, spec.label) == ("x", "unaggregated", "spearman", "ρ")
+
+
+def test_accuracies_come_with_every_tie_rule() -> None:
+    specs = accuracy("direct")
+    assert {name: spec.ties for name, spec in specs.items()} == {
+        "direct-strict": "strict",
+        "direct-ties-right": "ties-right",
+        "direct-ties-half": "ties-half",
+    }
+    assert {spec.label for spec in specs.values()} == {"accuracy"}
