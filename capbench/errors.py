@@ -25,6 +25,7 @@ from typing import ClassVar
 
 __all__ = [
     "CapbenchError",
+    "CapbenchWarning",
     "DataError",
     "FeatureError",
     "MetricError",
@@ -122,6 +123,10 @@ class ModelError(CapbenchError):
 
 class ToolError(CapbenchError):
     """A program beside capbench (Java) that could not be started or did not answer."""
+
+
+class CapbenchWarning(UserWarning):
+    """Something that the user should know but that stops nothing; the command line prints ``warning:`` and its text."""
 
 
 def suggest(word: str, choices: list[str]) -> str:

@@ -8,6 +8,10 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typer import Typer
 
 os.environ["COLUMNS"] = os.environ["TERMINAL_WIDTH"] = "100"
 os.environ["NO_COLOR"] = "1"
@@ -27,16 +31,17 @@ def commands() -> list[list[str]]:
     """Every command as its words, groups before their commands."""
     from capbench.cli.app import app
 
-    found: list[list[str]] = [[]]
-    names = [command.name or "" for command in app.registered_commands]
-    groups = {group.name: group.typer_instance for group in app.registered_groups}
-    found += [[name] for name in names]
-    for name, group in groups.items():
-        assert name is not None
-        assert group is not None
-        found.append([name])
-        found += [[name, command.name or ""] for command in group.registered_commands]
+    found: list[list[str]] = [[], *([name] for name in _names(app))]
+    for group in app.registered_groups:
+        assert group.name is not None
+        assert group.typer_instance is not None
+        found += [[group.name], *([group.name, name] for name in _names(group.typer_instance))]
     return found
+
+
+def _names(app: Typer) -> list[str]:
+    # A command that was registered without a name has its function's.
+    return [c.name or getattr(c.callback, "__name__", "").replace("_", "-") for c in app.registered_commands]
 
 
 def render() -> str:

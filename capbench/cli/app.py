@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from typing import Annotated
 
 import typer
 
 from capbench import __version__
 from capbench.cli import correlate, data, doctor, extract_features, metrics, protocols, score
-from capbench.errors import CapbenchError
+from capbench.errors import CapbenchError, CapbenchWarning
 
 __all__ = ["app", "main"]
 
@@ -54,8 +55,15 @@ app.command("protocols")(protocols.protocols)
 app.command("doctor")(doctor.doctor)
 
 
+def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
+    # Ours are for the user, in one line; anybody else's keep the place that they came from, for reports.
+    place = "" if issubclass(category, CapbenchWarning) else f"{filename}:{lineno}: {category.__name__}: "
+    print(f"warning: {place}{message}", file=sys.stderr)
+
+
 def main() -> None:
     """Run the command line; known errors become one line on stderr and exit code 2."""
+    warnings.showwarning = _show_warning
     try:
         app()
     except CapbenchError as error:

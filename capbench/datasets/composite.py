@@ -40,7 +40,7 @@ _SELECTIONS = (
     ItemSelection("all-references", "all references stay; the human candidate is one of them"),
     ItemSelection(
         "one-reference",
-        "as same-text-out, then one of the references that stay, at random",
+        "one of the image's references at random; the human candidate's own text may be drawn",
         draws=5,
         seed=0,
         source="FAIEr Table 1",
@@ -246,7 +246,7 @@ def _items(
     left_out = 0
     for candidate in rated:
         image = (candidate.subset, candidate.image)
-        if selection == "all-references":
+        if selection in ("all-references", "one-reference"):
             keys: set[str] = set()
         elif selection == "any-candidate-out":
             keys = of_image[image]

@@ -32,7 +32,7 @@ class DataRoot:
             MissingFileError: none of them is there; all are named.
         """
         for candidate in candidates:
-            if (self.path / candidate).is_file():
+            if (self.path / candidate).exists():
                 return self.path / candidate
         label = f" ({what})" if what else ""
         others = f", nor any of {', '.join(candidates[1:])}" if len(candidates) > 1 else ""

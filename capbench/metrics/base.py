@@ -33,11 +33,16 @@ class Resources:
         features: path of a region-feature store (``--features``).
         model: path of weights (``--model``).
         data: the data folder, for named corpora such as ``coco-val``.
+        captions: looks up a corpus of captions (``coco-val``, or a file): captions by image. Metrics know no
+            data sets, so whoever runs them hands this in.
+        cache: whether the cache folder may be read and written.
     """
 
     features: str | None = None
     model: str | None = None
     data: str | None = None
+    captions: Callable[[str], Mapping[str, Sequence[str]]] | None = None
+    cache: bool = True
 
 
 class Metric(abc.ABC):
@@ -59,6 +64,8 @@ class Metric(abc.ABC):
     """Any of ``references``, ``images``, ``features``, ``java``, ``weights``."""
     waits_for: ClassVar[str | None] = None
     """For a metric that this version knows of but cannot compute: what it waits for."""
+    order: ClassVar[int] = 1000
+    """Its place in lists and tables, lowest first."""
     uses_corpus: ClassVar[bool] = False
     """True if :meth:`prepare` makes scores depend on the whole list of items."""
 
@@ -87,6 +94,12 @@ class Metric(abc.ABC):
         """Name of what :meth:`prepare` took from the items, as part of the cache's key; ``""`` if nothing."""
         return ""
 
+    def open(self, items: Sequence[Item]) -> None:  # noqa: B027  (most metrics have nothing to do once)
+        """Called once with all items whose statistics will be extracted, in batches, after :meth:`prepare`.
+
+        For what is cheaper at once: tokenising, reading features. Not called when the cache holds everything.
+        """
+
     @abc.abstractmethod
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """Extract the statistics of items: (n, k) float64, one row an item, of fixed width k.
@@ -114,6 +127,7 @@ class MetricRequest:
 
     @property
     def score_columns(self) -> tuple[ScoreColumn, ...]:
+        """The requested columns, named with their metric."""
         return tuple(ScoreColumn(self.metric.name, column) for column in self.columns)
 
     def make(self, resources: Resources) -> Metric:
@@ -127,8 +141,15 @@ class MetricRequest:
 
 
 def metric_names() -> list[str]:
-    """Names of all registered metrics."""
-    return plugins.names("capbench.metrics")
+    """Names of all registered metrics, in the order of :attr:`Metric.order`."""
+
+    def place(name: str) -> int:
+        try:
+            return int(plugins.load("capbench.metrics", name).order)
+        except (CapbenchError, AttributeError):  # a broken plug-in must not hide the others
+            return Metric.order
+
+    return sorted(plugins.names("capbench.metrics"), key=place)
 
 
 def metric_columns() -> dict[str, tuple[str, str]]:
@@ -149,8 +170,9 @@ def resolve_metrics(
     """Turn names into requests: one for each metric, with the columns in the order asked for.
 
     Args:
-        names: metric or column names (``bleu``, ``bleu-4``, ``tiger``), ``module:Class``, or ``all`` for every
-            metric that can be computed in this version.
+        names: metric or column names (``bleu``, ``bleu-4``, ``tiger``), ``metric.column`` for one column of a metric
+            that shares its name with it (``tiger.tiger``), ``module:Class``, or ``all`` for every metric that can be
+            computed in this version.
         options: options by metric name.
 
     Raises:
@@ -162,6 +184,8 @@ def resolve_metrics(
     for name in names:
         for metric, column in _expand(name):
             cls = classes.setdefault(metric, plugins.load("capbench.metrics", metric))
+            if not issubclass(cls, Metric):
+                raise UsageError(f"'{name}' is no metric", hint="It must be a subclass of capbench.metrics.base.Metric")
             chosen = wanted.setdefault(metric, {})
             chosen.update(dict.fromkeys([column] if column else cls.columns))
     requests = []
@@ -189,6 +213,12 @@ def _expand(name: str) -> list[tuple[str, str]]:
     if name == "all":
         able = [m for m in metric_names() if plugins.load("capbench.metrics", m).waits_for is None]
         return [(metric, "") for metric in able]
+    metric, dot, column = name.lower().partition(".")
+    if dot and metric in metric_names():
+        known = plugins.load("capbench.metrics", metric).columns
+        if column not in known:
+            raise UsageError(f"{metric} has no column '{column}'", hint=suggest(column, list(known)))
+        return [(metric, column)]
     if name.lower() not in columns:
         raise UsageError(f"unknown metric '{name}'", hint=suggest(name, ["all", *columns]))
     return [columns[name.lower()]]

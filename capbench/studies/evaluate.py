@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from capbench.datasets.protocol import Protocol, StatisticSpec
-from capbench.errors import MissingFileError, ProtocolError, StatisticError
+from capbench.errors import MissingFileError, StatisticError
 from capbench.records import FloatArray, Judgements, Preferences, Ratings, ScoreColumn, ScoreTable
 from capbench.stats.accuracy import pairwise_accuracy
 from capbench.stats.aggregate import aggregate
@@ -72,12 +72,14 @@ def _check_human_side(protocol: Protocol, judgements: Judgements) -> None:
     there = {"correlation": judgements.ratings, "accuracy": judgements.preferences, "mean": None}[spec.kind]
     if there is None or spec.human in there:
         return
-    if there:
+    try:
+        there[spec.human]  # a data set that knows which file is missing says so here
+    except KeyError as error:
+        have = ", ".join(there) or "none"
         raise MissingFileError(
-            f"the files at hand hold {', '.join(there)} but not '{spec.human}', which {protocol} needs",
+            f"{protocol} needs the human '{spec.human}'; the files at hand hold: {have}",
             hint=f"See 'capbench data info {protocol.dataset}'",
-        )
-    raise ProtocolError(f"{protocol} needs human {spec.human}, and {protocol.dataset} holds none")
+        ) from error
 
 
 def _numbers(
@@ -130,7 +132,7 @@ def _accuracies(spec: StatisticSpec, preferences: Preferences, values: FloatArra
     )
     # The mean over groups is what papers print as "All"; with groups of one size it equals the pooled accuracy.
     numbers = {"": _Number(found.mean, found.pooled.n, None, found.pooled.ties, found.mean_chance)}
-    for part in found.groups:
+    for part in sorted(found.groups, key=lambda part: part.name):
         if part.name:
             numbers[part.name] = _Number(part.value, part.n, None, part.ties, part.chance)
     return numbers

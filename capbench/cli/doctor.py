@@ -1,0 +1,46 @@
+"""``capbench doctor``: what on this machine works, what is missing, and the command that mends it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from capbench.cli import common
+
+__all__ = ["doctor"]
+
+
+def doctor(
+    data: common.DataOption = None,
+    no_java: Annotated[bool, typer.Option("--no-java", help="Do not start Java.")] = False,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Report what on this machine works, what is missing, and the command that mends it.
+
+    Exit code 0 if everything that is needed works, 1 if not.
+
+    Example: capbench doctor
+    """
+    import dataclasses
+
+    from capbench.health import examine
+
+    checks = examine(data, start_java=not no_java)
+    failed = [check for check in checks if check.state == "fail"]
+    if json_output:
+        found = [dataclasses.asdict(check) for check in checks]
+        common.print_json({"ok": not failed, "checks": found})
+    else:
+        console = common.out()
+        styles = {"ok": "green", "warn": "yellow", "fail": "red"}
+        width = max(len(check.name) for check in checks)
+        for check in checks:
+            console.print(f"{check.state:<4}", style=styles[check.state], end="  ")
+            console.print(f"{check.name:<{width}}  {check.detail}", markup=False, soft_wrap=True)
+            if check.mend:
+                console.print(f"      {'':<{width}}→ {check.mend}", markup=False, soft_wrap=True)
+        verdict = f"{len(failed)} of {len(checks)} checks failed" if failed else "everything that is needed works"
+        console.print(verdict, style="bold")
+    if failed:
+        raise typer.Exit(1)

@@ -1,0 +1,176 @@
+"""What is known of every data set's files: where they come from, under which terms, and what they should hold.
+
+The facts live in ``catalog.yaml`` beside this module; here they get types. A name that stands in the catalog need not
+be a registered data set (``coco`` and ``flickr30k`` are sources of references), and a registered one need not stand in
+the catalog (a plug-in's).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from capbench.datasets.root import DataRoot
+from capbench.errors import DataError, UsageError, suggest
+
+__all__ = ["Catalog", "Count", "DatasetEntry", "FileEntry", "Need", "Sha256", "Source", "catalog", "parse_catalog"]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Count(_Strict):
+    """How to count what a file holds, and how much it should be.
+
+    ``how`` is one of: ``lines`` (lines that are not blank, of a text file or a ``.gz`` of one), ``rows`` (records of a
+    delimited file below its header), ``json`` (entries of the list or object at the key ``at``, or of the whole),
+    ``json-lists`` (entries of all lists: the object's values, or the field ``at`` of the list's entries), ``mat``
+    (elements of the first of the MATLAB variables that is there), ``folder`` (image files in a folder).
+    """
+
+    of: str
+    how: Literal["lines", "rows", "json", "json-lists", "mat", "folder"]
+    expected: int | None = None
+    minimum: int | None = None
+    at: str | None = None
+    delimiter: str = ","
+    variable: str | list[str] = ""
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> Count:
+        if (self.expected is None) == (self.minimum is None):
+            raise ValueError("a count has either 'expected' or 'minimum'")
+        if (self.how == "mat") != bool(self.variable):
+            raise ValueError("'variable' belongs to how: mat")
+        return self
+
+
+class Sha256(_Strict):
+    """A known SHA-256: ``official`` if the publisher states it, ``observed`` if a copy was seen in ``seen_in``."""
+
+    value: str = Field(pattern="^[0-9a-f]{64}$")
+    status: Literal["official", "observed"]
+    seen_in: str
+
+
+class Source(_Strict):
+    """Where files come from: ``url`` only where the publisher offers it openly, ``dead`` if that answers no more."""
+
+    title: str
+    terms: str
+    manual: str
+    page: str | None = None
+    url: str | None = None
+    archive: Literal["zip"] | None = None
+    dead: str | None = None
+    form: str | None = None
+    note: str | None = None
+
+    @property
+    def downloadable(self) -> bool:
+        """True if there is an open address that is not known to be dead."""
+        return self.url is not None and self.dead is None
+
+
+class FileEntry(_Strict):
+    """One file (or folder of images) below the data folder."""
+
+    what: str
+    source: str
+    member: str | None = None
+    counts: tuple[Count, ...] = ()
+    sha256: Sha256 | None = None
+    note: str | None = None
+
+    @property
+    def is_folder(self) -> bool:
+        """True if the entry stands for a folder of images."""
+        return any(count.how == "folder" for count in self.counts)
+
+
+class Need(_Strict):
+    """Files that a data set needs for one purpose: one complete alternative of ``any_of`` is enough."""
+
+    role: str
+    any_of: tuple[tuple[str, ...], ...] = Field(min_length=1)
+    needed: bool = True
+    why: str = ""
+
+    def met(self, root: DataRoot) -> tuple[str, ...] | None:
+        """The first alternative all of whose files are under the root, or None."""
+        for files in self.any_of:
+            if all((root.path / file).exists() for file in files):
+                return files
+        return None
+
+
+class DatasetEntry(_Strict):
+    """What is known of one data set."""
+
+    title: str
+    citation: str
+    what: str
+    needs: tuple[Need, ...] = Field(min_length=1)
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """All files of all needs and alternatives, in order, each once."""
+        return tuple(dict.fromkeys(f for need in self.needs for files in need.any_of for f in files))
+
+
+class Catalog(_Strict):
+    """All sources, data sets and files."""
+
+    schema_version: Literal[1] = Field(alias="schema")
+    sources: dict[str, Source]
+    datasets: dict[str, DatasetEntry]
+    files: dict[str, FileEntry]
+
+    @model_validator(mode="after")
+    def _refer_to_what_is_there(self) -> Catalog:
+        for path, entry in self.files.items():
+            if entry.source not in self.sources:
+                raise ValueError(f"file {path}: unknown source '{entry.source}'")
+            if Path(path).is_absolute() or ".." in Path(path).parts:
+                raise ValueError(f"file {path}: must be a path below the data folder")
+        for name, dataset in self.datasets.items():
+            for file in dataset.files:
+                if file not in self.files:
+                    raise ValueError(f"data set {name}: unknown file '{file}'")
+        return self
+
+    def dataset(self, name: str) -> DatasetEntry:
+        """The entry of a data set. Raises UsageError with the choices."""
+        if name not in self.datasets:
+            raise UsageError(f"unknown data set '{name}'", hint=suggest(name, list(self.datasets)))
+        return self.datasets[name]
+
+    def of_source(self, source: str) -> dict[str, FileEntry]:
+        """All files that come from one source, by path."""
+        return {path: entry for path, entry in self.files.items() if entry.source == source}
+
+
+def parse_catalog(text: str, path: str = "catalog.yaml") -> Catalog:
+    """Parse and check a catalog's YAML text. Raises DataError that names the first wrong key."""
+    import yaml
+
+    try:
+        return Catalog.model_validate(yaml.safe_load(text))
+    except yaml.YAMLError as error:
+        raise DataError(f"is not YAML ({error})", path=path) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise DataError(f"{place}: {first['msg']}" if place else first["msg"], path=path) from error
+
+
+@functools.cache
+def catalog() -> Catalog:
+    """The catalog that comes with capbench."""
+    text = importlib.resources.files("capbench.datasets").joinpath("catalog.yaml").read_text(encoding="utf-8")
+    return parse_catalog(text)

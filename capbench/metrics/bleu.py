@@ -1,0 +1,79 @@
+"""BLEU-1 to BLEU-4 of single captions and of a corpus."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from capbench.metrics.base import Progress, Resources
+from capbench.metrics.engines import get_engine
+from capbench.metrics.tokens import TokenMetric
+from capbench.records import FloatArray, Item
+from capbench.text import ptb
+
+__all__ = ["Bleu"]
+
+# The reference's constants against division by zero. They make a caption without any 4-gram match a tiny
+# positive number and not 0, and so decide ties.
+_TINY, _SMALL = 1e-15, 1e-9
+
+
+class Bleu(TokenMetric):
+    """BLEU (Papineni et al., 2002) as pycocoevalcap computes it, with the reference length closest to the candidate's.
+
+    An empty candidate, and one whose references are empty after tokenisation, score 0 or (without a brevity
+    penalty) less than 1e-3, as there.
+
+    Options:
+        engine: ``reference`` (pycocoevalcap's counting).
+    """
+
+    name: ClassVar[str] = "bleu"
+    columns: ClassVar[tuple[str, ...]] = ("bleu-1", "bleu-2", "bleu-3", "bleu-4")
+    titles: ClassVar[Mapping[str, str]] = {f"bleu-{n}": f"BLEU-{n}" for n in (1, 2, 3, 4)}
+    citation: ClassVar[str] = (
+        "Papineni et al., BLEU: a method for automatic evaluation of machine translation, ACL 2002"
+    )
+    needs: ClassVar[frozenset[str]] = frozenset({"references", "java"})
+    order: ClassVar[int] = 10
+
+    def __init__(self, resources: Resources | None = None, *, engine: str = "reference") -> None:
+        super().__init__(resources)
+        self._engine = get_engine(self.name, engine)
+
+    def signature_parts(self) -> Mapping[str, object]:
+        """Engine, tokeniser, orders and the rule for the reference length."""
+        return {"engine": self._engine.version, "tok": ptb.VERSION, "n": 4, "length": "closest"}
+
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        """(n, 10): clipped matches of 1- to 4-grams, the candidate's 1- to 4-grams, its length, reference length."""
+        found = self._engine.bleu(*self.tokenize(items))
+        progress(len(items))
+        return found
+
+    def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
+        """Sentence-level BLEU: geometric mean of the precisions up to order n, times the brevity penalty."""
+        return dict(zip(self.columns, _bleu(statistics), strict=True))
+
+    def corpus_scores(self, statistics: FloatArray) -> dict[str, float]:
+        """Corpus BLEU: the same formula over the sums of all statistics."""
+        total = _bleu(statistics.sum(axis=0, keepdims=True))
+        return {column: float(values[0]) for column, values in zip(self.columns, total, strict=True)}
+
+
+def _bleu(statistics: FloatArray) -> list[FloatArray]:
+    """BLEU-1..4 of every row of (n, 10) statistics."""
+    matches, guesses, length, reference_length = np.split(statistics, [4, 8, 9], axis=1)
+    ratio = ((length + _TINY) / (reference_length + _SMALL))[:, 0]
+    # Python's own power and exponential: numpy's differ in the last bit on some machines, and equal
+    # counts must give equal scores everywhere.
+    penalty = np.array([math.exp(1 - 1 / r) if r < 1 else 1.0 for r in ratio.tolist()])
+    product = np.ones(len(statistics))
+    columns = []
+    for order in range(4):
+        product = product * ((matches[:, order] + _TINY) / (guesses[:, order] + _SMALL))
+        columns.append(np.array([p ** (1.0 / (order + 1)) for p in product.tolist()]) * penalty)
+    return columns

@@ -1,0 +1,50 @@
+"""What the metrics on tokenised captions share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from capbench.errors import MetricError, UsageError
+from capbench.metrics.base import Metric
+from capbench.records import Item
+from capbench.text import ptb
+
+__all__ = ["TokenMetric", "positive_number"]
+
+
+class TokenMetric(Metric):
+    """A metric that compares a candidate's PTB tokens with those of its references."""
+
+    def open(self, items: Sequence[Item]) -> None:
+        """Tokenise everything at once: starting the tokeniser costs more than its work."""
+        self.tokenize(items)
+
+    def tokenize(self, items: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
+        """Candidates (n) and their references (n lists), each as tokens joined by single spaces.
+
+        Raises:
+            MetricError: an item has no references.
+            DataError, ToolError: a caption could not be tokenised.
+        """
+        for item in items:
+            if not item.references:
+                raise MetricError(
+                    f"{self.name} needs references, and the item '{item.candidate_id or item.candidate[:60]}' of image "
+                    f"'{item.image}' has none",
+                    hint="Give references, or leave the item out",
+                )
+        texts = [text for item in items for text in (item.candidate, *item.references)]
+        tokens = iter(ptb.tokenize(texts, cache=self.resources.cache))
+        candidates, references = [], []
+        for item in items:
+            candidates.append(next(tokens))
+            references.append([next(tokens) for _ in item.references])
+        return candidates, references
+
+
+def positive_number(metric: str, option: str, value: object) -> float:
+    """An option's value as a finite number above 0. Raises UsageError."""
+    # bool is an int in Python, and true is no number to a user.
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+        raise UsageError(f"{metric}.{option} is {value!r}, which is no number above 0", hint=f"Example: {option}=1.5")
+    return float(value)

@@ -1,0 +1,167 @@
+"""Word Mover's Distance and its similarity exp(-d), as NNEval uses them (Kusner et al. 2015; Sharif et al. 2018)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import numpy as np
+
+from capbench.errors import MetricError, ModelError, UsageError
+from capbench.metrics.base import Metric, Progress, Resources
+from capbench.records import FloatArray, Item
+from capbench.text import ptb, stopwords
+from capbench.text.embeddings import WordVectors
+from capbench.text.transport import word_movers_distance
+
+__all__ = ["Wmd"]
+
+_TOKENS = ("nltk", "ptb")
+_FARTHEST = 2.0
+"""The largest distance that vectors of length 1 can have."""
+
+
+@lru_cache(maxsize=4)
+def _open(path: str) -> WordVectors:
+    return WordVectors(path)
+
+
+class Wmd(Metric):
+    """Word Mover's similarity exp(-d) and distance d to the nearest reference.
+
+    Captions are PTB-tokenised as for the other text metrics and split again by NLTK's ``word_tokenize`` with
+    ``preserve_line=True``, which changes few of them; stop words go, the rest is a bag of words with vectors of
+    length 1. A caption of which no word has a vector is infinitely far from any other: its similarity is 0, as in
+    NNEval, and its distance is given as 2, the largest that vectors of length 1 can have.
+
+    Args:
+        resources: not used.
+        vectors: path of the word vectors (word2vec ``.bin``, GloVe text, gensim KeyedVectors).
+        tokens: ``nltk``, or ``ptb`` for PTB tokens as they are.
+        keep_stop_words: whether stop words stay.
+        unit: whether vectors are scaled to length 1.
+
+    Raises:
+        UsageError: an option's value does not fit.
+        ModelError: no vectors are given.
+        DataError: the vectors cannot be read.
+    """
+
+    name: ClassVar[str] = "wmd"
+    columns: ClassVar[tuple[str, ...]] = ("wmd", "wmd-distance")
+    titles: ClassVar[Mapping[str, str]] = {"wmd": "WMD", "wmd-distance": "WMD distance"}
+    citation: ClassVar[str] = "Kusner et al. 2015, From Word Embeddings To Document Distances (ICML)"
+    needs: ClassVar[frozenset[str]] = frozenset({"references", "java", "weights"})
+
+    def __init__(
+        self,
+        resources: Resources | None = None,
+        *,
+        vectors: str | None = None,
+        tokens: str = "nltk",
+        keep_stop_words: bool = False,
+        unit: bool = True,
+    ) -> None:
+        super().__init__(resources)
+        if tokens not in _TOKENS:
+            raise UsageError(f"wmd.tokens={tokens}: no such tokens", hint=f"Choices: {', '.join(_TOKENS)}")
+        for option, value in (("keep_stop_words", keep_stop_words), ("unit", unit)):
+            if not isinstance(value, bool):
+                raise UsageError(f"wmd.{option}={value}: not true or false", hint="Write true or false")
+        if not vectors:
+            raise ModelError(
+                "wmd needs word vectors",
+                hint="Give them with --option wmd.vectors=FILE (word2vec .bin, GloVe text or gensim KeyedVectors), "
+                "or make some with 'capbench train word-vectors'",
+            )
+        self._vectors = _open(str(vectors))
+        self._tokens = tokens
+        self._keep_stop_words = keep_stop_words
+        self._unit = unit
+
+    def signature_parts(self) -> Mapping[str, object]:
+        """Vectors by the first 16 digits of their SHA-256, and how captions become bags of words."""
+        parts: dict[str, object] = {"vectors": self._vectors.sha256[:16], "dim": self._vectors.dimension}
+        parts["tokens"] = f"{ptb.VERSION}+nltk-{_nltk_version()}" if self._tokens == "nltk" else ptb.VERSION
+        parts["stop"] = "kept" if self._keep_stop_words else "nltk-179"
+        parts["unit"] = str(self._unit).lower()
+        parts["refs"] = "min"
+        return parts
+
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        """(n, 1): distance to the nearest reference; -1 where it is infinite.
+
+        Raises:
+            MetricError: an item has no references, or not one word of all captions has a vector.
+        """
+        for item in items:
+            if not item.references:
+                raise MetricError(f"wmd needs references, and '{item.candidate_id or item.image}' has none")
+        texts = list(dict.fromkeys(text for item in items for text in (item.candidate, *item.references)))
+        bags = dict(zip(texts, self._bags(texts), strict=True))
+        words = dict.fromkeys(word for bag in bags.values() for word in bag)
+        found = self._vectors.unit_vectors(words) if self._unit else self._vectors.vectors(words)
+        if words and not found:
+            raise MetricError(
+                f"none of the {len(words)} words of these captions is among the {len(self._vectors)} word vectors",
+                path=self._vectors.path,
+                hint="Captions are in lower case: check that the vectors are of English words in lower case",
+            )
+        # Words without a vector do not count, so bags that differ in them alone are one bag.
+        known = {text: tuple(sorted(word for word in bag if word in found)) for text, bag in bags.items()}
+        solved: dict[tuple[tuple[str, ...], tuple[str, ...]], float] = {}
+        out = np.empty((len(items), 1))
+        for row, item in enumerate(items):
+            candidate = known[item.candidate]
+            nearest = math.inf
+            for reference in dict.fromkeys(known[text] for text in item.references):
+                pair = (candidate, reference) if candidate <= reference else (reference, candidate)
+                if pair not in solved:
+                    solved[pair] = word_movers_distance(*pair, found)
+                nearest = min(nearest, solved[pair])
+            # Statistics are stored and must be numbers; no distance is negative.
+            out[row, 0] = nearest if math.isfinite(nearest) else -1.0
+            progress(1)
+        return out
+
+    def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
+        """Similarity exp(-d), 0 where d is infinite; and d, 2 (without ``unit``: the largest seen) where infinite."""
+        distance = np.ascontiguousarray(statistics[:, 0])
+        infinite = distance < 0
+        similarity = np.where(infinite, 0.0, np.exp(-np.abs(distance)))
+        farthest = _FARTHEST if self._unit else max(_FARTHEST, float(distance.max(initial=0.0)))
+        return {"wmd": similarity, "wmd-distance": np.where(infinite, farthest, distance)}
+
+    def _bags(self, texts: Sequence[str]) -> list[list[str]]:
+        tokenised = ptb.tokenize(texts)
+        if self._tokens == "nltk":
+            split = _word_tokenize()
+            bags = [split(text) for text in tokenised]
+        else:
+            bags = [text.split() for text in tokenised]
+        if self._keep_stop_words:
+            return bags
+        return [[word for word in bag if word not in stopwords.ENGLISH] for bag in bags]
+
+
+def _word_tokenize() -> Any:
+    nltk = _nltk()
+    # word_tokenize(preserve_line=True) builds this same tokeniser on its first call and asks for no data package.
+    return nltk.tokenize.NLTKWordTokenizer().tokenize
+
+
+def _nltk_version() -> str:
+    return str(_nltk().__version__)
+
+
+def _nltk() -> Any:
+    try:
+        import nltk
+        import nltk.tokenize
+    except ImportError as error:
+        raise ModelError(
+            "wmd.tokens=nltk needs the package nltk", hint="pip install nltk, or give --option wmd.tokens=ptb"
+        ) from error
+    return nltk

@@ -1,0 +1,193 @@
+"""Score tables as data frames and as files, in one long schema: a row for each item and column of a metric."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from capbench.errors import DataError, UsageError
+from capbench.files import atomic_write, read_lines, read_text
+from capbench.records import ScoreTable, references_hash
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["COLUMNS", "read_scores", "to_frame", "write_scores"]
+
+COLUMNS = ("dataset", "image", "candidate_id", "candidate", "references", "metric", "column", "value", "signature")
+"""The schema. ``references`` is the hash of the item's references; ``value`` is a number, the rest is text."""
+
+_ENDINGS = (".csv", ".jsonl", ".parquet")
+_KEY = ["dataset", "image", "candidate_id", "candidate", "references", "metric", "column", "signature"]
+
+
+def to_frame(table: ScoreTable) -> pd.DataFrame:
+    """A table of scores as a long data frame with the columns :data:`COLUMNS`.
+
+    Items in their order, for one metric column after the other. An item that stands in the table several
+    times (same image, candidate and references) has one row.
+    """
+    import pandas as pd
+
+    # The label belongs to the row's identity: two names for one caption are two rows.
+    rows: dict[tuple[bytes, str], int] = {}
+    for i, item in enumerate(table.items):
+        rows.setdefault((item.key, item.candidate_id), i)
+    first = list(rows.values())
+    items = [table.items[i] for i in first]
+    base = {
+        "dataset": [table.dataset] * len(items),
+        "image": [item.image for item in items],
+        "candidate_id": [item.candidate_id for item in items],
+        "candidate": [item.candidate for item in items],
+        "references": [references_hash(item.references) for item in items],
+    }
+    parts = [
+        pd.DataFrame(
+            {
+                **base,
+                "metric": key.metric,
+                "column": key.column,
+                "value": values[np.array(first, dtype=np.int64)],
+                "signature": table.signatures[key.metric],
+            }
+        )
+        for key, values in table.values.items()
+    ]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(COLUMNS))
+
+
+def write_scores(table: ScoreTable, path: str | Path) -> None:
+    """Write scores as ``.csv``, ``.jsonl`` or ``.parquet``; the file appears whole or not at all.
+
+    Values are written with all their digits. Raises UsageError for another ending, or if it cannot be written.
+    """
+    path = Path(path)
+    ending = _ending(path)
+    frame = to_frame(table)
+    if ending == ".parquet":
+        with atomic_write(path, "wb") as stream:
+            frame.to_parquet(stream, index=False)
+        return
+    with atomic_write(path) as stream:
+        if ending == ".csv":
+            frame.to_csv(stream, index=False, lineterminator="\n")
+        else:
+            for row in frame.to_dict("records"):
+                stream.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_scores(path: str | Path) -> pd.DataFrame:
+    """Read a file that :func:`write_scores` wrote, or that has the same columns.
+
+    Returns:
+        A data frame with the columns :data:`COLUMNS`, ``value`` as float64.
+
+    Raises:
+        UsageError: another ending.
+        MissingFileError: there is no such file.
+        DataError: columns are missing, a value is no finite number, or a row stands twice.
+    """
+    path = Path(path)
+    ending = _ending(path)
+    read = {".csv": _read_csv, ".jsonl": _read_jsonl, ".parquet": _read_parquet}[ending]
+    frame = read(path)
+    first_row = 2 if ending == ".csv" else 1
+    missing = [column for column in COLUMNS if column not in frame.columns]
+    if missing:
+        raise DataError(
+            f"lacks the column(s) {', '.join(missing)}", path=path, hint=f"A score file has {', '.join(COLUMNS)}"
+        )
+    if frame.empty:
+        raise DataError("holds no scores", path=path, hint="Write it again with 'capbench score --out'")
+    frame = frame[list(COLUMNS)].reset_index(drop=True)
+    for row, value in enumerate(frame["value"].tolist()):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise DataError(f"the value {value!r} is no finite number", path=path, row=row + first_row)
+    frame["value"] = frame["value"].astype("float64")
+    for column in _KEY:
+        for row, value in enumerate(frame[column].tolist()):
+            if not isinstance(value, str):
+                raise DataError(f"'{column}' is no text ({value!r})", path=path, row=row + first_row)
+    repeated = np.flatnonzero(frame.duplicated(_KEY).to_numpy())
+    if len(repeated):
+        row = int(repeated[0])
+        raise DataError(
+            f"a second score of {frame['column'].iloc[row]} for the same caption ({frame['candidate'].iloc[row]!r})",
+            path=path,
+            row=row + first_row,
+            hint="Keep one of the two",
+        )
+    return frame
+
+
+def _ending(path: Path) -> str:
+    ending = path.suffix.lower()
+    if ending not in _ENDINGS:
+        raise UsageError(f"'{path.name}': scores are not kept in '{ending}' files", hint=f"Use {', '.join(_ENDINGS)}")
+    return ending
+
+
+def _read_csv(path: Path) -> pd.DataFrame:
+    import csv
+    import io
+
+    import pandas as pd
+
+    # Captions may hold line breaks in quotes, so the reader and not the line decides where a row ends.
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    try:
+        header = next(reader, [])
+        rows: list[list[Any]] = []
+        for row in reader:
+            if len(row) != len(header):
+                raise DataError(
+                    f"has {len(row)} fields instead of {len(header)}", path=path, row=len(rows) + 2, hint="Mend the row"
+                )
+            rows.append(row)
+    except csv.Error as error:
+        raise DataError(f"is no CSV ({error})", path=path, row=reader.line_num) from error
+    frame = pd.DataFrame(rows, columns=header, dtype=object)
+    if "value" in frame.columns:
+        frame["value"] = pd.Series([_number(value) for value in frame["value"]], dtype=object)
+    return frame
+
+
+def _number(text: str) -> float | str:
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+def _read_jsonl(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    rows = []
+    for number, line in enumerate(read_lines(path), 1):
+        try:
+            row = json.loads(line)
+        except (json.JSONDecodeError, RecursionError) as error:
+            raise DataError("is no JSON", path=path, row=number, hint="Every line is one JSON object") from error
+        if not isinstance(row, dict):
+            raise DataError("is no JSON object", path=path, row=number, hint="Every line is one JSON object")
+        absent = [column for column in COLUMNS if column not in row]
+        if absent:
+            raise DataError(f"lacks {', '.join(absent)}", path=path, row=number)
+        rows.append({column: row[column] for column in COLUMNS})
+    return pd.DataFrame(rows, columns=list(COLUMNS), dtype=object)
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    if not path.is_file():
+        read_text(path)  # raises the error that says why
+    try:
+        return pd.read_parquet(path)
+    except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
+        raise DataError(f"is no Parquet file ({error})", path=path, hint="Write it again") from error

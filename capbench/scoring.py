@@ -1,0 +1,181 @@
+"""Metrics over items: every distinct item is scored once, and what was scored before comes from the cache."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from capbench.cache import Cache
+from capbench.datasets.user_captions import user_items
+from capbench.errors import DataError, MetricError
+from capbench.metrics.base import Metric, MetricRequest, Resources
+from capbench.records import FloatArray, Item, ScoreColumn, ScoreTable
+from capbench.score_files import read_scores, to_frame, write_scores
+
+__all__ = ["read_scores", "score", "to_frame", "user_items", "write_scores"]
+
+Progress = Callable[[int], None]
+
+_BATCH = 1024
+
+
+def score(
+    items: Sequence[Item],
+    requests: Sequence[MetricRequest],
+    resources: Resources | None = None,
+    *,
+    dataset: str,
+    cache: bool = True,
+    progress: Progress | None = None,
+) -> ScoreTable:
+    """Score items with metrics.
+
+    Statistics are extracted once for each distinct (image, candidate, references) and kept in the score cache
+    under the metric's signature, batch by batch, so that an interrupted run goes on where it stopped. Corpus
+    scores count repeated items as often as they stand in ``items``.
+
+    Args:
+        items: what to score, repeats included.
+        requests: metrics and their columns, from :func:`capbench.metrics.base.resolve_metrics`.
+        resources: what metrics need beside captions.
+        dataset: name of the data set, for the table.
+        cache: False neither reads nor writes the cache.
+        progress: called with numbers of items done; they add up to ``len(items)`` for each metric.
+
+    Raises:
+        DataError: there are no items.
+        MetricError: a metric cannot be computed on them, or gave a value that is no number.
+        ToolError, FeatureError, ModelError, UsageError: a metric lacks something.
+    """
+    if not items:
+        raise DataError(f"{dataset} has no items to score", hint="Choose other items or another file")
+    resources = dataclasses.replace(resources or Resources(), cache=cache)
+    if resources.captions is None:
+        resources = dataclasses.replace(resources, captions=_caption_lookup(resources.data))
+    distinct = list({item.key: item for item in items}.values())
+    position = {item.key: i for i, item in enumerate(distinct)}
+    index = np.array([position[item.key] for item in items], dtype=np.int64)
+    values: dict[ScoreColumn, FloatArray] = {}
+    corpus: dict[ScoreColumn, float] = {}
+    signatures: dict[str, str] = {}
+    cached: dict[str, int] = {}
+    with Cache("scores", enabled=cache) as store:
+        for request in requests:
+            metric = request.make(resources)
+            name = metric.name
+            metric.prepare(items)
+            statistics, known = _statistics(metric, distinct, index, store, progress or (lambda _: None))
+            columns = metric.scores(statistics)
+            totals = metric.corpus_scores(statistics[index])
+            for column in request.columns:
+                key = ScoreColumn(name, column)
+                values[key] = _checked(columns, column, distinct, name)[index]
+                corpus[key] = _checked_total(totals, column, name)
+            signatures[name] = metric.signature()
+            cached[name] = int(known[index].sum())
+    return ScoreTable(dataset, tuple(items), values, corpus, signatures, cached)
+
+
+def _caption_lookup(data: str | None) -> Callable[[str], Mapping[str, Sequence[str]]]:
+    def look_up(name: str) -> Mapping[str, Sequence[str]]:
+        from capbench.datasets.captions import load_captions
+        from capbench.datasets.root import find_root
+
+        return load_captions(name, find_root(data))
+
+    return look_up
+
+
+def _statistics(
+    metric: Metric, items: Sequence[Item], index: np.ndarray, store: Cache, progress: Progress
+) -> tuple[FloatArray, np.ndarray]:
+    """Statistics (n, k) of distinct items, and which of them (n,) came from the cache."""
+    space = f"{metric.signature()}\n{metric.corpus_id()}"
+    repeats = np.bincount(index, minlength=len(items))
+    found = store.get(space, [item.key for item in items])
+    rows: list[FloatArray | None] = [_decode(found.get(item.key)) for item in items]
+    # One signature has one width; a row of another width is damage, and is extracted again.
+    widths = [len(row) for row in rows if row is not None]
+    width = max(set(widths), key=widths.count) if widths else 0
+    rows = [row if row is not None and len(row) == width else None for row in rows]
+    known = np.array([row is not None for row in rows])
+    progress(int(repeats[known].sum()))
+    missing = np.flatnonzero(~known).tolist()
+    if missing:
+        metric.open([items[i] for i in missing])
+    for start in range(0, len(missing), _BATCH):
+        part = missing[start : start + _BATCH]
+        todo = repeats[part].tolist()
+        extracted = metric.statistics([items[i] for i in part], _weighted(todo, progress))
+        _check_statistics(metric, extracted, [items[i] for i in part])
+        for i, row in zip(part, extracted, strict=True):
+            rows[i] = row
+        store.put(space, ((items[i].key, _encode(row)) for i, row in zip(part, extracted, strict=True)))
+    try:
+        return np.array(rows, dtype=np.float64), known
+    except ValueError as error:
+        raise MetricError(
+            f"{metric.name} gave statistics of different widths under one signature",
+            hint="Clear the cache folder, or run with --no-cache",
+        ) from error
+
+
+def _weighted(repeats: Sequence[int], progress: Progress) -> Progress:
+    """Progress over distinct items as progress over all items."""
+    queue = iter(repeats)
+
+    def step(count: int) -> None:
+        progress(sum(next(queue, 0) for _ in range(count)))
+
+    return step
+
+
+def _encode(row: FloatArray) -> bytes:
+    return np.asarray(row, dtype="<f8").tobytes()
+
+
+def _decode(blob: bytes | None) -> FloatArray | None:
+    if not blob or len(blob) % 8:
+        return None
+    row = np.frombuffer(blob, dtype="<f8")
+    return row if np.isfinite(row).all() else None
+
+
+def _check_statistics(metric: Metric, extracted: FloatArray, items: Sequence[Item]) -> None:
+    if extracted.ndim != 2 or len(extracted) != len(items):
+        raise MetricError(
+            f"{metric.name} gave statistics of shape {extracted.shape} for {len(items)} items",
+            hint="Its statistics() must return one row an item",
+        )
+    bad = np.flatnonzero(~np.isfinite(extracted).all(axis=1))
+    if len(bad):
+        raise MetricError(f"{metric.name} gave a statistic that is no finite number for {_name(items[bad[0]])}")
+
+
+def _checked(columns: Mapping[str, FloatArray], column: str, items: Sequence[Item], name: str) -> FloatArray:
+    if column not in columns:
+        raise MetricError(f"{name} gave no scores for its column '{column}'", hint="Its scores() must return them all")
+    values = np.asarray(columns[column], dtype=np.float64)
+    if values.shape != (len(items),):
+        raise MetricError(f"{name} gave {values.shape} scores of '{column}' for {len(items)} items")
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        raise MetricError(
+            f"{name} gave {values[bad[0]]} as '{column}' of {_name(items[bad[0]])}",
+            hint="A score must be a finite number",
+        )
+    return values
+
+
+def _checked_total(totals: Mapping[str, float], column: str, name: str) -> float:
+    value = totals.get(column)
+    if value is None or not np.isfinite(value):
+        raise MetricError(f"{name} gave {value} as the corpus score '{column}'", hint="It must be a finite number")
+    return float(value)
+
+
+def _name(item: Item) -> str:
+    label = f"'{item.candidate_id}' " if item.candidate_id else ""
+    return f"the item {label}of image '{item.image}' ('{item.candidate[:60]}')"

@@ -1,0 +1,1 @@
+"""Texts: PTB tokenisation, n-grams, vocabularies."""

@@ -1,0 +1,205 @@
+"""Captions as numbers: every distinct text encoded once, every n-gram numbered once.
+
+Texts are PTB tokens joined by spaces. An :class:`EncodedCorpus` is what all n-gram metrics share:
+candidates, references and any choice among the references.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.errors import MetricError
+from capbench.records import IntArray
+
+if TYPE_CHECKING:
+    from capbench.text.matching import Matches
+
+__all__ = ["EncodedCorpus", "NgramNumbers"]
+
+_TEXTS_AT_ONCE = 10_000  # the words of so many texts exist as Python strings at the same time
+_TOKENS_AT_ONCE = 1 << 19  # so many keys are sorted at the same time
+_KEEP_NUMBERS = 4_000_000  # tokens up to which n-gram numbers are kept between calls
+
+
+class _Vocabulary(dict[str, int]):
+    """Word → number, in order of first occurrence; an unknown word gets the next one."""
+
+    def __missing__(self, word: str) -> int:
+        number = self[word] = len(self)
+        return number
+
+
+@dataclass(frozen=True)
+class NgramNumbers:
+    """The n-grams of one order.
+
+    Attributes:
+        at: (tokens,) number of the n-gram that begins at a token; ``count`` where none does (too near the end).
+        count: how many different n-grams there are.
+    """
+
+    at: NDArray[np.int32]
+    count: int
+
+
+@dataclass
+class EncodedCorpus:
+    """Candidates and their references over one vocabulary.
+
+    A *text* is a distinct string; a *pair* is a candidate with one of its references. Pairs are in the order of the
+    items, and within an item in the order of its references.
+
+    Attributes:
+        candidate: (items,) text of each candidate.
+        reference: (pairs,) text of each reference.
+        first_pair: (items + 1,) where the pairs of an item begin.
+        words: (tokens,) word numbers of all texts, one after the other.
+        first_token: (texts + 1,) where the words of a text begin.
+        vocabulary: word → number.
+        spaced: text → row of its words cut at single spaces only, for the few texts where that differs from cutting at
+            white space (empty texts, hard spaces): ROUGE-L cuts so. Those rows follow the texts in ``first_token``.
+    """
+
+    candidate: NDArray[np.int32]
+    reference: NDArray[np.int32]
+    first_pair: IntArray
+    words: NDArray[np.int32]
+    first_token: IntArray
+    vocabulary: dict[str, int]
+    spaced: dict[int, int]
+    _numbers: dict[int, NgramNumbers] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def build(cls, candidates: Sequence[str], references: Sequence[Sequence[str]]) -> EncodedCorpus:
+        """Encode candidates and their references, given as PTB tokens joined by spaces.
+
+        Args:
+            candidates: one text an item.
+            references: the item's references, at least one.
+
+        Raises:
+            MetricError: the lists differ in length, or an item has no references.
+        """
+        if len(candidates) != len(references):
+            raise MetricError(f"{len(candidates)} candidates, but reference lists for {len(references)}")
+        sizes = np.fromiter(map(len, references), np.int64, len(references))
+        if len(sizes) and sizes.min() == 0:
+            raise MetricError(
+                f"item {int(sizes.argmin()) + 1} has no references", hint="Give every candidate at least one reference"
+            )
+        index: dict[str, int] = _Vocabulary()
+        candidate = np.fromiter(map(index.__getitem__, candidates), np.int32, len(candidates))
+        reference = np.fromiter(map(index.__getitem__, chain.from_iterable(references)), np.int32, int(sizes.sum()))
+        texts = list(index)
+        del index
+        words, first_token, vocabulary, spaced = _encode(texts)
+        return cls(
+            candidate=candidate,
+            reference=reference,
+            first_pair=np.concatenate([[0], np.cumsum(sizes)]),
+            words=words,
+            first_token=first_token,
+            vocabulary=vocabulary,
+            spaced=spaced,
+        )
+
+    @property
+    def items(self) -> int:
+        """Number of candidates."""
+        return len(self.candidate)
+
+    @cached_property
+    def lengths(self) -> IntArray:
+        """(texts,) words of each text."""
+        return np.diff(self.first_token)
+
+    @cached_property
+    def small_int(self) -> type[np.signedinteger[Any]]:
+        """Type that holds how often an n-gram can occur in a text."""
+        return np.int16 if self.lengths.max(initial=0) < 1 << 15 else np.int32
+
+    @cached_property
+    def item_of_pair(self) -> NDArray[np.int32]:
+        """(pairs,) the item that a pair belongs to."""
+        return np.repeat(np.arange(self.items, dtype=np.int32), np.diff(self.first_pair))
+
+    @cached_property
+    def matches(self) -> Matches:
+        """What each pair has in common; computed at first use, shared by all metrics."""
+        from capbench.text.matching import match
+
+        return match(self)
+
+    def ngrams(self, order: int) -> NgramNumbers:
+        """The n-grams of an order, numbered over all texts of the corpus."""
+        if order == 1:
+            return NgramNumbers(self.words, len(self.vocabulary))
+        found = self._numbers.get(order)
+        if found is None:
+            found = self._numbers[order] = self._number(order)
+            if len(self.words) > _KEEP_NUMBERS:
+                # Only the order below is needed to go on, and metrics go through the orders once.
+                self._numbers = {n: numbers for n, numbers in self._numbers.items() if n in (order - 1, order)}
+        return found
+
+    def ngram_keys(self, order: int) -> IntArray:
+        """(n-grams,) ascending: number of the n-gram's first n-1 words times vocabulary size plus its last word."""
+        numbers = self.ngrams(order)
+        if order == 1:
+            return np.arange(numbers.count, dtype=np.int64)
+        somewhere = np.zeros(numbers.count + 1, dtype=np.int64)
+        somewhere[numbers.at] = np.arange(len(numbers.at))
+        place = somewhere[:-1]
+        return self.ngrams(order - 1).at[place].astype(np.int64) * len(self.vocabulary) + self.words[place + order - 1]
+
+    def _number(self, order: int) -> NgramNumbers:
+        size, tokens = len(self.vocabulary), len(self.words)
+        shorter = self.ngrams(order - 1)
+        at = np.full(tokens, -1, dtype=np.int32)
+        last = np.zeros(tokens, dtype=bool)  # positions from which fewer than ``order`` words are left
+        for back in range(1, order):
+            ends = self.first_token[1:] - back
+            last[ends[ends >= self.first_token[:-1]]] = True
+        # Shares of the shorter n-grams, in their order: keys ascend over the shares, and no sort is large.
+        # A sample tells where to cut, since a few n-grams make up most of a text.
+        sample = np.sort(shorter.at[:: max(1, tokens >> 16)])
+        shares = -(-tokens // _TOKENS_AT_ONCE)
+        cuts = [int(sample[len(sample) * share // shares]) for share in range(1, shares)]
+        count = 0
+        for low, high in pairwise(sorted({0, *cuts, shorter.count})):
+            where = np.flatnonzero((shorter.at >= low) & (shorter.at < high) & ~last)
+            key = shorter.at[where].astype(np.int64) * size + self.words[where + order - 1]
+            distinct, inverse = np.unique(key, return_inverse=True)
+            at[where] = inverse + count
+            count += len(distinct)
+        at[at < 0] = count
+        return NgramNumbers(at, count)
+
+
+def _encode(texts: Sequence[str]) -> tuple[NDArray[np.int32], IntArray, dict[str, int], dict[int, int]]:
+    """Words, row beginnings, vocabulary, and the rows of texts that ROUGE-L cuts differently."""
+    vocabulary = _Vocabulary()
+    parts: list[NDArray[np.int32]] = []
+    lengths: list[IntArray] = []
+    odd: list[int] = []
+
+    def add(rows: Sequence[list[str]]) -> None:
+        lengths.append(np.fromiter(map(len, rows), np.int64, len(rows)))
+        parts.append(np.fromiter(map(vocabulary.__getitem__, chain.from_iterable(rows)), np.int32, lengths[-1].sum()))
+
+    for begin in range(0, len(texts), _TEXTS_AT_ONCE):
+        some = texts[begin : begin + _TEXTS_AT_ONCE]
+        rows = [text.split() for text in some]
+        odd += [begin + i for i, row in enumerate(rows) if not row or " ".join(row) != some[i]]
+        add(rows)
+    add([texts[i].split(" ") for i in odd])
+    words = np.concatenate(parts)
+    first = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
+    return words, first, dict(vocabulary), {text: len(texts) + i for i, text in enumerate(odd)}

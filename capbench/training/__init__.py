@@ -1,0 +1,1 @@
+"""Models and word vectors that can be trained here, one a file."""

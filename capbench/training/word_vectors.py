@@ -1,0 +1,122 @@
+"""Word vectors from caption corpora (word2vec, Mikolov et al. 2013), for where no large ready-made ones are at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.errors import DataError, ModelError, UsageError
+from capbench.text import ptb
+
+__all__ = ["WordVectorOptions", "train_word_vectors"]
+
+
+@dataclass(frozen=True)
+class WordVectorOptions:
+    """How word vectors are trained.
+
+    Attributes:
+        dimension: components of a vector.
+        window: words on each side that are predicted.
+        min_count: rarer words get no vector.
+        epochs: passes over the captions.
+        negative: noise words drawn for each word.
+        seed: of all randomness.
+    """
+
+    dimension: int = 300
+    window: int = 5
+    min_count: int = 2
+    epochs: int = 20
+    negative: int = 5
+    seed: int = 1
+
+    def check(self) -> None:
+        """Raise UsageError if a value does not fit."""
+        for name in ("dimension", "window", "min_count", "epochs", "negative"):
+            if getattr(self, name) < 1:
+                raise UsageError(
+                    f"{name.replace('_', '-')} is {getattr(self, name)}", hint="Give a number of 1 or more"
+                )
+        if not 0 <= self.seed < 2**32:
+            raise UsageError(f"the seed {self.seed} is not between 0 and 2**32 - 1", hint="Give another")
+
+
+def train_word_vectors(
+    captions: Sequence[str],
+    options: WordVectorOptions | None = None,
+    progress: Callable[[int], None] = lambda _done: None,
+) -> tuple[list[str], NDArray[np.float32]]:
+    """Train skip-gram vectors with negative sampling on the PTB tokens of captions.
+
+    One thread does all the work, so that the same captions in the same order and the same seed give the same
+    vectors, bit for bit, with the same gensim and numpy on the same kind of processor.
+
+    Args:
+        captions: texts as published; repeats count as often as they occur.
+        options: see :class:`WordVectorOptions`.
+        progress: called with 1 after each epoch.
+
+    Returns:
+        The words, most frequent first, and their (n, dimension) float32 vectors.
+
+    Raises:
+        UsageError: an option does not fit.
+        DataError: no word is frequent enough.
+        ModelError: gensim is not installed.
+    """
+    options = options or WordVectorOptions()
+    options.check()
+    word2vec = _word2vec()
+    sentences = [text.split() for text in ptb.tokenize(captions)]
+    model = word2vec(
+        vector_size=options.dimension,
+        window=options.window,
+        min_count=options.min_count,
+        negative=options.negative,
+        seed=options.seed,
+        sg=1,
+        workers=1,
+    )
+    model.build_vocab(sentences)
+    if not len(model.wv):
+        raise DataError(
+            f"no word occurs {options.min_count} times in {len(captions)} captions",
+            hint="Give more captions or a lower --min-count",
+        )
+    # The learning rate falls over all epochs, so they are one call; progress comes from its callback.
+    model.train(
+        sentences,
+        total_examples=model.corpus_count,
+        epochs=options.epochs,
+        callbacks=[_callback(progress)],
+    )
+    matrix = np.array(model.wv.vectors, dtype=np.float32)
+    if not np.isfinite(matrix).all():
+        raise ModelError("the training did not converge: a vector is not finite", hint="Try fewer epochs")
+    return list(model.wv.index_to_key), matrix
+
+
+def _word2vec() -> Any:
+    try:
+        from gensim.models import Word2Vec
+    except ImportError as error:
+        raise ModelError(
+            "training word vectors needs the package gensim", hint="pip install 'capbench[gensim]'"
+        ) from error
+    return Word2Vec
+
+
+def _callback(progress: Callable[[int], None]) -> Any:
+    from gensim.models.callbacks import CallbackAny2Vec
+
+    class EpochDone(CallbackAny2Vec):  # type: ignore[misc]  # gensim has no types
+        def on_epoch_end(self, model: Any) -> None:
+            del model
+            progress(1)
+
+    return EpochDone()

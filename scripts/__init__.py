@@ -1,0 +1,1 @@
+"""Scripts beside the package: they make what is committed, and measure."""

@@ -1,0 +1,79 @@
+"""The command line as a whole: help, exit codes, what is imported at start-up."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parent.parent.parent / "scripts"
+
+
+def run(*arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    import os
+
+    command = [sys.executable, "-m", "capbench", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **(env or {})})
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; sys.argv = ['capbench', '--help']\n"
+        "from capbench.cli.app import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "heavy = {'numpy', 'scipy', 'pandas', 'torch', 'pydantic', 'matplotlib', 'rich.console', 'yaml', 'sqlite3'}\n"
+        "print('HEAVY', sorted(heavy & set(sys.modules)))\n"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "HEAVY []" in result.stdout
+
+
+def test_the_version_is_printed() -> None:
+    import capbench
+
+    assert run("--version").stdout == f"capbench {capbench.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["score", "--metric", "cidr"], "unknown metric 'cidr'. Did you mean 'cider'?"),
+        (["score", "--metric", "tiger"], "tiger waits for"),
+        (["extract-features"], "extract-features waits for"),
+        (["correlate", "no-such-study"], "there is no such study file"),
+        (["correlate", "--data", "/nonexistent"], "does not exist or is no folder"),
+        (["score", "--metric", "bleu", "--option", "bleu=4"], "not of the form metric.option=value"),
+    ],
+)
+def test_an_error_is_one_line_and_exit_code_2(arguments: list[str], message: str) -> None:
+    result = run(*arguments)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+def test_a_data_folder_that_is_missing_is_not_replaced_by_the_sample() -> None:
+    result = run("correlate", env={"CAPBENCH_DATA": "/nonexistent"})
+    assert result.returncode == 2
+    assert "CAPBENCH_DATA" in result.stderr
+
+
+def test_the_command_reference_is_up_to_date() -> None:
+    script = [sys.executable, str(SCRIPTS / "make_cli_docs.py"), "--check"]
+    result = subprocess.run(script, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+def test_every_command_has_help_with_an_example() -> None:
+    sys.path.insert(0, str(SCRIPTS))
+    try:
+        from make_cli_docs import commands  # type: ignore[import-not-found]
+    finally:
+        sys.path.remove(str(SCRIPTS))
+    for words in commands():
+        text = run(*words, "--help").stdout
+        assert "Example: capbench" in text or words == ["data"], f"capbench {' '.join(words)} --help has no example"

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from capbench.datasets.base import dataset_names
+from capbench.datasets.catalog import Catalog, Need, catalog, parse_catalog
+from capbench.datasets.root import DataRoot
+from capbench.errors import DataError, UsageError
+
+SMALL = """
+schema: 1
+sources:
+  here: {title: A source, terms: free, manual: Ask}
+datasets:
+  one: {title: One, citation: A paper, what: things, needs: [{role: all, any_of: [[a/b.txt]]}]}
+files:
+  a/b.txt: {what: text, source: here, counts: [{of: lines, how: lines, expected: 3}]}
+"""
+
+
+def test_every_registered_data_set_is_in_the_catalog() -> None:
+    assert set(dataset_names()) <= set(catalog().datasets)
+
+
+def test_every_file_belongs_to_a_data_set() -> None:
+    known = catalog()
+    used = {file for entry in known.datasets.values() for file in entry.files}
+    alternative = {"flickr8k/dataset_flickr8k.json"}
+    assert set(known.files) - used <= alternative
+
+
+def test_every_source_says_terms_and_the_manual_way() -> None:
+    for name, source in catalog().sources.items():
+        assert source.terms.strip(), name
+        assert len(source.manual) > 20, name
+        assert catalog().of_source(name), f"{name} is no file's source"
+
+
+def test_no_hash_is_called_official_without_an_official_source() -> None:
+    # None of the publishers states a SHA-256; an entry that claims one needs a reason here first.
+    assert {f.sha256.status for f in catalog().files.values() if f.sha256} == {"observed"}
+
+
+def test_repositories_with_observed_copies_are_names_and_not_addresses() -> None:
+    for path, file in catalog().files.items():
+        if file.sha256 is not None:
+            assert not re.match(r"https?:", file.sha256.seen_in), path
+
+
+def test_a_dead_link_is_not_downloadable() -> None:
+    assert not catalog().sources["karpathy"].downloadable
+    assert catalog().sources["coco-annotations"].downloadable
+    assert not catalog().sources["flickr30k-form"].downloadable
+
+
+def test_archives_know_the_member_where_names_alone_do_not_tell() -> None:
+    assert catalog().files["coco/captions_val2014.json"].member == "annotations/captions_val2014.json"
+
+
+def test_small_catalog_parses() -> None:
+    known = parse_catalog(SMALL)
+    assert isinstance(known, Catalog)
+    assert known.dataset("one").files == ("a/b.txt",)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("source: here", "source: there", "unknown source 'there'"),
+        ("[[a/b.txt]]", "[[a/c.txt]]", "unknown file 'a/c.txt'"),
+        ("title: A source", "titel: A source", "title"),
+        ("expected: 3", "expcted: 3", "expcted"),
+        ("how: lines", "how: guess", "how"),
+        ("expected: 3", "expected: 3, minimum: 1", "either 'expected' or 'minimum'"),
+        ("a/b.txt", "../b.txt", "below the data folder"),
+        ("schema: 1", "schema: 2", "schema"),
+        ("schema: 1", "schema: [", "is not YAML"),
+        ("what: text,", "what: text, sha256: {value: abc, status: observed, seen_in: x/y},", "value"),
+    ],
+)
+def test_a_mistake_in_the_catalog_is_named(old: str, new: str, message: str) -> None:
+    with pytest.raises(DataError, match=re.escape(message)):
+        parse_catalog(SMALL.replace(old, new))
+
+
+def test_unknown_data_set_gets_a_suggestion() -> None:
+    with pytest.raises(UsageError, match="Did you mean 'composite'"):
+        catalog().dataset("composit")
+
+
+def test_a_need_is_met_by_any_complete_alternative(tmp_path: Path) -> None:
+    need = Need(role="captions", any_of=(("a", "b"), ("c",)))
+    root = DataRoot(tmp_path, False, "test")
+    assert need.met(root) is None
+    (tmp_path / "a").touch()
+    assert need.met(root) is None
+    (tmp_path / "c").touch()
+    assert need.met(root) == ("c",)
+    (tmp_path / "b").touch()
+    assert need.met(root) == ("a", "b")
+
+
+def test_the_sample_meets_the_needs_of_every_judged_data_set(sample: Path) -> None:
+    root = DataRoot(sample, True, "test")
+    for name in dataset_names():
+        entry = catalog().datasets[name]
+        assert [n.role for n in entry.needs if n.needed and n.met(root) is None] == []

@@ -1,0 +1,382 @@
+"""Downloads against a server on this machine that can be told to misbehave."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+import stat
+import threading
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from capbench.datasets.catalog import Catalog
+from capbench.datasets.download import fetch, unpack
+from capbench.datasets.inventory import Wanted, obtain, resolve_target
+from capbench.datasets.root import DataRoot
+from capbench.errors import DataError, MissingFileError, UsageError
+
+BODY = bytes(range(256)) * 4096  # 1 MiB
+DIGEST = hashlib.sha256(BODY).hexdigest()
+
+
+@dataclass
+class Server:
+    """What the server sends, how it misbehaves, and what it was asked."""
+
+    url: str = ""
+    body: bytes = BODY
+    etag: str = '"v1"'
+    ranges: bool = True
+    cut_after: list[int] = field(default_factory=list)
+    status: list[int] = field(default_factory=list)
+    kind: str = "application/octet-stream"
+    redirect: str = ""
+    chunked: bool = False
+    asked: list[str] = field(default_factory=list)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    state = Server()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:  # noqa: N802  (the name that http.server calls)
+            wanted = self.headers.get("Range", "")
+            state.asked.append(wanted)
+            self.close_connection = True
+            if state.status and (code := state.status.pop(0)) != 200:
+                self.send_error(code)
+                return
+            if state.redirect:
+                self.send_response(302)
+                self.send_header("Location", state.redirect)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
+            start = 0
+            match = re.fullmatch(r"bytes=(\d+)-", wanted)
+            if state.ranges and match and self.headers.get("If-Range") == state.etag:
+                start = int(match[1])
+                if start >= len(state.body):
+                    self.send_error(416)
+                    return
+                self.send_response(206)
+                self.send_header("Content-Range", f"bytes {start}-{len(state.body) - 1}/{len(state.body)}")
+            else:
+                self.send_response(200)
+            self.send_header("Content-Type", state.kind)
+            if state.etag:
+                self.send_header("ETag", state.etag)
+            rest = state.body[start:]
+            sent = rest[: state.cut_after.pop(0)] if state.cut_after else rest
+            if state.chunked:
+                self.send_header("Transfer-Encoding", "chunked")
+                self.end_headers()
+                self.wfile.write(f"{len(rest):x}\r\n".encode() + sent)
+                if len(sent) == len(rest):
+                    self.wfile.write(b"\r\n0\r\n\r\n")
+            else:
+                self.send_header("Content-Length", str(len(rest)))
+                self.end_headers()
+                self.wfile.write(sent)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    listener = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    state.url = f"http://127.0.0.1:{listener.server_address[1]}/file.bin"
+    thread = threading.Thread(target=listener.serve_forever, daemon=True)
+    thread.start()
+    yield state
+    listener.shutdown()
+    listener.server_close()
+    thread.join()
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "data" / "file.bin"
+
+
+def leftovers(target: Path) -> list[str]:
+    return sorted(path.name for path in target.parent.iterdir() if path != target)
+
+
+def test_a_file_is_fetched_with_its_hash_checked_and_nothing_left_over(server: Server, target: Path) -> None:
+    seen: list[tuple[int, int | None]] = []
+    assert fetch(server.url, target, sha256=DIGEST, progress=lambda here, total: seen.append((here, total)))
+    assert target.read_bytes() == BODY
+    assert seen[-1] == (len(BODY), len(BODY))
+    assert leftovers(target) == []
+
+
+def test_a_good_file_that_is_here_is_kept_without_asking(server: Server, target: Path) -> None:
+    target.parent.mkdir()
+    target.write_bytes(BODY)
+    assert not fetch(server.url, target, sha256=DIGEST)
+    assert server.asked == []
+
+
+def test_another_file_in_its_place_is_never_overwritten(server: Server, target: Path) -> None:
+    target.parent.mkdir()
+    target.write_bytes(b"mine")
+    with pytest.raises(UsageError, match="nothing was overwritten"):
+        fetch(server.url, target, sha256=DIGEST)
+    assert target.read_bytes() == b"mine"
+    assert not fetch(server.url, target)
+
+
+def test_a_cut_connection_goes_on_where_it_stopped(server: Server, target: Path) -> None:
+    server.cut_after = [300_000, 200_000]
+    assert fetch(server.url, target, sha256=DIGEST, wait_s=0.01)
+    assert server.asked == ["", "bytes=300000-", "bytes=500000-"]
+    assert target.read_bytes() == BODY
+
+
+def test_a_later_run_resumes_what_an_earlier_one_left(server: Server, target: Path) -> None:
+    server.cut_after = [400_000]
+    with pytest.raises(MissingFileError, match=r"ended after 400,000 of 1,048,576 bytes.*run the same command again"):
+        fetch(server.url, target, attempts=1)
+    assert not target.exists()
+    assert fetch(server.url, target, sha256=DIGEST)
+    assert server.asked == ["", "bytes=400000-"]
+    assert leftovers(target) == []
+
+
+def test_a_server_without_ranges_sends_all_again(server: Server, target: Path) -> None:
+    server.ranges = False
+    server.cut_after = [400_000]
+    assert fetch(server.url, target, sha256=DIGEST, wait_s=0.01)
+    assert server.asked == ["", "bytes=400000-"]
+
+
+def test_a_file_that_changed_meanwhile_starts_anew(server: Server, target: Path) -> None:
+    server.cut_after = [400_000]
+    with pytest.raises(MissingFileError):
+        fetch(server.url, target, attempts=1)
+    server.body, server.etag = BODY[::-1], '"v2"'
+    assert fetch(server.url, target)
+    assert target.read_bytes() == BODY[::-1]
+
+
+def test_without_a_version_from_the_server_nothing_is_resumed(server: Server, target: Path) -> None:
+    server.etag = ""
+    server.cut_after = [400_000]
+    assert fetch(server.url, target, sha256=DIGEST, wait_s=0.01)
+    assert server.asked == ["", ""]
+
+
+def test_a_part_of_another_address_is_not_taken_up(server: Server, target: Path) -> None:
+    server.cut_after = [400_000]
+    with pytest.raises(MissingFileError):
+        fetch(server.url + "?old", target, attempts=1)
+    assert fetch(server.url, target, sha256=DIGEST)
+    assert server.asked == ["", ""]
+
+
+def test_a_whole_part_is_finished_without_asking_again(server: Server, target: Path) -> None:
+    server.cut_after = [400_000]
+    with pytest.raises(MissingFileError):
+        fetch(server.url, target, attempts=1)
+    target.with_name("file.bin.part").write_bytes(BODY)
+    assert fetch(server.url, target, sha256=DIGEST)
+    assert server.asked == [""]
+
+
+def test_a_cut_chunked_answer_is_not_taken_for_the_whole(server: Server, target: Path) -> None:
+    server.chunked = True
+    server.cut_after = [1000]
+    with pytest.raises(MissingFileError, match="of an unknown number of bytes"):
+        fetch(server.url, target, attempts=1)
+    assert not target.exists()
+    assert fetch(server.url, target, sha256=DIGEST)
+
+
+@pytest.mark.parametrize("code", [403, 404, 410])
+def test_a_dead_link_says_so_with_the_manual_way(server: Server, target: Path, code: int) -> None:
+    server.status = [code]
+    with pytest.raises(MissingFileError, match=rf"HTTP {code} .*dead or closed\. By hand: Ask the authors\.") as caught:
+        fetch(server.url, target, manual="Ask the authors")
+    assert caught.value.exit_code == 2
+    assert server.asked == [""]
+    assert not target.exists()
+
+
+def test_a_busy_server_is_asked_again(server: Server, target: Path) -> None:
+    server.status = [503, 429, 200]
+    assert fetch(server.url, target, sha256=DIGEST, wait_s=0.01)
+    assert len(server.asked) == 3
+
+
+def test_a_server_that_does_not_answer_is_an_error_with_the_manual_way(target: Path) -> None:
+    with pytest.raises(MissingFileError, match="could not be fetched.*By hand: Ask"):
+        fetch("http://127.0.0.1:9/file.bin", target, manual="Ask", attempts=2, wait_s=0.01)
+
+
+def test_a_wrong_hash_removes_what_arrived(server: Server, target: Path) -> None:
+    with pytest.raises(DataError, match=r"has the SHA-256 .*, not 000000000000"):
+        fetch(server.url, target, sha256="0" * 64)
+    assert not target.exists()
+    assert leftovers(target) == []
+
+
+def test_a_web_page_instead_of_the_file_is_an_error(server: Server, target: Path) -> None:
+    server.kind = "text/html; charset=utf-8"
+    with pytest.raises(MissingFileError, match="a web page instead of the file"):
+        fetch(server.url, target)
+    assert not target.exists()
+
+
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1/a", "file:///etc/hostname", "a.bin", "http:///a"])
+def test_only_http_addresses_are_taken(url: str, target: Path) -> None:
+    with pytest.raises(UsageError, match="no http or https address"):
+        fetch(url, target)
+
+
+def test_a_redirect_to_another_kind_of_address_is_not_followed(server: Server, target: Path) -> None:
+    server.redirect = "ftp://127.0.0.1/file.bin"
+    with pytest.raises(MissingFileError, match="which is not followed"):
+        fetch(server.url, target, attempts=1)
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file where the folder should be")
+    with pytest.raises(UsageError, match="cannot be written"):
+        fetch(server.url, tmp_path / "data" / "file.bin")
+
+
+def zipped(path: Path, members: dict[str, bytes]) -> Path:
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return path
+
+
+def test_unpack_writes_the_wanted_members_only(tmp_path: Path) -> None:
+    members = {"x/annotations/a.json": b"1", "x/other/a.json": b"2", "x/b.txt": b"3", "__MACOSX/x/b.txt": b"4"}
+    archive = zipped(tmp_path / "a.zip", members)
+    wanted = {"coco/a.json": "annotations/a.json", "coco/b.txt": None, "coco/c.txt": None}
+    assert unpack(archive, wanted, tmp_path / "data") == (["coco/a.json", "coco/b.txt"], ["coco/c.txt"])
+    assert (tmp_path / "data/coco/a.json").read_bytes() == b"1"
+    assert (tmp_path / "data/coco/b.txt").read_bytes() == b"3"
+    assert len(list((tmp_path / "data").rglob("*.*"))) == 2
+
+
+def test_unpack_keeps_files_that_are_here(tmp_path: Path) -> None:
+    archive = zipped(tmp_path / "a.zip", {"b.txt": b"new"})
+    (tmp_path / "b.txt").write_text("mine")
+    assert unpack(archive, {"b.txt": None}, tmp_path) == ([], [])
+    assert (tmp_path / "b.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["../../b.txt", "/b.txt", "x/../../b.txt", "C:/b.txt", "..\\b.txt"])
+def test_an_archive_whose_names_lead_out_is_refused(tmp_path: Path, name: str) -> None:
+    archive = zipped(tmp_path / "a.zip", {name: b"evil", "good/b.txt": b"good"})
+    with pytest.raises(DataError, match="unsafe name"):
+        unpack(archive, {"b.txt": None}, tmp_path / "in" / "data")
+    assert not list(tmp_path.rglob("b.txt"))
+
+
+def test_a_symbolic_link_in_an_archive_is_not_followed(tmp_path: Path) -> None:
+    link = zipfile.ZipInfo("b.txt")
+    link.create_system = 3
+    link.external_attr = (stat.S_IFLNK | 0o777) << 16
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr(link, "/etc/hostname")
+    assert unpack(tmp_path / "a.zip", {"b.txt": None}, tmp_path / "data") == ([], ["b.txt"])
+
+
+def test_two_members_of_one_name_are_not_guessed_between(tmp_path: Path) -> None:
+    archive = zipped(tmp_path / "a.zip", {"x/b.txt": b"1", "y/b.txt": b"2"})
+    with pytest.raises(DataError, match="several files for b.txt"):
+        unpack(archive, {"b.txt": None}, tmp_path / "data")
+
+
+def test_a_damaged_archive_leaves_no_file(tmp_path: Path) -> None:
+    content = bytearray(zipped(tmp_path / "a.zip", {"b.txt": b"hello " * 100}).read_bytes())
+    content[60] ^= 0xFF
+    (tmp_path / "a.zip").write_bytes(content)
+    with pytest.raises(DataError, match="no good zip archive"):
+        unpack(tmp_path / "a.zip", {"b.txt": None}, tmp_path / "data")
+    (tmp_path / "a.zip").write_bytes(b"<html>")
+    with pytest.raises(DataError, match="no good zip archive"):
+        unpack(tmp_path / "a.zip", {"b.txt": None}, tmp_path / "data")
+    assert not list((tmp_path / "data").rglob("b.txt"))
+
+
+def small(url: str, **source: str) -> Catalog:
+    return Catalog.model_validate(
+        {
+            "schema": 1,
+            "sources": {"s": {"title": "The source", "terms": "free", "manual": "Ask", "url": url, **source}},
+            "datasets": {
+                "one": {
+                    "title": "One",
+                    "citation": "c",
+                    "what": "w",
+                    "needs": [{"role": "all", "any_of": [["d/a.txt", "d/b.txt"]]}],
+                }
+            },
+            "files": {"d/a.txt": {"what": "a", "source": "s"}, "d/b.txt": {"what": "b", "source": "s"}},
+        }
+    )
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> DataRoot:
+    return DataRoot(tmp_path, False, "test")
+
+
+def test_a_data_sets_missing_files_come_out_of_the_sources_archive(server: Server, root: DataRoot) -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("release/a.txt", "a")
+        archive.writestr("release/b.txt", "b")
+    server.body = buffer.getvalue()
+    known = small(server.url, archive="zip")
+    wanted = resolve_target("one", known, root)
+    assert wanted == [Wanted("s", ("d/a.txt", "d/b.txt"))]
+    assert obtain(wanted[0], known, root).written == ("d/a.txt", "d/b.txt")
+    assert (root.path / "d/b.txt").read_text() == "b"
+    assert resolve_target("one", known, root) == []
+    assert obtain(wanted[0], known, root).kept == ("d/a.txt", "d/b.txt")
+
+
+def test_a_link_known_to_be_dead_is_not_tried(server: Server, root: DataRoot) -> None:
+    known = small(server.url, dead="answers 404 since spring")
+    with pytest.raises(MissingFileError, match=r"link is dead: answers 404 since spring\. By hand: Ask\."):
+        obtain(Wanted("s", ("d/a.txt",)), known, root)
+    assert server.asked == []
+
+
+def test_a_users_mirror_replaces_a_dead_link(server: Server, root: DataRoot) -> None:
+    known = small("http://127.0.0.1:9/x", dead="long ago")
+    assert obtain(Wanted("s", ("d/a.txt",)), known, root, url=server.url).written == ("d/a.txt",)
+    assert (root.path / "d/a.txt").read_bytes() == BODY
+
+
+def test_one_mirrored_file_cannot_be_two(server: Server, root: DataRoot) -> None:
+    with pytest.raises(UsageError, match="one file cannot be 2 files"):
+        obtain(Wanted("s", ("d/a.txt", "d/b.txt")), small(server.url), root, url=server.url)
+
+
+def test_the_embedded_sample_is_never_written_to(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="do not belong into the embedded sample"):
+        obtain(Wanted("s", ("d/a.txt",)), small(server.url), DataRoot(tmp_path, True, "test"))
+
+
+def test_what_a_target_means(root: DataRoot) -> None:
+    known = small("http://127.0.0.1:9/x")
+    assert resolve_target("s", known, root) == [Wanted("s", ("d/a.txt", "d/b.txt"))]
+    assert resolve_target("d/a.txt", known, root) == [Wanted("s", ("d/a.txt",))]
+    assert resolve_target("b.txt", known, root) == [Wanted("s", ("d/b.txt",))]
+    with pytest.raises(UsageError, match="Did you mean 'one'"):
+        resolve_target("onee", known, root)

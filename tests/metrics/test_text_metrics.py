@@ -1,0 +1,251 @@
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from capbench.errors import CapbenchWarning, MetricError, ToolError, UsageError
+from capbench.metrics import meteor as meteor_module
+from capbench.metrics.base import Metric, Resources, metric_names, resolve_metrics
+from capbench.metrics.bleu import Bleu
+from capbench.metrics.cider import Cider
+from capbench.metrics.meteor import Meteor
+from capbench.metrics.rouge import RougeL
+from capbench.records import FloatArray, Item
+from capbench.text import ptb
+from tests.metrics.captions import CORNERS, invented
+
+ITEMS = (
+    Item("i1", "a dog runs on the grass", ("a dog is running on grass", "the brown dog runs")),
+    Item("i2", "a cat", ("a black cat on a mat", "the cat sleeps")),
+    Item("i3", "two men ride bikes", ("two men ride bikes", "people on bikes")),
+)
+
+
+@pytest.fixture
+def plain_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tokens without Java, for tests that are not about tokenisation."""
+    monkeypatch.setattr(ptb, "tokenize", lambda captions, **_: [text.lower() for text in captions])
+
+
+def _scores(metric: Metric, items: Sequence[Item]) -> dict[str, FloatArray]:
+    metric.prepare(items)
+    return metric.scores(metric.statistics(items, lambda _: None))
+
+
+def test_tables_have_their_order_from_the_metrics() -> None:
+    names = metric_names()
+    assert names[:5] == ["bleu", "rouge-l", "meteor", "cider", "spice"]
+    assert names.index("tiger") < names.index("reo") < names.index("nneval") < names.index("vilbertscore")
+
+
+@pytest.mark.parametrize("metric", [Bleu, RougeL, Cider, Meteor])
+def test_item_without_references_is_named(metric: type[Metric]) -> None:
+    items = (*ITEMS, Item("i9", "a lonely caption", (), "i9#0"))
+    made = metric()
+    made.prepare(items)
+    with pytest.raises(
+        MetricError, match=rf"{metric.name} needs references, and the item 'i9#0' of image 'i9' has none"
+    ):
+        made.statistics(items, lambda _: None)
+
+
+@pytest.mark.parametrize("metric", [Bleu, RougeL, Cider])
+@pytest.mark.usefixtures("plain_tokens")
+def test_nothing_is_printed(metric: type[Metric], capfd: pytest.CaptureFixture[str]) -> None:
+    _scores(metric(), ITEMS)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("metric", [Bleu, RougeL, Cider])
+@pytest.mark.usefixtures("plain_tokens")
+def test_no_corner_gives_nan(metric: type[Metric]) -> None:
+    for column, values in _scores(metric(), CORNERS).items():
+        assert np.isfinite(values).all(), column
+
+
+@pytest.mark.parametrize("metric", [Bleu, RougeL, Cider])
+@pytest.mark.usefixtures("plain_tokens")
+def test_batches_do_not_change_scores(metric: type[Metric]) -> None:
+    items = invented(40)
+    made = metric()
+    made.prepare(items)
+    whole = made.statistics(items, lambda _: None)
+    parts = [made.statistics(items[i : i + 7], lambda _: None) for i in range(0, len(items), 7)]
+    assert np.array_equal(np.vstack(parts), whole)
+
+
+@pytest.mark.parametrize("metric", [Bleu, RougeL, Cider])
+def test_unknown_engine_prints_the_choices(metric: type[Metric]) -> None:
+    with pytest.raises(UsageError, match=r"has no engine 'fast'.*reference"):
+        metric(None, engine="fast")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("value", ["six", 0, -1, True, float("inf"), float("nan"), None])
+def test_options_that_are_no_positive_number_are_refused(value: Any) -> None:
+    with pytest.raises(UsageError, match=r"cider.sigma is .*, which is no number above 0"):
+        Cider(sigma=value)
+    with pytest.raises(UsageError, match=r"rouge-l.beta is"):
+        RougeL(beta=value)
+
+
+def test_signatures_name_what_changes_a_score() -> None:
+    cider = Cider()
+    cider.prepare(ITEMS)
+    assert Bleu().signature().startswith("bleu|capbench:")
+    assert Bleu().signature().endswith("|engine:pycocoevalcap-1.2|tok:ptb-3.4.1|n:4|length:closest")
+    assert RougeL(beta=2).signature().endswith("|beta:2")
+    assert Meteor().signature().endswith("|jar:1.5|lang:en|norm:yes|tok:ptb-3.4.1")
+    assert "|n:4|sigma:6|df:items(3 documents, " in cider.signature()
+
+
+@pytest.mark.usefixtures("plain_tokens")
+def test_bleu_of_a_corpus_comes_from_summed_counts() -> None:
+    metric = Bleu()
+    statistics = metric.statistics(ITEMS, lambda _: None)
+    assert statistics[2].tolist() == [4, 3, 2, 1, 4, 3, 2, 1, 4, 4]
+    assert metric.scores(statistics)["bleu-4"][2] == pytest.approx(1, abs=1e-8)
+    matches, guesses = statistics[:, 0].sum(), statistics[:, 4].sum()
+    penalty = np.exp(1 - statistics[:, 9].sum() / statistics[:, 8].sum())
+    assert metric.corpus_scores(statistics)["bleu-1"] == pytest.approx(matches / guesses * penalty, abs=1e-8)
+
+
+@pytest.mark.usefixtures("plain_tokens")
+def test_rouge_weighs_recall_by_beta() -> None:
+    item = Item("i", "a dog", ("a dog on the grass",))
+    precision, recall = 1.0, 0.4
+    for beta in (1.2, 3.0):
+        expected = (1 + beta**2) * precision * recall / (recall + beta**2 * precision)
+        assert _scores(RougeL(beta=beta), [item])["rouge-l"][0] == pytest.approx(expected, abs=1e-15)
+
+
+@pytest.mark.usefixtures("plain_tokens")
+def test_cider_counts_one_document_for_each_item_repeats_included() -> None:
+    once, twice = Cider(), Cider()
+    scores, repeated = _scores(once, ITEMS)["cider"], _scores(twice, (*ITEMS, ITEMS[0]))["cider"]
+    assert once.corpus_id().startswith("items(3 documents, ")
+    assert twice.corpus_id().startswith("items(4 documents, ")
+    assert scores[1] != repeated[1]
+
+
+def test_cider_corpus_has_a_name_that_follows_its_content_and_not_its_order() -> None:
+    forward, backward, other = Cider(), Cider(), Cider()
+    forward.prepare(ITEMS)
+    backward.prepare(ITEMS[::-1])
+    other.prepare((*ITEMS[:2], Item("i3", "two men ride bikes", ("two men ride bikes", "people on horses"))))
+    assert forward.signature() == backward.signature()
+    assert forward.signature() != other.signature()
+
+
+@pytest.mark.usefixtures("plain_tokens")
+def test_cider_on_a_single_image_warns_with_the_reason() -> None:
+    with pytest.warns(CapbenchWarning, match=r"CIDEr is 0 on a single image.*cider.df=coco-val"):
+        scores = _scores(Cider(), ITEMS[:1])
+    assert scores["cider"].tolist() == [0.0]
+
+
+@pytest.mark.usefixtures("plain_tokens")
+def test_cider_takes_frequencies_from_a_named_corpus() -> None:
+    corpus = {"x": ["a dog", "the dog"], "y": ["a cat"], "z": ["a tree on grass"]}
+    asked: list[str] = []
+
+    def look_up(name: str) -> Mapping[str, Sequence[str]]:
+        asked.append(name)
+        return corpus
+
+    metric = Cider(Resources(captions=look_up), df="some/folder/own.json")
+    assert _scores(metric, ITEMS[:1])["cider"][0] > 0
+    assert asked == ["some/folder/own.json"]
+    assert "|df:own.json(3 documents, " in metric.signature()
+
+
+@pytest.mark.usefixtures("plain_tokens")
+def test_corpus_equal_to_the_items_gives_the_same_cider() -> None:
+    corpus = {item.image: list(item.references) for item in ITEMS}
+    named = Cider(Resources(captions=lambda _: corpus), df="own")
+    assert np.array_equal(_scores(named, ITEMS)["cider"], _scores(Cider(), ITEMS)["cider"])
+
+
+def test_cider_corpus_without_captions_or_without_a_library_is_refused() -> None:
+    with pytest.raises(MetricError, match="'own' has none"):
+        Cider(Resources(captions=lambda _: {"x": []}), df="own").prepare(ITEMS)
+    with pytest.raises(MetricError, match="cannot be looked up here"):
+        Cider(df="coco-val").prepare(ITEMS)
+    with pytest.raises(UsageError, match=r"cider.df is 5"):
+        Cider(df=5)  # type: ignore[arg-type]
+    with pytest.raises(MetricError, match=r"Call prepare\(items\) first"):
+        Cider().statistics(ITEMS, lambda _: None)
+
+
+class _Scripted:
+    """Answers METEOR's requests from a list."""
+
+    def __init__(self, *answers: list[str]) -> None:
+        self.answers = list(answers)
+        self.requests: list[str] = []
+
+    def ask(self, requests: Sequence[str], answers: int | None = None) -> list[str]:
+        self.requests += requests
+        return self.answers.pop(0)
+
+
+@pytest.mark.parametrize("answer", ["Error: specify hypothesis and at least one reference", "1.0 2.0", "nan " * 23, ""])
+@pytest.mark.usefixtures("plain_tokens")
+def test_nonsense_from_meteor_is_a_tool_error(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meteor_module, "_process", lambda: _Scripted([answer]))
+    with pytest.raises(
+        ToolError, match=r"METEOR answered .* instead of 23 number\(s\) to the request 'SCORE \|\|\| a dog"
+    ):
+        Meteor().statistics(ITEMS[:1], lambda _: None)
+
+
+@pytest.mark.usefixtures("plain_tokens")
+def test_separator_is_taken_out_of_what_meteor_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = _Scripted([" ".join(["1.0"] * 23)], ["0.5", "0.5"])
+    monkeypatch.setattr(meteor_module, "_process", lambda: script)
+    statistics = Meteor().statistics([Item("i", "x ||| y", ("p ||| q", "|||"))], lambda _: None)
+    assert script.requests[0] == "SCORE ||| p q |||  ||| x y"
+    assert statistics[0, -1] == 0.5
+
+
+@pytest.mark.java
+def test_meteor_that_is_killed_between_batches_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meteor_module, "_BATCH", 4)
+    items = invented(12)
+    metric = Meteor()
+    whole = metric.statistics(items, lambda _: None)
+    killed: list[int] = []
+
+    def kill_once(_: int) -> None:
+        pid = meteor_module._process().pid
+        if pid is not None and not killed:
+            killed.append(pid)
+            os.kill(pid, signal.SIGKILL)
+
+    assert np.array_equal(metric.statistics(items, kill_once), whole)
+    assert killed != [meteor_module._process().pid]
+    assert np.isfinite(whole).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("spice", "SPICE waits for its scene-graph parser, which is not part of this version"),
+        ("tiger", r"TIGEr waits for region features and a trained grounding model \(SCAN\)"),
+        ("reo", "waits for region features"),
+        ("nneval", "NNEval waits for SPICE"),
+        ("faier", "FAIEr waits for region features"),
+        ("vilbertscore", "waits for region features and ViLBERT weights"),
+    ],
+)
+def test_planned_metrics_say_what_they_wait_for(name: str, message: str) -> None:
+    (request,) = resolve_metrics([name])
+    if request.metric.waits_for is None:
+        pytest.skip(f"{name} can be computed")
+    with pytest.raises(MetricError, match=message):
+        request.make(Resources())
+    assert name not in [r.metric.name for r in resolve_metrics(["all"])]

@@ -1,0 +1,352 @@
+"""Every kind of bad input gets one line that names file, row and remedy, and exit code 2.
+
+Each case damages a copy of the embedded sample, or hands a bad file to a command. What the line must hold
+is written beside it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Ran
+
+EXPERT = "flickr8k/ExpertAnnotations.txt"
+CROWD = "flickr8k/CrowdFlowerAnnotations.txt"
+TOKEN = "flickr8k/Flickr8k.token.txt"
+COMPOSITE = "composite/composite_11985.tsv"
+EXPORT = "composite/8k_correctness.csv"
+PASCAL = "pascal50s/pascal_50s.json"
+VOTES = "pascal50s/pair_pascal.mat"
+NOCAPS = "nocaps/nocaps_corpus.json"
+COCO = "coco/karpathy_test_captions.json"
+
+Damage = Callable[[Path], None]
+
+
+def line(number: int, change: Callable[[str], str]) -> Damage:
+    """Change one line, counted from 1."""
+
+    def damage(path: Path) -> None:
+        lines = path.read_text(encoding="utf-8").split("\n")
+        lines[number - 1] = change(lines[number - 1])
+        path.write_text("\n".join(lines), encoding="utf-8")
+
+    return damage
+
+
+def field(number: int, column: int, value: str) -> Damage:
+    """Replace one tab-separated field of one line."""
+
+    def change(text: str) -> str:
+        fields = text.split("\t")
+        fields[column] = value
+        return "\t".join(fields)
+
+    return line(number, change)
+
+
+def data(change: Callable[[bytes], bytes]) -> Damage:
+    """Change the bytes of a file."""
+    return lambda path: path.write_bytes(change(path.read_bytes())) and None
+
+
+def value(change: Callable[[Any], Any]) -> Damage:
+    """Change what a JSON file holds; the change may be in place."""
+
+    def damage(path: Path) -> None:
+        loaded = json.loads(path.read_text(encoding="utf-8"))
+        changed = change(loaded)
+        path.write_text(json.dumps(loaded if changed is None else changed), encoding="utf-8")
+
+    return damage
+
+
+def set_at(*keys: Any, to: Any) -> Damage:
+    """Set one value deep in a JSON file."""
+
+    def change(loaded: Any) -> None:
+        for key in keys[:-1]:
+            loaded = loaded[key]
+        loaded[keys[-1]] = to
+
+    return value(change)
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def as_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A damaged file of a data set and what the error line must hold."""
+
+    file: str
+    damage: Damage
+    dataset: str
+    parts: tuple[str, ...]
+
+
+DATASET_CASES = {
+    "expert: wrong delimiter": Bad(
+        EXPERT, line(3, lambda s: s.replace("\t", ",")), "flickr8k-expert", ("row 3", "tab")
+    ),
+    "expert: a column is missing": Bad(EXPERT, line(2, lambda s: s[:-2]), "flickr8k-expert", ("row 2", "column")),
+    "expert: a column too many": Bad(EXPERT, line(2, lambda s: s + "\t4"), "flickr8k-expert", ("row 2", "column")),
+    "expert: rating out of range": Bad(EXPERT, field(5, 3, "7"), "flickr8k-expert", ("row 5", "7")),
+    "expert: rating is no number": Bad(EXPERT, field(5, 3, "good"), "flickr8k-expert", ("row 5", "good")),
+    "expert: rating is a fraction": Bad(EXPERT, field(5, 3, "2.5"), "flickr8k-expert", ("row 5", "2.5")),
+    "expert: rating is NaN": Bad(EXPERT, field(5, 3, "nan"), "flickr8k-expert", ("row 5", "nan")),
+    "expert: unknown image": Bad(EXPERT, field(4, 0, "nowhere.png"), "flickr8k-expert", ("row 4", "nowhere")),
+    "expert: unknown caption": Bad(EXPERT, field(4, 1, "f8k_003.png#9"), "flickr8k-expert", ("row 4", "f8k_003.png#9")),
+    "expert: caption id without number": Bad(EXPERT, field(4, 1, "f8k_003.png"), "flickr8k-expert", ("row 4", "#")),
+    "expert: contradicting repeat": Bad(
+        EXPERT, line(2, lambda s: f"{s}\n{s[:-1]}{5 - int(s[-1])}"), "flickr8k-expert", ("row 3", "row 2")
+    ),
+    "expert: an empty line inside": Bad(EXPERT, line(7, lambda s: "\n" + s), "flickr8k-expert", ("row 7",)),
+    "expert: Latin-1 bytes": Bad(
+        EXPERT, data(lambda b: b.replace(b"f8k_005", b"f8k_\xe9", 1)), "flickr8k-expert", ("row 2", "0xe9", "UTF-8")
+    ),
+    "expert: UTF-16": Bad(EXPERT, data(lambda b: b.decode().encode("utf-16")), "flickr8k-expert", ("UTF-16",)),
+    "expert: NUL bytes": Bad(EXPERT, data(lambda b: b[:200] + b"\0" + b[200:]), "flickr8k-expert", ("NUL", "row")),
+    "expert: gzipped": Bad(EXPERT, data(gzip.compress), "flickr8k-expert", ("gzip",)),
+    "expert: empty file": Bad(EXPERT, data(lambda b: b""), "flickr8k-expert", ("is empty",)),
+    "expert: missing file": Bad(EXPERT, remove, "flickr8k-expert", ("there is no such file", "capbench data info")),
+    "expert: a folder in its place": Bad(EXPERT, as_folder, "flickr8k-expert", ("folder",)),
+    "token: no tab": Bad(TOKEN, line(6, lambda s: s.replace("\t", " ")), "flickr8k-expert", ("row 6", "tab")),
+    "token: empty caption": Bad(TOKEN, field(6, 1, "  "), "flickr8k-expert", ("row 6", "empty")),
+    "token: contradicting repeat": Bad(
+        TOKEN, line(2, lambda s: f"{s}\n{s} and more"), "flickr8k-expert", ("row 3", "caption 1 of f8k_001.png")
+    ),
+    "token: no caption number": Bad(TOKEN, line(6, lambda s: s.replace("#", "")), "flickr8k-expert", ("row 6", "#")),
+    "crowd: share above 1": Bad(CROWD, field(2, 2, "1.5"), "flickr8k-crowdflower", ("row 2", "1.5")),
+    "crowd: share against its counts": Bad(CROWD, field(2, 2, "0.1"), "flickr8k-crowdflower", ("row 2", "0.1")),
+    "crowd: negative count": Bad(CROWD, field(2, 3, "-1"), "flickr8k-crowdflower", ("row 2", "-1")),
+    "composite: unknown column": Bad(
+        COMPOSITE, line(1, lambda s: s.replace("correctness", "rating")), "composite", ("correctness",)
+    ),
+    "composite: no header": Bad(
+        COMPOSITE, line(1, lambda s: "8k\tf8k_003.png\t0\ttext\t5\t1"), "composite", ("row 1", "no column subset")
+    ),
+    "composite: unknown subset": Bad(COMPOSITE, field(3, 0, "9k"), "composite", ("row 3", "9k")),
+    "composite: rating 0": Bad(COMPOSITE, field(3, 4, "0"), "composite", ("row 3", "0")),
+    "composite: empty candidate": Bad(COMPOSITE, field(3, 3, ""), "composite", ("row 3", "empty")),
+    "composite: unknown image": Bad(COMPOSITE, field(3, 1, "nowhere.png"), "composite", ("row 3", "nowhere")),
+    "export: wrong delimiter": Bad(EXPORT, data(lambda b: b.replace(b";", b",")), "composite", ("semicolons",)),
+    "export: a column is missing": Bad(
+        EXPORT, line(1, lambda s: s.replace("Answer.Q2Answer", "Q2")), "composite", ("Answer.Q2Answer",)
+    ),
+    "export: rating is no number": Bad(
+        EXPORT, line(2, lambda s: s.replace(";5;", ";five;")), "composite", ("row 2", "five")
+    ),
+    "pascal: cut off": Bad(PASCAL, data(lambda b: b[: len(b) // 2]), "pascal-50s", ("is not JSON", "cut off")),
+    "pascal: no JSON": Bad(PASCAL, data(lambda b: b"<html>404</html>"), "pascal-50s", ("is not JSON", "row 1")),
+    "pascal: label 2": Bad(PASCAL, set_at("HC", 3, "label", to=2), "pascal-50s", ("HC", "label")),
+    "pascal: one caption": Bad(
+        PASCAL, set_at("HC", 3, "captions", to=["one"]), "pascal-50s", ("HC entry 4", "candidates")
+    ),
+    "pascal: no references": Bad(PASCAL, set_at("HC", 3, "references", to=[]), "pascal-50s", ("HC", "references")),
+    "pascal: a category is missing": Bad(PASCAL, value(lambda v: v.pop("MM") and None), "pascal-50s", ("MM",)),
+    "pascal: a list in its place": Bad(PASCAL, value(lambda v: [v]), "pascal-50s", (PASCAL.rsplit("/", 1)[-1],)),
+    "pascal: damaged .mat": Bad(VOTES, data(lambda b: b[:100]), "pascal-50s", ("pair_pascal.mat",)),
+    "pascal: no .mat at all": Bad(VOTES, data(lambda b: b"MATLAB" * 100), "pascal-50s", ("pair_pascal.mat",)),
+    "nocaps: nine captions short": Bad(
+        NOCAPS, set_at(2, "caption", to=["only one"]), "nocaps", ("image 2", "reference")
+    ),
+    "nocaps: unknown domain": Bad(NOCAPS, set_at(2, "split", to="far"), "nocaps", ("far",)),
+    "nocaps: a caption is a number": Bad(NOCAPS, set_at(2, "caption", 0, to=5), "nocaps", ("caption",)),
+    "coco: captions are no list": Bad(
+        COCO, value(lambda v: {k: "text" for k in v}), "composite", ("karpathy_test_captions.json",)
+    ),
+    "coco: NaN": Bad(
+        COCO, data(lambda b: b.replace(b"[", b"[NaN,", 1)), "composite", ("NaN", "karpathy_test_captions.json")
+    ),
+}
+
+
+@pytest.fixture
+def root(sample: Path, tmp_path: Path) -> Path:
+    """A copy of the sample without its pictures."""
+    copy = tmp_path / "data"
+    shutil.copytree(sample, copy, ignore=shutil.ignore_patterns("*.png"))
+    return copy
+
+
+def assert_one_clear_line(ran: Ran, *parts: str) -> None:
+    problem = [text for text in ran.err.splitlines() if not text.startswith(("data: ", "items: ", "  "))]
+    assert ran.code == 2, ran
+    assert len(problem) == 1, ran.err
+    assert problem[0].startswith("error: "), ran.err
+    for part in parts:
+        assert part in problem[0], problem[0]
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize("name", DATASET_CASES)
+def test_a_damaged_data_set_is_refused_with_file_and_row(name: str, root: Path, capbench: Callable[..., Ran]) -> None:
+    case = DATASET_CASES[name]
+    if case.file == COMPOSITE:
+        for export in (root / "composite").glob("*.csv"):  # which are read first where they are
+            export.unlink()
+    case.damage(root / case.file)
+    ran = capbench("score", "--metric", "bleu", "--dataset", case.dataset, "--data", root)
+    assert_one_clear_line(ran, *case.parts)
+    assert case.file.rsplit("/", 1)[-1] in ran.err
+
+
+def test_undamaged_copies_are_scored(root: Path, capbench: Callable[..., Ran]) -> None:
+    for dataset in {case.dataset for case in DATASET_CASES.values()}:
+        ran = capbench("score", "--metric", "bleu", "--dataset", dataset, "--data", root)
+        assert ran.code == 0, ran.err
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [data(lambda b: b"\xef\xbb\xbf" + b), data(lambda b: b.replace(b"\n", b"\r\n")), data(lambda b: b.rstrip(b"\n"))],
+    ids=["byte-order mark", "CRLF", "no final newline"],
+)
+@pytest.mark.parametrize("file", [EXPERT, TOKEN, CROWD, COMPOSITE, PASCAL])
+def test_harmless_differences_of_text_files_change_nothing(
+    file: str, damage: Damage, root: Path, capbench: Callable[..., Ran]
+) -> None:
+    dataset = {EXPERT: "flickr8k-expert", TOKEN: "flickr8k-expert", CROWD: "flickr8k-crowdflower"}.get(
+        file, "composite" if file == COMPOSITE else "pascal-50s"
+    )
+    arguments = ("score", "--metric", "bleu", "--dataset", dataset, "--data", root, "--json")
+    before = capbench(*arguments)
+    damage(root / file)
+    after = capbench(*arguments)
+    assert after.code == 0, after.err
+    assert after.out == before.out
+
+
+CANDIDATES = [{"image_id": 1, "caption": "a dog runs"}, {"image_id": 2, "caption": "a cat sits"}]
+REFERENCES = {
+    "images": [{"id": 1, "file_name": "1.jpg"}, {"id": 2, "file_name": "2.jpg"}],
+    "annotations": [
+        {"id": 1, "image_id": 1, "caption": "the dog is running"},
+        {"id": 2, "image_id": 2, "caption": "a sitting cat"},
+    ],
+}
+
+USER_CASES: dict[str, tuple[Any, Any, tuple[str, ...]]] = {
+    "no candidates": ([], REFERENCES, ("c.json",)),
+    "candidates are no list": ({"a": 1}, REFERENCES, ("c.json",)),
+    "a candidate without an image": ([{"caption": "a"}], REFERENCES, ("c.json", "image")),
+    "a candidate without a caption": ([{"image_id": 1}], REFERENCES, ("c.json", "caption")),
+    "an empty candidate": ([{"image_id": 1, "caption": "  "}], REFERENCES, ("c.json", "empty")),
+    "a candidate that is no text": ([{"image_id": 1, "caption": 5}], REFERENCES, ("c.json", "caption")),
+    "an image without references": ([{"image_id": 9, "caption": "a"}], REFERENCES, ("c.json", "'9'", "no references")),
+    "a repeated id with another text": (
+        [{"image_id": 1, "caption": "a", "id": "x"}, {"image_id": 2, "caption": "b", "id": "x"}],
+        REFERENCES,
+        ("c.json", "'x'"),
+    ),
+    "an annotation of an unknown image": (
+        CANDIDATES,
+        {**REFERENCES, "annotations": [*REFERENCES["annotations"], {"id": 3, "image_id": 8, "caption": "z"}]},
+        ("r.json", "8"),
+    ),
+    "an empty reference": (CANDIDATES, {"1": ["a", ""], "2": ["b"]}, ("r.json", "empty")),
+    "zero references": (CANDIDATES, {"1": [], "2": ["b"]}, ("r.json", "1")),
+    "references that are no texts": (CANDIDATES, {"1": [1], "2": ["b"]}, ("r.json", "1")),
+}
+
+
+def write_user_files(folder: Path, candidates: Any, references: Any) -> tuple[Path, Path]:
+    (folder / "c.json").write_text(json.dumps(candidates), encoding="utf-8")
+    (folder / "r.json").write_text(json.dumps(references), encoding="utf-8")
+    return folder / "c.json", folder / "r.json"
+
+
+@pytest.mark.parametrize("name", USER_CASES)
+def test_bad_captions_of_ones_own_are_refused(name: str, tmp_path: Path, capbench: Callable[..., Ran]) -> None:
+    candidates, references, parts = USER_CASES[name]
+    c, r = write_user_files(tmp_path, candidates, references)
+    assert_one_clear_line(capbench("score", "--metric", "bleu", "--candidates", c, "--references", r), *parts)
+
+
+ARGUMENT_CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "unknown metric": (("score", "--metric", "cidr"), ("'cidr'", "Did you mean 'cider'")),
+    "unknown column": (("score", "--metric", "bleu.bleu-9"), ("'bleu-9'", "bleu-1")),
+    "unknown data set": (("score", "-m", "bleu", "-d", "flickr9k"), ("'flickr9k'", "Choices")),
+    "unknown protocol": (("score", "-m", "bleu", "-p", "flickr8k-expert/most"), ("'most'", "no-own-captions")),
+    "unknown statistic": (
+        ("correlate", "-m", "bleu", "-p", "composite/same-text-out/tau-d"),
+        ("tau-d", "correctness-tau-b"),
+    ),
+    "unknown option": (("score", "-m", "bleu", "--option", "bleu.size=4"), ("'size'",)),
+    "option of a metric that was not asked for": (("score", "-m", "bleu", "--option", "cider.df=x"), ("cider",)),
+    "option that is not of the form": (("score", "-m", "bleu", "--option", "df"), ("metric.option=value",)),
+    "unknown corpus": (("score", "-m", "cider", "--option", "cider.df=cocoo-val"), ("cocoo-val", "coco-val")),
+    "unknown engine": (("score", "-m", "bleu", "--option", "bleu.engine=warp"), ("warp",)),
+    "draw that does not exist": (("score", "-m", "bleu", "--draw", "2"), ("--draw 2",)),
+    "candidates without references": (("score", "-m", "bleu", "--candidates", "x.json"), ("belong together",)),
+    "unknown ending": (("score", "-m", "bleu", "-o", "scores.xls"), ("scores.xls", ".csv")),
+    "study and flags together": (("correlate", "demo", "-m", "bleu"), ("together",)),
+    "protocol without a data set": (("correlate", "-p", "tau-b"), ("names no data set",)),
+    "no such study": (("correlate", "tiger-tabel1"), ("Did you mean 'tiger-table1'",)),
+    "no such data folder": (("correlate", "--data", "no/where"), ("no/where",)),
+    "class that does not exist": (("score", "-m", "json:Nothing"), ("json:Nothing", "cannot be imported")),
+    "module that does not exist": (("score", "-m", "no_such_module:X"), ("no_such_module:X",)),
+    "something that is no metric": (("score", "-m", "json:JSONDecoder"), ("json:JSONDecoder",)),
+    "metric that waits": (("score", "-m", "tiger"), ("tiger waits for",)),
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENT_CASES)
+def test_bad_arguments_are_refused(
+    name: str, capbench: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments, parts = ARGUMENT_CASES[name]
+    assert_one_clear_line(capbench(*arguments), *parts)
+    assert [p.name for p in tmp_path.iterdir() if p.name != "cache"] == []
+
+
+def test_a_full_disk_keeps_the_old_scores(
+    sample: Path, tmp_path: Path, capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out" / "scores.csv"
+    out.parent.mkdir()
+    out.write_text("old\n", encoding="utf-8")
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(os, "fsync", full)
+    ran = capbench("score", "--metric", "bleu", "--out", out, "--no-cache")
+    assert ran.code == 2
+    assert "No space left on device" in ran.err
+    assert str(out) in ran.err
+    assert out.read_text(encoding="utf-8") == "old\n"
+    assert [p.name for p in out.parent.iterdir()] == ["scores.csv"]
+
+
+def test_an_unwritable_result_folder_is_said(tmp_path: Path, capbench: Callable[..., Ran]) -> None:
+    blocker = tmp_path / "results"
+    blocker.write_text("a file", encoding="utf-8")
+    ran = capbench("correlate", "-d", "pascal-50s", "-m", "bleu", "--out", blocker / "x")
+    assert ran.code == 2
+    assert str(blocker) in ran.err
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_an_unreadable_file_is_said(root: Path, capbench: Callable[..., Ran]) -> None:
+    (root / EXPERT).chmod(0)
+    ran = capbench("score", "--metric", "bleu", "--dataset", "flickr8k-expert", "--data", root)
+    assert_one_clear_line(ran, EXPERT.rsplit("/", 1)[-1], "ermission")

@@ -1,0 +1,110 @@
+"""Word vectors from captions: the library call and ``capbench train word-vectors``."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from capbench.cli.train import app
+from capbench.errors import DataError, ModelError, UsageError
+from capbench.text.embeddings import WordVectors
+from capbench.training.word_vectors import WordVectorOptions, train_word_vectors
+
+CAPTIONS = ["A dog runs on the grass.", "A cat sits on the grass.", "The dog sits by a red ball.", "A cat runs."] * 5
+SMALL = WordVectorOptions(dimension=8, epochs=3)
+
+
+@pytest.mark.java
+def test_words_are_ptb_tokens_most_frequent_first() -> None:
+    pytest.importorskip("gensim")
+    done: list[int] = []
+    words, matrix = train_word_vectors([*CAPTIONS, "once"], SMALL, done.append)
+    assert words[0] == "a"
+    assert set(words) == {"a", "dog", "runs", "on", "the", "grass", "cat", "sits", "by", "red", "ball"}
+    assert matrix.shape == (11, 8)
+    assert matrix.dtype == np.float32
+    assert done == [1, 1, 1]
+
+
+@pytest.mark.java
+def test_the_seed_decides() -> None:
+    pytest.importorskip("gensim")
+    first = train_word_vectors(CAPTIONS, SMALL)[1]
+    np.testing.assert_array_equal(train_word_vectors(CAPTIONS, SMALL)[1], first)
+    other = train_word_vectors(CAPTIONS, WordVectorOptions(dimension=8, epochs=3, seed=2))[1]
+    assert not np.array_equal(other, first)
+
+
+@pytest.mark.parametrize("option", ["dimension", "window", "min_count", "epochs", "negative"])
+def test_options_are_checked(option: str) -> None:
+    with pytest.raises(UsageError, match=option.replace("_", "-")):
+        WordVectorOptions(**{option: 0}).check()
+    with pytest.raises(UsageError, match="seed"):
+        WordVectorOptions(seed=-1).check()
+
+
+@pytest.mark.java
+def test_too_few_captions_are_refused() -> None:
+    pytest.importorskip("gensim")
+    with pytest.raises(DataError, match="no word occurs 2 times"):
+        train_word_vectors(["a dog"])
+
+
+def test_without_gensim_the_command_to_install_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gensim.models", None)
+    with pytest.raises(ModelError, match="pip install"):
+        train_word_vectors(CAPTIONS, SMALL)
+
+
+def _corpus(folder: Path) -> Path:
+    path = folder / "captions.json"
+    path.write_text(json.dumps({"1.jpg": CAPTIONS[:2], "2.jpg": CAPTIONS[2:4]}), "utf-8")
+    return path
+
+
+@pytest.mark.java
+def test_two_processes_with_different_hash_seeds_write_the_same_file(tmp_path: Path) -> None:
+    pytest.importorskip("gensim")
+    corpus = _corpus(tmp_path)
+    digests = set()
+    for hash_seed in "12":
+        out = tmp_path / f"v{hash_seed}.bin"
+        options = ["-c", str(corpus), "-o", str(out), "--dimension", "8", "--epochs", "2"]
+        code = "from capbench.cli.train import app; app()"
+        run = subprocess.run(
+            [sys.executable, "-c", code, "word-vectors", *options],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert run.returncode == 0, run.stderr
+        digests.add(hashlib.sha256(out.read_bytes()).hexdigest())
+    assert len(digests) == 1
+
+
+@pytest.mark.java
+def test_the_command_writes_vectors_that_wmd_reads(tmp_path: Path) -> None:
+    pytest.importorskip("gensim")
+    out = tmp_path / "v.bin"
+    options = ["-c", str(_corpus(tmp_path)), "-o", str(out), "--dimension", "8", "--epochs", "2", "--min-count", "1"]
+    result = CliRunner().invoke(app, ["word-vectors", *options])
+    assert result.exit_code == 0, result.output
+    vectors = WordVectors(out)
+    assert f"11 words x 8 from 4 captions, sha256 {vectors.sha256[:16]}" in result.stdout
+    assert (len(vectors), vectors.dimension) == (11, 8)
+
+
+def test_an_unknown_corpus_is_refused(tmp_path: Path) -> None:
+    result = CliRunner().invoke(app, ["word-vectors", "-c", "flickr9k", "-o", str(tmp_path / "v.bin")])
+    assert isinstance(result.exception, UsageError)
+    assert "flickr8k" in str(result.exception)
+    assert not (tmp_path / "v.bin").exists()
