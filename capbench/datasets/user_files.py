@@ -257,7 +257,7 @@ def _votes(row: int, record: dict[str, Any], with_votes: bool, check: Check) -> 
         return None
     counts = [record.get("votes_a"), record.get("votes_b")]
     for name, count in zip(("votes_a", "votes_b"), counts, strict=True):
-        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < 1 << 53:
             check.add(row, f"'{name}' is no count ({json.dumps(count)})", "Give whole numbers from 0 in both columns")
             return None
     if counts == [0, 0]:

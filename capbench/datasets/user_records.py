@@ -8,8 +8,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-import math
 import re
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,6 +91,9 @@ class Check:
         if not text and needed:
             self.add(row, f"'{name}' is empty", "Fill it in or remove the row")
             return None
+        if any("\ud800" <= c <= "\udfff" for c in text):
+            self.add(row, f"'{name}' holds half of a surrogate pair", "Write the character itself, in UTF-8")
+            return None
         if any(ord(c) < 32 or ord(c) == 127 for c in text):
             self.add(row, f"'{name}' holds a line break or another control character", "Replace it by a space")
             return None
@@ -123,7 +126,9 @@ class Check:
 
     def number(self, row: int, name: str, value: Any) -> float | None:
         """A finite number that is no boolean."""
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        # The bound keeps out integers that no float can hold.
+        if not number or not abs(value) <= sys.float_info.max:
             self.add(row, f"'{name}' is no finite number ({json.dumps(value, default=str)[:40]})", "Give a number")
             return None
         return float(value)
@@ -242,8 +247,8 @@ def _typed(row: int, cells: dict[str, str], check: Check) -> dict[str, Any]:
 
 
 def _number(cell: str) -> Any:
-    try:
-        value = float(cell)
-    except ValueError:
-        return cell
-    return int(value) if value.is_integer() and re.fullmatch(r"\s*[-+]?\d+\s*", cell) else value
+    """The number in a cell, or the cell itself if it is none."""
+    text = cell.strip()
+    if re.fullmatch(r"[-+]?\d{1,15}", text, re.ASCII):
+        return int(text)
+    return float(text) if re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?", text, re.ASCII) else cell

@@ -123,7 +123,7 @@ class EncodedCorpus:
     @cached_property
     def small_int(self) -> type[np.signedinteger[Any]]:
         """Type that holds how often an n-gram can occur in a text."""
-        return np.int16 if self.lengths.max(initial=0) < 1 << 15 else np.int32
+        return np.int8 if self.lengths.max(initial=0) < 1 << 7 else np.int32
 
     @cached_property
     def item_of_pair(self) -> NDArray[np.int32]:

@@ -41,8 +41,8 @@ class DocumentFrequencies:
     counts: tuple[IntArray, ...]
     documents: int
 
-    def of(self, corpus: EncodedCorpus) -> Iterator[IntArray]:
-        """For n = 1, 2, …: the frequency here of each n-gram of a corpus, 0 where it does not occur."""
+    def of(self, corpus: EncodedCorpus) -> Iterator[NDArray[np.int32]]:
+        """For n = 1, 2, …: the frequency here of each n-gram of a corpus, 0 where it does not occur; -1 at the end."""
         size = len(self.vocabulary)
         words = np.array([self.vocabulary.get(word, -1) for word in corpus.vocabulary], dtype=np.int64)
         places = words
@@ -51,7 +51,8 @@ class DocumentFrequencies:
                 theirs = corpus.ngram_keys(order)
                 prefix, word = places[theirs // len(words)], words[theirs % len(words)]
                 places = _find(keys, prefix * size + word, (prefix >= 0) & (word >= 0))
-            yield np.where(places >= 0, counts[places] if len(counts) else 0, 0)
+            found = np.where(places >= 0, counts[places] if len(counts) else 0, 0)
+            yield np.append(found, -1).astype(np.int32)
 
     def __getitem__(self, ngram: str) -> int:
         """Frequency of one n-gram, its words joined by spaces; 0 if it does not occur."""
@@ -84,7 +85,7 @@ def document_frequencies(references: Sequence[Sequence[str]], n: int = 4) -> Doc
     keys, counts = [], []
     for order in range(1, n + 1):
         keys.append(corpus.ngram_keys(order))
-        counts.append(next(documents.frequencies(corpus.ngrams(order), (1,))).astype(np.int64))
+        counts.append(next(documents.frequencies(corpus.ngrams(order), (1,)))[:-1].astype(np.int64))
     return DocumentFrequencies(corpus.vocabulary, tuple(keys), tuple(counts), corpus.items)
 
 
@@ -125,11 +126,12 @@ class Documents:
         self.rank = rank[keep].astype(np.int64)
 
     def frequencies(self, numbers: NgramNumbers, steps: Sequence[int]) -> Iterator[NDArray[np.int32]]:
-        """(n-grams,) document frequencies of an order with the references of rank below each step.
+        """(n-grams + 1,) document frequencies of an order with the references of rank below each step; -1 at the end.
 
         Steps ascend. The array that is handed out is the same one every time.
         """
-        found = np.zeros(numbers.count, dtype=np.int32)
+        found = np.zeros(numbers.count + 1, dtype=np.int32)
+        found[-1] = -1
         if len(steps) == 1:
             for ngram, rank, weight in self._firsts(numbers):
                 used = rank < steps[0]

@@ -43,10 +43,10 @@ class OrderMatches:
 
     pair: NDArray[np.int32]
     token: NDArray[np.int32]
-    count: NDArray[np.int32]
+    count: NDArray[np.signedinteger[Any]]
     repeated: NDArray[np.int32]
-    own_count: NDArray[np.int32]
-    earlier: NDArray[np.int32]
+    own_count: NDArray[np.signedinteger[Any]]
+    earlier: NDArray[np.signedinteger[Any]]
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def match(corpus: EncodedCorpus) -> Matches:
         for order, rows in enumerate(counts):
             at, which = np.nonzero(rows)
             token = (starts[which] + at).astype(np.int32)
-            found[order].append((batch[which].astype(np.int32), token, rows[at, which].astype(np.int32)))
+            found[order].append((batch[which].astype(np.int32), token, rows[at, which].astype(corpus.small_int)))
 
     repeats = _repeats(corpus)
     none = (np.empty(0, dtype=np.int32),) * 3

@@ -123,7 +123,7 @@ def bleu_sweep(corpus: EncodedCorpus, order: ReferenceOrder) -> FloatArray:
         most = np.zeros(len(tokens), dtype=np.int32)
         place = matches.token + shift[corpus.item_of_pair[matches.pair]]
         for step, entries in _added(order, matches.pair):
-            np.maximum.at(most, place[entries], matches.count[entries])
+            np.maximum.at(most, place[entries], matches.count[entries].astype(np.int32))
             clipped = np.concatenate([[0], np.cumsum(before < most)])
             found[step, :, n] = clipped[first[1:]] - clipped[first[:-1]]
     return found
@@ -183,34 +183,54 @@ def cider_d_sweep(
     sizes = np.stack([np.bincount(corpus.item_of_pair[used[:end]], minlength=corpus.items) for end in ends])
 
     total = np.zeros((len(order.steps), corpus.items))
-    candidate = corpus.candidate[corpus.item_of_pair]
-    for size, matches in zip(range(1, n + 1), corpus.matches.orders, strict=False):
-        numbers = corpus.ngrams(size)
-        shared = _Shared(corpus, matches, order.rank, numbers.at)
-        found: Iterable[IntArray | NDArray[np.int32]]
-        found = documents.frequencies(numbers, order.steps) if documents else repeat(next(known or iter(())))
-        norms = None
-        for step, frequency in zip(range(len(order.steps)), found, strict=False):
-            if norms is None or documents:
-                squared = _Weights(log_documents, frequency)
-                norms = shared.norms(squared)
-            pairs = used[: ends[step]]
-            product = shared.products(squared, order.steps[step])[pairs]
-            length = norms[candidate[pairs]] * norms[corpus.reference[pairs]]
-            # A text all of whose n-grams weigh nothing has no direction: nothing is similar to it.
-            similar = product / np.where(length != 0, length, 1.0) * penalty[pairs]
-            total[step] += np.bincount(corpus.item_of_pair[pairs], similar, corpus.items)
+    for size in range(1, n + 1):
+        found: Iterable[NDArray[np.int32]]
+        if documents is not None:
+            found = documents.frequencies(corpus.ngrams(size), order.steps)
+        else:
+            assert known is not None
+            found = repeat(next(known))
+        _add_similarities(total, corpus, order, size, found, log_documents, used, ends, penalty)
     return total / n / sizes * 10.0
 
 
-class _Weights:
-    """Squared weight of every n-gram, looked up by its document frequency; the number behind the last weighs 0."""
+def _add_similarities(
+    total: FloatArray,
+    corpus: EncodedCorpus,
+    order: ReferenceOrder,
+    size: int,
+    frequencies: Iterable[NDArray[np.int32]],
+    log_documents: float,
+    used: IntArray,
+    ends: IntArray,
+    penalty: FloatArray,
+) -> None:
+    """Add the similarity in n-grams of one size to each step and item. (On its own so that its arrays go at once.)"""
+    shared = _Shared(corpus, corpus.matches.orders[size - 1], order.rank, corpus.ngrams(size).at)
+    before: NDArray[np.int32] | None = None
+    for step, frequency in zip(range(len(order.steps)), frequencies, strict=False):
+        if frequency is not before or before is None:
+            before = frequency if isinstance(frequencies, repeat) else None
+            squared = _Weights(log_documents, frequency)
+            norms = shared.norms(squared)
+        pairs = used[: ends[step]]
+        items = corpus.item_of_pair[pairs]
+        product = shared.products(squared, order.steps[step])[pairs]
+        length = norms[corpus.candidate[items]] * norms[corpus.reference[pairs]]
+        # A text all of whose n-grams weigh nothing has no direction: nothing is similar to it.
+        product /= np.where(length != 0, length, 1.0)
+        product *= penalty[pairs]
+        total[step] += np.bincount(items, product, corpus.items)
 
-    def __init__(self, log_documents: float, frequency: IntArray | NDArray[np.int32]) -> None:
+
+class _Weights:
+    """Squared weight of every n-gram, looked up by its document frequency; -1, for no n-gram, weighs 0."""
+
+    def __init__(self, log_documents: float, frequency: NDArray[np.int32]) -> None:
         possible = np.arange(int(frequency.max(initial=0)) + 1)
         idf = log_documents - np.log(np.maximum(1.0, possible))
         self._table = np.append(idf * idf, 0.0)
-        self._frequency = np.append(frequency, np.int32(len(possible)))
+        self._frequency = frequency
 
     def __getitem__(self, ngram: NDArray[np.int32]) -> FloatArray:
         weights: FloatArray = self._table[self._frequency[ngram]]
@@ -236,7 +256,7 @@ class _Shared:
         once = once[np.argsort(rank[matches.pair[once]], kind="stable")]
         token, count = matches.token[once], matches.count[once]
         self.pair, self.ngram = matches.pair[once], at[token]
-        self.factor = np.minimum(self.own_count[token], count).astype(np.float64) * count
+        self.factor = np.minimum(self.own_count[token], count) * count.astype(np.float64)
         self.rank = rank[self.pair]
 
     def norms(self, squared: _Weights) -> FloatArray:

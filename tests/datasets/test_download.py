@@ -48,7 +48,7 @@ def server() -> Iterator[Server]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
-        def do_GET(self) -> None:  # noqa: N802  (the name that http.server calls)
+        def do_GET(self) -> None:
             wanted = self.headers.get("Range", "")
             state.asked.append(wanted)
             self.close_connection = True

@@ -122,8 +122,11 @@ def test_pairs_without_votes_have_none(tmp_path: Path, root: DataRoot) -> None:
     [
         ("a.csv", 'image,candidate,references,rating\none.jpg,"a kite, red","[""x y"", ""z""]",4\n'),
         ("b.csv", 'image;candidate;reference_1;reference_2;rating\none.jpg;"a kite, red";x y;z;4\n'),
-        ("c.tsv", "image\tcandidate\treference_1\treference_2\treference_3\trating\none.jpg\ta kite, red\tx y\tz\t\t4\n"),
-        ("d.csv", "\ufeffimage,candidate,reference_1,reference_2,rating_1\r\none.jpg,\"a kite, red\",x y,z,4\r\n"),
+        (
+            "c.tsv",
+            "image\tcandidate\treference_1\treference_2\treference_3\trating\none.jpg\ta kite, red\tx y\tz\t\t4\n",
+        ),
+        ("d.csv", '\ufeffimage,candidate,reference_1,reference_2,rating_1\r\none.jpg,"a kite, red",x y,z,4\r\n'),
     ],
 )
 def test_tables_in_every_form_give_the_same_row(tmp_path: Path, name: str, text: str) -> None:
@@ -138,7 +141,12 @@ def test_a_table_of_pairs(tmp_path: Path) -> None:
 
 
 def test_raters_in_long_form_become_one_item(tmp_path: Path, root: DataRoot) -> None:
-    rows = [other(rater="ann"), other(rater="bob", rating=2), other(candidate="x", rater="bob"), other(candidate="x", rater="ann")]
+    rows = [
+        other(rater="ann"),
+        other(rater="bob", rating=2),
+        other(candidate="x", rater="bob"),
+        other(candidate="x", rater="ann"),
+    ]
     dataset = open_dataset(str(jsonl(tmp_path / "a.jsonl", *rows)), root)
     (judgements,) = dataset.load(dataset.protocol().items)
     assert len(judgements.items) == 2
@@ -168,7 +176,9 @@ def test_raters_in_long_form_become_one_item(tmp_path: Path, root: DataRoot) -> 
         ([other(ratings=[1])], 1, "gives both 'rating' and 'ratings'"),
         ([other(rating="4")], 1, "'rating' is no finite number"),
         ([other(rating=True)], 1, "'rating' is no finite number"),
-        ([other(rating=1e999)], 1, "is no finite number"),
+        ([json.dumps(RATED).replace(": 4", ": 1e999")], 1, "is no finite number"),
+        ([json.dumps(RATED).replace(": 4", ": 1" + "0" * 400)], 1, "is no finite number"),
+        ([json.dumps(other(candidate="\ud800 x"))], 1, "half of a surrogate pair"),
         ([other(rating=None, ratings=[])], 1, "'ratings' is empty"),
         ([RATED, other(candidate="x", ratng=3)], 2, "unknown field 'ratng'"),
         ([other(votes_a=3)], 1, "does not belong into a file of ratings"),
@@ -221,6 +231,7 @@ def test_a_row_that_does_not_fit_is_named(
         ("a.csv", "image,candidate,reference_1,reference_2,rating\nx,a,,b,1\n", "empty before a filled one"),
         ("a.csv", "image,candidate,reference_1,rating\nx,a,b,good\n", "'rating' is no finite number"),
         ("a.csv", "image,candidate,reference_1,rating\nx,a,b,nan\n", "'rating' is no finite number"),
+        ("a.csv", "image,candidate,reference_1,rating\nx,a,b,1_000\n", "'rating' is no finite number"),
         ("a.csv", "image,candidate,reference_1,rating\nx,a,b,\n", "lacks 'rating'"),
         ("a.csv", "image,candidate,reference_1,rating\n\nx,a,b,1\n", "is blank"),
         ("a.json", "{}", "has the ending '.json'"),
@@ -255,7 +266,15 @@ def test_a_column_can_be_left_out_by_name(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "scale"),
-    [("1-5", (1, 5)), ("0..1", (0, 1)), ("[1, 4]", (1, 4)), ("-1..1", (-1, 1)), ("5-1", None), ("high", None), ("1", None)],
+    [
+        ("1-5", (1, 5)),
+        ("0..1", (0, 1)),
+        ("[1, 4]", (1, 4)),
+        ("-1..1", (-1, 1)),
+        ("5-1", None),
+        ("high", None),
+        ("1", None),
+    ],
 )
 def test_scales_are_read_in_the_usual_ways(text: str, scale: tuple[float, float] | None) -> None:
     assert parse_scale(text) == scale
@@ -332,7 +351,12 @@ def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path, root: DataR
 
 @pytest.mark.parametrize(
     ("meta", "message"),
-    [("{}", "does not describe"), ('{"schema": 9}', "newer capbench"), ('{"schema": 1}', "lacks a field"), ("{", "not JSON")],
+    [
+        ("{}", "does not describe"),
+        ('{"schema": 9}', "newer capbench"),
+        ('{"schema": 1}', "lacks a field"),
+        ("{", "not JSON"),
+    ],
 )
 def test_a_damaged_description_is_an_error(tmp_path: Path, root: DataRoot, meta: str, message: str) -> None:
     made = import_file(jsonl(tmp_path / "a.jsonl", RATED), "mine", root)
