@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
@@ -55,7 +55,14 @@ app.command("protocols")(protocols.protocols)
 app.command("doctor")(doctor.doctor)
 
 
-def _show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
     # Ours are for the user, in one line; anybody else's keep the place that they came from, for reports.
     place = "" if issubclass(category, CapbenchWarning) else f"{filename}:{lineno}: {category.__name__}: "
     print(f"warning: {place}{message}", file=sys.stderr)

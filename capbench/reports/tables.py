@@ -115,7 +115,9 @@ def _number(value: float, percent: bool) -> str:
 
 def _entry(cell: Cell | None, column: Column, missing: Missing | None) -> Entry:
     if cell is None:
-        return Entry(published="" if missing is None else missing.published.get(f"{column.protocol}|{column.group}", ""))
+        return Entry(
+            published="" if missing is None else missing.published.get(f"{column.protocol}|{column.group}", "")
+        )
     scale = 100 if column.percent else 1
     ours = _number(cell.value, column.percent)
     if cell.sd is not None:

@@ -70,7 +70,9 @@ def _rich(table: Table, indices: list[int], title: str) -> object:
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    made = RichTable(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    made = RichTable(
+        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
+    )
     made.add_column("\nmetric", no_wrap=True)
     for index in indices:
         for i, head in enumerate(_head(table.columns[index])):

@@ -7,6 +7,7 @@ import io
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from rich.console import Console
@@ -21,7 +22,7 @@ CORRELATION = "toy/all/tau-c"
 ACCURACY = "pairs/five/direct-strict"
 
 
-def _info(id_: str, kind: str, groups: tuple[str, ...]) -> ProtocolInfo:
+def _info(id_: str, kind: Literal["correlation", "accuracy"], groups: tuple[str, ...]) -> ProtocolInfo:
     return ProtocolInfo(
         id=id_,
         dataset=id_.split("/")[0],
@@ -56,7 +57,9 @@ def result() -> StudyResult:
         signatures={"toy/all": {"cider": "cider|capbench:0.1.0|df:items", "bleu": "bleu|capbench:0.1.0"}},
         cells=(
             _cell(CORRELATION, "cider", 0.43894, published=0.439, published_digits=3, p_value=0.01, ties=3),
-            _cell(CORRELATION, "bleu", 0.30781, published=0.138, published_digits=3, published_note="a likely misprint"),
+            _cell(
+                CORRELATION, "bleu", 0.30781, published=0.138, published_digits=3, published_note="a likely misprint"
+            ),
             _cell(ACCURACY, "cider", 0.76575, chance=0.5, published=0.7675, published_digits=2),
             _cell(ACCURACY, "cider", 0.542, "HC", chance=0.5, published=0.53, published_digits=2),
             _cell(ACCURACY, "cider", 0.9895, "HI", chance=0.5, published=0.98, published_digits=2),
@@ -136,7 +139,10 @@ def test_latex_compiles(result: StudyResult, tmp_path: Path) -> None:
     document = r"\documentclass{article}\usepackage{booktabs}\begin{document}" + to_latex(result) + r"\end{document}"
     (tmp_path / "t.tex").write_text(document, encoding="utf-8")
     done = subprocess.run(
-        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"], cwd=tmp_path, capture_output=True, check=False
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout.decode()[-2000:]
 

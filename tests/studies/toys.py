@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 
 from capbench.datasets.base import Dataset
-from capbench.datasets.protocol import ItemSelection, accuracy, correlations
+from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, correlations
 from capbench.errors import MissingFileError
 from capbench.metrics.base import Metric, Progress, Resources
 from capbench.records import FloatArray, Item, Judgements, Preferences, Ratings
@@ -22,12 +23,16 @@ class Toy(Dataset):
     name = "toy"
     title = "Toy"
     citation = "nobody"
-    selections = {
+    selections: ClassVar[Mapping[str, ItemSelection]] = {
         "all": ItemSelection("all", "all items"),
         "drawn": ItemSelection("drawn", "three draws", draws=3, seed=0),
         "gone": ItemSelection("gone", "items whose file is not here"),
     }
-    statistics = {**correlations("rating", ("unaggregated", "mean")), **accuracy("votes"), **accuracy("other")}
+    statistics: ClassVar[Mapping[str, StatisticSpec]] = {
+        **correlations("rating", ("unaggregated", "mean")),
+        **accuracy("votes"),
+        **accuracy("other"),
+    }
     default = ("all", "unaggregated-tau-c")
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
@@ -37,7 +42,9 @@ class Toy(Dataset):
 
     def _draw(self, selection: ItemSelection, draw: int) -> Judgements:
         items = tuple(
-            Item(f"image{i}", " ".join(["word"] * (n + draw * (n % 2))), ("a word",), f"c{i}", "odd" if n % 2 else "even")
+            Item(
+                f"image{i}", " ".join(["word"] * (n + draw * (n % 2))), ("a word",), f"c{i}", "odd" if n % 2 else "even"
+            )
             for i, n in enumerate(LENGTHS)
         )
         index = np.repeat(np.arange(len(items)), 2)
@@ -50,7 +57,13 @@ class Toy(Dataset):
             votes=np.zeros((3, 0), dtype=np.int64),
         )
         return Judgements(
-            self.name, selection.name, items, {"rating": ratings}, {"votes": preferences}, draw, ("nothing is left out",)
+            self.name,
+            selection.name,
+            items,
+            {"rating": ratings},
+            {"votes": preferences},
+            draw,
+            ("nothing is left out",),
         )
 
 
@@ -58,8 +71,8 @@ class Length(Metric):
     """Number of words."""
 
     name = "length"
-    columns = ("length", "negative")
-    titles = {"length": "Length", "negative": "Negative length"}
+    columns: ClassVar[tuple[str, ...]] = ("length", "negative")
+    titles: ClassVar[Mapping[str, str]] = {"length": "Length", "negative": "Negative length"}
     citation = "nobody"
 
     def __init__(self, resources: Resources | None = None, *, scale: float = 1.0) -> None:
@@ -80,8 +93,8 @@ class Constant(Length):
     """The same score for everything: correlations with it are undefined."""
 
     name = "constant"
-    columns = ("constant",)
-    titles = {"constant": "Constant"}
+    columns: ClassVar[tuple[str, ...]] = ("constant",)
+    titles: ClassVar[Mapping[str, str]] = {"constant": "Constant"}
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         return np.ones((len(items), 1))
@@ -91,8 +104,8 @@ class NotANumber(Constant):
     """Gives NaN for the third item."""
 
     name = "nan"
-    columns = ("nan",)
-    titles = {"nan": "NaN"}
+    columns: ClassVar[tuple[str, ...]] = ("nan",)
+    titles: ClassVar[Mapping[str, str]] = {"nan": "NaN"}
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         values = np.ones((len(items), 1))
