@@ -19,11 +19,12 @@ def protocols(
 
     Example: capbench protocols composite
     """
-    from capbench.datasets.base import dataset_names, load_dataset
+    from capbench.datasets.base import dataset_names, load_dataset, open_dataset
+    from capbench.datasets.root import find_root
 
     found: list[dict[str, Any]] = []
-    for name in [dataset] if dataset else dataset_names():
-        cls = load_dataset(name)
+    # A name may be that of imported judgements, whose protocols depend on what they hold.
+    for cls in [open_dataset(dataset, find_root())] if dataset else map(load_dataset, dataset_names()):
         found.append(
             {
                 "dataset": cls.name,

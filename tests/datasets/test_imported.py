@@ -70,7 +70,7 @@ def test_jsonl_ratings_become_items_and_ratings(tmp_path: Path, root: DataRoot) 
     assert ratings.item.tolist() == [0, 1, 1]
     assert ratings.value.tolist() == [4, 1, 2.5]
     assert ratings.rater.tolist() == [0, 0, 1]
-    assert ratings.scale == (1, 4)
+    assert ratings.scale == (1.0, 4.0)
     assert judgements.notes == ("the file gives no scale: 1-4, as seen",)
 
 
@@ -259,7 +259,7 @@ def test_all_problems_are_found_at_once_and_the_line_says_how_many(tmp_path: Pat
 
 def test_a_column_can_be_left_out_by_name(tmp_path: Path) -> None:
     file = jsonl(tmp_path / "a.jsonl", other(system="mine"))
-    with pytest.raises(ImportProblemsError, match="unknown field 'system'.*--ignore system"):
+    with pytest.raises(ImportProblemsError, match=r"unknown field 'system'.*--ignore system"):
         read_user_file(file)
     assert len(read_user_file(file, ignore=["system"]).rated) == 1
 
@@ -292,7 +292,7 @@ def test_an_import_gives_what_the_file_gives(tmp_path: Path, root: DataRoot) -> 
     (given,) = direct.load(direct.protocol().items)
     assert stored.items == given.items
     assert np.array_equal(stored.ratings["rating"].value, given.ratings["rating"].value)
-    assert stored.ratings["rating"].scale == (1, 5)
+    assert stored.ratings["rating"].scale == (1.0, 5.0)
     assert stored.notes == ()
     assert str(again.protocol()) == "mine/as-given/unaggregated-tau-b"
     meta = json.loads((made.path.parent / "meta.json").read_text())
@@ -345,7 +345,7 @@ def test_names_that_cannot_be_are_refused(tmp_path: Path, root: DataRoot, name: 
 
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path, root: DataRoot) -> None:
     (root.path / "imported").write_text("a file where the folder should be")
-    with pytest.raises(UsageError, match="cannot be written.*--user"):
+    with pytest.raises(UsageError, match=r"cannot be written.*--user"):
         import_file(jsonl(tmp_path / "a.jsonl", RATED), "mine", root)
 
 

