@@ -6,7 +6,8 @@ import random
 
 from capbench.records import Item
 
-_WORDS = tuple(["a", "the", "red", "blue", "small", "dog", "cat", "ball", "man", "woman", "house", "runs", "sits", "on", "under", "near", "with", "two", "and", "not"])
+_TEXT = "a the red blue small dog cat ball man woman house runs sits on under near with two and not can't it's"
+_WORDS = _TEXT.split()
 
 CORNERS = (
     Item("i1", "A dog runs.", ("A dog runs.", "The dog is running")),
