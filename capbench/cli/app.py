@@ -71,6 +71,7 @@ def _show_warning(
 def main() -> None:
     """Run the command line; known errors become one line on stderr and exit code 2."""
     warnings.showwarning = _show_warning
+    warnings.simplefilter("always", CapbenchWarning)
     try:
         app()
     except CapbenchError as error:

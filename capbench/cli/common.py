@@ -82,8 +82,13 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False))
 
 
-def announce_root(root: DataRoot, *, json_output: bool = False) -> None:
-    """Name the embedded sample in the output's first line, so that nobody takes its numbers for results."""
+def announce_root(root: DataRoot, *, json_output: bool = False, used: bool = True) -> None:
+    """Name the embedded sample in the output's first line, so that nobody takes its numbers for results.
+
+    Nothing is said where only a user's own files are read (``used`` is False).
+    """
+    if not used:
+        return
     if root.is_sample:
         line = "data: embedded synthetic sample (set --data or CAPBENCH_DATA for real judgements)"
         print(line, file=sys.stderr if json_output else sys.stdout, flush=True)

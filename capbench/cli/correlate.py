@@ -90,8 +90,8 @@ def correlate(
     else:
         wanted = _quick_study(dataset or [], metric or ["all"], protocol or [], option or [], features, model or [])
     plan = plan_study(wanted, root)
-    common.announce_root(root, json_output=json_output)
-    if root.is_sample and wanted.published and not json_output:
+    common.announce_root(root, json_output=json_output, used=plan.uses_root)
+    if plan.on_sample and wanted.published and not json_output:
         print("published numbers are left out: they were measured on the real judgements, not on this sample")
     result = run_plan(plan, common.progress, cache=not no_cache)
     if json_output:

@@ -133,7 +133,7 @@ def _items(
     opened = open_dataset(dataset, root)
     wanted = protocol.removeprefix(f"{opened.name}/") if protocol else None
     chosen = opened.protocol(wanted)
-    common.announce_root(root, json_output=json_output)
+    common.announce_root(root, json_output=json_output, used=opened.under_root)
     draws = opened.load(chosen.items)
     if draw > len(draws):
         raise UsageError(f"--draw {draw}: {opened.name}/{chosen.items.name} has {len(draws)} draw(s)")

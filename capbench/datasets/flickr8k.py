@@ -96,7 +96,7 @@ class Flickr8kExpert(_Flickr8k):
         for selection in (
             ItemSelection(
                 "no-own-captions",
-                "pairs whose caption belongs to the image are left out (5,664 pairs stay); all five references stay",
+                "pairs whose caption belongs to the image are left out; all five references stay",
                 source="SPICE, TIGEr Table 1",
             ),
             ItemSelection("all-pairs", "all 5,822 pairs; a candidate may be one of its five references"),

@@ -48,6 +48,8 @@ _ONE_REFERENCE = ItemSelection("one-reference", "every row of the file, with the
 class ImportedDataset(Dataset):
     """A user's judgements. Every file gets a subclass with its own name and the statistics that it can carry."""
 
+    under_root = False
+
     path: Path
     """The file that the judgements are read from."""
     table: UserJudgements

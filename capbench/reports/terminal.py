@@ -26,7 +26,9 @@ def print_table(table: Table, console: Console) -> None:
     """Print one table; columns that do not fit beside each other go below each other."""
     parts = _split(table, console.width)
     for number, columns in enumerate(parts):
-        console.print(_rich(table, columns, title=table.title if number == 0 else f"{table.title} (continued)"))
+        title = table.title if number == 0 else f"{table.title} (continued)"
+        console.print(title, style="bold", markup=False, soft_wrap=not console.is_terminal)
+        console.print(_rich(table, columns))
     for line in table.notes:
         console.print(f"  {line}", style="dim", markup=False, soft_wrap=not console.is_terminal)
     console.print()
@@ -65,14 +67,12 @@ def _split(table: Table, width: int) -> list[list[int]]:
     return parts
 
 
-def _rich(table: Table, indices: list[int], title: str) -> object:
+def _rich(table: Table, indices: list[int]) -> object:
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    made = RichTable(
-        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
-    )
+    made = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     made.add_column("\nmetric", no_wrap=True)
     for index in indices:
         for i, head in enumerate(_head(table.columns[index])):
@@ -97,7 +97,7 @@ def _print_missing(result: StudyResult, console: Console) -> None:
     for reason, names in by_reason.items():
         planned = any(m.planned for m in result.missing if m.reason == reason)
         word = "waits for" if planned else "not computed:"
-        console.print(f"{', '.join(dict.fromkeys(names))} {word} {reason}", markup=False)
+        console.print(f"{', '.join(dict.fromkeys(names))} {word} {reason}", markup=False, soft_wrap=True)
     if by_reason:
         console.print()
 

@@ -50,6 +50,16 @@ class Plan:
     order: tuple[tuple[str, str, str], ...]
     published: PublishedTable | None = None
 
+    @property
+    def uses_root(self) -> bool:
+        """False if every data set is the user's own and lies elsewhere."""
+        return any(dataset.under_root for dataset, _ in self.protocols)
+
+    @property
+    def on_sample(self) -> bool:
+        """True if numbers come from the embedded sample."""
+        return self.root.is_sample and self.uses_root
+
 
 def plan_study(study: Study, root: DataRoot) -> Plan:
     """Resolve protocols, metrics, options and paths; every problem is reported at once.
@@ -155,7 +165,7 @@ def run_plan(plan: Plan, progress: ProgressFactory, *, cache: bool = True) -> St
     """
     started = time.perf_counter()
     run = _Run()
-    published = None if plan.root.is_sample else plan.published
+    published = None if plan.on_sample else plan.published
     for request in plan.waiting:
         for column in request.columns:
             title = request.metric.titles.get(column, column)
@@ -182,7 +192,7 @@ def run_plan(plan: Plan, progress: ProgressFactory, *, cache: bool = True) -> St
         name=plan.study.name,
         title=plan.study.title,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        sample=plan.root.is_sample,
+        sample=plan.on_sample,
         protocols=tuple(sorted(run.infos, key=lambda info: order[info.id])),
         columns={column: title for _, column, title in plan.order},
         signatures=run.signatures,

@@ -1,0 +1,109 @@
+"""``capbench score`` as a user types it, on the embedded sample and on captions of one's own."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Ran
+
+pytestmark = pytest.mark.java
+
+
+def test_the_sample_is_named_in_the_first_line(capbench: Callable[..., Ran]) -> None:
+    ran = capbench("score", "--metric", "bleu-4", "--metric", "cider")
+    assert ran.code == 0
+    assert "embedded synthetic sample" in ran.out.splitlines()[0]
+    assert "bleu-4" in ran.out
+    assert "bleu-1" not in ran.out
+    assert "cider|capbench:" in ran.out
+    assert "flickr8k-expert/no-own-captions" in ran.err
+
+
+def test_json_is_nothing_but_json(capbench: Callable[..., Ran]) -> None:
+    ran = capbench("score", "--metric", "bleu", "--json")
+    found = json.loads(ran.out)
+    assert found["n"] == 300
+    assert [row["column"] for row in found["scores"]] == ["bleu-1", "bleu-2", "bleu-3", "bleu-4"]
+    assert all(row["min"] <= row["mean"] <= row["max"] for row in found["scores"])
+
+
+def test_a_second_run_reads_the_cache_and_says_so(capbench: Callable[..., Ran]) -> None:
+    first = capbench("score", "--metric", "cider")
+    second = capbench("score", "--metric", "cider")
+    assert "came from the cache" not in first.err
+    assert "cider: 300 of 300 scores came from the cache" in second.err
+    assert first.out == second.out
+    assert "came from the cache" not in capbench("score", "--metric", "cider", "--no-cache").err
+
+
+@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet"])
+def test_scores_go_to_a_file_in_the_long_schema(ending: str, capbench: Callable[..., Ran], tmp_path: Path) -> None:
+    import pandas as pd
+
+    out = tmp_path / f"scores.{ending}"
+    ran = capbench("score", "--metric", "bleu", "--dataset", "composite", "--out", out)
+    assert ran.code == 0
+    assert f"wrote {out}" in ran.err
+    reader = {"csv": pd.read_csv, "parquet": pd.read_parquet, "jsonl": lambda p: pd.read_json(p, lines=True)}[ending]
+    frame = reader(out)
+    columns = "dataset image candidate_id candidate references metric column value signature".split()
+    assert list(frame.columns) == columns
+    assert len(frame) == 4 * 210
+    assert set(frame["dataset"]) == {"composite"}
+    assert not frame["image"].str.contains(r"\.png").any()
+
+
+def test_another_selection_of_items_gives_other_scores(capbench: Callable[..., Ran]) -> None:
+    arguments = ("score", "--metric", "bleu-1", "--dataset", "composite", "--json")
+    without = json.loads(capbench(*arguments).out)["scores"][0]["mean"]
+    kept = json.loads(capbench(*arguments, "--protocol", "all-references").out)["scores"][0]["mean"]
+    assert kept > without
+    full = json.loads(capbench(*arguments, "--protocol", "composite/all-references/correctness-tau-b").out)
+    assert full["scores"][0]["mean"] == kept
+
+
+def test_every_draw_can_be_scored(capbench: Callable[..., Ran]) -> None:
+    means = set()
+    for draw in ("1", "5"):
+        ran = capbench("score", "-m", "bleu-1", "-p", "pascal-50s/random-5-refs", "--draw", draw, "--json")
+        means.add(json.loads(ran.out)["scores"][0]["mean"])
+    assert len(means) == 2
+
+
+def test_document_frequencies_of_a_named_corpus_change_the_signature(capbench: Callable[..., Ran]) -> None:
+    ran = capbench("score", "--metric", "cider", "--option", "cider.df=coco-val")
+    assert ran.code == 0
+    assert "df:coco-val(20 documents" in ran.out
+
+
+def test_captions_of_ones_own_are_scored_by_every_metric(capbench: Callable[..., Ran], tmp_path: Path) -> None:
+    candidates = [{"image_id": 1, "caption": "A bird runs."}, {"image_id": 2, "caption": "two cats"}]
+    references = {"1": ["The dog runs!", "a running dog"], "2": ["two cats", "a pair of cats"]}
+    (tmp_path / "c.json").write_text(json.dumps(candidates), encoding="utf-8")
+    (tmp_path / "r.json").write_text(json.dumps(references), encoding="utf-8")
+    out = tmp_path / "scores.csv"
+    ran = capbench(
+        *("score", "--metric", "all", "--candidates", tmp_path / "c.json", "--references", tmp_path / "r.json"),
+        *("--out", out),
+    )
+    assert ran.code == 0, ran.err
+    assert "sample" not in ran.out
+    rows = list(csv.DictReader(out.read_text(encoding="utf-8").splitlines()))
+    by_column = {(row["candidate"], row["column"]): float(row["value"]) for row in rows}
+    assert by_column["two cats", "bleu-1"] == pytest.approx(1.0)
+    assert by_column["two cats", "rouge-l"] == pytest.approx(1.0)
+    assert by_column["A bird runs.", "bleu-1"] == pytest.approx(2 / 3)
+    assert {row["column"] for row in rows} >= {"bleu-4", "rouge-l", "meteor", "cider"}
+
+
+def test_a_single_image_warns_why_cider_is_zero(capbench: Callable[..., Ran], tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text('[{"image_id": 1, "caption": "a dog"}]', encoding="utf-8")
+    (tmp_path / "r.json").write_text('{"1": ["a dog"]}', encoding="utf-8")
+    ran = capbench("score", "-m", "cider", "--candidates", tmp_path / "c.json", "--references", tmp_path / "r.json")
+    assert ran.code == 0
+    assert "warning: CIDEr is 0 on a single image" in ran.err

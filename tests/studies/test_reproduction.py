@@ -1,0 +1,147 @@
+"""On the published judgements, every protocol gives the literature's numbers to the printed precision.
+
+The expected numbers were measured with pycocoevalcap's scorers and tokeniser; where TIGEr's Table 1 prints a number
+for the protocol, it agrees with it (but for two cells of BLEU-4 that look like misprints).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from capbench.datasets.root import DataRoot
+from capbench.studies.config import Study, find_study, load_study
+from capbench.studies.results import StudyResult
+from capbench.studies.run import plan_study, run_plan
+
+pytestmark = [pytest.mark.real_data, pytest.mark.java]
+
+NGRAMS = ("bleu-1", "bleu-4", "rouge-l", "cider")
+# protocol → what is printed for some columns; percent for accuracies
+PRINTED: dict[str, dict[str, str]] = {
+    "flickr8k-expert/no-own-captions/unaggregated-tau-c": {
+        "bleu-1": ".3232",
+        "bleu-4": ".3078",
+        "rouge-l": ".3231",
+        "meteor": ".4182",
+        "cider": ".4389",
+    },
+    "flickr8k-expert/no-own-captions/unaggregated-tau-b": {
+        "bleu-1": ".3218",
+        "bleu-4": ".3060",
+        "rouge-l": ".3214",
+        "meteor": ".4154",
+        "cider": ".4360",
+    },
+    "flickr8k-expert/no-own-captions/unaggregated-spearman": {
+        "bleu-1": ".4035",
+        "bleu-4": ".3867",
+        "rouge-l": ".4043",
+        "meteor": ".5187",
+        "cider": ".5425",
+    },
+    "flickr8k-expert/no-own-captions/mean-tau-c": {"cider": ".454"},
+    "flickr8k-crowdflower/own-reference-out/tau-b": {"bleu-4": ".1689", "rouge-l": ".1991", "cider": ".2462"},
+    "composite/same-text-out/correctness-tau-c": {
+        "bleu-1": ".2805",
+        "bleu-4": ".2811",
+        "rouge-l": ".3066",
+        "meteor": ".3786",
+        "cider": ".3794",
+    },
+    "composite/same-text-out/correctness-spearman": {
+        "bleu-1": ".3528",
+        "bleu-4": ".3514",
+        "rouge-l": ".3828",
+        "meteor": ".4686",
+        "cider": ".4722",
+    },
+    "composite/any-candidate-out/correctness-tau-c": {
+        "bleu-1": ".3131",
+        "bleu-4": ".3055",
+        "rouge-l": ".3244",
+        "meteor": ".3891",
+        "cider": ".3769",
+    },
+    "composite/all-references/correctness-tau-c": {
+        "bleu-1": ".487",
+        "bleu-4": ".495",
+        "rouge-l": ".490",
+        "meteor": ".501",
+        "cider": ".519",
+    },
+    "pascal-50s/json-5-refs/direct-strict": {"meteor": "77.45", "cider": "76.58", "bleu-4": "73.42"},
+    "pascal-50s/json-5-refs/consensus-strict": {"meteor": "79.88", "cider": "79.78", "bleu-4": "74.55"},
+}
+PAIRS = {
+    ("direct-strict", "meteor"): ("56.4", "97.6", "93.4", "62.4"),
+    ("direct-strict", "cider"): ("54.2", "98.5", "90.3", "63.3"),
+    ("direct-strict", "bleu-4"): ("52.7", "93.7", "86.0", "61.3"),
+    ("consensus-strict", "meteor"): ("63.3", "97.5", "93.2", "65.5"),
+}
+
+
+@contextlib.contextmanager
+def silent(_description: str, _total: int | None) -> Iterator[Callable[[int], None]]:
+    yield lambda _done: None
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One cache for this file: the data sets are scored once for all of its tests."""
+    return tmp_path_factory.mktemp("cache")
+
+
+def run(study: Study, data: Path) -> StudyResult:
+    return run_plan(plan_study(study, DataRoot(data, False, "test")), silent)
+
+
+def agrees(value: float, printed: str) -> bool:
+    """True if a value rounds to what is printed; half a unit of float noise at the edge is allowed."""
+    digits = len(printed.partition(".")[2])
+    # Printed accuracies are themselves means of rounded or exact shares: 77.45 may stand for 77.450 or 77.449.
+    return abs(value - float(printed)) <= 0.5 * 10**-digits + 1e-9
+
+
+@pytest.mark.parametrize("items", list(dict.fromkeys(protocol.rpartition("/")[0] for protocol in PRINTED)))
+def test_every_protocol_gives_the_printed_numbers(
+    items: str, real_data: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CAPBENCH_CACHE", str(cache))
+    wanted = {protocol: printed for protocol, printed in PRINTED.items() if protocol.startswith(f"{items}/")}
+    metrics = tuple(dict.fromkeys(column for printed in wanted.values() for column in printed))
+    result = run(Study("t", "t", tuple(wanted), metrics), real_data)
+    wrong = []
+    for protocol, printed in wanted.items():
+        scale = 100 if protocol.startswith("pascal") else 1
+        for column, text in printed.items():
+            cell = result.cell(protocol, column)
+            assert cell is not None
+            if not agrees(scale * cell.value, text):
+                wrong.append((protocol, column, cell.value, text))
+        for (statistic, column), groups in PAIRS.items():
+            if protocol.endswith(f"/{statistic}"):
+                for group, text in zip(("HC", "HI", "HM", "MM"), groups, strict=True):
+                    cell = result.cell(protocol, column, group)
+                    assert cell is not None
+                    if not agrees(100 * cell.value, text):
+                        wrong.append((f"{protocol} {group}", column, cell.value, text))
+    assert wrong == []
+
+
+@pytest.mark.parametrize("name", ["tiger-table1", "tiger-table2"])
+def test_the_published_tables_agree_with_the_papers(
+    name: str, real_data: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CAPBENCH_CACHE", str(cache))
+    result = run(load_study(find_study(name)), real_data)
+    compared = [cell for cell in result.cells if cell.published is not None]
+    # Random draws of references differ by a point or two on PASCAL-50S; correlations hardly at all.
+    tolerance = 0.0015 if name == "tiger-table1" else 0.025
+    off = {cell.title for cell in compared if abs(cell.value - (cell.published or 0)) > tolerance}
+    assert len(compared) >= 20
+    assert off == ({"BLEU-4"} if name == "tiger-table1" else set())
+    assert all(cell.published_note for cell in compared if abs(cell.value - (cell.published or 0)) > tolerance)
