@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# Files are spread over processes; a file stays together, because its tests share what was scored.
+PYTEST_ARGS ?= -n auto --maxprocesses 8 --dist loadfile
 STAMP := $(VENV)/.capbench-installed
 SHELL := /bin/bash
 

@@ -49,9 +49,11 @@ def test_scores_go_to_a_file_in_the_long_schema(ending: str, capbench: Callable[
     ran = capbench("score", "--metric", "bleu", "--dataset", "composite", "--out", out)
     assert ran.code == 0
     assert f"wrote {out}" in ran.err
-    reader = {"csv": pd.read_csv, "parquet": pd.read_parquet, "jsonl": lambda p: pd.read_json(p, lines=True)}[ending]
-    frame = reader(out)
-    columns = "dataset image candidate_id candidate references metric column value signature".split()
+    if ending == "csv":
+        frame = pd.read_csv(out)
+    else:
+        frame = pd.read_parquet(out) if ending == "parquet" else pd.read_json(out, lines=True)
+    columns = ["dataset", "image", "candidate_id", "candidate", "references", "metric", "column", "value", "signature"]
     assert list(frame.columns) == columns
     assert len(frame) == 4 * 210
     assert set(frame["dataset"]) == {"composite"}
