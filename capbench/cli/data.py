@@ -156,8 +156,8 @@ def _to_check(name: str, known: Catalog, root: DataRoot, *, asked: bool) -> list
 
 
 def _verify_imported(name: str, root: DataRoot) -> FileReport:
-    from capbench.datasets.base import open_dataset
     from capbench.datasets.imported import find_imported, read_meta
+    from capbench.datasets.opening import open_dataset
     from capbench.datasets.verify import FileReport
     from capbench.files import sha256_file
 

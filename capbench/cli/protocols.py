@@ -19,7 +19,8 @@ def protocols(
 
     Example: capbench protocols composite
     """
-    from capbench.datasets.base import dataset_names, load_dataset, open_dataset
+    from capbench.datasets.base import dataset_names, load_dataset
+    from capbench.datasets.opening import open_dataset
     from capbench.datasets.root import find_root
 
     found: list[dict[str, Any]] = []

@@ -116,7 +116,7 @@ def _items(
     data: Path | None,
     json_output: bool,
 ) -> tuple[tuple[Item, ...], str]:
-    from capbench.datasets.base import open_dataset
+    from capbench.datasets.opening import open_dataset
     from capbench.datasets.root import find_root
 
     if candidates is not None or references is not None:

@@ -9,10 +9,10 @@ from typing import ClassVar
 from capbench import plugins
 from capbench.datasets.protocol import ItemSelection, Protocol, StatisticSpec, resolve
 from capbench.datasets.root import DataRoot
-from capbench.errors import UsageError, suggest
+from capbench.errors import UsageError
 from capbench.records import Judgements
 
-__all__ = ["Dataset", "dataset_names", "load_dataset", "open_dataset"]
+__all__ = ["Dataset", "dataset_names", "load_dataset"]
 
 
 class Dataset(abc.ABC):
@@ -68,29 +68,3 @@ def load_dataset(name: str) -> type[Dataset]:
     if not issubclass(found, Dataset):
         raise UsageError(f"'{name}' is no data set", hint="It must be a subclass of capbench.datasets.base.Dataset")
     return found
-
-
-def open_dataset(name: str, root: DataRoot) -> Dataset:
-    """The data set that a user means, ready to load.
-
-    Args:
-        name: a registered name, ``module:Class``, the name of imported judgements, or the path of a ``.jsonl``,
-            ``.csv`` or ``.tsv`` file of judgements.
-        root: the folder that its files are under.
-
-    Raises:
-        UsageError: it is none of these; the nearest name and the choices are printed.
-        DataError: imported judgements or the file given do not hold what they should.
-    """
-    # Imported data sets are data sets themselves: their module builds on this one.
-    from capbench.datasets.imported import imported_names, open_imported
-
-    if name in dataset_names():
-        return load_dataset(name)(root)
-    imported = open_imported(name, root)
-    if imported is not None:
-        return imported
-    if ":" in name:
-        return load_dataset(name)(root)
-    choices = [*dataset_names(), *imported_names(root)]
-    raise UsageError(f"unknown data set '{name}'", hint=suggest(name, choices))

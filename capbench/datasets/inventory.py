@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from capbench.datasets.base import dataset_names, load_dataset, open_dataset
+from capbench.datasets.base import dataset_names, load_dataset
 from capbench.datasets.catalog import Catalog, DatasetEntry, Need
 from capbench.datasets.download import Progress, fetch, unpack
 from capbench.datasets.imported import imported_names
+from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
 from capbench.errors import CapbenchError, MissingFileError, UsageError, suggest
 from capbench.files import cache_dir

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from capbench import __version__
-from capbench.datasets.base import Dataset, open_dataset
+from capbench.datasets.base import Dataset
+from capbench.datasets.opening import open_dataset
 from capbench.datasets.protocol import Protocol
 from capbench.datasets.root import DataRoot
 from capbench.errors import CapbenchError, MissingFileError, StudyError

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capbench.datasets.base import open_dataset
 from capbench.datasets.imported import ImportedDataset, find_imported, home_dir, import_file, imported_names
+from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot, find_root
 from capbench.datasets.user_files import parse_scale, read_user_file
 from capbench.datasets.user_records import ImportProblemsError

@@ -103,7 +103,7 @@ def agrees(value: float, printed: str) -> bool:
     """True if a value rounds to what is printed; half a unit of float noise at the edge is allowed."""
     digits = len(printed.partition(".")[2])
     # Printed accuracies are themselves means of rounded or exact shares: 77.45 may stand for 77.450 or 77.449.
-    return abs(value - float(printed)) <= 0.5 / 10**digits + 1e-9
+    return abs(value - float(printed)) <= 0.5 * float(f"1e-{digits}") + 1e-9
 
 
 @pytest.mark.parametrize("items", list(dict.fromkeys(protocol.rpartition("/")[0] for protocol in PRINTED)))
