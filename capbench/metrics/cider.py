@@ -29,7 +29,8 @@ class Cider(TokenMetric):
 
     Options:
         df: where the documents come from: ``items`` (each evaluated item's references are one document, repeats
-            included, as published scores have it), the name of a corpus (``coco-val``), or a file of captions.
+            included, as published scores have it), ``images`` (each image's references are one document), the name
+            of a corpus (``coco-val``), or a file of captions.
         sigma: width of the length penalty.
         engine: ``reference`` (pycocoevalcap's counting).
 
@@ -55,7 +56,7 @@ class Cider(TokenMetric):
     ) -> None:
         super().__init__(resources)
         if not isinstance(df, str) or not df:
-            raise UsageError(f"cider.df is {df!r}", hint="Give 'items', the name of a corpus (coco-val), or a file")
+            raise UsageError(f"cider.df is {df!r}", hint="Give 'items', 'images', a corpus (coco-val), or a file")
         self._df = df
         self._sigma = positive_number(self.name, "sigma", sigma)
         self._engine = get_engine(self.name, engine)
@@ -72,6 +73,11 @@ class Cider(TokenMetric):
         """
         if self._df == "items":
             self._documents = dict(Counter(item.references for item in items))
+        elif self._df == "images":
+            by_image: dict[str, dict[str, None]] = {}
+            for item in items:
+                by_image.setdefault(item.image, {}).update(dict.fromkeys(item.references))
+            self._documents = dict(Counter(tuple(captions) for captions in by_image.values()))
         else:
             self._documents = dict(Counter(tuple(captions) for captions in self._look_up().values()))
         if not any(any(document) for document in self._documents):

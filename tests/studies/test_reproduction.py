@@ -145,3 +145,12 @@ def test_the_published_tables_agree_with_the_papers(
     assert len(compared) >= 20
     assert off == ({"BLEU-4"} if name == "tiger-table1" else set())
     assert all(cell.published_note for cell in compared if abs(cell.value - (cell.published or 0)) > tolerance)
+
+
+def test_document_frequencies_of_images_give_another_number(
+    real_data: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CAPBENCH_CACHE", str(cache))
+    result = run(Study("t", "t", ("flickr8k-expert",), ("cider",), {"cider": {"df": "images"}}), real_data)
+    assert agrees(result.cells[0].value, ".4383")
+    assert "df:images(1000 documents" in result.signatures["flickr8k-expert/no-own-captions"]["cider"]
