@@ -18,7 +18,6 @@ __all__ = ["read_scores", "score", "to_frame", "user_items", "write_scores"]
 
 Progress = Callable[[int], None]
 
-_BATCH = 1024
 
 
 def score(
@@ -105,8 +104,8 @@ def _statistics(
     missing = np.flatnonzero(~known).tolist()
     if missing:
         metric.open([items[i] for i in missing])
-    for start in range(0, len(missing), _BATCH):
-        part = missing[start : start + _BATCH]
+    for start in range(0, len(missing), metric.batch_size):
+        part = missing[start : start + metric.batch_size]
         todo = repeats[part].tolist()
         extracted = metric.statistics([items[i] for i in part], _weighted(todo, progress))
         _check_statistics(metric, extracted, [items[i] for i in part])

@@ -121,7 +121,7 @@ def test_switched_off_cache_is_neither_read_nor_written() -> None:
 
 
 def test_interrupted_run_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capbench.scoring._BATCH", 10)
+    monkeypatch.setattr(Lengths, "batch_size", 10)
     items = [Item("i", f"caption {i}", ("x",)) for i in range(35)]
     monkeypatch.setattr(Lengths, "stop_after", 20)
     with pytest.raises(KeyboardInterrupt):

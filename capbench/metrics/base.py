@@ -64,6 +64,8 @@ class Metric(abc.ABC):
     """Any of ``references``, ``images``, ``features``, ``java``, ``weights``."""
     waits_for: ClassVar[str | None] = None
     """For a metric that this version knows of but cannot compute: what it waits for."""
+    batch_size: ClassVar[int] = 1024
+    """Items that :meth:`statistics` gets at once; each batch is kept in the cache as soon as it is done."""
     order: ClassVar[int] = 1000
     """Its place in lists and tables, lowest first."""
     uses_corpus: ClassVar[bool] = False

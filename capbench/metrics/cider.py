@@ -32,7 +32,7 @@ class Cider(TokenMetric):
             included, as published scores have it), ``images`` (each image's references are one document), the name
             of a corpus (``coco-val``), or a file of captions.
         sigma: width of the length penalty.
-        engine: ``reference`` (pycocoevalcap's counting).
+        engine: ``native`` (this package's), or ``reference`` (pycocoevalcap's counting, slower, the same numbers).
 
     A candidate or reference without tokens scores 0. With a single document every n-gram stands in all
     documents, every weight is log(1/1) = 0 and so is every score: that is warned of.
@@ -42,7 +42,7 @@ class Cider(TokenMetric):
     columns: ClassVar[tuple[str, ...]] = ("cider",)
     titles: ClassVar[Mapping[str, str]] = {"cider": "CIDEr"}
     citation: ClassVar[str] = "Vedantam et al., CIDEr: consensus-based image description evaluation, CVPR 2015"
-    needs: ClassVar[frozenset[str]] = frozenset({"references", "java"})
+    needs: ClassVar[frozenset[str]] = frozenset({"references"})
     order: ClassVar[int] = 40
     uses_corpus: ClassVar[bool] = True
 
@@ -52,7 +52,7 @@ class Cider(TokenMetric):
         *,
         df: str = "items",
         sigma: float = 6.0,
-        engine: str = "reference",
+        engine: str = "native",
     ) -> None:
         super().__init__(resources)
         if not isinstance(df, str) or not df:

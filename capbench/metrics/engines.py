@@ -42,13 +42,17 @@ class NgramEngine(Protocol):
 
 def engine_names() -> list[str]:
     """Names that the option ``engine`` takes, the default first."""
-    return ["reference"]
+    return ["native", "reference"]
 
 
 def get_engine(metric: str, name: object) -> NgramEngine:
     """The engine that a metric's option names. Raises UsageError with the choices."""
     if name not in engine_names():
         raise UsageError(f"{metric} has no engine {name!r}", hint=suggest(str(name), engine_names()))
-    from capbench.metrics.reference import ReferenceEngine
+    if name == "reference":
+        from capbench.metrics.reference import ReferenceEngine
 
-    return ReferenceEngine()
+        return ReferenceEngine()
+    from capbench.text.ngram_engine import NativeEngine
+
+    return NativeEngine()

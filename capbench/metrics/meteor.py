@@ -40,6 +40,7 @@ class Meteor(TokenMetric):
     titles: ClassVar[Mapping[str, str]] = {"meteor": "METEOR"}
     citation: ClassVar[str] = "Denkowski and Lavie, Meteor universal, WMT 2014"
     needs: ClassVar[frozenset[str]] = frozenset({"references", "java"})
+    batch_size: ClassVar[int] = 1024  # METEOR takes its time: an interrupted run should lose little
     order: ClassVar[int] = 30
 
     def __init__(self, resources: Resources | None = None) -> None:

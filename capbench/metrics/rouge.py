@@ -22,17 +22,17 @@ class RougeL(TokenMetric):
 
     Options:
         beta: weight of recall; the reference's is 1.2.
-        engine: ``reference`` (pycocoevalcap's counting).
+        engine: ``native`` (this package's), or ``reference`` (pycocoevalcap's counting, slower, the same numbers).
     """
 
     name: ClassVar[str] = "rouge-l"
     columns: ClassVar[tuple[str, ...]] = ("rouge-l",)
     titles: ClassVar[Mapping[str, str]] = {"rouge-l": "ROUGE-L"}
     citation: ClassVar[str] = "Lin, ROUGE: a package for automatic evaluation of summaries, ACL workshop 2004"
-    needs: ClassVar[frozenset[str]] = frozenset({"references", "java"})
+    needs: ClassVar[frozenset[str]] = frozenset({"references"})
     order: ClassVar[int] = 20
 
-    def __init__(self, resources: Resources | None = None, *, beta: float = 1.2, engine: str = "reference") -> None:
+    def __init__(self, resources: Resources | None = None, *, beta: float = 1.2, engine: str = "native") -> None:
         super().__init__(resources)
         self._beta = positive_number(self.name, "beta", beta)
         self._engine = get_engine(self.name, engine)

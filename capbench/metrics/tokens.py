@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from capbench.errors import MetricError, UsageError
 from capbench.metrics.base import Metric
@@ -15,9 +16,17 @@ __all__ = ["TokenMetric", "positive_number"]
 class TokenMetric(Metric):
     """A metric that compares a candidate's PTB tokens with those of its references."""
 
+    batch_size: ClassVar[int] = 8192  # counting is vectorised: few large batches
+
     def open(self, items: Sequence[Item]) -> None:
-        """Tokenise everything at once: starting the tokeniser costs more than its work."""
-        self.tokenize(items)
+        """Refuse items without references before any time is spent on the others. Raises MetricError."""
+        for item in items:
+            if not item.references:
+                raise MetricError(
+                    f"{self.name} needs references, and the item '{item.candidate_id or item.candidate[:60]}' of image "
+                    f"'{item.image}' has none",
+                    hint="Give references, or leave the item out",
+                )
 
     def tokenize(self, items: Sequence[Item]) -> tuple[list[str], list[list[str]]]:
         """Candidates (n) and their references (n lists), each as tokens joined by single spaces.
@@ -26,13 +35,7 @@ class TokenMetric(Metric):
             MetricError: an item has no references.
             DataError, ToolError: a caption could not be tokenised.
         """
-        for item in items:
-            if not item.references:
-                raise MetricError(
-                    f"{self.name} needs references, and the item '{item.candidate_id or item.candidate[:60]}' of image "
-                    f"'{item.image}' has none",
-                    hint="Give references, or leave the item out",
-                )
+        TokenMetric.open(self, items)
         texts = [text for item in items for text in (item.candidate, *item.references)]
         tokens = iter(ptb.tokenize(texts, cache=self.resources.cache))
         candidates, references = [], []

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["EncodedCorpus", "NgramNumbers"]
 
 _TEXTS_AT_ONCE = 10_000  # the words of so many texts exist as Python strings at the same time
-_TOKENS_AT_ONCE = 1 << 19  # so many keys are sorted at the same time
+_TOKENS_AT_ONCE = 1 << 18  # so many keys are sorted at the same time
 _KEEP_NUMBERS = 4_000_000  # tokens up to which n-gram numbers are kept between calls
 
 
@@ -143,10 +143,10 @@ class EncodedCorpus:
             return NgramNumbers(self.words, len(self.vocabulary))
         found = self._numbers.get(order)
         if found is None:
-            found = self._numbers[order] = self._number(order)
+            found = self._number(order, self.ngrams(order - 1))
             if len(self.words) > _KEEP_NUMBERS:
-                # Only the order below is needed to go on, and metrics go through the orders once.
-                self._numbers = {n: numbers for n, numbers in self._numbers.items() if n in (order - 1, order)}
+                self._numbers.clear()  # metrics go through the orders once, each from the one below
+            self._numbers[order] = found
         return found
 
     def ngram_keys(self, order: int) -> IntArray:
@@ -159,14 +159,13 @@ class EncodedCorpus:
         place = somewhere[:-1]
         return self.ngrams(order - 1).at[place].astype(np.int64) * len(self.vocabulary) + self.words[place + order - 1]
 
-    def _number(self, order: int) -> NgramNumbers:
+    def _number(self, order: int, shorter: NgramNumbers) -> NgramNumbers:
         size, tokens = len(self.vocabulary), len(self.words)
-        shorter = self.ngrams(order - 1)
         at = np.full(tokens, -1, dtype=np.int32)
-        last = np.zeros(tokens, dtype=bool)  # positions from which fewer than ``order`` words are left
+        begins = np.ones(tokens, dtype=bool)  # places from which ``order`` words are left in the text
         for back in range(1, order):
             ends = self.first_token[1:] - back
-            last[ends[ends >= self.first_token[:-1]]] = True
+            begins[ends[ends >= self.first_token[:-1]]] = False
         # Shares of the shorter n-grams, in their order: keys ascend over the shares, and no sort is large.
         # A sample tells where to cut, since a few n-grams make up most of a text.
         sample = np.sort(shorter.at[:: max(1, tokens >> 16)])
@@ -174,7 +173,10 @@ class EncodedCorpus:
         cuts = [int(sample[len(sample) * share // shares]) for share in range(1, shares)]
         count = 0
         for low, high in pairwise(sorted({0, *cuts, shorter.count})):
-            where = np.flatnonzero((shorter.at >= low) & (shorter.at < high) & ~last)
+            inside = shorter.at >= low
+            inside &= shorter.at < high
+            inside &= begins
+            where = np.flatnonzero(inside)
             key = shorter.at[where].astype(np.int64) * size + self.words[where + order - 1]
             distinct, inverse = np.unique(key, return_inverse=True)
             at[where] = inverse + count
@@ -197,7 +199,12 @@ def _encode(texts: Sequence[str]) -> tuple[NDArray[np.int32], IntArray, dict[str
     for begin in range(0, len(texts), _TEXTS_AT_ONCE):
         some = texts[begin : begin + _TEXTS_AT_ONCE]
         rows = [text.split() for text in some]
-        odd += [begin + i for i, row in enumerate(rows) if not row or " ".join(row) != some[i]]
+        # No printable character but the plain space is white space.
+        odd += [
+            begin + i
+            for i, (row, text) in enumerate(zip(rows, some, strict=True))
+            if text.count(" ") + 1 != len(row) or not text.isprintable()
+        ]
         add(rows)
     add([texts[i].split(" ") for i in odd])
     words = np.concatenate(parts)

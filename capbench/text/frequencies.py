@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DocumentFrequencies", "Documents", "document_frequencies"]
 
-_TOKENS_AT_ONCE = 1 << 19
+_TOKENS_AT_ONCE = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,15 @@ class DocumentFrequencies:
         return int(self.counts[len(words) - 1][place])
 
 
-def document_frequencies(references: Sequence[Sequence[str]], n: int = 4) -> DocumentFrequencies:
+def document_frequencies(
+    references: Sequence[Sequence[str]], n: int = 4, times: Sequence[int] | IntArray | None = None
+) -> DocumentFrequencies:
     """Count in how many reference sets each n-gram occurs, one document an item, repeats included.
 
     Args:
         references: one list of texts (PTB tokens joined by spaces) an item.
         n: longest n-gram.
+        times: how many documents each list stands for; by default one.
 
     Raises:
         MetricError: an item has no references.
@@ -81,12 +84,12 @@ def document_frequencies(references: Sequence[Sequence[str]], n: int = 4) -> Doc
 
     corpus = EncodedCorpus.build([""] * len(references), references)
     rank = np.zeros(len(corpus.reference), dtype=np.int32)
-    documents = Documents(corpus, rank)
+    documents = Documents(corpus, rank, times)
     keys, counts = [], []
     for order in range(1, n + 1):
         keys.append(corpus.ngram_keys(order))
         counts.append(next(documents.frequencies(corpus.ngrams(order), (1,)))[:-1].astype(np.int64))
-    return DocumentFrequencies(corpus.vocabulary, tuple(keys), tuple(counts), corpus.items)
+    return DocumentFrequencies(corpus.vocabulary, tuple(keys), tuple(counts), int(documents.weight.sum()))
 
 
 def _find(keys: IntArray, wanted: IntArray, valid: NDArray[np.bool_]) -> IntArray:
@@ -103,9 +106,12 @@ class Documents:
     Args:
         corpus: candidates and references.
         rank: (pairs,) at which place a reference is added to its item's set; negative if never.
+        times: (items,) how many documents an item stands for; by default one.
     """
 
-    def __init__(self, corpus: EncodedCorpus, rank: NDArray[np.int32]) -> None:
+    def __init__(
+        self, corpus: EncodedCorpus, rank: NDArray[np.int32], times: Sequence[int] | IntArray | None = None
+    ) -> None:
         self.corpus = corpus
         used = rank >= 0
         # Items of one image share their references: each distinct set is counted once and weighed.
@@ -117,7 +123,7 @@ class Documents:
             for low, high in pairwise(corpus.first_pair.tolist())
         ]
         document = np.array(places, dtype=np.int64)
-        self.weight = np.bincount(document, minlength=len(seen)).astype(np.int32)
+        self.weight = np.bincount(document, times, minlength=len(seen)).astype(np.int32)
         is_first = np.zeros(len(places), dtype=bool)
         is_first[np.unique(document, return_index=True)[1]] = True
         keep = used & is_first[corpus.item_of_pair]
@@ -153,7 +159,8 @@ class Documents:
     ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]]:
         """N-gram, lowest rank at which a document holds it, and how many such documents there are."""
         corpus = self.corpus
-        ranks = int(self.rank.max(initial=0)) + 1
+        of_rank = int(self.rank.max(initial=0)).bit_length()
+        of_ngram = numbers.count.bit_length()
         sizes = np.cumsum(corpus.lengths[self.text])
         begin = 0
         while begin < len(self.text):
@@ -167,12 +174,14 @@ class Documents:
             at += np.repeat(corpus.first_token[text] - np.cumsum(lengths) + lengths, lengths)
             ngram = numbers.at[at].astype(np.int64)
             # Document, n-gram and rank as one number: sorted, the lowest rank of each document and n-gram is first.
-            key = (np.repeat(self.document[begin:end] - first, lengths) * (numbers.count + 1) + ngram) * ranks
-            key += np.repeat(self.rank[begin:end], lengths)
+            key = np.repeat((self.document[begin:end] - first) << (of_ngram + of_rank) | self.rank[begin:end], lengths)
+            key |= ngram << of_rank
             key = np.sort(key[ngram < numbers.count])
-            owner, rank = np.divmod(key, ranks) if ranks > 1 else (key, np.zeros(len(key), dtype=np.int64))
-            new = np.ones(len(owner), dtype=bool)
-            np.not_equal(owner[1:], owner[:-1], out=new[1:])
-            document, ngram = np.divmod(owner[new], numbers.count + 1)
-            yield ngram.astype(np.int32), rank[new].astype(np.int32), self.weight[document + first]
+            new = np.ones(len(key), dtype=bool)
+            np.not_equal(key[1:] >> of_rank, key[:-1] >> of_rank, out=new[1:])
+            key = key[new]
+            rank = (key & ((1 << of_rank) - 1)).astype(np.int32)
+            key >>= of_rank
+            ngram32 = (key & ((1 << of_ngram) - 1)).astype(np.int32)
+            yield ngram32, rank, self.weight[(key >> of_ngram) + first]
             begin = end

@@ -99,13 +99,26 @@ def match(corpus: EncodedCorpus) -> Matches:
 
 
 def _repeats(corpus: EncodedCorpus) -> list[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]]:
-    """Where texts repeat n-grams of their own: most captions do not, but for single words."""
-    found: list[list[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]]] = [[] for _ in range(MAX_ORDER)]
-    texts = _texts_with_repeats(corpus)
+    """Where texts repeat n-grams of their own, for each order: place, how often, how often before.
+
+    Half of all captions repeat a word ("a"), few repeat two in a row: only those are searched for longer n-grams.
+    """
+    words = _own(corpus, _texts_with_repeats(corpus), 1)[0]
+    repeated = np.zeros(len(corpus.words) + 1, dtype=bool)
+    repeated[words[0]] = True
+    pairs = np.flatnonzero(repeated[:-1] & repeated[1:])
+    texts = np.unique(np.searchsorted(corpus.first_token, pairs, side="right") - 1).astype(np.int32)
+    return [words, *_own(corpus, texts, MAX_ORDER)[1:]]
+
+
+def _own(
+    corpus: EncodedCorpus, texts: NDArray[np.int32], orders: int
+) -> list[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]]:
+    found: list[list[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]]] = [[] for _ in range(orders)]
     for batch in _batches(corpus, texts, texts):
-        own, _, earlier = _compare(corpus, texts[batch], texts[batch], with_itself=True)
+        own, _, earlier = _compare(corpus, texts[batch], texts[batch], orders, with_itself=True)
         starts = corpus.first_token[texts[batch]]
-        for order in range(MAX_ORDER):
+        for order in range(orders):
             at, which = np.nonzero(own[order] > 1)
             token = (starts[which] + at).astype(np.int32)
             counts = own[order][at, which].astype(np.int32), earlier[order][at, which].astype(np.int32)
@@ -141,15 +154,20 @@ def _batches(corpus: EncodedCorpus, left: NDArray[np.int32], right: NDArray[np.i
     cuts = np.flatnonzero(np.diff(width[order])) + 1
     for begin, end in zip([0, *cuts], [*cuts, len(order)], strict=True):
         while begin < end:
-            # As many as fit beside the longest among them: they ascend, so the last of a first guess is enough.
-            guess = min(end, begin + max(1, _CELLS // int(theirs[order[begin]])))
-            stop = min(guess, begin + max(1, _CELLS // int(theirs[order[guess - 1]])))
+            # As many as fit: the last is the longest, and all are padded to it.
+            some = theirs[order[begin : min(end, begin + _CELLS)]]
+            fit = int(np.searchsorted(some * np.arange(1, len(some) + 1), _CELLS, side="right"))
+            stop = begin + max(1, fit)
             yield order[begin:stop]
             begin = stop
 
 
 def _compare(
-    corpus: EncodedCorpus, left: NDArray[np.int32], right: NDArray[np.int32], with_itself: bool = False
+    corpus: EncodedCorpus,
+    left: NDArray[np.int32],
+    right: NDArray[np.int32],
+    orders: int = MAX_ORDER,
+    with_itself: bool = False,
 ) -> tuple[list[NDArray[Any]], NDArray[np.int32], list[NDArray[Any]]]:
     """Compare texts pairwise.
 
@@ -162,19 +180,19 @@ def _compare(
     theirs = _padded(corpus, right, -2)
     rows, columns, pairs = len(ours), len(theirs), len(left)
     kind = np.uint8 if max(rows, columns) < 256 else np.int32
-    counts = [np.zeros((rows, pairs), dtype=kind) for _ in range(MAX_ORDER)]
-    earlier = [np.zeros((rows, pairs), dtype=kind) for _ in range(MAX_ORDER if with_itself else 0)]
+    counts = [np.zeros((rows, pairs), dtype=kind) for _ in range(orders)]
+    earlier = [np.zeros((rows, pairs), dtype=kind) for _ in range(orders if with_itself else 0)]
     # matched[n] is the row below for n-grams; one column more, because an n-gram continues down and to the right.
-    matched = [np.zeros((columns + 1, pairs), dtype=bool) for _ in range(MAX_ORDER)]
+    matched = [np.zeros((columns + 1, pairs), dtype=bool) for _ in range(orders)]
     longest = np.zeros((columns + 1, pairs), dtype=kind)
     equal = np.empty((columns, pairs), dtype=bool)
     grown = np.empty((columns, pairs), dtype=kind)
     for i in range(rows - 1, -1, -1):
         np.equal(theirs, ours[i], out=equal)
-        for n in range(MAX_ORDER - 1, 0, -1):  # from the longest, which needs the shorter one of the row below
+        for n in range(orders - 1, 0, -1):  # from the longest, which needs the shorter one of the row below
             np.logical_and(equal, matched[n - 1][1:], out=matched[n][:-1])
         matched[0][:-1] = equal
-        for n in range(MAX_ORDER):
+        for n in range(orders):
             np.add.reduce(matched[n][:-1].view(np.uint8), axis=0, dtype=kind, out=counts[n][i])
             if with_itself:
                 np.add.reduce(matched[n][:i].view(np.uint8), axis=0, dtype=kind, out=earlier[n][i])

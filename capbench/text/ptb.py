@@ -21,18 +21,14 @@ from typing import Literal, get_args
 from capbench.cache import Cache
 from capbench.errors import DataError, ToolError, UsageError
 from capbench.java import run_batch, tokenizer_jar
+from capbench.text.ptb_native import PUNCTUATION, tokenize_native
 
 __all__ = ["PUNCTUATION", "VERSION", "Engine", "tokenize", "tokenize_jar"]
 
 VERSION = "ptb-3.4.1"
 """Goes into metrics' signatures and names the space of cached tokens."""
 
-PUNCTUATION = frozenset(
-    ["''", "'", "``", "`", "-LRB-", "-RRB-", "-LCB-", "-RCB-", ".", "?", "!", ",", ":", "-", "--", "...", ";"]
-)
-"""Tokens that are dropped. The brackets never are, there and here, because tokens are lower-cased by then."""
-
-Engine = Literal["jar"]
+Engine = Literal["native", "jar"]
 
 _ENGINES: tuple[str, ...] = get_args(Engine)
 _LINE_ENDS = str.maketrans(dict.fromkeys("\n\r\x0b\x0c\u2028\u2029", " "))
@@ -41,15 +37,16 @@ _BATCH = 20_000
 _known: dict[str, str] = {}
 
 
-def tokenize(captions: Sequence[str], *, engine: Engine = "jar", cache: bool = True) -> list[str]:
+def tokenize(captions: Sequence[str], *, engine: Engine = "native", cache: bool = True) -> list[str]:
     """Tokenise captions: for each its lower-case tokens, joined by single spaces, without punctuation.
 
-    A caption of nothing but punctuation, or an empty one, gives ``""``. A distinct caption is tokenised
-    once in a process and, with ``cache``, once in the life of the cache folder.
+    A caption of nothing but punctuation, or an empty one, gives ``""``. What the jar tokenises it does once in a
+    process and, with ``cache``, once in the life of the cache folder.
 
     Args:
         captions: texts as published.
-        engine: ``jar``, the reference.
+        engine: ``native`` gives the jar's tokens without Java, and hands the jar what it does not match (a capital
+            sigma); ``jar`` is the reference.
         cache: whether to use the cache on disk.
 
     Raises:
@@ -59,10 +56,12 @@ def tokenize(captions: Sequence[str], *, engine: Engine = "jar", cache: bool = T
     """
     if engine not in _ENGINES:
         raise UsageError(f"unknown tokeniser engine '{engine}'", hint=f"Choices: {', '.join(_ENGINES)}")
-    missing = [caption for caption in dict.fromkeys(captions) if caption not in _known]
+    tokens = {} if engine == "jar" else {caption: tokenize_native(caption) for caption in dict.fromkeys(captions)}
+    unmatched = [caption for caption in dict.fromkeys(captions) if tokens.get(caption) is None]
+    missing = [caption for caption in unmatched if caption not in _known]
     if missing:
         _learn(missing, cache)
-    return [_known[caption] for caption in captions]
+    return [found if (found := tokens.get(caption)) is not None else _known[caption] for caption in captions]
 
 
 def _learn(captions: list[str], cache: bool) -> None:

@@ -10,9 +10,10 @@ Two things make it quick. A piece of text between two spaces is tokenised once: 
 remembered unless the automaton looked beyond the space after it, which abbreviations, numbers with
 fractions and the like can do. And only a caption that holds such a piece is read as a whole.
 
-A caption is handed back (``None``) where the reference would split it into several lines (carriage returns,
-form feeds, U+2028, …), where it holds a capital sigma, and where it is no valid Unicode. Of the 452,090 distinct
-texts in the published data that this was compared on, that is none.
+Characters that end a line become spaces, and a caption is read as if nothing followed it, as in
+:mod:`capbench.text.ptb`. A caption is handed back (``None``) where it holds a capital sigma, whose lower case
+Java finds by other rules than Python, and where it is no valid Unicode. Of the 452,090 distinct texts in the
+published data that this was compared on, that is none.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ _OPENING, _CLOSING = frozenset([26, 35]), frozenset([8, 36])
 _AMPERSAND, _PARENTHESES, _HARD_SPACES = frozenset([37, 51]), frozenset([28, 34, 54]), frozenset([27, 38, 39, 54])
 # These keep the abbreviation's full stop in the token and read it once more as a token of its own.
 _STOP_TWICE = frozenset([33, 47, 49])
+_LINE_ENDS = str.maketrans(dict.fromkeys("\n\r\x0b\x0c\u2028\u2029", " "))
 _TRAILING_SPACE = frozenset(" \t\n\x0b\x0c\r\x85")
 
 _FRACTIONS = str.maketrans({"¼": "1/4", "½": "1/2", "¾": "3/4", "⅓": "1/3", "⅔": "2/3"})
@@ -180,7 +182,7 @@ class NativeTokenizer:
         self._open_ends: set[str] = set()  # keys of _last and _before whose tokens the next line could change
 
     def tokenize(self, caption: str) -> str | None:
-        """The reference's tokens of one caption, joined by spaces; None where it has no answer for one line."""
+        """The reference's tokens of one caption, joined by spaces; None where it holds what is not matched."""
         return self._tokenize(caption)[0]
 
     def tokenize_batch(self, captions: Sequence[str]) -> list[str | None]:
@@ -194,14 +196,14 @@ class NativeTokenizer:
         for i, caption in enumerate(captions):
             tokens, settled = self._tokenize(caption)
             if not settled and tokens is not None and i + 1 < len(captions):
-                tokens = self._whole(caption, "\n".join([c.replace("\n", " ") for c in captions[i + 1 : i + 4]]))
+                tokens = self._whole(caption, "\n".join([c.translate(_LINE_ENDS) for c in captions[i + 1 : i + 4]]))
             found.append(tokens)
         return found
 
     def _tokenize(self, caption: str) -> tuple[str | None, bool]:
         """Tokens, and whether they are surely the same whatever caption comes next."""
-        if "\n" in caption:
-            caption = caption.replace("\n", " ")
+        if not caption.isprintable():
+            caption = caption.translate(_LINE_ENDS)
         pieces = caption.split(" ")
         last = pieces.pop()
         inside = self._inside
@@ -248,7 +250,7 @@ class NativeTokenizer:
     def _whole(self, caption: str, following: str = "") -> str | None:
         """Tokens of a caption read from end to end, with the lines that follow it."""
         try:
-            units = _code_units(caption.replace("\n", " "))
+            units = _code_units(caption.translate(_LINE_ENDS))
             tokens, _ = self._scan(f"{units}\n{_code_units(following)}", len(units))
         except _NoAnswerError:
             return None
@@ -258,7 +260,7 @@ class NativeTokenizer:
     def _scan(self, text: str, end: int) -> tuple[list[str], bool]:
         """Tokens in lower case, up to ``end``, and whether any match wanted to read on behind the text.
 
-        Raises _NoAnswerError where a match crosses ``end``, and at characters that end a line in Java.
+        Raises _NoAnswerError where a match crosses ``end``.
         """
         classes = self._classes
         symbols = [classes[ord(c)] for c in text]
@@ -331,7 +333,8 @@ class NativeTokenizer:
 def tokenize_native(caption: str) -> str | None:
     """Tokens of a caption as pycocoevalcap gives them, joined by spaces, without Java.
 
-    ``None`` means that the reference's answer depends on more than this caption: give it to the reference.
+    ``None`` means that the caption holds something that is not matched (a capital sigma, half a pair of
+    surrogates): give it to the reference.
 
     >>> tokenize_native("A man's dog can't jump, it's (too) small.")
     "a man 's dog ca n't jump it 's -lrb- too -rrb- small"

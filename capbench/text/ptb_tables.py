@@ -17,23 +17,22 @@ References:
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import struct
 import zipfile
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from capbench.errors import ToolError
+from capbench.java import tokenizer_jar
 
-__all__ = ["Automaton", "jar_path", "load_automaton"]
+__all__ = ["Automaton", "load_automaton"]
 
 _ENTRY = "edu/stanford/nlp/process/PTBLexer.class"
 _SHA256 = "715fdfb3652cc6796f90f28442378a0c71c92b5909f1fc934f698497987b6dd0"
-_REINSTALL = "Reinstall it: pip install --force-reinstall pycocoevalcap==1.2"
+_REINSTALL = "Reinstall it with 'pip install --force-reinstall --no-deps pycocoevalcap==1.2'"
 
 _STRING, _UTF8, _WIDE = 8, 1, (5, 6)
 _ENTRY_BYTES = {3: 5, 4: 5, 7: 3, 8: 3, 9: 5, 10: 5, 11: 5, 12: 5, 15: 4, 16: 3, 17: 5, 18: 5, 19: 3, 20: 3, 5: 9, 6: 9}
@@ -59,23 +58,13 @@ class Automaton:
     final: NDArray[np.bool_]
 
 
-def jar_path() -> Path:
-    """Where pycocoevalcap keeps the tokeniser's jar. Raises ToolError if it is not installed."""
-    spec = importlib.util.find_spec("pycocoevalcap")
-    if spec is None or not spec.submodule_search_locations:
-        raise ToolError("pycocoevalcap is not installed", hint="Install it: pip install pycocoevalcap==1.2")
-    return Path(spec.submodule_search_locations[0]) / "tokenizer" / "stanford-corenlp-3.4.1.jar"
-
-
 @cache
 def load_automaton() -> Automaton:
     """Read the tables. Raises ToolError if the jar is missing, damaged or of another version."""
-    path = jar_path()
+    path = tokenizer_jar().path
     try:
         with zipfile.ZipFile(path) as archive:
             data = archive.read(_ENTRY)
-    except FileNotFoundError as error:
-        raise ToolError("the PTB tokeniser's jar is missing", path=path, hint=_REINSTALL) from error
     except (OSError, KeyError, zipfile.BadZipFile) as error:
         raise ToolError("the PTB tokeniser's jar cannot be read", path=path, hint=_REINSTALL) from error
     if hashlib.sha256(data).hexdigest() != _SHA256:

@@ -114,14 +114,15 @@ def bleu_sweep(corpus: EncodedCorpus, order: ReferenceOrder) -> FloatArray:
     # Places of the candidates' words, one after the other, repeated texts included.
     first = np.concatenate([[0], np.cumsum(own)])
     shift = first[:-1] - corpus.first_token[corpus.candidate]
-    tokens = np.arange(first[-1]) - np.repeat(shift, own)
+    tokens = np.arange(first[-1], dtype=np.int32)
+    tokens -= np.repeat(shift.astype(np.int32), own)
     for n, matches in enumerate(corpus.matches.orders):
         # An occurrence counts if fewer than the most that one reference holds came before it.
         before = np.zeros(len(corpus.words), dtype=corpus.small_int)
         before[matches.repeated] = matches.earlier
         before = before[tokens]
         most = np.zeros(len(tokens), dtype=np.int32)
-        place = matches.token + shift[corpus.item_of_pair[matches.pair]]
+        place = matches.token + shift.astype(np.int32)[corpus.item_of_pair[matches.pair]]
         for step, entries in _added(order, matches.pair):
             np.maximum.at(most, place[entries], matches.count[entries].astype(np.int32))
             clipped = np.concatenate([[0], np.cumsum(before < most)])
@@ -169,6 +170,8 @@ def cider_d_sweep(
         raise MetricError(f"CIDEr-D with n = {n} and sigma = {sigma} is not defined", hint="Take n = 1…4, sigma > 0")
     if frequencies is not None and len(frequencies.counts) < n:
         raise MetricError(f"the document frequencies stop at {len(frequencies.counts)}-grams, {n}-grams are needed")
+    if frequencies is not None and max(int(c.max(initial=0)) for c in frequencies.counts) > frequencies.documents:
+        raise MetricError(f"an n-gram occurs in more than all {frequencies.documents} documents of the frequencies")
     log_documents = float(np.log(float(corpus.items if frequencies is None else frequencies.documents) or 1.0))
     documents = Documents(corpus, order.rank) if frequencies is None else None
     known = frequencies.of(corpus) if frequencies is not None else None
@@ -191,6 +194,7 @@ def cider_d_sweep(
             assert known is not None
             found = repeat(next(known))
         _add_similarities(total, corpus, order, size, found, log_documents, used, ends, penalty)
+        del found  # what it holds is as large as all n-grams are many
     return total / n / sizes * 10.0
 
 
@@ -252,8 +256,10 @@ class _Shared:
         self.full = np.flatnonzero(corpus.lengths)
         self.starts = np.append(corpus.first_token[:-1][self.full], corpus.first_token[-1])
         # Each n-gram of the candidate once: at its first place.
-        once = np.flatnonzero((earlier[matches.token] == 0) & (rank[matches.pair] >= 0))
-        once = once[np.argsort(rank[matches.pair[once]], kind="stable")]
+        once = np.flatnonzero((earlier[matches.token] == 0) & (rank[matches.pair] >= 0)).astype(np.int32)
+        del earlier
+        if rank.max(initial=0) > 0:
+            once = once[np.argsort(rank[matches.pair[once]], kind="stable")]
         token, count = matches.token[once], matches.count[once]
         self.pair, self.ngram = matches.pair[once], at[token]
         self.factor = np.minimum(self.own_count[token], count) * count.astype(np.float64)

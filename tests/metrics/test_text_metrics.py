@@ -97,7 +97,7 @@ def test_signatures_name_what_changes_a_score() -> None:
     cider = Cider()
     cider.prepare(ITEMS)
     assert Bleu().signature().startswith("bleu|capbench:")
-    assert Bleu().signature().endswith("|engine:pycocoevalcap-1.2|tok:ptb-3.4.1|n:4|length:closest")
+    assert Bleu().signature().endswith("|engine:native-1|tok:ptb-3.4.1|n:4|length:closest")
     assert RougeL(beta=2).signature().endswith("|beta:2")
     assert Meteor().signature().endswith("|jar:1.5|lang:en|norm:yes|tok:ptb-3.4.1")
     assert "|n:4|sigma:6|df:items(3 documents, " in cider.signature()

@@ -119,19 +119,19 @@ def test_same_as_the_reference_wrapper_on_published_captions(real_data: Path, mo
 
 @pytest.mark.java
 def test_distinct_captions_are_tokenised_once_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = ptb.tokenize(["a dog", "a cat", "a dog"], cache=False)
+    first = ptb.tokenize(["a dog", "a cat", "a dog"], engine="jar", cache=False)
     monkeypatch.setattr(ptb, "tokenize_jar", _no_jar)
-    assert ptb.tokenize(["a cat", "a dog"], cache=False) == [first[1], first[0]]
+    assert ptb.tokenize(["a cat", "a dog"], engine="jar", cache=False) == [first[1], first[0]]
 
 
 @pytest.mark.java
 def test_a_later_process_reads_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    first = ptb.tokenize(["A dog!", ""])
+    first = ptb.tokenize(["A dog!", ""], engine="jar")
     monkeypatch.setattr(ptb, "_known", {})
     monkeypatch.setattr(ptb, "tokenize_jar", _no_jar)
-    assert ptb.tokenize(["A dog!", ""]) == first == ["a dog", ""]
+    assert ptb.tokenize(["A dog!", ""], engine="jar") == first == ["a dog", ""]
     with pytest.raises(AssertionError, match="was started"):
-        ptb.tokenize(["A dog!", "another"])
+        ptb.tokenize(["A dog!", "another"], engine="jar")
 
 
 def test_tokens_that_were_finished_survive_an_interruption(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,9 +147,9 @@ def test_tokens_that_were_finished_survive_an_interruption(monkeypatch: pytest.M
     monkeypatch.setattr(ptb, "tokenize_jar", breaks_down)
     captions = [f"caption {i}" for i in range(45)]
     with pytest.raises(KeyboardInterrupt):
-        ptb.tokenize(captions)
+        ptb.tokenize(captions, engine="jar")
     monkeypatch.setattr(ptb, "_known", {})
-    assert ptb.tokenize(captions) == [caption.upper() for caption in captions]
+    assert ptb.tokenize(captions, engine="jar") == [caption.upper() for caption in captions]
     assert calls == [10, 10, 10, 10, 10, 5]
 
 
@@ -158,12 +158,12 @@ def test_without_a_cache_it_still_works(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("CAPBENCH_CACHE", str(tmp_path / "file" / "cache"))
     monkeypatch.setattr(ptb, "tokenize_jar", lambda captions: ["tokens"] * len(captions))
     with pytest.warns(CapbenchWarning, match="'tokens' cannot be used"):
-        assert ptb.tokenize(["a"]) == ["tokens"]
+        assert ptb.tokenize(["a"], engine="jar") == ["tokens"]
 
 
 def test_switched_off_cache_is_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ptb, "tokenize_jar", lambda captions: ["tokens"] * len(captions))
-    ptb.tokenize(["a"], cache=False)
+    ptb.tokenize(["a"], engine="jar", cache=False)
     with Cache("tokens") as cache:
         assert cache.get(ptb.VERSION, [ptb._key("a")]) == {}
 
@@ -172,7 +172,7 @@ def test_answer_that_is_out_of_step_is_an_error(monkeypatch: pytest.MonkeyPatch)
     for answer in ("a\nx\n", "a\nb\nx\nx\n", "a\nx\nb\nx\nc\n", ""):
         monkeypatch.setattr(ptb, "run_batch", lambda *_, answer=answer, **__: answer)
         with pytest.raises(ToolError, match="answered 2 captions with"):
-            ptb.tokenize(["a", "b"], cache=False)
+            ptb.tokenize(["a", "b"], engine="jar", cache=False)
 
 
 def test_half_a_surrogate_pair_is_a_data_error() -> None:
@@ -181,7 +181,7 @@ def test_half_a_surrogate_pair_is_a_data_error() -> None:
 
 
 def test_unknown_engine_prints_the_choices() -> None:
-    with pytest.raises(UsageError, match=r"unknown tokeniser engine 'nltk'\. Choices: jar"):
+    with pytest.raises(UsageError, match=r"unknown tokeniser engine 'nltk'\. Choices: native, jar"):
         ptb.tokenize(["a"], engine="nltk")  # type: ignore[arg-type]
 
 
@@ -189,3 +189,18 @@ def test_no_captions_start_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ptb, "run_batch", _no_jar)
     assert ptb.tokenize([]) == []
     assert ptb.tokenize_jar([]) == []
+
+
+def test_the_native_engine_needs_no_jar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ptb, "tokenize_jar", _no_jar)
+    assert ptb.tokenize(["A dog's ball (red).", "", "A dog's ball (red)."]) == [
+        "a dog 's ball -lrb- red -rrb-",
+        "",
+        "a dog 's ball -lrb- red -rrb-",
+    ]
+
+
+@pytest.mark.java
+def test_what_the_native_engine_does_not_match_goes_to_the_jar() -> None:
+    captions = ["a dog", "ΤΟΣ ΣΟΦΟΣ", "two dogs"]
+    assert ptb.tokenize(captions) == ptb.tokenize(captions, engine="jar")
