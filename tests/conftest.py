@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,8 +20,16 @@ def _own_settings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     """No test sees the user's data, cache or terminal: tests that want real data ask for ``real_data``."""
     for name in _SETTINGS:
         monkeypatch.delenv(name, raising=False)
-    # One cache a test run and a cache of its own for a test that asks: what is cached must not decide a test.
-    monkeypatch.setenv("CAPBENCH_CACHE", str(tmp_path / "cache"))
+    # A cache of its own for every test: what is cached must not decide a test.
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    monkeypatch.setenv("CAPBENCH_CACHE", str(cache))
+    # METEOR's paraphrase table takes some 20 s to make: one for all tests, processes and runs.
+    shared = (
+        Path(tempfile.gettempdir()) / f"capbench-tests-{os.getuid() if hasattr(os, 'getuid') else 'user'}" / "meteor"
+    )
+    shared.mkdir(parents=True, exist_ok=True)
+    (cache / "meteor").symlink_to(shared)
     monkeypatch.setenv("COLUMNS", "160")
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, TextIO
 import typer
 
 from capbench import __version__
-from capbench.cli import correlate, data, doctor, extract_features, metrics, protocols, score
+from capbench.cli import correlate, data, doctor, extract_features, metrics, protocols, score, train
 from capbench.errors import CapbenchError, CapbenchWarning
 
 __all__ = ["app", "main"]
@@ -50,6 +50,7 @@ app.command("extract-features")(extract_features.extract_features)
 app.command("score")(score.score)
 app.command("correlate")(correlate.correlate)
 app.add_typer(data.app, name="data")
+app.add_typer(train.app, name="train")
 app.command("metrics")(metrics.metrics)
 app.command("protocols")(protocols.protocols)
 app.command("doctor")(doctor.doctor)

@@ -64,7 +64,7 @@ class Metric(abc.ABC):
     """Any of ``references``, ``images``, ``features``, ``java``, ``weights``."""
     waits_for: ClassVar[str | None] = None
     """For a metric that this version knows of but cannot compute: what it waits for."""
-    batch_size: ClassVar[int] = 1024
+    batch_size: int = 1024
     """Items that :meth:`statistics` gets at once; each batch is kept in the cache as soon as it is done."""
     order: ClassVar[int] = 1000
     """Its place in lists and tables, lowest first."""
@@ -174,7 +174,7 @@ def resolve_metrics(
     Args:
         names: metric or column names (``bleu``, ``bleu-4``, ``tiger``), ``metric.column`` for one column of a metric
             that shares its name with it (``tiger.tiger``), ``module:Class``, or ``all`` for every metric that can be
-            computed in this version.
+            computed in this version without weights.
         options: options by metric name.
 
     Raises:
@@ -213,8 +213,8 @@ def _expand(name: str) -> list[tuple[str, str]]:
         return [(name, "")]
     columns = metric_columns()
     if name == "all":
-        able = [m for m in metric_names() if plugins.load("capbench.metrics", m).waits_for is None]
-        return [(metric, "") for metric in able]
+        able = [(m, plugins.load("capbench.metrics", m)) for m in metric_names()]
+        return [(m, "") for m, cls in able if cls.waits_for is None and "weights" not in cls.needs]
     metric, dot, column = name.lower().partition(".")
     if dot and metric in metric_names():
         known = plugins.load("capbench.metrics", metric).columns

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
 
 from capbench.errors import MetricError, UsageError
 from capbench.metrics.base import Metric
@@ -16,7 +15,7 @@ __all__ = ["TokenMetric", "positive_number"]
 class TokenMetric(Metric):
     """A metric that compares a candidate's PTB tokens with those of its references."""
 
-    batch_size: ClassVar[int] = 8192  # counting is vectorised: few large batches
+    batch_size: int = 8192  # counting is vectorised: few large batches
 
     def open(self, items: Sequence[Item]) -> None:
         """Refuse items without references before any time is spent on the others. Raises MetricError."""

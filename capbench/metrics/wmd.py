@@ -54,6 +54,7 @@ class Wmd(Metric):
     titles: ClassVar[Mapping[str, str]] = {"wmd": "WMD", "wmd-distance": "WMD distance"}
     citation: ClassVar[str] = "Kusner et al. 2015, From Word Embeddings To Document Distances (ICML)"
     needs: ClassVar[frozenset[str]] = frozenset({"references", "java", "weights"})
+    order: ClassVar[int] = 60
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from capbench.errors import CapbenchWarning, MetricError, ToolError, UsageError
-from capbench.metrics import meteor as meteor_module
+from capbench.metrics import meteor_jar
 from capbench.metrics.base import Metric, Resources, metric_names, resolve_metrics
 from capbench.metrics.bleu import Bleu
 from capbench.metrics.cider import Cider
@@ -99,7 +99,7 @@ def test_signatures_name_what_changes_a_score() -> None:
     assert Bleu().signature().startswith("bleu|capbench:")
     assert Bleu().signature().endswith("|engine:native-1|tok:ptb-3.4.1|n:4|length:closest")
     assert RougeL(beta=2).signature().endswith("|beta:2")
-    assert Meteor().signature().endswith("|jar:1.5|lang:en|norm:yes|tok:ptb-3.4.1")
+    assert Meteor().signature().endswith("|meteor:1.5|engine:native-1|lang:en|norm:yes|tok:ptb-3.4.1")
     assert "|n:4|sigma:6|df:items(3 documents, " in cider.signature()
 
 
@@ -196,38 +196,38 @@ class _Scripted:
 @pytest.mark.parametrize("answer", ["Error: specify hypothesis and at least one reference", "1.0 2.0", "nan " * 23, ""])
 @pytest.mark.usefixtures("plain_tokens")
 def test_nonsense_from_meteor_is_a_tool_error(answer: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meteor_module, "_process", lambda: _Scripted([answer]))
+    monkeypatch.setattr(meteor_jar, "_process", lambda: _Scripted([answer]))
     with pytest.raises(
         ToolError, match=r"METEOR answered .* instead of 23 number\(s\) to the request 'SCORE \|\|\| a dog"
     ):
-        Meteor().statistics(ITEMS[:1], lambda _: None)
+        Meteor(engine="reference").statistics(ITEMS[:1], lambda _: None)
 
 
 @pytest.mark.usefixtures("plain_tokens")
 def test_separator_is_taken_out_of_what_meteor_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     script = _Scripted([" ".join(["1.0"] * 23)], ["0.5", "0.5"])
-    monkeypatch.setattr(meteor_module, "_process", lambda: script)
-    statistics = Meteor().statistics([Item("i", "x ||| y", ("p ||| q", "|||"))], lambda _: None)
+    monkeypatch.setattr(meteor_jar, "_process", lambda: script)
+    statistics = Meteor(engine="reference").statistics([Item("i", "x ||| y", ("p ||| q", "|||"))], lambda _: None)
     assert script.requests[0] == "SCORE ||| p q |||  ||| x y"
     assert statistics[0, -1] == 0.5
 
 
 @pytest.mark.java
 def test_meteor_that_is_killed_between_batches_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(meteor_module, "_BATCH", 4)
+    monkeypatch.setattr(meteor_jar, "_BATCH", 4)
     items = invented(12)
-    metric = Meteor()
+    metric = Meteor(engine="reference")
     whole = metric.statistics(items, lambda _: None)
     killed: list[int] = []
 
     def kill_once(_: int) -> None:
-        pid = meteor_module._process().pid
+        pid = meteor_jar._process().pid
         if pid is not None and not killed:
             killed.append(pid)
             os.kill(pid, signal.SIGKILL)
 
     assert np.array_equal(metric.statistics(items, kill_once), whole)
-    assert killed != [meteor_module._process().pid]
+    assert killed != [meteor_jar._process().pid]
     assert np.isfinite(whole).all()
 
 
@@ -249,3 +249,14 @@ def test_planned_metrics_say_what_they_wait_for(name: str, message: str) -> None
     with pytest.raises(MetricError, match=message):
         request.make(Resources())
     assert name not in [r.metric.name for r in resolve_metrics(["all"])]
+
+
+@pytest.mark.java
+def test_meteors_engines_agree_in_every_count() -> None:
+    items = invented(60)
+    native, reference = Meteor(), Meteor(engine="reference")
+    ours, theirs = (metric.statistics(items, lambda _: None) for metric in (native, reference))
+    assert np.array_equal(ours[:, :-1], theirs[:, :-1])
+    assert ours[:, -1] == pytest.approx(theirs[:, -1], abs=1e-12)
+    assert native.corpus_scores(ours) == pytest.approx(reference.corpus_scores(theirs), abs=1e-12)
+    assert native.signature() != reference.signature()

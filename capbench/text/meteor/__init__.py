@@ -1,0 +1,13 @@
+"""METEOR 1.5 for English without Java: the jar's counts and scores, from the jar's own data files.
+
+The stages exact, stem (Snowball English), synonym (WordNet) and paraphrase, the normaliser, the beam alignment and the
+choice of the best reference follow the jar that pycocoevalcap runs (``-l en -norm``), also in what it does differently
+from its paper (Denkowski and Lavie 2014, Meteor universal, WMT).
+"""
+
+from capbench.text.meteor.scores import N_COUNTS, meteor_corpus, meteor_scores, meteor_statistics
+
+__all__ = ["N_COUNTS", "VERSION", "meteor_corpus", "meteor_scores", "meteor_statistics"]
+
+VERSION = "1.5"
+"""Of the METEOR whose numbers these are; the same for both engines."""

@@ -1,0 +1,209 @@
+"""METEOR 1.5 without Java: counts of captions, and scores from counts (Denkowski and Lavie 2014, section 2)."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Final
+
+import numpy as np
+
+from capbench.errors import MetricError
+from capbench.records import FloatArray
+from capbench.text.meteor.alignment import N_COUNTS, align, covered_words, find_matches
+from capbench.text.meteor.lexicon import Lexicon, Text
+from capbench.text.meteor.normalize import words
+
+__all__ = ["N_COUNTS", "chunk_statistics", "meteor_corpus", "meteor_scores", "meteor_statistics"]
+
+# Tuned for English on human rankings of translations, the jar's default.
+_ALPHA: Final = 0.85
+_BETA: Final = 0.2
+_GAMMA: Final = 0.6
+_DELTA: Final = 0.75
+_WEIGHTS: Final = (1.0, 0.6, 0.8, 0.6)  # exact, stem, synonym, paraphrase
+_CONTENT: Final = tuple([*zip(range(4 + i, 20, 4), _WEIGHTS, strict=True)] for i in (0, 1))
+_FUNCTION: Final = tuple([*zip(range(6 + i, 20, 4), _WEIGHTS, strict=True)] for i in (0, 1))
+_ROUNDING: Final = 1e-9  # more than rounding can add to a score
+_CHUNK: Final = 4_000  # candidates whose words and phrases are related at once
+_CHUNKS_A_WORKER: Final = 2  # a process needs a second to start, in which another does a chunk
+
+
+def meteor_statistics(
+    candidates: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    workers: int | None = None,
+    progress: Callable[[int], None] = lambda _done: None,
+) -> FloatArray:
+    """The counts that the jar's ``SCORE`` prints, of each candidate with the reference that it scores highest with.
+
+    Args:
+        candidates: n captions, tokenised as for the other metrics; the normaliser of METEOR goes over them again.
+        references: for each candidate its references; the first of equally good ones is taken. ``|||`` and line breaks,
+            which the jar's protocol cannot carry, are text like any other here.
+        workers: processes to spread the work over; by default as many as there are processors, and one for little work.
+        progress: called with the number of candidates done since the last call.
+
+    Returns:
+        (n, 23) float64, see :func:`capbench.text.meteor.alignment.align`.
+
+    Raises:
+        MetricError: the two sequences differ in length, a candidate has no references, or a text is no valid Unicode.
+        ToolError: pycocoevalcap's data files are missing or damaged.
+    """
+    if len(candidates) != len(references):
+        raise MetricError(f"{len(candidates)} candidates do not fit {len(references)} lists of references")
+    for row, group in enumerate(references):
+        if not group:
+            raise MetricError("METEOR needs references", row=f"candidate {row + 1}")
+    rows = np.zeros((len(candidates), N_COUNTS))
+    starts = range(0, len(candidates), _CHUNK)
+    tasks = [(candidates[start : start + _CHUNK], references[start : start + _CHUNK]) for start in starts]
+    if workers is None:
+        workers = min(_processors(), len(tasks) // _CHUNKS_A_WORKER)
+    if workers > 1:
+        from capbench.text.meteor.parallel import spread
+
+        parts = spread(tasks, workers)
+    else:
+        parts = ((number, chunk_statistics(*task)) for number, task in enumerate(tasks))
+    for number, part in parts:
+        rows[starts[number] : starts[number] + len(part)] = part
+        progress(len(part))
+    return rows
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def chunk_statistics(candidates: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[int]]:
+    """Counts of some candidates, in this process; each distinct pair of texts is aligned once at most."""
+    texts = [_words(text) for text in candidates]
+    others = [[_words(text) for text in group] for group in references]
+    # Millions of small tuples and no cycles among them: looking for cycles takes a sixth of the time.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        lexicon = Lexicon(chain(texts, chain.from_iterable(others)))
+        units = lexicon.texts()
+        done: _Done = {}
+        return [
+            _best(units[text], [units[other] for other in group], lexicon, done)
+            for text, group in zip(texts, others, strict=True)
+        ]
+    finally:
+        if collecting:
+            gc.enable()
+
+
+_Done = dict[tuple[Text, Text], tuple[float, list[int]]]
+
+
+def _best(candidate: Text, references: Sequence[Text], lexicon: Lexicon, done: _Done) -> list[int]:
+    """Counts with the first of the references that give the highest score.
+
+    References are aligned in the order of the highest scores that they could reach, until no other can be better.
+    """
+    best, best_place, best_counts = -1.0, 0, [0] * N_COUNTS
+    waiting = []
+    references = list(dict.fromkeys(references))
+    for place, reference in enumerate(references):
+        known = done.get((candidate, reference))
+        if known is None:
+            found = find_matches(candidate, reference, lexicon)
+            waiting.append((-_bound(covered_words(found), candidate, reference), place, found))
+        elif known[0] > best:
+            best, best_place, best_counts = known[0], place, known[1]
+    waiting.sort()
+    for bound, place, found in waiting:
+        if -bound < best:
+            break
+        reference = references[place]
+        counts = align(found, candidate, reference)
+        score = _score(counts)
+        done[candidate, reference] = (score, counts)
+        if score > best or (score == best and place < best_place):
+            best, best_place, best_counts = score, place, counts
+    return best_counts
+
+
+def _bound(covered: Sequence[int], candidate: Text, reference: Text) -> float:
+    """No alignment scores higher: every word that is in a match counts, at its best stage, and all in one chunk."""
+    exact, stem, synonym, paraphrase = covered
+    synonym &= ~exact
+    rest = (stem | paraphrase) & ~exact & ~synonym
+    n = reference.length
+    shares = []
+    matched = 0
+    for shift, text in ((0, reference), (n, candidate)):
+        length, function = text.length, text.function
+        mask = (1 << length) - 1
+        total = 0.0
+        for words_of_stage, weight in ((exact, 1.0), (synonym, 0.8), (rest, 0.6)):
+            here = (words_of_stage >> shift) & mask
+            if here:
+                count, functions = here.bit_count(), (here & function).bit_count()
+                matched += count
+                total += weight * (_DELTA * (count - functions) + (1.0 - _DELTA) * functions)
+        if not total:
+            return 0.0
+        functions = function.bit_count()
+        shares.append(total / (_DELTA * (length - functions) + (1.0 - _DELTA) * functions))
+    recall, precision = shares
+    f_mean = 1.0 / ((1.0 - _ALPHA) / precision + _ALPHA / recall)
+    if matched == n + candidate.length:
+        return f_mean + _ROUNDING
+    penalty: float = _GAMMA * (2.0 / matched) ** _BETA
+    return f_mean * (1.0 - penalty) + _ROUNDING
+
+
+def _words(text: str) -> tuple[str, ...]:
+    try:
+        return words(text)
+    except UnicodeEncodeError as error:
+        raise MetricError(
+            f"a caption is no valid Unicode: {ascii(text)[:80]}", hint="Remove the lone surrogate"
+        ) from error
+
+
+def _score(counts: Sequence[float]) -> float:
+    chunks, matched = counts[20], counts[21] + counts[22]
+    if not matched:
+        return 0.0
+    weighted = [0.0, 0.0]
+    # The order of sums is the jar's: its rounding decides between references that are equally good.
+    for i in (0, 1):
+        total = 0.0
+        for at, weight in _CONTENT[i]:
+            if counts[at]:
+                total += counts[at] * weight * _DELTA
+        for at, weight in _FUNCTION[i]:
+            if counts[at]:
+                total += counts[at] * weight * (1.0 - _DELTA)
+        weighted[i] = total / (_DELTA * (counts[i] - counts[2 + i]) + (1.0 - _DELTA) * counts[2 + i])
+    precision, recall = weighted
+    f_mean = 1.0 / ((1.0 - _ALPHA) / precision + _ALPHA / recall)
+    whole = chunks == 1 and counts[21] == counts[0] and counts[22] == counts[1]
+    fragmentation = 0.0 if whole else chunks / (matched / 2.0)
+    return max(float(f_mean * (1.0 - _GAMMA * fragmentation**_BETA)), 0.0)
+
+
+def meteor_scores(statistics: FloatArray) -> FloatArray:
+    """(n,) METEOR of every row of counts; 0 where nothing matches."""
+    return np.array([_score(row) for row in statistics.tolist()], dtype=np.float64)
+
+
+def meteor_corpus(statistics: FloatArray) -> float:
+    """METEOR of a corpus: the formula over the sums of all counts.
+
+    As in the jar, a candidate that matches its reference whole and in one piece adds no chunk.
+    """
+    counts = np.array(statistics, dtype=np.float64)
+    whole = (counts[:, 20] == 1) & (counts[:, 4:20:2].sum(axis=1) == counts[:, 0])
+    whole &= counts[:, 5:20:2].sum(axis=1) == counts[:, 1]
+    counts[whole, 20] = 0.0
+    return _score(counts.sum(axis=0).tolist())

@@ -1,0 +1,98 @@
+"""METEOR's normaliser, stemmer and synonym dictionary."""
+
+from __future__ import annotations
+
+import pytest
+
+from capbench.java import meteor_jar, run_batch
+from capbench.text.meteor import resources
+from capbench.text.meteor.lexicon import java_hash
+from capbench.text.meteor.normalize import words
+from capbench.text.meteor.stemmer import stem
+
+LINES = {
+    "a dog runs": "a dog runs",
+    "  A Dog,  runs ": "a dog , runs",
+    "the dog's ball isn't dogs' 'quoted' 90's": "the dog 's ball isn 't dogs ' ' quoted ' 90 's",
+    "``well'' he said": '" well " he said',
+    "t-shirt 3-4 a--b - x - u.s.-based": "t shirt 3 4 a b - x - us based",
+    "3,000 dogs, cats,3 4,a": "3,000 dogs , cats , 3 4 , a",
+    "wait... what.. no....": "wait ... what .. no ....",
+    "the u.s.a. team. e.g. this. dr. no. 5 no. x fig. Y": "the usa team. eg this. dr. no . 5 no. x fig . y",
+    "end.": "end .",
+    ".": ".",
+    "50% of $3 (half) [x] #1 @you a/b c_d": "50 % of $ 3 ( half ) [ x ] # 1 @ you a / b c _ d",
+    "x=1 & y": "x = 1 & y",
+    "": "",
+    " . , ": ". ,",
+    "2.5 .5 5. 5.": "2.5 .5 5 . 5 .",
+}
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_lines_are_normalised(line: str) -> None:
+    assert " ".join(words(line)) == LINES[line]
+
+
+def test_quotes_dashes_and_spaces_beyond_ascii_are_normalised() -> None:
+    quoted = words("the dog\u2019s \u201cball\u201d\u00a0is\u2013red")
+    assert " ".join(quoted) == 'the dog \'s " ball " is - red'
+    assert words("Caf\u00e9 \u017dIVOT \u0416\u0416 \u4e2d\u6587") == (
+        "caf\u00e9",
+        "\u017eivot",
+        "\u0436\u0436",
+        "\u4e2d",
+        "\u6587",
+    )
+
+
+@pytest.mark.java
+def test_the_jars_normaliser_gives_the_same() -> None:
+    lines = [line for line in LINES if line]
+    jar = meteor_jar()
+    command = ["-cp", jar.path.name, "edu.cmu.meteor.util.Normalizer", "en", "true"]
+    out = run_batch(command, "".join(f"{line}\n" for line in lines), name="normaliser", folder=jar.path.parent)
+    assert [line.lower() for line in out.splitlines()] == [LINES[line] for line in lines]
+
+
+STEMS = {
+    "running": "run", "runs": "run", "children": "children", "flies": "fli", "dies": "die", "happily": "happili",
+    "bouncing": "bounc", "hopping": "hop", "hoping": "hope", "bedding": "bed", "skies": "sky", "dying": "die",
+    "news": "news", "proceed": "proceed", "agreed": "agre", "feed": "feed", "plastered": "plaster", "bled": "bled",
+    "conflated": "conflat", "troubled": "troubl", "sized": "size", "filing": "file", "failing": "fail", "say": "say",
+    "enjoy": "enjoy", "cry": "cri", "by": "by", "relational": "relat", "conditional": "condit", "vietnamization":
+    "vietnam", "operator": "oper", "feudalism": "feudal", "decisiveness": "decis", "hopefulness": "hope",
+    "sensibility": "sensibl", "apology": "apolog", "quickly": "quick", "triplicate": "triplic", "formative": "format",
+    "electrical": "electr", "goodness": "good", "revival": "reviv", "allowance": "allow", "adjustable": "adjust",
+    "replacement": "replac", "adoption": "adopt", "probate": "probat", "rate": "rate", "cease": "ceas", "roll": "roll",
+    "controlling": "control", "generous": "generous", "general": "general", "communism": "communism", "arsenal":
+    "arsenal", "dog's": "dog", "dogs'": "dog", "'tis": "tis", "gas": "gas", "kiwis": "kiwi", "this": "this",
+    "yellow": "yellow", "saying": "say", "abyss": "abyss", "caf\u00e9s": "caf\u00e9", "\U0001f600s": "\U0001f600s",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("word", STEMS)
+def test_words_are_stemmed(word: str) -> None:
+    assert stem(word) == STEMS[word]
+
+
+def test_synonyms_know_base_forms() -> None:
+    synonyms = resources.synonyms()
+    assert synonyms.of("sofas") & synonyms.of("couch")
+    assert synonyms.of("men") == synonyms.of("men") | synonyms.of("man")  # irregular
+    assert synonyms.of("kids") & synonyms.of("child")
+    assert not synonyms.of("dog") & synonyms.of("cat")
+    assert synonyms.of("zzzz") == frozenset()
+
+
+def test_function_words_are_the_jars() -> None:
+    assert {"the", "a", "of", "'s", "-rrb-"} <= resources.function_words()
+    assert "dog" not in resources.function_words()
+
+
+def test_hashes_are_javas() -> None:
+    assert java_hash("") == 0
+    assert java_hash("dog") == 99644
+    assert java_hash("let") == java_hash("n't")  # two words that METEOR takes for one
+    assert java_hash("caf\u00e9") == java_hash("caf\u00e8") + 1
+    assert java_hash("\U0001f600") == 0xD83D * 31 + 0xDE00
