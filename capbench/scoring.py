@@ -11,13 +11,12 @@ from capbench.cache import Cache
 from capbench.datasets.user_captions import user_items
 from capbench.errors import DataError, MetricError
 from capbench.metrics.base import Metric, MetricRequest, Resources
-from capbench.records import FloatArray, Item, ScoreColumn, ScoreTable
+from capbench.records import FloatArray, IntArray, Item, ScoreColumn, ScoreTable
 from capbench.score_files import read_scores, to_frame, write_scores
 
 __all__ = ["read_scores", "score", "to_frame", "user_items", "write_scores"]
 
 Progress = Callable[[int], None]
-
 
 
 def score(
@@ -61,11 +60,15 @@ def score(
     signatures: dict[str, str] = {}
     cached: dict[str, int] = {}
     with Cache("scores", enabled=cache) as store:
+        runs = []
         for request in requests:
             metric = request.make(resources)
-            name = metric.name
             metric.prepare(items)
-            statistics, known = _statistics(metric, distinct, index, store, progress or (lambda _: None))
+            runs.append(_Run(metric, distinct, index, store, progress or (lambda _: None)))
+        _extract(runs, len(distinct))
+        for request, run in zip(requests, runs, strict=True):
+            metric, name = run.metric, run.metric.name
+            statistics = run.statistics()
             columns = metric.scores(statistics)
             totals = metric.corpus_scores(statistics[index])
             for column in request.columns:
@@ -73,7 +76,7 @@ def score(
                 values[key] = _checked(columns, column, distinct, name)[index]
                 corpus[key] = _checked_total(totals, column, name)
             signatures[name] = metric.signature()
-            cached[name] = int(known[index].sum())
+            cached[name] = int(run.known[index].sum())
     return ScoreTable(dataset, tuple(items), values, corpus, signatures, cached)
 
 
@@ -87,38 +90,59 @@ def _caption_lookup(data: str | None) -> Callable[[str], Mapping[str, Sequence[s
     return look_up
 
 
-def _statistics(
-    metric: Metric, items: Sequence[Item], index: np.ndarray, store: Cache, progress: Progress
-) -> tuple[FloatArray, np.ndarray]:
-    """Statistics (n, k) of distinct items, and which of them (n,) came from the cache."""
-    space = f"{metric.signature()}\n{metric.corpus_id()}"
-    repeats = np.bincount(index, minlength=len(items))
-    found = store.get(space, [item.key for item in items])
-    rows: list[FloatArray | None] = [_decode(found.get(item.key)) for item in items]
-    # One signature has one width; a row of another width is damage, and is extracted again.
-    widths = [len(row) for row in rows if row is not None]
-    width = max(set(widths), key=widths.count) if widths else 0
-    rows = [row if row is not None and len(row) == width else None for row in rows]
-    known = np.array([row is not None for row in rows])
-    progress(int(repeats[known].sum()))
-    missing = np.flatnonzero(~known).tolist()
-    if missing:
-        metric.open([items[i] for i in missing])
-    for start in range(0, len(missing), metric.batch_size):
-        part = missing[start : start + metric.batch_size]
-        todo = repeats[part].tolist()
-        extracted = metric.statistics([items[i] for i in part], _weighted(todo, progress))
-        _check_statistics(metric, extracted, [items[i] for i in part])
+class _Run:
+    """Statistics of distinct items under one metric: those that the cache holds, and those still to extract."""
+
+    def __init__(
+        self, metric: Metric, items: Sequence[Item], index: IntArray, store: Cache, progress: Progress
+    ) -> None:
+        self.metric = metric
+        self._items = items
+        self._store = store
+        self._progress = progress
+        self._space = f"{metric.signature()}\n{metric.corpus_id()}"
+        self._repeats = np.bincount(index, minlength=len(items))
+        found = store.get(self._space, [item.key for item in items])
+        rows: list[FloatArray | None] = [_decode(found.get(item.key)) for item in items]
+        # One signature has one width; a row of another width is damage, and is extracted again.
+        widths = [len(row) for row in rows if row is not None]
+        width = max(set(widths), key=widths.count) if widths else 0
+        self._rows = [row if row is not None and len(row) == width else None for row in rows]
+        self.known = np.array([row is not None for row in self._rows])
+        progress(int(self._repeats[self.known].sum()))
+        if not self.known.all():
+            metric.open([item for item, known in zip(items, self.known, strict=True) if not known])
+
+    def extract(self, start: int, stop: int) -> None:
+        """Extract what is missing among the items from ``start`` to ``stop``, and keep it."""
+        part = [i for i in range(start, min(stop, len(self._rows))) if self._rows[i] is None]
+        if not part:
+            return
+        items = [self._items[i] for i in part]
+        extracted = self.metric.statistics(items, _weighted(self._repeats[part].tolist(), self._progress))
+        _check_statistics(self.metric, extracted, items)
         for i, row in zip(part, extracted, strict=True):
-            rows[i] = row
-        store.put(space, ((items[i].key, _encode(row)) for i, row in zip(part, extracted, strict=True)))
-    try:
-        return np.array(rows, dtype=np.float64), known
-    except ValueError as error:
-        raise MetricError(
-            f"{metric.name} gave statistics of different widths under one signature",
-            hint="Clear the cache folder, or run with --no-cache",
-        ) from error
+            self._rows[i] = row
+        self._store.put(self._space, ((item.key, _encode(row)) for item, row in zip(items, extracted, strict=True)))
+
+    def statistics(self) -> FloatArray:
+        """(n, k) statistics of all items."""
+        try:
+            return np.array(self._rows, dtype=np.float64)
+        except ValueError as error:
+            raise MetricError(
+                f"{self.metric.name} gave statistics of different widths under one signature",
+                hint="Clear the cache folder, or run with --no-cache",
+            ) from error
+
+
+def _extract(runs: Sequence[_Run], n_items: int) -> None:
+    """Extract batch by batch; metrics with batches of one size take turns, since they can share work on a batch."""
+    for size in dict.fromkeys(run.metric.batch_size for run in runs):
+        for start in range(0, n_items, size):
+            for run in runs:
+                if run.metric.batch_size == size:
+                    run.extract(start, start + size)
 
 
 def _weighted(repeats: Sequence[int], progress: Progress) -> Progress:

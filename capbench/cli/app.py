@@ -6,6 +6,7 @@ says what and where); 130 interrupted.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import warnings
@@ -72,6 +73,8 @@ def _show_warning(
 def main() -> None:
     """Run the command line; known errors become one line on stderr and exit code 2."""
     warnings.showwarning = _show_warning
+    logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
+    logging.getLogger("capbench").setLevel(logging.INFO)
     warnings.simplefilter("always", CapbenchWarning)
     try:
         app()

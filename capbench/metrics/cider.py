@@ -129,13 +129,19 @@ class Cider(TokenMetric):
         return found[:, None]
 
     def _count_documents(self, documents: Mapping[tuple[str, ...], int]) -> Any:
-        texts = [caption for document in documents for caption in document]
-        tokens = iter(ptb.tokenize(texts, cache=self.resources.cache))
-        tokenised = [[next(tokens) for _ in document] for document in documents]
+        tokenised: list[list[str]] = []
+        waiting = list(documents)
+        for start in range(0, len(waiting), self.batch_size):  # so that few captions are in hand at once
+            part = waiting[start : start + self.batch_size]
+            tokens = iter(ptb.tokenize([text for document in part for text in document], cache=self.resources.cache))
+            tokenised += [[next(tokens) for _ in document] for document in part]
         return self._engine.document_frequencies(tokenised, np.array(list(documents.values()), dtype=np.int64))
 
 
 def _fingerprint(documents: Iterable[tuple[tuple[str, ...], int]]) -> str:
     """Eight hex digits that name the documents and how often each counts, in any order."""
-    lines = sorted("\x1f".join((str(count), *document)) for document, count in documents)
-    return hashlib.blake2b("\x1e".join(lines).encode(), digest_size=4).hexdigest()
+    each = sorted(
+        hashlib.blake2b("\x1f".join((str(count), *document)).encode(), digest_size=16).digest()
+        for document, count in documents
+    )
+    return hashlib.blake2b(b"".join(each), digest_size=4).hexdigest()

@@ -250,38 +250,43 @@ def _run_items(
 def _score_draws(
     plan: Plan, key: str, draws: Sequence[Judgements], run: _Run, progress: ProgressFactory, cache: bool
 ) -> list[ScoreTable]:
+    if not plan.requests:
+        return []
+    # Weights belong to one metric each, so metrics with weights of their own are scored apart.
+    with_models = [r for r in plan.requests if r.metric.name in plan.study.models]
+    together = [r for r in plan.requests if r.metric.name not in plan.study.models]
     tables: list[ScoreTable] = []
     for judgements in draws:
-        merged: ScoreTable | None = None
-        for request in plan.requests:
-            resources = Resources(
-                features=plan.study.features,
-                model=plan.study.models.get(request.metric.name),
-                data=str(plan.root.path),
-            )
-            label = f"{key} {request.metric.name}" + (f" draw {judgements.draw + 1}" if len(draws) > 1 else "")
-            with progress(label, len(judgements.items)) as step:
-                table = score(
-                    judgements.items, [request], resources, dataset=judgements.dataset, cache=cache, progress=step
+        label = key + (f" draw {judgements.draw + 1}" if len(draws) > 1 else "")
+        found: list[ScoreTable] = []
+        with progress(label, len(judgements.items) * len(plan.requests)) as step:
+            for requests in filter(None, [together, *([request] for request in with_models)]):
+                resources = Resources(
+                    features=plan.study.features,
+                    model=plan.study.models.get(requests[0].metric.name),
+                    data=str(plan.root.path),
                 )
+                found.append(
+                    score(judgements.items, requests, resources, dataset=judgements.dataset, cache=cache, progress=step)
+                )
+        for table in found:
             run.signatures.setdefault(key, {}).update(table.signatures)
             for metric, count in table.cached.items():
                 run.cached[f"{key}|{metric}"] = run.cached.get(f"{key}|{metric}", 0) + count
-            merged = table if merged is None else _join(merged, table)
-        if merged is not None:
-            tables.append(merged)
+        tables.append(_join(found))
     return tables
 
 
-def _join(left: ScoreTable, right: ScoreTable) -> ScoreTable:
+def _join(tables: Sequence[ScoreTable]) -> ScoreTable:
+    """Tables of the same items under different metrics as one."""
     return ScoreTable(
-        left.dataset,
-        left.items,
-        {**left.values, **right.values},
-        {**left.corpus, **right.corpus},
-        {**left.signatures, **right.signatures},
-        {**left.cached, **right.cached},
-        left.failed + right.failed,
+        tables[0].dataset,
+        tables[0].items,
+        dict(pair for table in tables for pair in table.values.items()),
+        dict(pair for table in tables for pair in table.corpus.items()),
+        dict(pair for table in tables for pair in table.signatures.items()),
+        dict(pair for table in tables for pair in table.cached.items()),
+        tuple(line for table in tables for line in table.failed),
     )
 
 

@@ -154,10 +154,14 @@ class EncodedCorpus:
         numbers = self.ngrams(order)
         if order == 1:
             return np.arange(numbers.count, dtype=np.int64)
-        somewhere = np.zeros(numbers.count + 1, dtype=np.int64)
-        somewhere[numbers.at] = np.arange(len(numbers.at))
-        place = somewhere[:-1]
-        return self.ngrams(order - 1).at[place].astype(np.int64) * len(self.vocabulary) + self.words[place + order - 1]
+        place = np.zeros(numbers.count + 1, dtype=np.int32)
+        place[numbers.at] = np.arange(len(numbers.at), dtype=np.int32)
+        place = place[:-1]
+        keys = self.ngrams(order - 1).at[place].astype(np.int64)
+        keys *= len(self.vocabulary)
+        place += order - 1
+        keys += self.words[place]
+        return keys
 
     def _number(self, order: int, shorter: NgramNumbers) -> NgramNumbers:
         size, tokens = len(self.vocabulary), len(self.words)

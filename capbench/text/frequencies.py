@@ -38,7 +38,7 @@ class DocumentFrequencies:
 
     vocabulary: Mapping[str, int]
     keys: tuple[IntArray, ...]
-    counts: tuple[IntArray, ...]
+    counts: tuple[NDArray[np.int32], ...]
     documents: int
 
     def of(self, corpus: EncodedCorpus) -> Iterator[NDArray[np.int32]]:
@@ -88,7 +88,7 @@ def document_frequencies(
     keys, counts = [], []
     for order in range(1, n + 1):
         keys.append(corpus.ngram_keys(order))
-        counts.append(next(documents.frequencies(corpus.ngrams(order), (1,)))[:-1].astype(np.int64))
+        counts.append(next(documents.frequencies(corpus.ngrams(order), (1,)))[:-1].copy())
     return DocumentFrequencies(corpus.vocabulary, tuple(keys), tuple(counts), int(documents.weight.sum()))
 
 

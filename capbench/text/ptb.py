@@ -35,6 +35,8 @@ _LINE_ENDS = str.maketrans(dict.fromkeys("\n\r\x0b\x0c\u2028\u2029", " "))
 _FOLLOWER = "x"  # begins with neither a capital nor a digit: no rule of the tokeniser looks at it
 _BATCH = 20_000
 _known: dict[str, str] = {}
+_RECENT = 100_000
+_recent: dict[str, str | None] = {}
 
 
 def tokenize(captions: Sequence[str], *, engine: Engine = "native", cache: bool = True) -> list[str]:
@@ -56,12 +58,22 @@ def tokenize(captions: Sequence[str], *, engine: Engine = "native", cache: bool 
     """
     if engine not in _ENGINES:
         raise UsageError(f"unknown tokeniser engine '{engine}'", hint=f"Choices: {', '.join(_ENGINES)}")
-    tokens = {} if engine == "jar" else {caption: tokenize_native(caption) for caption in dict.fromkeys(captions)}
+    tokens = {} if engine == "jar" else _native(captions)
     unmatched = [caption for caption in dict.fromkeys(captions) if tokens.get(caption) is None]
     missing = [caption for caption in unmatched if caption not in _known]
     if missing:
         _learn(missing, cache)
     return [found if (found := tokens.get(caption)) is not None else _known[caption] for caption in captions]
+
+
+def _native(captions: Sequence[str]) -> dict[str, str | None]:
+    """Native tokens of captions, at least; metrics that take turns on one batch ask for the same ones."""
+    new = [caption for caption in dict.fromkeys(captions) if caption not in _recent]
+    if len(_recent) + len(new) > _RECENT:
+        _recent.clear()
+        new = list(dict.fromkeys(captions))
+    _recent.update((caption, tokenize_native(caption)) for caption in new)
+    return _recent
 
 
 def _learn(captions: list[str], cache: bool) -> None:

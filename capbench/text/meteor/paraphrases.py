@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
 import zlib
 from collections import defaultdict
 from dataclasses import dataclass
@@ -87,6 +88,7 @@ def paraphrase_table() -> ParaphraseTable:
     folder = files.cache_dir("meteor") / f"paraphrase-{_VERSION}-{state.st_size}-{state.st_mtime_ns}"
     with files.lock(folder):
         if not (folder / "words.json").exists():
+            logging.getLogger(__name__).info("preparing METEOR's paraphrase table: once, some 20 seconds")
             _write(_build(source), folder)
         return _load(folder)
 
