@@ -93,12 +93,19 @@ def to_latex(result: StudyResult) -> str:
 
 def _latex_table(result: StudyResult, table: Table, number: int) -> str:
     spans = [3 if column.compared else 1 for column in table.columns]
-    outer, inner, rules = [""], ["Metric"], []
-    position = 2
+    inner = ["Metric"]
+    outer: list[tuple[str, int]] = []
     for column, span in zip(table.columns, spans, strict=True):
         name, part = column.head
-        outer.append(rf"\multicolumn{{{span}}}{{c}}{{{_tex(name)}}}")
-        inner += [_tex(part), "published", "diff."] if span == 3 else [_tex(part)]
+        inner += [_tex(part), "paper", "diff."] if span == 3 else [_tex(part)]
+        # Neighbours of one data set share its head.
+        if outer and outer[-1][0] == name:
+            outer[-1] = (name, outer[-1][1] + span)
+        else:
+            outer.append((name, span))
+    heads, rules, position = [""], [], 2
+    for name, span in outer:
+        heads.append(rf"\multicolumn{{{span}}}{{c}}{{{_tex(name)}}}")
         rules.append(rf"\cmidrule(lr){{{position}-{position + span - 1}}}")
         position += span
     body = []
@@ -118,7 +125,7 @@ def _latex_table(result: StudyResult, table: Table, number: int) -> str:
             r"\centering",
             rf"\begin{{tabular}}{{l{'r' * sum(spans)}}}",
             r"\toprule",
-            " & ".join(outer) + r" \\",
+            " & ".join(heads) + r" \\",
             "".join(rules),
             " & ".join(inner) + r" \\",
             r"\midrule",
@@ -133,6 +140,8 @@ def _latex_table(result: StudyResult, table: Table, number: int) -> str:
 
 
 def _tex(text: str) -> str:
+    if text.startswith("-") and text[1:2].isdigit():
+        return f"$-${text[1:]}"
     return "".join(_LATEX.get(character, character) for character in text)
 
 
