@@ -13,6 +13,7 @@
     ├── FeatureError           region features that are missing, damaged or of another detector
     ├── ModelError             weights that are missing, or are not those that were asked for
     └── ToolError              Java or another program that could not be started or did not answer
+        └── SetupError         something that 'capbench setup' must fetch once before it works
 
 The command line prints ``str(error)`` after ``error:`` and leaves with ``exit_code``. Errors that
 are not in this tree are bugs.
@@ -32,6 +33,7 @@ __all__ = [
     "MissingFileError",
     "ModelError",
     "ProtocolError",
+    "SetupError",
     "StatisticError",
     "StudyError",
     "ToolError",
@@ -123,6 +125,10 @@ class ModelError(CapbenchError):
 
 class ToolError(CapbenchError):
     """A program beside capbench (Java) that could not be started or did not answer."""
+
+
+class SetupError(ToolError):
+    """Something that must be fetched once, with ``capbench setup``, before it works."""
 
 
 class CapbenchWarning(UserWarning):

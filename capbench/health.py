@@ -24,7 +24,7 @@ __all__ = ["Check", "examine"]
 _SPACE_NEEDED = 2 << 30
 _WAIT_S = 120.0
 _REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)((?:\s*[<>=!~]=?[^,;\s]+,?)*)")
-_IMPORT_NAMES = {"pyyaml": "yaml"}
+_IMPORT_NAMES = {"pyyaml": "yaml", "pillow": "PIL"}
 _INSTALL = "pip install --force-reinstall"
 
 
@@ -58,6 +58,7 @@ def examine(data: str | os.PathLike[str] | None = None, *, start_java: bool = Tr
         ("packages", _packages),
         ("jars", _jars),
         ("Java", lambda: _java(start_java)),
+        ("SPICE's parser", _spice),
         ("cache", _cache),
         ("data", lambda: _data(data)),
         ("processor", _processor),
@@ -137,6 +138,16 @@ def _jars() -> list[Check]:
         except CapbenchError as error:
             checks.append(Check(name, "fail", error.message, error.hint or ""))
     return checks
+
+
+def _spice() -> list[Check]:
+    from capbench.java.spice_files import spice_state
+
+    state = spice_state()
+    if state.ready:
+        return [Check("SPICE's parser", "ok", str(state.folder))]
+    detail = f"not set up ({', '.join(state.missing)} not in {state.folder})"
+    return [Check("SPICE's parser", "warn", detail, "capbench setup spice")]
 
 
 def _java(start: bool) -> list[Check]:

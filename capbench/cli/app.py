@@ -15,7 +15,7 @@ from typing import Annotated, TextIO
 import typer
 
 from capbench import __version__
-from capbench.cli import correlate, data, doctor, extract_features, metrics, protocols, score, train
+from capbench.cli import correlate, data, doctor, extract_features, metrics, parse, protocols, score, setup, train
 from capbench.errors import CapbenchError, CapbenchWarning
 
 __all__ = ["app", "main"]
@@ -54,6 +54,8 @@ app.add_typer(data.app, name="data")
 app.add_typer(train.app, name="train")
 app.command("metrics")(metrics.metrics)
 app.command("protocols")(protocols.protocols)
+app.command("parse")(parse.parse)
+app.add_typer(setup.app, name="setup")
 app.command("doctor")(doctor.doctor)
 
 

@@ -106,7 +106,7 @@ def correlate(
     if out is not None:
         for path in write_result(result, out):
             common.note(f"wrote {path}")
-    if any(not missing.planned for missing in result.missing):
+    if any(missing.protocol for missing in result.missing):
         raise typer.Exit(1)
 
 

@@ -11,7 +11,11 @@ from capbench.cli import common
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Train what metrics need.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    help="Train what metrics need.\n\nExample: capbench train word-vectors --captions coco-val --out vectors.bin",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 
 @app.callback()

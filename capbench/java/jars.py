@@ -9,7 +9,7 @@ from pathlib import Path
 
 from capbench.errors import ToolError
 
-__all__ = ["Jar", "meteor_jar", "tokenizer_jar"]
+__all__ = ["Jar", "meteor_jar", "spice_jar", "tokenizer_jar"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,12 @@ def meteor_jar() -> Jar:
     """METEOR 1.5 and, beside it, ``data/paraphrase-en.gz``. Raises ToolError if either is not there."""
     _package_file("meteor/data/paraphrase-en.gz")
     return Jar(_package_file("meteor/meteor-1.5.jar"), "1.5")
+
+
+def spice_jar() -> Jar:
+    """SPICE 1.0 and, beside it, the folder ``lib`` with its libraries. Raises ToolError if it is not there."""
+    _package_file("spice/lib/SceneGraphParser-1.0.jar")
+    return Jar(_package_file("spice/spice-1.0.jar"), "1.0")
 
 
 @cache

@@ -75,6 +75,11 @@ class Metric(abc.ABC):
         self.resources = resources or Resources()
 
     @classmethod
+    def is_set_up(cls) -> bool:
+        """False if something must be fetched first (``capbench setup``): ``all`` then leaves the metric out."""
+        return True
+
+    @classmethod
     def option_defaults(cls) -> dict[str, Any]:
         """Options and their defaults, from the signature of ``__init__``."""
         parameters = inspect.signature(cls.__init__).parameters.values()
@@ -174,7 +179,7 @@ def resolve_metrics(
     Args:
         names: metric or column names (``bleu``, ``bleu-4``, ``tiger``), ``metric.column`` for one column of a metric
             that shares its name with it (``tiger.tiger``), ``module:Class``, or ``all`` for every metric that can be
-            computed in this version without weights.
+            computed here and now, without weights.
         options: options by metric name.
 
     Raises:
@@ -214,7 +219,7 @@ def _expand(name: str) -> list[tuple[str, str]]:
     columns = metric_columns()
     if name == "all":
         able = [(m, plugins.load("capbench.metrics", m)) for m in metric_names()]
-        return [(m, "") for m, cls in able if cls.waits_for is None and "weights" not in cls.needs]
+        return [(m, "") for m, cls in able if cls.waits_for is None and "weights" not in cls.needs and cls.is_set_up()]
     metric, dot, column = name.lower().partition(".")
     if dot and metric in metric_names():
         known = plugins.load("capbench.metrics", metric).columns

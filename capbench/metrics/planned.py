@@ -9,7 +9,7 @@ from capbench.errors import MetricError
 from capbench.metrics.base import Metric, Progress, Resources
 from capbench.records import FloatArray, Item
 
-__all__ = ["Faier", "NNEval", "Reo", "Spice", "Tiger", "ViLBERTScore"]
+__all__ = ["Faier", "NNEval", "Reo", "Tiger", "ViLBERTScore"]
 
 
 class _Planned(Metric):
@@ -25,18 +25,6 @@ class _Planned(Metric):
 
     def _refuse(self) -> FloatArray:
         raise MetricError(f"{self.titles[self.columns[0]]} waits for {self.waits_for}")
-
-
-class Spice(_Planned):
-    """SPICE (Anderson et al., 2016): F-measure over scene-graph tuples."""
-
-    name: ClassVar[str] = "spice"
-    columns: ClassVar[tuple[str, ...]] = ("spice",)
-    titles: ClassVar[Mapping[str, str]] = {"spice": "SPICE"}
-    citation: ClassVar[str] = "Anderson et al., SPICE: semantic propositional image caption evaluation, ECCV 2016"
-    needs: ClassVar[frozenset[str]] = frozenset({"references", "java"})
-    order: ClassVar[int] = 50
-    waits_for: ClassVar[str | None] = "its scene-graph parser, which is not part of this version"
 
 
 class Tiger(_Planned):
@@ -80,7 +68,7 @@ class NNEval(_Planned):
     citation: ClassVar[str] = "Sharif et al., NNEval: neural network based evaluation metric, ECCV 2018"
     needs: ClassVar[frozenset[str]] = frozenset({"references", "java", "weights"})
     order: ClassVar[int] = 120
-    waits_for: ClassVar[str | None] = "SPICE, Word Mover's Distance and trained weights, which this version lacks"
+    waits_for: ClassVar[str | None] = "its trained weights, which this version cannot read yet"
 
 
 class Faier(_Planned):

@@ -14,7 +14,7 @@ from capbench.datasets.base import Dataset
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.protocol import Protocol
 from capbench.datasets.root import DataRoot
-from capbench.errors import CapbenchError, MissingFileError, StudyError
+from capbench.errors import CapbenchError, MissingFileError, SetupError, StudyError
 from capbench.metrics.base import MetricRequest, Resources, resolve_metrics
 from capbench.records import Judgements, ScoreTable
 from capbench.scoring import score
@@ -168,17 +168,7 @@ def run_plan(plan: Plan, progress: ProgressFactory, *, cache: bool = True) -> St
     run = _Run()
     published = None if plan.on_sample else plan.published
     for request in plan.waiting:
-        for column in request.columns:
-            title = request.metric.titles.get(column, column)
-            run.missing.append(
-                Missing(
-                    column=column,
-                    title=title,
-                    reason=request.metric.waits_for or "",
-                    planned=True,
-                    published=_published_row(plan, published, column),
-                )
-            )
+        run.missing += _missing_rows(plan, published, request, request.metric.waits_for or "", planned=True)
     by_items: dict[tuple[str, str], list[tuple[Dataset, Protocol]]] = {}
     for dataset, protocol in plan.protocols:
         by_items.setdefault((dataset.name, protocol.items.name), []).append((dataset, protocol))
@@ -222,7 +212,7 @@ def _run_items(
     except MissingFileError as error:
         run.missing += [Missing(protocol=str(protocol), reason=str(error)) for _, protocol in entries]
         return
-    tables = _score_draws(plan, key, draws, run, progress, cache)
+    tables = _score_draws(plan, key, draws, published, run, progress, cache)
     run.seconds[key] = time.perf_counter() - began
     for _, protocol in entries:
         try:
@@ -248,32 +238,45 @@ def _run_items(
 
 
 def _score_draws(
-    plan: Plan, key: str, draws: Sequence[Judgements], run: _Run, progress: ProgressFactory, cache: bool
+    plan: Plan,
+    key: str,
+    draws: Sequence[Judgements],
+    published: PublishedTable | None,
+    run: _Run,
+    progress: ProgressFactory,
+    cache: bool,
 ) -> list[ScoreTable]:
     if not plan.requests:
         return []
-    # Weights belong to one metric each, so metrics with weights of their own are scored apart.
-    with_models = [r for r in plan.requests if r.metric.name in plan.study.models]
-    together = [r for r in plan.requests if r.metric.name not in plan.study.models]
+    # Weights belong to one metric each, and what is not set up may fail: both are scored apart from the rest.
+    apart = [r for r in plan.requests if r.metric.name in plan.study.models or not r.metric.is_set_up()]
+    together = [r for r in plan.requests if r not in apart]
     tables: list[ScoreTable] = []
     for judgements in draws:
         label = key + (f" draw {judgements.draw + 1}" if len(draws) > 1 else "")
         found: list[ScoreTable] = []
         with progress(label, len(judgements.items) * len(plan.requests)) as step:
-            for requests in filter(None, [together, *([request] for request in with_models)]):
+            for requests in filter(None, [together, *([request] for request in apart)]):
                 resources = Resources(
                     features=plan.study.features,
                     model=plan.study.models.get(requests[0].metric.name),
                     data=str(plan.root.path),
                 )
-                found.append(
-                    score(judgements.items, requests, resources, dataset=judgements.dataset, cache=cache, progress=step)
-                )
+                try:
+                    table = score(
+                        judgements.items, requests, resources, dataset=judgements.dataset, cache=cache, progress=step
+                    )
+                except SetupError as error:
+                    run.missing += _missing_rows(plan, published, requests[0], str(error))
+                    continue
+                found.append(table)
         for table in found:
             run.signatures.setdefault(key, {}).update(table.signatures)
             for metric, count in table.cached.items():
                 run.cached[f"{key}|{metric}"] = run.cached.get(f"{key}|{metric}", 0) + count
-        tables.append(_join(found))
+        if found:
+            tables.append(_join(found))
+    run.missing = list({(m.protocol, m.column): m for m in run.missing}.values())
     return tables
 
 
@@ -288,6 +291,22 @@ def _join(tables: Sequence[ScoreTable]) -> ScoreTable:
         dict(pair for table in tables for pair in table.cached.items()),
         tuple(line for table in tables for line in table.failed),
     )
+
+
+def _missing_rows(
+    plan: Plan, published: PublishedTable | None, request: MetricRequest, reason: str, *, planned: bool = False
+) -> list[Missing]:
+    """One entry for each column of a metric that cannot be computed."""
+    return [
+        Missing(
+            column=column,
+            title=request.metric.titles.get(column, column),
+            reason=reason,
+            planned=planned,
+            published=_published_row(plan, published, column),
+        )
+        for column in request.columns
+    ]
 
 
 def _published_row(plan: Plan, published: PublishedTable | None, column: str) -> dict[str, str]:

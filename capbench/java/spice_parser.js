@@ -1,0 +1,93 @@
+// Turns captions into SPICE's scene-graph tuples: a caption a line on stdin, a line of JSON on stdout.
+//
+// Rhino runs this inside the JVM that holds Stanford CoreNLP 3.6.0 and SPICE 1.0, so that none of them needs to be
+// changed or compiled. An answer is a list of tuples in the parser's order, each a list of strings, or
+// {"error": "..."}. Answers come in the order of the captions; parsing runs on several threads.
+//
+// System properties: capbench.threads; capbench.words, the number of words from which a caption is parsed alone,
+// because the parser's memory grows with the square of it.
+
+var nlp = Packages.edu.stanford.nlp;
+var threads = Number(java.lang.System.getProperty("capbench.threads", "1"));
+var longFrom = Number(java.lang.System.getProperty("capbench.words", "40"));
+
+// SPICE asks for "ner" too, but its tuples are made of words, tags, lemmas and dependencies alone.
+var properties = new java.util.Properties();
+properties.setProperty("annotators", "tokenize,ssplit,parse,lemma");
+properties.setProperty("threads", "1");
+var pipeline = new nlp.pipeline.StanfordCoreNLP(properties);
+
+// The constructor would load a synonym dictionary that making tuples does not need.
+var SpiceParser = java.lang.Class.forName("edu.anu.spice.SpiceParser");
+var spice = new Packages.org.objenesis.ObjenesisStd().newInstance(SpiceParser);
+var extract = SpiceParser.getDeclaredMethod("parseAnnotation", nlp.pipeline.Annotation);
+extract.setAccessible(true);
+var sentencesKey = java.lang.Class.forName("edu.stanford.nlp.ling.CoreAnnotations$SentencesAnnotation");
+var treeKey = java.lang.Class.forName("edu.stanford.nlp.trees.TreeCoreAnnotations$TreeAnnotation");
+
+var memory = new java.util.concurrent.locks.ReentrantReadWriteLock();
+var NO_MEMORY = JSON.stringify({ error: "out of memory" });
+
+function parse(caption) {
+  var isLong = caption.split(" ").length >= longFrom;
+  var lock = isLong ? memory.writeLock() : memory.readLock();
+  lock.lock();
+  try {
+    var annotation = new nlp.pipeline.Annotation(caption);
+    pipeline.annotate(annotation);
+    if (isLong && hasFlatTree(annotation)) return NO_MEMORY;
+    return toJson(extract.invoke(spice, annotation).tuples);
+  } catch (error) {
+    var text = String(error);
+    return text.indexOf("OutOfMemory") >= 0 ? NO_MEMORY : JSON.stringify({ error: text });
+  } finally {
+    lock.unlock();
+  }
+}
+
+// Where memory runs out in the middle of a sentence, CoreNLP puts a flat tree under the label X and says nothing.
+function hasFlatTree(annotation) {
+  var sentences = annotation.get(sentencesKey);
+  for (var i = 0; i < sentences.size(); i++) {
+    if (String(sentences.get(i).get(treeKey).value()) === "X") return true;
+  }
+  return false;
+}
+
+function toJson(tuples) {
+  var rows = [];
+  for (var i = 0; i < tuples.size(); i++) {
+    var tuple = tuples.get(i);
+    var row = [];
+    for (var j = 0; j < tuple.size(); j++) row.push(String(tuple.get(j)));
+    rows.push(row);
+  }
+  return JSON.stringify(rows);
+}
+
+var input = new java.io.BufferedReader(new java.io.InputStreamReader(java.lang.System["in"], "UTF-8"));
+var stdout = new java.io.FileOutputStream(java.io.FileDescriptor.out);
+var output = new java.io.PrintStream(new java.io.BufferedOutputStream(stdout), false, "UTF-8");
+var pool = java.util.concurrent.Executors.newFixedThreadPool(threads);
+var pending = new java.util.concurrent.LinkedBlockingQueue(16 * threads);
+var END = new java.lang.Object();
+
+var writer = new java.lang.Thread(function () {
+  for (;;) {
+    var answer = pending.take();
+    if (answer === END) return;
+    output.print(answer.get());
+    output.print("\n");
+    output.flush();
+  }
+});
+
+function submit(caption) {
+  return pool.submit(new java.util.concurrent.Callable({ call: function () { return parse(caption); } }));
+}
+
+writer.start();
+for (var line = input.readLine(); line !== null; line = input.readLine()) pending.put(submit(String(line)));
+pending.put(END);
+writer.join();
+pool.shutdown();

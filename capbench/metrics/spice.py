@@ -1,0 +1,101 @@
+"""SPICE: F-measure over the scene-graph tuples of candidate and references."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import ClassVar
+
+import numpy as np
+
+from capbench.metrics.base import Progress, Resources
+from capbench.metrics.tokens import TokenMetric
+from capbench.records import FloatArray, Item
+from capbench.text import ptb, scene_graph
+from capbench.text.spice import CATEGORIES, COUNTS, Scorer, f_scores
+
+__all__ = ["Spice"]
+
+_GRAPHS_KEPT = 20_000
+_STEP = 128  # items after which progress is shown and what was parsed is kept
+
+
+class Spice(TokenMetric):
+    """SPICE 1.0 (Anderson et al., 2016), with synonyms, as pycocoevalcap calls it.
+
+    Captions are parsed by SPICE's own parser, each once in its life; merging and matching are done here and
+    give the counts of SPICE's program. A candidate without any tuple that the references have scores 0, which
+    is what half of all captions do.
+    """
+
+    name: ClassVar[str] = "spice"
+    columns: ClassVar[tuple[str, ...]] = ("spice",)
+    titles: ClassVar[Mapping[str, str]] = {"spice": "SPICE"}
+    citation: ClassVar[str] = "Anderson et al., SPICE: semantic propositional image caption evaluation, ECCV 2016"
+    needs: ClassVar[frozenset[str]] = frozenset({"references", "java"})
+    order: ClassVar[int] = 50
+
+    def __init__(self, resources: Resources | None = None) -> None:
+        super().__init__(resources)
+
+    @classmethod
+    def is_set_up(cls) -> bool:
+        """Whether the parser is here; captions that were parsed before need none."""
+        from capbench.java.spice_files import spice_state
+
+        return spice_state().ready
+
+    def signature_parts(self) -> Mapping[str, object]:
+        """Version of the parser, synonym source, tokeniser."""
+        return {"parser": _parser_version(), "synonyms": "meteor-1.5", "tok": ptb.VERSION}
+
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        """(n, 21): true positives, false positives, false negatives of each category, as in ``spice.COUNTS``.
+
+        Raises:
+            MetricError: an item has no references.
+            ToolError: a caption must be parsed, and SPICE's parser is not set up or failed.
+        """
+        tokens = self.tokenize(items)
+        counts = np.empty((len(items), len(COUNTS)))
+        for start in range(0, len(items), _STEP):
+            part = slice(start, start + _STEP)
+            counts[part] = self._counts(tokens[0][part], tokens[1][part])
+            progress(len(counts[part]))
+        return counts
+
+    def _counts(self, candidates: Sequence[str], references: Sequence[Sequence[str]]) -> FloatArray:
+        texts = [text for c, captions in zip(candidates, references, strict=True) for text in (c, *captions)]
+        found = scene_graph.tuples(texts, cache=self.resources.cache)
+        own, theirs = [], []
+        for captions in references:
+            own.append(next(found))
+            theirs.append([next(found) for _ in captions])
+        return _scorer().counts(own, theirs)
+
+    def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
+        """F-measure over all tuples."""
+        return {"spice": f_scores(statistics)[2]}
+
+    @staticmethod
+    def categories(statistics: FloatArray) -> dict[str, dict[str, FloatArray]]:
+        """Precision, recall and F of every category: ``{"Color": {"precision": (n,), "recall": …, "f": …}, …}``.
+
+        They are NaN for items whose references have no tuple of the category.
+        """
+        found = {}
+        for category in CATEGORIES:
+            precision, recall, f = f_scores(statistics, category)
+            found[category] = {"precision": precision, "recall": recall, "f": f}
+        return found
+
+
+def _parser_version() -> str:
+    from capbench.java.spice import SPICE_PARSER_VERSION
+
+    return SPICE_PARSER_VERSION
+
+
+@cache
+def _scorer() -> Scorer:
+    return Scorer(graphs=_GRAPHS_KEPT)

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner, Result
+
+from capbench.cli.parse import parse
+from capbench.errors import ToolError, UsageError
+from tests.installed_parser import parsed
+from tests.text.parsed_captions import CAPTIONS
+
+pytestmark = pytest.mark.java  # the tokeniser
+
+app = typer.Typer()
+app.command()(parse)
+
+
+def _run(*arguments: str) -> Result:
+    with parsed(CAPTIONS):
+        return CliRunner().invoke(app, arguments)
+
+
+def test_a_caption_is_shown_as_a_tree() -> None:
+    result = _run("A woman's green umbrella lies behind the bench.")
+    assert result.exit_code == 0
+    assert [line.rstrip() for line in result.output.splitlines()] == [
+        "A woman's green umbrella lies behind the bench.",
+        "├── umbrella",
+        "│   ├── green",
+        "│   └── lie behind → bench",
+        "├── bench",
+        "└── woman",
+        "    └── have → umbrella",
+    ]
+
+
+def test_json() -> None:
+    result = _run("A dog runs!", "Kids are being watched by their teacher", "--json")
+    assert json.loads(result.output) == [
+        {"caption": "A dog runs!", "objects": ["dog"], "attributes": {"dog": ["run"]}, "triplets": []},
+        {
+            "caption": "Kids are being watched by their teacher",
+            "objects": ["kid", "teacher"],
+            "attributes": {},
+            "triplets": [["kid", "have", "teacher"], ["teacher", "watch", "kid"]],
+        },
+    ]
+
+
+def test_a_caption_without_objects_says_so() -> None:
+    assert "no objects" in _run("Running quickly").output
+
+
+@pytest.mark.parametrize("caption", ["", "   "])
+def test_an_empty_caption_is_refused(caption: str) -> None:
+    assert isinstance(_run(caption).exception, UsageError)
+
+
+def test_a_new_caption_without_parser_says_what_to_run() -> None:
+    error = _run("a zebra").exception
+    assert isinstance(error, ToolError)
+    assert "capbench setup spice" in str(error)

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import csv
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capbench.errors import MetricError
+from capbench.metrics.base import Resources
+from capbench.metrics.cider import Cider
+from capbench.metrics.spice import Spice
+from capbench.metrics.spider import Spider
+from capbench.records import Item
+from capbench.scoring import score
+from capbench.text import scene_graph
+from capbench.text.spice import COUNTS
+from tests.installed_parser import installed_parser, parsed
+from tests.text.parsed_captions import CAPTIONS
+
+COUCH, CATS = (
+    "a couch and a sofa stand in front of three big windows",
+    "a gray cat a grey cat and a kitten sleep on the couch",
+)
+ITEMS = [
+    Item("1", COUCH, (COUCH, CATS), "a"),
+    Item("2", CATS, (COUCH, "a dog runs"), "b"),
+    Item("3", "running quickly", (COUCH,), "c"),
+    Item("4", "the boy is very tall", ("running quickly",), "d"),
+]
+
+
+def _statistics(metric: Spice | Spider, items: list[Item]) -> np.ndarray:
+    metric.prepare(items)
+    metric.open(items)
+    return metric.statistics(items, lambda _: None)
+
+
+@pytest.mark.java
+def test_counts_and_scores_of_cached_captions() -> None:
+    with parsed(CAPTIONS):
+        statistics = _statistics(Spice(), ITEMS)
+    rows = [dict(zip(COUNTS, row, strict=True)) for row in statistics.astype(int).tolist()]
+    # couch and sofa are one object: couch, window, front; big, three; one relation
+    assert [rows[0][f"All {count}"] for count in ("tp", "fp", "fn")] == [6, 0, 5]
+    # cat, sleep (as the parser has it), couch; and couch, window, front, dog
+    assert [rows[1][f"Object {count}"] for count in ("tp", "fp", "fn")] == [1, 2, 3]
+    assert [rows[1][f"Color {count}"] for count in ("tp", "fp", "fn")] == [0, 0, 0]  # gray/grey became one attribute
+    assert rows[2]["All fp"] == 0
+    assert rows[3]["All fp"] == 2
+    scores = Spice().scores(statistics)["spice"]
+    assert scores.tolist()[0] == pytest.approx(2 * 6 / (6 + 6 + 5), abs=1e-15)
+    assert scores.tolist()[2:] == [0.0, 0.0]
+
+
+@pytest.mark.java
+def test_categories_are_undefined_where_the_references_have_none() -> None:
+    with parsed(CAPTIONS):
+        statistics = _statistics(Spice(), ITEMS)
+    found = Spice.categories(statistics)
+    assert list(found) == ["All", "Object", "Relation", "Attribute", "Color", "Cardinality", "Size"]
+    assert np.isnan(found["Size"]["f"]).tolist() == [False, False, False, True]
+    assert found["Size"]["recall"].tolist()[:3] == [1.0, 0.0, 0.0]
+    assert np.isfinite(found["All"]["f"]).all()
+
+
+@pytest.mark.java
+def test_through_the_scorer_a_second_run_reads_the_cache() -> None:
+    from capbench.metrics.base import MetricRequest
+
+    request = MetricRequest(Spice, Spice.columns, {})
+    done: list[int] = []
+    with parsed(CAPTIONS):
+        first = score(ITEMS, [request], dataset="invented", progress=done.append)
+        scene_graph.forget()
+        second = score(ITEMS, [request], dataset="invented")
+    assert sum(done) == len(ITEMS)
+    assert second.cached == {"spice": 4}
+    ((key, values),) = first.values.items()
+    assert second.values[key].tolist() == values.tolist()
+    assert first.corpus[key] == pytest.approx(values.mean(), abs=1e-15)
+    assert "parser:spice-1.0+corenlp-3.6.0" in first.signatures["spice"]
+
+
+def test_an_item_without_references_is_named() -> None:
+    with pytest.raises(MetricError, match="spice needs references, and the item 'x' of image '9' has none"):
+        Spice().open([Item("9", "a dog", (), "x")])
+
+
+@pytest.mark.java
+def test_spider_is_the_mean_of_spice_and_cider() -> None:
+    with parsed(CAPTIONS):
+        spider = Spider(Resources(), sigma=5.0)
+        statistics = _statistics(spider, ITEMS)
+        cider = Cider(Resources(), sigma=5.0)
+        cider.prepare(ITEMS)
+        ciders = cider.scores(cider.statistics(ITEMS, lambda _: None))["cider"]
+        spices = Spice().scores(_statistics(Spice(), ITEMS))["spice"]
+    assert spider.scores(statistics)["spider"].tolist() == ((spices + ciders) / 2).tolist()
+    assert spider.corpus_id() == cider.corpus_id() != ""
+    assert "sigma:5" in spider.signature()
+    assert "parser:" in spider.signature()
+    assert Spider.option_defaults() == {"df": "items", "sigma": 6.0}
+
+
+@pytest.mark.java
+@pytest.mark.real_data
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_counts_are_the_originals_on_flickr8k_expert(real_data: Path, parity: Path) -> None:
+    from capbench.datasets.flickr8k import Flickr8kExpert
+    from capbench.datasets.root import find_root
+
+    with gzip.open(parity / "spice" / "flickr8k_expert.csv.gz", "rt", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    dataset = Flickr8kExpert(find_root(real_data))
+    items = dataset.load(dataset.selections["no-own-captions"])[0].items
+    assert [(item.image, item.candidate_id) for item in items] == [
+        (row["image"].removesuffix(".jpg"), row["candidate_id"]) for row in rows
+    ]
+    with installed_parser():
+        statistics = _statistics(Spice(), list(items))
+    expected = np.array([[float(row[name.replace(" ", "_")]) for name in COUNTS] for row in rows])
+    assert (statistics != expected).sum() == 0
+    assert Spice().scores(statistics)["spice"].tolist() == [float(row["f"]) for row in rows]
