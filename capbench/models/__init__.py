@@ -1,0 +1,1 @@
+"""Networks, one a file, the reading of their checkpoints, and the registry of weights."""

@@ -1,0 +1,235 @@
+"""Reading weights that others made, without running anything that they contain.
+
+Known are PyTorch files (read with ``weights_only=True``), pickled dictionaries of arrays as Detectron and detectron2
+write them (read with the restricted unpickler), ``.npz`` and safetensors, told apart by content and not by name, and
+``.caffemodel``. Whatever the container, the result is one flat dictionary from a tensor's name to the tensor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import zipfile
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from capbench.errors import DataError, MissingFileError, ModelError
+from capbench.files import sha256_file
+
+__all__ = ["Checkpoint", "fit_state", "read_checkpoint"]
+
+# Where the tensors lie in a file that holds more than tensors, in the order of trial.
+_INSIDE = ("model", "state_dict", "model_state_dict", "weights", "blobs")
+_PREFIXES = ("module.", "_orig_mod.")
+_SAFETENSORS = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "I64": np.int64,
+    "I32": np.int32,
+    "I16": np.int16,
+    "I8": np.int8,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
+}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The tensors of one file.
+
+    Attributes:
+        path: the file.
+        sha256: of the whole file, 64 hex digits.
+        tensors: by name; half precision is widened to float32.
+    """
+
+    path: Path
+    sha256: str
+    tensors: dict[str, torch.Tensor]
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
+    """Read a file of weights.
+
+    Args:
+        path: a PyTorch file (``.pth``, ``.pt``, ``.bin``), a pickle of arrays (``.pkl``), ``.npz``,
+            ``.safetensors`` or ``.caffemodel``.
+
+    Raises:
+        MissingFileError: there is no such file.
+        ModelError: it is none of these, is damaged, asks for classes that are refused, or holds no tensors.
+    """
+    file = Path(path)
+    digest = sha256_file(file)  # also says what is wrong with a missing or unreadable file
+    with open(file, "rb") as stream:
+        head = stream.read(64)
+    try:
+        if head[:4] == b"PK\x03\x04":
+            with zipfile.ZipFile(file) as archive:
+                arrays = all(name.endswith(".npy") for name in archive.namelist())
+            found: Any = _read_npz(file) if arrays else _read_torch(file)
+        elif _is_safetensors(head, file.stat().st_size):
+            found = _read_safetensors(file)
+        elif b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19" in head:  # the magic number of PyTorch before 1.6
+            found = _read_torch(file)
+        elif file.suffix == ".caffemodel":
+            from capbench.models.caffe import read_caffemodel
+
+            found = read_caffemodel(file)
+        else:
+            from capbench.safe_pickle import load_pickle
+
+            found = load_pickle(file)
+    except MissingFileError:
+        raise
+    except DataError as error:
+        raise ModelError(error.message, path=file, hint=error.hint or "Get the file again") from error
+    except (ModelError, MemoryError):
+        raise
+    except Exception as error:  # zip, torch and NumPy raise many kinds on a damaged file
+        line = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
+        raise ModelError(f"cannot be read as weights ({line})", path=file, hint="Get the file again") from error
+    return Checkpoint(file, digest, _tensors(found, file))
+
+
+def _read_torch(file: Path) -> Any:
+    import argparse
+    import pickle
+
+    # Training scripts keep step counts and options as NumPy scalars and Namespaces beside the tensors; both are inert.
+    core: Any = np._core.multiarray if hasattr(np, "_core") else np.core.multiarray  # type: ignore[attr-defined]
+    inert = [argparse.Namespace, np.ndarray, np.dtype, core._reconstruct, core.scalar]
+    inert += [(core.scalar, "numpy.core.multiarray.scalar"), (core._reconstruct, "numpy.core.multiarray._reconstruct")]
+    inert += [type(np.dtype(kind)) for kind in ("f2", "f4", "f8", "i4", "i8", "u1", "?")]
+    # Before 2.6 PyTorch took no other names for what may pass; files with such extras are then refused.
+    passing = torch.serialization.safe_globals(inert) if _torch_version() >= (2, 6) else contextlib.nullcontext()
+    with passing:
+        try:
+            return torch.load(file, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError as error:
+            named = re.search(r"GLOBAL ([\w.]+) was not", str(error))
+            what = f"asks for '{named.group(1)}', which is refused" if named else "is no state dict and is refused"
+            raise ModelError(
+                f"the file {what}", path=file, hint="Save only the state dict, or do not trust where it came from"
+            ) from error
+
+
+def _torch_version() -> tuple[int, ...]:
+    return tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+
+
+def _read_npz(file: Path) -> dict[str, Any]:
+    with np.load(file, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def _is_safetensors(head: bytes, size: int) -> bool:
+    return len(head) > 9 and head[8:9] == b"{" and 8 + int.from_bytes(head[:8], "little") <= size
+
+
+def _read_safetensors(file: Path) -> dict[str, Any]:
+    with open(file, "rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        header = json.loads(stream.read(length))
+        body = stream.read()
+    found: dict[str, Any] = {}
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        begin, end = entry["data_offsets"]
+        raw = body[begin:end]
+        if len(raw) != end - begin:
+            raise ModelError(f"'{name}' is cut off", path=file, hint="Get the file again")
+        if entry["dtype"] == "BF16":
+            # The upper half of a float32.
+            values = (np.frombuffer(raw, np.uint16).astype(np.uint32) << 16).view(np.float32)
+        elif entry["dtype"] in _SAFETENSORS:
+            values = np.frombuffer(raw, _SAFETENSORS[entry["dtype"]]).copy()
+        else:
+            raise ModelError(f"'{name}' is of the unknown type {entry['dtype']}", path=file)
+        found[name] = values.reshape(entry["shape"])
+    return found
+
+
+def _tensors(found: Any, file: Path) -> dict[str, torch.Tensor]:
+    for key in _INSIDE:
+        if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
+            found = found[key]
+            break
+    if not isinstance(found, Mapping):
+        raise ModelError(f"holds a {type(found).__name__} and no dictionary of tensors", path=file)
+    result: dict[str, torch.Tensor] = {}
+    for key, value in found.items():
+        if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
+            value = torch.from_numpy(np.ascontiguousarray(value.astype(value.dtype.newbyteorder("="), copy=False)))
+        if not isinstance(key, str) or not isinstance(value, torch.Tensor):
+            continue  # epochs, options, names of classes
+        name = key
+        for prefix in _PREFIXES:
+            name = name.removeprefix(prefix)
+        result[name] = value.float() if value.dtype in (torch.float16, torch.bfloat16, torch.float64) else value
+    if not result:
+        raise ModelError("holds no tensors", path=file, hint="Give the file of the model's weights")
+    for name, tensor in result.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise ModelError(f"'{name}' holds NaN or infinity", path=file, hint="The file is damaged: get it again")
+    return result
+
+
+def fit_state(
+    module: nn.Module,
+    tensors: Mapping[str, torch.Tensor],
+    path: str | os.PathLike[str],
+    *,
+    rename: Callable[[str], str | None] = lambda name: name,
+    optional: Collection[str] = (),
+) -> None:
+    """Put tensors into a network; every parameter must be given, with its own shape, and nothing may be left over.
+
+    Args:
+        module: the network; changed in place and set to evaluation mode.
+        tensors: by the file's names.
+        path: the file, for messages.
+        rename: the network's name for a file's name, or None for a tensor that inference does not need.
+        optional: endings of names that may be missing, beside ``num_batches_tracked``, which inference never reads.
+
+    Raises:
+        ModelError: something is missing, left over or of another shape; the first of each is named.
+    """
+    own = module.state_dict()
+    given: dict[str, torch.Tensor] = {}
+    left_over: list[str] = []
+    for name, tensor in tensors.items():
+        new = rename(name)
+        if new is None:
+            continue
+        if new not in own:
+            left_over.append(name)
+            continue
+        if new in given:
+            raise ModelError(f"two tensors stand for '{new}', one of them '{name}'", path=path)
+        if tuple(own[new].shape) != tuple(tensor.shape):
+            raise ModelError(
+                f"'{name}' has shape {tuple(tensor.shape)}, the network needs {tuple(own[new].shape)}",
+                path=path,
+                hint="These weights are of another architecture",
+            )
+        given[new] = tensor
+    endings = (*optional, "num_batches_tracked")
+    missing = [name for name in own if name not in given and not name.endswith(endings)]
+    for names, what in ((missing, "lacks"), (left_over, "holds what the network does not know:")):
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            hint = "These weights are of another architecture"
+            raise ModelError(f"{what} '{names[0]}'{more}", path=path, hint=hint)
+    module.load_state_dict(given, strict=False)
+    module.eval()

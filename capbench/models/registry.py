@@ -1,0 +1,278 @@
+"""The registry of weights: where they come from, where they lie, and whether a file is the right one.
+
+The facts are in ``registry.yaml``. Weights of ``grid:BACKBONE`` are not listed there: torchvision itself knows their
+official addresses, whose names end in the first digits of the SHA-256.
+
+A file lies in ``$CAPBENCH_MODELS/NAME/FILE`` (default: ``$CAPBENCH_HOME/models`` or the user's data folder), with a
+record of its SHA-256 beside it. What differs from what is known or was recorded is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import json
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from capbench.errors import DataError, MissingFileError, ModelError, UsageError, suggest
+from capbench.files import atomic_write, lock, read_json, sha256_file, write_text
+
+__all__ = ["Entry", "Status", "add", "entries", "entry", "find_weights", "models_dir", "parse_registry", "status"]
+
+
+class Entry(BaseModel):
+    """What is known of one file of weights."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    name: str
+    title: str
+    used_by: tuple[str, ...] = Field(alias="for", min_length=1)
+    file: str = Field(pattern=r"^[\w.+-]+$")
+    page: str
+    terms: str
+    manual: str
+    url: str | None = None
+    sha256: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
+    sha256_prefix: str | None = Field(default=None, pattern="^[0-9a-f]{8,63}$")
+    megabytes: int | None = None
+    note: str | None = None
+
+    @model_validator(mode="after")
+    def _one_hash(self) -> Entry:
+        if self.sha256 and self.sha256_prefix:
+            raise ValueError("give 'sha256' or 'sha256_prefix', not both")
+        return self
+
+    @property
+    def expected(self) -> str | None:
+        """The official SHA-256 or its first digits, or None."""
+        return self.sha256 or self.sha256_prefix
+
+    @property
+    def path(self) -> Path:
+        """Where the file lies once it is added."""
+        return models_dir() / re.sub(r"[^\w.+-]", "_", self.name) / self.file
+
+
+@dataclass(frozen=True)
+class Status:
+    """What is here of an entry.
+
+    Attributes:
+        name: of the entry.
+        state: ``here`` (and right), ``missing``, or ``wrong`` (another file than is known or was recorded).
+        path: where the file lies or should lie.
+        sha256: of the file that is here.
+        expected: what it should be: official digits, else those recorded when the file was added.
+        official: whether ``expected`` is the publisher's word.
+    """
+
+    name: str
+    state: Literal["here", "missing", "wrong"]
+    path: str
+    sha256: str | None
+    expected: str | None
+    official: bool
+
+
+class _Registry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    schema_version: Literal[1] = Field(alias="schema")
+    models: dict[str, Entry]
+
+
+def parse_registry(text: str, path: str = "registry.yaml") -> dict[str, Entry]:
+    """Parse and check a registry's YAML text. Raises DataError that names the first wrong key."""
+    import yaml
+
+    try:
+        found = yaml.safe_load(text)
+        if isinstance(found, dict) and isinstance(found.get("models"), dict):
+            found["models"] = {
+                name: {"name": name, **value} if isinstance(value, dict) else value
+                for name, value in found["models"].items()
+            }
+        return _Registry.model_validate(found).models
+    except yaml.YAMLError as error:
+        raise DataError(f"is not YAML ({error})", path=path) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise DataError(f"{place}: {first['msg']}" if place else first["msg"], path=path) from error
+
+
+@functools.cache
+def entries() -> dict[str, Entry]:
+    """The registry that comes with capbench, by name."""
+    text = importlib.resources.files("capbench.models").joinpath("registry.yaml").read_text(encoding="utf-8")
+    return parse_registry(text)
+
+
+def entry(name: str) -> Entry:
+    """An entry by its name; ``grid:BACKBONE`` is asked of torchvision. Raises UsageError with the choices."""
+    if name in entries():
+        return entries()[name]
+    if name.startswith("grid:"):
+        return _grid_entry(name)
+    raise UsageError(f"unknown model '{name}'", hint=suggest(name, [*entries(), "grid:BACKBONE"]))
+
+
+@functools.cache
+def _grid_entry(name: str) -> Entry:
+    from torchvision import models
+
+    backbone = name.partition(":")[2]
+    known = models.list_models(module=models)
+    if backbone not in known:
+        near = suggest(backbone, known).split(" Choices")[0]
+        hint = near if near.startswith("Did") else f"torchvision's backbones: {', '.join(known)}"
+        raise UsageError(
+            f"torchvision knows no backbone '{backbone}'", hint=hint.rstrip("?") + "?" * hint.endswith("?")
+        )
+    weights = models.get_model_weights(backbone).DEFAULT
+    file = str(weights.url).rsplit("/", 1)[-1]
+    digits = re.search(r"-([0-9a-f]{8,})\.pth$", file)
+    size = weights.meta.get("_file_size")
+    return Entry.model_validate(
+        {
+            "name": name,
+            "title": f"{backbone} of torchvision ({weights.name}), for grid features",
+            "for": (name,),
+            "file": file,
+            "page": "https://docs.pytorch.org/vision/stable/models.html",
+            "url": weights.url,
+            "sha256_prefix": digits.group(1) if digits else None,
+            "megabytes": round(size) if size else None,
+            "terms": "torchvision is under the BSD 3-clause licence; trained on ImageNet (research use)",
+            "manual": "Download the file from its address",
+        }
+    )
+
+
+def models_dir() -> Path:
+    """The folder of weights: ``$CAPBENCH_MODELS``, else ``models`` in ``$CAPBENCH_HOME`` or the user's data folder."""
+    given = os.environ.get("CAPBENCH_MODELS")
+    if given:
+        return Path(given).expanduser()
+    home = os.environ.get("CAPBENCH_HOME")
+    if home:
+        return Path(home).expanduser() / "models"
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("capbench", appauthor=False)) / "models"
+
+
+def _record_path(path: Path) -> Path:
+    return path.with_name(path.name + ".record.json")
+
+
+def _recorded(path: Path) -> str | None:
+    record = _record_path(path)
+    if not record.exists():
+        return None
+    found = read_json(record)
+    digest = found.get("sha256") if isinstance(found, dict) else None
+    if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
+        raise DataError("holds no SHA-256", path=record, hint="Remove it and add the weights again")
+    return digest
+
+
+def status(name: str) -> Status:
+    """What is here of an entry; a file that is here is read and compared.
+
+    Raises:
+        UsageError: there is no such entry.
+    """
+    known = entry(name)
+    path = known.path
+    expected = known.expected or _recorded(path)
+    official = known.expected is not None
+    if not path.exists():
+        return Status(name, "missing", str(path), None, known.expected, official)
+    found = sha256_file(path)
+    right = expected is None or found.startswith(expected)
+    return Status(name, "here" if right else "wrong", str(path), found, expected, official)
+
+
+def _refuse(path: Path, expected: str, found: str, *, official: bool) -> ModelError:
+    whose = "official" if official else "recorded when it was added"
+    digits = f"{expected}... ({len(expected)} digits are known)" if len(expected) < 64 else expected
+    return ModelError(
+        f"these are other weights: expected SHA-256 {digits}, {whose}; found {found}",
+        path=path,
+        hint="Get the file again from its official source",
+    )
+
+
+def add(name: str, file: str | os.PathLike[str], *, replace: bool = False) -> Status:
+    """Check a file of weights and take it into the folder of weights.
+
+    Args:
+        name: of the entry.
+        file: the downloaded file; it is copied.
+        replace: replace a file that is already there, and its record.
+
+    Raises:
+        UsageError: there is no such entry, or the folder cannot be written.
+        MissingFileError: there is no such file.
+        ModelError: it is another file than the official one, or another one is already there.
+    """
+    known = entry(name)
+    source = Path(file).expanduser()
+    if not source.exists():
+        raise MissingFileError("there is no such file", path=source, hint=f"See 'capbench models info {name}'")
+    found = sha256_file(source)
+    if known.expected is not None and not found.startswith(known.expected):
+        raise _refuse(source, known.expected, found, official=True)
+    if known.expected is None:
+        # Nobody says what the file should be, but it must at least hold weights.
+        from capbench.models.checkpoints import read_checkpoint
+
+        read_checkpoint(source)
+    target = known.path
+    with lock(target):
+        if target.exists() and not replace:
+            there = sha256_file(target)
+            if there != found:
+                raise ModelError(
+                    f"other weights are there already: SHA-256 {there}; the new file has {found}",
+                    path=target,
+                    hint="Use --replace to put the new ones in their place",
+                )
+        elif not (target.exists() and target.samefile(source)):
+            with open(source, "rb") as stream, atomic_write(target, "wb") as copy:
+                shutil.copyfileobj(stream, copy, 1 << 20)
+        record: dict[str, Any] = {"name": name, "file": known.file, "sha256": found, "bytes": source.stat().st_size}
+        write_text(_record_path(target), json.dumps(record, indent=2) + "\n")
+    return status(name)
+
+
+def find_weights(used_by: str) -> Path:
+    """The file of weights for a detector or metric: the first of its entries that is here.
+
+    Raises:
+        ModelError: none is here (where to get it is said), or the one that is here is another file than is known.
+    """
+    names = [name for name, known in entries().items() if used_by in known.used_by]
+    names = names or [entry(used_by).name]
+    for name in names:
+        there = status(name)
+        if there.state == "wrong":
+            raise _refuse(Path(there.path), there.expected or "", there.sha256 or "", official=there.official)
+        if there.state == "here":
+            return Path(there.path)
+    known = entry(names[0])
+    raise ModelError(
+        f"the weights of '{used_by}' are not here ({known.file})",
+        path=known.path,
+        hint=f"'capbench models info {names[0]}' says where to get them; then: capbench models add {names[0]} FILE",
+    )

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from capbench.errors import DataError, MissingFileError, ModelError, UsageError
+from capbench.features.detectors.base import names
+from capbench.models import registry
+
+
+@pytest.fixture(autouse=True)
+def models(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("CAPBENCH_MODELS", str(tmp_path / "models"))
+    return tmp_path / "models"
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    path = tmp_path / "download.pth"
+    torch.save({"x": torch.ones(3)}, path)
+    return path
+
+
+def test_every_entry_says_where_from_and_under_which_terms() -> None:
+    used = {name for entry in registry.entries().values() for name in entry.used_by}
+    assert used == {"bottom-up-hf", "bottom-up-caffe", "x152-fpn", "torchvision-frcnn"}
+    assert used < set(names())
+    for entry in registry.entries().values():
+        assert entry.page.startswith("https://")
+        assert entry.terms
+        if found := re.search(r"-([0-9a-f]{8})\.pth$", entry.file):
+            assert entry.sha256_prefix == found.group(1)
+
+
+def test_backbones_are_asked_of_torchvision() -> None:
+    entry = registry.entry("grid:resnet50")
+    assert entry.url is not None
+    assert entry.url.endswith(entry.file)
+    assert entry.file == f"resnet50-{entry.sha256_prefix}.pth"
+    with pytest.raises(UsageError, match="Did you mean 'resnet50'"):
+        registry.entry("grid:resnet55")
+    with pytest.raises(UsageError, match="Did you mean 'x152-fpn'"):
+        registry.entry("x152")
+
+
+def test_a_wrong_file_is_refused_with_expected_and_found_hash(weights: Path, models: Path) -> None:
+    found = hashlib.sha256(weights.read_bytes()).hexdigest()
+    with pytest.raises(ModelError) as caught:
+        registry.add("torchvision-frcnn", weights)
+    assert "expected SHA-256 dd69338a..." in str(caught.value)
+    assert f"found {found}" in str(caught.value)
+    assert not (models / "torchvision-frcnn").exists()
+
+
+def test_a_file_without_official_hash_is_recorded_and_guarded(weights: Path, models: Path) -> None:
+    assert registry.status("x152-fpn").state == "missing"
+    done = registry.add("x152-fpn", weights)
+    kept = models / "x152-fpn" / "detectron_model.pth"
+    assert done.state == "here"
+    assert not done.official
+    assert kept.read_bytes() == weights.read_bytes()
+    assert registry.find_weights("x152-fpn") == kept
+    kept.write_bytes(b"something else")
+    assert registry.status("x152-fpn").state == "wrong"
+    with pytest.raises(
+        ModelError, match=rf"expected SHA-256 {done.sha256}, recorded when it was added; found [0-9a-f]"
+    ):
+        registry.find_weights("x152-fpn")
+
+
+def test_other_weights_are_replaced_only_when_asked(weights: Path, tmp_path: Path) -> None:
+    first = registry.add("x152-fpn", weights)
+    assert registry.add("x152-fpn", weights) == first  # the same file again is no change
+    torch.save({"x": torch.zeros(3)}, tmp_path / "new.pth")
+    with pytest.raises(ModelError, match="--replace"):
+        registry.add("x152-fpn", tmp_path / "new.pth")
+    assert registry.status("x152-fpn") == first
+    second = registry.add("x152-fpn", tmp_path / "new.pth", replace=True)
+    assert second.state == "here"
+    assert second.sha256 != first.sha256
+
+
+def test_a_file_already_in_place_is_recorded(weights: Path, models: Path) -> None:
+    kept = models / "bottom-up-d2" / "faster_rcnn_from_caffe_attr.pkl"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(weights.read_bytes())
+    assert registry.status("bottom-up-d2").expected is None
+    assert registry.add("bottom-up-d2", kept).expected == hashlib.sha256(weights.read_bytes()).hexdigest()
+    assert registry.find_weights("bottom-up-hf") == kept  # the second of its entries
+
+
+def test_what_holds_no_weights_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text("<html>404</html>")
+    with pytest.raises(ModelError, match=r"page\.html"):
+        registry.add("x152-fpn", tmp_path / "page.html")
+    with pytest.raises(MissingFileError, match="capbench models info x152-fpn"):
+        registry.add("x152-fpn", tmp_path / "none.pth")
+
+
+def test_missing_weights_say_what_to_do() -> None:
+    with pytest.raises(ModelError) as caught:
+        registry.find_weights("bottom-up-caffe")
+    assert "bua-caffe-frcn-r101_with_attributes.pth" in str(caught.value)
+    assert "capbench models add bua-caffe-r101 FILE" in str(caught.value)
+
+
+def test_a_damaged_record_is_told(weights: Path, models: Path) -> None:
+    registry.add("x152-fpn", weights)
+    (models / "x152-fpn" / "detectron_model.pth.record.json").write_text("{}")
+    with pytest.raises(DataError, match="holds no SHA-256"):
+        registry.status("x152-fpn")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("schema: 2\nmodels: {}", "schema"),
+        ("schema: 1\nmodels: {a: {title: t}}", "models.a"),
+        (
+            "schema: 1\nmodels: {a: {title: t, for: [b], file: ../x, page: p, terms: t, manual: m}}",
+            "models.a.file",
+        ),
+        (
+            "schema: 1\nmodels: {a: {title: t, for: [b], file: x, page: p, terms: t, manual: m, sha256: 12}}",
+            "models.a.sha256",
+        ),
+        ("a: [", "not YAML"),
+    ],
+)
+def test_a_wrong_registry_names_the_key(text: str, message: str) -> None:
+    with pytest.raises(DataError, match=re.escape(message)):
+        registry.parse_registry(text)
+
+
+def test_the_folder_follows_the_users_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert registry.models_dir() == tmp_path / "models"
+    monkeypatch.delenv("CAPBENCH_MODELS")
+    monkeypatch.setenv("CAPBENCH_HOME", str(tmp_path / "home"))
+    assert registry.models_dir() == tmp_path / "home" / "models"
