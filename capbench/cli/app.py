@@ -15,7 +15,21 @@ from typing import Annotated, TextIO
 import typer
 
 from capbench import __version__
-from capbench.cli import correlate, data, doctor, extract_features, metrics, parse, protocols, score, setup, train
+from capbench.cli import (
+    correlate,
+    data,
+    doctor,
+    extract_features,
+    features,
+    import_features,
+    metrics,
+    models,
+    parse,
+    protocols,
+    score,
+    setup,
+    train,
+)
 from capbench.errors import CapbenchError, CapbenchWarning
 
 __all__ = ["app", "main"]
@@ -48,6 +62,9 @@ def _root(
 
 
 app.command("extract-features")(extract_features.extract_features)
+app.command("import-features")(import_features.import_features)
+app.add_typer(features.app, name="features")
+app.add_typer(models.app, name="models")
 app.command("score")(score.score)
 app.command("correlate")(correlate.correlate)
 app.add_typer(data.app, name="data")

@@ -1,21 +1,224 @@
-"""``capbench extract-features``: region features of images, cached in HDF5."""
+"""``capbench extract-features``: region features of images, kept in HDF5."""
 
 from __future__ import annotations
 
-from capbench.errors import FeatureError
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
-__all__ = ["extract_features"]
+import typer
+
+from capbench.cli import common
+from capbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from capbench.datasets.root import DataRoot
+    from capbench.features.extract import Extracted
+    from capbench.features.images import ImageFile
+
+__all__ = ["extract_features", "images_progress"]
+
+_MOST_LISTED = 5
 
 
-def extract_features() -> None:
-    """Extract region features of images into an HDF5 store (not part of this version yet).
+def extract_features(
+    images: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--images",
+            "-i",
+            metavar="PATH",
+            help="A folder, an image, a list (.txt: one path a line, or id TAB path) or COCO's JSON; repeatable. "
+            "Default: all images of the data folder (*/images).",
+            show_default=False,
+        ),
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option("--dataset", "-d", metavar="NAME", help="The images that this data set judges.")
+    ] = None,
+    detector: Annotated[
+        str,
+        typer.Option(
+            "--detector",
+            "-D",
+            metavar="NAME",
+            help="bottom-up-caffe, bottom-up-hf, x152-fpn, torchvision-frcnn, grid:BACKBONE, or sample (knows the "
+            "embedded sample's drawn scenes only).",
+        ),
+    ] = "sample",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="The store. Default: features/WHAT.DETECTOR.h5.", show_default=False
+        ),
+    ] = None,
+    weights: Annotated[
+        str | None,
+        typer.Option("--weights", metavar="FILE", help="The detector's weights. Default: see 'capbench models list'."),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="NAME=VALUE", help="An option of the detector, such as max_boxes=36."),
+    ] = None,
+    device: Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N.")] = "auto",
+    batch: Annotated[
+        int, typer.Option("--batch", min=1, help="Images at once; more than 1 changes features slightly, and is noted.")
+    ] = 1,
+    precision: Annotated[
+        str, typer.Option("--precision", help="float32, or amp-bfloat16 or amp-float16 (faster on a GPU, and noted).")
+    ] = "float32",
+    workers: Annotated[
+        int | None,
+        typer.Option("--workers", min=0, help="Processes that decode images; 0: none.", show_default="by device"),
+    ] = None,
+    shard: Annotated[
+        str | None,
+        typer.Option("--shard", metavar="I/N", help="Only part I of N; join them with 'capbench features merge'."),
+    ] = None,
+    dtype: Annotated[str, typer.Option("--dtype", help="float32, or float16 for half the space.")] = "float32",
+    compression: Annotated[
+        str | None,
+        typer.Option("--compression", help="none, gzip or lzf.", show_default="none, or as the file is"),
+    ] = None,
+    restart: Annotated[
+        bool, typer.Option("--restart", help="Forget what is there; else what was done before is kept and added to.")
+    ] = False,
+    image_root: Annotated[
+        Path | None,
+        typer.Option("--image-root", metavar="DIR", help="Where the images of a list or a data set are."),
+    ] = None,
+    data: common.DataOption = None,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Extract region features of images into an HDF5 store.
 
-    Metrics that look at images (TIGEr, REO, FAIEr, ViLBERTScore) will read them. The command says so and leaves
-    with exit code 2.
+    An interrupted run goes on where it stopped. Images that cannot be read are listed in FILE.failed.jsonl, and the
+    exit code is 1. Without arguments: the sample detector over the embedded sample's images, into features/sample.h5.
 
     Example: capbench extract-features
+
+    Example: capbench extract-features --dataset flickr8k-expert --detector grid:resnet50 --shard 1/4
     """
-    raise FeatureError(
-        "extract-features waits for the detectors, which this version does not have",
-        hint="Text metrics need no features: capbench score --metric cider",
-    )
+    from capbench.datasets.root import find_root
+    from capbench.features.detectors.base import load_detector
+    from capbench.features.extract import Shard, default_workers, extract
+
+    part = None if shard is None else Shard.parse(shard)
+    if images and dataset:
+        raise UsageError("--images and --dataset cannot be given both", hint="Give one; --image-root adds a folder")
+    options = _options(option or []) | ({"batch": batch} if batch > 1 else {})
+    options |= {"precision": precision} if precision != "float32" else {}
+    root = find_root(data)
+    common.announce_root(root, json_output=json_output, used=not images)
+    found, missing, what = _find(images, dataset, root, image_root)
+    target = out or Path("features") / _file_name(what, detector)
+    target = target if part is None else part.path(target)
+    model = load_detector(detector, weights=weights, device=device, options=options)
+    on = getattr(model, "device", "cpu")
+    common.note(f"{len(found):,} images, detector {model.name} on {on}, into {target}")
+    with images_progress("extracting", len(found) if part is None else -(-len(found) // part.count)) as step:
+        result = extract(
+            found,
+            model,
+            target,
+            missing=missing,
+            shard=part,
+            workers=default_workers(on, len(found)) if workers is None else workers,
+            dtype=dtype,
+            compression=compression,
+            restart=restart,
+            progress=step,
+        )
+    _tell(result, target, json_output=json_output)
+    if result.failures:
+        raise typer.Exit(1)
+
+
+def _find(
+    images: list[Path] | None, dataset: str | None, root: DataRoot, image_root: Path | None
+) -> tuple[list[ImageFile], list[str], str]:
+    """The images, ids of those that a data set has and the folder has not, and a word for them."""
+    if images:
+        from capbench.features.images import find_images
+
+        return find_images(images, image_root), [], images[0].stem or "images"
+    from capbench.datasets.images import all_images, dataset_images
+
+    if dataset is not None:
+        return *dataset_images(dataset, root, image_root), Path(dataset).stem
+    return all_images(root), [], "sample" if root.is_sample else "all"
+
+
+def _file_name(what: str, detector: str) -> str:
+    base = detector.replace(":", "-")
+    return f"{what}.h5" if what == base else f"{what}.{base}.h5"
+
+
+def _options(texts: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"--option {text}: not of the form name=value", hint="Example: max_boxes=36")
+        if name.strip() in found:
+            raise UsageError(f"--option {name.strip()} is given twice", hint="Give it once")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _tell(result: Extracted, target: Path, *, json_output: bool) -> None:
+    from capbench.features.extract import report_path
+
+    store, seconds = result.store, result.seconds
+    if json_output:
+        common.print_json(
+            {
+                "store": str(target),
+                "images": result.images,
+                "stored": len(store),
+                "extracted": result.extracted,
+                "resumed": result.resumed,
+                "failed": [vars(one) for one in result.failures],
+                "seconds": {name: round(value, 4) for name, value in seconds.items()},
+                "signature": store.signature(),
+            }
+        )
+    else:
+        speed = f" ({result.extracted / seconds['total']:.1f} images/s)" if result.extracted else ""
+        before = result.images - result.extracted - len(result.failures)
+        kept = f", {before:,} were there" if before else ""
+        print(f"{target}: {len(store):,} images; {result.extracted:,} extracted now{speed}{kept}")
+        if result.extracted and seconds["network"] > 0:
+            beside = seconds["waiting"] + seconds["writing"] + seconds["finishing"]
+            share = 100 * beside / seconds["network"]
+            print(f"time: network {seconds['network']:.1f} s, everything beside it {beside:.1f} s ({share:.0f}%)")
+        print(f"signature: {store.signature()}")
+    for one in result.failures[:_MOST_LISTED]:
+        common.warn(f"{one.file or one.image}: {one.reason}")
+    if result.failures:
+        count = len(result.failures)
+        told = f"{count:,} image{'s have' if count != 1 else ' has'} no features"
+        common.warn(f"{told}; listed in {report_path(target)}")
+
+
+@contextlib.contextmanager
+def images_progress(description: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A progress bar with images a second and the time left, on a terminal only."""
+    console = common.err()
+    if not console.is_terminal:
+        yield lambda _done: None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+    from rich.text import Text
+
+    class Speed(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text(f"{speed:.1f} images/s" if speed else "")
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Speed(), Remaining())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(description, total=total)
+        yield lambda done: bar.advance(task, done)

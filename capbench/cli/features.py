@@ -1,0 +1,198 @@
+"""``capbench features``: what is in a feature store, whether it is right, joining, converting and looking."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from capbench.cli import common
+from capbench.cli.extract_features import images_progress
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="features",
+    help="Feature stores: what is in one, whether it is right; join, convert and look at them.\n\n"
+    "Example: capbench features info features/sample.h5",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+_Stores = Annotated[
+    list[Path], typer.Argument(metavar="STORE...", help="A store, a folder of stores, or several as one.")
+]
+
+
+@app.command()
+def info(stores: _Stores, json_output: common.JsonOption = False) -> None:
+    """Tell what is in a store: images, regions, type, and the detector's fingerprint.
+
+    Example: capbench features info features/sample.h5
+    """
+    from capbench.features.maintenance import describe
+    from capbench.features.store import open_store
+
+    with open_store(stores if len(stores) > 1 else stores[0]) as store:
+        found = describe(store)
+    if json_output:
+        common.print_json(found)
+        return
+    for label, text in _lines(found):
+        print(f"{label + ':':<16}{text}")
+    for path in found["unfinished"]:
+        common.warn(f"{path}: an extraction was interrupted; run the same command again to finish it")
+
+
+def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
+    low, high = found["regions_per_image"]
+    fingerprint = found["fingerprint"]
+    versions = ", ".join(f"{name} {version}" for name, version in fingerprint["versions"].items()) or "unknown"
+    each = f"{low}" if low == high else f"{low} to {high}"
+    fields = ", ".join([*(["boxes"] if found["boxes"] else []), *found["fields"]]) or "none but features"
+    kept = f"{found['dtype']}, compression {found['compression']}, {found['bytes'] / 1e6:,.1f} MB"
+    names = f"{found['classes']:,} classes, {found['attributes']:,} attributes"
+    return [
+        *(("file", path) for path in found["files"]),
+        ("images", f"{found['images']:,}"),
+        ("regions", f"{found['regions']:,} ({each} an image) of {found['feature_size']:,} columns"),
+        ("fields", fields),
+        ("names", names),
+        ("stored", kept),
+        ("detector", fingerprint["detector"]),
+        ("weights", f"SHA-256 {fingerprint['weights_sha256']}"),
+        ("preprocessing", fingerprint["preprocessing"]),
+        ("mode", f"{fingerprint['mode']}; {fingerprint['batch']}; {fingerprint['precision']}"),
+        ("versions", versions),
+        ("signature", found["signature"]),
+    ]
+
+
+@app.command()
+def verify(stores: _Stores, json_output: common.JsonOption = False) -> None:
+    """Read every image: checksums, numbers that are none, boxes that leave their image. Exit code 1 if any is wrong.
+
+    Example: capbench features verify features/sample.h5
+    """
+    from capbench.features.maintenance import verify_store
+    from capbench.features.store import open_store
+
+    with (
+        open_store(stores if len(stores) > 1 else stores[0]) as store,
+        images_progress("verifying", len(store)) as step,
+    ):
+        found = verify_store(store, step)
+    if json_output:
+        common.print_json(vars(found) | {"ok": not found.bad})
+    else:
+        state = "all right" if not found.bad else f"{found.bad:,} damaged"
+        print(f"{stores[0]}: {found.images:,} images, {found.regions:,} regions: {state}")
+    for problem in found.problems:
+        common.warn(problem)
+    if found.bad:
+        raise typer.Exit(1)
+
+
+@app.command()
+def merge(
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The new store.", show_default=False)],
+    stores: Annotated[list[Path], typer.Argument(metavar="STORE...", help="Stores of one fingerprint.")],
+    compression: Annotated[
+        str | None, typer.Option("--compression", help="none, gzip or lzf.", show_default="as the first store")
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a store that is there.")] = False,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Join stores of one fingerprint; shards give the very bytes of a single run.
+
+    Example: capbench features merge features/all.h5 features/all.shard-*-of-4.h5
+    """
+    from capbench.features.maintenance import merge_stores
+
+    with images_progress("merging", None) as step:
+        store = merge_stores(out, stores, compression=compression, replace=replace, progress=step)
+    if json_output:
+        common.print_json({"store": str(out), "images": len(store), "signature": store.signature()})
+        return
+    print(f"{out}: {len(store):,} images of {len(stores):,} stores")
+    print(f"signature: {store.signature()}")
+
+
+@app.command()
+def export(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="A store.", show_default=False)],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The file to write.", show_default=False)],
+    format: Annotated[
+        str | None,
+        typer.Option("--format", metavar="NAME", help="npz, butd-tsv or lxmert-tsv. Default: by OUT's ending."),
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a file that is there.")] = False,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Write a store in a format of other programs; the fingerprint is left behind.
+
+    Example: capbench features export features/sample.h5 sample.tsv
+    """
+    from capbench.features.exporting import export_store
+    from capbench.features.store import open_store
+
+    with open_store(store) as opened, images_progress("writing", len(opened)) as step:
+        kind = export_store(opened, out, format=format, replace=replace, progress=step)
+        count, signature = len(opened), opened.signature()
+    if json_output:
+        common.print_json({"file": str(out), "format": kind, "images": count, "signature": signature})
+    else:
+        print(f"{out}: {count:,} images as {kind}")
+
+
+@app.command()
+def show(
+    image: Annotated[str, typer.Argument(metavar="IMAGE", help="Image id, or the image's file.", show_default=False)],
+    store: Annotated[Path, typer.Option("--store", "-s", metavar="STORE", help="Store, or a folder of stores.")] = Path(
+        "features/sample.h5"
+    ),
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="The PNG. Default: IMAGE.regions.png.")
+    ] = None,
+    top: Annotated[int, typer.Option("--top", min=1, help="How many boxes, the most confident first.")] = 10,
+    data: common.DataOption = None,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Draw an image with its top boxes, their labels and confidences.
+
+    An id is looked for below the data folder (*/images).
+
+    Example: capbench features show f8k_003
+    """
+    from capbench.features.images import decode
+    from capbench.features.showing import draw
+    from capbench.features.store import open_store
+    from capbench.records import image_id
+
+    with open_store(store) as opened:
+        name = image if image in opened else image_id(image)
+        regions, header = opened[name], opened.header
+    path = Path(image) if Path(image).is_file() else _image_file(name, data)
+    target = out or Path(f"{name}.regions.png")
+    shown = draw(decode(path), regions, header, target, top)
+    if json_output:
+        common.print_json({"file": str(target), "image": name, "boxes": [vars(one) for one in shown]})
+        return
+    for one in shown:
+        print(one.line())
+    print(f"{target}: {len(shown)} of {len(regions)} boxes")
+
+
+def _image_file(image: str, data: Path | None) -> Path:
+    from capbench.datasets.images import all_images
+    from capbench.datasets.root import find_root
+    from capbench.errors import MissingFileError
+
+    root = find_root(data)
+    path = next((entry.path for entry in all_images(root) if entry.image == image), None)
+    if path is None:
+        raise MissingFileError(
+            f"the image '{image}' is not below it", path=root.path, hint="Give the image's file instead of its id"
+        )
+    return path

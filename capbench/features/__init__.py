@@ -1,0 +1,1 @@
+"""Region features of images: the store, its records, importers, detectors and extraction."""

@@ -1,0 +1,1 @@
+"""Detectors: from an image to boxes and their features."""

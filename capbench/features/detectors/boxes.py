@@ -1,0 +1,211 @@
+"""Arithmetic of boxes, in the two conventions of the published detectors.
+
+*Inclusive* (Caffe, Detectron): ``x2`` and ``y2`` are the last pixel inside, a width is ``x2 - x1 + 1``.
+*Continuous* (detectron2, torchvision): coordinates are points of the plane, a width is ``x2 - x1``.
+
+Boxes are float tensors (n, 4) of x1, y1, x2, y2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = [
+    "DELTA_LIMIT",
+    "best_class_scores",
+    "caffe_anchors",
+    "centred_anchors",
+    "clip",
+    "decode",
+    "grid",
+    "iou",
+    "nms",
+    "wide_enough",
+]
+
+DELTA_LIMIT = math.log(1000.0 / 16.0)
+"""Largest logarithm of a change in size (Detectron and its followers): larger ones are clamped to it."""
+
+
+def caffe_anchors(
+    base: int = 16, ratios: Sequence[float] = (0.5, 1.0, 2.0), scales: Sequence[float] = (4, 8, 16, 32)
+) -> Tensor:
+    """The anchors of one cell as Fast and Faster R-CNN's Caffe code makes them: rounded, ratio-major, inclusive.
+
+    Args:
+        base: side of the cell in pixels (the stride).
+        ratios: height by width.
+        scales: multiples of the cell's side.
+
+    Returns:
+        float32 (len(ratios) * len(scales), 4), around the centre of the box (0, 0, base - 1, base - 1).
+    """
+    centre = 0.5 * (base - 1)
+    found = []
+    for ratio in ratios:
+        # np.round rounds half to even, which the published anchors depend on.
+        width = float(np.round(np.sqrt(base * base / ratio)))
+        height = float(np.round(width * ratio))
+        for scale in scales:
+            x, y = 0.5 * (width * scale - 1), 0.5 * (height * scale - 1)
+            found.append([centre - x, centre - y, centre + x, centre + y])
+    return torch.tensor(found, dtype=torch.float64).float()
+
+
+def centred_anchors(sizes: Sequence[float] = (64, 128, 256, 512), ratios: Sequence[float] = (0.5, 1.0, 2.0)) -> Tensor:
+    """The anchors of one cell as detectron2 makes them: around (0, 0), size-major, continuous.
+
+    Args:
+        sizes: square roots of the anchors' areas in pixels.
+        ratios: height by width.
+
+    Returns:
+        float32 (len(sizes) * len(ratios), 4).
+    """
+    found = []
+    for size in sizes:
+        for ratio in ratios:
+            width = math.sqrt(size * size / ratio)
+            height = ratio * width
+            found.append([-width / 2, -height / 2, width / 2, height / 2])
+    return torch.tensor(found, dtype=torch.float64).float()
+
+
+def grid(anchors: Tensor, height: int, width: int, stride: int, offset: float = 0.0) -> Tensor:
+    """All anchors (height * width * a, 4) of a feature map: row-major cells, each with its a anchors."""
+    options = {"dtype": torch.float32, "device": anchors.device}
+    x = torch.arange(width, **options) * stride + offset * stride  # type: ignore[call-overload]
+    y = torch.arange(height, **options) * stride + offset * stride  # type: ignore[call-overload]
+    rows, columns = torch.meshgrid(y, x, indexing="ij")
+    shifts = torch.stack([columns, rows, columns, rows], dim=-1).reshape(-1, 1, 4)
+    return (shifts + anchors.reshape(1, -1, 4)).reshape(-1, 4)
+
+
+def decode(
+    boxes: Tensor,
+    deltas: Tensor,
+    *,
+    weights: Sequence[float] = (1.0, 1.0, 1.0, 1.0),
+    inclusive: bool = False,
+    last_pixel: bool = False,
+    limit: float | None = DELTA_LIMIT,
+) -> Tensor:
+    """Move and stretch boxes: centre + d * size, size * exp(d).
+
+    Args:
+        boxes: (n, 4).
+        deltas: (n, 4 * k): dx, dy, dw, dh for each of k classes.
+        weights: what the four deltas were multiplied by in training.
+        inclusive: sizes are ``x2 - x1 + 1``. As in Caffe's code, the new corners are centre -/+ size / 2, with no 1
+            taken off again,
+        last_pixel: unless this is set: Detectron takes it off x2 and y2.
+        limit: dw and dh are clamped to at most this; None: not at all.
+
+    Returns:
+        (n, 4 * k).
+    """
+    one = 1.0 if inclusive else 0.0
+    size = boxes[:, 2:] - boxes[:, :2] + one  # (n, 2)
+    centre = boxes[:, :2] + 0.5 * size
+    d = deltas.reshape(len(boxes), -1, 4)
+    scale = torch.tensor(list(weights), dtype=d.dtype, device=d.device)
+    d = d / scale
+    stretch = d[..., 2:] if limit is None else d[..., 2:].clamp(max=limit)
+    new_centre = d[..., :2] * size[:, None] + centre[:, None]
+    new_size = torch.exp(stretch) * size[:, None]
+    end = new_centre + 0.5 * new_size
+    corners = torch.cat([new_centre - 0.5 * new_size, end - 1.0 if last_pixel else end], dim=-1)
+    return corners.reshape(deltas.shape)
+
+
+def clip(boxes: Tensor, height: float, width: float, *, inclusive: bool = False) -> Tensor:
+    """Cut boxes (n, 4 * k) off at the image's edge: at width and height, or at the last pixel if inclusive."""
+    one = 1.0 if inclusive else 0.0
+    limits = torch.tensor([width - one, height - one] * 2, dtype=boxes.dtype, device=boxes.device)
+    b = boxes.reshape(len(boxes), -1, 4)
+    return torch.minimum(b, limits).clamp(min=0.0).reshape(boxes.shape)
+
+
+def wide_enough(boxes: Tensor, side: float, *, inclusive: bool = False) -> Tensor:
+    """Mask (n,) of boxes whose both sides are at least ``side`` (inclusive) or larger than it (continuous)."""
+    if inclusive:
+        return ((boxes[:, 2:] - boxes[:, :2] + 1.0) >= side).all(dim=1)
+    return ((boxes[:, 2:] - boxes[:, :2]) > side).all(dim=1)
+
+
+def iou(first: Tensor, second: Tensor, *, inclusive: bool = False) -> Tensor:
+    """Intersection over union (n, m) of boxes (n, 4) and (m, 4); 0 where both are empty."""
+    one = 1.0 if inclusive else 0.0
+    area_1 = ((first[:, 2:] - first[:, :2]) + one).prod(dim=1)
+    area_2 = ((second[:, 2:] - second[:, :2]) + one).prod(dim=1)
+    low = torch.maximum(first[:, None, :2], second[None, :, :2])
+    high = torch.minimum(first[:, None, 2:], second[None, :, 2:])
+    common = (high - low + one).clamp(min=0.0).prod(dim=2)
+    union = area_1[:, None] + area_2[None] - common
+    return torch.where(union > 0, common / union.clamp(min=torch.finfo(union.dtype).tiny), torch.zeros_like(common))
+
+
+def nms(
+    boxes: Tensor, scores: Tensor, threshold: float, *, groups: Tensor | None = None, inclusive: bool = False
+) -> Tensor:
+    """Greedy non-maximum suppression: which boxes (by index, best first) no better kept box overlaps by more than IoU.
+
+    Equal scores stand in the order of their indices, and a box goes if its IoU with a kept one is > ``threshold``.
+
+    Args:
+        boxes: (n, 4).
+        scores: (n,).
+        threshold: largest IoU that is still allowed.
+        groups: int (n,); boxes of different groups do not suppress each other.
+        inclusive: see the module.
+    """
+    if len(boxes) == 0:
+        return torch.zeros(0, dtype=torch.int64, device=boxes.device)
+    if groups is not None:
+        kept = torch.zeros(len(boxes), dtype=torch.bool, device=boxes.device)
+        for group in torch.unique(groups):
+            members = (groups == group).nonzero()[:, 0]
+            kept[members[nms(boxes[members], scores[members], threshold, inclusive=inclusive)]] = True
+        order = scores.sort(descending=True, stable=True).indices
+        return order[kept[order]]
+    from torchvision.ops import nms as torchvision_nms
+
+    if inclusive:
+        # x2 - x1 + 1 is the width of a continuous box that ends one further.
+        boxes = boxes + torch.tensor([0.0, 0.0, 1.0, 1.0], dtype=boxes.dtype, device=boxes.device)
+    result: Tensor = torchvision_nms(boxes.float(), scores.float(), threshold)
+    return result
+
+
+def best_class_scores(boxes: Tensor, scores: Tensor, threshold: float, *, inclusive: bool = False) -> Tensor:
+    """A box's best score among the classes for which it survives class-wise NMS; 0 if it survives for none.
+
+    All classes share the boxes, so their overlaps are computed once and all classes go through NMS together.
+
+    Args:
+        boxes: (n, 4), the same for every class.
+        scores: (n, c), without the background.
+        threshold: a box goes, for one class, if its IoU with a kept one is > ``threshold``.
+        inclusive: see the module.
+
+    Returns:
+        (n,).
+    """
+    count, classes = scores.shape
+    if count == 0 or classes == 0:
+        return scores.new_zeros(count)
+    overlaps = iou(boxes, boxes, inclusive=inclusive) > threshold
+    overlaps.fill_diagonal_(False)
+    order = scores.sort(dim=0, descending=True, stable=True).indices.T.contiguous()  # (c, n)
+    alive = torch.ones(classes, count, dtype=torch.bool, device=boxes.device)
+    rows = torch.arange(classes, device=boxes.device)
+    for rank in range(count):
+        box = order[:, rank]  # the box of this rank, for each class
+        # A kept box never overlaps an earlier kept one, so striking all its neighbours strikes later ones only.
+        alive &= ~(overlaps[box] & alive[rows, box][:, None])
+    return torch.where(alive.T, scores, torch.zeros_like(scores)).amax(dim=1).clamp(min=0.0)

@@ -1,0 +1,168 @@
+"""Grid features: the last feature map of a classification backbone of torchvision, as n x n cells of the picture.
+
+Jiang et al., In Defense of Grid Features for Visual Question Answering, CVPR 2020, is the case for cells instead of
+boxes; here the backbone is one trained on ImageNet. The whole picture is resized to a square, so that cells tile it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F  # noqa: N812 (its usual name)
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from capbench.errors import UsageError
+from capbench.features.detectors.base import (
+    Network,
+    forward_pass,
+    numpy32,
+    random_seed,
+    region_features,
+    settings,
+    weights_file,
+)
+from capbench.features.detectors.images import GridPreparation, Prepared, pad_batch
+from capbench.models.checkpoints import fit_state, read_checkpoint
+
+if TYPE_CHECKING:
+    from capbench.features.records import RegionFeatures
+
+__all__ = ["GridSettings", "load"]
+
+# The part of a backbone whose output is its last map, by the parts that its family has.
+_LAST = ("layer4", "trunk_output", "conv5", "inception5b", "Mixed_7c", "permute", "blocks", "layers", "features")
+_TOKENS = "encoder"  # of vision transformers
+
+
+@dataclasses.dataclass(frozen=True)
+class GridSettings:
+    """Options of grid features: cells a side, and pixels a side of what the network sees."""
+
+    cells: int = 7
+    size: int = 224
+    batch: int = 1
+    precision: str = "float32"
+
+
+class _Grid(Network):
+    def __init__(self, name: str, network: nn.Module, sha256: str, device: str, options: GridSettings) -> None:
+        super().__init__(
+            name=name, weights_sha256=sha256, device=device, batch=options.batch, precision=options.precision
+        )
+        if options.cells < 1 or options.size < 32:
+            raise UsageError(
+                f"{name}: cells={options.cells} and size={options.size} do not fit",
+                hint="Give 1 or more cells a side, and 32 or more pixels",
+            )
+        self.options = options
+        self.network = network.to(device).eval()
+        children = dict(network.named_children())
+        self._last = next((part for part in _LAST if part in children), "")
+        if not self._last and _TOKENS in children:
+            self._last = _TOKENS
+        if not self._last:
+            raise UsageError(f"{name}: where this backbone has its last feature map is not known")
+        self._seen: list[Tensor] = []
+        last = network.get_submodule(self._last)
+        # A list of blocks is never called itself; its last block is.
+        last = last[-1] if isinstance(last, nn.ModuleList) else last
+        last.register_forward_hook(lambda _m, _i, output: self._seen.append(output))
+        mean, deviation = _normalisation(name.partition(":")[2])
+        self.preprocessor: GridPreparation = GridPreparation(options.size, mean, deviation)
+        with forward_pass(device, "float32"):
+            self.feature_size = self._maps(torch.zeros(1, 3, options.size, options.size, device=device)).shape[1]
+
+    def preprocessing_line(self) -> str:
+        """How a picture is prepared, in words."""
+        p = self.preprocessor
+        means, deviations = (",".join(f"{v:g}" for v in values) for values in (p.mean, p.deviation))
+        return f"rgb - {means} / {deviations}, smooth {p.size}x{p.size}"
+
+    def mode_line(self) -> str:
+        """What is done with the network's outputs, in words."""
+        return f"grid {self.options.cells}x{self.options.cells} of {self._last}"
+
+    def _maps(self, batch: Tensor) -> Tensor:
+        """The last feature map (n, d, rows, columns)."""
+        self._seen.clear()
+        try:
+            self.network(batch)
+        except (AssertionError, RuntimeError) as error:
+            line = str(error).strip().splitlines()[0][:120] if str(error).strip() else type(error).__name__
+            hint = "Give the option size that this backbone was made for"
+            raise UsageError(f"{self.name} does not take {self.options.size} pixels ({line})", hint=hint) from error
+        output = self._seen.pop()
+        if self._last == _TOKENS:
+            tokens = output[:, 1:]  # without the class token
+            side = round(tokens.shape[1] ** 0.5)
+            return tokens.transpose(1, 2).reshape(len(tokens), -1, side, side)
+        # DenseNet's map is used behind a ReLU that is no module of its own.
+        return F.relu(output) if type(self.network).__name__ == "DenseNet" else output
+
+    def detect(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
+        """The cells of some prepared pictures, row by row; see :meth:`Detector.detect`."""
+        self.check_batch(len(prepared))
+        if not prepared:
+            return []
+        n = self.options.cells
+        with forward_pass(self.device, self.precision):
+            maps = self._maps(torch.from_numpy(pad_batch(prepared)).to(self.device)).float()
+            if maps.shape[2:] != (n, n):
+                maps = F.adaptive_avg_pool2d(maps, n)
+            cells = maps.flatten(2).transpose(1, 2)  # (pictures, n * n, d)
+            return [
+                region_features(p.height, p.width, _tiles(n, p.height, p.width), numpy32(cells[i]))
+                for i, p in enumerate(prepared)
+            ]
+
+
+def _tiles(cells: int, height: int, width: int) -> NDArray[np.float32]:
+    """Boxes (cells * cells, 4) that tile a picture, row by row."""
+    x, y = np.linspace(0, width, cells + 1), np.linspace(0, height, cells + 1)
+    boxes = [[x[j], y[i], x[j + 1], y[i + 1]] for i in range(cells) for j in range(cells)]
+    return np.array(boxes, dtype=np.float32)
+
+
+def _normalisation(backbone: str) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    from torchvision import models
+
+    usual = models.get_model_weights(backbone).DEFAULT.transforms()
+    return tuple(usual.mean), tuple(usual.std)
+
+
+def load(backbone: str, *, weights: str | os.PathLike[str] | None, device: str, options: Mapping[str, Any]) -> Network:
+    """Open ``grid:BACKBONE``; see :func:`capbench.features.detectors.base.load_detector`."""
+    from torchvision import models
+
+    from capbench.models.registry import entry
+
+    name = f"grid:{backbone}"
+    chosen = settings(GridSettings, name, options)
+    entry(name)  # refuses names that torchvision does not know
+    seed = random_seed(weights)
+    found = None if seed is not None else read_checkpoint(weights_file(name, weights))
+    # Inception and GoogLeNet have side branches for training alone, and turn ImageNet's normalisation into their own.
+    extra: dict[str, Any] = {}
+    if backbone in ("inception_v3", "googlenet"):
+        extra = {"aux_logits": False, "transform_input": True, "init_weights": False}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed or 0)
+        network = models.get_model(backbone, weights=None, **extra)
+    if found is None:
+        return _Grid(name, network, f"random:{seed}", device, chosen)
+    fit_state(network, found.tensors, found.path, rename=_own_name)
+    return _Grid(name, network, found.sha256, device, chosen)
+
+
+def _own_name(name: str) -> str | None:
+    """The network's name for a file's: without side branches, and DenseNet's from before its layers were renamed."""
+    if name.startswith(("aux1.", "aux2.", "AuxLogits.")):
+        return None
+    return re.sub(r"(denselayer\d+\.(?:norm|conv))\.([12]\.)", r"\1\2", name)

@@ -1,0 +1,274 @@
+"""From a picture to a network's input: resizing, means, padding. NumPy only: worker processes do not load PyTorch.
+
+Both published ways of resizing are bilinear interpolation with half-pixel centres and no smoothing; they differ in the
+size that they round to and in the scale that they sample at.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.errors import DataError
+
+__all__ = [
+    "BGR_MEAN",
+    "GridPreparation",
+    "Prepared",
+    "SamplePreparation",
+    "ShortestEdge",
+    "TorchvisionPreparation",
+    "check_image",
+    "pad_batch",
+    "resize_bilinear",
+    "resize_smooth",
+]
+
+Floats = NDArray[np.float32]
+
+_IMAGENET_MEAN = np.array([0.485, 0.456, 0.406], dtype=np.float32)
+_IMAGENET_DEVIATION = np.array([0.229, 0.224, 0.225], dtype=np.float32)
+
+BGR_MEAN = (102.9801, 115.9465, 122.7717)
+"""Means of the blue, green and red values of ImageNet that Caffe's models subtract."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """One image, ready for a network.
+
+    Attributes:
+        pixels: float32 (3, h, w).
+        height: of the original image in pixels.
+        width: of the original image in pixels.
+        scale_x: original pixels by network pixels, across.
+        scale_y: the same, down.
+        scale: the factor that the original was resized by, as the original code tells it to the network.
+    """
+
+    pixels: Floats
+    height: int
+    width: int
+    scale_x: float
+    scale_y: float
+    scale: float
+
+
+def check_image(image: NDArray[Any]) -> None:
+    """Raise DataError unless this is a picture: uint8 (h, w, 3) with at least one pixel."""
+    if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or 0 in image.shape:
+        raise DataError(
+            f"an image has shape {image.shape} of {image.dtype}, not (height, width, 3) of uint8",
+            hint="Decode it to RGB first",
+        )
+
+
+def resize_bilinear(
+    image: NDArray[Any], height: int, width: int, *, step_y: float | None = None, step_x: float | None = None
+) -> Floats:
+    """Bilinear interpolation with half-pixel centres, clamped at the edges, without smoothing.
+
+    Args:
+        image: (h, w, channels).
+        height: of the result.
+        width: of the result.
+        step_y: source rows a result row; default: h / height.
+        step_x: source columns a result column; default: w / width.
+
+    Returns:
+        float32 (height, width, channels).
+    """
+    top, bottom, down = _taps(image.shape[0], height, step_y)
+    left, right, across = _taps(image.shape[1], width, step_x)
+    source = image.astype(np.float32, copy=False)
+    upper, lower = source[top], source[bottom]
+    rows = upper + (lower - upper) * down[:, None, None]
+    first, second = rows[:, left], rows[:, right]
+    result: Floats = first + (second - first) * across[None, :, None]
+    return result
+
+
+def resize_smooth(image: NDArray[Any], height: int, width: int) -> Floats:
+    """Resize with a triangle filter as wide as a result pixel (as Pillow does), so that fine detail averages out.
+
+    Args:
+        image: (h, w, channels).
+        height: of the result.
+        width: of the result.
+
+    Returns:
+        float32 (height, width, channels).
+    """
+    h, w, channels = image.shape
+    rows = _triangle(h, height) @ image.reshape(h, w * channels).astype(np.float32)
+    columns = _triangle(w, width) @ rows.reshape(height, w, channels).transpose(1, 0, 2).reshape(w, height * channels)
+    return np.ascontiguousarray(columns.reshape(width, height, channels).transpose(1, 0, 2))
+
+
+def _triangle(source: int, target: int) -> Floats:
+    """Weights (target, source) of source pixels in each result pixel; rows sum to 1."""
+    step = source / target
+    width = max(step, 1.0)
+    centres = (np.arange(target) + 0.5) * step
+    distance = np.abs(np.arange(source) + 0.5 - centres[:, None]) / width
+    weights = np.clip(1.0 - distance, 0.0, None)
+    result: Floats = (weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)
+    return result
+
+
+def _taps(source: int, target: int, step: float | None) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
+    """The two source positions of each target position, and the second one's weight."""
+    # PyTorch computes positions in float32, OpenCV in float64 and then rounds them: the weights of far columns differ.
+    if step is None:
+        centres = np.arange(target, dtype=np.float32) + np.float32(0.5)
+        at: Floats = centres * np.float32(source / target) - np.float32(0.5)
+    else:
+        at = ((np.arange(target) + 0.5) * step - 0.5).astype(np.float32)
+    at = np.clip(at, np.float32(0.0), np.float32(source - 1))
+    low = np.floor(at).astype(np.int64)
+    return low, np.minimum(low + 1, source - 1), (at - low).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class ShortestEdge:
+    """Resizes so that the shorter side has ``minimum`` pixels, unless the longer one would then exceed ``maximum``.
+
+    Attributes:
+        minimum: wanted length of the shorter side.
+        maximum: largest length of the longer side.
+        caffe: as OpenCV and Caffe: subtract the mean first, sample at the exact scale, round the size half to even;
+            else as detectron2 and its followers: sample at the ratio of sizes, round half up, subtract the mean last.
+        mean: subtracted from blue, green and red.
+        divide: what is then divided by.
+        multiple: pad the result with zeros to a multiple of this, right and below.
+    """
+
+    minimum: int = 800
+    maximum: int = 1333
+    caffe: bool = False
+    mean: tuple[float, float, float] = BGR_MEAN
+    divide: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    multiple: int = 1
+
+    def __call__(self, image: NDArray[np.uint8]) -> Prepared:
+        """Prepare uint8 (h, w, 3) of RGB. Raises DataError if it is no such array."""
+        check_image(image)
+        return self.prepare_bgr(image[:, :, ::-1])
+
+    def prepare_bgr(self, image: NDArray[Any]) -> Prepared:
+        """Prepare (h, w, 3) of BGR values from 0 to 255."""
+        height, width = image.shape[:2]
+        mean = np.array(self.mean, dtype=np.float32)
+        new_height, new_width, scale = self.size(height, width)
+        if self.caffe:
+            pixels = resize_bilinear(
+                image.astype(np.float32) - mean, new_height, new_width, step_y=1 / scale, step_x=1 / scale
+            )
+            scale_x = scale_y = 1 / scale
+        else:
+            pixels = (resize_bilinear(image, new_height, new_width) - mean).astype(np.float32)
+            scale_x, scale_y = width / new_width, height / new_height
+        if self.divide != (1.0, 1.0, 1.0):
+            pixels /= np.array(self.divide, dtype=np.float32)
+        chw = np.ascontiguousarray(pixels.transpose(2, 0, 1))
+        return Prepared(chw, height, width, scale_x, scale_y, scale)
+
+    def size(self, height: int, width: int) -> tuple[int, int, float]:
+        """The height and width that an image is resized to, and the factor; a side never falls below one pixel."""
+        short, long = min(height, width), max(height, width)
+        scale = self.minimum / short
+        if self.caffe:
+            if np.round(scale * long) > self.maximum:
+                scale = self.maximum / long
+            # OpenCV rounds to the nearest even number at .5, as Python does.
+            return max(round(height * scale), 1), max(round(width * scale), 1), scale
+        new_height, new_width = (self.minimum, scale * width) if height < width else (scale * height, self.minimum)
+        if max(new_height, new_width) > self.maximum:
+            shrink = self.maximum / max(new_height, new_width)
+            new_height, new_width, scale = new_height * shrink, new_width * shrink, scale * shrink
+        return max(int(new_height + 0.5), 1), max(int(new_width + 0.5), 1), scale
+
+    def line(self) -> str:
+        """In words, for a fingerprint."""
+        kind = "opencv" if self.caffe else "half-up"
+        pad = f" pad {self.multiple}" if self.multiple > 1 else ""
+        means = ",".join(f"{m:.8g}" for m in self.mean)
+        scale = "" if self.divide == (1.0, 1.0, 1.0) else f" / {','.join(f'{d:g}' for d in self.divide)}"
+        return f"bgr - {means}{scale}, bilinear {kind} {self.minimum}/{self.maximum}{pad}"
+
+
+@dataclass(frozen=True)
+class TorchvisionPreparation:
+    """What torchvision's own transform does: ImageNet's means and deviations, then bilinear resizing."""
+
+    shorter: int = 800
+    longer: int = 1333
+
+    def __call__(self, image: NDArray[np.uint8]) -> Prepared:
+        """Prepare uint8 (h, w, 3) of RGB. Raises DataError if it is no such array."""
+        check_image(image)
+        height, width = image.shape[:2]
+        scale = min(self.shorter / min(height, width), self.longer / max(height, width))
+        new_height, new_width = (max(math.floor(side * scale), 1) for side in (height, width))
+        values = (image.astype(np.float32) / np.float32(255.0) - _IMAGENET_MEAN) / _IMAGENET_DEVIATION
+        pixels = np.ascontiguousarray(resize_bilinear(values, new_height, new_width).transpose(2, 0, 1))
+        return Prepared(pixels, height, width, width / new_width, height / new_height, scale)
+
+
+@dataclass(frozen=True)
+class GridPreparation:
+    """Resizes the whole picture to a square with smoothing; then means and deviations."""
+
+    size: int
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+    def __call__(self, image: NDArray[np.uint8]) -> Prepared:
+        """Prepare uint8 (h, w, 3) of RGB. Raises DataError if it is no such array."""
+        check_image(image)
+        height, width = image.shape[:2]
+        values = resize_smooth(image, self.size, self.size) / np.float32(255.0)
+        values -= np.array(self.mean, np.float32)
+        values /= np.array(self.deviation, np.float32)
+        pixels = np.ascontiguousarray(values.transpose(2, 0, 1))
+        return Prepared(pixels, height, width, width / self.size, height / self.size, self.size / max(height, width))
+
+
+@dataclass(frozen=True)
+class SamplePreparation:
+    """Pictures whose longer side is not 160 pixels are resized to that; values go from -1 to 1."""
+
+    side: int = 160
+
+    def __call__(self, image: NDArray[np.uint8]) -> Prepared:
+        """Prepare uint8 (h, w, 3) of RGB. Raises DataError if it is no such array."""
+        check_image(image)
+        height, width = image.shape[:2]
+        scale = self.side / max(height, width)
+        new_height, new_width = max(round(height * scale), 8), max(round(width * scale), 8)
+        pixels = image if scale == 1 else resize_bilinear(image, new_height, new_width)
+        chw = np.ascontiguousarray(pixels.astype(np.float32).transpose(2, 0, 1)) / np.float32(127.5) - np.float32(1)
+        return Prepared(chw, height, width, width / chw.shape[2], height / chw.shape[1], scale)
+
+
+def pad_batch(prepared: Sequence[Prepared], multiple: int = 1, least: int = 1) -> Floats:
+    """Stack images of several sizes: float32 (n, 3, h, w), zeros right and below.
+
+    Args:
+        prepared: at least one image.
+        multiple: sides of the result are multiples of this.
+        least: sides have at least so many pixels: thinner pictures vanish in a network's first layers.
+    """
+    height = max(least, *(p.pixels.shape[1] for p in prepared))
+    width = max(least, *(p.pixels.shape[2] for p in prepared))
+    height, width = (math.ceil(side / multiple) * multiple for side in (height, width))
+    batch = np.zeros((len(prepared), 3, height, width), dtype=np.float32)
+    for i, entry in enumerate(prepared):
+        _, h, w = entry.pixels.shape
+        batch[i, :, :h, :w] = entry.pixels
+    return batch

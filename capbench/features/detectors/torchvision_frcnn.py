@@ -1,0 +1,148 @@
+"""Box-head features of torchvision's ``fasterrcnn_resnet50_fpn_v2`` (COCO): maintained, and its weights can be had.
+
+Li et al., Benchmarking Detection Transfer Learning with Vision Transformers, 2021 (the improved recipe). A region is
+the best class's regressed box of a proposal, chosen as in HF mode of the bottom-up detector; its feature is the box
+head's output for the proposal (1024-d).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from capbench.errors import UsageError
+from capbench.features.detectors.base import (
+    Network,
+    forward_pass,
+    numpy32,
+    random_seed,
+    region_features,
+    settings,
+    weights_file,
+)
+from capbench.features.detectors.bottom_up_boxes import hf_detections
+from capbench.features.detectors.images import Prepared, TorchvisionPreparation, pad_batch
+from capbench.models.checkpoints import fit_state, read_checkpoint
+
+if TYPE_CHECKING:
+    from capbench.features.records import RegionFeatures
+
+__all__ = ["TorchvisionSettings", "load"]
+
+_MULTIPLE = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class TorchvisionSettings:
+    """Options of the torchvision detector."""
+
+    shorter: int = 800
+    longer: int = 1333
+    min_boxes: int = 36
+    max_boxes: int = 36
+    nms: tuple[float, ...] = (0.5, 0.6, 0.7)
+    batch: int = 1
+    precision: str = "float32"
+
+
+class _Torchvision(Network):
+    def __init__(self, network: Any, sha256: str, device: str, options: TorchvisionSettings) -> None:
+        super().__init__(
+            name="torchvision-frcnn",
+            weights_sha256=sha256,
+            device=device,
+            batch=options.batch,
+            precision=options.precision,
+        )
+        if not 1 <= options.min_boxes <= options.max_boxes:
+            raise UsageError(
+                f"torchvision-frcnn: min_boxes={options.min_boxes} and max_boxes={options.max_boxes} do not fit"
+            )
+        from torchvision.models.detection import FasterRCNN_ResNet50_FPN_V2_Weights
+
+        self.options = options
+        self.network = network.to(device).eval()
+        self.feature_size = network.roi_heads.box_predictor.cls_score.in_features
+        self.class_names = tuple(FasterRCNN_ResNet50_FPN_V2_Weights.COCO_V1.meta["categories"][1:])
+        self.preprocessor: TorchvisionPreparation = TorchvisionPreparation(options.shorter, options.longer)
+
+    def preprocessing_line(self) -> str:
+        """How a picture is prepared, in words."""
+        o = self.options
+        return f"rgb ImageNet mean/std, bilinear floor {o.shorter}/{o.longer} pad {_MULTIPLE}"
+
+    def mode_line(self) -> str:
+        """What is done with the network's outputs, in words."""
+        o = self.options
+        return f"hf nms {','.join(f'{t:g}' for t in o.nms)} {o.min_boxes}-{o.max_boxes}, torchvision rpn"
+
+    def detect(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
+        """The regions of some prepared pictures; see :meth:`Detector.detect`."""
+        self.check_batch(len(prepared))
+        if not prepared:
+            return []
+        from torchvision.models.detection.image_list import ImageList
+
+        network = self.network
+        with forward_pass(self.device, self.precision):
+            batch = torch.from_numpy(pad_batch(prepared, _MULTIPLE)).to(self.device)
+            sizes = [(p.pixels.shape[1], p.pixels.shape[2]) for p in prepared]
+            # torchvision's RoIAlign and NMS have no reduced precision on every device.
+            maps = {name: level.float() for name, level in network.backbone(batch).items()}
+            regions, _ = network.rpn(ImageList(batch, sizes), maps)
+            found = []
+            for i, image in enumerate(prepared):
+                mine = {name: level[i : i + 1] for name, level in maps.items()}
+                boxes = regions[i].float()
+                if len(boxes) == 0:
+                    boxes = torch.tensor([[0.0, 0.0, float(sizes[i][1]), float(sizes[i][0])]], device=batch.device)
+                pooled = network.roi_heads.box_roi_pool(mine, [boxes], [sizes[i]])
+                features = network.roi_heads.box_head(pooled)
+                classes, deltas = network.roi_heads.box_predictor(features)
+                found.append(self._record(boxes, features, classes, deltas, image))
+        return found
+
+    def _record(
+        self, boxes: Tensor, features: Tensor, classes: Tensor, deltas: Tensor, image: Prepared
+    ) -> RegionFeatures:
+        o = self.options
+        _, h, w = image.pixels.shape
+        chosen = hf_detections(
+            boxes,
+            torch.cat([classes[:, 1:], classes[:, :1]], dim=1),  # the background from first to last
+            deltas[:, 4:],
+            (h, w),
+            (image.scale_y, image.scale_x),
+            nms=o.nms,
+            min_boxes=o.min_boxes,
+            max_boxes=o.max_boxes,
+        )
+        return region_features(
+            image.height,
+            image.width,
+            numpy32(chosen.boxes),
+            numpy32(features[chosen.rows]),
+            class_ids=chosen.class_ids.int().cpu().numpy(),
+            class_scores=numpy32(chosen.class_scores),
+        )
+
+
+def load(*, weights: str | os.PathLike[str] | None, device: str, options: Mapping[str, Any]) -> Network:
+    """Open ``torchvision-frcnn``; see :func:`capbench.features.detectors.base.load_detector`."""
+    from torchvision.models.detection import fasterrcnn_resnet50_fpn_v2
+
+    chosen = settings(TorchvisionSettings, "torchvision-frcnn", options)
+    seed = random_seed(weights)
+    found = None if seed is not None else read_checkpoint(weights_file("torchvision-frcnn", weights))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed or 0)
+        network = fasterrcnn_resnet50_fpn_v2(weights=None, weights_backbone=None)
+    if found is None:
+        return _Torchvision(network, f"random:{seed}", device, chosen)
+    fit_state(network, found.tensors, found.path)
+    return _Torchvision(network, found.sha256, device, chosen)

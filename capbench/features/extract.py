@@ -1,0 +1,235 @@
+"""Images through a detector into a store: resumed after an interruption, split over jobs, damaged images set aside."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from capbench import files
+from capbench.errors import CapbenchError, FeatureError, UsageError
+from capbench.features.images import ImageFile
+from capbench.features.store import FeatureStore
+from capbench.features.workers import Prepared, prepare_all
+from capbench.features.writing import StoreWriter
+
+if TYPE_CHECKING:
+    from capbench.features.detectors.base import Detector
+    from capbench.features.records import RegionFeatures
+
+__all__ = ["Extracted", "Failure", "Shard", "default_workers", "extract", "report_path"]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An image without features.
+
+    Attributes:
+        image: its id.
+        file: its file, ``""`` if there is none.
+        reason: why.
+    """
+
+    image: str
+    file: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Part ``index`` (from 1) of ``count``."""
+
+    index: int
+    count: int
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """Read ``i/n``. Raises UsageError if it is none."""
+        index, slash, count = text.partition("/")
+        if not slash or not index.isdecimal() or not count.isdecimal() or not 1 <= int(index) <= int(count):
+            raise UsageError(f"'{text}' is no shard", hint="Example: 1/4, 2/4, 3/4, 4/4")
+        return cls(int(index), int(count))
+
+    def path(self, whole: Path) -> Path:
+        """Where this part of a store lies: ``a.h5`` → ``a.shard-1-of-4.h5``."""
+        return whole.with_name(f"{whole.stem}.shard-{self.index}-of-{self.count}{whole.suffix}")
+
+
+@dataclass(frozen=True, eq=False)
+class Extracted:
+    """What an extraction did.
+
+    Attributes:
+        store: the finished store.
+        images: number of images asked for.
+        extracted: number of images that went through the network now.
+        resumed: number of images that an interrupted run had left in the journal.
+        failures: images without features.
+        seconds: time of the loop over images, and of it ``network`` in the detector, ``waiting`` for images to be
+            decoded and prepared, ``writing`` the journal; ``finishing`` is the building of the file after it.
+    """
+
+    store: FeatureStore
+    images: int
+    extracted: int
+    resumed: int
+    failures: tuple[Failure, ...]
+    seconds: dict[str, float]
+
+
+def default_workers(device: str, images: int) -> int:
+    """How many processes decode images: on a CPU the network is nearly everything, a GPU must not wait."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if device.startswith("cuda"):
+        return max(1, min(8, cores - 1))
+    return 1 if images >= 500 and cores > 1 else 0  # to start one costs seconds
+
+
+def report_path(target: str | os.PathLike[str]) -> Path:
+    """Where images without features are listed, one JSON object a line."""
+    return Path(f"{os.fspath(target)}.failed.jsonl")
+
+
+def extract(
+    images: Sequence[ImageFile],
+    detector: Detector,
+    target: str | os.PathLike[str],
+    *,
+    missing: Sequence[str] = (),
+    shard: Shard | None = None,
+    workers: int = 0,
+    dtype: str = "float32",
+    compression: str | None = None,
+    restart: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Extracted:
+    """Extract features of images into a store; those that are there already are left as they are.
+
+    Images go through the network in groups of the detector's batch size, fixed by the list of images: what was done
+    before, and which part of the list this is, changes no group. So an interrupted run, or shards that are merged, give
+    the very bytes of one run.
+
+    Args:
+        images: what to read, each id once.
+        detector: from :func:`capbench.features.detectors.base.load_detector`.
+        target: the store.
+        missing: ids of images whose files are not there, for the report.
+        shard: only this part of the groups.
+        workers: processes that decode and prepare; 0: this one.
+        dtype: in which features are stored.
+        compression: of the store.
+        restart: forget what is there.
+        progress: called with numbers of images done.
+
+    Raises:
+        FeatureError: the store holds another detector's features, or no image at all could be used.
+        UsageError: the store cannot be written; what is done is kept.
+        ToolError: a worker process died.
+    """
+    batch = int(getattr(detector, "batch", 1)) if detector.batchable else 1
+    groups = [images[start : start + batch] for start in range(0, len(images), batch)]
+    if shard is not None:
+        groups = groups[shard.index - 1 :: shard.count]
+        missing = missing[shard.index - 1 :: shard.count]
+    if not groups:
+        raise UsageError("there are no images for this part", hint="Use fewer shards")
+    step = progress or (lambda _done: None)
+    failures = [Failure(image, "", "there is no file of it") for image in missing]
+    seconds = dict.fromkeys(("total", "network", "waiting", "writing", "finishing"), 0.0)
+    with StoreWriter(
+        target,
+        detector.fingerprint(),
+        dtype=dtype,
+        compression=compression,
+        class_names=detector.class_names,
+        attribute_names=detector.attribute_names,
+        restart=restart,
+    ) as writer:
+        done = writer.done
+        todo = [group for group in groups if any(entry.image not in done for entry in group)]
+        step(sum(len(group) for group in groups) - sum(len(group) for group in todo))
+        begin = time.perf_counter()
+        source = prepare_all((entry for group in todo for entry in group), detector.preprocessor, workers)
+        count = 0
+        try:
+            for group in todo:
+                started = time.perf_counter()
+                prepared = [next(source) for _ in group]
+                seconds["waiting"] += time.perf_counter() - started
+                found, failed = _detect(detector, prepared, seconds)
+                failures += failed
+                started = time.perf_counter()
+                for regions in found:
+                    if regions.image in done:
+                        continue
+                    failure = _add(writer, regions, group)
+                    failures += [failure] if failure else []
+                    count += failure is None
+                seconds["writing"] += time.perf_counter() - started
+                step(len(group))
+        finally:
+            source.close()  # type: ignore[attr-defined]
+        seconds["total"] = time.perf_counter() - begin
+        _report(report_path(target), failures)
+        if not writer.done:
+            raise FeatureError(
+                f"none of the {sum(len(group) for group in groups):,} images could be used; the first: "
+                f"{failures[0].file or failures[0].image}: {failures[0].reason}",
+                hint=f"All are listed in {report_path(target)}",
+            )
+        resumed = writer.resumed
+        started = time.perf_counter()
+        store = writer.finish()
+        seconds["finishing"] = time.perf_counter() - started
+    return Extracted(store, sum(len(g) for g in groups) + len(missing), count, resumed, tuple(failures), seconds)
+
+
+def _detect(
+    detector: Detector, prepared: Sequence[Prepared], seconds: dict[str, float]
+) -> tuple[list[RegionFeatures], list[Failure]]:
+    """Regions of those images that could be prepared, with their ids; and those that failed."""
+    failures = [_failure(entry.source, entry.error) for entry in prepared if entry.error is not None]
+    usable = [entry for entry in prepared if entry.error is None]
+    if not usable:
+        return [], failures
+    started = time.perf_counter()
+    try:
+        found = detector.detect([entry.value for entry in usable])
+    except FeatureError as error:  # no numbers, no boxes: a matter of this image
+        return [], failures + [_failure(entry.source, error) for entry in usable]
+    except RuntimeError as error:
+        if type(error).__name__ != "OutOfMemoryError":
+            raise
+        raise FeatureError(
+            "the GPU is out of memory", hint="Use a smaller --batch; what is done is kept, and the next run goes on"
+        ) from error
+    finally:
+        seconds["network"] += time.perf_counter() - started
+    if len(found) != len(usable):
+        raise FeatureError(f"{detector.name} gave {len(found)} results for {len(usable)} images")
+    return [dataclasses.replace(r, image=e.source.image) for r, e in zip(found, usable, strict=True)], failures
+
+
+def _add(writer: StoreWriter, regions: RegionFeatures, group: Sequence[ImageFile]) -> Failure | None:
+    try:
+        writer.add(regions)
+        return None
+    except FeatureError as error:
+        return _failure(next(entry for entry in group if entry.image == regions.image), error)
+
+
+def _failure(source: ImageFile, error: CapbenchError) -> Failure:
+    return Failure(source.image, str(source.path), error.message)
+
+
+def _report(path: Path, failures: Sequence[Failure]) -> None:
+    """List the failures; an old list is removed when there are none."""
+    if failures:
+        files.write_text(path, "".join(json.dumps(vars(one), ensure_ascii=False) + "\n" for one in failures))
+    else:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,205 @@
+"""Which format a file is of, and the way from there into a store."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+from capbench.errors import DataError, FeatureError, MissingFileError, UsageError, suggest
+from capbench.features.importers.arrays import read_milvlg, read_npz, read_scan, read_vilbert
+from capbench.features.importers.found import Found, unreadable
+from capbench.features.importers.lmdb_files import read_lmdb
+from capbench.features.importers.tsv import COLUMNS, columns_of, read_tsv
+from capbench.features.records import UNKNOWN, Fingerprint
+from capbench.features.store import FeatureStore
+from capbench.features.writing import StoreWriter
+
+__all__ = ["FORMATS", "Imported", "detect_format", "import_features"]
+
+FORMATS = {
+    "butd-tsv": "bottom-up attention: 6 columns, base64",
+    "lxmert-tsv": "LXMERT: 10 columns, base64, with classes and attributes",
+    "milvlg": "bottom-up-attention.pytorch: one .npz an image",
+    "scan": "SCAN: .npy (images, regions, columns), with --ids",
+    "vilbert": "ViLBERT: one .npy an image",
+    "lmdb": "ViLBERT: LMDB",
+    "npz": "many images in one .npz",
+}
+_HEAD = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class Imported:
+    """What an import made.
+
+    Attributes:
+        store: the finished store.
+        format: that the files were of.
+        duplicates: number of images left out because they stood there already.
+    """
+
+    store: FeatureStore
+    format: str
+    duplicates: int
+
+
+def import_features(
+    sources: Sequence[str | os.PathLike[str]],
+    target: str | os.PathLike[str],
+    *,
+    format: str | None = None,
+    ids: str | os.PathLike[str] | None = None,
+    detector: str | None = None,
+    weights_sha256: str | None = None,
+    dtype: str = "float32",
+    compression: str = "none",
+    keep_first: bool = False,
+    replace: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Imported:
+    """Read files of one format into a new store, image by image.
+
+    Args:
+        sources: files, or folders of such files.
+        target: the store to make.
+        format: one of :data:`FORMATS`; None: seen from the first file.
+        ids: for ``scan``: a file with the id of each image, one a line.
+        detector: what computed the features, as it shall stand in the fingerprint. None: unknown, and the fingerprint
+            then names these files, so that they mix with no others.
+        weights_sha256: of the detector's weights, if known.
+        dtype: in which features are stored.
+        compression: of the store.
+        keep_first: leave later rows of the same image out instead of refusing them.
+        replace: whether a store that is there may be replaced.
+        progress: called with 1 for each image read.
+
+    Raises:
+        DataError: a file is missing, damaged, of another format, or a row does not hold what it should.
+        UsageError: the target is there already or cannot be written, or an option does not fit.
+        ToolError: LMDB without the package ``lmdb``.
+    """
+    path = Path(target)
+    if path.exists() and not replace:
+        raise UsageError("is there already", path=path, hint="Name another file, or replace it with --replace")
+    if not sources:
+        raise UsageError("no file to import is given")
+    if format is not None and format not in FORMATS:
+        raise UsageError(f"unknown format '{format}'", hint=suggest(format, list(FORMATS)))
+    paths = _expand([Path(source) for source in sources], format)
+    kind = format or detect_format(paths[0])
+    if (kind == "scan") != (ids is not None):
+        raise UsageError(
+            f"the format {kind} {'needs' if kind == 'scan' else 'does not take'} --ids",
+            hint="Give a file with one image id a line for SCAN's arrays, and for nothing else",
+        )
+    found = chain.from_iterable(_read(one, kind, None if ids is None else Path(ids)) for one in paths)
+    fingerprint = _fingerprint(paths, detector, weights_sha256)
+    duplicates = 0
+    writer = StoreWriter(path, fingerprint, dtype=dtype, compression=compression, restart=True)
+    finished = False
+    try:
+        for entry in found:
+            if keep_first and entry.regions.image in writer:
+                duplicates += 1
+                continue
+            try:
+                writer.add(entry.regions)
+            except FeatureError as error:
+                hint = error.hint
+                if "stands twice" in error.message:
+                    hint = "Remove one of the two, or keep the first with --keep-first"
+                raise DataError(error.message, path=entry.path, row=entry.row, hint=hint) from error
+            if progress:
+                progress(1)
+        store = writer.finish()
+        finished = True
+    finally:
+        # An import starts anew: what is left of this one would only be in the way.
+        writer.close() if finished else writer.discard()
+    return Imported(store, kind, duplicates)
+
+
+def _fingerprint(paths: Sequence[Path], detector: str | None, weights: str | None) -> Fingerprint:
+    if weights is not None and (len(weights) != 64 or set(weights.lower()) - set("0123456789abcdef")):
+        raise UsageError(f"'{weights}' is no SHA-256", hint="Give its 64 hex digits")
+    mode = "imported"
+    if detector is None:
+        summary = hashlib.sha256()
+        for path in paths:
+            summary.update(f"{path.name}\n{path.stat().st_size}\n".encode())
+            if path.is_file():
+                with open(path, "rb") as stream:
+                    summary.update(stream.read(_HEAD))
+        mode = f"imported files {summary.hexdigest()[:16]}"
+    sha256 = UNKNOWN if weights is None else weights.lower()
+    return Fingerprint(detector or UNKNOWN, sha256, UNKNOWN, mode, UNKNOWN, UNKNOWN)
+
+
+def _expand(sources: Sequence[Path], format: str | None) -> list[Path]:
+    """Files in the place of folders, an LMDB folder excepted."""
+    paths: list[Path] = []
+    for source in sources:
+        if not source.exists():
+            raise MissingFileError("there is no such file", path=source)
+        if not source.is_dir() or (source / "data.mdb").exists():
+            paths.append(source)
+            continue
+        endings = {"milvlg": (".npz",), "npz": (".npz",), "vilbert": (".npy",), "scan": (".npy",), "lmdb": (".mdb",)}
+        wanted = endings.get(format or "", (".tsv", ".npz", ".npy"))
+        inside = sorted(path for path in source.iterdir() if path.suffix in wanted)
+        if len({path.suffix for path in inside}) > 1:
+            raise DataError(
+                f"holds files of several kinds: {', '.join(sorted({path.suffix for path in inside}))}",
+                path=source,
+                hint="Name the files, or say which with --format",
+            )
+        if not inside:
+            raise DataError(f"holds no {' or '.join(wanted)} file", path=source)
+        paths += inside
+    return paths
+
+
+def detect_format(path: Path) -> str:
+    """The format of a file, from its ending and its beginning. Raises DataError if it is none of :data:`FORMATS`."""
+    if path.is_dir() or path.suffix in (".mdb", ".lmdb"):
+        return "lmdb"
+    try:
+        with open(path, "rb") as stream:
+            head = stream.read(256)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if head.startswith(b"\x93NUMPY"):
+        return "vilbert" if b"'|O'" in head[:128] else "scan"
+    if head.startswith(b"PK"):
+        import zipfile
+
+        try:
+            with zipfile.ZipFile(path) as archive:
+                names = {name.removesuffix(".npy") for name in archive.namelist()}
+        except (zipfile.BadZipFile, OSError) as error:
+            raise DataError(f"is no .npz file ({error})", path=path, hint="Get the file again") from error
+        return "milvlg" if {"x", "bbox"} <= names else "npz"
+    columns = columns_of(path)
+    if columns not in COLUMNS:
+        raise DataError(
+            f"has {columns} column{'s' if columns > 1 else ''} separated by tabs, and is no .npz, .npy or LMDB file",
+            path=path,
+            row=1,
+            hint=f"Known formats: {'; '.join(f'{name} ({what})' for name, what in FORMATS.items())}",
+        )
+    return {6: "butd-tsv", 10: "lxmert-tsv"}[columns]
+
+
+def _read(path: Path, kind: str, ids: Path | None) -> Iterator[Found]:
+    if kind == "butd-tsv":
+        return read_tsv(path, 6)
+    if kind == "lxmert-tsv":
+        return read_tsv(path, 10)
+    if kind == "scan":
+        assert ids is not None
+        return read_scan(path, ids)
+    return {"milvlg": read_milvlg, "vilbert": read_vilbert, "npz": read_npz, "lmdb": read_lmdb}[kind](path)

@@ -1,0 +1,207 @@
+"""What the feature store holds: the regions of one image, and the fingerprint of what computed them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.errors import FeatureError
+
+__all__ = ["BOX_TOLERANCE_PX", "FLAT_FIELDS", "UNKNOWN", "Fingerprint", "RegionFeatures"]
+
+BOX_TOLERANCE_PX = 1.0
+"""Detectors clip boxes in the resized image: scaled back, they may leave the original by part of a pixel."""
+
+UNKNOWN = "unknown"
+"""A part of a fingerprint that an imported file does not tell."""
+
+FLAT_FIELDS = ("class_ids", "class_scores", "attribute_ids", "attribute_scores")
+"""The optional fields of :class:`RegionFeatures`, one value a region."""
+
+
+@dataclass(frozen=True, eq=False)
+class RegionFeatures:
+    """The regions of one image, in the detector's order.
+
+    Attributes:
+        image: image id (:func:`capbench.records.image_id` of the file name).
+        width: width of the original image in pixels. Where only relative boxes are known, width and height are 1 and
+            the boxes fractions; where nothing is known, both are 0.
+        height: its height.
+        boxes: (n, 4) float32, x1, y1, x2, y2 in pixels of the original image; None where the source has none.
+        features: (n, d) float32 or float16.
+        class_ids: (n,) int32 index of the class in the detector's names, or None.
+        class_scores: (n,) float32 its confidence, or None.
+        attribute_ids: (n,) int32 index of the attribute in the detector's names, or None.
+        attribute_scores: (n,) float32 its confidence, or None.
+    """
+
+    image: str
+    width: int
+    height: int
+    boxes: NDArray[np.float32] | None
+    features: NDArray[np.float32] | NDArray[np.float16]
+    class_ids: NDArray[np.int32] | None = None
+    class_scores: NDArray[np.float32] | None = None
+    attribute_ids: NDArray[np.int32] | None = None
+    attribute_scores: NDArray[np.float32] | None = None
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def flat(self) -> dict[str, NDArray[Any]]:
+        """Those of :data:`FLAT_FIELDS` that are there."""
+        found = {name: getattr(self, name) for name in FLAT_FIELDS}
+        return {name: values for name, values in found.items() if values is not None}
+
+    def check(self) -> None:
+        """Raise FeatureError, naming the image, unless shapes and dtypes agree, all is finite and boxes fit."""
+        if not self.image or any(c in self.image for c in "\0\r\n"):
+            raise FeatureError(f"the image id {self.image!r} is empty or holds a line end or NUL")
+        problem = self._features_problem() or self._boxes_problem() or self._flat_problem()
+        if problem:
+            raise FeatureError(f"image '{self.image}': {problem}")
+
+    def _features_problem(self) -> str | None:
+        features = self.features
+        if features.ndim != 2 or features.dtype not in (np.float32, np.float16):
+            return f"features have shape {features.shape} of {features.dtype}, not (n, d) of float32 or float16"
+        if 0 in features.shape:
+            return f"has no regions or no feature columns (shape {features.shape})"
+        if not np.isfinite(features).all():
+            row = int(np.flatnonzero(~np.isfinite(features).all(axis=1))[0])
+            return f"region {row} has a feature that is NaN or infinite"
+        return None
+
+    def _boxes_problem(self) -> str | None:
+        size = (self.width, self.height)
+        if min(size) < 0 or (min(size) == 0 and max(size) > 0):
+            return f"has the size {self.width} x {self.height}"
+        if self.boxes is None:
+            return None
+        if self.boxes.shape != (len(self), 4) or self.boxes.dtype != np.float32:
+            return f"has boxes of shape {self.boxes.shape} of {self.boxes.dtype}, not ({len(self)}, 4) of float32"
+        if not np.isfinite(self.boxes).all():
+            return "has a box that is NaN or infinite"
+        if max(size) == 0:
+            return "has boxes but no size"
+        low, high = self.boxes[:, :2], self.boxes[:, 2:]
+        slack = BOX_TOLERANCE_PX if min(size) > 1 else 1e-3
+        limit = np.array(size, dtype=np.float32) + slack
+        bad = ((low < -slack) | (high > limit)).any(axis=1)
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            return f"box {row} ({_numbers(self.boxes[row])}) leaves the image of {self.width} x {self.height}"
+        bad = (low > high).any(axis=1)
+        if bad.any():
+            row = int(np.flatnonzero(bad)[0])
+            return f"box {row} ({_numbers(self.boxes[row])}) ends before it begins: boxes are x1, y1, x2, y2"
+        return None
+
+    def _flat_problem(self) -> str | None:
+        for name, values in self.flat().items():
+            wanted = np.dtype(np.int32 if name.endswith("ids") else np.float32)
+            if values.shape != (len(self),) or values.dtype != wanted:
+                return f"{name} has shape {values.shape} of {values.dtype}, not ({len(self)},) of {wanted}"
+            if wanted.kind == "i" and (values < 0).any():
+                return f"{name} holds a negative index"
+            if wanted.kind == "f" and not (np.isfinite(values) & (values >= 0) & (values <= 1.001)).all():
+                return f"{name} holds a confidence that is not between 0 and 1"
+        return None
+
+
+def _numbers(row: NDArray[np.float32]) -> str:
+    return ", ".join(f"{value:.1f}" for value in row.tolist())
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Everything about a detector and its use that can change a feature.
+
+    Features of two fingerprints are never mixed, and every metric that reads features names theirs.
+
+    Attributes:
+        detector: registered name (``bottom-up-caffe``).
+        weights_sha256: SHA-256 of the weights' file, 64 hex digits; ``"random:SEED"`` for untrained networks,
+            ``"unknown"`` for imported features.
+        preprocessing: colour order, means, resizing, in one short phrase.
+        mode: post-processing (``caffe 0.2 10-100``).
+        batch: ``"single"`` or ``"batched:N"``: padding a batch changes features slightly.
+        precision: of the forward pass (``float32``, ``amp-bfloat16``).
+        versions: (library, version) pairs that matter.
+    """
+
+    detector: str
+    weights_sha256: str
+    preprocessing: str
+    mode: str
+    batch: str = "single"
+    precision: str = "float32"
+    versions: tuple[tuple[str, str], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON: ``versions`` is an object."""
+        return {
+            "detector": self.detector,
+            "weights_sha256": self.weights_sha256,
+            "preprocessing": self.preprocessing,
+            "mode": self.mode,
+            "batch": self.batch,
+            "precision": self.precision,
+            "versions": dict(self.versions),
+        }
+
+    @classmethod
+    def from_dict(cls, found: Mapping[str, Any]) -> Fingerprint:
+        """Read back what :meth:`to_dict` gave. Raises FeatureError if a part is missing or no text."""
+        texts = ("detector", "weights_sha256", "preprocessing", "mode", "batch", "precision")
+        for name in texts:
+            if not isinstance(found.get(name), str):
+                raise FeatureError(f"the fingerprint lacks '{name}'", hint="The file was not made by capbench")
+        versions = found.get("versions")
+        if not isinstance(versions, Mapping) or not all(isinstance(v, str) for v in versions.values()):
+            raise FeatureError("the fingerprint lacks 'versions'", hint="The file was not made by capbench")
+        pairs = tuple(sorted((str(key), value) for key, value in versions.items()))
+        return cls(**{name: found[name] for name in texts}, versions=pairs)
+
+    def json(self) -> str:
+        """One line of JSON with sorted keys."""
+        return json.dumps(self.to_dict(), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+
+    @cached_property
+    def digest(self) -> str:
+        """Sixteen hex digits that name all of it."""
+        return hashlib.blake2b(self.json().encode(), digest_size=8).hexdigest()
+
+    def line(self) -> str:
+        """One short line for signatures.
+
+        >>> Fingerprint("grid:resnet50", "unknown", "unknown", "7x7").line()
+        'grid:resnet50+weights:unknown+mode:7x7+single+float32+id:a0fb8e3af3ffb876'
+        """
+        weights = self.weights_sha256 if ":" in self.weights_sha256 else self.weights_sha256[:12]
+        parts = (self.detector, f"weights:{weights}", f"mode:{self.mode}", self.batch, self.precision)
+        # "|" and blanks would break the signatures that this becomes a part of.
+        return "+".join(part.replace(" ", "_").replace("|", "/") for part in (*parts, f"id:{self.digest}"))
+
+    def differences(self, other: Fingerprint) -> str:
+        """In which parts another one differs, in words: ``mode 'caffe' against 'hf'``."""
+        mine, theirs = self.to_dict(), other.to_dict()
+        flat_mine = mine.pop("versions") | mine
+        flat_theirs = theirs.pop("versions") | theirs
+        names = [n for n in flat_mine | flat_theirs if flat_mine.get(n) != flat_theirs.get(n)]
+        told = (f"{n} '{_short(flat_mine.get(n))}' against '{_short(flat_theirs.get(n))}'" for n in names)
+        return ", ".join(told)
+
+
+def _short(text: str | None) -> str:
+    if text is None:
+        return "none"
+    return text[:12] if len(text) == 64 else text

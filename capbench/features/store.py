@@ -1,0 +1,294 @@
+"""Region features on disk: one HDF5 file, or several seen as one.
+
+Opening reads the header only; ids and offsets are read at the first question, features image by image, each checked
+against its checksum. A store may be used after a fork and sent to other processes: each opens the files for itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.errors import FeatureError, suggest
+from capbench.features.layout import Header, checksum, read_header
+from capbench.features.records import Fingerprint, RegionFeatures
+
+if TYPE_CHECKING:
+    import h5py
+
+__all__ = ["FeatureStore", "open_store"]
+
+_BLOCK_BYTES = 16 << 20
+
+
+class _Part:
+    """One file of a store."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._pid = -1
+        self._file: h5py.File | None = None
+        self._datasets: dict[str, h5py.Dataset] = {}
+        self._ids: NDArray[np.bytes_] | None = None
+        self._offsets: NDArray[np.int64] | None = None
+        self._sizes: NDArray[np.int32] | None = None
+        self._sums: NDArray[np.uint32] | None = None
+        self.header = self._guarded(lambda file: read_header(file, path))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_file": None, "_datasets": {}, "_pid": -1}
+
+    def close(self) -> None:
+        if self._file is not None and self._pid == os.getpid():
+            self._file.close()
+        self._file, self._datasets = None, {}
+
+    def file(self) -> h5py.File:
+        # HDF5 handles must not be shared with a forked child: it opens the file again.
+        if self._file is None or self._pid != os.getpid():
+            import h5py
+
+            if not self.path.is_file():
+                raise FeatureError(
+                    "there is no such feature store", path=self.path, hint="Make one with 'capbench extract-features'"
+                )
+            try:
+                # A finished file never changes under its name, so that no lock is needed (and network disks lack them).
+                self._file = h5py.File(self.path, "r", locking=False)
+            except OSError as error:
+                raise FeatureError(_why(error), path=self.path, hint=_ADVICE) from error
+            self._pid, self._datasets = os.getpid(), {}
+        return self._file
+
+    def _dataset(self, file: h5py.File, name: str) -> h5py.Dataset:
+        # Looking a name up takes as long as reading an image.
+        if name not in self._datasets:
+            self._datasets[name] = file[name]
+        return self._datasets[name]
+
+    def _guarded(self, read: Any) -> Any:
+        """Whatever HDF5 finds wrong becomes one FeatureError."""
+        try:
+            return read(self.file())
+        except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
+            raise FeatureError(f"is damaged ({_why(error)})", path=self.path, hint=_ADVICE) from error
+
+    def ids(self) -> NDArray[np.bytes_]:
+        if self._ids is None:
+            ids = self._guarded(lambda file: np.asarray(file["image_ids"][()]))
+            self._offsets = self._guarded(lambda file: file["offsets"][()])
+            self._sizes = self._guarded(lambda file: file["image_sizes"][()])
+            self._sums = self._guarded(lambda file: file["checksums"][()])
+            offsets, regions = self._offsets, self._guarded(lambda file: file["features"].shape[0])
+            assert offsets is not None
+            if offsets[0] != 0 or offsets[-1] != regions or (np.diff(offsets) <= 0).any():
+                raise FeatureError("is damaged (its offsets do not fit its features)", path=self.path, hint=_ADVICE)
+            if len(ids) > 1 and not (ids[:-1] < ids[1:]).all():
+                raise FeatureError("is damaged (its ids are not sorted or not unique)", path=self.path, hint=_ADVICE)
+            self._ids = ids
+        return self._ids
+
+    def find(self, image: str) -> int:
+        """Position of an image, -1 if it is not here."""
+        ids, wanted = self.ids(), np.bytes_(image.encode())
+        position = int(np.searchsorted(ids, wanted))
+        return position if position < len(ids) and ids[position] == wanted else -1
+
+    def count(self, position: int) -> int:
+        self.ids()
+        assert self._offsets is not None
+        return int(self._offsets[position + 1] - self._offsets[position])
+
+    def read(self, first: int, last: int) -> list[RegionFeatures]:
+        """The images at positions ``first`` to ``last - 1``, with one read from each data set."""
+        ids = self.ids()
+        assert self._offsets is not None
+        assert self._sizes is not None
+        assert self._sums is not None
+        offsets, header = self._offsets, self.header
+        begin, end = int(offsets[first]), int(offsets[last])
+        names = ("features", *(("boxes",) if header.boxes else ()), *header.fields)
+        arrays = self._guarded(lambda file: {name: self._dataset(file, name)[begin:end] for name in names})
+        found = []
+        for i in range(first, last):
+            rows = slice(int(offsets[i]) - begin, int(offsets[i + 1]) - begin)
+            width, height = self._sizes[i].tolist()
+            parts = {name: array[rows] for name, array in arrays.items()}
+            image = ids[i].decode("utf-8", "replace")
+            regions = RegionFeatures(image, width, height, **{"boxes": None, **parts})
+            if checksum(regions) != self._sums[i]:
+                raise FeatureError(
+                    f"the image '{image}' does not have its checksum: the file is damaged", path=self.path, hint=_ADVICE
+                )
+            found.append(regions)
+        return found
+
+
+_ADVICE = "Extract or import the features again"
+
+
+def _why(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    if "truncated file" in text:
+        return "is cut off"
+    if "file signature not found" in text:
+        return "is no HDF5 file"
+    if isinstance(error, OSError) and error.strerror:
+        return f"cannot be read ({error.strerror})"
+    return text[:200] or type(error).__name__
+
+
+class FeatureStore:
+    """Reads region features by image id; made by :func:`open_store`.
+
+    Attributes:
+        paths: its files.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.paths = tuple(paths)
+        self._parts = [_Part(path) for path in self.paths]
+        first = self._parts[0]
+        for part in self._parts[1:]:
+            conflict = first.header.conflict(part.header)
+            if conflict:
+                raise FeatureError(
+                    f"does not go with {first.path}: it holds {conflict}",
+                    path=part.path,
+                    hint="Features of different fingerprints are never mixed",
+                )
+
+    @property
+    def header(self) -> Header:
+        """What all images share: fingerprint, dtype, names, fields."""
+        header: Header = self._parts[0].header
+        return header
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """What computed the features."""
+        return self.header.fingerprint
+
+    @property
+    def feature_size(self) -> int:
+        """Columns of the features."""
+        return self.header.feature_size
+
+    def signature(self) -> str:
+        """One word that names everything which decides a stored feature: the fingerprint, and how it is stored."""
+        return f"{self.fingerprint.line()}+stored:{self.header.dtype}"
+
+    @property
+    def ids(self) -> list[str]:
+        """The images' ids, in the order of iteration."""
+        self._check_disjoint()
+        return [raw.decode("utf-8", "replace") for part in self._parts for raw in part.ids().tolist()]
+
+    def __len__(self) -> int:
+        return sum(len(part.ids()) for part in self._parts)
+
+    def __contains__(self, image: object) -> bool:
+        return isinstance(image, str) and any(part.find(image) >= 0 for part in self._parts)
+
+    def __getitem__(self, image: str) -> RegionFeatures:
+        """The regions of one image.
+
+        Raises:
+            FeatureError: it has none here, or they are damaged.
+        """
+        for part in self._parts:
+            position = part.find(image)
+            if position >= 0:
+                return part.read(position, position + 1)[0]
+        raise self._lacking(image)
+
+    def __iter__(self) -> Iterator[RegionFeatures]:
+        """All images, file by file in the order of their ids, read in blocks. Raises FeatureError at a damaged one."""
+        self._check_disjoint()
+        row = self.feature_size * np.dtype(self.header.dtype).itemsize
+        for part in self._parts:
+            first, held = 0, 0
+            for i in range(len(part.ids())):
+                held += part.count(i) * row
+                if held >= _BLOCK_BYTES:
+                    yield from part.read(first, i + 1)
+                    first, held = i + 1, 0
+            if first < len(part.ids()):
+                yield from part.read(first, len(part.ids()))
+
+    def regions(self, image: str) -> int:
+        """Number of regions of an image, without reading them. Raises FeatureError if it is not here."""
+        for part in self._parts:
+            position = part.find(image)
+            if position >= 0:
+                return part.count(position)
+        raise self._lacking(image)
+
+    def require(self, images: Sequence[str]) -> None:
+        """Raise one FeatureError that counts and names images which are not here."""
+        missing = [image for image in dict.fromkeys(images) if image not in self]
+        if missing:
+            some = ", ".join(f"'{image}'" for image in missing[:3]) + (", ..." if len(missing) > 3 else "")
+            raise FeatureError(
+                f"lacks {len(missing):,} of {len(set(images)):,} images: {some}",
+                path=self.paths[0],
+                hint="Extract them into it with 'capbench extract-features', under the same ids",
+            )
+
+    def close(self) -> None:
+        """Close the files; they are opened again when asked."""
+        for part in self._parts:
+            part.close()
+
+    def __enter__(self) -> FeatureStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _lacking(self, image: str) -> FeatureError:
+        sample = [raw.decode("utf-8", "replace") for raw in self._parts[0].ids()[:1000].tolist()]
+        near = suggest(image, sample).partition(" Choices")[0] if len(sample) < 1000 else ""
+        hint = near.removesuffix("?") + "?" if near.startswith("Did you mean") else f"Its ids look like '{sample[0]}'"
+        return FeatureError(f"has no features of the image '{image}'", path=self.paths[0], hint=hint)
+
+    def _check_disjoint(self) -> None:
+        if len(self._parts) < 2:
+            return
+        ids = np.concatenate([part.ids() for part in self._parts])
+        distinct, counts = np.unique(ids, return_counts=True)
+        if (counts > 1).any():
+            twice = distinct[counts > 1][0].decode("utf-8", "replace")
+            raise FeatureError(
+                f"the image '{twice}' stands in more than one of {len(self._parts)} files",
+                path=self.paths[0],
+                hint="Leave one of the files out",
+            )
+
+
+def open_store(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> FeatureStore:
+    """Open a store: a file, a folder (all its ``.h5`` files as one), or a list of files as one.
+
+    Raises:
+        FeatureError: a file is missing, damaged or no feature store, or files of different fingerprints, types or
+            names are given as one.
+    """
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        if not path.is_dir():
+            return FeatureStore([path])
+        found = sorted(path.glob("*.h5"))
+        if not found:
+            raise FeatureError("there is no feature store (.h5) in this folder", path=path)
+    else:
+        found = [Path(part) for part in source]
+    if not found:
+        raise FeatureError("no feature store is given")
+    store = FeatureStore(found)
+    store._check_disjoint()
+    return store

@@ -1,0 +1,216 @@
+"""Writing a feature store so that nothing is lost or read half: a journal first, the HDF5 file at the end.
+
+Images go one by one to ``NAME.partial``, a journal that only grows. Each record carries its length and a CRC-32, so
+that a run which was killed, or met a full disk, leaves whole records and at most one torn one, which the next run cuts
+off before it goes on. ``finish`` builds the HDF5 file from the journal (and from the file that was there) under a
+temporary name and renames it; the journal is removed after that. Readers only ever see the finished file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+from capbench import files
+from capbench.errors import FeatureError, UsageError
+from capbench.features.journal import Journal
+from capbench.features.layout import COMPRESSIONS, DTYPES, Entry, Header, build
+from capbench.features.records import Fingerprint, RegionFeatures
+from capbench.features.store import FeatureStore, open_store
+
+__all__ = ["StoreWriter", "partial_path"]
+
+_LOCK_S = 5.0
+
+
+def partial_path(path: str | os.PathLike[str]) -> Path:
+    """Where the journal of an unfinished store lies."""
+    return Path(f"{os.fspath(path)}.partial")
+
+
+class StoreWriter:
+    """Adds images to a store, new or not; what an interrupted run left is taken up.
+
+    Args:
+        path: the HDF5 file.
+        fingerprint: of the detector.
+        dtype: in which features are stored; float16 halves the file and rounds to 11 bits.
+        compression: ``none``, ``gzip`` or ``lzf``; None keeps what the file has (``none`` for a new one).
+        class_names: what class ids stand for.
+        attribute_names: what attribute ids stand for.
+        restart: forget what is there, finished or not, once the new file is complete.
+
+    Raises:
+        FeatureError: the file or its journal holds another detector's features or another type, or is damaged.
+        UsageError: another run is writing it, or it cannot be written.
+
+    Use as a context manager: leaving without :meth:`finish` keeps the journal.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        fingerprint: Fingerprint,
+        *,
+        dtype: str = "float32",
+        compression: str | None = None,
+        class_names: tuple[str, ...] | None = None,
+        attribute_names: tuple[str, ...] | None = None,
+        restart: bool = False,
+    ) -> None:
+        _check_choice("dtype", dtype, DTYPES)
+        _check_choice("compression", compression or "none", COMPRESSIONS)
+        self.path = Path(path)
+        self._header = Header(fingerprint, dtype, compression or "none", class_names, attribute_names)
+        self._stack = contextlib.ExitStack()
+        try:
+            self._stack.enter_context(_lock(self.path))
+            self._journal = Journal(partial_path(self.path), self._header, restart=restart)
+            self._stack.callback(self._journal.close)
+            self._adopt(self._journal.header, self._journal.path, compression)
+            self._old: FeatureStore | None = None
+            if self.path.exists() and not self._journal.replaces:
+                self._old = self._stack.enter_context(open_store(self.path))
+                self._adopt(self._old.header, self.path, compression)
+            self._known = set(self._old.ids) if self._old is not None else set()
+        except BaseException:
+            self._stack.close()
+            raise
+        self.resumed = len(self._journal.index)
+
+    def _adopt(self, found: Header, path: Path, compression: str | None) -> None:
+        conflict = found.conflict(self._header)
+        if conflict:
+            raise FeatureError(
+                f"the new features do not go with it: they are {conflict}",
+                path=path,
+                hint="Write to another file, or start anew with --restart",
+            )
+        if self._header.feature_size == 0:
+            kept = found.compression if compression is None else compression
+            self._header = dataclasses.replace(found, compression=kept)
+
+    @property
+    def done(self) -> frozenset[str]:
+        """Ids of the images that need not be added again."""
+        return frozenset(self._known | self._journal.index.keys())
+
+    def __contains__(self, image: object) -> bool:
+        return image in self._known or image in self._journal.index
+
+    def add(self, regions: RegionFeatures) -> None:
+        """Check an image's regions and append them to the journal.
+
+        Raises:
+            FeatureError: they are not valid, do not go with the others, or the image is there already.
+            UsageError: the disk is full; what was added before is kept.
+        """
+        if regions.image in self:
+            raise FeatureError(f"the image '{regions.image}' stands twice", path=self.path, hint="Keep one of the two")
+        regions.check()
+        header = self._header
+        mine = dataclasses.replace(
+            header,
+            feature_size=regions.features.shape[1],
+            boxes=regions.boxes is not None,
+            fields=tuple(regions.flat()),
+        )
+        conflict = header.conflict(mine)
+        if conflict:
+            raise FeatureError(f"image '{regions.image}' does not go with the others: it has {conflict}")
+        self._check_ids(regions)
+        stored = _as_stored(regions, header.dtype)
+        self._journal.add(stored, mine)
+        self._header = mine
+
+    def _check_ids(self, regions: RegionFeatures) -> None:
+        header = self._header
+        for ids, names in ((regions.class_ids, header.class_names), (regions.attribute_ids, header.attribute_names)):
+            if ids is not None and names is not None and int(ids.max()) >= len(names):
+                raise FeatureError(
+                    f"image '{regions.image}' has the class or attribute {int(ids.max())} of {len(names)} names"
+                )
+
+    def finish(self, progress: Callable[[int], None] | None = None) -> FeatureStore:
+        """Build the file from what was there and what was added, and open it.
+
+        Raises:
+            FeatureError: there are no images at all, or what was there is damaged.
+            UsageError: it cannot be written; the journal and the old file are kept.
+        """
+        journal, old = self._journal, self._old
+        # An earlier run may have been killed after it renamed the file and before it removed the journal.
+        fresh = [image for image in journal.index if image not in self._known]
+        if fresh or old is None or old.header.compression != self._header.compression:
+            entries = [Entry(image, journal.index[image][1], _reader(journal.read, image)) for image in fresh]
+            if old is not None:
+                entries += [Entry(image, old.regions(image), _reader(old.__getitem__, image)) for image in old.ids]
+            journal.sync()
+            build(self.path, self._header, entries, progress)
+        journal.remove()
+        self._stack.close()
+        return open_store(self.path)
+
+    def discard(self) -> None:
+        """Leave, and forget what was added."""
+        self._journal.remove()
+        self._stack.close()
+
+    def close(self) -> None:
+        """Leave; what was added stays in the journal."""
+        self._stack.close()
+
+    def __enter__(self) -> StoreWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    try:
+        held = files.lock(path, _LOCK_S)
+        held.__enter__()
+    except UsageError as error:
+        if "another run has held" not in error.message:
+            raise
+        raise UsageError(
+            "another run is writing this store", path=path, hint="Wait for it, or write another file (--shard i/n)"
+        ) from error
+    try:
+        yield
+    finally:
+        held.__exit__(None, None, None)
+
+
+def _reader(read: Callable[[str], RegionFeatures], image: str) -> Callable[[], RegionFeatures]:
+    return lambda: read(image)
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise UsageError(f"unknown {name} '{value}'", hint=f"Choices: {', '.join(choices)}")
+
+
+def _as_stored(regions: RegionFeatures, dtype: str) -> RegionFeatures:
+    """The regions with features of the stored type. Raises FeatureError if float16 cannot hold them."""
+    if regions.features.dtype.name == dtype:
+        return regions
+    with np.errstate(over="ignore"):
+        features = regions.features.astype(dtype)
+    if not np.isfinite(features).all():
+        raise FeatureError(
+            f"image '{regions.image}' has a feature of {float(np.abs(regions.features).max()):.0f}, too large for "
+            f"{dtype}",
+            hint="Store them as float32",
+        )
+    return dataclasses.replace(regions, features=features)

@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from PIL import Image
+
+from capbench.features.store import open_store
+from capbench.features.writing import StoreWriter, partial_path
+from tests.conftest import Ran
+from tests.features.fakes import PRINT, FakeDetector, assert_same, made_up, pictures
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A detector in the place of the real ones; what it was asked for."""
+    asked: dict[str, Any] = {}
+
+    def load(name: str, **arguments: Any) -> FakeDetector:
+        asked.update(arguments, name=name)
+        return FakeDetector(int(arguments["options"].get("batch", 1)))
+
+    monkeypatch.setattr("capbench.features.detectors.base.load_detector", load)
+    return asked
+
+
+def store(path: str, images: tuple[str, ...] = ("a", "b", "c"), **options: Any) -> Path:
+    with StoreWriter(path, options.pop("fingerprint", PRINT), **options) as writer:
+        for image in images:
+            writer.add(made_up(image))
+        writer.finish()
+    return Path(path)
+
+
+# -- extract-features -------------------------------------------------------------------------------------------------
+
+
+def test_without_arguments_the_whole_sample_is_extracted(capbench: Run, fake: dict[str, Any]) -> None:
+    ran = capbench("extract-features")
+    assert ran.code == 0, ran.err
+    assert ran.out.startswith("data: embedded synthetic sample")
+    assert "features/sample.h5: 300 images; 300 extracted now" in ran.out
+    assert "signature: fake+weights:abababababab" in ran.out
+    assert fake["name"] == "sample"
+    ids = open_store("features/sample.h5").ids
+    assert {"f8k_001", "coco_001", "f30k_001", "pas_001", "0", "29"} <= set(ids)
+    again = capbench("extract-features")
+    assert "300 images; 0 extracted now, 300 were there" in again.out
+
+
+def test_a_data_sets_images_under_its_own_ids(capbench: Run, fake: dict[str, Any]) -> None:
+    assert capbench("extract-features", "--dataset", "flickr8k-expert").code == 0
+    assert len(open_store("features/flickr8k-expert.sample.h5")) == 50
+    assert capbench("extract-features", "-d", "nocaps", "-o", "n.h5").code == 0
+    assert sorted(map(int, open_store("n.h5").ids)) == list(range(30))
+
+
+def test_folders_lists_and_coco_json(capbench: Run, fake: dict[str, Any], tmp_path: Path) -> None:
+    made = pictures(tmp_path / "in" / "deep", 3)
+    Path("list.txt").write_text("# two\nin/deep/p000.png\nother id\tin/deep/p001.png\n")
+    Path("coco.json").write_text(json.dumps({"images": [{"id": 7, "file_name": "p002.png"}]}))
+    for arguments, ids in (
+        (["in"], ["p000", "p001", "p002"]),
+        (["list.txt"], ["other id", "p000"]),
+        (["coco.json", "--image-root", "in/deep"], ["p002"]),
+        ([str(made[1].path)], ["p001"]),
+    ):
+        Path("x.h5").unlink(missing_ok=True)
+        ran = capbench("extract-features", "--images", *arguments, "--out", "x.h5", "--json")
+        assert ran.code == 0, ran.err
+        assert json.loads(ran.out)["extracted"] == len(ids)
+        assert open_store("x.h5").ids == ids
+
+
+def test_damaged_images_are_told_and_the_exit_code_is_1(capbench: Run, fake: dict[str, Any], tmp_path: Path) -> None:
+    pictures(tmp_path / "in", 3)
+    (tmp_path / "in" / "bad.jpg").write_bytes(b"\xff\xd8\xff nothing")
+    ran = capbench("extract-features", "--images", "in", "--out", "x.h5")
+    assert ran.code == 1
+    assert "x.h5: 3 images" in ran.out
+    assert "warning: in/bad.jpg: cannot be decoded" in ran.err
+    assert "1 image has no features; listed in x.h5.failed.jsonl" in ran.err
+    assert json.loads(Path("x.h5.failed.jsonl").read_text())["image"] == "bad"
+
+
+def test_shards_and_merge_give_the_bytes_of_one_run(capbench: Run, fake: dict[str, Any], tmp_path: Path) -> None:
+    pictures(tmp_path / "in", 7)
+    common = ("extract-features", "--images", "in", "--batch", "2", "--dtype", "float16")
+    assert capbench(*common, "--out", "one.h5").code == 0
+    for i in (1, 2):
+        assert capbench(*common, "--out", "all.h5", "--shard", f"{i}/2").code == 0
+    ran = capbench("features", "merge", "all.h5", "all.shard-1-of-2.h5", "all.shard-2-of-2.h5")
+    assert ran.code == 0
+    assert "all.h5: 7 images of 2 stores" in ran.out
+    assert Path("all.h5").read_bytes() == Path("one.h5").read_bytes()
+
+
+def test_options_reach_the_detector(capbench: Run, fake: dict[str, Any], tmp_path: Path) -> None:
+    pictures(tmp_path / "in", 1)
+    more = ("--option", "max_boxes=36", "--device", "cpu", "--weights", "w.bin", "--precision", "amp-bfloat16")
+    assert capbench("extract-features", "-i", "in", "-D", "grid:resnet50", "--batch", "3", *more).code == 0
+    assert fake == {
+        "name": "grid:resnet50",
+        "weights": "w.bin",
+        "device": "cpu",
+        "options": {"max_boxes": "36", "batch": 3, "precision": "amp-bfloat16"},
+    }
+    assert Path("features/in.grid-resnet50.h5").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--images", "no"], "no: there is no such file or folder"),
+        (["--images", "empty"], "empty: holds no images"),
+        (["--images", "bad.json"], "bad.json: holds no list 'images'"),
+        (["--images", "lost.json"], "lost.json, image 1: there is no image file gone.jpg"),
+        (["--images", "lost.txt"], "lost.txt, row 2: there is no image file gone.jpg"),
+        (["--images", "twice"], "has the image id 'a', and so has"),
+        (["--images", "in", "--dataset", "nocaps"], "cannot be given both"),
+        (["--images", "in", "--shard", "3/2"], "'3/2' is no shard"),
+        (["--images", "in", "--option", "x"], "not of the form name=value"),
+        (["--images", "in", "--dtype", "int8"], "unknown dtype 'int8'"),
+        (["--images", "in", "--compression", "zip"], "unknown compression 'zip'"),
+        (["--dataset", "flickr9k"], "unknown data set 'flickr9k'"),
+        (["--dataset", "pascal-50s", "--image-root", "in"], "none of the 40 images of pascal-50s"),
+    ],
+)
+def test_bad_requests_give_one_line(
+    capbench: Run, fake: dict[str, Any], tmp_path: Path, arguments: list[str], told: str
+) -> None:
+    made = pictures(tmp_path / "in", 1)[0].path
+    (tmp_path / "empty").mkdir()
+    Path("bad.json").write_text("[]")
+    Path("lost.json").write_text('{"images": [{"file_name": "gone.jpg"}]}')
+    Path("lost.txt").write_text("in/p000.png\ngone.jpg\n")
+    for name in ("x", "y"):
+        (tmp_path / "twice" / name).mkdir(parents=True)
+        (tmp_path / "twice" / name / "a.png").write_bytes(made.read_bytes())
+    ran = capbench("extract-features", *arguments, "--out", "x.h5")
+    assert ran.code == 2
+    assert told in ran.err
+    assert [line for line in ran.err.splitlines() if line.startswith("error: ")] == ran.err.splitlines()[-1:]
+    assert not Path("x.h5").exists()
+
+
+def test_another_detectors_store_is_refused(capbench: Run, fake: dict[str, Any], tmp_path: Path) -> None:
+    pictures(tmp_path / "in", 1)
+    assert capbench("extract-features", "-i", "in", "-o", "x.h5").code == 0
+    ran = capbench("extract-features", "-i", "in", "-o", "x.h5", "--batch", "2")
+    assert ran.code == 2
+    assert "batch 'single' against 'batched:2'" in ran.err
+    assert capbench("extract-features", "-i", "in", "-o", "x.h5", "--batch", "2", "--restart").code == 0
+
+
+# -- features ---------------------------------------------------------------------------------------------------------
+
+
+def test_info(capbench: Run) -> None:
+    store("s.h5", class_names=("x", "y", "z"))
+    ran = capbench("features", "info", "s.h5")
+    assert ran.code == 0
+    for text in ("images:         3", "of 16 columns", "detector:       fake", "3 classes", "stored:float32"):
+        assert text in ran.out
+    found = json.loads(capbench("features", "info", "s.h5", "--json").out)
+    assert found["images"] == 3
+    assert found["fingerprint"] == PRINT.to_dict()
+    partial_path("s.h5").touch()
+    assert "was interrupted" in capbench("features", "info", "s.h5").err
+
+
+def test_verify(capbench: Run) -> None:
+    store("s.h5")
+    ran = capbench("features", "verify", "s.h5")
+    assert ran.code == 0
+    assert "s.h5: 3 images" in ran.out
+    assert "all right" in ran.out
+    with h5py.File("s.h5", "r+") as file:
+        file["features"][0, 0] = np.nan
+    ran = capbench("features", "verify", "s.h5")
+    assert ran.code == 1
+    assert "1 damaged" in ran.out
+    assert "warning: the image 'a' does not have its checksum" in ran.err
+    assert json.loads(capbench("features", "verify", "s.h5", "--json").out)["ok"] is False
+    Path("s.h5").write_bytes(Path("s.h5").read_bytes()[:-100])
+    ran = capbench("features", "verify", "s.h5")
+    assert ran.code == 2
+    assert ran.err.startswith("error: s.h5: is cut off")
+
+
+def test_several_stores_as_one(capbench: Run) -> None:
+    store("s/one.h5", ("a",))
+    store("s/two.h5", ("b", "c"))
+    assert json.loads(capbench("features", "info", "s", "--json").out)["images"] == 3
+    assert json.loads(capbench("features", "info", "s/one.h5", "s/two.h5", "--json").out)["images"] == 3
+
+
+@pytest.mark.parametrize("name", ["x.npz", "x.tsv"])
+def test_what_is_exported_is_imported_again(capbench: Run, name: str) -> None:
+    store("s.h5")
+    assert capbench("features", "export", "s.h5", name).code == 0
+    ran = capbench("import-features", name, "--out", "again.h5", "--detector", "fake")
+    assert ran.code == 0, ran.err
+    for image in ("a", "b", "c"):
+        found, wanted = open_store("again.h5")[image], made_up(image, fields=name == "x.npz")
+        assert_same(found, wanted)
+    assert "is there already" in capbench("features", "export", "s.h5", name).err
+
+
+def test_lxmert_needs_classes_and_attributes(capbench: Run) -> None:
+    store("s.h5")
+    ran = capbench("features", "export", "s.h5", "x.tsv", "--format", "lxmert-tsv")
+    assert ran.code == 2
+    assert "lxmert-tsv needs attribute_ids, attribute_scores" in ran.err
+    n = len(made_up("a"))
+    more: dict[str, Any] = {"attribute_ids": np.zeros(n, np.int32), "attribute_scores": np.ones(n, np.float32)}
+    with StoreWriter("full.h5", PRINT) as writer:
+        writer.add(made_up("a", **more))
+        writer.finish()
+    assert capbench("features", "export", "full.h5", "x.tsv", "--format", "lxmert-tsv").code == 0
+    assert capbench("import-features", "x.tsv", "--out", "again.h5").code == 0
+    assert_same(open_store("again.h5")["a"], made_up("a", **more))
+
+
+def test_unknown_export_formats(capbench: Run) -> None:
+    store("s.h5")
+    assert "the ending '.txt' names no format" in capbench("features", "export", "s.h5", "x.txt").err
+    assert "unknown format 'csv'" in capbench("features", "export", "s.h5", "x.npz", "--format", "csv").err
+
+
+def test_show_draws_the_top_boxes(capbench: Run, fake: dict[str, Any], tmp_path: Path) -> None:
+    assert capbench("extract-features", "--dataset", "flickr8k-expert", "--out", "s.h5").code == 0
+    ran = capbench("features", "show", "f8k_003", "--store", "s.h5", "--top", "2")
+    assert ran.code == 0, ran.err
+    regions = open_store("s.h5")["f8k_003"]
+    names = open_store("s.h5").header.class_names
+    assert names is not None
+    assert f"{names[int(regions.flat()['class_ids'][0])]} 0.90" in ran.out
+    drawn = np.asarray(Image.open("f8k_003.regions.png").convert("RGB"))
+    assert drawn.shape == (640, 640, 3)
+    # The top box is the left half of the picture: its right edge is drawn in the first colour.
+    assert (drawn[300:500, 319:322] == (0xE6, 0x9F, 0x00)).all(axis=-1).any(axis=1).all()
+    path = pictures(tmp_path / "in", 1)[0].path
+    assert capbench("features", "show", path, "--store", "s.h5").err.startswith("error: s.h5: has no features of the")
+    assert "--store" in capbench("features", "show", "--help").out
+
+
+def test_show_without_boxes_or_store(capbench: Run, tmp_path: Path) -> None:
+    image = made_up("p000", fields=False)
+    with StoreWriter("s.h5", PRINT) as writer:
+        writer.add(type(image)("p000", 0, 0, None, image.features))
+        writer.finish()
+    path = pictures(tmp_path / "in", 1)[0].path
+    ran = capbench("features", "show", path, "--store", "s.h5")
+    assert ran.code == 2
+    assert "has features but no boxes to draw" in ran.err
+    assert "there is no such feature store" in capbench("features", "show", path).err
+
+
+# -- import-features --------------------------------------------------------------------------------------------------
+
+
+def test_import_says_what_it_read(capbench: Run) -> None:
+    np.savez("grid.npz", image_names=np.array(["a.jpg", "b.jpg"]), features=np.ones((2, 3, 4), np.float32))
+    ran = capbench("import-features", "grid.npz")
+    assert ran.code == 0
+    assert "features/grid.h5: 2 images from npz" in ran.out
+    assert "name it with --detector" in ran.err
+    found = json.loads(capbench("import-features", "grid.npz", "--replace", "--json", "--detector", "grid").out)
+    assert (found["images"], found["format"], found["duplicates"]) == (2, "npz", 0)
+    assert found["signature"].startswith("grid+weights:unknown+mode:imported+")
+    ran = capbench("import-features", "grid.npz")
+    assert ran.code == 2
+    assert "is there already" in ran.err
+
+
+def test_a_bad_row_gives_one_line(capbench: Run) -> None:
+    Path("bad.tsv").write_text("1,2,3\n")
+    ran = capbench("import-features", "bad.tsv")
+    assert ran.code == 2
+    assert ran.err.startswith("error: bad.tsv, row 1: has 1 column separated by tabs")
+    assert ran.err.count("\n") == 1
+    assert not Path("features/bad.h5").exists()

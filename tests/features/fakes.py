@@ -1,0 +1,106 @@
+"""Made-up regions for tests of the store."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.errors import DataError, FeatureError
+from capbench.features.detectors.base import Detector
+from capbench.features.images import ImageFile
+from capbench.features.records import Fingerprint, RegionFeatures
+
+PRINT = Fingerprint("fake", "ab" * 32, "none", "none", versions=(("numpy", "1"),))
+
+
+def made_up(
+    image: str, *, regions: int | None = None, size: int = 16, fields: bool = True, **changes: Any
+) -> RegionFeatures:
+    """Regions that are decided by the image's id."""
+    rng = np.random.default_rng(list(image.encode()))
+    n = int(rng.integers(1, 6)) if regions is None else regions
+    width, height = (int(x) for x in rng.integers(50, 200, 2))
+    corners = rng.random((n, 2, 2)).astype(np.float32) * np.array([width, height], np.float32)
+    boxes = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
+    values: dict[str, Any] = {"boxes": boxes, "features": rng.normal(size=(n, size)).astype(np.float32)}
+    if fields:
+        values["class_ids"] = rng.integers(0, 3, n).astype(np.int32)
+        values["class_scores"] = rng.random(n).astype(np.float32)
+    return RegionFeatures(image, width, height, **(values | changes))
+
+
+def assert_same(found: RegionFeatures, wanted: RegionFeatures) -> None:
+    """All parts equal, types included."""
+    assert (found.image, found.width, found.height) == (wanted.image, wanted.width, wanted.height)
+    assert found.flat().keys() == wanted.flat().keys()
+    assert (found.boxes is None) == (wanted.boxes is None)
+    pairs = [(found.features, wanted.features), (found.boxes, wanted.boxes)]
+    for mine, theirs in [*pairs, *((found.flat()[name], wanted.flat()[name]) for name in found.flat())]:
+        if mine is not None and theirs is not None:
+            assert mine.dtype == theirs.dtype
+            np.testing.assert_array_equal(mine, theirs)
+
+
+def thumbnail(image: NDArray[np.uint8]) -> dict[str, Any]:
+    """The fake's preprocessor: runs in workers."""
+    if image.shape[0] == 13:
+        raise DataError("is 13 pixels high, which brings bad luck")
+    return {"pixels": image.astype(np.float32), "size": image.shape[:2]}
+
+
+class FakeDetector(Detector):
+    """Features that depend on every pixel of the image and, in batches, on the other images: as a real one's do."""
+
+    name = "fake"
+    feature_size = 16
+    class_names = ("dark", "bright")
+    preprocessor = staticmethod(thumbnail)
+
+    def __init__(self, batch: int = 1, *, pause_s: float = 0.0, mode: str = "none") -> None:
+        self.batch = batch
+        self.batchable = batch > 1
+        self.pause_s = pause_s
+        self.mode = mode
+        self.seen: list[int] = []
+
+    def fingerprint(self) -> Fingerprint:
+        return dataclasses.replace(PRINT, mode=self.mode, batch=f"batched:{self.batch}" if self.batchable else "single")
+
+    def detect(self, prepared: Sequence[Any]) -> list[RegionFeatures]:
+        time.sleep(self.pause_s)
+        self.seen.append(len(prepared))
+        together = float(sum(entry["pixels"].sum() for entry in prepared)) % 1000
+        found = []
+        for entry in prepared:
+            height, width = entry["size"]
+            mean = entry["pixels"].mean(axis=(0, 1))
+            if mean[0] > 250:
+                raise FeatureError("the network gave NaN or infinity")
+            n = 1 + int(mean.sum()) % 4
+            boxes = np.tile(np.array([0, 0, width / 2, height], np.float32), (n, 1))
+            features = np.outer(np.arange(1, n + 1), np.resize(mean, 16)).astype(np.float32) + np.float32(together)
+            bright = np.full(n, int(mean.sum() > 384), np.int32)
+            scores = np.linspace(0.9, 0.1, n, dtype=np.float32)
+            found.append(RegionFeatures("", width, height, boxes, features, bright, scores))
+        return found
+
+
+def pictures(folder: Path, count: int) -> list[ImageFile]:
+    """Small PNGs of noise."""
+    from PIL import Image
+
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(5)
+    made = []
+    for i in range(count):
+        path = folder / f"p{i:03d}.png"
+        pixels = rng.integers(0, 240, (20 + i % 7, 30, 3)).astype(np.uint8)
+        Image.fromarray(pixels).save(path)
+        made.append(ImageFile(path.stem, path))
+    return made

@@ -1,0 +1,342 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from capbench.errors import DataError, MissingFileError, ModelError, UsageError
+from capbench.features.detectors import boxes as bx
+from capbench.features.detectors.base import Detector, load_detector, names
+from capbench.features.detectors.bottom_up_boxes import (
+    caffe_proposals,
+    caffe_selection,
+    hf_detections,
+    hf_proposals,
+)
+from capbench.models.bottom_up import BottomUpConfig, load_bottom_up, random_bottom_up
+
+Arrays = dict[str, np.ndarray[Any, Any]]
+
+SMALL = BottomUpConfig(
+    blocks=(1, 1, 1), stem=4, bottleneck=2, res2=8, rpn=6, outputs=6, box_outputs=5, embedding=3, attribute_hidden=4,
+    attribute_outputs=5,
+)  # fmt: skip
+CAFFE = dataclasses.replace(SMALL, objectness=2, box_outputs=6)
+
+
+def arrays(path: Path) -> Arrays:
+    with np.load(path) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+@pytest.fixture(scope="session")
+def tiny(parity: Path) -> Arrays:
+    return arrays(parity / "frcnn" / "hf_lxmert_tiny_frcnn.npz")
+
+
+@pytest.fixture
+def weights(tmp_path: Path) -> Path:
+    """Small weights with the background last."""
+    path = tmp_path / "hf.bin"
+    torch.save(random_bottom_up(SMALL, 0).state_dict(), path)
+    return path
+
+
+@pytest.fixture
+def caffe_weights(tmp_path: Path) -> Path:
+    """Small weights as Caffe numbers classes."""
+    path = tmp_path / "caffe.pth"
+    torch.save({"model": random_bottom_up(CAFFE, 0).state_dict()}, path)
+    return path
+
+
+@pytest.fixture
+def image() -> np.ndarray[Any, Any]:
+    return np.random.default_rng(1).integers(0, 256, (60, 90, 3), dtype=np.uint8)
+
+
+QUICK = {"shorter": 120, "longer": 200, "rpn_after": 40}
+
+
+# -- the original's numbers -------------------------------------------------------------------------------------------
+
+
+def test_the_whole_chain_gives_the_original_detections(tiny: Arrays) -> None:
+    network = load_bottom_up({n[4:]: torch.from_numpy(tiny[n]) for n in tiny if n.startswith("sd__")})
+    size = tuple(tiny["sizes"][0].tolist())
+    with torch.inference_mode():
+        res4 = network.features(torch.from_numpy(tiny["input_normalised"]))
+        logits, deltas = network.propose(res4)
+        proposals, scores = hf_proposals(logits[0], deltas[0], network.cell_anchors, size, after=60)
+        assert np.abs(proposals.numpy() - tiny["proposals"]).max() < 0.05
+        assert np.abs(scores.numpy() - tiny["proposal_logits"]).max() < 1e-4
+        outputs = network.describe(network.pool(res4, [proposals]))
+        scales = tuple(tiny["scales_yx"][0].tolist())
+        found = hf_detections(proposals, outputs.classes, outputs.boxes, size, scales, min_boxes=6, max_boxes=12)
+    assert np.array_equal(found.class_ids, tiny["out__obj_ids"][0])
+    assert np.abs(found.class_scores.numpy() - tiny["out__obj_probs"][0]).max() < 1e-5
+    assert np.abs(found.boxes.numpy() - tiny["out__boxes"][0]).max() < 0.05
+    assert np.abs(outputs.features[found.rows].numpy() - tiny["out__roi_features"][0]).max() < 1e-4
+
+
+def test_the_detector_gives_the_original_output_from_a_picture(
+    tiny: Arrays, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "tiny.bin"
+    torch.save({n[4:]: torch.from_numpy(tiny[n]) for n in tiny if n.startswith("sd__")}, path)
+    options = {"shorter": 140, "longer": 1333, "rpn_after": 60, "min_boxes": 6, "max_boxes": 12}
+    detector = load_detector("bottom-up-hf", weights=path, options=options)
+    bgr = tiny["image_bgr_0_255"].transpose(1, 2, 0)
+    preparation: Any = detector.preprocessor
+    prepared = preparation.prepare_bgr(bgr)
+    assert np.abs(prepared.pixels - tiny["input_normalised"][0]).max() < 1e-3
+    # The original picture was larger; its size only scales boxes.
+    y, x = tiny["scales_yx"][0].tolist()
+    found = detector.detect([dataclasses.replace(prepared, scale_y=y, scale_x=x)])[0]
+    assert found.boxes is not None
+    assert found.class_ids is not None
+    assert found.attribute_ids is not None
+    assert found.attribute_scores is not None
+    assert np.abs(found.boxes - tiny["out__boxes"][0]).max() < 0.05
+    assert np.abs(found.features - tiny["out__roi_features"][0]).max() < 1e-3 * np.abs(found.features).max()
+    assert np.array_equal(found.class_ids, tiny["out__obj_ids"][0])
+    assert np.array_equal(found.attribute_ids, tiny["out__attr_ids"][0])
+    assert np.abs(found.attribute_scores - tiny["out__attr_probs"][0]).max() < 1e-5
+
+
+def test_thresholds_are_tried_in_turn_as_in_the_original(parity: Path) -> None:
+    z = {
+        name: torch.from_numpy(value)
+        for name, value in arrays(parity / "frcnn" / "hf_roi_outputs_fallback.npz").items()
+    }
+    cases = json.loads((parity / "frcnn" / "hf_roi_outputs_fallback.json").read_text())
+    size, scale = tuple(z["size_hw"].tolist()), tuple(z["scale_yx"].tolist())
+    assert any(isinstance(count, str) for count in cases.values())
+    for case, count in cases.items():
+        low, high = (int(part[3:]) for part in case.split("_"))
+        found = hf_detections(
+            z["proposals"], z["obj_logits"], z["box_deltas"], size, scale, min_boxes=low, max_boxes=high
+        )
+        if isinstance(count, str):  # the original crashes: the best are kept instead
+            assert len(found.rows) == low
+            assert (found.class_scores.diff() <= 0).all()
+            continue
+        assert len(found.rows) == count
+        assert torch.equal(found.class_ids, z[f"{case}__classes"])
+        assert torch.allclose(found.boxes, z[f"{case}__boxes"], atol=0.05)
+        assert torch.allclose(found.class_scores, z[f"{case}__probs"], atol=1e-6)
+        assert torch.equal(z["features"][found.rows], z[f"{case}__features"])
+        attributes = z["attr_logits"][found.rows][:, :-1].softmax(dim=1).max(dim=1)
+        assert torch.equal(attributes.indices, z[f"{case}__attrs"])
+
+
+# -- Caffe mode -------------------------------------------------------------------------------------------------------
+
+
+def test_caffe_selection_keeps_what_reaches_the_threshold_in_order() -> None:
+    regions = torch.tensor(
+        [[0.0, 0.0, 9.0, 9.0], [0.0, 0.0, 9.0, 8.0], [50.0, 50.0, 70.0, 70.0], [90.0, 0.0, 99.0, 9.0]]
+    )
+    scores = torch.tensor([[0.5, 0.3], [0.6, 0.1], [0.1, 0.25], [0.05, 0.04]])
+    # Class 0: box 1 strikes box 0, which lives on in class 1, where it strikes box 1.
+    rows, best = caffe_selection(regions, scores, min_boxes=1, max_boxes=4)
+    assert best.tolist() == pytest.approx([0.3, 0.6, 0.25, 0.05])
+    assert rows.tolist() == [0, 1, 2]
+    assert caffe_selection(regions, scores, min_boxes=1, max_boxes=2)[0].tolist() == [1, 0]
+    assert caffe_selection(regions, scores, min_boxes=4, max_boxes=9)[0].tolist() == [1, 0, 2, 3]
+
+
+def test_caffe_proposals_drop_small_boxes_before_they_are_counted() -> None:
+    anchors = torch.tensor([[0.0, 0.0, 9.0, 9.0], [-8.0, -8.0, 23.0, 23.0]])
+    logits = torch.zeros(4, 2, 2)  # backgrounds of both anchors, then foregrounds
+    logits[2] = 5.0  # the small anchor scores best everywhere, and is too small everywhere
+    logits[3] = torch.tensor([[0.0, 1.0], [2.0, 3.0]])
+    found, scores = caffe_proposals(
+        logits, torch.zeros(8, 2, 2), anchors, (40, 40), 1.0, before=3, nms=0.99, min_size=16
+    )
+    # Clipped at the last pixel, best first; with widths of x2 - x1 + 1 the corners come out one further.
+    assert found.tolist() == [[8, 8, 39, 39], [0, 8, 24, 39], [8, 0, 39, 24]]
+    assert scores.tolist() == pytest.approx((1 / (1 + np.exp([-3.0, -2.0, -1.0]))).tolist())
+
+
+def test_hf_proposals_are_counted_before_empty_ones_are_dropped() -> None:
+    anchors = torch.tensor([[-4.0, -4.0, 4.0, 4.0]])
+    deltas = torch.zeros(4, 1, 3)
+    deltas[0, 0, 0] = -10.0  # the best one is moved out of the picture
+    found, scores = hf_proposals(torch.tensor([[[3.0, 1.0, 2.0]]]), deltas, anchors, (20, 48), before=2)
+    assert found.tolist() == [[28.0, 0.0, 36.0, 4.0]]
+    assert scores.tolist() == [2.0]
+
+
+def test_caffe_mode_reads_the_background_from_the_weights(
+    weights: Path, caffe_weights: Path, image: np.ndarray[Any, Any]
+) -> None:
+    for path in (weights, caffe_weights):
+        options = QUICK | {"min_boxes": 5, "max_boxes": 9, "rpn_min_size": 1}
+        detector = load_detector("bottom-up-caffe", weights=path, options=options)
+        found = detector.detect([detector.preprocess(image)])[0]
+        dataclasses.replace(found, image="a").check()
+        assert 5 <= len(found) <= 9
+        assert found.features.shape[1] == detector.feature_size == 64
+        assert found.class_ids is not None
+        assert found.attribute_ids is not None
+        assert found.class_ids.max() < 5
+        assert found.attribute_ids.max() < 4
+    assert detector.fingerprint().mode.startswith("caffe 0.2 nms 0.3 5-9")
+
+
+def test_hf_mode_refuses_weights_that_number_the_background_first(caffe_weights: Path) -> None:
+    with pytest.raises(ModelError, match="bottom-up-caffe"):
+        load_detector("bottom-up-hf", weights=caffe_weights)
+
+
+# -- the detector -----------------------------------------------------------------------------------------------------
+
+
+def test_boxes_are_in_the_original_picture_and_runs_repeat(weights: Path, image: np.ndarray[Any, Any]) -> None:
+    detector = load_detector("bottom-up-hf", weights=weights, options=QUICK | {"min_boxes": 4, "max_boxes": 8})
+    assert not detector.batchable
+    prepared = detector.preprocess(image)
+    assert prepared.pixels.shape == (3, 120, 180)
+    first, second = (detector.detect([pickle.loads(pickle.dumps(prepared))])[0] for _ in range(2))
+    dataclasses.replace(first, image="a").check()
+    assert (first.height, first.width) == (60, 90)
+    assert np.array_equal(first.features, second.features)
+    assert first.boxes is not None
+    assert second.boxes is not None
+    assert np.array_equal(first.boxes, second.boxes)
+    assert first.boxes[:, 2].max() > 45  # in pixels of 90, not of fractions
+
+
+def test_a_detectron2_pickle_gives_the_same_features(
+    weights: Path, tmp_path: Path, image: np.ndarray[Any, Any]
+) -> None:
+    state = {n: t.numpy() for n, t in torch.load(weights).items() if "num_batches" not in n}
+    (tmp_path / "d2.pkl").write_bytes(pickle.dumps({"model": state, "__author__": "x"}))
+    options = QUICK | {"min_boxes": 4, "max_boxes": 8}
+    found = []
+    for path in (weights, tmp_path / "d2.pkl"):
+        detector = load_detector("bottom-up-hf", weights=path, options=options)
+        found.append((detector.detect([detector.preprocess(image)])[0], detector.fingerprint()))
+    assert np.array_equal(found[0][0].features, found[1][0].features)
+    assert found[0][1] != found[1][1]  # another file, another fingerprint
+    assert found[0][1].weights_sha256 != found[1][1].weights_sha256
+
+
+def test_reference_mode_takes_one_picture_and_a_batch_is_marked(weights: Path, image: np.ndarray[Any, Any]) -> None:
+    options = QUICK | {"min_boxes": 4, "max_boxes": 8}
+    single = load_detector("bottom-up-hf", weights=weights, options=options)
+    prepared = single.preprocess(image)
+    with pytest.raises(UsageError, match="takes 1 picture at once, 2 were given"):
+        single.detect([prepared, prepared])
+    both = load_detector("bottom-up-hf", weights=weights, options=options | {"batch": "2"})
+    assert both.batchable
+    assert both.fingerprint().batch == "batched:2"
+    assert both.fingerprint().digest != single.fingerprint().digest
+    tall = both.preprocess(np.ascontiguousarray(image[:, :40]))
+    found = both.detect([prepared, tall])
+    assert [(f.height, f.width) for f in found] == [(60, 90), (60, 40)]
+    alone = single.detect([prepared])[0]
+    # Padding is seen by the network at the picture's edge: near, not the same.
+    assert np.allclose(found[0].features[0], alone.features[0], atol=0.02 * np.abs(alone.features).max())
+    assert np.array_equal(both.detect([prepared])[0].features, alone.features)
+
+
+@pytest.mark.parametrize("size", [(1, 1), (3, 200), (200, 2)])
+def test_tiny_and_thin_pictures_still_give_regions(caffe_weights: Path, size: tuple[int, int]) -> None:
+    detector = load_detector("bottom-up-caffe", weights=caffe_weights, options=QUICK)
+    found = detector.detect([detector.preprocess(np.zeros((*size, 3), dtype=np.uint8))])[0]
+    dataclasses.replace(found, image="a").check()
+
+
+def test_anchors_of_the_weights_are_used_where_there_are_any(weights: Path, tmp_path: Path) -> None:
+    state = torch.load(weights)
+    own = torch.arange(48.0).reshape(12, 4)
+    state["proposal_generator.anchor_generator.cell_anchors.0"] = own
+    torch.save(state, tmp_path / "own.bin")
+    with_anchors: Any = load_detector("bottom-up-hf", weights=tmp_path / "own.bin")
+    without: Any = load_detector("bottom-up-hf", weights=weights)
+    assert torch.equal(with_anchors.anchors, own)
+    assert torch.equal(without.anchors, bx.centred_anchors())
+    assert "anchors of the weights" in with_anchors.fingerprint().mode
+    assert "anchors of the weights" not in without.fingerprint().mode
+
+
+def test_names_of_classes_come_from_a_vocabulary(weights: Path, tmp_path: Path) -> None:
+    (tmp_path / "objects.txt").write_text("yolk,egg yolk\ngoal\nbathroom\nmacaroni\numpire\n")
+    detector = load_detector("bottom-up-hf", weights=weights, options={"classes": str(tmp_path / "objects.txt")})
+    assert detector.class_names == ("yolk", "goal", "bathroom", "macaroni", "umpire")
+    assert detector.attribute_names is None
+    (tmp_path / "short.txt").write_text("one\ntwo\n")
+    with pytest.raises(DataError, match="holds 2 names, the network has 4 attributes"):
+        load_detector("bottom-up-hf", weights=weights, options={"attributes": str(tmp_path / "short.txt")})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"min_boxs": 3}, "unknown option 'min_boxs'. Did you mean 'min_boxes'"),
+        ({"min_boxes": "many"}, "option min_boxes='many' does not fit"),
+        ({"min_boxes": 40, "max_boxes": 10}, "do not fit"),
+        ({"nms": []}, "does not fit"),
+        ({"delta_weights": [1, 2]}, "2 numbers, not 4"),
+        ({"batch": 0}, "no number of pictures"),
+        ({"precision": "half"}, "unknown precision 'half'"),
+        ({"caffe_pool": "perhaps"}, "does not fit"),
+        ({"rpn_nms": float("nan")}, "does not fit"),
+    ],
+)
+def test_wrong_options_give_one_line(weights: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_detector("bottom-up-hf", weights=weights, options=options)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_names_devices_and_files_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAPBENCH_MODELS", str(tmp_path / "models"))
+    with pytest.raises(UsageError, match="unknown detector 'bottom-up'"):
+        load_detector("bottom-up")
+    with pytest.raises(UsageError, match="unknown device 'gpu'"):
+        load_detector("sample", device="gpu")
+    with pytest.raises(MissingFileError, match="no such file of weights"):
+        load_detector("bottom-up-hf", weights=tmp_path / "none.bin")
+    with pytest.raises(ModelError, match="capbench models info frcnn-vg-finetuned"):
+        load_detector("bottom-up-hf")
+    with pytest.raises(UsageError, match="the seed is no number"):
+        load_detector("bottom-up-hf", weights="random:x")
+    assert set(names()) == {"bottom-up-caffe", "bottom-up-hf", "x152-fpn", "torchvision-frcnn", "grid", "sample"}
+
+
+@pytest.mark.parametrize("name", ["bottom-up-hf", "bottom-up-caffe", "sample", "grid:resnet18"])
+def test_mixed_precision_is_marked_and_stays_near(name: str, weights: Path, image: np.ndarray[Any, Any]) -> None:
+    found = []
+    for precision in ("float32", "amp-bfloat16"):
+        options: dict[str, Any] = {"precision": precision}
+        if name.startswith("bottom-up"):
+            options |= QUICK | {"min_boxes": 3, "max_boxes": 20}
+        source = {"sample": None, "grid:resnet18": "random"}.get(name, weights)
+        detector = load_detector(name, weights=source, options=options)
+        assert detector.fingerprint().precision == precision
+        regions = detector.detect([detector.preprocess(image)])[0]
+        dataclasses.replace(regions, image="a").check()
+        found.append(regions.features.mean(axis=0))
+    assert not np.array_equal(found[0], found[1])
+    assert np.abs(found[0] - found[1]).max() < 0.5 * np.abs(found[0]).max()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_gpu_gives_nearly_the_same_regions(weights: Path, image: np.ndarray[Any, Any]) -> None:
+    options = QUICK | {"min_boxes": 4, "max_boxes": 8}
+    found = []
+    for device in ("cpu", "cuda"):
+        detector: Detector = load_detector("bottom-up-hf", weights=weights, device=device, options=options)
+        found.append(detector.detect([detector.preprocess(image)])[0])
+    assert np.abs(found[0].features - found[1].features).max() < 1e-3 * np.abs(found[0].features).max()

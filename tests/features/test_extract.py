@@ -1,0 +1,277 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from capbench.errors import FeatureError, ToolError, UsageError
+from capbench.features.extract import Shard, default_workers, extract, report_path
+from capbench.features.images import ImageFile
+from capbench.features.maintenance import merge_stores, verify_store
+from capbench.features.store import open_store
+from capbench.features.writing import partial_path
+from tests.features.fakes import FakeDetector, pictures
+
+COUNT = 14
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> list[ImageFile]:
+    return pictures(tmp_path_factory.mktemp("pictures"), COUNT)
+
+
+def test_images_become_a_verified_store(images: list[ImageFile], tmp_path: Path) -> None:
+    told: list[int] = []
+    result = extract(images, FakeDetector(), tmp_path / "a.h5", progress=told.append)
+    assert (result.images, result.extracted, result.resumed, result.failures) == (COUNT, COUNT, 0, ())
+    assert sum(told) == COUNT
+    assert verify_store(result.store).bad == 0
+    assert result.store.ids == sorted(entry.image for entry in images)
+    assert result.store.header.class_names == ("dark", "bright")
+    with Image.open(images[3].path) as picture:
+        pixels = np.asarray(picture.convert("RGB"), dtype=np.float32)
+    found = result.store[images[3].image]
+    assert (found.width, found.height) == (30, pixels.shape[0])
+    together = float(pixels.sum()) % 1000
+    np.testing.assert_allclose(found.features[0], np.resize(pixels.mean(axis=(0, 1)), 16) + together, rtol=1e-5)
+    assert result.seconds["network"] > 0
+    assert not report_path(tmp_path / "a.h5").exists()
+
+
+@pytest.mark.parametrize(("batch", "workers"), [(1, 2), (4, 0), (4, 2)])
+def test_workers_and_shards_change_no_byte(images: list[ImageFile], tmp_path: Path, batch: int, workers: int) -> None:
+    extract(images, FakeDetector(batch), tmp_path / "single.h5")
+    extract(images, FakeDetector(batch), tmp_path / "workers.h5", workers=workers)
+    single = (tmp_path / "single.h5").read_bytes()
+    assert (tmp_path / "workers.h5").read_bytes() == single
+    shards = []
+    for i in (1, 2, 3):
+        shard = Shard(i, 3)
+        path = shard.path(tmp_path / "a.h5")
+        extract(images, FakeDetector(batch), path, shard=shard)
+        shards.append(path)
+    assert [path.name for path in shards] == [f"a.shard-{i}-of-3.h5" for i in (1, 2, 3)]
+    merge_stores(tmp_path / "merged.h5", shards)
+    assert (tmp_path / "merged.h5").read_bytes() == single
+
+
+def test_batches_are_those_of_the_fingerprint(images: list[ImageFile], tmp_path: Path) -> None:
+    detector = FakeDetector(4)
+    store = extract(images, detector, tmp_path / "a.h5").store
+    assert detector.seen == [4, 4, 4, 2]
+    assert store.fingerprint.batch == "batched:4"
+    with pytest.raises(FeatureError, match="batch 'batched:4' against 'single'"):
+        extract(images, FakeDetector(), tmp_path / "a.h5")
+
+
+def test_what_is_there_is_not_done_again(images: list[ImageFile], tmp_path: Path) -> None:
+    extract(images[:9], FakeDetector(), tmp_path / "a.h5")
+    detector = FakeDetector()
+    result = extract(images, detector, tmp_path / "a.h5")
+    assert len(detector.seen) == COUNT - 9
+    assert result.extracted == COUNT - 9
+    extract(images, FakeDetector(), tmp_path / "whole.h5")
+    assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "whole.h5").read_bytes()
+    detector = FakeDetector()
+    assert extract(images, detector, tmp_path / "a.h5").extracted == 0
+    assert detector.seen == []
+    assert extract(images, FakeDetector(mode="else"), tmp_path / "a.h5", restart=True).extracted == COUNT
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_an_interrupt_keeps_what_was_done(images: list[ImageFile], tmp_path: Path, batch: int) -> None:
+    class Interrupted(FakeDetector):
+        def detect(self, prepared):  # type: ignore[no-untyped-def]
+            if len(self.seen) == 2:
+                raise KeyboardInterrupt
+            return super().detect(prepared)
+
+    with pytest.raises(KeyboardInterrupt):
+        extract(images, Interrupted(batch), tmp_path / "a.h5")
+    assert not (tmp_path / "a.h5").exists()
+    detector = FakeDetector(batch)
+    result = extract(images, detector, tmp_path / "a.h5")
+    assert result.resumed == 2 * batch
+    extract(images, FakeDetector(batch), tmp_path / "whole.h5")
+    assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "whole.h5").read_bytes()
+
+
+@pytest.fixture
+def damaged(images: list[ImageFile], tmp_path: Path) -> list[ImageFile]:
+    folder = tmp_path / "damaged"
+    folder.mkdir()
+    whole = images[0].path.read_bytes()
+    (folder / "cut.png").write_bytes(whole[: len(whole) // 2])
+    (folder / "text.jpg").write_text("no image")
+    (folder / "empty.png").touch()
+    Image.fromarray(np.zeros((13, 9, 3), np.uint8)).save(folder / "thirteen.png")
+    Image.fromarray(np.full((9, 9, 3), 255, np.uint8)).save(folder / "white.png")
+    Image.fromarray(np.arange(12, dtype=np.uint16).reshape(3, 4)).save(folder / "deep.png")
+    Image.fromarray(np.zeros((40, 60, 3), np.uint8)).save(folder / "whole.jpg")
+    jpeg = (folder / "whole.jpg").read_bytes()
+    (folder / "whole.jpg").unlink()
+    (folder / "cut.jpg").write_bytes(jpeg[: len(jpeg) * 2 // 3])
+    return [ImageFile(path.name, path) for path in sorted(folder.iterdir())]
+
+
+@pytest.mark.parametrize(("batch", "workers"), [(1, 0), (1, 1), (5, 0)])
+def test_damaged_images_are_listed_and_stop_nothing(
+    images: list[ImageFile], damaged: list[ImageFile], tmp_path: Path, batch: int, workers: int
+) -> None:
+    # The white one fails in the network, and in a batch its neighbours with it: it comes last, alone.
+    order = [*damaged[:3], *images, *(entry for entry in damaged[3:] if entry.image != "white.png")]
+    order += [ImageFile("gone", tmp_path / "gone.png")]
+    order += [entry for entry in damaged if entry.image == "white.png"]
+    while batch > 1 and len(order) % batch != 1:
+        order.insert(0, ImageFile(f"gone{len(order)}", tmp_path / "gone.png"))
+    result = extract(order, FakeDetector(batch), tmp_path / "a.h5", missing=["absent"], workers=workers)
+    assert result.store.ids == sorted(entry.image for entry in images)
+    listed = [json.loads(line) for line in report_path(tmp_path / "a.h5").read_text().splitlines()]
+    assert [(one["image"], one["file"]) for one in listed] == [(one.image, one.file) for one in result.failures]
+    reasons = {one["image"]: one["reason"] for one in listed}
+    assert {entry.image for entry in damaged} | {"gone", "absent"} <= reasons.keys()
+    assert "truncated" in reasons["cut.png"] or "cannot be decoded" in reasons["cut.png"]
+    assert "cannot be decoded" in reasons["cut.jpg"]
+    assert "cannot be decoded" in reasons["text.jpg"]
+    assert reasons["thirteen.png"] == "is 13 pixels high, which brings bad luck"
+    assert reasons["white.png"] == "the network gave NaN or infinity"
+    assert "mode I" in reasons["deep.png"]
+    assert reasons["gone"] == "there is no such file"
+    assert reasons["absent"] == "there is no file of it"
+    if batch == 1:
+        extract(images, FakeDetector(), tmp_path / "whole.h5")
+        assert (tmp_path / "a.h5").read_bytes() == (tmp_path / "whole.h5").read_bytes()
+    extract(images, FakeDetector(batch), tmp_path / "a.h5")
+    assert not report_path(tmp_path / "a.h5").exists()
+
+
+def test_no_usable_image_at_all_is_an_error(damaged: list[ImageFile], tmp_path: Path) -> None:
+    with pytest.raises(FeatureError, match=r"none of the 7 images could be used; the first: .*cut\.jpg: cannot be"):
+        extract(damaged, FakeDetector(), tmp_path / "a.h5")
+    assert not (tmp_path / "a.h5").exists()
+    assert not partial_path(tmp_path / "a.h5").exists()
+
+
+def test_features_that_do_not_hold_are_failures(images: list[ImageFile], tmp_path: Path) -> None:
+    class Outside(FakeDetector):
+        def detect(self, prepared):  # type: ignore[no-untyped-def]
+            found = super().detect(prepared)
+            if len(self.seen) == 3:
+                boxes = found[0].boxes
+                assert boxes is not None
+                boxes[0, 2] += 100
+            return found
+
+    result = extract(images, Outside(), tmp_path / "a.h5")
+    assert [one.image for one in result.failures] == [images[2].image]
+    assert "leaves the image" in result.failures[0].reason
+    assert len(result.store) == COUNT - 1
+
+
+def suicide(_image: object) -> object:
+    os.kill(os.getpid(), signal.SIGKILL)
+    return None
+
+
+def test_a_worker_that_dies_is_told(images: list[ImageFile], tmp_path: Path) -> None:
+    class Deadly(FakeDetector):
+        preprocessor = staticmethod(suicide)  # type: ignore[assignment]
+
+    with pytest.raises(ToolError, match=r"a worker process that decodes images died.*--workers"):
+        extract(images, Deadly(), tmp_path / "a.h5", workers=1)
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "1", "a/b", "1/2/3", "-1/2", ""])
+def test_shards_that_are_none(text: str) -> None:
+    with pytest.raises(UsageError, match="is no shard"):
+        Shard.parse(text)
+
+
+def test_shards_without_images_are_refused(images: list[ImageFile], tmp_path: Path) -> None:
+    assert Shard.parse("2/3") == Shard(2, 3)
+    with pytest.raises(UsageError, match="no images for this part"):
+        extract(images[:2], FakeDetector(), tmp_path / "a.h5", shard=Shard(3, 3))
+
+
+def test_workers_by_device() -> None:
+    assert default_workers("cpu", 10) == 0
+    assert default_workers("cuda", 10) >= 1
+
+
+# -- kill -9 at any moment --------------------------------------------------------------------------------------------
+
+
+def _survives_kills(tmp_path: Path, kills: int, batch: int, workers: int, seed: int) -> None:
+    """Kill an extraction over and over, at moments drawn at random; the file that comes out is that of one calm run."""
+    folder, store = tmp_path / "pictures", tmp_path / "killed.h5"
+    images = pictures(folder, 60)
+    extract(images, FakeDetector(batch), tmp_path / "calm.h5")
+    calm = (tmp_path / "calm.h5").read_bytes()
+    rng = np.random.default_rng(seed)
+    arguments = [sys.executable, "-m", "tests.features.extraction_run"]
+    done, finished, sizes = 0, 0, []
+    while done < kills:
+        run = [*arguments, str(folder), str(store), str(batch), str(workers)]
+        process = subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(float(rng.uniform(0, 0.45 if workers == 0 else 2.5)))
+        process.kill()
+        rest, errors = process.communicate()
+        assert "Traceback" not in errors
+        done += 1
+        if store.exists():  # whatever has its name is whole
+            assert store.read_bytes() == calm
+            finished += 1
+            if rest == "done\n" or not partial_path(store).exists():
+                store.unlink()
+                partial_path(store).unlink(missing_ok=True)
+        elif partial_path(store).exists():
+            sizes.append(partial_path(store).stat().st_size)
+    result = extract(images, FakeDetector(batch), store)
+    assert store.read_bytes() == calm
+    assert verify_store(result.store).bad == 0
+    assert len(set(sizes)) > 1, "no kill met a run that was under way"
+
+
+def test_kills_at_random_moments_lose_nothing(tmp_path: Path) -> None:
+    _survives_kills(tmp_path, kills=8, batch=1, workers=0, seed=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("batch", "workers", "kills"), [(1, 0, 70), (4, 0, 20), (1, 2, 10)])
+def test_a_hundred_kills_lose_nothing(tmp_path: Path, batch: int, workers: int, kills: int) -> None:
+    _survives_kills(tmp_path, kills, batch, workers, seed=kills)
+
+
+def test_a_kill_while_the_file_is_built_leaves_the_old_one(images: list[ImageFile], tmp_path: Path) -> None:
+    extract(images[:5], FakeDetector(), tmp_path / "a.h5")
+    before = (tmp_path / "a.h5").read_bytes()
+    code = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from capbench.features import layout\n"
+        "from capbench.features.extract import extract\n"
+        "from capbench.features.images import images_in\n"
+        "from tests.features.fakes import FakeDetector\n"
+        "layout.os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "extract(images_in(Path(sys.argv[1])), FakeDetector(), sys.argv[2])\n"
+    )
+    arguments = [sys.executable, "-c", code, str(images[0].path.parent), str(tmp_path / "a.h5")]
+    killed = subprocess.run(arguments, check=False, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL
+    assert (tmp_path / ".a.h5.finishing").exists()
+    assert (tmp_path / "a.h5").read_bytes() == before
+    assert len(open_store(tmp_path / "a.h5")) == 5
+    assert extract(images, FakeDetector(), tmp_path / "a.h5").extracted == 0
+    assert len(open_store(tmp_path / "a.h5")) == COUNT
+    assert not (tmp_path / ".a.h5.finishing").exists()

@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from capbench.errors import DataError, MissingFileError
+from capbench.features.images import ImageFile, decode, find_images, images_in, unique
+
+
+def test_pictures_of_any_mode_become_rgb(tmp_path: Path) -> None:
+    red = Image.new("RGB", (6, 4), (200, 10, 20))
+    for mode in ("RGB", "RGBA", "P", "L", "CMYK", "1"):
+        path = tmp_path / f"{mode}.{'tif' if mode == 'CMYK' else 'png'}"
+        red.convert(mode).save(path)
+        pixels = decode(path)
+        assert pixels.shape == (4, 6, 3)
+        assert pixels.dtype == np.uint8
+    np.testing.assert_array_equal(decode(tmp_path / "RGBA.png")[0, 0], (200, 10, 20))
+    grey = decode(tmp_path / "L.png")
+    assert (grey[..., 0] == grey[..., 2]).all()
+
+
+def test_a_palette_with_transparency_brings_no_warning(tmp_path: Path) -> None:
+    picture = Image.new("P", (2, 2))
+    picture.putpalette([0, 0, 0, 255, 255, 255])
+    picture.save(tmp_path / "a.png", transparency=b"\x00\x80")
+    assert decode(tmp_path / "a.png").shape == (2, 2, 3)
+
+
+def test_pictures_are_turned_as_their_camera_says(tmp_path: Path) -> None:
+    pixels = np.zeros((4, 8, 3), np.uint8)
+    pixels[:, :4] = 255  # the left half is white
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn by 90 degrees clockwise
+    Image.fromarray(pixels).save(tmp_path / "a.png", exif=exif)
+    turned = decode(tmp_path / "a.png")
+    assert turned.shape == (8, 4, 3)
+    assert turned[0].min() == 255
+    assert turned[-1].max() == 0
+
+
+def test_a_picture_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.new("RGB", (60, 40)).save(tmp_path / "a.png")
+    for limit in (1000, 2000):  # more than twice the limit, and once
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+        with pytest.raises(DataError, match=r"a\.png: has too many pixels"):
+            decode(tmp_path / "a.png")
+
+
+def test_folders_are_searched_without_hidden_files(tmp_path: Path) -> None:
+    for name in ("b.JPG", "a.png", "sub/c.webp", ".hidden.png", ".trash/d.png", "note.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert images_in(tmp_path) == [
+        ImageFile("a", tmp_path / "a.png"),
+        ImageFile("b", tmp_path / "b.JPG"),
+        ImageFile("c", tmp_path / "sub" / "c.webp"),
+    ]
+
+
+def test_an_image_named_twice_is_read_once(tmp_path: Path) -> None:
+    (tmp_path / "a.png").touch()
+    (tmp_path / "b").mkdir()
+    found = find_images([tmp_path, tmp_path / "a.png", tmp_path / "b" / ".." / "a.png"])
+    assert found == [ImageFile("a", tmp_path / "a.png")]
+    (tmp_path / "b" / "a.jpg").touch()
+    with pytest.raises(DataError, match="has the image id 'a', and so has"):
+        find_images([tmp_path])
+    assert unique([]) == []
+
+
+def test_lists_that_name_nothing(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("# nothing\n\n# here\n")
+    with pytest.raises(DataError, match="names no images"):
+        find_images([tmp_path / "list.txt"])
+    (tmp_path / "coco.json").write_text('{"images": [{"id": 1}]}')
+    with pytest.raises(DataError, match="image 1: lacks 'file_name'"):
+        find_images([tmp_path / "coco.json"])
+    with pytest.raises(MissingFileError, match="no such file or folder"):
+        find_images([tmp_path / "no"])

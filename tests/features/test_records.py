@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+
+from capbench.errors import FeatureError
+from capbench.features.records import Fingerprint, RegionFeatures
+
+PRINT = Fingerprint("bottom-up-caffe", "ab" * 32, "bgr 600/1000", "caffe 0.2 10-100", versions=(("torch", "2.4"),))
+
+
+def regions(**changes: Any) -> RegionFeatures:
+    boxes = np.array([[0, 0, 10, 10], [5, 5, 40, 20]], dtype=np.float32)
+    good = RegionFeatures("a", 40, 20, boxes, np.ones((2, 3), np.float32))
+    return dataclasses.replace(good, **changes)
+
+
+def test_good_regions_pass() -> None:
+    regions().check()
+    regions(features=np.ones((2, 3), np.float16)).check()
+    regions(boxes=None, width=0, height=0).check()
+    regions(boxes=np.array([[0, 0, 1, 1], [0.2, 0.2, 0.5, 0.5]], np.float32), width=1, height=1).check()
+    regions(boxes=np.array([[0, 0, 40.4, 20], [1, 1, 1, 1]], np.float32)).check()
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"image": ""}, "image id"),
+        ({"image": "a\nb"}, "image id"),
+        ({"features": np.ones((2, 3), np.float64)}, "float64"),
+        ({"features": np.ones(3, np.float32)}, r"shape \(3,\)"),
+        ({"features": np.array([[1, 2], [3, np.nan]], np.float32)}, "region 1 has a feature that is NaN"),
+        ({"features": np.array([[np.inf, 2], [3, 4]], np.float16)}, "region 0"),
+        ({"features": np.ones((0, 3), np.float32), "boxes": np.ones((0, 4), np.float32)}, "no regions"),
+        ({"boxes": np.ones((3, 4), np.float32)}, r"boxes of shape \(3, 4\)"),
+        ({"boxes": np.ones((2, 4), np.float64)}, "float64"),
+        ({"boxes": np.full((2, 4), np.nan, np.float32)}, "NaN"),
+        ({"boxes": np.array([[0, 0, 1, 1], [0, 0, 42, 1]], np.float32)}, "box 1 .* leaves the image of 40 x 20"),
+        ({"boxes": np.array([[-2, 0, 1, 1], [0, 0, 4, 1]], np.float32)}, "box 0 .* leaves the image"),
+        ({"boxes": np.array([[3, 0, 1, 1], [0, 0, 4, 1]], np.float32)}, "box 0 .* ends before it begins"),
+        ({"width": 0}, "size 0 x 20"),
+        ({"width": 0, "height": 0}, "boxes but no size"),
+        ({"class_ids": np.array([1, 2])}, "class_ids .* int64"),
+        ({"class_ids": np.array([1, -2], np.int32)}, "negative"),
+        ({"class_scores": np.array([0.5, 1.5], np.float32)}, "between 0 and 1"),
+        ({"attribute_scores": np.array([0.5], np.float32)}, "attribute_scores has shape"),
+    ],
+)
+def test_bad_regions_are_refused_with_the_image(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(FeatureError, match=told):
+        regions(**changes).check()
+
+
+def test_a_fingerprint_comes_back_from_json() -> None:
+    again = Fingerprint.from_dict(json.loads(PRINT.json()))
+    assert again == PRINT
+    assert again.digest == PRINT.digest
+    assert len(PRINT.digest) == 16
+
+
+@pytest.mark.parametrize("field", ["detector", "weights_sha256", "preprocessing", "mode", "batch", "precision"])
+def test_every_part_changes_the_digest(field: str) -> None:
+    changed: dict[str, Any] = {field: "else"}
+    other = dataclasses.replace(PRINT, **changed)
+    assert other.digest != PRINT.digest
+    assert field in PRINT.differences(other)
+    assert "'else'" in PRINT.differences(other)
+
+
+def test_versions_change_the_digest_and_are_told() -> None:
+    other = dataclasses.replace(PRINT, versions=(("torch", "2.5"),))
+    assert other.digest != PRINT.digest
+    assert PRINT.differences(other) == "torch '2.4' against '2.5'"
+
+
+@pytest.mark.parametrize("broken", [{}, {"detector": 3}, PRINT.to_dict() | {"versions": None}])
+def test_a_broken_fingerprint_is_refused(broken: dict[str, Any]) -> None:
+    with pytest.raises(FeatureError, match="fingerprint lacks"):
+        Fingerprint.from_dict(broken)
+
+
+def test_the_line_is_one_word() -> None:
+    assert " " not in PRINT.line()
+    assert PRINT.line().startswith("bottom-up-caffe+weights:abababababab+mode:caffe_0.2_10-100+single+float32+id:")

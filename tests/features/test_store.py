@@ -1,0 +1,494 @@
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import hashlib
+import multiprocessing
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from capbench.errors import FeatureError, UsageError
+from capbench.features.maintenance import describe, merge_stores, verify_store
+from capbench.features.records import RegionFeatures
+from capbench.features.store import FeatureStore, open_store
+from capbench.features.writing import StoreWriter, partial_path
+from tests.features.fakes import PRINT, assert_same, made_up
+
+IMAGES = [f"img_{i:03d}" for i in (5, 1, 9, 30, 2, 17, 100)]
+
+
+def write(path: Path, images: list[str] = IMAGES, **options: Any) -> FeatureStore:
+    with StoreWriter(path, options.pop("fingerprint", PRINT), **options) as writer:
+        for image in images:
+            writer.add(made_up(image))
+        return writer.finish()
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "lzf"])
+def test_what_is_written_is_read(tmp_path: Path, compression: str) -> None:
+    with write(tmp_path / "a.h5", compression=compression) as store:
+        assert len(store) == len(IMAGES)
+        assert store.ids == sorted(IMAGES)
+        assert "img_005" in store
+        assert "img_006" not in store
+        for image in IMAGES:
+            assert_same(store[image], made_up(image))
+        for regions in store:
+            assert_same(regions, made_up(regions.image))
+        assert [regions.image for regions in store] == store.ids
+        assert store.header.compression == compression
+    assert not partial_path(tmp_path / "a.h5").exists()
+    assert sorted(p.name for p in tmp_path.iterdir() if p.is_file()) == ["a.h5", "a.h5.lock"]
+
+
+def test_float16_halves_the_features_and_is_named_in_the_signature(tmp_path: Path) -> None:
+    full, half = write(tmp_path / "full.h5"), write(tmp_path / "half.h5", dtype="float16")
+    for image in IMAGES:
+        np.testing.assert_array_equal(half[image].features, made_up(image).features.astype(np.float16))
+        np.testing.assert_array_equal(half[image].boxes, full[image].boxes)
+    assert full.signature() != half.signature()
+    assert half.signature().endswith("+stored:float16")
+    assert PRINT.digest in half.signature()
+
+
+def test_what_float16_cannot_hold_is_refused(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path / "a.h5", PRINT, dtype="float16") as writer:
+        with pytest.raises(FeatureError, match="image 'x' has a feature of 70000, too large for float16"):
+            writer.add(made_up("x", features=np.full((2, 4), 7e4, np.float32), regions=2))
+        writer.add(made_up("y"))
+        assert len(writer.finish()) == 1
+
+
+def test_images_without_boxes_and_fields(tmp_path: Path) -> None:
+    bare = dataclasses.replace(made_up("b", fields=False), boxes=None, width=0, height=0)
+    with StoreWriter(tmp_path / "a.h5", PRINT) as writer:
+        writer.add(bare)
+        store = writer.finish()
+    assert_same(store["b"], bare)
+    assert describe(store)["boxes"] is False
+
+
+def test_names_are_kept_and_ids_beyond_them_refused(tmp_path: Path) -> None:
+    names = ("dog", "grüner Baum", "cat")
+    store = write(tmp_path / "a.h5", class_names=names)
+    assert store.header.class_names == names
+    assert store.header.attribute_names is None
+    with (
+        StoreWriter(tmp_path / "b.h5", PRINT, class_names=("dog",)) as writer,
+        pytest.raises(FeatureError, match="has the class or attribute 2 of 1 names"),
+    ):
+        writer.add(made_up("x", regions=1, class_ids=np.array([2], np.int32)))
+
+
+def test_ids_beyond_ascii_are_found(tmp_path: Path) -> None:
+    images = ["zebra", "Ärger", "日本", "a"]
+    store = write(tmp_path / "a.h5", images)
+    for image in images:
+        assert_same(store[image], made_up(image))
+
+
+def test_an_image_that_is_not_there_is_named(tmp_path: Path) -> None:
+    store = write(tmp_path / "a.h5")
+    with pytest.raises(FeatureError, match=r"a\.h5: has no features of the image 'img_00'"):
+        store["img_00"]
+    with pytest.raises(FeatureError, match="lacks 2 of 3 images: 'x', 'y'"):
+        store.require(["x", "img_001", "y", "x"])
+    store.require(IMAGES)
+
+
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [
+        (made_up("img_005"), "stands twice"),
+        (made_up("z", size=17), "features of 17 columns, not 16"),
+        (made_up("z", fields=False), "other fields"),
+        (dataclasses.replace(made_up("z"), boxes=None), "other fields"),
+        (made_up("z", features=np.full((1, 16), np.nan, np.float32), regions=1), "NaN"),
+    ],
+)
+def test_images_that_do_not_go_with_the_others_are_refused(tmp_path: Path, second: RegionFeatures, told: str) -> None:
+    with StoreWriter(tmp_path / "a.h5", PRINT) as writer:
+        writer.add(made_up("img_005"))
+        with pytest.raises(FeatureError, match=told):
+            writer.add(second)
+        assert writer.done == {"img_005"}
+        assert writer.finish().ids == ["img_005"]
+
+
+def test_the_order_of_writing_does_not_change_a_byte(tmp_path: Path) -> None:
+    write(tmp_path / "a.h5", IMAGES)
+    write(tmp_path / "b.h5", IMAGES[::-1])
+    assert digest(tmp_path / "a.h5") == digest(tmp_path / "b.h5")
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_merged_shards_are_the_single_run_byte_for_byte(tmp_path: Path, compression: str) -> None:
+    write(tmp_path / "single.h5", compression=compression)
+    shards = [tmp_path / f"shard{i}.h5" for i in range(3)]
+    for i, shard in enumerate(shards):
+        write(shard, IMAGES[i::3], compression=compression)
+    merge_stores(tmp_path / "merged.h5", shards[::-1])
+    assert digest(tmp_path / "merged.h5") == digest(tmp_path / "single.h5")
+
+
+def test_an_existing_store_is_added_to(tmp_path: Path) -> None:
+    write(tmp_path / "all.h5")
+    write(tmp_path / "grown.h5", IMAGES[:3])
+    write(tmp_path / "grown.h5", IMAGES[3:])
+    assert digest(tmp_path / "grown.h5") == digest(tmp_path / "all.h5")
+
+
+def test_shards_are_viewed_as_one(tmp_path: Path) -> None:
+    for i in range(3):
+        write(tmp_path / "s" / f"shard{i}.h5", IMAGES[i::3])
+    for store in (open_store(tmp_path / "s"), open_store(sorted((tmp_path / "s").glob("*.h5")))):
+        assert len(store) == len(IMAGES)
+        assert sorted(store.ids) == sorted(IMAGES)
+        for image in IMAGES:
+            assert_same(store[image], made_up(image))
+        assert sorted(regions.image for regions in store) == sorted(IMAGES)
+    write(tmp_path / "s" / "again.h5", IMAGES[:1])
+    with pytest.raises(FeatureError, match=r"'img_005' stands in more than one of 4 files"):
+        open_store(tmp_path / "s")
+
+
+OTHER = dataclasses.replace(PRINT, mode="other", weights_sha256="cd" * 32)
+
+
+def test_fingerprints_are_never_mixed(tmp_path: Path) -> None:
+    write(tmp_path / "a.h5", IMAGES[:2])
+    write(tmp_path / "b.h5", IMAGES[2:], fingerprint=OTHER)
+    told = r"mode 'none' against 'other'"
+    with pytest.raises(FeatureError, match=told):
+        open_store([tmp_path / "a.h5", tmp_path / "b.h5"])
+    with pytest.raises(FeatureError, match=told):
+        merge_stores(tmp_path / "c.h5", [tmp_path / "a.h5", tmp_path / "b.h5"])
+    with pytest.raises(FeatureError, match=told):
+        StoreWriter(tmp_path / "a.h5", OTHER)
+    with pytest.raises(FeatureError, match="features of float16, not float32"):
+        StoreWriter(tmp_path / "a.h5", PRINT, dtype="float16")
+    with pytest.raises(FeatureError, match="other class or attribute names"):
+        StoreWriter(tmp_path / "a.h5", PRINT, class_names=("dog",))
+    assert open_store(tmp_path / "a.h5").ids == sorted(IMAGES[:2])
+    assert not (tmp_path / "c.h5").exists()
+
+
+def test_a_journal_of_another_fingerprint_is_refused_too(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path / "a.h5", PRINT) as writer:
+        writer.add(made_up("x"))
+    with pytest.raises(FeatureError, match=r"a\.h5\.partial: .*another detector's features"):
+        StoreWriter(tmp_path / "a.h5", OTHER)
+    with StoreWriter(tmp_path / "a.h5", OTHER, restart=True) as writer:
+        writer.add(made_up("y"))
+        assert writer.finish().ids == ["y"]
+
+
+def test_an_interrupted_run_is_taken_up(tmp_path: Path) -> None:
+    write(tmp_path / "whole.h5")
+    with StoreWriter(tmp_path / "a.h5", PRINT) as writer:
+        for image in IMAGES[:3]:
+            writer.add(made_up(image))
+    assert not (tmp_path / "a.h5").exists()
+    with StoreWriter(tmp_path / "a.h5", PRINT) as writer:
+        assert writer.done == set(IMAGES[:3])
+        assert writer.resumed == 3
+        for image in IMAGES[3:]:
+            writer.add(made_up(image))
+        writer.finish()
+    assert digest(tmp_path / "a.h5") == digest(tmp_path / "whole.h5")
+
+
+def test_a_journal_cut_at_any_byte_keeps_whole_records_only(tmp_path: Path) -> None:
+    write(tmp_path / "whole.h5", IMAGES[:3])
+    with StoreWriter(tmp_path / "a.h5", PRINT) as writer:
+        for image in IMAGES[:3]:
+            writer.add(made_up(image))
+    journal = partial_path(tmp_path / "a.h5").read_bytes()
+    seen = set()
+    for cut in range(0, len(journal), 7):
+        path = tmp_path / f"cut{cut}.h5"
+        partial_path(path).write_bytes(journal[:cut])
+        with StoreWriter(path, PRINT) as writer:
+            seen.add(writer.resumed)
+            for image in IMAGES[:3]:
+                if image not in writer:
+                    writer.add(made_up(image))
+            writer.finish()
+        assert digest(path) == digest(tmp_path / "whole.h5")
+    assert seen == {0, 1, 2}
+
+
+def test_a_flipped_bit_in_a_journal_loses_no_more_than_what_follows(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path / "a.h5", PRINT) as writer:
+        for image in IMAGES[:3]:
+            writer.add(made_up(image))
+        second = writer._journal.index[IMAGES[1]][0]
+    path = partial_path(tmp_path / "a.h5")
+    raw = bytearray(path.read_bytes())
+    raw[second + 100] ^= 1
+    path.write_bytes(raw)
+    with StoreWriter(tmp_path / "a.h5", PRINT) as writer:
+        assert writer.done == {IMAGES[0]}
+
+
+def test_a_run_killed_between_renaming_and_removing_the_journal_is_taken_up(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path / "a.h5", PRINT) as writer:
+        for image in IMAGES:
+            writer.add(made_up(image))
+    journal = partial_path(tmp_path / "a.h5").read_bytes()
+    write(tmp_path / "a.h5", [])
+    before = digest(tmp_path / "a.h5")
+    partial_path(tmp_path / "a.h5").write_bytes(journal)
+    (tmp_path / ".a.h5.finishing").write_bytes(b"half of a file")
+    store = write(tmp_path / "a.h5", ["img_new"])
+    assert len(store) == len(IMAGES) + 1
+    assert not partial_path(tmp_path / "a.h5").exists()
+    assert not (tmp_path / ".a.h5.finishing").exists()
+    assert digest(tmp_path / "a.h5") != before
+
+
+def test_restart_replaces_the_file_only_when_the_new_one_is_complete(tmp_path: Path) -> None:
+    write(tmp_path / "a.h5", IMAGES[:2])
+    old = digest(tmp_path / "a.h5")
+    with StoreWriter(tmp_path / "a.h5", OTHER, restart=True) as writer:
+        writer.add(made_up("x"))
+    assert digest(tmp_path / "a.h5") == old
+    with StoreWriter(tmp_path / "a.h5", OTHER) as writer:  # takes up the restarted run
+        assert writer.done == {"x"}
+        writer.add(made_up("y"))
+        assert writer.finish().ids == ["x", "y"]
+
+
+def test_two_writers_at_once_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capbench.features.writing._LOCK_S", 0.05)
+    with StoreWriter(tmp_path / "a.h5", PRINT), pytest.raises(UsageError, match="another run is writing this store"):
+        StoreWriter(tmp_path / "a.h5", PRINT)
+
+
+def test_nothing_to_store_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path / "a.h5", PRINT) as writer, pytest.raises(FeatureError, match="no images to store"):
+        writer.finish()
+    assert not (tmp_path / "a.h5").exists()
+    assert not partial_path(tmp_path / "a.h5").exists()
+
+
+_FULL_DISK = """
+import resource, sys
+from capbench.errors import UsageError
+from capbench.features.writing import StoreWriter
+from tests.features.fakes import PRINT, made_up
+path, limit, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))  # a file beyond this cannot be written, as on a full disk
+try:
+    with StoreWriter(path, PRINT) as writer:
+        for i in range(count):
+            if f"i{i}" not in writer:
+                writer.add(made_up(f"i{i}", regions=10, size=512))
+        writer.finish()
+except UsageError as error:
+    print(error)
+    sys.exit(2)
+"""
+
+
+@pytest.mark.parametrize("where", ["journal", "middle of the file", "end of the file"])
+def test_a_full_disk_is_told_in_one_line_and_the_run_taken_up(tmp_path: Path, where: str) -> None:
+    def run(path: Path, limit: int) -> subprocess.CompletedProcess[str]:
+        arguments = [sys.executable, "-c", _FULL_DISK, str(path), str(limit), "10"]
+        return subprocess.run(arguments, capture_output=True, text=True, check=False)
+
+    whole = run(tmp_path / "whole.h5", 1 << 40)
+    assert whole.returncode == 0, whole.stderr
+    size = (tmp_path / "whole.h5").stat().st_size
+    if where == "middle of the file":  # the journal is written, and is larger than what is left now
+        with StoreWriter(tmp_path / "a.h5", PRINT) as writer:
+            for i in range(10):
+                writer.add(made_up(f"i{i}", regions=10, size=512))
+    full = run(tmp_path / "a.h5", {"journal": 30_000, "middle of the file": 100_000}.get(where, size - 50))
+    assert full.returncode == 2, full.stderr + full.stdout
+    assert full.stdout.count("\n") == 1
+    assert "cannot be written" in full.stdout
+    assert full.stderr == ""
+    assert not (tmp_path / "a.h5").exists()
+    assert partial_path(tmp_path / "a.h5").exists()
+    assert not (tmp_path / ".a.h5.finishing").exists()
+    again = run(tmp_path / "a.h5", 1 << 40)
+    assert again.returncode == 0, again.stderr
+    assert digest(tmp_path / "a.h5") == digest(tmp_path / "whole.h5")
+
+
+def _read_all(store: FeatureStore) -> float:
+    return float(sum(float(store[image].features.sum()) for image in IMAGES))
+
+
+def _read_in_process(store: FeatureStore) -> float:
+    return _read_all(store)
+
+
+@pytest.mark.parametrize("start", ["spawn", "fork"])
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_several_processes_read_at_once(tmp_path: Path, start: str) -> None:
+    store = write(tmp_path / "a.h5")
+    wanted = _read_all(store)  # opened here before the fork
+    with concurrent.futures.ProcessPoolExecutor(3, multiprocessing.get_context(start)) as pool:
+        assert list(pool.map(_read_in_process, [store] * 6)) == [wanted] * 6
+    assert _read_all(store) == wanted
+
+
+def test_a_store_is_read_on_while_it_is_added_to(tmp_path: Path) -> None:
+    store = write(tmp_path / "a.h5", IMAGES[:3])
+    write(tmp_path / "a.h5", IMAGES[3:])
+    assert_same(store[IMAGES[0]], made_up(IMAGES[0]))
+    assert len(store) == 3
+    assert len(open_store(tmp_path / "a.h5")) == len(IMAGES)
+    assert len(pickle.loads(pickle.dumps(store)).ids) == 3
+
+
+def test_opening_reads_no_features(tmp_path: Path) -> None:
+    store = write(tmp_path / "a.h5")
+    part = store._parts[0]
+    opened = open_store(tmp_path / "a.h5")._parts[0]
+    assert opened._ids is None
+    assert part.header == opened.header
+
+
+def _change(name: str, change: Callable[[Any], Any]) -> Callable[[h5py.File], None]:
+    def do(file: h5py.File) -> None:
+        values = change(file[name][()])
+        del file[name]
+        file[name] = values
+
+    return do
+
+
+def _nan(values: Any) -> Any:
+    values[3, 2] = np.nan
+    return values
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (lambda f: f.attrs.__setitem__("format", "else"), "no feature store of capbench"),
+        (lambda f: f.attrs.__setitem__("version", 99), "layout version 99, this capbench reads 1"),
+        (lambda f: f.attrs.__setitem__("fingerprint", "{"), "no readable fingerprint"),
+        (lambda f: f.attrs.__setitem__("fingerprint_id", "0" * 16), "changed by hand"),
+        (lambda f: f.__delitem__("offsets"), "lacks the data set 'offsets'"),
+        (_change("features", lambda x: x.astype(np.float64)), "float64"),
+        (_change("features", lambda x: x[:-1]), r"'boxes' is \(\d+, 4\)"),
+        (_change("boxes", lambda x: x.astype(np.int32)), "'boxes' is .* of int32, not .* of float32"),
+        (_change("class_ids", lambda x: x[:-1]), "'class_ids' is"),
+        (_change("image_sizes", lambda x: x[:-1]), "'image_sizes' is"),
+    ],
+)
+def test_files_that_are_not_as_documented_are_refused_when_opened(
+    tmp_path: Path, damage: Callable[[h5py.File], None], told: str
+) -> None:
+    write(tmp_path / "a.h5").close()
+    with h5py.File(tmp_path / "a.h5", "r+") as file:
+        damage(file)
+    with pytest.raises(FeatureError, match=told) as refused:
+        open_store(tmp_path / "a.h5")
+    assert "a.h5" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        (_change("offsets", lambda x: x[::-1].copy()), "offsets"),
+        (_change("image_ids", lambda x: x[::-1].copy()), "not sorted or not unique"),
+        (_change("image_ids", lambda x: np.repeat(x[:1], len(x))), "not sorted or not unique"),
+        (_change("features", _nan), "checksum"),
+        (_change("boxes", lambda x: x + 1000), "checksum"),
+        (_change("image_sizes", lambda x: x + 1), "checksum"),
+        (_change("checksums", lambda x: x ^ 1), "checksum"),
+    ],
+)
+def test_damage_inside_is_found_when_it_is_read(tmp_path: Path, damage: Callable[[h5py.File], None], told: str) -> None:
+    write(tmp_path / "a.h5").close()
+    with h5py.File(tmp_path / "a.h5", "r+") as file:
+        damage(file)
+    store = open_store(tmp_path / "a.h5")
+    with pytest.raises(FeatureError, match=told):
+        list(store)
+
+
+def test_verify_names_what_is_wrong(tmp_path: Path) -> None:
+    good = verify_store(write(tmp_path / "a.h5"))
+    assert (good.images, good.bad, good.problems) == (len(IMAGES), 0, ())
+    assert good.regions == sum(len(made_up(image)) for image in IMAGES)
+    with h5py.File(tmp_path / "a.h5", "r+") as file:
+        file["features"][0, 0] += 1
+    found = verify_store(open_store(tmp_path / "a.h5"))
+    assert found.bad == 1
+    assert "image 'img_001' does not have its checksum" in found.problems[0]
+
+
+def test_a_file_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
+    write(tmp_path / "a.h5").close()
+    whole = (tmp_path / "a.h5").read_bytes()
+    for cut in range(0, len(whole), max(1, len(whole) // 40)):
+        (tmp_path / "cut.h5").write_bytes(whole[:cut])
+        with pytest.raises(FeatureError, match=r"cut\.h5: is (cut off|no HDF5 file)"):
+            open_store(tmp_path / "cut.h5")
+
+
+def test_every_flipped_byte_is_refused_or_does_not_matter(tmp_path: Path) -> None:
+    write(tmp_path / "a.h5", IMAGES[:2]).close()
+    whole = (tmp_path / "a.h5").read_bytes()
+    rng = np.random.default_rng(3)
+    refused = []
+    for position in rng.integers(0, len(whole), 150).tolist():
+        raw = bytearray(whole)
+        raw[position] ^= 0x55
+        (tmp_path / "bad.h5").write_bytes(raw)
+        try:
+            with open_store(tmp_path / "bad.h5") as store:
+                for image, regions in zip(sorted(IMAGES[:2]), store, strict=True):
+                    assert_same(regions, made_up(image))
+        except FeatureError as error:
+            refused.append(str(error))
+    assert len(refused) > 20
+    assert not any("\n" in line for line in refused)
+
+
+def test_files_that_are_none_are_named(tmp_path: Path) -> None:
+    with pytest.raises(FeatureError, match=r"no\.h5: there is no such feature store"):
+        open_store(tmp_path / "no.h5")
+    (tmp_path / "text.h5").write_text("hello")
+    with pytest.raises(FeatureError, match=r"text\.h5: is no HDF5 file"):
+        open_store(tmp_path / "text.h5")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FeatureError, match="no feature store"):
+        open_store(tmp_path / "empty")
+    with pytest.raises(FeatureError, match="no feature store is given"):
+        open_store([])
+
+
+def test_merge_refuses_what_it_should(tmp_path: Path) -> None:
+    write(tmp_path / "a.h5", IMAGES[:2])
+    write(tmp_path / "b.h5", IMAGES[1:3])
+    with pytest.raises(FeatureError, match="stands in more than one of 2 files"):
+        merge_stores(tmp_path / "c.h5", [tmp_path / "a.h5", tmp_path / "b.h5"])
+    with pytest.raises(UsageError, match="is there already"):
+        merge_stores(tmp_path / "b.h5", [tmp_path / "a.h5"])
+    with pytest.raises(UsageError, match="into itself"):
+        merge_stores(tmp_path / "a.h5", [tmp_path / "a.h5"], replace=True)
+    with pytest.raises(UsageError, match="unknown compression"):
+        merge_stores(tmp_path / "c.h5", [tmp_path / "a.h5"], compression="zip")
+    partial_path(tmp_path / "a.h5").touch()
+    with pytest.raises(FeatureError, match="is not finished"):
+        merge_stores(tmp_path / "c.h5", [tmp_path / "a.h5"])
+    assert not (tmp_path / "c.h5").exists()
