@@ -70,7 +70,13 @@ def extract_features(
     ] = "float32",
     workers: Annotated[
         int | None,
-        typer.Option("--workers", min=0, help="Processes that decode images; 0: none.", show_default="by device"),
+        typer.Option("--workers", min=0, help="Processes that decode images.", show_default="0; on a GPU up to 8"),
+    ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            "--threads", min=1, help="Of the network on a CPU; fewer are faster on a busy machine. Default: all cores."
+        ),
     ] = None,
     shard: Annotated[
         str | None,
@@ -114,6 +120,10 @@ def extract_features(
     found, missing, what = _find(images, dataset, root, image_root)
     target = out or Path("features") / _file_name(what, detector)
     target = target if part is None else part.path(target)
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
     model = load_detector(detector, weights=weights, device=device, options=options)
     on = getattr(model, "device", "cpu")
     common.note(f"{len(found):,} images, detector {model.name} on {on}, into {target}")
@@ -124,7 +134,7 @@ def extract_features(
             target,
             missing=missing,
             shard=part,
-            workers=default_workers(on, len(found)) if workers is None else workers,
+            workers=default_workers(on) if workers is None else workers,
             dtype=dtype,
             compression=compression,
             restart=restart,

@@ -82,12 +82,12 @@ class Extracted:
     seconds: dict[str, float]
 
 
-def default_workers(device: str, images: int) -> int:
-    """How many processes decode images: on a CPU the network is nearly everything, a GPU must not wait."""
+def default_workers(device: str) -> int:
+    """How many processes decode images: none on a CPU, where the network is nearly everything and wants all cores."""
+    if not device.startswith("cuda"):
+        return 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if device.startswith("cuda"):
-        return max(1, min(8, cores - 1))
-    return 1 if images >= 500 and cores > 1 else 0  # to start one costs seconds
+    return max(1, min(8, cores - 1))
 
 
 def report_path(target: str | os.PathLike[str]) -> Path:

@@ -107,10 +107,18 @@ def test_shards_and_merge_give_the_bytes_of_one_run(capbench: Run, fake: dict[st
     assert Path("all.h5").read_bytes() == Path("one.h5").read_bytes()
 
 
-def test_options_reach_the_detector(capbench: Run, fake: dict[str, Any], tmp_path: Path) -> None:
+def test_options_reach_the_detector(
+    capbench: Run, fake: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[int] = []
+    monkeypatch.setattr("torch.set_num_threads", threads.append)
     pictures(tmp_path / "in", 1)
     more = ("--option", "max_boxes=36", "--device", "cpu", "--weights", "w.bin", "--precision", "amp-bfloat16")
-    assert capbench("extract-features", "-i", "in", "-D", "grid:resnet50", "--batch", "3", *more).code == 0
+    assert (
+        capbench("extract-features", "-i", "in", "-D", "grid:resnet50", "--batch", "3", "--threads", "2", *more).code
+        == 0
+    )
+    assert threads == [2]
     assert fake == {
         "name": "grid:resnet50",
         "weights": "w.bin",
