@@ -45,7 +45,7 @@ def test_disabled_cache_holds_nothing_and_makes_no_file(tmp_path: Path) -> None:
     "content", [b"this is no database at all, just some text" * 50, b"SQLite format 3\0" + b"\1" * 5000]
 )
 def test_damaged_file_is_set_aside_with_a_warning(tmp_path: Path, content: bytes) -> None:
-    _file(tmp_path).parent.mkdir()
+    _file(tmp_path).parent.mkdir(exist_ok=True)
     _file(tmp_path).write_bytes(content)
     with pytest.warns(CapbenchWarning, match="was damaged .* set aside as things.sqlite.damaged-"):
         cache = Cache("things")
@@ -71,7 +71,7 @@ def test_file_that_is_damaged_in_the_middle_is_set_aside_when_it_is_read(tmp_pat
 
 
 def test_file_of_another_format_is_set_aside(tmp_path: Path) -> None:
-    _file(tmp_path).parent.mkdir()
+    _file(tmp_path).parent.mkdir(exist_ok=True)
     connection = sqlite3.connect(_file(tmp_path))
     connection.execute("PRAGMA user_version = 99")
     connection.execute("CREATE TABLE t (x)")
