@@ -1,0 +1,257 @@
+"""Several metrics on the same human judgements: what intervals and tests between metrics work on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.errors import StatisticError, suggest
+from capbench.records import Coefficient, FloatArray, IntArray, TieRule
+from capbench.stats.correlation import correlation, finite_vector
+from capbench.stats.resampling import unit_codes
+from capbench.stats.swapping import Scale, SwapDifference, swap_difference
+from capbench.stats.weighted import (
+    AccuracyStatistic,
+    MeanStatistic,
+    PearsonStatistic,
+    RankStatistic,
+    WeightedStatistic,
+)
+
+__all__ = ["Accuracies", "Agreement", "Correlations", "Unit"]
+
+#: What is resampled: all judgements of an image together, all of an item, or single ones.
+Unit = Literal["image", "item", "rating"]
+
+_TIE_CREDIT: dict[TieRule, float] = {"strict": 0.0, "ties-right": 1.0, "ties-half": 0.5}
+
+
+@dataclass(frozen=True, eq=False)
+class Correlations:
+    """Correlations of several metrics with the same human ratings.
+
+    Made by :meth:`of`, which checks everything.
+
+    Attributes:
+        coefficient: ``tau-b``, ``tau-c``, ``spearman`` or ``pearson``.
+        scores: (draws, n) scores of each metric at the n data points; with several draws of references, one row for
+            each, and the statistic is the mean over draws.
+        human: (n,) human ratings.
+        unit: (n,) number of each data point's unit.
+        units: number of units.
+    """
+
+    coefficient: Coefficient
+    scores: Mapping[str, FloatArray]
+    human: FloatArray
+    unit: IntArray
+    units: int
+
+    @classmethod
+    def of(
+        cls,
+        coefficient: Coefficient,
+        scores: Mapping[str, Sequence[float] | NDArray[np.generic]],
+        human: Sequence[float] | NDArray[np.generic],
+        unit: Sequence[object] | NDArray[np.generic] | None = None,
+    ) -> Correlations:
+        """Check and encode.
+
+        Args:
+            coefficient: which correlation.
+            scores: (n,) or (draws, n) scores by metric.
+            human: (n,) ratings of the same data points.
+            unit: (n,) label of the unit of each data point (the image id); None if each is a unit of its own.
+
+        Raises:
+            StatisticError: see :func:`capbench.stats.correlation.correlation`; also fewer than two units.
+        """
+        if coefficient not in get_args(Coefficient):
+            raise StatisticError(
+                f"unknown coefficient '{coefficient}'", hint=suggest(str(coefficient), list(get_args(Coefficient)))
+            )
+        ratings = finite_vector(human, "the human ratings")
+        arrays = {}
+        for name, values in scores.items():
+            arrays[name] = _draws(values, name)
+            for row in arrays[name]:
+                correlation(coefficient, row, ratings, name_x=name)  # raises where it is not defined
+        codes, units = _units(unit, len(ratings))
+        _same_draws(arrays)
+        return cls(coefficient, arrays, ratings, codes, units)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The metrics."""
+        return tuple(self.scores)
+
+    @property
+    def label(self) -> str:
+        """Name of the statistic."""
+        return self.coefficient
+
+    def statistic(self, name: str) -> WeightedStatistic:
+        """The correlation of one metric under resampling."""
+        return _mean([self._prepare(row, self.human, self.unit, self.units) for row in self.scores[name]])
+
+    def swapped(self, first: str, second: str, scale: Scale | None = None) -> WeightedStatistic:
+        """Difference (first - second) after the scores of two metrics changed places on some units (PERM-BOTH).
+
+        Args:
+            first: a metric.
+            second: another one.
+            scale: what makes their scores comparable: ``z-scores`` as Deutsch, Dror and Roth (2021) do, or ``ranks``;
+                None for ranks with tau and Spearman's rho, which do not change under increasing maps, and z-scores with
+                Pearson's r.
+
+        Returns:
+            A statistic of weights 0 (as it is) and 1 (swapped).
+        """
+        chosen = scale or ("z-scores" if self.coefficient == "pearson" else "ranks")
+        parts = [
+            swap_difference(self.coefficient, a, b, self.human, self.unit, self.units, chosen)
+            for a, b in zip(self.scores[first], self.scores[second], strict=True)
+        ]
+        return _mean(parts)
+
+    def _prepare(self, x: FloatArray, y: FloatArray, unit: IntArray, units: int) -> WeightedStatistic:
+        if self.coefficient == "pearson":
+            return PearsonStatistic(x, y, unit, units)
+        return RankStatistic(self.coefficient, x, y, unit, units)
+
+
+@dataclass(frozen=True, eq=False)
+class Accuracies:
+    """Pairwise accuracies of several metrics on the same human preferences.
+
+    Made by :meth:`of`. Pairs on which people are even have no right answer and are left out.
+
+    Attributes:
+        ties: what a tie of the metric counts.
+        credit: (draws, n) credit of each metric on the n pairs, in [0, 1].
+        group: (n,) number of each pair's group; the statistic is the mean of the groups' accuracies.
+        unit: (n,) number of each pair's unit.
+        units: number of units.
+    """
+
+    ties: TieRule
+    credit: Mapping[str, FloatArray]
+    group: IntArray
+    unit: IntArray
+    units: int
+
+    @classmethod
+    def of(
+        cls,
+        ties: TieRule,
+        first: Mapping[str, Sequence[float] | NDArray[np.generic]],
+        second: Mapping[str, Sequence[float] | NDArray[np.generic]],
+        preferred: Sequence[int] | NDArray[np.integer],
+        groups: Sequence[str] | None = None,
+        unit: Sequence[object] | NDArray[np.generic] | None = None,
+    ) -> Accuracies:
+        """Check and encode.
+
+        Args:
+            ties: the tie rule.
+            first: (n,) or (draws, n) scores of the pairs' first captions, by metric.
+            second: the same of their second ones.
+            preferred: (n,) +1 if people prefer the first, -1 the second, 0 if they are even.
+            groups: (n,) group of each pair; None for a single group.
+            unit: (n,) label of each pair's unit; None if each pair is a unit of its own.
+
+        Raises:
+            StatisticError: no pairs, unequal lengths, a score that is NaN or infinite, a preference that is not
+                -1, 0 or 1, a group in which people are even on every pair, or fewer than two units.
+        """
+        from capbench.stats.accuracy import pairwise_accuracy
+
+        credit = {}
+        choice = np.asarray(preferred)
+        if set(first) != set(second):
+            raise StatisticError("the first and the second scores are not of the same metrics")
+        for name in first:
+            ones, others = _draws(first[name], name), _draws(second[name], name)
+            if len(ones) != len(others):
+                raise StatisticError(f"{name} has {len(ones)} draws of first and {len(others)} of second scores")
+            for a, b in zip(ones, others, strict=True):
+                pairwise_accuracy(a, b, choice, ties, groups, name=name)  # raises where it is not defined
+            order = (ones > others).astype(np.float64) - (ones < others)
+            credit[name] = np.where(order == choice, 1.0, np.where(order == 0, _TIE_CREDIT[ties], 0.0))
+        _same_draws(credit)
+        clear = choice != 0
+        if groups is None:
+            group = np.zeros(int(clear.sum()), dtype=np.int64)
+        else:
+            group = unit_codes(np.asarray(groups)[clear])[0]
+        labels = np.arange(len(choice)) if unit is None else np.asarray(unit)
+        if len(labels) != len(choice):
+            raise StatisticError(f"there are {len(labels)} units for {len(choice)} preferences")
+        codes, units = _units(labels[clear], int(clear.sum()))
+        return cls(ties, {name: c[:, clear] for name, c in credit.items()}, group, codes, units)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The metrics."""
+        return tuple(self.credit)
+
+    @property
+    def label(self) -> str:
+        """Name of the statistic."""
+        return f"accuracy ({self.ties})"
+
+    def statistic(self, name: str) -> WeightedStatistic:
+        """The accuracy of one metric under resampling."""
+        return _mean([AccuracyStatistic(row, self.group, self.unit, self.units) for row in self.credit[name]])
+
+    def swapped(self, first: str, second: str, scale: Scale | None = None) -> WeightedStatistic:
+        """Difference (first - second) after two metrics changed places on some units; weights are 0 and 1.
+
+        What changes places is whether a metric is right, which needs no scale: ``scale`` has no effect.
+        """
+        group, unit = np.tile(self.group, 2), np.concatenate([self.unit, self.unit + self.units])
+        parts = [
+            AccuracyStatistic(np.concatenate([a, b]), group, unit, 2 * self.units)
+            for a, b in zip(self.credit[first], self.credit[second], strict=True)
+        ]
+        return SwapDifference(_mean(parts), self.units)
+
+
+Agreement = Correlations | Accuracies
+
+
+def _mean(parts: Sequence[WeightedStatistic]) -> WeightedStatistic:
+    return parts[0] if len(parts) == 1 else MeanStatistic(parts)
+
+
+def _draws(values: Sequence[float] | NDArray[np.generic], name: str) -> FloatArray:
+    """(draws, n) values."""
+    if np.ndim(values) == 2:
+        rows = np.asarray(values)
+        if not len(rows):
+            raise StatisticError(f"{name} has no draws")
+        return np.stack([finite_vector(row, f"{name} (draw {i + 1})") for i, row in enumerate(rows)])
+    return finite_vector(values, name)[None, :]
+
+
+def _same_draws(arrays: Mapping[str, FloatArray]) -> None:
+    if not arrays:
+        raise StatisticError("there are no metrics to compare")
+    draws = {name: len(rows) for name, rows in arrays.items()}
+    if len(set(draws.values())) > 1:
+        raise StatisticError(f"the metrics have different numbers of draws: {draws}")
+
+
+def _units(labels: Sequence[object] | NDArray[np.generic] | None, n: int) -> tuple[IntArray, int]:
+    codes, units = (np.arange(n), n) if labels is None else unit_codes(labels)
+    if len(codes) != n:
+        raise StatisticError(f"there are {len(codes)} units for {n} data points")
+    if units < 2:
+        raise StatisticError(
+            "all data points belong to one unit: there is nothing to resample", hint="Resample a smaller unit (rating)"
+        )
+    return codes, units

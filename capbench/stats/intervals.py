@@ -1,0 +1,312 @@
+"""Confidence intervals: bootstrap (percentile, BCa), and those from formulas for comparison.
+
+References:
+    Efron, B. and Tibshirani, R. J. (1993). An Introduction to the Bootstrap, chapters 13 and 14.
+    Fisher, R. A. (1921). On the "probable error" of a coefficient of correlation. Metron 1.
+    Bonett, D. G. and Wright, T. A. (2000). Sample size requirements for estimating Pearson, Kendall and
+    Spearman correlations. Psychometrika 65 (1).
+    Brown, M. B. and Benedetti, J. K. (1977). Sampling behavior of tests for correlation in two-way
+    contingency tables. Journal of the American Statistical Association 72 (358).
+    Wilson, E. B. (1927). Probable inference, the law of succession, and statistical inference. Journal of
+    the American Statistical Association 22 (158).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.errors import StatisticError, suggest
+from capbench.records import Coefficient, FloatArray
+from capbench.stats.agreement import Agreement, Unit
+from capbench.stats.correlation import correlation, finite_vector
+from capbench.stats.dominance import partner_differences
+from capbench.stats.kendall import rank_encode
+from capbench.stats.resampling import Bootstrap, LeaveOneOut, evaluate
+
+__all__ = [
+    "BootstrapSample",
+    "Interval",
+    "IntervalMethod",
+    "accuracy_interval",
+    "bootstrap_intervals",
+    "correlation_interval",
+    "draw_bootstrap",
+]
+
+IntervalMethod = Literal["percentile", "bca", "fisher", "asymptotic", "wilson"]
+
+# A bootstrap in which more than this share of resamples has no value says nothing about the statistic.
+_UNDEFINED = 0.05
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A confidence interval.
+
+    Attributes:
+        value: the statistic on the data at hand.
+        low: lower end.
+        high: upper end.
+        level: nominal coverage (0.95).
+        method: ``percentile`` or ``bca`` (bootstrap), ``fisher``, ``asymptotic`` or ``wilson`` (formulas, which take
+            data points as independent).
+        standard_error: standard deviation of the bootstrap values, or the formula's; None where there is none.
+        unit: what was resampled; None for formulas.
+        units: number of units, or of data points for formulas.
+        resamples: number of resamples; None for formulas.
+        seed: seed of the resamples; None for formulas.
+        undefined: resamples that were left out because the statistic is not defined on them (a constant side).
+    """
+
+    value: float
+    low: float
+    high: float
+    level: float
+    method: IntervalMethod
+    standard_error: float | None
+    unit: Unit | None
+    units: int
+    resamples: int | None = None
+    seed: int | None = None
+    undefined: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class BootstrapSample:
+    """The values of all metrics on the same resamples.
+
+    Attributes:
+        names: the metrics.
+        label: name of the statistic.
+        estimates: (S,) values on the data at hand.
+        values: (S, R) values on the resamples; NaN where the statistic is not defined.
+        unit: what was resampled.
+        units: number of units.
+        seed: seed of the resamples.
+    """
+
+    names: tuple[str, ...]
+    label: str
+    estimates: FloatArray
+    values: FloatArray
+    unit: Unit
+    units: int
+    seed: int
+
+    @property
+    def resamples(self) -> int:
+        """Number of resamples, R."""
+        return int(self.values.shape[1])
+
+
+def draw_bootstrap(
+    data: Agreement,
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+    unit: Unit = "image",
+    workers: int | None = None,
+) -> BootstrapSample:
+    """Draw units with replacement and evaluate all metrics on each resample (Efron 1979).
+
+    Args:
+        data: the metrics and the human side; its units are what is drawn.
+        resamples: number of resamples, 100 or more; the ends of 95 % intervals want 1,000, BCa 2,000.
+        seed: seed of the resamples.
+        unit: what ``data`` calls a unit; recorded only.
+        workers: threads; None for the available cores. The values do not depend on it.
+
+    Raises:
+        StatisticError: too few resamples, or a statistic that is undefined on more than 5 % of them.
+    """
+    if resamples < 100:
+        raise StatisticError(f"{resamples} resamples are too few for an interval", hint="Give 100 or more")
+    statistics = [data.statistic(name) for name in data.names]
+    whole = np.ones((1, data.units), dtype=np.int32)
+    estimates = np.array([statistic(whole)[0] for statistic in statistics])
+    values = evaluate(statistics, Bootstrap(data.units, resamples, seed), workers)
+    for name, undefined in zip(data.names, np.isnan(values).sum(axis=1).tolist(), strict=True):
+        if undefined > _UNDEFINED * resamples:
+            raise StatisticError(
+                f"{data.label} of {name} is not defined on {undefined} of {resamples} resamples of {data.units} units",
+                hint="The data is too small for a bootstrap: leave the interval out",
+            )
+    return BootstrapSample(data.names, data.label, estimates, values, unit, data.units, seed)
+
+
+def bootstrap_intervals(
+    data: Agreement,
+    sample: BootstrapSample,
+    *,
+    method: Literal["percentile", "bca"] = "percentile",
+    level: float = 0.95,
+    workers: int | None = None,
+) -> dict[str, Interval]:
+    """Bootstrap intervals of all metrics.
+
+    Args:
+        data: the metrics and the human side.
+        sample: their bootstrap, from :func:`draw_bootstrap`.
+        method: ``percentile`` takes the quantiles of the bootstrap values; ``bca`` corrects them for bias and
+            for a spread that changes with the value, at the cost of one more evaluation for each unit (Efron 1987).
+        level: nominal coverage, in (0, 1).
+        workers: threads; None for the available cores. The values do not depend on it.
+
+    Raises:
+        StatisticError: an argument that does not fit, or BCa where all resamples lie on one side of the estimate.
+    """
+    if method not in ("percentile", "bca"):
+        raise StatisticError(f"unknown interval '{method}'", hint=suggest(str(method), ["percentile", "bca"]))
+    _check_level(level)
+    left_out = None
+    if method == "bca":
+        left_out = evaluate([data.statistic(name) for name in data.names], LeaveOneOut(data.units), workers)
+    found = {}
+    for i, name in enumerate(sample.names):
+        value, values = float(sample.estimates[i]), sample.values[i]
+        values = values[~np.isnan(values)]
+        shares = ((1 - level) / 2, (1 + level) / 2)
+        if left_out is not None:
+            shares = _bca_shares(name, value, values, left_out[i], level)
+        low, high = (float(q) for q in np.quantile(values, shares))
+        found[name] = Interval(
+            value,
+            low,
+            high,
+            level,
+            method,
+            float(values.std(ddof=1)),
+            sample.unit,
+            sample.units,
+            sample.resamples,
+            sample.seed,
+            sample.resamples - len(values),
+        )
+    return found
+
+
+def _bca_shares(name: str, value: float, values: FloatArray, left_out: FloatArray, level: float) -> tuple[float, float]:
+    """The quantiles that BCa takes (Efron and Tibshirani 1993, equations 14.9 to 14.15)."""
+    from scipy.special import ndtr, ndtri
+
+    if np.isnan(left_out).any():
+        raise StatisticError(
+            f"BCa is not defined for {name}: without one of its units it has no value", hint="Use percentile"
+        )
+    # Resamples that hit the estimate exactly count half on either side.
+    share = float(np.mean(values < value) + np.mean(values <= value)) / 2
+    if not 0 < share < 1:
+        raise StatisticError(
+            f"BCa is not defined for {name}: all resamples lie on one side of the estimate", hint="Use percentile"
+        )
+    bias = float(ndtri(share))
+    influence = left_out.mean() - left_out
+    squares = float((influence**2).sum())
+    acceleration = float((influence**3).sum()) / (6 * squares**1.5) if squares > 0 else 0.0
+    ends = []
+    for tail in ((1 - level) / 2, (1 + level) / 2):
+        z = bias + float(ndtri(tail))
+        ends.append(float(ndtr(bias + z / (1 - acceleration * z))))
+    return ends[0], ends[1]
+
+
+def correlation_interval(
+    coefficient: Coefficient,
+    x: Sequence[float] | NDArray[np.generic],
+    y: Sequence[float] | NDArray[np.generic],
+    *,
+    level: float = 0.95,
+    name: str = "the scores",
+) -> Interval:
+    """An interval from a formula, for independent data points.
+
+    ``pearson``: ``tanh(atanh(r) ± z / sqrt(n - 3))`` (Fisher 1921). ``spearman``: the same with
+    ``sqrt((1 + r²/2) / (n - 3))`` (Bonett and Wright 2000). ``tau-b`` and ``tau-c``: value ± z ·
+    asymptotic standard error (Brown and Benedetti 1977), which allows for ties, cut off at ±1.
+
+    Several ratings of one image are not independent, and then these intervals are too short: they are
+    here to compare with, not to report.
+
+    Raises:
+        StatisticError: see :func:`~capbench.stats.correlation.correlation`; fewer than four data points.
+    """
+    _check_level(level)
+    value = correlation(coefficient, x, y, name_x=name).value
+    xs, ys = finite_vector(x, name), finite_vector(y, "the human ratings")
+    n = len(xs)
+    if n < 4:
+        raise StatisticError(f"an interval of {coefficient} of {name} needs four data points or more, got {n}")
+    z = _normal_quantile((1 + level) / 2)
+    if coefficient in ("pearson", "spearman"):
+        if abs(value) == 1:
+            return Interval(value, value, value, level, "fisher", None, None, n)
+        width = z * math.sqrt((1 if coefficient == "pearson" else 1 + value**2 / 2) / (n - 3))
+        centre = math.atanh(value)
+        return Interval(value, math.tanh(centre - width), math.tanh(centre + width), level, "fisher", None, None, n)
+    error = _kendall_error(coefficient, xs, ys)
+    low, high = max(-1.0, value - z * error), min(1.0, value + z * error)
+    return Interval(value, low, high, level, "asymptotic", error, None, n)
+
+
+def _kendall_error(coefficient: Coefficient, x: FloatArray, y: FloatArray) -> float:
+    """Asymptotic standard error of tau-b or tau-c under multinomial sampling (Brown and Benedetti 1977).
+
+    With ``d_i`` the concordant minus the discordant partners of data point i, ``t_i`` and ``u_i`` the numbers
+    of data points with its x and its y, ``a = n² - Σ t²``, ``b = n² - Σ u²`` (sums over distinct values)::
+
+        var(tau-c) = (2 m / ((m - 1) n²))² (Σ d_i² - (Σ d_i)² / n)
+        var(tau-b) = (Σ (2 w d_i + tau-b · v_i)² - n³ tau-b² (a + b)²) / w⁴,  w = sqrt(a b),  v_i = t_i b + u_i a
+    """
+    a, b = rank_encode(x), rank_encode(y)
+    n = len(x)
+    partners = partner_differences(a.codes, b.codes, a.levels, b.levels)
+    if coefficient == "tau-c":
+        m = min(a.levels, b.levels)
+        spread = float((partners * partners).sum()) - float(partners.sum()) ** 2 / n
+        return 2 * m / ((m - 1) * n * n) * math.sqrt(max(0.0, spread))
+    free_a = float(n * n - int((a.counts**2).sum()))
+    free_b = float(n * n - int((b.counts**2).sum()))
+    w = math.sqrt(free_a * free_b)
+    tau = float(partners.sum()) / w
+    v = a.counts[a.codes] * free_b + b.counts[b.codes] * free_a
+    spread = float(((2 * w * partners + tau * v) ** 2).sum()) - n**3 * tau**2 * (free_a + free_b) ** 2
+    return math.sqrt(max(0.0, spread)) / w**2
+
+
+def accuracy_interval(right: float, n: int, *, level: float = 0.95) -> Interval:
+    """Wilson's (1927) score interval of an accuracy on n independent pairs.
+
+    Args:
+        right: number of pairs that count as right; half a pair is possible.
+        n: number of pairs.
+        level: nominal coverage.
+
+    Raises:
+        StatisticError: no pairs, or a number of right ones outside [0, n].
+    """
+    _check_level(level)
+    if n < 1 or not 0 <= right <= n:
+        raise StatisticError(f"an accuracy of {right:g} right pairs among {n} is not defined")
+    z = _normal_quantile((1 + level) / 2)
+    share = right / n
+    centre = (share + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    error = math.sqrt(share * (1 - share) / n)
+    return Interval(share, max(0.0, centre - half), min(1.0, centre + half), level, "wilson", error, None, n)
+
+
+def _normal_quantile(share: float) -> float:
+    from statistics import NormalDist
+
+    return NormalDist().inv_cdf(share)
+
+
+def _check_level(level: float) -> None:
+    if not 0 < level < 1:
+        raise StatisticError(f"the level of an interval is {level:g}", hint="Give a number between 0 and 1 (0.95)")

@@ -1,0 +1,290 @@
+"""Is one metric better than another? Tests between all pairs of metrics on the same judgements.
+
+References:
+    Deutsch, D., Dror, R. and Roth, D. (2021). A statistical analysis of summarization evaluation metrics using
+    resampling methods. Transactions of the ACL 9.
+    Phipson, B. and Smyth, G. K. (2010). Permutation p-values should never be zero. Statistical Applications in Genetics
+    and Molecular Biology 9 (1).
+    Efron, B. and Tibshirani, R. J. (1993). An Introduction to the Bootstrap, chapter 16.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from capbench.errors import StatisticError, suggest
+from capbench.records import FloatArray
+from capbench.stats.agreement import Accuracies, Agreement, Correlations, Unit
+from capbench.stats.clusters import significance_ranks, top_metrics
+from capbench.stats.correction import Correction, adjust
+from capbench.stats.correlation import correlation
+from capbench.stats.dependent import FormulaTest, mcnemar, steiger, williams
+from capbench.stats.intervals import BootstrapSample
+from capbench.stats.resampling import Swaps, evaluate
+from capbench.stats.swapping import Scale
+
+__all__ = ["Comparison", "ComparisonTable", "Test", "compare", "permutations_needed"]
+
+Test = Literal["permutation", "bootstrap", "williams", "steiger", "mcnemar"]
+
+# Differences that are equal but for rounding count as equal: they are extreme, which is the careful side.
+_ROUNDING = 1e-12
+_RESAMPLING: tuple[Test, ...] = ("permutation", "bootstrap")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One pair of metrics.
+
+    Attributes:
+        better: the metric with the larger value.
+        worse: the other one.
+        difference: value of ``better`` minus value of ``worse``, ≥ 0.
+        low: lower end of the difference's percentile bootstrap interval; None without a bootstrap.
+        high: upper end.
+        p_value: two-sided, not corrected.
+        p_adjusted: after the correction for all pairs of the table.
+        significant: whether ``p_adjusted`` is at most α.
+    """
+
+    better: str
+    worse: str
+    difference: float
+    low: float | None
+    high: float | None
+    p_value: float
+    p_adjusted: float
+    significant: bool
+
+
+@dataclass(frozen=True)
+class ComparisonTable:
+    """All pairs of metrics under one statistic.
+
+    Attributes:
+        statistic: name of the statistic.
+        test: the test.
+        correction: the correction for the number of pairs.
+        alpha: significance level.
+        level: coverage of the intervals of the differences; None without a bootstrap.
+        unit: what changes places or is drawn; None for tests from formulas, which take data points as independent.
+        units: number of units, or of data points.
+        resamples: number of permutations or resamples; None for tests from formulas.
+        seed: their seed.
+        values: the statistic by metric, best first.
+        ranks: significance clusters: rank by metric, from 1, best first.
+        top: the best metric and all that are not significantly worse than it, best first.
+        pairs: one comparison for each pair, the best metrics first.
+    """
+
+    statistic: str
+    test: Test
+    correction: Correction
+    alpha: float
+    level: float | None
+    unit: Unit | None
+    units: int
+    resamples: int | None
+    seed: int | None
+    values: dict[str, float]
+    ranks: dict[str, int]
+    top: tuple[str, ...]
+    pairs: tuple[Comparison, ...]
+
+
+def permutations_needed(pairs: int, alpha: float = 0.05, correction: Correction = "holm") -> int:
+    """How many permutations a single difference needs to be significant at all, among so many pairs.
+
+    The smallest possible p-value of R permutations is ``1 / (R + 1)``; after a correction for m pairs it is up to m
+    times as large, so R must be ``m / α - 1`` or more.
+    """
+    return max(1, math.ceil((pairs if correction != "none" else 1) / alpha) - 1)
+
+
+def compare(
+    data: Agreement,
+    *,
+    test: Test = "permutation",
+    correction: Correction = "holm",
+    alpha: float = 0.05,
+    permutations: int | None = None,
+    seed: int = 0,
+    unit: Unit = "image",
+    scale: Scale | None = None,
+    sample: BootstrapSample | None = None,
+    level: float = 0.95,
+    workers: int | None = None,
+) -> ComparisonTable:
+    """Test every pair of metrics, two-sided.
+
+    ===========  ====================================================================================================
+    permutation  PERM-BOTH (Deutsch et al. 2021): under the null hypothesis it does not matter which of the two metrics
+                 gave the scores of an image, so their scores, put to one scale (their credits for its pairs, for
+                 accuracies), change places on random images. ``p = (1 + #{|δ*| ≥ |δ|}) / (1 + R)`` (Phipson and
+                 Smyth 2010).
+    bootstrap    paired bootstrap: ``p = (1 + #{|δ* - δ| ≥ |δ|}) / (1 + R)``, δ* the difference on the same resample of
+                 images (Efron and Tibshirani 1993, chapter 16: the distribution is moved to the null hypothesis).
+    williams     Williams' t (1959), Pearson and Spearman only, independent data points.
+    steiger      Steiger's z (1980), likewise.
+    mcnemar      McNemar's exact test (1947), accuracies only, independent pairs; ties must count 0 or 1.
+    ===========  ====================================================================================================
+
+    Args:
+        data: two metrics or more, and the human side.
+        test: the test.
+        correction: ``holm``, ``bh`` or ``none``, over all pairs.
+        alpha: significance level.
+        permutations: number of permutations; None for 1,000, or twice :func:`permutations_needed` if that is more.
+        seed: seed of the permutations. All pairs share them.
+        unit: what ``data`` calls a unit; recorded only.
+        scale: how ``permutation`` makes two metrics' scores comparable, see :meth:`Correlations.swapped`.
+        sample: a bootstrap of the same data: gives the differences intervals, and is what ``bootstrap`` tests with.
+        level: coverage of these intervals.
+        workers: threads; None for the available cores. The values do not depend on it.
+
+    Raises:
+        StatisticError: a test that does not fit the data; fewer than two metrics; resamples too few for any
+            difference to be significant after the correction.
+    """
+    for value, choices in ((test, get_args(Test)), (correction, get_args(Correction))):
+        if value not in choices:
+            raise StatisticError(f"unknown choice '{value}'", hint=suggest(str(value), list(choices)))
+    if not 0 < alpha < 1:
+        raise StatisticError(f"the significance level is {alpha:g}", hint="Give a number between 0 and 1 (0.05)")
+    if len(data.names) < 2:
+        raise StatisticError("there is one metric only: nothing to compare")
+    whole = np.ones((1, data.units), dtype=np.int32)
+    found = {name: float(data.statistic(name)(whole)[0]) for name in data.names}
+    values = dict(sorted(found.items(), key=lambda entry: -entry[1]))
+    pairs = list(itertools.combinations(values, 2))
+    resamples: int | None = None
+    if test == "permutation":
+        resamples = permutations
+        if resamples is None:
+            resamples = max(1000, 2 * permutations_needed(len(pairs), alpha, correction))
+        _check_resamples(resamples, len(pairs), alpha, correction, "permutations")
+        p_values = _permutation(data, pairs, resamples, seed, scale, workers)
+    elif test == "bootstrap":
+        if sample is None:
+            raise StatisticError("the paired bootstrap test needs a bootstrap", hint="Ask for resamples, too")
+        resamples, seed = sample.resamples, sample.seed
+        _check_resamples(resamples, len(pairs), alpha, correction, "resamples")
+        p_values = _paired_bootstrap(sample, pairs)
+    else:
+        p_values = np.array([_formula(data, test, *pair).p_value for pair in pairs])
+    adjusted = adjust(p_values, correction)
+    comparisons = []
+    for (better, worse), p, p_adjusted in zip(pairs, p_values.tolist(), adjusted.tolist(), strict=True):
+        low, high = (None, None) if sample is None else _difference_interval(sample, better, worse, level)
+        difference = values[better] - values[worse]
+        comparisons.append(Comparison(better, worse, difference, low, high, p, p_adjusted, p_adjusted <= alpha))
+    apart = {frozenset((c.better, c.worse)) for c in comparisons if c.significant}
+
+    def differ(first: str, second: str) -> bool:
+        return frozenset((first, second)) in apart
+
+    drawn = test in _RESAMPLING
+    return ComparisonTable(
+        statistic=data.label,
+        test=test,
+        correction=correction,
+        alpha=alpha,
+        level=None if sample is None else level,
+        unit=unit if drawn else None,
+        units=data.units if drawn else len(data.unit),
+        resamples=resamples,
+        seed=seed if drawn else None,
+        values=values,
+        ranks=significance_ranks(values, differ),
+        top=top_metrics(values, differ),
+        pairs=tuple(comparisons),
+    )
+
+
+def _check_resamples(resamples: int, pairs: int, alpha: float, correction: Correction, what: str) -> None:
+    needed = permutations_needed(pairs, alpha, correction)
+    if resamples < needed:
+        raise StatisticError(
+            f"with {resamples} {what} and {pairs} comparisons no single difference can be significant at {alpha:g}",
+            hint=f"Give {needed} or more",
+        )
+
+
+def _permutation(
+    data: Agreement,
+    pairs: list[tuple[str, str]],
+    permutations: int,
+    seed: int,
+    scale: Scale | None,
+    workers: int | None,
+) -> FloatArray:
+    statistics = [data.swapped(first, second, scale) for first, second in pairs]
+    as_it_is = np.zeros((1, data.units), dtype=np.int32)
+    observed = np.array([abs(float(statistic(as_it_is)[0])) for statistic in statistics])
+    swapped = np.abs(evaluate(statistics, Swaps(data.units, permutations, seed), workers))
+    return _share(swapped, observed)
+
+
+def _paired_bootstrap(sample: BootstrapSample, pairs: list[tuple[str, str]]) -> FloatArray:
+    place = {name: i for i, name in enumerate(sample.names)}
+    p_values = []
+    for first, second in pairs:
+        a, b = place[first], place[second]
+        observed = float(sample.estimates[a] - sample.estimates[b])
+        moved = np.abs(sample.values[a] - sample.values[b] - observed)
+        p_values.append(_share(moved[None], np.array([abs(observed)]))[0])
+    return np.array(p_values)
+
+
+def _share(values: FloatArray, observed: FloatArray) -> FloatArray:
+    """(1 + c) / (1 + R), c the values that are as extreme; one that is not defined (NaN) counts as extreme."""
+    extreme = ~(values < observed[:, None] - _ROUNDING)
+    return np.asarray((1 + extreme.sum(axis=1)) / (1 + values.shape[1]), dtype=np.float64)
+
+
+def _difference_interval(sample: BootstrapSample, better: str, worse: str, level: float) -> tuple[float, float]:
+    a, b = (sample.values[sample.names.index(name)] for name in (better, worse))
+    values = a - b
+    low, high = np.quantile(values[~np.isnan(values)], ((1 - level) / 2, (1 + level) / 2))
+    return float(low), float(high)
+
+
+def _formula(data: Agreement, test: Test, first: str, second: str) -> FormulaTest:
+    if isinstance(data, Correlations):
+        if test == "mcnemar":
+            raise StatisticError("McNemar's test is for accuracies", hint="Choose permutation for correlations")
+        if data.coefficient not in ("pearson", "spearman"):
+            raise StatisticError(
+                f"the test '{test}' is for Pearson's r and Spearman's rho, not for {data.coefficient}",
+                hint="Choose permutation",
+            )
+        a, b = _single_draw(data.scores, first, test), _single_draw(data.scores, second, test)
+        r12 = correlation(data.coefficient, a, data.human).value
+        r13 = correlation(data.coefficient, b, data.human).value
+        r23 = correlation(data.coefficient, a, b).value
+        return (williams if test == "williams" else steiger)(r12, r13, r23, len(data.human))
+    return _mcnemar(data, test, first, second)
+
+
+def _mcnemar(data: Accuracies, test: Test, first: str, second: str) -> FormulaTest:
+    if test != "mcnemar":
+        raise StatisticError(f"the test '{test}' is for correlations", hint="Choose permutation or mcnemar")
+    a, b = _single_draw(data.credit, first, test), _single_draw(data.credit, second, test)
+    if data.ties == "ties-half" and (np.any(a == 0.5) or np.any(b == 0.5)):
+        raise StatisticError("McNemar's test is not defined where ties count one half", hint="Choose permutation")
+    return mcnemar(int(np.sum(a > b)), int(np.sum(b > a)))
+
+
+def _single_draw(rows: Mapping[str, FloatArray], name: str, test: Test) -> FloatArray:
+    draws = rows[name]
+    if len(draws) > 1:
+        raise StatisticError(
+            f"the test '{test}' is for one draw of references, not {len(draws)}", hint="Choose permutation"
+        )
+    return np.asarray(draws[0], dtype=np.float64)

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from statsmodels.stats.multitest import multipletests
+
+from capbench.errors import StatisticError
+from capbench.stats.correction import Correction, adjust
+
+_p_values = st.lists(
+    st.sampled_from([0.0, 0.001, 0.01, 0.02, 0.04, 0.05, 0.5, 1.0]) | st.floats(0, 1), min_size=1, max_size=30
+)
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("holm", "holm"), ("bh", "fdr_bh")])
+@given(p=_p_values)
+def test_corrections_are_those_of_statsmodels(ours: Correction, theirs: str, p: list[float]) -> None:
+    np.testing.assert_allclose(adjust(p, ours), multipletests(p, method=theirs)[1], atol=1e-12)
+
+
+def test_an_example_by_hand() -> None:
+    p = [0.01, 0.04, 0.03, 0.005]
+    assert adjust(p, "holm").tolist() == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert adjust(p, "bh").tolist() == pytest.approx([0.02, 0.04, 0.04, 0.02])
+    assert adjust(p, "none").tolist() == p
+
+
+@pytest.mark.parametrize("correction", ["holm", "bh"])
+@given(p=_p_values)
+def test_corrections_never_lower_a_p_value_nor_change_the_order(correction: Correction, p: list[float]) -> None:
+    adjusted = adjust(p, correction)
+    assert (adjusted >= np.array(p) - 1e-15).all()
+    assert (adjusted <= 1).all()
+    assert (np.diff(adjusted[np.argsort(p, kind="stable")]) >= 0).all()
+
+
+def test_what_is_no_p_value_is_refused() -> None:
+    with pytest.raises(StatisticError, match="outside"):
+        adjust([0.1, 1.2], "holm")
+    with pytest.raises(StatisticError, match=r"unknown correction 'holms'\. Did you mean 'holm'"):
+        adjust([0.1], "holms")  # type: ignore[arg-type]
+    assert adjust([], "bh").tolist() == []

@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from capbench.errors import StatisticError
+from capbench.records import Coefficient, FloatArray
+from capbench.stats.agreement import Accuracies, Correlations
+from capbench.stats.correlation import correlation
+from capbench.stats.intervals import (
+    BootstrapSample,
+    accuracy_interval,
+    bootstrap_intervals,
+    correlation_interval,
+    draw_bootstrap,
+)
+from capbench.stats.resampling import BLOCK, evaluate
+
+COEFFICIENTS: tuple[Coefficient, ...] = ("tau-b", "tau-c", "spearman", "pearson")
+
+
+@dataclass(frozen=True)
+class Given:
+    """Resamples from a list of drawn indices."""
+
+    indices: NDArray[np.integer]
+
+    @property
+    def count(self) -> int:
+        return len(self.indices)
+
+    def block(self, index: int) -> NDArray[np.integer]:
+        rows = self.indices[index * BLOCK : (index + 1) * BLOCK]
+        return np.stack([np.bincount(row, minlength=rows.shape[1]) for row in rows])
+
+
+def example(n: int = 60, seed: int = 0, levels: int = 4) -> tuple[FloatArray, FloatArray]:
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, levels, n).astype(float)
+    return y + rng.normal(size=n) * 1.5, y
+
+
+@pytest.mark.parametrize("coefficient", COEFFICIENTS)
+@pytest.mark.parametrize("method", ["percentile", "bca"])
+def test_the_interval_is_scipys_on_the_same_resamples(
+    coefficient: Coefficient, method: Literal["percentile", "bca"]
+) -> None:
+    x, y = example(40)
+    theirs = scipy.stats.bootstrap(
+        (x, y),
+        lambda a, b: correlation(coefficient, a, b).value,
+        n_resamples=400,
+        paired=True,
+        vectorized=False,
+        method="BCa" if method == "bca" else "percentile",
+        random_state=np.random.default_rng(7),
+    )
+    indices = np.random.default_rng(7).integers(0, 40, (400, 40))
+    data = Correlations.of(coefficient, {"m": x}, y)
+    values = evaluate([data.statistic("m")], Given(indices))
+    np.testing.assert_allclose(values[0], theirs.bootstrap_distribution, atol=1e-12)
+    sample = BootstrapSample(
+        ("m",), coefficient, np.array([correlation(coefficient, x, y).value]), values, "rating", 40, 7
+    )
+    ours = bootstrap_intervals(data, sample, method=method)["m"]
+    assert ours.low == pytest.approx(theirs.confidence_interval.low, abs=1e-12)
+    assert ours.high == pytest.approx(theirs.confidence_interval.high, abs=1e-12)
+    assert ours.standard_error == pytest.approx(theirs.standard_error, abs=1e-12)
+
+
+def test_accuracy_intervals_are_scipys_on_the_same_resamples() -> None:
+    rng = np.random.default_rng(1)
+    first, second = rng.integers(0, 5, (2, 50)).astype(float)
+    preferred = rng.choice([-1, 1], 50)
+    data = Accuracies.of("ties-half", {"m": first}, {"m": second}, preferred)
+    credit = data.credit["m"][0]
+    theirs = scipy.stats.bootstrap(
+        (credit,), np.mean, n_resamples=500, method="BCa", random_state=np.random.default_rng(3)
+    )
+    values = evaluate([data.statistic("m")], Given(np.random.default_rng(3).integers(0, 50, (500, 50))))
+    sample = BootstrapSample(("m",), "accuracy", np.array([credit.mean()]), values, "rating", 50, 3)
+    ours = bootstrap_intervals(data, sample, method="bca")["m"]
+    assert (ours.low, ours.high) == pytest.approx(tuple(theirs.confidence_interval), abs=1e-12)
+
+
+@pytest.mark.parametrize("coefficient", COEFFICIENTS)
+def test_resampling_units_is_resampling_rows_of_whole_units(coefficient: Coefficient) -> None:
+    x, y = example(60)
+    image = np.repeat(np.arange(20), 3)
+    data = Correlations.of(coefficient, {"m": x}, y, image)
+    sample = draw_bootstrap(data, resamples=100, seed=9)
+    from capbench.stats.resampling import Bootstrap
+
+    for value, weights in zip(sample.values[0], Bootstrap(20, 100, seed=9).block(0), strict=False):
+        rows = np.concatenate([np.flatnonzero(image == u) for u in range(20) for _ in range(weights[u])])
+        assert value == pytest.approx(correlation(coefficient, x[rows], y[rows]).value, abs=1e-12)
+
+
+@pytest.mark.parametrize("coefficient", ["tau-b", "tau-c", "spearman"])
+@given(seed=st.integers(0, 1000))
+@settings(max_examples=15, deadline=None)
+def test_increasing_maps_and_the_order_of_rows_change_nothing(coefficient: Coefficient, seed: int) -> None:
+    x, y = example(45, seed)
+    image = np.arange(45) // 3
+    shuffled = np.random.default_rng(seed).permutation(45)
+    results = []
+    for a, b, u in (
+        (x, y, image),
+        (np.exp(x) - 4, y**3, image),
+        (x[shuffled], y[shuffled], image[shuffled]),
+    ):
+        data = Correlations.of(coefficient, {"m": a}, b, u)
+        sample = draw_bootstrap(data, resamples=100, seed=2)
+        results.append([asdict(bootstrap_intervals(data, sample, method=m)["m"]) for m in ("percentile", "bca")])
+    assert results[0] == results[1]
+    for ours, other in zip(results[0], results[2], strict=True):
+        assert (ours["low"], ours["high"]) == pytest.approx((other["low"], other["high"]), abs=1e-12)
+
+
+def test_copies_of_an_images_ratings_do_not_narrow_the_interval() -> None:
+    x, y = example(300)
+    image = np.arange(300)
+    widths = []
+    for times in (1, 2):
+        data = Correlations.of("pearson", {"m": np.repeat(x, times)}, np.repeat(y, times), np.repeat(image, times))
+        interval = bootstrap_intervals(data, draw_bootstrap(data, seed=1))["m"]
+        widths.append((interval.value, interval.low, interval.high))
+    # Two copies of a rating know no more than one: images as units see that.
+    assert widths[0] == pytest.approx(widths[1], abs=1e-9)
+
+
+def test_all_metrics_share_the_resamples() -> None:
+    x, y = example(50)
+    data = Correlations.of("tau-b", {"m": x, "twice": 2 * x, "minus": -x}, y)
+    values = draw_bootstrap(data, resamples=200).values
+    np.testing.assert_array_equal(values[0], values[1])
+    np.testing.assert_allclose(values[0], -values[2])
+
+
+def test_a_mean_over_draws_is_resampled_as_a_mean() -> None:
+    x, y = example(50)
+    z, _ = example(50, seed=3)
+    both = draw_bootstrap(Correlations.of("tau-c", {"m": np.stack([x, z])}, y), resamples=100)
+    single = [draw_bootstrap(Correlations.of("tau-c", {"m": row}, y), resamples=100).values for row in (x, z)]
+    np.testing.assert_allclose(both.values, np.mean(single, axis=0))
+
+
+def test_results_serialise_to_json_and_back() -> None:
+    x, y = example(50)
+    data = Correlations.of("tau-b", {"m": x}, y)
+    interval = bootstrap_intervals(data, draw_bootstrap(data, resamples=100))["m"]
+    assert json.loads(json.dumps(asdict(interval))) == asdict(interval)
+    assert (interval.method, interval.resamples, interval.seed, interval.units) == ("percentile", 100, 0, 50)
+
+
+# Published by SAS for the table of its FREQ procedure's example on measures of association: value, standard error.
+PUBLISHED = {"tau-b": (0.3373, 0.0642), "tau-c": (0.4111, 0.0798)}
+
+
+@pytest.mark.parametrize("coefficient", PUBLISHED)
+def test_asymptotic_errors_of_tau_are_the_published_ones(coefficient: Coefficient) -> None:
+    table = np.array([[26, 26, 23, 18, 9], [6, 7, 9, 14, 23]])
+    rows, columns = np.indices(table.shape)
+    interval = correlation_interval(coefficient, np.repeat(rows, table.ravel()), np.repeat(columns, table.ravel()))
+    value, error = PUBLISHED[coefficient]
+    assert interval.standard_error is not None
+    assert (round(interval.value, 4), round(interval.standard_error, 4)) == (value, error)
+    assert interval.high - interval.low == pytest.approx(2 * 1.959964 * interval.standard_error, rel=1e-6)
+
+
+def test_fishers_interval_is_scipys() -> None:
+    x, y = example(80)
+    ours = correlation_interval("pearson", x, y)
+    theirs = scipy.stats.pearsonr(x, y).confidence_interval(0.95)
+    assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=1e-12)
+
+
+def test_spearmans_interval_is_wider_than_fishers_by_bonett_and_wright() -> None:
+    x, y = example(80)
+    interval = correlation_interval("spearman", x, y)
+    width = np.arctanh(interval.high) - np.arctanh(interval.low)
+    assert width == pytest.approx(2 * 1.959964 * np.sqrt((1 + interval.value**2 / 2) / 77), rel=1e-6)
+
+
+def test_wilsons_interval_is_the_published_one() -> None:
+    # Newcombe (1998), Statistics in Medicine 17, table I: 81 of 263 gives .2553 to .3662, 0 of 20 gives 0 to .1611.
+    assert [round(end, 4) for end in (accuracy_interval(81, 263).low, accuracy_interval(81, 263).high)] == [
+        0.2553,
+        0.3662,
+    ]
+    assert round(accuracy_interval(0, 20).high, 4) == 0.1611
+    assert accuracy_interval(0, 20).low == 0.0
+
+
+def test_a_perfect_correlation_has_an_interval_of_one_point() -> None:
+    x = np.arange(10.0)
+    for coefficient in COEFFICIENTS:
+        interval = correlation_interval(coefficient, x, x)
+        assert interval.high == 1.0
+        assert interval.value == pytest.approx(1.0)
+    data = Accuracies.of("strict", {"m": x + 1}, {"m": x}, np.ones(10, dtype=int))
+    for method in ("percentile", "bca"):
+        found = bootstrap_intervals(data, draw_bootstrap(data, resamples=100), method=method)["m"]
+        assert (found.low, found.high) == (1.0, 1.0)
+
+
+def test_resamples_without_a_value_are_counted_or_refused() -> None:
+    y = np.array([1.0] * 9 + [2.0] * 3)
+    data = Correlations.of("tau-b", {"m": np.arange(12.0)}, y)
+    interval = bootstrap_intervals(data, draw_bootstrap(data, resamples=1000))["m"]
+    assert 0 < interval.undefined < 60
+    rare = Correlations.of("tau-b", {"m": np.arange(12.0)}, np.array([1.0] * 11 + [2.0]))
+    with pytest.raises(StatisticError, match=r"not defined on 3\d\d of 1000 resamples of 12 units"):
+        draw_bootstrap(rare, resamples=1000)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"resamples": 99}, "99 resamples are too few"),
+        ({"level": 1.0}, "level of an interval is 1"),
+        ({"method": "bcaa"}, "unknown interval 'bcaa'. Did you mean 'bca'"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused(change: dict[str, Any], message: str) -> None:
+    x, y = example(30)
+    data = Correlations.of("tau-b", {"m": x}, y)
+    resamples = change.pop("resamples", 100)
+    with pytest.raises(StatisticError, match=message):
+        bootstrap_intervals(data, draw_bootstrap(data, resamples=resamples), **change)
+
+
+def test_one_unit_cannot_be_resampled() -> None:
+    x, y = example(30)
+    with pytest.raises(StatisticError, match="all data points belong to one unit"):
+        Correlations.of("tau-b", {"m": x}, y, ["one.jpg"] * 30)
+
+
+def test_bad_scores_are_named() -> None:
+    x, y = example(30)
+    x[4] = np.nan
+    with pytest.raises(StatisticError, match="cider: the value at position 4 is NaN"):
+        Correlations.of("tau-b", {"cider": x}, y)
+    with pytest.raises(StatisticError, match="there are 3 units for 30 data points"):
+        Correlations.of("tau-b", {"m": y}, y, [1, 2, 3])

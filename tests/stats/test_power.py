@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pytest
+
+from capbench.errors import StatisticError
+from capbench.stats.agreement import Accuracies, Correlations
+from capbench.stats.power import power
+
+
+def accuracies(n: int = 400, gap: float = 0.1, seed: int = 0) -> Accuracies:
+    """Two metrics that are right on .6 + gap and .6 of the pairs, independently."""
+    rng = np.random.default_rng(seed)
+    first = {"a": rng.random(n) < 0.6 + gap, "b": rng.random(n) < 0.6}
+    return Accuracies.of("strict", first, {name: np.full(n, 0.5) for name in first}, np.ones(n, dtype=int))
+
+
+def test_the_number_needed_is_that_of_the_formula_for_two_shares() -> None:
+    data = accuracies()
+    found = power(data, "a", "b", gap=0.05, resamples=4000)
+    difference = data.credit["a"][0] - data.credit["b"][0]
+    z = 1.959964 + 0.841621
+    assert found.needed == pytest.approx(z**2 * difference.var() / 0.05**2, rel=0.04)
+    assert found.gap == 0.05
+    assert found.difference == pytest.approx(difference.mean())
+
+
+def test_the_standard_error_falls_with_the_square_root_of_the_size() -> None:
+    points = power(accuracies(), "a", "b", sizes=(100, 400, 1600), resamples=2000).points
+    assert points[0].standard_error / points[1].standard_error == pytest.approx(2, rel=0.08)
+    assert points[1].standard_error / points[2].standard_error == pytest.approx(2, rel=0.08)
+    assert points[0].power < points[1].power < points[2].power
+
+
+def test_power_at_the_number_needed_is_the_target() -> None:
+    data = accuracies()
+    needed = power(data, "a", "b", gap=0.08, resamples=2000).needed
+    (point,) = power(data, "a", "b", gap=0.08, sizes=[needed], resamples=4000).points
+    assert point.power == pytest.approx(0.8, abs=0.03)
+
+
+def test_power_at_no_gap_is_the_significance_level() -> None:
+    (point,) = power(accuracies(), "a", "b", gap=1e-12, sizes=[400], resamples=4000).points
+    assert point.power == pytest.approx(0.05, abs=0.015)
+
+
+def test_correlations_by_image_need_more_images_the_more_their_ratings_depend_on_each_other() -> None:
+    rng = np.random.default_rng(0)
+    image = np.repeat(np.arange(150), 4)
+    needed = []
+    for alike in (0.0, 0.9):
+
+        def errors(alike: float = alike) -> np.ndarray:
+            return math.sqrt(alike) * rng.normal(size=150)[image] + math.sqrt(1 - alike) * rng.normal(size=600)
+
+        quality = errors()
+        human = np.clip(np.round(quality), -1, 2)
+        scores = {"a": quality + errors(), "b": quality + errors()}
+        data = Correlations.of("tau-c", scores, human, image)
+        needed.append(power(data, "a", "b", gap=0.05, resamples=300).needed)
+    assert needed[1] > 2 * needed[0]
+
+
+def test_results_are_reproducible_and_serialise() -> None:
+    data = accuracies()
+    one, two = (power(data, "a", "b", resamples=200, workers=workers) for workers in (1, 3))
+    assert one == two
+    assert json.loads(json.dumps(asdict(one)))["points"][0]["units"] == 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"second": "c"}, "there is no metric 'c'. Choices: a, b"),
+        ({"second": "a"}, "a and a are equal"),
+        ({"gap": 0.0}, "are equal: no data tells them apart"),
+        ({"second": "a", "gap": 0.1}, "a and a never differ"),
+        ({"sizes": [9]}, "fewer than 10 units"),
+        ({"resamples": 50}, "50 resamples are too few"),
+        ({"target": 0.01}, "does not make sense"),
+    ],
+)
+def test_what_does_not_fit_is_refused(arguments: dict[str, Any], message: str) -> None:
+    chosen: dict[str, Any] = {"first": "a", "second": "b", **arguments}
+    with pytest.raises(StatisticError, match=message):
+        power(accuracies(), **chosen)

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from capbench.errors import StatisticError
+from capbench.records import Coefficient, TieRule
+from capbench.stats.agreement import Accuracies, Correlations
+from capbench.stats.correction import adjust
+from capbench.stats.correlation import correlation
+from capbench.stats.dependent import FormulaTest, mcnemar, steiger, williams
+from capbench.stats.intervals import draw_bootstrap
+from capbench.stats.significance import Test, compare, permutations_needed
+
+
+def example(coefficient: Coefficient = "tau-c", n: int = 240, seed: int = 0) -> Correlations:
+    rng = np.random.default_rng(seed)
+    quality = rng.normal(size=n)
+    human = np.clip(np.round(quality + 2.5), 1, 4)
+    scores = {
+        "good": quality + rng.normal(size=n) * 0.5,
+        "good-too": quality + rng.normal(size=n) * 0.5,
+        "bad": quality + rng.normal(size=n) * 3,
+    }
+    return Correlations.of(coefficient, scores, human, np.arange(n) // 3)
+
+
+def accuracies(ties: TieRule = "strict", seed: int = 0) -> Accuracies:
+    rng = np.random.default_rng(seed)
+    n = 200
+    better = rng.choice([-1, 1], n)
+    first = {name: np.round(better * size + rng.normal(size=n), 1) for name, size in (("a", 1.0), ("b", 0.4))}
+    return Accuracies.of(ties, first, {name: np.zeros(n) for name in first}, better)
+
+
+def test_a_clear_difference_is_found_and_equal_metrics_share_the_top() -> None:
+    table = compare(example(), permutations=999)
+    assert set(table.top) == {"good", "good-too"}
+    assert table.ranks["bad"] == 2
+    assert [pair.worse for pair in table.pairs if pair.significant] == ["bad", "bad"]
+    assert list(table.values) == [table.pairs[0].better, table.pairs[0].worse, "bad"]
+    assert all(pair.difference >= 0 for pair in table.pairs)
+
+
+def test_the_p_value_is_the_exact_one_of_all_permutations() -> None:
+    rng = np.random.default_rng(2)
+    n = 8
+    human = np.array([1.0, 2.0, 3.0, 4.0, 1.0, 2.0, 3.0, 4.0])
+    a, b = human + rng.normal(size=n), human + rng.normal(size=n) * 2
+    ra, rb = scipy.stats.rankdata(a), scipy.stats.rankdata(b)
+    differences = []
+    for swap in itertools.product([False, True], repeat=n):
+        x, y = np.where(swap, rb, ra), np.where(swap, ra, rb)
+        differences.append(abs(correlation("tau-b", x, human).value - correlation("tau-b", y, human).value))
+    exact = float(np.mean(np.array(differences) >= differences[0] - 1e-12))
+    table = compare(Correlations.of("tau-b", {"a": a, "b": b}, human), permutations=20_000)
+    assert table.pairs[0].p_value == pytest.approx(exact, abs=0.012)
+
+
+def test_the_smallest_p_value_is_one_over_the_number_of_permutations_plus_one() -> None:
+    rng = np.random.default_rng(0)
+    human = rng.integers(1, 5, 400).astype(float)
+    data = Correlations.of("tau-c", {"a": human + rng.normal(size=400) * 0.1, "b": rng.normal(size=400)}, human)
+    sample = draw_bootstrap(data, resamples=199)
+    for test in ("permutation", "bootstrap"):
+        table = compare(data, test=test, permutations=199, sample=sample)
+        assert table.pairs[0].p_value == 1 / 200
+        assert table.resamples == 199
+
+
+def test_a_metric_and_its_copy_do_not_differ() -> None:
+    data = example()
+    twins = Correlations.of(
+        "tau-c", {"m": data.scores["good"][0], "copy": data.scores["good"][0] * 100}, data.human, data.unit
+    )
+    sample = draw_bootstrap(twins, resamples=100)
+    for test in ("permutation", "bootstrap"):
+        assert compare(twins, test=test, sample=sample, permutations=100).pairs[0].p_value == 1.0
+
+
+def test_the_paired_bootstrap_counts_differences_moved_to_the_null_hypothesis() -> None:
+    data = example()
+    sample = draw_bootstrap(data, resamples=500, seed=3)
+    pair = next(p for p in compare(data, test="bootstrap", sample=sample).pairs if p.worse == "bad")
+    place = {name: i for i, name in enumerate(sample.names)}
+    values = sample.values[place[pair.better]] - sample.values[place["bad"]]
+    count = int((np.abs(values - pair.difference) >= abs(pair.difference)).sum())
+    assert pair.p_value == (count + 1) / 501
+    assert (pair.low, pair.high) == pytest.approx(tuple(np.quantile(values, (0.025, 0.975))))
+
+
+@pytest.mark.parametrize("coefficient", ["pearson", "spearman"])
+def test_formulas_take_the_three_correlations(coefficient: Coefficient) -> None:
+    data = example(coefficient)
+    tests: list[tuple[Test, Callable[..., FormulaTest]]] = [("williams", williams), ("steiger", steiger)]
+    for test, formula in tests:
+        table = compare(data, test=test, correction="none")
+        for pair in table.pairs:
+            a, b = data.scores[pair.better][0], data.scores[pair.worse][0]
+            r12, r13 = (correlation(coefficient, scores, data.human).value for scores in (a, b))
+            assert pair.p_value == formula(r12, r13, correlation(coefficient, a, b).value, 240).p_value
+        assert (table.unit, table.resamples, table.units) == (None, None, 240)
+
+
+def test_mcnemars_test_counts_the_pairs_that_one_metric_has_right() -> None:
+    data = accuracies()
+    right = {name: credit[0] == 1 for name, credit in data.credit.items()}
+    table = compare(data, test="mcnemar")
+    expected = mcnemar(int((right["a"] & ~right["b"]).sum()), int((right["b"] & ~right["a"]).sum()))
+    assert table.pairs[0].p_value == expected.p_value
+    # The permutation test on the same pairs estimates the same two-sided probability.
+    close = accuracies(seed=3)
+    p = compare(close, permutations=20_000).pairs[0].p_value
+    assert p == pytest.approx(compare(close, test="mcnemar").pairs[0].p_value, abs=0.02)
+
+
+def test_p_values_are_corrected_over_all_pairs() -> None:
+    for correction in ("holm", "bh", "none"):
+        table = compare(example(), correction=correction, permutations=999)
+        p = [pair.p_value for pair in table.pairs]
+        assert [pair.p_adjusted for pair in table.pairs] == adjust(p, correction).tolist()
+
+
+def test_the_number_of_permutations_allows_a_significant_difference() -> None:
+    assert permutations_needed(66) == 1319
+    assert 66 / (1319 + 1) <= 0.05 < 66 / (1318 + 1)
+    assert permutations_needed(66, correction="none") == 19
+    with pytest.raises(
+        StatisticError, match=r"with 58 permutations and 3 comparisons no single difference.*Give 59 or more"
+    ):
+        compare(example(), permutations=58)
+    assert compare(example(), permutations=59).resamples == 59
+    assert compare(example()).resamples == 1000
+
+
+def test_tables_serialise_to_json_and_back() -> None:
+    data = example()
+    table = compare(data, permutations=99, sample=draw_bootstrap(data, resamples=100))
+    assert json.loads(json.dumps(asdict(table)))["pairs"][0]["better"] == table.pairs[0].better
+    assert table.level == 0.95
+
+
+def test_workers_do_not_change_the_table() -> None:
+    data = example("tau-b")
+    assert compare(data, permutations=300, workers=1) == compare(data, permutations=300, workers=3)
+    assert compare(data, permutations=300, seed=1) != compare(data, permutations=300, seed=2)
+
+
+@pytest.mark.parametrize(
+    ("data", "arguments", "message"),
+    [
+        (example(), {"test": "williams"}, "for Pearson's r and Spearman's rho, not for tau-c. Choose permutation"),
+        (example(), {"test": "mcnemar"}, "McNemar's test is for accuracies"),
+        (example(), {"test": "bootstrap"}, "needs a bootstrap"),
+        (example(), {"test": "permutations"}, "unknown choice 'permutations'. Did you mean 'permutation'"),
+        (example(), {"correction": "bonf"}, "unknown choice 'bonf'"),
+        (example(), {"alpha": 0.0}, "significance level is 0"),
+        (accuracies(), {"test": "steiger"}, "the test 'steiger' is for correlations"),
+        (accuracies("ties-half"), {"test": "mcnemar"}, "not defined where ties count one half"),
+    ],
+)
+def test_tests_that_do_not_fit_are_refused(data: Correlations, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(StatisticError, match=message):
+        compare(data, **arguments)
+
+
+def test_one_metric_or_several_draws_are_refused_where_they_make_no_sense() -> None:
+    data = example("pearson")
+    one = Correlations.of("pearson", {"m": data.scores["good"][0]}, data.human)
+    with pytest.raises(StatisticError, match="one metric only"):
+        compare(one)
+    both = {name: np.repeat(rows, 2, axis=0) for name, rows in data.scores.items()}
+    with pytest.raises(StatisticError, match="one draw of references, not 2"):
+        compare(Correlations.of("pearson", both, data.human), test="williams")
+    assert compare(Correlations.of("pearson", both, data.human, data.unit), permutations=200).values == pytest.approx(
+        compare(data, permutations=200).values
+    )

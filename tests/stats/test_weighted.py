@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capbench.records import Coefficient, FloatArray
+from capbench.stats import weighted
+from capbench.stats.correlation import correlation
+from capbench.stats.weighted import (
+    AccuracyStatistic,
+    MeanStatistic,
+    PearsonStatistic,
+    RankStatistic,
+    WeightedStatistic,
+    standardise,
+)
+from tests.stats.strategies import paired_values
+
+RANKS: tuple[Coefficient, ...] = ("tau-b", "tau-c", "spearman")
+
+
+def by_scipy(coefficient: Coefficient, x: FloatArray, y: FloatArray) -> float:
+    if coefficient == "pearson":
+        return float(scipy.stats.pearsonr(x, y).statistic)
+    if coefficient == "spearman":
+        return float(scipy.stats.spearmanr(x, y).statistic)
+    return float(scipy.stats.kendalltau(x, y, variant="b" if coefficient == "tau-b" else "c").statistic)
+
+
+def prepared(coefficient: Coefficient, x: FloatArray, y: FloatArray, unit: Any, units: int) -> WeightedStatistic:
+    if coefficient == "pearson":
+        return PearsonStatistic(x, y, unit, units)
+    return RankStatistic(coefficient, x, y, unit, units)
+
+
+@pytest.mark.parametrize("few_levels", [0, 10**6], ids=["by merging", "by levels"])
+@given(pair=paired_values(max_size=40), data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_weights_give_what_scipy_gives_for_repeated_points(
+    few_levels: int, pair: tuple[FloatArray, FloatArray], data: st.DataObject
+) -> None:
+    x, y = pair
+    units = data.draw(st.integers(1, len(x)))
+    unit = np.array(data.draw(st.lists(st.integers(0, units - 1), min_size=len(x), max_size=len(x))))
+    weights = np.array(
+        data.draw(st.lists(st.lists(st.integers(0, 3), min_size=units, max_size=units), min_size=1, max_size=3))
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(weighted, "_FEW_LEVELS", few_levels)
+        for coefficient in RANKS:
+            values = RankStatistic(coefficient, x, y, unit, units)(weights)
+            for value, row in zip(values, weights, strict=True):
+                xs, ys = np.repeat(x, row[unit]), np.repeat(y, row[unit])
+                if not len(xs) or xs.min() == xs.max() or ys.min() == ys.max():
+                    assert np.isnan(value)
+                else:
+                    assert value == pytest.approx(by_scipy(coefficient, xs, ys), abs=1e-12)
+
+
+def test_both_ways_of_counting_give_the_same_bits() -> None:
+    rng = np.random.default_rng(3)
+    x, y, unit = rng.normal(size=500), rng.integers(0, 9, 500).astype(float), rng.integers(0, 80, 500)
+    weights = rng.integers(0, 4, (40, 80))
+    for coefficient in RANKS:
+        values = []
+        for few in (0, 100):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(weighted, "_FEW_LEVELS", few)
+                values.append(RankStatistic(coefficient, x, y, unit, 80)(weights))
+        if coefficient == "spearman":
+            np.testing.assert_allclose(values[0], values[1], rtol=1e-14)
+        else:
+            np.testing.assert_array_equal(values[0], values[1])
+
+
+@pytest.mark.parametrize("coefficient", ["tau-b", "tau-c", "spearman", "pearson"])
+@given(pair=paired_values())
+@settings(max_examples=60, deadline=None)
+def test_weights_of_one_give_the_correlation_itself(
+    coefficient: Coefficient, pair: tuple[FloatArray, FloatArray]
+) -> None:
+    x, y = pair
+    n = len(x)
+    value = prepared(coefficient, x, y, np.arange(n), n)(np.ones((1, n), dtype=np.int64))[0]
+    assert value == pytest.approx(correlation(coefficient, x, y).value, abs=1e-9)
+
+
+def test_pearson_follows_scipy_on_repeated_points() -> None:
+    rng = np.random.default_rng(0)
+    x = 1e6 + rng.normal(size=90)
+    y, unit, weights = x + rng.normal(size=90), rng.integers(0, 20, 90), rng.integers(0, 4, (30, 20))
+    for value, row in zip(PearsonStatistic(x, y, unit, 20)(weights), weights, strict=True):
+        again = scipy.stats.pearsonr(np.repeat(x, row[unit]), np.repeat(y, row[unit])).statistic
+        assert value == pytest.approx(again, abs=1e-9)
+
+
+@pytest.mark.parametrize("coefficient", ["tau-b", "tau-c", "spearman", "pearson"])
+def test_a_constant_resample_has_no_value(coefficient: Coefficient) -> None:
+    x, y = np.array([1.0, 1.0, 2.0, 3.0]), np.array([1.0, 2.0, 2.0, 5.0])
+    weights = np.array([[2, 2, 0, 0], [0, 2, 2, 0], [0, 0, 0, 4], [1, 1, 1, 1]])
+    values = prepared(coefficient, x, y, np.arange(4), 4)(weights)
+    assert np.isnan(values[:3]).all()
+    assert np.isfinite(values[3])
+
+
+def test_counts_beyond_32_bits_stay_exact() -> None:
+    rng = np.random.default_rng(1)
+    n = 120_000
+    y = rng.integers(0, 4, n).astype(float)
+    x = y + rng.normal(size=n)
+    value = RankStatistic("tau-b", x, y, np.arange(n), n)(np.ones((1, n), dtype=np.int64))[0]
+    assert value == pytest.approx(correlation("tau-b", x, y).value, abs=1e-14)
+
+
+def test_accuracy_is_the_mean_over_groups_and_undefined_without_one_of_them() -> None:
+    credit = np.array([1.0, 0.5, 0.0, 1.0])
+    statistic = AccuracyStatistic(credit, np.array([0, 0, 1, 1]), np.array([0, 1, 1, 2]), 3)
+    values = statistic(np.array([[1, 1, 1], [2, 1, 0], [1, 0, 0]]))
+    assert values[0] == pytest.approx((1.5 / 2 + 1 / 2) / 2)
+    assert values[1] == pytest.approx((2.5 / 3 + 0 / 1) / 2)
+    assert np.isnan(values[2])
+
+
+def test_the_mean_of_draws_is_the_mean_of_their_values() -> None:
+    rng = np.random.default_rng(2)
+    x, y, unit = rng.normal(size=(3, 40)), rng.integers(0, 4, 40).astype(float), np.arange(40)
+    parts = [RankStatistic("tau-c", row, y, unit, 40) for row in x]
+    weights = rng.integers(0, 3, (5, 40))
+    np.testing.assert_allclose(MeanStatistic(parts)(weights), np.mean([part(weights) for part in parts], axis=0))
+
+
+@given(st.lists(st.floats(-1e300, 1e300), min_size=2, max_size=30).filter(lambda v: min(v) < max(v)))
+def test_standardised_scores_keep_their_order_and_have_spread_one(values: list[float]) -> None:
+    scores = np.array(values)
+    z = standardise(scores)
+    assert (np.diff(z[np.argsort(scores, kind="stable")]) >= 0).all()
+    assert z.std() == pytest.approx(1.0, rel=1e-6)
+    assert abs(z.mean()) < 1e-6
+
+
+@pytest.mark.parametrize(("levels", "kind"), [(2, "_ByLevels"), (12, "_ByLevels"), (200, "_ByMerging")])
+def test_few_levels_on_either_side_are_counted_level_by_level(levels: int, kind: str) -> None:
+    few, many = np.arange(400.0) % levels, np.arange(400.0)
+    for x, y in ((few, many), (many, few)):
+        assert type(RankStatistic("tau-b", x, y, np.arange(400), 400)._counter).__name__ == kind
