@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DataOption",
+    "FeaturesOption",
     "JsonOption",
+    "MetricOption",
+    "NoCacheOption",
     "announce_root",
     "err",
     "note",
@@ -41,6 +44,15 @@ DataOption = Annotated[
         show_default=False,
     ),
 ]
+MetricOption = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="METRIC.OPTION=VALUE", help="Metric option, such as cider.df=coco-val."),
+]
+FeaturesOption = Annotated[
+    Path | None,
+    typer.Option("--features", metavar="FILE", help="Region features, for metrics that look at images."),
+]
+NoCacheOption = Annotated[bool, typer.Option("--no-cache", help="Score again, and do not read or write the cache.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON on stdout.")]
 
 

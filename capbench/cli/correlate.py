@@ -38,10 +38,7 @@ def correlate(
             help="dataset/items/statistic, or a part of it with --dataset; repeatable. See 'capbench protocols'.",
         ),
     ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", metavar="METRIC.OPTION=VALUE", help="Metric option, such as cider.df=coco-val."),
-    ] = None,
+    option: common.MetricOption = None,
     data: common.DataOption = None,
     out: Annotated[
         Path | None,
@@ -49,16 +46,11 @@ def correlate(
             "--out", metavar="DIR", help="Folder for CSV, JSON, Markdown and LaTeX. A study file: results/NAME."
         ),
     ] = None,
-    features: Annotated[
-        Path | None,
-        typer.Option("--features", metavar="FILE", help="Region features, for metrics that look at images."),
-    ] = None,
+    features: common.FeaturesOption = None,
     model: Annotated[
         list[str] | None, typer.Option("--model", metavar="METRIC=FILE", help="Weights of a metric; repeatable.")
     ] = None,
-    no_cache: Annotated[
-        bool, typer.Option("--no-cache", help="Score again, and do not read or write the cache.")
-    ] = False,
+    no_cache: common.NoCacheOption = False,
     json_output: common.JsonOption = False,
 ) -> None:
     """Correlate metrics with human judgements, and compare with published tables.

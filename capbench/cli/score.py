@@ -42,23 +42,15 @@ def score(
             "--references", metavar="FILE", help="Their references: COCO annotations, {image: [..]} JSON, or JSONL."
         ),
     ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", metavar="METRIC.OPTION=VALUE", help="Metric option, such as cider.df=coco-val."),
-    ] = None,
+    option: common.MetricOption = None,
     data: common.DataOption = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="Write every caption's score: .csv, .jsonl or .parquet."),
     ] = None,
-    features: Annotated[
-        Path | None,
-        typer.Option("--features", metavar="FILE", help="Region features, for metrics that look at images."),
-    ] = None,
+    features: common.FeaturesOption = None,
     model: Annotated[Path | None, typer.Option("--model", metavar="FILE", help="Weights, for trained metrics.")] = None,
-    no_cache: Annotated[
-        bool, typer.Option("--no-cache", help="Score again, and do not read or write the cache.")
-    ] = False,
+    no_cache: common.NoCacheOption = False,
     json_output: common.JsonOption = False,
 ) -> None:
     """Score captions with one or more metrics.
