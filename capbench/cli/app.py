@@ -16,6 +16,7 @@ import typer
 
 from capbench import __version__
 from capbench.cli import (
+    compare,
     correlate,
     data,
     doctor,
@@ -67,6 +68,7 @@ app.add_typer(features.app, name="features")
 app.add_typer(models.app, name="models")
 app.command("score")(score.score)
 app.command("correlate")(correlate.correlate)
+app.command("compare")(compare.compare)
 app.add_typer(data.app, name="data")
 app.add_typer(train.app, name="train")
 app.command("metrics")(metrics.metrics)

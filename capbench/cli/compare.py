@@ -1,0 +1,139 @@
+"""``capbench compare``: is one metric better than another, or is the difference chance?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from capbench.cli import common
+from capbench.errors import UsageError, suggest
+
+if TYPE_CHECKING:
+    from capbench.stats.significance import Comparison
+    from capbench.studies.comparing import MetricComparison
+
+__all__ = ["compare"]
+
+_TESTS = ("permutation", "bootstrap", "williams", "steiger", "mcnemar")
+_CORRECTIONS = ("holm", "bh", "none")
+_UNITS = ("image", "item", "rating")
+
+
+def compare(
+    metric: Annotated[list[str], typer.Argument(metavar="METRIC METRIC...", help="Two metrics or more.")],
+    dataset: Annotated[
+        str, typer.Option("--dataset", "-d", metavar="NAME", help="Data set, or a file of judgements.")
+    ] = "flickr8k-expert",
+    protocol: Annotated[
+        str | None, typer.Option("--protocol", "-p", metavar="ID", help="Protocol. Default: the literature's.")
+    ] = None,
+    test: Annotated[str, typer.Option("--test", help=f"One of {', '.join(_TESTS)}.")] = "permutation",
+    correction: Annotated[
+        str, typer.Option("--correction", help=f"For the number of pairs: {', '.join(_CORRECTIONS)}.")
+    ] = "holm",
+    resamples: Annotated[int, typer.Option("--resamples", min=100, help="Resamples and permutations.")] = 1000,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the resamples and permutations.")] = 0,
+    unit: Annotated[str, typer.Option("--unit", help=f"What is resampled: {', '.join(_UNITS)}.")] = "image",
+    option: common.MetricOption = None,
+    data: common.DataOption = None,
+    features: common.FeaturesOption = None,
+    no_cache: common.NoCacheOption = False,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Test whether metrics differ in how well they agree with people, and say it in one sentence a pair.
+
+    Intervals are 95 % bootstrap intervals over images, because ratings of one image depend on each other. The default
+    test swaps the two metrics' scores image by image (PERM-BOTH, Deutsch et al. 2021). See docs/statistics.md.
+
+    Example: capbench compare cider meteor --dataset flickr8k-expert
+
+    Example: capbench compare bleu-4 rouge-l meteor cider -d pascal-50s --correction bh
+    """
+    from capbench.datasets.opening import open_dataset
+    from capbench.datasets.root import find_root
+    from capbench.metrics.base import Resources, resolve_metrics
+    from capbench.studies.comparing import compare_metrics
+
+    for name, value, choices in (
+        ("--test", test, _TESTS),
+        ("--correction", correction, _CORRECTIONS),
+        ("--unit", unit, _UNITS),
+    ):
+        if value not in choices:
+            raise UsageError(f"{name} {value}: unknown", hint=suggest(value, list(choices)))
+    requests = resolve_metrics(metric, common.parse_options(option or []))
+    if sum(len(request.columns) for request in requests) < 2:
+        raise UsageError("one metric alone cannot be compared", hint="Name two or more")
+    root = find_root(data)
+    opened = open_dataset(dataset, root)
+    chosen = opened.protocol(protocol.removeprefix(f"{opened.name}/") if protocol else None)
+    common.announce_root(root, json_output=json_output, used=opened.under_root)
+    resources = Resources(features=None if features is None else str(features), data=str(root.path))
+    with common.progress("scoring", None) as step:
+        found = compare_metrics(
+            opened,
+            chosen,
+            requests,
+            test=test,  # type: ignore[arg-type]  # checked above, as are the next two
+            correction=correction,  # type: ignore[arg-type]
+            unit=unit,  # type: ignore[arg-type]
+            resamples=resamples,
+            seed=seed,
+            resources=resources,
+            cache=not no_cache,
+            progress=step,
+        )
+    if json_output:
+        common.print_json(found.as_json())
+    else:
+        _print(found, chosen.statistic.label, percent=chosen.statistic.kind == "accuracy")
+
+
+def _print(found: MetricComparison, label: str, *, percent: bool) -> None:
+    from rich import box
+    from rich.table import Table
+
+    def number(value: float) -> str:
+        return f"{100 * value:.2f}" if percent else f"{value:.4f}"
+
+    table = found.table
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    shown.add_column("metric")
+    for head in (label, "95 % interval", "rank"):
+        shown.add_column(head, justify="right")
+    for name, value in table.values.items():
+        interval = found.intervals[name]
+        best = "*" if name in table.top else ""
+        shown.add_row(
+            name, number(value), f"{number(interval.low)} – {number(interval.high)}", f"{table.ranks[name]}{best}"
+        )
+    console = common.out()
+    console.print(shown)
+    console.print("* not significantly worse than the best", style="dim")
+    for pair in table.pairs:
+        console.print(_sentence(pair, found, label, number), markup=False, soft_wrap=True)
+    over = "" if table.unit is None else f" over {table.units:,} {table.unit}s"
+    drawn = "" if table.resamples is None else f", {table.resamples:,} times, seed {table.seed}"
+    console.print(
+        f"{found.protocol}: {found.n:,} judgements; {table.test} test{over}{drawn}; correction {table.correction}, "
+        f"α = {table.alpha:g}",
+        style="dim",
+        markup=False,
+        soft_wrap=True,
+    )
+    for signature in found.signatures.values():
+        console.print(signature, style="dim", markup=False, soft_wrap=True)
+
+
+def _sentence(pair: Comparison, found: MetricComparison, label: str, show: Callable[[float], str]) -> str:
+    values = found.table.values
+    interval = "" if pair.low is None or pair.high is None else f" [{show(pair.low)}, {show(pair.high)}]"
+    evidence = (
+        f"{label} {show(values[pair.better])} against {show(values[pair.worse])}, difference {show(pair.difference)}"
+        f"{interval}, p = {pair.p_adjusted:.4f}"
+    )
+    if pair.significant:
+        return f"{pair.better} agrees better with people than {pair.worse}: {evidence}."
+    return f"{pair.better} and {pair.worse} do not differ significantly: {evidence}."

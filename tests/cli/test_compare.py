@@ -1,0 +1,75 @@
+"""``capbench compare`` answers whether two metrics differ, in one sentence with its evidence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.conftest import Ran
+
+
+def test_a_difference_is_said_in_one_sentence_with_its_evidence(capbench: Callable[..., Ran]) -> None:
+    ran = capbench("compare", "cider", "rouge-l", "--resamples", "400")
+    assert ran.code == 0, ran.err
+    (sentence,) = [line for line in ran.out.splitlines() if " than " in line and "difference" in line]
+    assert sentence.startswith("CIDEr agrees better with people than ROUGE-L: τ-c 0.5225 against 0.3762")
+    assert "flickr8k-expert/no-own-captions/unaggregated-tau-c: 900 judgements" in ran.out
+    assert "permutation test over 50 images, 400 times, seed 0" in ran.out
+
+
+def test_every_pair_of_columns_is_compared(capbench: Callable[..., Ran]) -> None:
+    ran = capbench("compare", "tests.studies.toys:Length", "cider", "--resamples", "200", "--json")
+    found = json.loads(ran.out)
+    by_pair = {frozenset((p["better"], p["worse"])): p for p in found["table"]["pairs"]}
+    assert by_pair[frozenset(("CIDEr", "Length"))]["significant"]
+    assert len(by_pair) == 3
+
+
+def test_the_same_seed_gives_the_same_numbers_and_intervals_hold_the_value(capbench: Callable[..., Ran]) -> None:
+    arguments = ("compare", "bleu-4", "cider", "-d", "composite", "--resamples", "300", "--json")
+    first, second = json.loads(capbench(*arguments).out), json.loads(capbench(*arguments).out)
+    assert first == second
+    for interval in first["intervals"].values():
+        assert interval["low"] < interval["value"] < interval["high"]
+        assert interval["unit"] == "image"
+    other = json.loads(capbench(*arguments, "--seed", "1").out)
+    assert other["intervals"] != first["intervals"]
+
+
+def test_accuracies_are_compared_too(capbench: Callable[..., Ran]) -> None:
+    ran = capbench("compare", "bleu-4", "cider", "-d", "pascal-50s", "--test", "bootstrap", "--resamples", "300")
+    assert ran.code == 0, ran.err
+    assert "pascal-50s/json-5-refs/direct-strict: 160 judgements; bootstrap test over 40 images" in ran.out
+    assert "80.00" in ran.out
+
+
+def test_several_draws_are_compared_by_their_mean(capbench: Callable[..., Ran]) -> None:
+    protocol = "composite/one-reference/correctness-tau-b"
+    ran = capbench("compare", "bleu-1", "rouge-l", "-d", "composite", "-p", protocol, "--resamples", "200", "--json")
+    compared = json.loads(ran.out)["table"]["values"]
+    study = json.loads(capbench("correlate", "-p", protocol, "-m", "bleu-1", "-m", "rouge-l", "--json").out)
+    means = {cell["title"]: cell["value"] for cell in study["cells"] if cell["group"] == ""}
+    assert compared == pytest.approx(means, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("cider",), "one metric alone"),
+        (("cider", "meteor", "--test", "wilcoxon"), "--test wilcoxon"),
+        (("cider", "meteor", "--unit", "caption"), "--unit caption"),
+        (("cider", "meteor", "--correction", "sidak"), "--correction sidak"),
+        (("cider", "meteor", "-d", "nocaps"), "no human judgements"),
+        (("cider", "meteor", "--test", "mcnemar"), "McNemar"),
+        (("cider", "tests.studies.toys:Constant"), "Constant"),
+    ],
+)
+def test_what_cannot_be_compared_is_said_in_one_line(
+    arguments: tuple[str, ...], message: str, capbench: Callable[..., Ran]
+) -> None:
+    ran = capbench("compare", *arguments)
+    assert ran.code == 2
+    (line,) = [text for text in ran.err.splitlines() if text.startswith("error: ")]
+    assert message in line
