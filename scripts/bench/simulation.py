@@ -158,6 +158,17 @@ def covered(name: str, statistics: tuple[str, ...], truth: dict[str, float], see
     return found
 
 
+def permuted(name: str, statistics: tuple[str, ...], alpha: float, seed: int) -> dict[tuple[str, str], bool]:
+    """Which permutation tests of one draw reject: the default test alone, for many more draws in the same time."""
+    judged = draw(SETTINGS[name], np.random.default_rng([13, seed]))
+    found = {}
+    for statistic in statistics:
+        data = agreement(judged, statistic, by_image=True)
+        table = compare(data, correction="none", permutations=999, seed=seed, workers=1)
+        found[statistic, "permutation"] = table.pairs[0].p_value <= alpha
+    return found
+
+
 def rejected(name: str, statistics: tuple[str, ...], alpha: float, seed: int) -> dict[tuple[str, str], bool]:
     """Which tests of one draw reject, by (statistic, test). Both metrics are equally good."""
     judged = draw(SETTINGS[name], np.random.default_rng([13, seed]))
@@ -205,7 +216,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=2000, help="simulated data sets a setting")
     parser.add_argument("--workers", type=int, default=2, help="processes")
     parser.add_argument("--setting", choices=list(SETTINGS), help="one setting only")
-    parser.add_argument("--table", choices=["coverage", "rejections"], help="one table only")
+    parser.add_argument("--table", choices=["coverage", "rejections", "permutation"], help="one table only")
     arguments = parser.parse_args()
     statistics = (*COEFFICIENTS, ACCURACY)
     for name, setting in SETTINGS.items():
@@ -217,8 +228,9 @@ def main() -> None:
         for title, work in (
             ("coverage of nominal 95 % intervals", partial(covered, name, statistics, truth)),
             ("rejections at 5 %", partial(rejected, name, statistics, 0.05)),
+            ("rejections of the permutation test alone at 5 %", partial(permuted, name, statistics, 0.05)),
         ):
-            if arguments.table is not None and arguments.table not in title:
+            if (arguments.table or "") not in title or (arguments.table is None and work.func is permuted):
                 continue
             found = shares(work, arguments.draws, arguments.workers)
             kinds = list(dict.fromkeys(kind for _, kind in found))
