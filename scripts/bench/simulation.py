@@ -228,7 +228,7 @@ def main() -> None:
         for title, work in (
             ("coverage of nominal 95 % intervals", partial(covered, name, statistics, truth)),
             ("rejections at 5 %", partial(rejected, name, statistics, 0.05)),
-            ("rejections of the permutation test alone at 5 %", partial(permuted, name, statistics, 0.05)),
+            ("permutation test alone at 5 %", partial(permuted, name, statistics, 0.05)),
         ):
             if (arguments.table or "") not in title or (arguments.table is None and work.func is permuted):
                 continue
