@@ -9,11 +9,12 @@ from typing import Final
 from capbench.errors import ToolError
 from capbench.java import meteor_jar
 
-__all__ = ["Synonyms", "function_words", "nonbreaking_prefixes", "synonyms"]
+__all__ = ["ENDINGS", "Synonyms", "function_words", "nonbreaking_prefixes", "synonyms"]
 
 # Inflectional endings and what may stand in their place in a base form, in the order in which they are tried
-# (WordNet's morphological rules for nouns, verbs and adjectives; Miller et al., WordNet's "morphy").
-_ENDINGS: Final = (
+# (WordNet's morphological rules for nouns, verbs and adjectives; Miller et al., WordNet's "morphy"). SPICE uses
+# them, too.
+ENDINGS: Final = (
     *(
         ("s", ""),
         ("ses", "s"),
@@ -24,7 +25,7 @@ _ENDINGS: Final = (
         ("men", "man"),
         ("ies", "y"),
     ),
-    *(("s", ""), ("ies", "y"), ("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", "")),
+    *(("es", "e"), ("es", ""), ("ed", "e"), ("ed", ""), ("ing", "e"), ("ing", "")),
     *(("er", ""), ("est", ""), ("er", "e"), ("est", "e")),
 )
 
@@ -86,7 +87,7 @@ class Synonyms:
             return word
         # The jar means to set "-ful" aside and to put it back, and puts it back only: "boxful" finds no other base.
         after = "ful" if word.endswith("ful") else ""
-        for ending, new in _ENDINGS:
+        for ending, new in ENDINGS:
             if word.endswith(ending):
                 base = word[: -len(ending)] + new
                 if base in self._synsets:

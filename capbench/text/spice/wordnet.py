@@ -13,33 +13,13 @@ from pathlib import Path
 
 from capbench.errors import ToolError
 from capbench.java import meteor_jar
+from capbench.text.meteor.resources import ENDINGS
 
 __all__ = ["WordNet", "wordnet"]
 
 _SYNSETS = "synonym/english.synsets"
 _EXCEPTIONS = "synonym/english.exceptions"
 _JAVA_SPACE = "".join(map(chr, range(33)))  # what Java's String.trim() takes off
-# WordNet's rules of detachment for nouns, verbs and adjectives in METEOR's order: the first form that is a word counts.
-_ENDINGS = (
-    ("s", ""),
-    ("ses", "s"),
-    ("xes", "x"),
-    ("zes", "z"),
-    ("ches", "ch"),
-    ("shes", "sh"),
-    ("men", "man"),
-    ("ies", "y"),
-    ("es", "e"),
-    ("es", ""),
-    ("ed", "e"),
-    ("ed", ""),
-    ("ing", "e"),
-    ("ing", ""),
-    ("er", ""),
-    ("est", ""),
-    ("er", "e"),
-    ("est", "e"),
-)
 
 
 class WordNet:
@@ -80,7 +60,7 @@ class WordNet:
     def _base(self, word: str) -> str:
         if word.endswith("ss") or len(word) <= 2:
             return word
-        for ending, replacement in _ENDINGS:
+        for ending, replacement in ENDINGS:
             if word.endswith(ending):
                 base = word.removesuffix(ending) + replacement
                 if base in self._synsets:
