@@ -61,6 +61,8 @@ def examine(data: str | os.PathLike[str] | None = None, *, start_java: bool = Tr
         ("SPICE's parser", _spice),
         ("cache", _cache),
         ("data", lambda: _data(data)),
+        ("weights", _weights),
+        ("features", _features),
         ("processor", _processor),
         ("GPU", _gpu),
     ]
@@ -236,6 +238,37 @@ def _data(data: str | os.PathLike[str] | None) -> list[Check]:
     if own:
         checks.append(Check("  imported", "ok", ", ".join(own)))
     return checks
+
+
+def _weights() -> list[Check]:
+    """Weights of detectors and metrics that were added; all of them are optional."""
+    from capbench.models.registry import entries, models_dir, status
+
+    found = [status(name) for name in entries()]
+    here = [one.name for one in found if one.state == "here"]
+    text = f"{', '.join(here) if here else 'none but those that come with capbench'} ({models_dir()})"
+    checks = [Check("weights", "ok", text)]
+    for one in found:
+        if one.state == "wrong":
+            what = f"{one.path} has SHA-256 {one.sha256}, not {one.expected}"
+            checks.append(Check(f"  {one.name}", "fail", what, f"capbench models info {one.name}"))
+    return checks
+
+
+def _features() -> list[Check]:
+    """Feature stores where commands put them if nothing else is said; only their headers are read."""
+    from capbench.features.store import open_store
+
+    checks = []
+    for path in sorted(Path("features").glob("*.h5")):
+        try:
+            with open_store(path) as store:
+                detail = f"{len(store):,} images, {store.fingerprint.detector} (fingerprint {store.fingerprint.digest})"
+            checks.append(Check(f"  {path}", "ok", detail))
+        except CapbenchError as error:
+            checks.append(Check(f"  {path}", "fail", error.message, error.hint or "capbench features verify"))
+    what = "here" if checks else "no stores in the folder 'features'"
+    return [Check("region features", "ok", what), *checks]
 
 
 def _processor() -> list[Check]:

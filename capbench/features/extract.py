@@ -200,8 +200,11 @@ def _detect(
     started = time.perf_counter()
     try:
         found = detector.detect([entry.value for entry in usable])
-    except FeatureError as error:  # no numbers, no boxes: a matter of this image
-        return [], failures + [_failure(entry.source, error) for entry in usable]
+    except FeatureError as error:  # no numbers, no boxes: a matter of one image, which must not take others with it
+        if len(usable) == 1:
+            return [], [*failures, _failure(usable[0].source, error)]
+        alone = [_detect(detector, [entry], seconds) for entry in usable]
+        return [r for regions, _ in alone for r in regions], failures + [f for _, failed in alone for f in failed]
     except RuntimeError as error:
         if type(error).__name__ != "OutOfMemoryError":
             raise

@@ -193,3 +193,26 @@ def test_a_check_that_breaks_becomes_a_line(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(health, "_processor", broken)
     checks = by_name(examine(start_java=False))
     assert checks["processor"].detail == "could not be examined (RuntimeError: boom)"
+
+
+def test_stores_and_weights_are_listed_and_damage_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capbench: Call
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CAPBENCH_MODELS", str(tmp_path / "models"))
+    checks = by_name(examine(start_java=False))
+    assert checks["weights"].detail.startswith("none but those that come with capbench")
+    assert checks["region features"].detail == "no stores in the folder 'features'"
+    extracted = capbench("extract-features", "--data", "sample", "--dataset", "nocaps", "--out", "features/a.h5")
+    assert extracted.code == 0, extracted.err
+    Path("features/b.h5").write_bytes(Path("features/a.h5").read_bytes()[:1000])
+    wrong = tmp_path / "models" / "torchvision-frcnn" / "fasterrcnn_resnet50_fpn_v2_coco-dd69338a.pth"
+    wrong.parent.mkdir(parents=True)
+    wrong.write_bytes(b"other weights")
+    checks = by_name(examine(start_java=False))
+    assert "images, sample (fingerprint " in checks["features/a.h5"].detail
+    assert checks["features/b.h5"].state == "fail"
+    assert (checks["torchvision-frcnn"].state, checks["torchvision-frcnn"].mend) == (
+        "fail",
+        "capbench models info torchvision-frcnn",
+    )

@@ -126,12 +126,9 @@ def damaged(images: list[ImageFile], tmp_path: Path) -> list[ImageFile]:
 def test_damaged_images_are_listed_and_stop_nothing(
     images: list[ImageFile], damaged: list[ImageFile], tmp_path: Path, batch: int, workers: int
 ) -> None:
-    # The white one fails in the network, and in a batch its neighbours with it: it comes last, alone.
-    order = [*damaged[:3], *images, *(entry for entry in damaged[3:] if entry.image != "white.png")]
-    order += [ImageFile("gone", tmp_path / "gone.png")]
-    order += [entry for entry in damaged if entry.image == "white.png"]
-    while batch > 1 and len(order) % batch != 1:
-        order.insert(0, ImageFile(f"gone{len(order)}", tmp_path / "gone.png"))
+    # The white one fails in the network, amid its neighbours in the batch, which must not go down with it.
+    order = [*damaged[:3], *images, *damaged[3:], ImageFile("gone", tmp_path / "gone.png")]
+    order.insert(5, order.pop(next(i for i, entry in enumerate(order) if entry.image == "white.png")))
     result = extract(order, FakeDetector(batch), tmp_path / "a.h5", missing=["absent"], workers=workers)
     assert result.store.ids == sorted(entry.image for entry in images)
     listed = [json.loads(line) for line in report_path(tmp_path / "a.h5").read_text().splitlines()]
