@@ -180,6 +180,15 @@ class Fingerprint:
         """Sixteen hex digits that name all of it."""
         return hashlib.blake2b(self.json().encode(), digest_size=8).hexdigest()
 
+    @cached_property
+    def kind(self) -> str:
+        """Sixteen hex digits that name what was computed, whatever computed it: without batch, precision and versions.
+
+        A model that was trained on features of one kind reads all of them: they differ in their last digits.
+        """
+        parts = (self.detector, self.weights_sha256, self.preprocessing, self.mode)
+        return hashlib.blake2b(json.dumps(parts).encode(), digest_size=8).hexdigest()
+
     def line(self) -> str:
         """One short line for signatures.
 

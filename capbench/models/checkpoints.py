@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import re
+import warnings
 import zipfile
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from torch import nn
 from capbench.errors import DataError, MissingFileError, ModelError
 from capbench.files import sha256_file
 
-__all__ = ["Checkpoint", "fit_state", "read_checkpoint"]
+__all__ = ["Checkpoint", "fit_state", "read_checkpoint", "read_torch", "tensors_of"]
 
 # Where the tensors lie in a file that holds more than tensors, in the order of trial.
 _INSIDE = ("model", "state_dict", "model_state_dict", "weights", "blobs")
@@ -96,9 +97,35 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     except (ModelError, MemoryError):
         raise
     except Exception as error:  # zip, torch and NumPy raise many kinds on a damaged file
-        line = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
-        raise ModelError(f"cannot be read as weights ({line})", path=file, hint="Get the file again") from error
-    return Checkpoint(file, digest, _tensors(found, file))
+        raise _unreadable(file, error) from error
+    return Checkpoint(file, digest, tensors_of(found, file))
+
+
+def read_torch(path: str | os.PathLike[str]) -> Any:
+    """Read all of a PyTorch file, of either format, with ``weights_only=True``: what a training script saved.
+
+    Lists, dictionaries, numbers, texts, tensors, NumPy arrays and ``argparse.Namespace`` may be in it.
+
+    Raises:
+        MissingFileError: there is no such file.
+        ModelError: it is no such file, is damaged, or asks for other classes.
+    """
+    file = Path(path)
+    try:
+        with open(file, "rb"):
+            pass
+        return _read_torch(file)
+    except FileNotFoundError as error:
+        raise MissingFileError("there is no such file", path=file) from error
+    except (ModelError, MemoryError):
+        raise
+    except Exception as error:
+        raise _unreadable(file, error) from error
+
+
+def _unreadable(file: Path, error: Exception) -> ModelError:
+    line = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
+    return ModelError(f"cannot be read as weights ({line})", path=file, hint="Get the file again")
 
 
 def _read_torch(file: Path) -> Any:
@@ -114,7 +141,12 @@ def _read_torch(file: Path) -> Any:
     passing = torch.serialization.safe_globals(inert) if _torch_version() >= (2, 6) else contextlib.nullcontext()
     with passing:
         try:
-            return torch.load(file, map_location="cpu", weights_only=True)
+            try:
+                return torch.load(file, map_location="cpu", weights_only=True)
+            except UnicodeDecodeError:  # Python 2 wrote bytes; a path among the options need not be UTF-8
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", UserWarning)  # says that it takes no encoding, and takes it
+                    return torch.load(file, map_location="cpu", weights_only=True, encoding="latin1")
         except pickle.UnpicklingError as error:
             named = re.search(r"GLOBAL ([\w.]+) was not", str(error))
             what = f"asks for '{named.group(1)}', which is refused" if named else "is no state dict and is refused"
@@ -160,7 +192,14 @@ def _read_safetensors(file: Path) -> dict[str, Any]:
     return found
 
 
-def _tensors(found: Any, file: Path) -> dict[str, torch.Tensor]:
+def tensors_of(found: Any, file: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a state dict, of one inside a training checkpoint, or of a dictionary of arrays.
+
+    Prefixes that wrappers add are taken off, half and double precision become float32.
+
+    Raises:
+        ModelError: there are none, or one holds NaN or infinity.
+    """
     for key in _INSIDE:
         if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
             found = found[key]

@@ -24,7 +24,18 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from capbench.errors import DataError, MissingFileError, ModelError, UsageError, suggest
 from capbench.files import atomic_write, lock, read_json, sha256_file, write_text
 
-__all__ = ["Entry", "Status", "add", "entries", "entry", "find_weights", "models_dir", "parse_registry", "status"]
+__all__ = [
+    "Entry",
+    "Status",
+    "add",
+    "entries",
+    "entry",
+    "find_weights",
+    "locate",
+    "models_dir",
+    "parse_registry",
+    "status",
+]
 
 
 class Entry(BaseModel):
@@ -276,3 +287,30 @@ def find_weights(used_by: str) -> Path:
         path=known.path,
         hint=f"'capbench models info {names[0]}' says where to get them; then: capbench models add {names[0]} FILE",
     )
+
+
+def locate(given: str | os.PathLike[str]) -> Path:
+    """The file that ``--model`` means: a path, ``sample`` for the grounding model that comes with capbench, or a name.
+
+    Raises:
+        ModelError: there is no such file, or the weights of that name are not here or are other weights.
+    """
+    path = Path(given).expanduser()
+    if path.exists():
+        return path
+    text = os.fspath(given)
+    if text == "sample":
+        return Path(str(importlib.resources.files("capbench.models") / "weights" / "sample_scan.safetensors"))
+    if text not in entries():
+        names = ["sample", *entries()]
+        raise ModelError("there is no such file of weights", path=path, hint=f"Give a file. {suggest(text, names)}")
+    there = status(text)
+    if there.state == "wrong":
+        raise _refuse(Path(there.path), there.expected or "", there.sha256 or "", official=there.official)
+    if there.state == "missing":
+        raise ModelError(
+            f"the weights '{text}' are not here",
+            path=there.path,
+            hint=f"'capbench models info {text}' says where to get them; then: capbench models add {text} FILE",
+        )
+    return Path(there.path)

@@ -1,0 +1,79 @@
+"""Writing safetensors files: a JSON header with free text beside the tensors, then the numbers; nothing can run."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from capbench.errors import ModelError
+from capbench.files import atomic_write
+
+__all__ = ["read_metadata", "write_safetensors"]
+
+_TYPES = {torch.float32: "F32", torch.float16: "F16", torch.int64: "I64"}
+_LONGEST_HEADER = 100_000_000
+
+
+def write_safetensors(
+    path: str | os.PathLike[str],
+    tensors: Mapping[str, Tensor],
+    metadata: Mapping[str, str],
+    precision: Literal["float32", "float16"] = "float32",
+) -> None:
+    """Write tensors by name, in the order of names: the same content gives the same bytes.
+
+    Args:
+        path: the file; written atomically.
+        tensors: floating point (stored in ``precision``) or int64.
+        metadata: texts by name.
+        precision: of floating point numbers in the file.
+
+    Raises:
+        ModelError: a tensor holds NaN or infinity, or ``precision`` cannot hold it.
+    """
+    header: dict[str, object] = {"__metadata__": dict(metadata)}
+    body: list[bytes] = []
+    at = 0
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu()
+        if tensor.is_floating_point():
+            tensor = tensor.to(getattr(torch, precision))
+            if not bool(torch.isfinite(tensor).all()):
+                raise ModelError(f"'{name}' holds NaN or infinity in {precision}", path=path, hint="Nothing is written")
+        raw = tensor.contiguous().numpy().tobytes()
+        header[name] = {
+            "dtype": _TYPES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [at, at + len(raw)],
+        }
+        body.append(raw)
+        at += len(raw)
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    with atomic_write(path, "wb") as stream:
+        stream.write(struct.pack("<Q", len(text)) + text)
+        for raw in body:
+            stream.write(raw)
+
+
+def read_metadata(path: str | os.PathLike[str]) -> dict[str, str] | None:
+    """The texts of a safetensors file, or None if the file is none."""
+    try:
+        with open(path, "rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            if not 2 <= length <= _LONGEST_HEADER:
+                return None
+            text = stream.read(length)
+        found = json.loads(text) if text[:1] == b"{" and len(text) == length else None
+    except (OSError, ValueError):
+        return None
+    if not isinstance(found, dict):
+        return None
+    metadata = found.get("__metadata__", {})
+    return {str(k): v for k, v in metadata.items() if isinstance(v, str)} if isinstance(metadata, dict) else {}

@@ -1,0 +1,372 @@
+"""SCAN's weights as files, and a loaded model that encodes images and captions.
+
+Two forms are read: capbench's own (one ``.safetensors`` with options, vocabulary and training facts in its metadata),
+and the checkpoints of the released training code (``model_best.pth.tar``), which keep two state dicts and the
+options, and need the vocabulary JSON they were trained with.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from capbench.errors import CapbenchError, MissingFileError, ModelError, UsageError, suggest
+from capbench.files import sha256_file
+from capbench.models.checkpoints import fit_state, read_checkpoint, read_torch, tensors_of
+from capbench.models.safetensors import read_metadata, write_safetensors
+from capbench.models.scan import Scan, ScanOptions
+from capbench.text.vocabulary import Vocabulary, read_vocabulary, tokenizer_version
+
+__all__ = ["GroundingModel", "load_scan", "save_scan"]
+
+FloatArray32 = NDArray[np.float32]
+
+_KIND = "capbench.scan/1"
+# What may be chosen anew for trained weights; all else is fixed by the tensors' shapes or by how they were trained.
+_FREE = (
+    "cross_attention",
+    "feature_norm",
+    "aggregation",
+    "lambda_softmax",
+    "lambda_lse",
+    "normalise_images",
+    "normalise_captions",
+)
+# The released code's names of options; "no_*" are negated.
+_RELEASED = {
+    "cross_attn": "cross_attention",
+    "raw_feature_norm": "feature_norm",
+    "agg_func": "aggregation",
+    "lambda_softmax": "lambda_softmax",
+    "lambda_lse": "lambda_lse",
+    "no_imgnorm": "normalise_images",
+    "no_txtnorm": "normalise_captions",
+}
+_RELEASED_SHAPES = {
+    "vocab_size": "vocabulary_size",
+    "word_dim": "word_dim",
+    "embed_size": "embed_dim",
+    "img_dim": "image_dim",
+    "num_layers": "layers",
+    "bi_gru": "bidirectional",
+}
+_BATCH = 128  # captions encoded at once
+_ROWS = 8192  # regions encoded at once
+
+
+@dataclass(frozen=True, eq=False)
+class GroundingModel:
+    """A trained SCAN with its vocabulary, ready to encode.
+
+    Attributes:
+        network: in evaluation mode.
+        vocabulary: as many words as the network has.
+        sha256: of the weights' file, 64 hex digits.
+        path: that file.
+        training: facts of the training, as stored (JSON values); of released checkpoints epoch and scores.
+        device: where the network runs.
+    """
+
+    network: Scan = field(repr=False)
+    vocabulary: Vocabulary = field(repr=False)
+    sha256: str
+    path: Path
+    training: Mapping[str, Any] = field(repr=False)
+    device: str = "cpu"
+
+    @property
+    def options(self) -> ScanOptions:
+        """Shape and attention."""
+        return self.network.options
+
+    @property
+    def features(self) -> str | None:
+        """Id of the fingerprint of the features it was trained on (sixteen hex digits), or None if unknown."""
+        found = self.training.get("features")
+        return found if isinstance(found, str) else None
+
+    def signature_parts(self) -> dict[str, str]:
+        """Everything of the model that can change a score, for a metric's signature."""
+        options = self.options
+        attention = f"{options.cross_attention}+{options.feature_norm}+lambda{options.lambda_softmax:g}"
+        if not options.normalise_images:
+            attention += "+raw-images"
+        if not options.normalise_captions:
+            attention += "+raw-captions"
+        return {
+            "model": f"scan-{self.sha256[:16]}",
+            "vocabulary": f"{self.vocabulary.sha256[:16]}+{tokenizer_version()}",
+            "attention": attention,
+        }
+
+    @torch.inference_mode()
+    def encode_images(self, images: Sequence[NDArray[Any]]) -> list[FloatArray32]:
+        """Region features (n_i, image_dim) → (n_i, D) float32 each, l2-normed unless the model was trained without.
+
+        Raises:
+            ModelError: an image has no regions, features of another width, or values that are no numbers.
+        """
+        width = self.options.image_dim
+        arrays = [np.asarray(image, dtype=np.float32) for image in images]
+        for place, array in enumerate(arrays):
+            if array.ndim != 2 or array.shape[1] != width or not len(array):
+                raise ModelError(
+                    f"the features of image {place} have shape {array.shape}, the model reads (regions, {width})",
+                    path=self.path,
+                    hint="Use the kind of features that the model was trained on",
+                )
+            if not np.isfinite(array).all():
+                raise ModelError(f"the features of image {place} hold NaN or infinity", hint="Extract them again")
+        out: list[FloatArray32] = []
+        for batch in _batches(arrays, _ROWS):
+            rows = torch.from_numpy(np.concatenate(batch)).to(self.device)
+            encoded = self.network.encode_images(rows).cpu().numpy()
+            out += np.split(encoded, np.cumsum([len(array) for array in batch])[:-1])
+        return out
+
+    def encode_captions(self, captions: Sequence[str]) -> list[FloatArray32]:
+        """Captions → (m_i, D) float32 each; m_i counts ``<start>`` and ``<end>``. Equal texts share one array."""
+        texts = list(dict.fromkeys(captions))
+        found = dict(zip(texts, self.encode_ids([self.vocabulary.encode(text) for text in texts]), strict=True))
+        return [found[text] for text in captions]
+
+    @torch.inference_mode()
+    def encode_ids(self, captions: Sequence[Sequence[int]]) -> list[FloatArray32]:
+        """Word numbers of captions → (m_i, D) float32 each.
+
+        Each distinct caption is encoded once, together with others of about its length, the order of the captions
+        notwithstanding: the same set of captions gives the same numbers, bit for bit.
+
+        Raises:
+            ModelError: a caption is empty or has a number outside the vocabulary.
+        """
+        keys = [tuple(caption) for caption in captions]
+        distinct = sorted(set(keys), key=lambda key: (len(key), key))
+        size = self.options.vocabulary_size
+        for key in distinct:
+            if not key or min(key) < 0 or max(key) >= size:
+                what = f"the word number {max(key, key=abs)}" if key else "no words"
+                raise ModelError(f"a caption has {what}; the model knows 0 to {size - 1}", path=self.path)
+        found: dict[tuple[int, ...], FloatArray32] = {}
+        for begin in range(0, len(distinct), _BATCH):
+            batch = distinct[begin : begin + _BATCH]
+            ids = np.zeros((len(batch), len(batch[-1])), dtype=np.int64)
+            for row, key in enumerate(batch):
+                ids[row, : len(key)] = key
+            lengths = torch.tensor([len(key) for key in batch])
+            encoded = self.network.encode_captions(torch.from_numpy(ids).to(self.device), lengths).cpu().numpy()
+            found.update((key, encoded[row, : len(key)].copy()) for row, key in enumerate(batch))
+        return [found[key] for key in keys]
+
+
+def _batches(arrays: Iterable[FloatArray32], rows: int) -> Iterable[list[FloatArray32]]:
+    batch: list[FloatArray32] = []
+    held = 0
+    for array in arrays:
+        if batch and held + len(array) > rows:
+            yield batch
+            batch, held = [], 0
+        batch.append(array)
+        held += len(array)
+    if batch:
+        yield batch
+
+
+def save_scan(
+    path: str | os.PathLike[str],
+    network: Scan,
+    vocabulary: Vocabulary,
+    training: Mapping[str, Any],
+    precision: Literal["float32", "float16"] = "float32",
+) -> None:
+    """Write one self-contained ``.safetensors``.
+
+    Args:
+        path: the file; written atomically.
+        network: its options and weights.
+        vocabulary: as many words as the network has.
+        training: facts worth keeping, JSON values; ``features`` is the fingerprint id of the features.
+        precision: ``float16`` halves the file; reading widens it to float32 again.
+
+    Raises:
+        ModelError: the vocabulary is of another size, or a weight is no number.
+    """
+    _check_size(vocabulary, network.options.vocabulary_size, path)
+    metadata = {
+        "format": "pt",
+        "kind": _KIND,
+        "options": json.dumps(dataclasses.asdict(network.options)),
+        "vocabulary": json.dumps(vocabulary.words, ensure_ascii=False),
+        "training": json.dumps(dict(training), ensure_ascii=False, sort_keys=True),
+    }
+    write_safetensors(path, network.state_dict(), metadata, precision)
+
+
+def load_scan(
+    path: str | os.PathLike[str],
+    vocabulary: str | os.PathLike[str] | None = None,
+    device: str = "cpu",
+    **overrides: Any,
+) -> GroundingModel:
+    """Load a model from capbench's own file or a released checkpoint.
+
+    Args:
+        path: ``.safetensors`` written by :func:`save_scan`, or a checkpoint of the released code, which is read
+            whatever its name.
+        vocabulary: the vocabulary JSON; needed for a released checkpoint unless it lies beside it.
+        device: ``cpu`` or ``cuda``.
+        **overrides: attention options of :class:`ScanOptions` other than those it was trained with.
+
+    Raises:
+        MissingFileError: there is no such file.
+        ModelError: it is no SCAN model, is damaged, or its parts do not fit one another.
+        UsageError: an override that does not exist, or that the weights fix.
+    """
+    file = Path(path)
+    digest = sha256_file(file)
+    metadata = read_metadata(file)
+    try:
+        if metadata is not None:
+            state, options, words, training = _own(file, metadata)
+            if vocabulary is not None and read_vocabulary(vocabulary).words != words.words:
+                raise ModelError("its own vocabulary is another than the one given", path=file, hint="Give none")
+        else:
+            state, options, training, name = _released(file)
+            words = _find_vocabulary(file, vocabulary, name)
+    except UsageError as error:  # an option of the file that ScanOptions refuses
+        raise ModelError(error.message, path=file, hint=error.hint) from error
+    known = [f.name for f in dataclasses.fields(ScanOptions)]
+    for key, value in overrides.items():
+        if key not in known:
+            raise UsageError(f"SCAN has no option '{key}'", hint=suggest(key, list(_FREE)))
+        if key not in _FREE and value != getattr(options, key):
+            raise UsageError(f"{key} is {getattr(options, key)} in {file} and cannot be {value}")
+    options = dataclasses.replace(options, **overrides)
+    _check_size(words, options.vocabulary_size, file)
+    network = Scan(options, torch.Generator().manual_seed(0))
+    fit_state(network, state, file)
+    network.requires_grad_(False)
+    return GroundingModel(network.to(device), words, digest, file, training, device)
+
+
+def _own(file: Path, metadata: Mapping[str, str]) -> tuple[dict[str, Tensor], ScanOptions, Vocabulary, dict[str, Any]]:
+    if metadata.get("kind") != _KIND:
+        raise ModelError("is no SCAN model of capbench", path=file, hint="Make one with 'capbench train scan'")
+    try:
+        options = ScanOptions(**json.loads(metadata["options"]))
+        words = Vocabulary(tuple(json.loads(metadata["vocabulary"])))
+        training = dict(json.loads(metadata["training"]))
+    except CapbenchError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"its metadata cannot be read ({error})", path=file, hint="Get the file again") from error
+    return read_checkpoint(file).tensors, options, words, training
+
+
+def _released(file: Path) -> tuple[dict[str, Tensor], ScanOptions, dict[str, Any], str | None]:
+    """State, options, training facts and the vocabulary's name in a checkpoint of the released code."""
+    found = read_torch(file)
+    hint = "Give a checkpoint of SCAN's training code: a dictionary with 'model' = [image, text] and 'opt'"
+    for key in ("model", "opt"):
+        if not isinstance(found, dict) or key not in found:
+            raise ModelError(f"has no '{key}'", path=file, hint=hint)
+    parts = found["model"]
+    if not isinstance(parts, list | tuple) or len(parts) != 2 or not all(isinstance(part, dict) for part in parts):
+        raise ModelError("'model' is no list of two state dicts", path=file, hint=hint)
+    given = found["opt"] if isinstance(found["opt"], dict) else getattr(found["opt"], "__dict__", None)
+    if given is None:
+        raise ModelError("'opt' holds no options", path=file, hint=hint)
+    state: dict[str, Tensor] = {}
+    for side, part in zip(("image", "text"), parts, strict=True):
+        state |= {f"{side}.{_modern(name)}": tensor for name, tensor in tensors_of(part, file).items()}
+    if "image.fc.weight_g" in state and state["image.fc.weight_g"].numel() == 1:
+        state["image.fc.weight_g"] = state["image.fc.weight_g"].reshape(())
+    chosen: dict[str, Any] = _shapes(state, file)
+    for theirs, ours in _RELEASED_SHAPES.items():
+        if theirs in given and given[theirs] != chosen[ours]:
+            raise ModelError(
+                f"its option '{theirs}' is {given[theirs]} but its weights have {chosen[ours]}",
+                path=file,
+                hint="The checkpoint was changed: get it again",
+            )
+    for theirs, ours in _RELEASED.items():
+        if theirs in given:
+            chosen[ours] = not given[theirs] if theirs.startswith("no_") else given[theirs]
+    training = {
+        "source": "released",
+        **{
+            ours: _plain(found[theirs])
+            for theirs, ours in (("epoch", "epoch"), ("best_rsum", "best_recall_sum"), ("Eiters", "steps"))
+            if theirs in found
+        },
+    }
+    name = given.get("data_name")
+    return state, ScanOptions(**chosen), training, name if isinstance(name, str) else None
+
+
+def _modern(name: str) -> str:
+    """PyTorch's two names for the two halves of a weight-normed matrix."""
+    name = name.replace("parametrizations.weight.original0", "weight_g")
+    return name.replace("parametrizations.weight.original1", "weight_v")
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, Tensor | np.generic) else value
+
+
+def _shapes(state: Mapping[str, Tensor], file: Path) -> dict[str, Any]:
+    """The options that the tensors' shapes tell."""
+    weight_norm = "image.fc.weight_v" in state
+    needed = ["image.fc.weight_v" if weight_norm else "image.fc.weight", "text.embed.weight", "text.rnn.weight_hh_l0"]
+    for name in needed:
+        if name not in state:
+            raise ModelError(f"lacks '{name}'", path=file, hint="Its model is no SCAN, or the file was changed")
+        if state[name].ndim != 2:
+            raise ModelError(f"'{name}' is no matrix", path=file, hint="Its model is no SCAN, or the file was changed")
+    matrix, words = state[needed[0]], state["text.embed.weight"]
+    layers = [int(found[1]) for name in state if (found := re.fullmatch(r"text\.rnn\.weight_hh_l(\d+)", name))]
+    return {
+        "vocabulary_size": words.shape[0],
+        "word_dim": words.shape[1],
+        "embed_dim": matrix.shape[0],
+        "image_dim": matrix.shape[1],
+        "layers": max(layers) + 1,
+        "bidirectional": "text.rnn.weight_hh_l0_reverse" in state,
+        "weight_norm": weight_norm,
+    }
+
+
+def _find_vocabulary(file: Path, given: str | os.PathLike[str] | None, name: str | None) -> Vocabulary:
+    if given is not None:
+        return read_vocabulary(given)
+    names = [*([f"{name}_vocab.json"] if name and re.fullmatch(r"[\w.-]+", name) else []), "vocab.json"]
+    for candidate in names:
+        try:
+            return read_vocabulary(file.parent / candidate)
+        except MissingFileError:
+            continue
+    raise ModelError(
+        "has no vocabulary beside it",
+        path=file,
+        hint=f"Put {' or '.join(names)} into its folder, or give the vocabulary JSON",
+    )
+
+
+def _check_size(vocabulary: Vocabulary, size: int, path: str | os.PathLike[str]) -> None:
+    if len(vocabulary) != size:
+        raise ModelError(
+            f"the vocabulary has {len(vocabulary)} words but the weights are for {size}",
+            path=path,
+            hint="Give the vocabulary that the model was trained with",
+        )

@@ -1,0 +1,186 @@
+"""Words as the image-text matching models of the SCAN family (Lee et al., ECCV 2018) read them, and their vocabulary.
+
+A caption is lowered and split like NLTK's ``word_tokenize``, punctuation kept. NLTK finds sentences first, because
+its Treebank rules split a full stop off only at a sentence's end; the model that it uses for that must be downloaded.
+Here the same algorithm (Punkt; Kiss and Strunk 2006) runs without a trained model, with a short list of abbreviations.
+On lowered text the trained model has little more to go by: that a sentence begins is told by capital letters.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from capbench.errors import DataError, UsageError
+from capbench.files import read_json, write_text
+
+__all__ = [
+    "ABBREVIATIONS",
+    "END",
+    "PAD",
+    "SPECIAL",
+    "START",
+    "UNKNOWN",
+    "Vocabulary",
+    "read_vocabulary",
+    "tokenize_caption",
+    "tokenizer_version",
+    "write_vocabulary",
+]
+
+PAD, START, END, UNKNOWN = range(4)
+SPECIAL = ("<pad>", "<start>", "<end>", "<unk>")
+"""The first four words of every vocabulary."""
+
+ABBREVIATIONS = frozenset(
+    "a.m adm ave b.c blvd capt co col corp d.c dr ft gen gov inc jr lt ltd maj messrs mr mrs ms mt "  # noqa: SIM905
+    "p.m prof rep rev sen sgt sr st u.k u.n u.s u.s.a vs".split()
+)
+"""Words after whose full stop a sentence goes on."""
+
+# Only a mark that something follows can end a sentence inside a text; most captions have none.
+_INNER_END = re.compile(r"[.?!]\s*\S")
+
+
+def tokenize_caption(text: str) -> list[str]:
+    """The tokens of a caption: lower case, Treebank rules, punctuation kept.
+
+    >>> tokenize_caption('A dog (brown) runs. Mr. Day\\'s cat can\\'t.')
+    ['a', 'dog', '(', 'brown', ')', 'runs', '.', 'mr.', 'day', "'s", 'cat', 'ca', "n't", '.']
+    """
+    split, sentences = _tokenizers()
+    text = text.lower()
+    if _INNER_END.search(text) is None:
+        return split(text)
+    return [token for sentence in sentences(text) for token in split(sentence)]
+
+
+def tokenizer_version() -> str:
+    """What can change a token, for signatures: ``nltk-3.9.1+punkt-untrained``."""
+    import nltk
+
+    return f"nltk-{nltk.__version__}+punkt-untrained"
+
+
+@functools.cache
+def _tokenizers() -> tuple[Callable[[str], list[str]], Callable[[str], list[str]]]:
+    from nltk.tokenize import NLTKWordTokenizer
+    from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
+
+    parameters = PunktParameters()
+    parameters.abbrev_types.update(ABBREVIATIONS)
+    return NLTKWordTokenizer().tokenize, PunktSentenceTokenizer(parameters).tokenize
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """The words that a model knows; a word's number is its place.
+
+    Attributes:
+        words: all different; the first four are :data:`SPECIAL`.
+
+    Raises:
+        UsageError: the first four are others, or a word stands twice or is empty.
+    """
+
+    words: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if self.words[:4] != SPECIAL:
+            raise UsageError(
+                f"a vocabulary begins with {', '.join(SPECIAL)}, not {', '.join(self.words[:4]) or 'void'}"
+            )
+        if len(self._places) != len(self.words):
+            twice = next(word for i, word in enumerate(self.words) if self._places[word] != i)
+            raise UsageError(f"the word '{twice}' stands twice in the vocabulary")
+        if "" in self._places:
+            raise UsageError(f"word {self._places['']} of the vocabulary is empty")
+
+    @classmethod
+    def build(cls, captions: Iterable[str], min_count: int = 4) -> Vocabulary:
+        """The words that occur ``min_count`` times or more, the most frequent first, equals by alphabet.
+
+        Args:
+            captions: all that the model may see in training; repeats count as often as they occur.
+            min_count: 4 as in the published SCAN models.
+        """
+        if min_count < 1:
+            raise UsageError(f"min_count is {min_count}", hint="Give 1 or more")
+        counts = Counter(token for caption in captions for token in tokenize_caption(caption))
+        kept = [word for word, count in counts.items() if count >= min_count]
+        return cls((*SPECIAL, *sorted(kept, key=lambda word: (-counts[word], word))))
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __contains__(self, word: object) -> bool:
+        return word in self._places
+
+    def number(self, word: str) -> int:
+        """The word's number, or that of ``<unk>``."""
+        return self._places.get(word, UNKNOWN)
+
+    def encode(self, text: str) -> list[int]:
+        """The numbers of a caption's tokens, between those of ``<start>`` and ``<end>``."""
+        return [START, *(self._places.get(token, UNKNOWN) for token in tokenize_caption(text)), END]
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the words in their order, 64 hex digits; the same whatever file they came from."""
+        return hashlib.sha256("\n".join(self.words).encode()).hexdigest()
+
+    @cached_property
+    def _places(self) -> Mapping[str, int]:
+        return {word: i for i, word in enumerate(self.words)}
+
+
+def read_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
+    """Read the JSON of the published models: ``word2idx``, ``idx2word`` (keys are text), ``idx``.
+
+    Raises:
+        DataError: it is no such file, numbers are missing or given twice, the two directions differ, or the first
+            four words are others.
+    """
+    hint = "Give the vocabulary JSON that belongs to the weights"
+    found: Any = read_json(path)
+    places = found.get("word2idx") if isinstance(found, dict) else None
+    if not isinstance(places, dict) or not places:
+        raise DataError("is no vocabulary: it has no 'word2idx'", path=path, hint=hint)
+    words: list[str | None] = [None] * len(places)
+    for word, place in places.items():
+        if type(place) is not int or not 0 <= place < len(words):
+            raise DataError(
+                f"'{word}' has the number {place!r}, not one from 0 to {len(words) - 1}", path=path, hint=hint
+            )
+        if words[place] is not None:
+            raise DataError(f"'{words[place]}' and '{word}' have the same number {place}", path=path, hint=hint)
+        words[place] = word
+    ordered = tuple(word for word in words if word is not None)  # as many numbers as words: none is left out
+    back = found.get("idx2word")
+    if back is not None and back != {str(i): word for i, word in enumerate(ordered)}:
+        raise DataError("'word2idx' and 'idx2word' are not each other's inverse", path=path, hint=hint)
+    if found.get("idx") not in (None, len(ordered)):
+        raise DataError(f"'idx' is {found['idx']!r} but there are {len(ordered)} words", path=path, hint=hint)
+    try:
+        return Vocabulary(ordered)
+    except UsageError as error:
+        raise DataError(error.message, path=path, hint=hint) from error
+
+
+def write_vocabulary(path: str | os.PathLike[str], vocabulary: Vocabulary) -> None:
+    """Write the JSON of the published models, which their code reads too."""
+    words = vocabulary.words
+    found = {
+        "word2idx": {word: i for i, word in enumerate(words)},
+        "idx2word": {str(i): word for i, word in enumerate(words)},
+        "idx": len(words),
+    }
+    write_text(path, json.dumps(found, ensure_ascii=False, indent=0) + "\n")

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capbench.errors import DataError, MissingFileError, UsageError
+from capbench.text.vocabulary import (
+    SPECIAL,
+    UNKNOWN,
+    Vocabulary,
+    read_vocabulary,
+    tokenize_caption,
+    tokenizer_version,
+    write_vocabulary,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("A Dog runs .", "a dog runs ."),
+        ("A dog runs.", "a dog runs ."),
+        ("One runs. Two sit.", "one runs . two sit ."),
+        ("Is it red? No! It is not.", "is it red ? no ! it is not ."),
+        ("a man's hat (blue), don't look", "a man 's hat ( blue ) , do n't look"),
+        ("Mr. Day at 5 p.m. near the U.S. flag", "mr. day at 5 p.m. near the u.s. flag"),
+        ('He says "stop." She goes.', "he says `` stop . '' she goes ."),
+        ("cannot wait...", "can not wait ..."),
+        ("  ", ""),
+        ("", ""),
+    ],
+)
+def test_captions_are_split_by_the_treebank_rules_at_each_sentence(text: str, tokens: str) -> None:
+    assert tokenize_caption(text) == tokens.split()
+
+
+def test_the_short_cut_for_one_sentence_changes_nothing() -> None:
+    from nltk.tokenize import NLTKWordTokenizer
+    from nltk.tokenize.punkt import PunktParameters, PunktSentenceTokenizer
+
+    from capbench.text.vocabulary import ABBREVIATIONS
+
+    parameters = PunktParameters()
+    parameters.abbrev_types.update(ABBREVIATIONS)
+    punkt, split = PunktSentenceTokenizer(parameters), NLTKWordTokenizer().tokenize
+    pieces = (
+        "a dog",
+        "runs.",
+        "st.",
+        "3.5 m",
+        "...",
+        "no?!",
+        '"wait."',
+        "(u.s.)",
+        "e.g.",
+        "x .y",
+        "end.)",
+        "!",
+        "\t",
+        "…",
+    )
+    texts = [f"{a} {b}{gap}{c}" for a in pieces for b in pieces for c in pieces for gap in ("", " ")]
+    for text in texts:
+        lowered = text.lower()
+        assert tokenize_caption(text) == [t for s in punkt.tokenize(lowered) for t in split(s)], text
+
+
+def test_no_nltk_data_is_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    import nltk.data
+
+    def refuse(*_arguments: object, **_more: object) -> Any:
+        raise AssertionError("looked for a data package")
+
+    monkeypatch.setattr(nltk.data, "find", refuse)
+    assert tokenize_caption("One. Two.") == ["one", ".", "two", "."]
+    assert tokenizer_version().startswith("nltk-")
+
+
+def test_frequent_words_are_kept_in_a_fixed_order() -> None:
+    captions = ["a cat sat", "A cat ran", "a dog ran", "the dog"]
+    assert Vocabulary.build(captions, min_count=2).words == (*SPECIAL, "a", "cat", "dog", "ran")
+    assert Vocabulary.build(reversed(captions), min_count=2) == Vocabulary.build(captions, min_count=2)
+    assert Vocabulary.build(captions).words == SPECIAL
+    with pytest.raises(UsageError, match="min_count is 0"):
+        Vocabulary.build(captions, min_count=0)
+
+
+def test_a_caption_is_encoded_between_start_and_end() -> None:
+    vocabulary = Vocabulary((*SPECIAL, "a", "cat", "."))
+    assert vocabulary.encode("A cat sleeps.") == [1, 4, 5, 3, 6, 2]
+    assert vocabulary.encode("") == [1, 2]
+    assert vocabulary.number("cat") == 5
+    assert vocabulary.number("dog") == UNKNOWN
+    assert "cat" in vocabulary
+    assert "dog" not in vocabulary
+    assert len(vocabulary) == 7
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(("a", "b"), "begins with"), ((*SPECIAL, "a", "a"), "'a' stands twice"), ((*SPECIAL, ""), "word 4 .* is empty")],
+)
+def test_a_vocabulary_that_would_not_work_is_refused(words: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Vocabulary(words)
+
+
+def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+    vocabulary = Vocabulary((*SPECIAL, "café", "b"))
+    write_vocabulary(tmp_path / "v.json", vocabulary)
+    assert read_vocabulary(tmp_path / "v.json") == vocabulary
+    assert read_vocabulary(tmp_path / "v.json").sha256 == vocabulary.sha256
+    assert Vocabulary((*SPECIAL, "b", "café")).sha256 != vocabulary.sha256
+    assert json.loads((tmp_path / "v.json").read_text("utf-8"))["idx2word"]["4"] == "café"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"word2idx": None}, "no 'word2idx'"),
+        ({"word2idx": {}}, "no 'word2idx'"),
+        ({"word2idx": {"<pad>": 0, "<start>": 1, "<end>": 2, "<unk>": 3, "a": 5}}, "'a' has the number 5"),
+        ({"word2idx": {"<pad>": 0, "<start>": 1, "<end>": 2, "<unk>": 3, "a": 3}}, "same number 3"),
+        ({"word2idx": {"<pad>": 0, "<start>": 1, "<end>": 2, "<unk>": 3, "a": True}}, "'a' has the number True"),
+        ({"word2idx": {"<start>": 0, "<pad>": 1, "<end>": 2, "<unk>": 3, "a": 4}, "idx2word": None}, "begins with"),
+        ({"idx2word": {"0": "<pad>"}}, "inverse"),
+        ({"idx": 6}, "'idx' is 6 but there are 5 words"),
+    ],
+)
+def test_a_damaged_vocabulary_file_is_refused(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    path = tmp_path / "v.json"
+    write_vocabulary(path, Vocabulary((*SPECIAL, "a")))
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(DataError, match=message) as caught:
+        read_vocabulary(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_missing_or_other_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError):
+        read_vocabulary(tmp_path / "none.json")
+    (tmp_path / "list.json").write_text("[1]")
+    with pytest.raises(DataError, match="is no vocabulary"):
+        read_vocabulary(tmp_path / "list.json")
+
+
+def test_the_published_form_is_read(parity: Path) -> None:
+    vocabulary = read_vocabulary(parity / "scan" / "coco_precomp_vocab.json")
+    assert len(vocabulary) == 50
+    assert vocabulary.encode("w0 w45 elsewhere") == [1, 4, 49, 3, 2]
