@@ -24,11 +24,13 @@ __all__ = [
     "FeaturesOption",
     "JsonOption",
     "MetricOption",
+    "ModelOption",
     "NoCacheOption",
     "announce_root",
     "err",
     "note",
     "out",
+    "parse_models",
     "parse_options",
     "print_json",
     "progress",
@@ -51,6 +53,12 @@ MetricOption = Annotated[
 FeaturesOption = Annotated[
     Path | None,
     typer.Option("--features", metavar="FILE", help="Region features, for metrics that look at images."),
+]
+ModelOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--model", metavar="METRIC=FILE", help="Weights of a metric, or FILE for all that need some; repeatable."
+    ),
 ]
 NoCacheOption = Annotated[bool, typer.Option("--no-cache", help="Score again, and do not read or write the cache.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON on stdout.")]
@@ -131,6 +139,34 @@ def parse_options(options: list[str]) -> dict[str, dict[str, Any]]:
         except yaml.YAMLError as error:
             raise UsageError(f"--option {text}: the value cannot be read", hint="Put it in quotes") from error
     return parsed
+
+
+def parse_models(models: list[str]) -> tuple[str | None, dict[str, str]]:
+    """Parse ``--model`` arguments: the file for all metrics, if one is given, and files by metric.
+
+    Raises:
+        UsageError: two files for all, or for one metric; or a metric that does not exist.
+    """
+    from capbench import plugins
+    from capbench.errors import suggest
+
+    for_all: str | None = None
+    by_metric: dict[str, str] = {}
+    known = plugins.names("capbench.metrics")
+    for text in models:
+        name, equals, path = text.partition("=")
+        # A path may hold '=': what stands before it is a metric only if it looks like a name.
+        if equals and name and not Path(text).exists() and "/" not in name and "\\" not in name:
+            if name not in known and ":" not in name:
+                raise UsageError(f"--model {text}: there is no metric '{name}'", hint=suggest(name, list(known)))
+            if not path or name in by_metric:
+                raise UsageError(f"--model {text}: give one file for '{name}'", hint="Example: tiger=scan.safetensors")
+            by_metric[name] = path
+        elif for_all is not None:
+            raise UsageError(f"--model {text}: a second file for all metrics", hint="Write METRIC=FILE")
+        else:
+            for_all = text
+    return for_all, by_metric
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capbench.cli import common
-from capbench.errors import UsageError, suggest
+from capbench.errors import MetricError, UsageError, suggest
 
 if TYPE_CHECKING:
     from capbench.stats.significance import Comparison
@@ -39,6 +39,7 @@ def compare(
     option: common.MetricOption = None,
     data: common.DataOption = None,
     features: common.FeaturesOption = None,
+    model: common.ModelOption = None,
     no_cache: common.NoCacheOption = False,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -51,6 +52,8 @@ def compare(
 
     Example: capbench compare bleu-4 rouge-l meteor cider -d pascal-50s --correction bh
     """
+    from dataclasses import replace
+
     from capbench.datasets.opening import open_dataset
     from capbench.datasets.root import find_root
     from capbench.metrics.base import Resources, resolve_metrics
@@ -63,14 +66,20 @@ def compare(
     ):
         if value not in choices:
             raise UsageError(f"{name} {value}: unknown", hint=suggest(value, list(choices)))
-    requests = resolve_metrics(metric, common.parse_options(option or []))
+    weights, by_metric = common.parse_models(model or [])
+    resources = Resources(features=None if features is None else str(features), model=weights, models=by_metric)
+    requests = resolve_metrics(metric, common.parse_options(option or []), resources)
+    for request in requests:
+        lacking = request.lacks(resources)
+        if lacking:
+            raise MetricError(f"{request.metric.name} waits for {lacking}")
     if sum(len(request.columns) for request in requests) < 2:
         raise UsageError("one metric alone cannot be compared", hint="Name two or more")
     root = find_root(data)
     opened = open_dataset(dataset, root)
     chosen = opened.protocol(protocol.removeprefix(f"{opened.name}/") if protocol else None)
     common.announce_root(root, json_output=json_output, used=opened.under_root)
-    resources = Resources(features=None if features is None else str(features), data=str(root.path))
+    resources = replace(resources, data=str(root.path))
     with common.progress("scoring", None) as step:
         found = compare_metrics(
             opened,
@@ -85,6 +94,10 @@ def compare(
             cache=not no_cache,
             progress=step,
         )
+    used = found.table.resamples
+    if used is not None and used > resamples:
+        pairs = len(found.table.pairs)
+        common.note(f"{used:,} permutations or resamples were tested with: {resamples:,} are too few for {pairs} pairs")
     if json_output:
         common.print_json(found.as_json())
     else:

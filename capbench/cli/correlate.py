@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,7 @@ from capbench.cli import common
 from capbench.errors import UsageError
 
 if TYPE_CHECKING:
+    from capbench.datasets.root import DataRoot
     from capbench.studies.config import Study
 
 __all__ = ["correlate"]
@@ -47,22 +48,63 @@ def correlate(
         ),
     ] = None,
     features: common.FeaturesOption = None,
-    model: Annotated[
-        list[str] | None, typer.Option("--model", metavar="METRIC=FILE", help="Weights of a metric; repeatable.")
+    model: common.ModelOption = None,
+    bootstrap: Annotated[
+        int | None,
+        typer.Option("--bootstrap", metavar="N", min=100, help="Bootstrap intervals from N resamples (1000 is usual)."),
     ] = None,
+    interval: Annotated[
+        str | None, typer.Option("--interval", metavar="METHOD", help="percentile (default) or bca, with --bootstrap.")
+    ] = None,
+    test: Annotated[
+        str | None,
+        typer.Option(
+            "--compare",
+            metavar="TEST",
+            help="Test all pairs of metrics: permutation, bootstrap, williams, steiger or mcnemar.",
+        ),
+    ] = None,
+    correction: Annotated[
+        str | None, typer.Option("--correction", metavar="NAME", help="holm (default), bh or none, with --compare.")
+    ] = None,
+    alpha: Annotated[
+        float | None,
+        typer.Option("--alpha", metavar="SHARE", help="Significance level, with --compare. Default: 0.05."),
+    ] = None,
+    permutations: Annotated[
+        int | None,
+        typer.Option("--permutations", metavar="N", min=100, help="For --compare. Default: 1000, or what is needed."),
+    ] = None,
+    unit: Annotated[
+        str | None, typer.Option("--unit", metavar="NAME", help="What is resampled: image (default), item or rating.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", metavar="N", min=0, help="Of resamples and permutations. Default: 0.")
+    ] = None,
+    all_protocols: Annotated[
+        bool,
+        typer.Option(
+            "--all-protocols", help="Every protocol of the data sets: how the ranking of metrics depends on it."
+        ),
+    ] = False,
     no_cache: common.NoCacheOption = False,
     json_output: common.JsonOption = False,
 ) -> None:
     """Correlate metrics with human judgements, and compare with published tables.
 
     With a study file everything is in the file. Without one, --dataset and --metric make a quick study; their
-    defaults are all judged data sets at hand and all metrics.
+    defaults are all judged data sets at hand and all metrics. Flags for intervals and tests go with both, and take
+    the place of what the file says.
 
     Exit code 1: done, but some data files are missing (listed).
 
     Example: capbench correlate configs/tiger-table1.yaml
 
+    Example: capbench correlate -d flickr8k-expert -m all --bootstrap 1000 --compare permutation
+
     Example: capbench correlate -d composite -p all-references/correctness-tau-b -m cider -m meteor
+
+    Example: capbench correlate --all-protocols -d flickr8k-expert -m all
     """
     from capbench.datasets.root import find_root
     from capbench.reports.files import write_result
@@ -70,6 +112,11 @@ def correlate(
     from capbench.studies.config import find_study, load_study
     from capbench.studies.run import plan_study, run_plan
 
+    shared = {"unit": unit, "seed": seed}
+    chosen: dict[str, dict[str, Any]] = {
+        "bootstrap": {"resamples": bootstrap, "method": interval} | shared,
+        "compare": {"test": test, "correction": correction, "alpha": alpha, "resamples": permutations} | shared,
+    }
     root = find_root(data)
     if study is not None:
         if dataset or metric or protocol or option or features or model:
@@ -81,6 +128,15 @@ def correlate(
         out = out or Path("results") / wanted.name
     else:
         wanted = _quick_study(dataset or [], metric or ["all"], protocol or [], option or [], features, model or [])
+    wanted = _with_statistics(wanted, chosen)
+    if all_protocols:
+        if study is not None or protocol or bootstrap or test:
+            raise UsageError(
+                "--all-protocols takes every protocol of the data sets, and ranks metrics without intervals",
+                hint="Give --dataset and --metric alone with it",
+            )
+        _all_protocols(wanted, root, out, cache=not no_cache, json_output=json_output)
+        return
     plan = plan_study(wanted, root)
     common.announce_root(root, json_output=json_output, used=plan.uses_root)
     if plan.on_sample and wanted.published and not json_output:
@@ -100,6 +156,55 @@ def correlate(
             common.note(f"wrote {path}")
     if any(missing.protocol for missing in result.missing):
         raise typer.Exit(1)
+
+
+def _all_protocols(study: Study, root: DataRoot, out: Path | None, *, cache: bool, json_output: bool) -> None:
+    from capbench.reports.sensitivity import print_sensitivity, write_sensitivity
+    from capbench.studies.all_protocols import plan_all_protocols, run_all_protocols
+
+    plan = plan_all_protocols(study, root)
+    common.announce_root(root, json_output=json_output, used=plan.uses_root)
+    found = run_all_protocols(plan, common.progress, cache=cache)
+    if json_output:
+        common.print_json(found.model_dump(mode="json"))
+    else:
+        print_sensitivity(found, common.out())
+    protocols = sum(len(data.protocols) for data in found.datasets)
+    common.note(f"{protocols} protocols in {found.result.seconds['total']:.1f} s")
+    if out is not None:
+        for path in write_sensitivity(found, out):
+            common.note(f"wrote {path}")
+    if any(missing.protocol for missing in found.result.missing):
+        raise typer.Exit(1)
+
+
+def _with_statistics(study: Study, flags: dict[str, dict[str, Any]]) -> Study:
+    """The study with what flags say about intervals and tests; problems are found when it is planned."""
+    from dataclasses import replace
+
+    from capbench.studies.settings import BootstrapSettings, TestSettings
+
+    given = {part: {key: value for key, value in flags[part].items() if value is not None} for part in flags}
+    bootstrap, compare = study.bootstrap, study.compare
+    if bootstrap is not None or "resamples" in given["bootstrap"]:
+        bootstrap = replace(bootstrap or BootstrapSettings(), **given["bootstrap"])
+    if compare is not None or "test" in given["compare"]:
+        shared = BootstrapSettings() if bootstrap is None else bootstrap
+        base = compare or TestSettings(unit=shared.unit, seed=shared.seed)
+        compare = replace(base, **given["compare"])
+    for name, needs, key in (
+        ("--interval", "--bootstrap", "method"),
+        ("--correction", "--compare", "correction"),
+        ("--alpha", "--compare", "alpha"),
+        ("--permutations", "--compare", "resamples"),
+        ("--unit", "--bootstrap or --compare", "unit"),
+        ("--seed", "--bootstrap or --compare", "seed"),
+    ):
+        part = "bootstrap" if needs == "--bootstrap" else "compare"
+        used = {"--bootstrap": bootstrap, "--compare": compare}.get(needs, bootstrap or compare)
+        if key in given[part] and used is None:
+            raise UsageError(f"{name} changes nothing without {needs}", hint=f"Add {needs}, or leave {name} out")
+    return replace(study, bootstrap=bootstrap, compare=compare)
 
 
 def _quick_study(
@@ -126,12 +231,7 @@ def _quick_study(
             ids.append(name)
     if not ids:
         ids = ["flickr8k-expert", "flickr8k-crowdflower", "composite", "pascal-50s"]
-    paths = {}
-    for text in models:
-        name, equals, path = text.partition("=")
-        if not equals:
-            raise UsageError(f"--model {text}: not of the form metric=file", hint="Example: tiger=scan.pth.tar")
-        paths[name] = path
+    weights, paths = common.parse_models(models)
     return Study(
         name="quick-look",
         title="Agreement with human judgements",
@@ -139,5 +239,6 @@ def _quick_study(
         metrics=tuple(dict.fromkeys(metrics)),
         options=common.parse_options(options),
         features=None if features is None else str(features),
+        model=weights,
         models=paths,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from capbench.files import lock, write_text
-from capbench.reports.markup import to_csv, to_latex, to_markdown
+from capbench.reports.markup import comparisons_to_csv, to_csv, to_latex, to_markdown
 from capbench.studies.results import StudyResult
 
 __all__ = ["write_result"]
@@ -14,7 +14,8 @@ __all__ = ["write_result"]
 def write_result(result: StudyResult, folder: Path) -> list[Path]:
     """Write ``results.{json,csv,md,tex}`` into a folder and return their paths.
 
-    Each file is replaced as a whole, and two runs that write the same folder take turns, so that the four files
+    With tests between metrics there is ``comparisons.csv``, too, a line a pair; without them an earlier run's is
+    removed. Each file is replaced as a whole, and two runs that write the same folder take turns, so that the files
     belong to one run.
 
     Raises:
@@ -26,7 +27,11 @@ def write_result(result: StudyResult, folder: Path) -> list[Path]:
         "results.md": to_markdown(result),
         "results.tex": to_latex(result),
     }
+    if result.comparisons:
+        texts["comparisons.csv"] = comparisons_to_csv(result)
     with lock(folder / ".results"):
+        if not result.comparisons:
+            (folder / "comparisons.csv").unlink(missing_ok=True)
         for name, text in texts.items():
             write_text(folder / name, text)
     return [folder / name for name in texts]

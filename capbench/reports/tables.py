@@ -2,15 +2,22 @@
 
 A study gives one main table, of which a column is a protocol (or, for accuracies, a group of pairs), and one
 table of groups for every correlation or mean that has groups (Composite's sources, nocaps' domains).
+
+Where metrics were tested against each other, :data:`MARK` stands at the best of a column and at all metrics that are
+not significantly worse. People's agreement with each other is a row of its own and never the best.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from capbench.studies.results import Cell, Missing, ProtocolInfo, StudyResult
+from capbench.reports import uncertainty
+from capbench.studies.results import Ceiling, Cell, Missing, ProtocolInfo, StudyResult
 
-__all__ = ["Column", "Entry", "Row", "Table", "tables"]
+__all__ = ["MARK", "Column", "Entry", "Row", "Table", "tables"]
+
+#: Stands at the best metric of a column and at those that are not significantly worse.
+MARK = uncertainty.MARK
 
 
 @dataclass(frozen=True)
@@ -24,6 +31,7 @@ class Column:
         compared: True if published numbers stand beside ours.
         percent: True if values are shown times 100.
         best: our highest number as printed, for emphasis; None if there is only one.
+        tested: True if its metrics were tested against each other.
     """
 
     head: tuple[str, str]
@@ -32,15 +40,32 @@ class Column:
     compared: bool
     percent: bool
     best: str | None = None
+    tested: bool = False
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One value in print: ours, published, difference; ``""`` where there is none."""
+    """One value in print: ours, its interval, published, difference; ``""`` where there is none.
+
+    Attributes:
+        ours: the value, with its deviation over draws.
+        published: what the paper prints.
+        difference: ours minus published.
+        interval: ``[low, high]``, with a digit less than the value.
+        top: True for the best metric of a tested column and those that are not significantly worse.
+    """
 
     ours: str = ""
     published: str = ""
     difference: str = ""
+    interval: str = ""
+    top: bool = False
+
+    @property
+    def marked(self) -> str:
+        """Ours, with the mark right after the value where it belongs there."""
+        value, space, deviation = self.ours.partition(" ")
+        return f"{value}{MARK}{space}{deviation}" if self.top and value else self.ours
 
 
 @dataclass(frozen=True)
@@ -54,12 +79,23 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """A table with a caption and notes, ready to be printed."""
+    """A table with a caption and notes, ready to be printed.
+
+    Attributes:
+        title: its caption.
+        columns: the value columns.
+        rows: one for each metric.
+        notes: one line each.
+        ceiling: the row of people's agreement with each other, None where it is not known.
+        ranks: the significance clusters of each tested column, one line each.
+    """
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
+    ceiling: Row | None = None
+    ranks: tuple[str, ...] = ()
 
 
 def tables(result: StudyResult) -> list[Table]:
@@ -106,6 +142,7 @@ def _column(
         compared=compare and (printed_elsewhere or any(c.published is not None for c in cells)),
         percent=percent,
         best=best,
+        tested=result.comparison(info.id, group) is not None,
     )
 
 
@@ -113,7 +150,14 @@ def _number(value: float, percent: bool) -> str:
     return f"{100 * value:.2f}" if percent else f"{value:.4f}"
 
 
-def _entry(cell: Cell | None, column: Column, missing: Missing | None) -> Entry:
+def _interval(cell: Cell | Ceiling, percent: bool) -> str:
+    if cell.low is None or cell.high is None:
+        return ""
+    low, high = (f"{100 * end:.1f}" if percent else f"{end:.3f}" for end in (cell.low, cell.high))
+    return f"[{low}, {high}]"
+
+
+def _entry(cell: Cell | None, column: Column, missing: Missing | None, top: bool) -> Entry:
     if cell is None:
         return Entry(
             published="" if missing is None else missing.published.get(f"{column.protocol}|{column.group}", "")
@@ -123,7 +167,7 @@ def _entry(cell: Cell | None, column: Column, missing: Missing | None) -> Entry:
     if cell.sd is not None:
         ours += f" ±{_number(cell.sd, column.percent)}"
     if cell.published is None:
-        return Entry(ours)
+        return Entry(ours, interval=_interval(cell, column.percent), top=top)
     digits = cell.published_digits if cell.published_digits is not None else 4
     published = f"{scale * cell.published:.{digits}f}"
     if cell.published_sd is not None:
@@ -131,7 +175,8 @@ def _entry(cell: Cell | None, column: Column, missing: Missing | None) -> Entry:
     if cell.published_note:
         published += "*"
     difference = scale * (cell.value - cell.published)
-    return Entry(ours, published, f"{difference:+.2f}" if column.percent else f"{difference:+.4f}")
+    signed = f"{difference:+.2f}" if column.percent else f"{difference:+.4f}"
+    return Entry(ours, published, signed, _interval(cell, column.percent), top)
 
 
 def _table(result: StudyResult, title: str, columns: list[Column], infos: list[ProtocolInfo]) -> Table:
@@ -139,9 +184,36 @@ def _table(result: StudyResult, title: str, columns: list[Column], infos: list[P
     rows = []
     for column_name, row_title in result.columns.items():
         missing = by_column.get(column_name)
-        entries = tuple(_entry(result.cell(c.protocol, column_name, c.group), c, missing) for c in columns)
+        entries = tuple(
+            _entry(result.cell(c.protocol, column_name, c.group), c, missing, _is_top(result, c, column_name))
+            for c in columns
+        )
         rows.append(Row(row_title, entries, "" if missing is None else missing.reason))
-    return Table(title, tuple(columns), tuple(rows), _notes(result, infos, columns))
+    notes = (*_notes(result, infos, columns), *uncertainty.notes(result, [(c.protocol, c.group) for c in columns]))
+    ranks = tuple(
+        f"{' '.join(part for part in column.head if part)}: {uncertainty.ranks(result, found)}"
+        for column in columns
+        if (found := result.comparison(column.protocol, column.group)) is not None
+    )
+    return Table(title, tuple(columns), tuple(rows), notes, _ceiling(result, columns), ranks)
+
+
+def _is_top(result: StudyResult, column: Column, name: str) -> bool:
+    found = result.comparison(column.protocol, column.group)
+    return found is not None and name in found.top
+
+
+def _ceiling(result: StudyResult, columns: list[Column]) -> Row | None:
+    found = [result.ceiling(column.protocol, column.group) for column in columns]
+    if not any(found):
+        return None
+    entries = tuple(
+        Entry()
+        if ceiling is None
+        else Entry(_number(ceiling.value, column.percent), interval=_interval(ceiling, column.percent))
+        for ceiling, column in zip(found, columns, strict=True)
+    )
+    return Row("human ceiling", entries)
 
 
 def _notes(result: StudyResult, infos: list[ProtocolInfo], columns: list[Column]) -> tuple[str, ...]:
@@ -151,7 +223,8 @@ def _notes(result: StudyResult, infos: list[ProtocolInfo], columns: list[Column]
         n = shown[0].n if shown else 0
         what = {"correlation": "ratings", "accuracy": "pairs", "mean": "captions"}[info.kind]
         draws = f", {info.draws} draws" if info.draws > 1 else ""
-        notes.append(f"{info.id}: {n:,} {what} of {info.n_items:,} items{draws}")
+        units = "" if info.bootstrap is None else f", {info.bootstrap.units:,} {info.bootstrap.unit}s are resampled"
+        notes.append(f"{info.id}: {n:,} {what} of {info.n_items:,} items{draws}{units}")
         chances = sorted({f"{100 * c.chance:.1f}" for c in shown if c.chance is not None})
         if chances:
             notes.append(f"chance under this tie rule: {' to '.join(dict.fromkeys((chances[0], chances[-1])))} %")

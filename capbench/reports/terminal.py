@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from capbench.reports.tables import Column, Entry, Table
+from capbench.reports.tables import Column, Entry, Row, Table
 from capbench.reports.tables import tables as make_tables
 from capbench.studies.results import StudyResult
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 __all__ = ["print_result", "print_table"]
+
+_BELOW = "\n"
 
 
 def print_result(result: StudyResult, console: Console) -> None:
@@ -24,18 +27,33 @@ def print_result(result: StudyResult, console: Console) -> None:
 
 def print_table(table: Table, console: Console) -> None:
     """Print one table; columns that do not fit beside each other go below each other."""
-    parts = _split(table, console.width)
+    # Intervals stand beside their values if everything fits like that, else below them.
+    parts = _split(table, console.width, beside=True)
+    beside = len(parts) == 1
+    if not beside:
+        parts = _split(table, console.width, beside=False)
     for number, columns in enumerate(parts):
         title = table.title if number == 0 else f"{table.title} (continued)"
         console.print(title, style="bold", markup=False, soft_wrap=not console.is_terminal)
-        console.print(_rich(table, columns))
-    for line in table.notes:
+        console.print(_rich(table, columns, beside))
+    for line in (*table.notes, *(f"ranks, {ranks}" for ranks in table.ranks)):
         console.print(f"  {line}", style="dim", markup=False, soft_wrap=not console.is_terminal)
     console.print()
 
 
-def _texts(entry: Entry, column: Column) -> tuple[str, ...]:
-    return (entry.ours, entry.published, entry.difference) if column.compared else (entry.ours,)
+def _texts(entry: Entry, column: Column, beside: bool) -> tuple[str, ...]:
+    """The texts of an entry's columns; without colours, to measure."""
+    value = _value(entry, column)
+    if entry.interval:
+        value += f"{' ' if beside else _BELOW}{entry.interval}"
+    return (value, entry.published, entry.difference) if column.compared else (value,)
+
+
+def _value(entry: Entry, column: Column) -> str:
+    if not column.tested or not entry.ours or entry.top:
+        return entry.marked
+    value, space, deviation = entry.ours.partition(" ")
+    return f"{value} {space}{deviation}"  # so that digits stand below digits
 
 
 def _head(column: Column) -> tuple[str, ...]:
@@ -43,34 +61,37 @@ def _head(column: Column) -> tuple[str, ...]:
     return (f"{outer}\n{inner}", "\npaper", "\ndiff") if column.compared else (f"{outer}\n{inner}",)
 
 
-def _widths(table: Table, index: int) -> int:
+def _widths(table: Table, index: int, beside: bool) -> int:
     column = table.columns[index]
-    heads = _head(column)
+    rows = [*table.rows, *([table.ceiling] if table.ceiling else [])]
+    texts = [_texts(row.entries[index], column, beside) for row in rows]
     total = 0
-    for i in range(len(heads)):
-        lines = heads[i].split("\n") + [_texts(row.entries[index], column)[i] for row in table.rows]
+    for i, head in enumerate(_head(column)):
+        lines = [line for text in (head, *(text[i] for text in texts)) for line in text.split(_BELOW)]
         total += max(len(line) for line in lines) + 2  # padding and the space between columns
     return total
 
 
-def _split(table: Table, width: int) -> list[list[int]]:
-    first = max([len(row.title) for row in table.rows] + [6]) + 2
+def _split(table: Table, width: int, *, beside: bool) -> list[list[int]]:
+    titles = [row.title for row in table.rows] + ([table.ceiling.title] if table.ceiling else [])
+    first = max([len(title) for title in titles] + [6]) + 2
     parts: list[list[int]] = [[]]
     used = first
     for index in range(len(table.columns)):
-        need = _widths(table, index)
+        need = _widths(table, index, beside)
         if parts[-1] and used + need > width:
             parts.append([])
             used = first
         parts[-1].append(index)
         used += need
+    if beside and used > width:
+        parts.append([])  # one column alone that is too wide
     return parts
 
 
-def _rich(table: Table, indices: list[int]) -> object:
+def _rich(table: Table, indices: list[int], beside: bool) -> object:
     from rich import box
     from rich.table import Table as RichTable
-    from rich.text import Text
 
     made = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     made.add_column("\nmetric", no_wrap=True)
@@ -78,16 +99,30 @@ def _rich(table: Table, indices: list[int]) -> object:
         for i, head in enumerate(_head(table.columns[index])):
             made.add_column(head, justify="right", no_wrap=True, style="dim" if i else "")
     for row in table.rows:
-        texts: list[Text | str] = [row.title]
-        for index in indices:
-            column = table.columns[index]
-            ours, *rest = _texts(row.entries[index], column)
-            if row.missing and not ours:
-                ours = "waits"
-            texts.append(Text(ours, style="bold" if column.best and ours.split(" ")[0] == column.best else ""))
-            texts.extend(rest)
-        made.add_row(*texts, style="dim" if row.missing else "")
+        made.add_row(row.title, *_cells(table, row, indices, beside), style="dim" if row.missing else "")
+    if table.ceiling is not None:
+        made.add_section()
+        made.add_row(table.ceiling.title, *_cells(table, table.ceiling, indices, beside), style="italic")
     return made
+
+
+def _cells(table: Table, row: Row, indices: list[int], beside: bool) -> list[Text | str]:
+    from rich.text import Text
+
+    cells: list[Text | str] = []
+    for index in indices:
+        column, entry = table.columns[index], row.entries[index]
+        value = _value(entry, column)
+        if row.missing and not value:
+            value = "waits"
+        is_best = row is not table.ceiling and column.best is not None and entry.ours.split(" ")[0] == column.best
+        text = Text(value, style="bold" if is_best else "")
+        if entry.interval:
+            text.append(f"{' ' if beside else _BELOW}{entry.interval}", style="not bold dim")
+        cells.append(text)
+        if column.compared:
+            cells += [entry.published, entry.difference]
+    return cells
 
 
 def _print_missing(result: StudyResult, console: Console) -> None:

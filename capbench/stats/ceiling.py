@@ -16,7 +16,7 @@ from capbench.records import FloatArray, IntArray
 from capbench.stats.correlation import finite_vector
 from capbench.stats.resampling import unit_codes
 
-__all__ = ["LeftOut", "VoteAgreement", "leave_one_rater_out", "vote_agreement"]
+__all__ = ["LeftOut", "VoteAgreement", "leave_one_rater_out", "vote_agreement", "vote_credit"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +137,17 @@ def _agreement(name: str, votes: NDArray[np.integer]) -> VoteAgreement:
     several = total > 1
     if not several.any():
         raise StatisticError(f"no pair{f' of {name}' if name else ''} has two votes")
-    first, second, total = first[several], second[several], total[several]
-    agree = (first * np.heaviside(first - 1 - second, 0.5) + second * np.heaviside(second - 1 - first, 0.5)) / total
-    majority = np.maximum(first, second) / total
-    return VoteAgreement(name, len(total), float(agree.mean()), float(majority.mean()), int(np.count_nonzero(~several)))
+    agree = vote_credit(votes[several])
+    majority = (np.maximum(first, second) / np.maximum(total, 1))[several]
+    return VoteAgreement(name, len(agree), float(agree.mean()), float(majority.mean()), int(np.count_nonzero(~several)))
+
+
+def vote_credit(votes: NDArray[np.integer]) -> FloatArray:
+    """(n,) how often one voter of each pair prefers what the majority of its other voters does.
+
+    Args:
+        votes: (n, 2) votes for the first and for the second, two or more of each pair.
+    """
+    first, second = votes[:, 0].astype(np.float64), votes[:, 1].astype(np.float64)
+    agree = first * np.heaviside(first - 1 - second, 0.5) + second * np.heaviside(second - 1 - first, 0.5)
+    return np.asarray(agree / (first + second), dtype=np.float64)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.errors import StatisticError, suggest
-from capbench.records import Coefficient, FloatArray
+from capbench.records import Coefficient, FloatArray, IntArray
 from capbench.stats.kendall import (
     PairCounts,
     RankCode,
@@ -26,7 +26,7 @@ from capbench.stats.kendall import (
     tau_c,
 )
 
-__all__ = ["CorrelationResult", "correlation", "finite_vector"]
+__all__ = ["CorrelationResult", "correlation", "exact_dot", "finite_vector"]
 
 
 @dataclass(frozen=True)
@@ -188,14 +188,28 @@ def _result(
 
 
 def _joint_ties(x: RankCode, y: RankCode) -> int:
-    return rank_encode((x.codes * y.levels + y.codes).astype(np.float64)).ties()
+    # As whole numbers: beyond 2**53 floats would make different pairs equal.
+    counts = np.unique(x.codes * y.levels + y.codes, return_counts=True)[1]
+    return int((counts * (counts - 1)).sum()) // 2
 
 
 def _spearman(x: RankCode, y: RankCode) -> tuple[float, float]:
-    """Rho and 1 - rho². Average ranks are halves of whole numbers, so all sums are exact (n up to 10**6)."""
+    """Rho and 1 - rho². Average ranks are halves of whole numbers, so all sums are exact."""
     a, b = x.doubled_ranks(), y.doubled_ranks()
-    ab, aa, bb = int((a * b).sum()), int((a * a).sum()), int((b * b).sum())
+    ab, aa, bb = exact_dot(a, b), exact_dot(a, a), exact_dot(b, b)
     return max(-1.0, min(1.0, ab / math.sqrt(aa * bb))), (aa * bb - ab * ab) / (aa * bb)
+
+
+def exact_dot(a: IntArray, b: IntArray) -> int:
+    """``Σ a b`` as a Python integer. The sum over ranks grows with n³ and passes 2**63 near n = 3,000,000.
+
+    Args:
+        a: (n,) whole numbers, n ≥ 1.
+        b: (n,) whole numbers; the largest product of one of each is below 2**63.
+    """
+    largest = max(1, int(np.abs(a).max()) * int(np.abs(b).max()))
+    step = max(1, (2**63 - 1) // largest)
+    return sum(int((a[i : i + step] * b[i : i + step]).sum()) for i in range(0, len(a), step))
 
 
 def _pearson(x: FloatArray, y: FloatArray) -> tuple[float, float]:

@@ -29,7 +29,7 @@ from capbench.stats.intervals import BootstrapSample
 from capbench.stats.resampling import Swaps, evaluate
 from capbench.stats.swapping import Scale
 
-__all__ = ["Comparison", "ComparisonTable", "Test", "compare", "permutations_needed"]
+__all__ = ["Comparison", "ComparisonTable", "Test", "compare", "permutations_needed", "permutations_to_use"]
 
 Test = Literal["permutation", "bootstrap", "williams", "steiger", "mcnemar"]
 
@@ -107,6 +107,28 @@ def permutations_needed(pairs: int, alpha: float = 0.05, correction: Correction 
     return max(1, math.ceil((pairs if correction != "none" else 1) / alpha) - 1)
 
 
+def permutations_to_use(asked: int | None, metrics: int, alpha: float = 0.05, correction: Correction = "holm") -> int:
+    """How many permutations (or resamples of the bootstrap test) to draw for all pairs of so many metrics.
+
+    That is what was asked for, if with it a difference can be significant at all; otherwise twice
+    :func:`permutations_needed`, so that the smallest p-value is not the only one that counts.
+
+    Testing each metric against the best one alone would need fewer, but the best one is found on the same data:
+    whichever pair it turns out to be, it was picked from all of them, so all of them are corrected for (Hsu 1996,
+    Multiple Comparisons, chapter 4, on comparisons with the best).
+
+    Args:
+        asked: the wanted number; None for 1,000.
+        metrics: number of metrics.
+        alpha: significance level.
+        correction: for the number of pairs.
+    """
+    needed = permutations_needed(metrics * (metrics - 1) // 2, alpha, correction)
+    if asked is None:
+        return max(1000, 2 * needed)
+    return asked if asked >= needed else 2 * needed
+
+
 def compare(
     data: Agreement,
     *,
@@ -167,7 +189,7 @@ def compare(
     if test == "permutation":
         resamples = permutations
         if resamples is None:
-            resamples = max(1000, 2 * permutations_needed(len(pairs), alpha, correction))
+            resamples = permutations_to_use(None, len(values), alpha, correction)
         _check_resamples(resamples, len(pairs), alpha, correction, "permutations")
         p_values = _permutation(data, pairs, resamples, seed, scale, workers)
     elif test == "bootstrap":

@@ -1,4 +1,4 @@
-"""Compares metrics on one protocol: intervals of each, and tests between all pairs."""
+"""Compares metrics on one protocol: intervals of each, tests between all pairs, and how much data separates two."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
-from capbench.errors import ProtocolError
+from capbench.errors import ProtocolError, UsageError
 from capbench.metrics.base import MetricRequest, Resources
-from capbench.records import FloatArray, Judgements, ScoreTable
 from capbench.scoring import score
-from capbench.stats.aggregate import aggregate
-from capbench.stats.agreement import Accuracies, Agreement, Correlations, Unit
+from capbench.stats.agreement import Agreement, Correlations, Unit
 from capbench.stats.correction import Correction
 from capbench.stats.intervals import Interval, bootstrap_intervals, draw_bootstrap
-from capbench.stats.significance import ComparisonTable, Test, compare
+from capbench.stats.power import Power, power
+from capbench.stats.significance import ComparisonTable, Test
+from capbench.studies.human_side import agreement
+from capbench.studies.settings import TestSettings
+from capbench.studies.uncertainty import compare_pairs
 
-__all__ = ["MetricComparison", "compare_metrics"]
+__all__ = ["MetricComparison", "MetricPower", "compare_metrics", "metric_power"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ def compare_metrics(
         requests: the metrics; every requested column is compared.
         test: see :func:`capbench.stats.significance.compare`.
         correction: for the number of pairs.
-        resamples: bootstrap resamples, and permutations.
+        resamples: bootstrap resamples, and permutations. There are more permutations where the number of metrics needs
+            them, see :func:`capbench.stats.significance.permutations_to_use`.
         seed: of both.
         unit: what is resampled.
         resources: what metrics need beside captions.
@@ -81,6 +83,95 @@ def compare_metrics(
         StatisticError: the test does not fit, or a statistic is undefined.
         DataError, MetricError, …: loading or scoring failed.
     """
+    data, n, signatures = _scored(dataset, protocol, requests, unit, resources, cache, progress)
+    sample = draw_bootstrap(data, resamples=resamples, seed=seed, unit=unit)
+    settings = TestSettings(test, correction, resamples=resamples, seed=seed, unit=unit)
+    table, _ = compare_pairs(data, settings, sample=sample)
+    return MetricComparison(str(protocol), n, bootstrap_intervals(data, sample), table, signatures)
+
+
+@dataclass(frozen=True)
+class MetricPower:
+    """What :func:`metric_power` found.
+
+    Attributes:
+        protocol: id of the protocol.
+        n: data points (ratings, or pairs) at hand.
+        values: the statistic of both metrics, by title.
+        power: how much data separates them.
+        signatures: one line by metric.
+    """
+
+    protocol: str
+    n: int
+    values: dict[str, float]
+    power: Power
+    signatures: dict[str, str]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def metric_power(
+    dataset: Dataset,
+    protocol: Protocol,
+    requests: Sequence[MetricRequest],
+    *,
+    gap: float | None = None,
+    alpha: float = 0.05,
+    target: float = 0.8,
+    resamples: int = 500,
+    seed: int = 0,
+    unit: Unit = "image",
+    resources: Resources | None = None,
+    cache: bool = True,
+    progress: Callable[[int], None] | None = None,
+) -> MetricPower:
+    """Score two metrics, and find how much data separates them.
+
+    Args:
+        dataset: the data set.
+        protocol: one of its protocols, with a correlation or an accuracy as its statistic.
+        requests: metrics with two columns in all.
+        gap: the difference to be found; None for the one at hand.
+        alpha: significance level, two-sided.
+        target: wanted power.
+        resamples: resamples at each size.
+        seed: their seed.
+        unit: what is resampled and counted.
+        resources: what metrics need beside captions.
+        cache: whether the score cache is used.
+        progress: called with numbers of items scored.
+
+    Raises:
+        UsageError: not two columns.
+        ProtocolError, StatisticError, DataError, MetricError, …: see :func:`compare_metrics` and
+            :func:`capbench.stats.power.power`.
+    """
+    columns = [column for request in requests for column in request.columns]
+    if len(columns) != 2:
+        raise UsageError(
+            f"two metrics are wanted, and there are {len(columns)}: {', '.join(columns)}",
+            hint="Name single columns, such as bleu-4 in place of bleu",
+        )
+    data, n, signatures = _scored(dataset, protocol, requests, unit, resources, cache, progress)
+    whole = np.ones((1, data.units), dtype=np.int32)
+    values = {name: float(data.statistic(name)(whole)[0]) for name in data.names}
+    found = power(data, *data.names, gap=gap, alpha=alpha, target=target, resamples=resamples, seed=seed, unit=unit)
+    return MetricPower(str(protocol), n, values, found, signatures)
+
+
+def _scored(
+    dataset: Dataset,
+    protocol: Protocol,
+    requests: Sequence[MetricRequest],
+    unit: Unit,
+    resources: Resources | None,
+    cache: bool,
+    progress: Callable[[int], None] | None,
+) -> tuple[Agreement, int, dict[str, str]]:
+    """The metrics beside the human side, the number of data points, and one signature by metric."""
     if protocol.statistic.kind == "mean":
         raise ProtocolError(f"{protocol} has no human judgements to compare metrics on")
     draws = dataset.load(protocol.items)
@@ -91,48 +182,7 @@ def compare_metrics(
         for column in request.score_columns
     }
     scores = {title: np.stack([table.values[column] for table in tables]) for column, title in titles.items()}
-    data, n = _agreement(protocol, draws[0], scores, unit)
-    sample = draw_bootstrap(data, resamples=resamples, seed=seed, unit=unit)
-    table = compare(
-        data,
-        test=test,
-        correction=correction,
-        permutations=resamples if test == "permutation" else None,
-        seed=seed,
-        unit=unit,
-        sample=sample,
-    )
-    return MetricComparison(str(protocol), n, bootstrap_intervals(data, sample), table, _signatures(tables))
-
-
-def _signatures(tables: Sequence[ScoreTable]) -> dict[str, str]:
+    data = agreement(protocol, draws[0], scores, unit)
+    n = len(data.human) if isinstance(data, Correlations) else len(draws[0].preferences[protocol.statistic.human])
     # Draws differ in the fingerprint of their documents at most; the first one's stands for all.
-    return dict(tables[0].signatures)
-
-
-def _agreement(
-    protocol: Protocol, judgements: Judgements, scores: dict[str, FloatArray], unit: Unit
-) -> tuple[Agreement, int]:
-    """The human side and the metrics' scores (draws, items) at its data points, and the number of these."""
-    spec = protocol.statistic
-    images = np.array([item.image for item in judgements.items])
-    labels: NDArray[Any] | None
-    if spec.kind == "correlation" and spec.coefficient is not None:
-        ratings = judgements.ratings[spec.human]
-        item, human = aggregate(ratings.item, ratings.value, spec.aggregation)
-        labels = {"image": images[item], "item": item, "rating": None}[unit]
-        at_points = {title: values[:, item] for title, values in scores.items()}
-        return Correlations.of(spec.coefficient, at_points, human, unit=labels), len(human)
-    if spec.ties is None:
-        raise ProtocolError(f"{protocol} names neither a coefficient nor a tie rule")
-    preferences = judgements.preferences[spec.human]
-    labels = images[preferences.first] if unit == "image" else None
-    accuracies = Accuracies.of(
-        spec.ties,
-        {title: values[:, preferences.first] for title, values in scores.items()},
-        {title: values[:, preferences.second] for title, values in scores.items()},
-        preferences.preferred,
-        preferences.group,
-        unit=labels,
-    )
-    return accuracies, len(preferences)
+    return data, n, dict(tables[0].signatures)

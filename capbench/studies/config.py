@@ -14,6 +14,9 @@ Schema version 1::
     published: tiger-table1           # optional: a table to compare with
     features: features/composite.h5   # optional, for metrics that need region features
     models: {tiger: scan.pth.tar}     # optional, weights by metric
+    bootstrap: {resamples: 1000, unit: image, seed: 0, method: percentile, level: 0.95}   # optional: intervals
+    compare: {test: permutation, correction: holm, alpha: 0.05, resamples: 1000, seed: 0} # optional: tests
+    human_ceiling: true               # optional: false leaves the row of people's agreement out
 """
 
 from __future__ import annotations
@@ -26,11 +29,15 @@ from typing import Any
 
 from capbench.errors import CapbenchError, StudyError, suggest
 from capbench.files import read_text
+from capbench.studies.settings import BootstrapSettings, TestSettings, parse_bootstrap, parse_compare
 
 __all__ = ["SCHEMA_VERSION", "Study", "find_study", "load_study"]
 
 SCHEMA_VERSION = 1
-_KEYS = ("schema", "name", "title", "protocols", "metrics", "published", "features", "models")
+_KEYS = (
+    *("schema", "name", "title", "protocols", "metrics", "published", "features", "models"),
+    *("bootstrap", "compare", "human_ceiling"),
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,10 @@ class Study:
         published: name of a published table, or None.
         features: path of a region-feature store, or None.
         models: path of weights by metric name.
+        model: path of weights for every metric that ``models`` does not name and that needs some.
+        bootstrap: how intervals are made; None for none.
+        compare: how metrics are tested against each other; None for no tests.
+        human_ceiling: whether people's agreement with each other is shown where raters are known.
         path: the file it came from, None for a study made of flags.
     """
 
@@ -57,7 +68,11 @@ class Study:
     published: str | None = None
     features: str | None = None
     models: dict[str, str] = field(default_factory=dict)
+    bootstrap: BootstrapSettings | None = None
+    compare: TestSettings | None = None
+    human_ceiling: bool = True
     path: str | None = None
+    model: str | None = None
 
 
 def shipped_configs() -> Path:
@@ -112,6 +127,10 @@ def load_study(path: str | os.PathLike[str]) -> Study:
     if name and not _safe_name(name):
         problems.add(f"'name' {name!r} cannot be a folder's name; use letters, digits, '-', '_' and '.'")
     metrics, options = _metrics(raw.get("metrics"), problems)
+    bootstrap = parse_bootstrap(raw.get("bootstrap"), problems.add)
+    ceiling = raw.get("human_ceiling", True)
+    if not isinstance(ceiling, bool):
+        problems.add(f"'human_ceiling' should be true or false, not {ceiling!r}")
     study = Study(
         name=name,
         title=problems.text(raw, "title") or name,
@@ -121,6 +140,9 @@ def load_study(path: str | os.PathLike[str]) -> Study:
         published=problems.text(raw, "published"),
         features=problems.text(raw, "features"),
         models=_models(raw.get("models"), problems),
+        bootstrap=bootstrap,
+        compare=parse_compare(raw.get("compare"), bootstrap, problems.add),
+        human_ceiling=ceiling,
         path=os.fspath(path),
     )
     problems.raise_if_any()

@@ -2,6 +2,9 @@
 
 ``results.json`` holds one :class:`StudyResult`. A reader of a later version must go on reading
 files of this one; a test keeps an old file for that.
+
+Version 2 added intervals, tests between metrics and the human ceiling. All of them are optional, so a file of version 1
+is a valid file of version 2.
 """
 
 from __future__ import annotations
@@ -14,13 +17,47 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from capbench.errors import DataError
 from capbench.files import read_json
 
-__all__ = ["RESULT_SCHEMA_VERSION", "Cell", "Missing", "ProtocolInfo", "StudyResult", "load_result"]
+__all__ = [
+    "RESULT_SCHEMA_VERSION",
+    "BootstrapInfo",
+    "Ceiling",
+    "Cell",
+    "Comparisons",
+    "Missing",
+    "PairTest",
+    "ProtocolInfo",
+    "ProtocolRanking",
+    "Sensitivity",
+    "SensitivityResult",
+    "StudyResult",
+    "load_result",
+]
 
-RESULT_SCHEMA_VERSION = 1
+RESULT_SCHEMA_VERSION = 2
 
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class BootstrapInfo(_Strict):
+    """How the intervals of a protocol were made.
+
+    Attributes:
+        method: ``percentile`` or ``bca``.
+        level: nominal coverage.
+        unit: what was drawn with replacement.
+        units: how many of them there are (in the whole protocol; a group has fewer).
+        resamples: number of resamples.
+        seed: their seed.
+    """
+
+    method: Literal["percentile", "bca"]
+    level: float
+    unit: Literal["image", "item", "rating"]
+    units: int
+    resamples: int
+    seed: int
 
 
 class ProtocolInfo(_Strict):
@@ -37,6 +74,7 @@ class ProtocolInfo(_Strict):
         notes: what was left out, one line each.
         n_items: number of scored items (of one draw).
         draws: number of draws of references.
+        bootstrap: how the intervals of its cells were made, None if there are none.
     """
 
     id: str
@@ -49,6 +87,7 @@ class ProtocolInfo(_Strict):
     notes: tuple[str, ...] = ()
     n_items: int
     draws: int = 1
+    bootstrap: BootstrapInfo | None = None
 
 
 class Cell(_Strict):
@@ -57,6 +96,8 @@ class Cell(_Strict):
     Attributes:
         value: the statistic; accuracies are shares in [0, 1]; the mean over draws if there are several.
         sd: sample standard deviation over draws, None for a single one.
+        low: lower end of the bootstrap interval of ``value``, None without one.
+        high: its upper end.
         n: data points (ratings or pairs) behind it.
         p_value: two-sided, None where it is not defined (accuracies, several draws).
         ties: tied pairs of the metric's scores: among all pairs of data points for correlations, among the judged pairs
@@ -75,6 +116,8 @@ class Cell(_Strict):
     group: str = ""
     value: float
     sd: float | None = None
+    low: float | None = None
+    high: float | None = None
     n: int
     p_value: float | None = None
     ties: int | None = None
@@ -83,6 +126,89 @@ class Cell(_Strict):
     published_digits: int | None = None
     published_sd: float | None = None
     published_note: str | None = None
+
+
+class Ceiling(_Strict):
+    """How well one more person would agree with people under a protocol: not a metric.
+
+    Attributes:
+        protocol: its protocol.
+        group: the group, ``""`` for overall.
+        value: the statistic, in the unit of the protocol's cells.
+        low: lower end of its bootstrap interval, None without one.
+        high: its upper end.
+        n: data points (ratings or pairs) behind it.
+        method: ``leave-one-rater-out`` (every rating beside the mean of the item's other ratings) or ``votes`` (every
+            voter beside the majority of the pair's other voters).
+    """
+
+    protocol: str
+    group: str = ""
+    value: float
+    low: float | None = None
+    high: float | None = None
+    n: int
+    method: Literal["leave-one-rater-out", "votes"]
+
+
+class PairTest(_Strict):
+    """The test of one pair of metrics.
+
+    Attributes:
+        better: column of the metric with the larger value.
+        worse: column of the other one.
+        difference: value of ``better`` minus value of ``worse``, ≥ 0.
+        low: lower end of the difference's bootstrap interval (percentile), None without a bootstrap.
+        high: its upper end.
+        p_value: two-sided, not corrected.
+        p_adjusted: after the correction for all pairs.
+        significant: whether ``p_adjusted`` is at most α.
+    """
+
+    better: str
+    worse: str
+    difference: float
+    low: float | None = None
+    high: float | None = None
+    p_value: float
+    p_adjusted: float
+    significant: bool
+
+
+class Comparisons(_Strict):
+    """Tests between all pairs of metrics under one protocol, overall or in one group.
+
+    Attributes:
+        protocol: the protocol.
+        group: the group, ``""`` for overall.
+        test: the test.
+        correction: for the number of pairs.
+        alpha: significance level.
+        unit: what changes places or is drawn; None for tests from formulas, which take data points as independent.
+        units: number of units, or of data points.
+        resamples: number of permutations or resamples, None for tests from formulas.
+        requested: the number that was asked for, if more were needed for the number of pairs; else None.
+        seed: seed of the permutations or resamples, None for tests from formulas.
+        level: coverage of the intervals of the differences, None if there are none.
+        top: columns of the best metric and of all that are not significantly worse than it, best first.
+        ranks: significance clusters: rank by column, from 1, best first.
+        pairs: one test for each pair, the best metrics first.
+    """
+
+    protocol: str
+    group: str = ""
+    test: Literal["permutation", "bootstrap", "williams", "steiger", "mcnemar"]
+    correction: Literal["holm", "bh", "none"]
+    alpha: float
+    unit: Literal["image", "item", "rating"] | None
+    units: int
+    resamples: int | None
+    requested: int | None = None
+    seed: int | None
+    level: float | None
+    top: tuple[str, ...]
+    ranks: dict[str, int]
+    pairs: tuple[PairTest, ...]
 
 
 class Missing(_Strict):
@@ -119,9 +245,12 @@ class StudyResult(_Strict):
         columns: titles by metric column, in the order of the table's rows, those that could not be computed included.
         signatures: one line by metric and protocol's *dataset/items* (scores depend on these alone).
         cells: all numbers.
+        ceilings: people's agreement with each other, where raters or votes are known.
+        comparisons: tests between metrics, by protocol and group; empty if none were asked for.
         missing: what could not be computed, and why.
         published: citation of the published table, None if there is none.
-        seconds: wall-clock time of scoring by *dataset/items*, and of everything as ``total``.
+        seconds: wall-clock time of scoring by *dataset/items*, of intervals and tests by protocol, and of everything as
+            ``total``.
         cached: items whose scores came from the cache, by *dataset/items* and metric as ``dataset/items|metric``.
     """
 
@@ -135,6 +264,8 @@ class StudyResult(_Strict):
     columns: dict[str, str]
     signatures: dict[str, dict[str, str]]
     cells: tuple[Cell, ...]
+    ceilings: tuple[Ceiling, ...] = ()
+    comparisons: tuple[Comparisons, ...] = ()
     missing: tuple[Missing, ...] = ()
     published: str | None = None
     seconds: dict[str, float]
@@ -144,6 +275,70 @@ class StudyResult(_Strict):
         """The cell of a column under a protocol, or None if it could not be computed."""
         found = (c for c in self.cells if (c.protocol, c.column, c.group) == (protocol, column, group))
         return next(found, None)
+
+    def ceiling(self, protocol: str, group: str = "") -> Ceiling | None:
+        """People's agreement with each other under a protocol, or None where it is not known."""
+        return next((c for c in self.ceilings if (c.protocol, c.group) == (protocol, group)), None)
+
+    def comparison(self, protocol: str, group: str = "") -> Comparisons | None:
+        """The tests between metrics under a protocol, or None if there are none."""
+        return next((c for c in self.comparisons if (c.protocol, c.group) == (protocol, group)), None)
+
+
+class ProtocolRanking(_Strict):
+    """The ranking of metrics under one protocol.
+
+    Attributes:
+        id: ``dataset/items/statistic``.
+        items: its *items* part.
+        statistic: its *statistic* part.
+        used_by: published tables that use this protocol (``tiger-table1``).
+        values: the statistic by metric column.
+        ranks: rank by metric column, from 1, the largest value first; equal values share the better rank.
+        moves: by metric column, how many ranks it is better (positive) or worse than under the default protocol.
+        tau: Kendall's tau-b between this ranking and that under the default protocol; None where it is not defined.
+    """
+
+    id: str
+    items: str
+    statistic: str
+    used_by: tuple[str, ...] = ()
+    values: dict[str, float]
+    ranks: dict[str, int]
+    moves: dict[str, int]
+    tau: float | None
+
+
+class Sensitivity(_Strict):
+    """How far the ranking of metrics depends on the protocol of one data set.
+
+    Attributes:
+        dataset: name of the data set.
+        title: its name in tables.
+        default: id of the protocol that others are compared with: the data set's default, or the first one at hand.
+        protocols: one ranking for each protocol at hand.
+        taus: Kendall's tau-b between the rankings of all protocols, in the order of ``protocols``.
+    """
+
+    dataset: str
+    title: str
+    default: str
+    protocols: tuple[ProtocolRanking, ...]
+    taus: tuple[tuple[float | None, ...], ...]
+
+
+class SensitivityResult(_Strict):
+    """What ``capbench correlate --all-protocols`` found.
+
+    Attributes:
+        schema_version: version of this schema.
+        result: the numbers, as of any other study.
+        datasets: the rankings, one entry for each data set.
+    """
+
+    schema_version: int = RESULT_SCHEMA_VERSION
+    result: StudyResult
+    datasets: tuple[Sensitivity, ...]
 
 
 def load_result(path: str | os.PathLike[str]) -> StudyResult:

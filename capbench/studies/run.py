@@ -9,19 +9,22 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from capbench import __version__
+from capbench import __version__, plugins
 from capbench.datasets.base import Dataset
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.protocol import Protocol
 from capbench.datasets.root import DataRoot
-from capbench.errors import CapbenchError, MissingFileError, SetupError, StudyError
+from capbench.errors import CapbenchError, MissingFileError, SetupError, StudyError, suggest
 from capbench.metrics.base import MetricRequest, Resources, resolve_metrics
+from capbench.models.registry import locate
 from capbench.records import Judgements, ScoreTable
 from capbench.scoring import score
 from capbench.studies.config import Study, _Problems
 from capbench.studies.evaluate import evaluate
 from capbench.studies.published import PublishedTable, load_published
-from capbench.studies.results import Cell, Missing, ProtocolInfo, StudyResult
+from capbench.studies.results import Ceiling, Cell, Comparisons, Missing, ProtocolInfo, StudyResult
+from capbench.studies.settings import misfit, problems_of_bootstrap, problems_of_test
+from capbench.studies.uncertainty import assess
 
 __all__ = ["Plan", "ProgressFactory", "plan_study", "run_plan"]
 
@@ -81,21 +84,40 @@ def plan_study(study: Study, root: DataRoot) -> Plan:
         except CapbenchError as error:
             problems.catch(error)
     requests: list[MetricRequest] = []
+    resources = _resources(study, root)
     options = dict(study.options)
     for name in study.metrics:
         try:
             # One name at a time, so that one misspelt metric does not hide another.
-            requests.extend(resolve_metrics([name]))
+            requests.extend(resolve_metrics([name], resources=resources))
         except CapbenchError as error:
             problems.catch(error)
     if not problems.found:
         try:
-            requests = list(resolve_metrics(study.metrics, _options_by_metric(options)))
+            requests = list(resolve_metrics(study.metrics, _options_by_metric(options), resources))
         except CapbenchError as error:
             problems.catch(error)
-    for what, path in [("features", study.features), *((f"the model of {m}", p) for m, p in study.models.items())]:
-        if path is not None and not Path(path).exists():
-            problems.add(f"{what}: there is no such file: {path}")
+    known = plugins.names("capbench.metrics")
+    for metric in study.models:
+        if metric not in known and ":" not in metric:
+            problems.add(f"'models' names '{metric}', which is no metric. {suggest(metric, list(known))}")
+    weights = [("the model", study.model), *((f"the model of {m}", p) for m, p in study.models.items())]
+    for what, given in weights:
+        try:
+            if given is not None:
+                locate(given)
+        except CapbenchError as error:
+            problems.add(f"{what}: {error}")
+    # A study's features are often not made yet: its other rows can be, and these rows say what they wait for.
+    if study.features is not None and study.path is None and not Path(study.features).exists():
+        problems.add(f"features: there is no such file: {study.features}")
+    if study.bootstrap is not None:
+        for problem in problems_of_bootstrap(study.bootstrap):
+            problems.add(problem)
+    if study.compare is not None:
+        for problem in problems_of_test(study.compare) or [misfit(study.compare, p) for _, p in protocols]:
+            if problem:
+                problems.add(problem)
     published = None
     if study.published is not None:
         try:
@@ -107,11 +129,15 @@ def plan_study(study: Study, root: DataRoot) -> Plan:
         study=study,
         root=root,
         protocols=tuple(protocols),
-        requests=tuple(r for r in requests if r.metric.waits_for is None),
-        waiting=tuple(r for r in requests if r.metric.waits_for is not None),
-        order=_row_order(study.metrics, requests),
+        requests=tuple(r for r in requests if r.lacks(resources) is None),
+        waiting=tuple(r for r in requests if r.lacks(resources) is not None),
+        order=_row_order(study.metrics, requests, resources),
         published=published,
     )
+
+
+def _resources(study: Study, root: DataRoot) -> Resources:
+    return Resources(features=study.features, model=study.model, models=study.models, data=str(root.path))
 
 
 def _is_path(text: str) -> bool:
@@ -130,12 +156,14 @@ def _options_by_metric(options: dict[str, dict[str, object]]) -> dict[str, dict[
     return merged
 
 
-def _row_order(names: Sequence[str], requests: Sequence[MetricRequest]) -> tuple[tuple[str, str, str], ...]:
+def _row_order(
+    names: Sequence[str], requests: Sequence[MetricRequest], resources: Resources
+) -> tuple[tuple[str, str, str], ...]:
     """Rows in the order in which the study names them: ``rrs, wds, tiger`` stays so."""
     known = {r.metric.name: r.metric for r in requests}
     rows: dict[tuple[str, str], str] = {}
     for name in names:
-        for request in resolve_metrics([name]):
+        for request in resolve_metrics([name], resources=resources):
             metric = known[request.metric.name]
             for column in request.columns:
                 rows.setdefault((metric.name, column), metric.titles.get(column, column))
@@ -147,6 +175,8 @@ class _Run:
     """What accumulates while a plan is carried out."""
 
     cells: list[Cell] = field(default_factory=list)
+    ceilings: list[Ceiling] = field(default_factory=list)
+    comparisons: list[Comparisons] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
     infos: list[ProtocolInfo] = field(default_factory=list)
     signatures: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -168,7 +198,8 @@ def run_plan(plan: Plan, progress: ProgressFactory, *, cache: bool = True) -> St
     run = _Run()
     published = None if plan.on_sample else plan.published
     for request in plan.waiting:
-        run.missing += _missing_rows(plan, published, request, request.metric.waits_for or "", planned=True)
+        reason = request.lacks(_resources(plan.study, plan.root)) or ""
+        run.missing += _missing_rows(plan, published, request, reason, planned=True)
     by_items: dict[tuple[str, str], list[tuple[Dataset, Protocol]]] = {}
     for dataset, protocol in plan.protocols:
         by_items.setdefault((dataset.name, protocol.items.name), []).append((dataset, protocol))
@@ -188,6 +219,8 @@ def run_plan(plan: Plan, progress: ProgressFactory, *, cache: bool = True) -> St
         columns={column: title for _, column, title in plan.order},
         signatures=run.signatures,
         cells=tuple(sorted(run.cells, key=lambda cell: order[cell.protocol])),
+        ceilings=tuple(sorted(run.ceilings, key=lambda ceiling: order[ceiling.protocol])),
+        comparisons=tuple(sorted(run.comparisons, key=lambda found: order[found.protocol])),
         missing=tuple(run.missing),
         published=None if published is None else published.source,
         seconds={key: round(value, 3) for key, value in run.seconds.items()},
@@ -220,7 +253,23 @@ def _run_items(
         except MissingFileError as error:
             run.missing.append(Missing(protocol=str(protocol), reason=str(error)))
             continue
-        run.cells += cells
+        began = time.perf_counter()
+        with progress(f"statistics of {protocol}", len(dict.fromkeys(cell.group for cell in cells))) as step:
+            found = assess(
+                protocol,
+                draws,
+                tables,
+                cells,
+                bootstrap=plan.study.bootstrap,
+                tests=plan.study.compare,
+                ceiling=plan.study.human_ceiling,
+                progress=step,
+            )
+        if plan.study.bootstrap is not None or plan.study.compare is not None:
+            run.seconds[str(protocol)] = time.perf_counter() - began
+        run.cells += found.cells
+        run.ceilings += found.ceilings
+        run.comparisons += found.comparisons
         run.infos.append(
             ProtocolInfo(
                 id=str(protocol),
@@ -230,9 +279,10 @@ def _run_items(
                 kind=protocol.statistic.kind,
                 description=f"{protocol.items.description}; {protocol.statistic.description}",
                 groups=groups,
-                notes=draws[0].notes,
+                notes=(*draws[0].notes, *found.notes),
                 n_items=len(draws[0].items),
                 draws=len(draws),
+                bootstrap=found.bootstrap,
             )
         )
 
@@ -248,20 +298,16 @@ def _score_draws(
 ) -> list[ScoreTable]:
     if not plan.requests:
         return []
-    # Weights belong to one metric each, and what is not set up may fail: both are scored apart from the rest.
-    apart = [r for r in plan.requests if r.metric.name in plan.study.models or not r.metric.is_set_up()]
+    # What is not set up may fail and is scored apart; the rest goes together, since metrics can share work on a batch.
+    apart = [r for r in plan.requests if not r.metric.is_set_up()]
     together = [r for r in plan.requests if r not in apart]
+    resources = _resources(plan.study, plan.root)
     tables: list[ScoreTable] = []
     for judgements in draws:
         label = key + (f" draw {judgements.draw + 1}" if len(draws) > 1 else "")
         found: list[ScoreTable] = []
         with progress(label, len(judgements.items) * len(plan.requests)) as step:
             for requests in filter(None, [together, *([request] for request in apart)]):
-                resources = Resources(
-                    features=plan.study.features,
-                    model=plan.study.models.get(requests[0].metric.name),
-                    data=str(plan.root.path),
-                )
                 try:
                     table = score(
                         judgements.items, requests, resources, dataset=judgements.dataset, cache=cache, progress=step

@@ -54,6 +54,15 @@ def test_several_draws_are_compared_by_their_mean(capbench: Callable[..., Ran]) 
     assert compared == pytest.approx(means, abs=1e-12)
 
 
+def test_many_metrics_are_tested_with_more_permutations_and_that_is_said(capbench: Callable[..., Ran]) -> None:
+    ran = capbench("compare", "bleu", "rouge-l", "cider", "--resamples", "100", "--json")
+    assert ran.code == 0, ran.err
+    assert "598 permutations or resamples were tested with: 100 are too few for 15 pairs" in ran.err
+    found = json.loads(ran.out)
+    assert found["table"]["resamples"] == 598
+    assert found["intervals"]["CIDEr"]["resamples"] == 100
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -16,7 +16,17 @@ from capbench.reports.files import write_result
 from capbench.reports.markup import to_csv, to_latex, to_markdown
 from capbench.reports.tables import tables
 from capbench.reports.terminal import print_result
-from capbench.studies.results import Cell, Missing, ProtocolInfo, StudyResult, load_result
+from capbench.studies.results import (
+    BootstrapInfo,
+    Ceiling,
+    Cell,
+    Comparisons,
+    Missing,
+    PairTest,
+    ProtocolInfo,
+    StudyResult,
+    load_result,
+)
 
 CORRELATION = "toy/all/tau-c"
 ACCURACY = "pairs/five/direct-strict"
@@ -159,6 +169,160 @@ def test_a_written_result_is_read_back_equal(result: StudyResult, tmp_path: Path
     paths = write_result(result, tmp_path / "toy")
     assert [path.name for path in paths] == ["results.json", "results.csv", "results.md", "results.tex"]
     assert load_result(paths[0]) == result
+
+
+@pytest.fixture
+def tested(result: StudyResult) -> StudyResult:
+    """The same with intervals, tests and the human ceiling."""
+
+    def widened(cell: Cell) -> Cell:
+        return cell.model_copy(update={"low": cell.value - 0.02004, "high": cell.value + 0.01004})
+
+    info = BootstrapInfo(method="bca", level=0.9, unit="image", units=12, resamples=2000, seed=3)
+    pair = PairTest(better="cider", worse="bleu", difference=0.1, p_value=0.2, p_adjusted=0.2, significant=False)
+    how = {"correction": "holm", "alpha": 0.05, "level": 0.9}
+    drawn = {"test": "permutation", "unit": "image", "units": 12, "resamples": 2638, "requested": 1000, "seed": 3}
+    both = Comparisons.model_validate(
+        {"protocol": CORRELATION, "top": ("cider", "bleu"), "ranks": {"cider": 1, "bleu": 1}, "pairs": (pair,)}
+        | how
+        | drawn
+    )
+    formula = {"test": "mcnemar", "unit": None, "units": 36, "resamples": None, "requested": None, "seed": None}
+    one = Comparisons.model_validate(
+        {"protocol": ACCURACY, "top": ("cider",), "ranks": {"cider": 1, "bleu": 2}, "pairs": (pair,)} | how | formula
+    )
+    return result.model_copy(
+        update={
+            "cells": tuple(widened(cell) for cell in result.cells),
+            "protocols": tuple(p.model_copy(update={"bootstrap": info}) for p in result.protocols),
+            "comparisons": (both, one),
+            "ceilings": (
+                Ceiling(protocol=CORRELATION, value=0.55, low=0.53, high=0.58, n=36, method="leave-one-rater-out"),
+                Ceiling(protocol=ACCURACY, group="HC", value=0.66, n=9, method="votes"),
+            ),
+        }
+    )
+
+
+def test_marks_stand_at_the_best_and_at_what_is_not_significantly_worse(tested: StudyResult) -> None:
+    first, second = tables(tested)
+    assert [row.entries[0].marked for row in first.rows] == ["0.4389†", "0.3078†", ""]
+    assert [row.entries[2].marked for row in second.rows] == ["76.58†", "70.00 ±1.23", ""]
+    assert [row.entries[0].marked for row in second.rows] == ["54.20", "60.00", ""]  # no tests in that group
+    (note,) = [note for note in first.notes if note.startswith("†")]
+    assert "permutation test (PERM-BOTH) over images, 2,638 permutations (1,000 are too few for 1 pair), seed 3" in note
+    assert "Holm's correction over 1 pair a column, α = 0.05" in note
+    (note,) = [note for note in second.notes if note.startswith("†")]
+    assert "McNemar's test, which takes data points as independent" in note
+    assert first.ranks == ("Toy τ-c: 1 CIDER, BLEU",)
+    assert second.ranks == ("Pairs mean: 1 CIDER; 2 BLEU",)
+
+
+def test_intervals_are_shown_with_how_they_were_made(tested: StudyResult) -> None:
+    first, second = tables(tested)
+    assert first.rows[0].entries[0].interval == "[0.419, 0.449]"
+    assert second.rows[0].entries[2].interval == "[74.6, 77.6]"
+    note = "[low, high]: 90 % bootstrap intervals (BCa) over images, 2,000 resamples, seed 3"
+    assert note in first.notes
+    assert note in second.notes
+    assert any("36 ratings of 12 items, 12 images are resampled" in line for line in first.notes)
+
+
+def test_the_human_ceiling_is_a_row_of_its_own_and_never_the_best(tested: StudyResult) -> None:
+    first, second = tables(tested)
+    assert "human ceiling" not in [row.title for row in first.rows]
+    assert first.ceiling is not None
+    assert (first.ceiling.entries[0].ours, first.ceiling.entries[0].interval) == ("0.5500", "[0.530, 0.580]")
+    assert first.columns[0].best == "0.4389"
+    assert second.ceiling is not None
+    assert [entry.ours for entry in second.ceiling.entries] == ["66.00", "", ""]
+    assert any("leave one rater out" in note for note in first.notes)
+    assert any("one voter against the majority" in note for note in second.notes)
+    assert "**0.5500**" not in to_markdown(tested)
+    assert r"\textbf{0.5500}" not in to_latex(tested)
+
+
+@pytest.mark.parametrize("width", [50, 80, 100, 200])
+def test_the_terminal_shows_marks_and_intervals_at_any_width(tested: StudyResult, width: int) -> None:
+    stream = io.StringIO()
+    print_result(tested, Console(file=stream, width=width, no_color=True))
+    lines = stream.getvalue().split("\n")
+    text = "\n".join(lines)
+    for part in ("0.4389†", "[0.419, 0.449]", "76.58†", "[74.6, 77.6]", "human ceiling", "[0.530, 0.580]", "0.493"):
+        assert part in text
+    assert "ranks, Toy τ-c: 1 CIDER, BLEU" in text.replace("\n", " ")
+    shown = [line.rstrip() for line in lines if ("†" in line and "worse" not in line) or "[7" in line]
+    assert all(len(line) <= width for line in shown)
+
+
+def test_values_with_and_without_a_mark_stand_below_each_other(tested: StudyResult) -> None:
+    stream = io.StringIO()
+    print_result(tested, Console(file=stream, width=200, no_color=True))
+    marked = next(line for line in stream.getvalue().split("\n") if "76.58†" in line)
+    without = next(line for line in stream.getvalue().split("\n") if "70.00" in line)
+    assert marked.index("[74.6") == without.index("[68.0")
+
+
+def test_markdown_and_latex_show_what_the_terminal_shows(tested: StudyResult) -> None:
+    text = to_markdown(tested)
+    assert "| **0.4389†** [0.419, 0.449] |" in text
+    assert "| human ceiling | 0.5500 [0.530, 0.580] |" in text
+    assert "- ranks, Toy τ-c: 1 CIDER, BLEU" in text
+    tex = to_latex(tested)
+    assert r"\textbf{0.4389$^{\dagger}$}" in tex
+    assert r"{\scriptsize [0.419, 0.449]}" in tex
+    assert r"$\alpha$ = 0.05" in tex
+    assert "% ranks, Toy τ-c: 1 CIDER, BLEU" in tex
+    for block in tex.split(r"\begin{tabular}")[1:]:
+        columns = block.split("}")[0].count("r")
+        body = block.split(r"\midrule", 1)[1].split(r"\bottomrule")[0].strip().split("\n")
+        assert {line.replace(r"\&", "").count("&") for line in body if line != r"\midrule"} == {columns}
+
+
+def test_latex_sets_real_minus_signs_in_intervals(tested: StudyResult) -> None:
+    cell = tested.cells[0].model_copy(update={"low": -0.25, "high": 0.5})
+    text = to_latex(tested.model_copy(update={"cells": (cell, *tested.cells[1:])}))
+    assert r"{\scriptsize [$-$0.250, 0.500]}" in text
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+def test_latex_with_intervals_and_marks_compiles(tested: StudyResult, tmp_path: Path) -> None:
+    document = r"\documentclass{article}\usepackage{booktabs}\begin{document}" + to_latex(tested) + r"\end{document}"
+    (tmp_path / "t.tex").write_text(document, encoding="utf-8")
+    done = subprocess.run(
+        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout.decode()[-2000:]
+
+
+def test_csv_holds_intervals_ranks_and_the_ceiling(tested: StudyResult) -> None:
+    rows = list(csv.DictReader(io.StringIO(to_csv(tested))))
+    assert float(rows[0]["low"]) == tested.cells[0].low
+    assert [(row["rank"], row["top"]) for row in rows[:2]] == [("1", "True"), ("1", "True")]
+    assert (rows[5]["rank"], rows[5]["top"]) == ("2", "False")
+    assert rows[3]["rank"] == ""
+    assert [row["group"] for row in rows if row["metric"] == "human-ceiling"] == ["", "HC"]
+
+
+def test_pairs_have_a_file_of_their_own_that_goes_with_them(
+    result: StudyResult, tested: StudyResult, tmp_path: Path
+) -> None:
+    paths = write_result(tested, tmp_path)
+    assert load_result(paths[0]) == tested
+    assert paths[-1].name == "comparisons.csv"
+    first, second = csv.DictReader(io.StringIO(paths[-1].read_text(encoding="utf-8")))
+    assert (first["better"], first["worse"], first["p_adjusted"], first["test"]) == (
+        "cider",
+        "bleu",
+        "0.2",
+        "permutation",
+    )
+    assert (second["test"], second["resamples"]) == ("mcnemar", "")
+    assert write_result(result, tmp_path)[-1].name == "results.tex"
+    assert not paths[-1].exists()
 
 
 def test_a_result_without_any_number_still_prints(result: StudyResult) -> None:

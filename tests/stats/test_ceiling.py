@@ -9,7 +9,7 @@ from capbench.datasets.base import load_dataset
 from capbench.datasets.root import find_root
 from capbench.errors import StatisticError
 from capbench.records import Coefficient
-from capbench.stats.ceiling import leave_one_rater_out, vote_agreement
+from capbench.stats.ceiling import leave_one_rater_out, vote_agreement, vote_credit
 from capbench.stats.correlation import correlation
 
 
@@ -50,6 +50,12 @@ def by_asking_each_voter(first: int, second: int) -> tuple[float, float]:
 def test_agreement_is_that_of_asking_each_voter(votes: tuple[int, int]) -> None:
     (found,) = vote_agreement([votes])
     assert (found.one_with_others, found.one_with_all) == pytest.approx(by_asking_each_voter(*votes))
+
+
+def test_the_credit_of_each_pair_is_its_agreement() -> None:
+    votes = np.array([(11, 0), (6, 5), (1, 1), (3, 3)])
+    each = [vote_agreement([(a, b)])[0].one_with_others for a, b in votes.tolist()]
+    assert vote_credit(votes).tolist() == each
 
 
 def test_the_whole_is_the_mean_over_groups() -> None:

@@ -17,7 +17,7 @@ from capbench.stats.correction import adjust
 from capbench.stats.correlation import correlation
 from capbench.stats.dependent import FormulaTest, mcnemar, steiger, williams
 from capbench.stats.intervals import draw_bootstrap
-from capbench.stats.significance import Test, compare, permutations_needed
+from capbench.stats.significance import Test, compare, permutations_needed, permutations_to_use
 
 
 def example(coefficient: Coefficient = "tau-c", n: int = 240, seed: int = 0) -> Correlations:
@@ -182,3 +182,14 @@ def test_one_metric_or_several_draws_are_refused_where_they_make_no_sense() -> N
     assert compare(Correlations.of("pearson", both, data.human, data.unit), permutations=200).values == pytest.approx(
         compare(data, permutations=200).values
     )
+
+
+def test_there_are_enough_permutations_for_any_number_of_metrics() -> None:
+    assert permutations_to_use(None, 2) == 1000
+    assert permutations_to_use(500, 3) == 500
+    for metrics in (10, 12, 30):
+        needed = permutations_needed(metrics * (metrics - 1) // 2)
+        assert permutations_to_use(None, metrics) == max(1000, 2 * needed)
+        assert permutations_to_use(needed, metrics) == needed
+        assert permutations_to_use(needed - 1, metrics) == 2 * needed
+    assert permutations_to_use(1000, 30, correction="none") == 1000

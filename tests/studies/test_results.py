@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from capbench.errors import DataError
+from capbench.reports.markup import to_latex, to_markdown
+from capbench.reports.tables import tables
 from capbench.studies.results import RESULT_SCHEMA_VERSION, load_result
 
 # A file as schema version 1 wrote it. Never change it: it stands for the files that users keep.
@@ -74,6 +76,25 @@ def test_version_1_is_read(tmp_path: Path) -> None:
     assert cell is not None
     assert cell.value == 0.5
     assert result.missing[0].planned
+
+
+def test_a_file_that_version_1_wrote_is_read_whole() -> None:
+    path = Path(__file__).with_name("results_v1.json")
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    result = load_result(path)
+    assert raw["schema_version"] == result.schema_version == 1
+    assert len(result.cells) == len(raw["cells"]) > 0
+    for cell, before in zip(result.cells, raw["cells"], strict=True):
+        assert {key: value for key, value in cell.model_dump().items() if key in before} == before
+        assert cell.low is None
+        assert cell.high is None
+    assert result.comparisons == ()
+    assert result.ceilings == ()
+    for table in tables(result):
+        assert table.ceiling is None
+        assert table.ranks == ()
+    assert to_markdown(result)
+    assert to_latex(result)
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_draws_are_averaged_with_their_standard_deviation(root: DataRoot) -> Non
 
 def test_rows_keep_the_order_of_the_study(root: DataRoot) -> None:
     result = run(root, metrics=("rrs", LENGTH, "tiger"))
-    assert list(result.columns) == ["rrs", "length", "negative", "tiger", "wds"]
+    assert list(result.columns) == ["rrs", "length", "negative", "tiger", "wds", "grounding"]
 
 
 def test_a_metric_that_is_not_here_stays_with_its_reason(root: DataRoot) -> None:
@@ -92,7 +92,8 @@ def test_a_metric_that_is_not_here_stays_with_its_reason(root: DataRoot) -> None
     waiting = {missing.column: missing for missing in result.missing}
     assert "tiger" in waiting
     assert waiting["tiger"].planned
-    assert waiting["tiger"].reason
+    assert "region features (--features STORE" in waiting["tiger"].reason
+    assert "a grounding model (--model tiger=FILE" in waiting["tiger"].reason
     assert result.cell("toy/all/unaggregated-tau-c", "length") is not None
 
 

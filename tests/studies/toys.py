@@ -100,6 +100,18 @@ class Constant(Length):
         return np.ones((len(items), 1))
 
 
+class Zigzag(Length):
+    """Number of words with the odd ones raised by two, and half the number of words: two other orders of the items."""
+
+    name = "zigzag"
+    columns: ClassVar[tuple[str, ...]] = ("zigzag", "steps")
+    titles: ClassVar[Mapping[str, str]] = {"zigzag": "Zigzag", "steps": "Steps"}
+
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        lengths = [len(item.candidate.split()) for item in items]
+        return np.array([[n + 2.0 * (n % 2), (n + 1) // 2] for n in lengths])
+
+
 class NotANumber(Constant):
     """Gives NaN for the third item."""
 

@@ -1,0 +1,132 @@
+"""``capbench power``: how much data separates two metrics?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from capbench.cli import common
+from capbench.errors import UsageError, suggest
+
+if TYPE_CHECKING:
+    from capbench.studies.comparing import MetricPower
+
+__all__ = ["power"]
+
+_UNITS = ("image", "item", "rating")
+
+
+def power(
+    metric: Annotated[list[str], typer.Argument(metavar="METRIC METRIC", help="Two metrics.")],
+    dataset: Annotated[
+        str, typer.Option("--dataset", "-d", metavar="NAME", help="Data set, or a file of judgements.")
+    ] = "flickr8k-expert",
+    protocol: Annotated[
+        str | None, typer.Option("--protocol", "-p", metavar="ID", help="Protocol. Default: the literature's.")
+    ] = None,
+    target: Annotated[
+        float, typer.Option("--power", metavar="SHARE", help="How often the difference should be found.")
+    ] = 0.8,
+    alpha: Annotated[float, typer.Option("--alpha", metavar="SHARE", help="Significance level, two-sided.")] = 0.05,
+    gap: Annotated[
+        float | None,
+        typer.Option(
+            "--gap", metavar="SIZE", help="Difference to be found (accuracies: a share). Default: the one at hand."
+        ),
+    ] = None,
+    resamples: Annotated[int, typer.Option("--resamples", min=100, help="Resamples at each size.")] = 500,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the resamples.")] = 0,
+    unit: Annotated[str, typer.Option("--unit", help=f"What is resampled and counted: {', '.join(_UNITS)}.")] = "image",
+    option: common.MetricOption = None,
+    data: common.DataOption = None,
+    features: common.FeaturesOption = None,
+    no_cache: common.NoCacheOption = False,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Say how many images it takes to tell two metrics apart, from the spread of their difference at hand.
+
+    The standard error of the difference is found by drawing fewer and more images than there are. Use it to plan: power
+    for the difference at hand, on the data at hand, only restates the p-value. See docs/statistics.md.
+
+    Example: capbench power cider meteor --dataset flickr8k-expert
+
+    Example: capbench power bleu-4 rouge-l -d composite --power 0.9 --gap 0.02
+    """
+    from capbench.datasets.opening import open_dataset
+    from capbench.datasets.root import find_root
+    from capbench.metrics.base import Resources, resolve_metrics
+    from capbench.studies.comparing import metric_power
+
+    if unit not in _UNITS:
+        raise UsageError(f"--unit {unit}: unknown", hint=suggest(unit, list(_UNITS)))
+    for name, value in (("--power", target), ("--alpha", alpha)):
+        if not 0 < value < 1:
+            raise UsageError(f"{name} {value:g}: not a share between 0 and 1", hint=f"Example: {name} 0.8")
+    requests = resolve_metrics(metric, common.parse_options(option or []))
+    root = find_root(data)
+    opened = open_dataset(dataset, root)
+    chosen = opened.protocol(protocol.removeprefix(f"{opened.name}/") if protocol else None)
+    common.announce_root(root, json_output=json_output, used=opened.under_root)
+    with common.progress("scoring", None) as step:
+        found = metric_power(
+            opened,
+            chosen,
+            requests,
+            gap=gap,
+            alpha=alpha,
+            target=target,
+            resamples=resamples,
+            seed=seed,
+            unit=unit,  # type: ignore[arg-type]  # checked above
+            resources=Resources(features=None if features is None else str(features), data=str(root.path)),
+            cache=not no_cache,
+            progress=step,
+        )
+    if json_output:
+        common.print_json(found.as_json())
+    else:
+        _print(found, chosen.statistic.label, percent=chosen.statistic.kind == "accuracy")
+
+
+def _print(found: MetricPower, label: str, *, percent: bool) -> None:
+    from rich import box
+    from rich.table import Table
+
+    def number(value: float) -> str:
+        return f"{100 * value:.2f}" if percent else f"{value:.4f}"
+
+    power = found.power
+    console = common.out()
+    console.print(_sentence(found, label, number), markup=False, soft_wrap=True)
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for head in (f"{power.unit}s", "standard error", "power"):
+        shown.add_column(head, justify="right")
+    for point in power.points:
+        shown.add_row(f"{point.units:,}", number(point.standard_error), f"{100 * point.power:.0f} %")
+    console.print(shown)
+    console.print(
+        f"{found.protocol}: {found.n:,} judgements; standard errors of the difference from {power.resamples:,} "
+        f"resamples of each number of {power.unit}s, seed {power.seed}; two-sided test, α = {power.alpha:g}",
+        style="dim",
+        markup=False,
+        soft_wrap=True,
+    )
+    for signature in found.signatures.values():
+        console.print(signature, style="dim", markup=False, soft_wrap=True)
+
+
+def _sentence(found: MetricPower, label: str, show: Callable[[float], str]) -> str:
+    power = found.power
+    better, worse = (power.first, power.second) if power.difference >= 0 else (power.second, power.first)
+    values = f"{label} {show(found.values[better])} against {show(found.values[worse])}"
+    at_hand = f"{power.units:,} {power.unit}s are at hand"
+    if power.gap == abs(power.difference):
+        what = f"to tell {better} from {worse} ({values}, difference {show(power.gap)})"
+    else:
+        what = f"to find a difference of {show(power.gap)} between {better} and {worse} (at hand: {values})"
+    return (
+        f"{power.needed:,} {power.unit}s are needed {what} with {100 * power.target:g} % power at "
+        f"α = {power.alpha:g}; {at_hand}."
+    )

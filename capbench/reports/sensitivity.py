@@ -1,0 +1,287 @@
+"""How the ranking of metrics depends on the protocol: the one description of its tables, and their four formats."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from capbench.files import lock, write_text
+from capbench.reports.markup import markdown_text, tex_text
+from capbench.studies.results import ProtocolRanking, Sensitivity, SensitivityResult
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["Block", "blocks", "print_sensitivity", "summary", "to_latex", "to_markdown", "write_sensitivity"]
+
+_SYMBOLS = {"tau-b": "τ-b", "tau-c": "τ-c", "spearman": "ρ", "pearson": "r"}
+_PAPER = 8  # columns of a printed table
+
+
+@dataclass(frozen=True)
+class Block:
+    """A table: metrics as rows, some protocols of one *items* part as columns.
+
+    Attributes:
+        title: its caption.
+        heads: two lines for each column, the outer one shared by neighbours.
+        rows: title of each metric, and its entries (``0.439 2▲1``: value, rank, change against the default).
+        taus: Kendall's tau of each column's ranking with the default's.
+        notes: one line each.
+    """
+
+    title: str
+    heads: tuple[tuple[str, str], ...]
+    rows: tuple[tuple[str, tuple[str, ...]], ...]
+    taus: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+def blocks(found: SensitivityResult, data: Sensitivity, columns: int = _PAPER) -> list[Block]:
+    """The tables of one data set.
+
+    Args:
+        found: the whole result, for titles.
+        data: one of its data sets.
+        columns: how many protocols stand beside each other at most.
+    """
+    made = []
+    kinds = {info.id: info.kind for info in found.result.protocols}
+    titles = {name: title for name, title in found.result.columns.items() if name in data.protocols[0].values}
+    for items, group in groupby(data.protocols, key=lambda ranking: ranking.items):
+        for number, part in enumerate(_parts(list(group), columns)):
+            rows = tuple(
+                (title, tuple(_entry(ranking, name, kinds[ranking.id] == "accuracy") for ranking in part))
+                for name, title in titles.items()
+            )
+            papers = [f"{p.id} is the protocol of {', '.join(p.used_by)}" for p in part if p.used_by]
+            more = " (continued)" if number else ""
+            made.append(
+                Block(
+                    f"{data.title}, {items}{more}",
+                    tuple(_head(ranking, ranking.id == data.default) for ranking in part),
+                    rows,
+                    tuple("–" if ranking.tau is None else f"{ranking.tau:.2f}" for ranking in part),
+                    tuple(papers),
+                )
+            )
+    return made
+
+
+def _parts(rankings: list[ProtocolRanking], columns: int) -> list[list[ProtocolRanking]]:
+    """Protocols in tables of so many columns at most; those that share an outer head stay together if they fit."""
+    parts: list[list[ProtocolRanking]] = [[]]
+    for _, group in groupby(rankings, key=lambda ranking: _head(ranking, False)[0]):
+        together = list(group)
+        if parts[-1] and len(parts[-1]) + len(together) > columns:
+            parts.append([])
+        for ranking in together:
+            if len(parts[-1]) == columns:
+                parts.append([])
+            parts[-1].append(ranking)
+    return parts
+
+
+def _head(ranking: ProtocolRanking, is_default: bool) -> tuple[str, str]:
+    outer, inner = "", ranking.statistic
+    for name, symbol in _SYMBOLS.items():
+        if ranking.statistic.endswith(name):
+            outer, inner = ranking.statistic.removesuffix(name).rstrip("-"), symbol
+    if not outer and "-" in inner:
+        outer, _, inner = inner.partition("-")
+    return outer, f"{inner} *" if is_default else inner
+
+
+def _entry(ranking: ProtocolRanking, name: str, percent: bool) -> str:
+    if name not in ranking.values:
+        return "–"
+    value, move = ranking.values[name], ranking.moves.get(name, 0)
+    arrow = "" if move == 0 else f"▲{move}" if move > 0 else f"▼{-move}"
+    return f"{100 * value:.1f} {ranking.ranks[name]}{arrow}" if percent else f"{value:.3f} {ranking.ranks[name]}{arrow}"
+
+
+def summary(found: SensitivityResult, data: Sensitivity) -> tuple[str, ...]:
+    """What the tables of one data set say, in a few sentences."""
+    titles = found.result.columns
+    others = [p for p in data.protocols if p.id != data.default]
+    base = next(p for p in data.protocols if p.id == data.default)
+    lines = [
+        f"* {data.default} is what the others are compared with; entries are value, rank, and how many ranks that is "
+        "better (▲) or worse (▼)"
+    ]
+    if not others or len(base.ranks) < 2:
+        return tuple(lines)
+    same = sum(not any(p.moves.values()) for p in others)
+    lines.append(f"{same} of {len(others)} other protocols rank the metrics as it does")
+    firsts: dict[str, int] = {}
+    for protocol in data.protocols:
+        for name, rank in protocol.ranks.items():
+            if rank == 1:
+                firsts[name] = firsts.get(name, 0) + 1
+    first = sorted(firsts.items(), key=lambda entry: -entry[1])
+    lines.append(
+        f"first: {', '.join(f'{titles[name]} under {count}' for name, count in first)} of {len(data.protocols)}"
+    )
+    known = [(p.tau, p.id) for p in others if p.tau is not None]
+    if known:
+        tau, id_ = min(known)
+        lines.append(f"furthest from it: {id_} (τ between the rankings {tau:.2f})")
+    return tuple(lines)
+
+
+def print_sensitivity(found: SensitivityResult, console: Console) -> None:
+    """Print every table and its summary; columns that do not fit go into a table of their own."""
+    from rich import box
+    from rich.table import Table
+
+    for data in found.datasets:
+        for block in blocks(found, data, _fitting(found, data, console.width)):
+            table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+            table.add_column("\nmetric", no_wrap=True)
+            previous = ""
+            for outer, inner in block.heads:
+                table.add_column(f"{outer if outer != previous else ''}\n{inner}", justify="left", no_wrap=True)
+                previous = outer
+            for title, entries in block.rows:
+                table.add_row(title, *entries)
+            table.add_section()
+            table.add_row("τ with *", *block.taus, style="italic")
+            console.print(block.title, style="bold", markup=False)
+            console.print(table)
+            for note in block.notes:
+                console.print(f"  {note}", style="dim", markup=False, soft_wrap=not console.is_terminal)
+        for line in summary(found, data):
+            console.print(line, markup=False, soft_wrap=not console.is_terminal)
+        console.print()
+    for reason, ids in _missing(found).items():
+        console.print(f"{len(ids)} protocols not computed ({ids[0]}, …): {reason}", markup=False, soft_wrap=True)
+    for title, reason in _waiting(found).items():
+        console.print(f"{title} waits for {reason}", markup=False, soft_wrap=True)
+
+
+def _fitting(found: SensitivityResult, data: Sensitivity, width: int) -> int:
+    """How many protocols fit beside each other."""
+    whole = blocks(found, data, len(data.protocols))
+    first = max([len(title) for block in whole for title, _ in block.rows] + [8]) + 2
+    entry = max(
+        len(text)
+        for block in whole
+        for column, head in enumerate(block.heads)
+        for text in (*head, *(entries[column] for _, entries in block.rows))
+    )
+    return max(1, (width - first) // (entry + 2))
+
+
+def _missing(found: SensitivityResult) -> dict[str, list[str]]:
+    by_reason: dict[str, list[str]] = {}
+    for missing in found.result.missing:
+        if missing.protocol:
+            by_reason.setdefault(missing.reason, []).append(missing.protocol)
+    return by_reason
+
+
+def _waiting(found: SensitivityResult) -> dict[str, str]:
+    return {missing.title: missing.reason for missing in found.result.missing if missing.column}
+
+
+def to_markdown(found: SensitivityResult) -> str:
+    """All tables as GitHub Markdown."""
+    lines = [f"<!-- capbench {found.result.capbench}, {found.result.created} -->"]
+    if found.result.sample:
+        lines += ["", "Computed on the embedded synthetic sample: these numbers say nothing about metrics."]
+    for data in found.datasets:
+        for block in blocks(found, data, len(data.protocols)):
+            heads = ["metric", *(" ".join(part for part in head if part) for head in block.heads)]
+            lines += ["", f"### {block.title}", "", f"| {' | '.join(markdown_text(head) for head in heads)} |"]
+            lines.append("|---|" + "---|" * len(block.heads))
+            for title, entries in (*block.rows, ("τ with *", block.taus)):
+                lines.append(f"| {' | '.join(markdown_text(text) for text in (title, *entries))} |")
+            lines += ["", *(f"- {markdown_text(note)}" for note in block.notes)]
+        lines += ["", *(f"- {markdown_text(line)}" for line in summary(found, data))]
+    missing = [f"- {len(ids)} protocols ({ids[0]}, …): {reason}" for reason, ids in _missing(found).items()]
+    missing += [f"- {title}: {reason}" for title, reason in _waiting(found).items()]
+    if missing:
+        lines += ["", "Not computed:", "", *map(markdown_text, missing)]
+    return "\n".join(lines) + "\n"
+
+
+def to_latex(found: SensitivityResult) -> str:
+    """All tables as LaTeX ``table`` environments; they need the package ``booktabs``."""
+    made = [f"% capbench {found.result.capbench}, {found.result.created}; needs \\usepackage{{booktabs}}"]
+    if found.result.sample:
+        made.append("% Computed on the embedded synthetic sample: these numbers say nothing about metrics.")
+    number = 0
+    for data in found.datasets:
+        for block in blocks(found, data):
+            number += 1
+            # Under the first table of a data set stands what all of them say.
+            said = summary(found, data) if number == 1 else ()
+            made.append(_latex(block, said, f"tab:protocols-{data.dataset}-{number}"))
+    return "\n\n".join(made) + "\n"
+
+
+def _latex(block: Block, said: tuple[str, ...], label: str) -> str:
+    outer, rules, position = [""], [], 2
+    for name, group in groupby(block.heads, key=lambda head: head[0]):
+        span = len(list(group))
+        outer.append(rf"\multicolumn{{{span}}}{{c}}{{{tex_text(name)}}}")
+        rules.append(rf"\cmidrule(lr){{{position}-{position + span - 1}}}")
+        position += span
+    rows = [" & ".join(tex_text(text) for text in (title, *entries)) + r" \\" for title, entries in block.rows]
+    caption = " ".join(f"{tex_text(text)}." for text in (block.title, *said, *block.notes))
+    return "\n".join(
+        [
+            r"\begin{table}",
+            r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
+            rf"\begin{{tabular}}{{l{'l' * len(block.heads)}}}",
+            r"\toprule",
+            " & ".join(outer) + r" \\",
+            "".join(rules),
+            " & ".join(["Metric", *(tex_text(inner) for _, inner in block.heads)]) + r" \\",
+            r"\midrule",
+            *rows,
+            r"\midrule",
+            " & ".join([tex_text("τ with *"), *map(tex_text, block.taus)]) + r" \\",
+            r"\bottomrule",
+            r"\end{tabular}",
+            rf"\caption{{{caption}}}",
+            rf"\label{{{''.join(c if c.isalnum() or c in ':-' else '-' for c in label)}}}",
+            r"\end{table}",
+        ]
+    )
+
+
+def to_csv(found: SensitivityResult) -> str:
+    """One line for each metric under each protocol."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(["dataset", "protocol", "default", "column", "title", "value", "rank", "move", "tau", "used_by"])
+    for data in found.datasets:
+        for p in data.protocols:
+            for name, value in p.values.items():
+                title, default = found.result.columns[name], p.id == data.default
+                row = [data.dataset, p.id, default, name, title, value, p.ranks[name], p.moves.get(name), p.tau]
+                writer.writerow([*row, " ".join(p.used_by)])
+    return stream.getvalue()
+
+
+def write_sensitivity(found: SensitivityResult, folder: Path) -> list[Path]:
+    """Write ``all-protocols.{json,csv,md,tex}`` into a folder and return their paths.
+
+    Raises:
+        UsageError: a file cannot be written.
+    """
+    texts = {
+        "all-protocols.json": found.model_dump_json(indent=2) + "\n",
+        "all-protocols.csv": to_csv(found),
+        "all-protocols.md": to_markdown(found),
+        "all-protocols.tex": to_latex(found),
+    }
+    with lock(folder / ".results"):
+        for name, text in texts.items():
+            write_text(folder / name, text)
+    return [folder / name for name in texts]

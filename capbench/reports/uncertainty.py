@@ -1,0 +1,72 @@
+"""What tables say about intervals, tests and the human ceiling, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from capbench.studies.results import BootstrapInfo, Comparisons, StudyResult
+
+__all__ = ["MARK", "notes", "ranks"]
+
+MARK = "†"
+
+_CORRECTIONS = {"holm": "Holm's correction", "bh": "Benjamini and Hochberg's correction", "none": "no correction"}
+_FORMULAS = {"williams": "Williams' test", "steiger": "Steiger's test", "mcnemar": "McNemar's test"}
+_CEILINGS = {
+    "leave-one-rater-out": "each rating against the mean of the item's other ratings (leave one rater out)",
+    "votes": "one voter against the majority of the pair's other voters",
+}
+
+
+def notes(result: StudyResult, places: Iterable[tuple[str, str]]) -> list[str]:
+    """How the intervals, marks and ceilings of a table's columns were made, one line each.
+
+    Args:
+        result: the result.
+        places: protocol and group of the columns.
+    """
+    places = list(places)
+    protocols = dict.fromkeys(protocol for protocol, _ in places)
+    lines = [_interval(p.bootstrap) for p in result.protocols if p.id in protocols and p.bootstrap is not None]
+    lines += [_test(found) for place in places if (found := result.comparison(*place)) is not None]
+    ceilings = [result.ceiling(*place) for place in places]
+    lines += [f"human ceiling (not a metric): {_CEILINGS[known.method]}" for known in ceilings if known is not None]
+    return list(dict.fromkeys(lines))
+
+
+def _interval(info: BootstrapInfo) -> str:
+    method = {"percentile": "percentile", "bca": "BCa"}[info.method]
+    return (
+        f"[low, high]: {100 * info.level:g} % bootstrap intervals ({method}) over {info.unit}s, "
+        f"{info.resamples:,} resamples, seed {info.seed}"
+    )
+
+
+def _test(found: Comparisons) -> str:
+    if found.test in _FORMULAS:
+        how = f"{_FORMULAS[found.test]}, which takes data points as independent"
+    else:
+        name, what = {
+            "permutation": ("permutation test (PERM-BOTH)", "permutations"),
+            "bootstrap": ("paired bootstrap test", "resamples"),
+        }[found.test]
+        number = f"{found.resamples:,} {what}"
+        if found.requested is not None:
+            number += f" ({found.requested:,} are too few for {_pairs(len(found.pairs))})"
+        how = f"{name} over {found.unit}s, {number}, seed {found.seed}"
+    return (
+        f"{MARK} the best of its column, or not significantly worse: {how}; {_CORRECTIONS[found.correction]} over "
+        f"{_pairs(len(found.pairs))} a column, α = {found.alpha:g}"
+    )
+
+
+def _pairs(count: int) -> str:
+    return f"{count} pair{'s' if count != 1 else ''}"
+
+
+def ranks(result: StudyResult, found: Comparisons) -> str:
+    """The significance clusters in one line: ``1 SPICE; 2 CIDEr, METEOR``."""
+    clusters: dict[int, list[str]] = {}
+    for column, rank in found.ranks.items():
+        clusters.setdefault(rank, []).append(result.columns.get(column, column))
+    return "; ".join(f"{rank} {', '.join(names)}" for rank, names in sorted(clusters.items()))

@@ -1,0 +1,127 @@
+"""Every metric under every protocol of a data set: how far the ranking of metrics depends on the protocol.
+
+Items are scored once for each *items* part; all statistics are computed from the same scores.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from capbench.datasets.base import Dataset
+from capbench.datasets.protocol import Protocol
+from capbench.datasets.root import DataRoot
+from capbench.errors import ProtocolError, StatisticError
+from capbench.stats.correlation import correlation
+from capbench.studies.config import Study
+from capbench.studies.published import load_published, names
+from capbench.studies.results import ProtocolRanking, Sensitivity, SensitivityResult, StudyResult
+from capbench.studies.run import Plan, ProgressFactory, plan_study, run_plan
+
+__all__ = ["agreement_of_rankings", "plan_all_protocols", "ranks", "run_all_protocols"]
+
+
+def plan_all_protocols(study: Study, root: DataRoot) -> Plan:
+    """The plan of a study with all protocols of its data sets in place of its own.
+
+    Args:
+        study: its protocols are names of data sets; what it says about intervals and tests is left aside.
+        root: where data lies.
+
+    Raises:
+        ProtocolError: a data set has no human judgements.
+        UsageError, StudyError: see :func:`capbench.studies.run.plan_study`.
+    """
+    plan = plan_study(replace(study, bootstrap=None, compare=None, human_ceiling=False, published=None), root)
+    for dataset, _ in plan.protocols:
+        if not _protocols(dataset):
+            raise ProtocolError(f"{dataset.title} has no human judgements: metrics have no ranking there")
+    protocols = tuple((dataset, protocol) for dataset, _ in plan.protocols for protocol in _protocols(dataset))
+    return replace(plan, protocols=protocols)
+
+
+def run_all_protocols(plan: Plan, progress: ProgressFactory, *, cache: bool = True) -> SensitivityResult:
+    """Carry out a plan of :func:`plan_all_protocols`, and rank the metrics under each protocol.
+
+    Raises:
+        StudyError: nothing at all could be computed.
+        CapbenchError: see :func:`capbench.studies.run.run_plan`.
+    """
+    result = run_plan(plan, progress, cache=cache)
+    datasets = {dataset.name: dataset for dataset, _ in plan.protocols}
+    found = [_sensitivity(result, dataset) for dataset in datasets.values()]
+    return SensitivityResult(result=result, datasets=tuple(entry for entry in found if entry is not None))
+
+
+def _protocols(dataset: Dataset) -> list[Protocol]:
+    """The default protocol, then all others with human judgements, in the order of the data set."""
+    default = dataset.protocol()
+    everything = [
+        Protocol(dataset.name, items, statistic)
+        for items in dataset.selections.values()
+        for statistic in dataset.statistics.values()
+        if statistic.kind != "mean"
+    ]
+    return sorted(everything, key=lambda protocol: protocol.items.name != default.items.name)
+
+
+def _sensitivity(result: StudyResult, dataset: Dataset) -> Sensitivity | None:
+    infos = [info for info in result.protocols if info.dataset == dataset.name]
+    values = {
+        info.id: {cell.column: cell.value for cell in result.cells if cell.protocol == info.id and not cell.group}
+        for info in infos
+    }
+    values = {id_: of_protocol for id_, of_protocol in values.items() if of_protocol}
+    if not values:
+        return None
+    default = str(dataset.protocol())
+    if default not in values:  # its file is not here: the first one at hand is as good a base
+        default = next(iter(values))
+    used = _used_by()
+    base = ranks(values[default])
+    rankings = []
+    for id_, of_protocol in values.items():
+        own = ranks(of_protocol)
+        rankings.append(
+            ProtocolRanking(
+                id=id_,
+                items=id_.split("/")[1],
+                statistic=id_.split("/")[2],
+                used_by=tuple(used.get(id_, ())),
+                values=of_protocol,
+                ranks=own,
+                moves={column: base[column] - rank for column, rank in own.items() if column in base},
+                tau=agreement_of_rankings(values[default], of_protocol),
+            )
+        )
+    taus = tuple(tuple(agreement_of_rankings(first, second) for second in values.values()) for first in values.values())
+    return Sensitivity(dataset=dataset.name, title=dataset.title, default=default, protocols=tuple(rankings), taus=taus)
+
+
+def ranks(values: Mapping[str, float]) -> dict[str, int]:
+    """Rank by metric from 1, the largest value first; equal values share the better rank.
+
+    >>> ranks({"a": 0.3, "b": 0.5, "c": 0.3})
+    {'a': 2, 'b': 1, 'c': 2}
+    """
+    return {name: 1 + sum(other > value for other in values.values()) for name, value in values.items()}
+
+
+def agreement_of_rankings(first: Mapping[str, float], second: Mapping[str, float]) -> float | None:
+    """Kendall's tau-b between two rankings of metrics; None where it is not defined (one metric, or all equal)."""
+    common = [name for name in first if name in second]
+    try:
+        return correlation("tau-b", [first[n] for n in common], [second[n] for n in common]).value
+    except StatisticError:
+        return None
+
+
+def _used_by() -> dict[str, Sequence[str]]:
+    """Names of the published tables by protocol."""
+    found: dict[str, list[str]] = {}
+    for name in names():
+        table = load_published(name)
+        for protocol in dict.fromkeys(column.protocol for column in table.columns):
+            if protocol is not None:
+                found.setdefault(protocol, []).append(name)
+    return dict(found)

@@ -1,0 +1,229 @@
+"""A metric's scores beside the ratings that people gave: by rating, on the human scale, and in examples.
+
+After TIGEr (Jiang et al. 2019): mean score by rating is its Figure 4; scores mapped onto the n-point human scale are
+its appendix A.1, their differences from ratings its Figure 8, and examples of them its Table 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from capbench.datasets.base import Dataset
+from capbench.datasets.protocol import Aggregation, Protocol
+from capbench.errors import ProtocolError, StatisticError
+from capbench.metrics.base import MetricRequest, Resources
+from capbench.records import FloatArray, IntArray, Item
+from capbench.scoring import score
+from capbench.stats.aggregate import aggregate
+from capbench.stats.correlation import finite_vector
+
+__all__ = [
+    "MAX_LEVELS",
+    "GroupDifferences",
+    "RatedScores",
+    "RatingGroup",
+    "by_rating",
+    "group_differences",
+    "rated_scores",
+    "score_groups",
+]
+
+MAX_LEVELS = 15
+"""More different ratings than this are no n-point scale."""
+
+
+@dataclass(frozen=True, eq=False)
+class RatedScores:
+    """Scores at the data points of a protocol.
+
+    Attributes:
+        protocol: its id.
+        dataset_title: the data set's name in tables.
+        items: the scored items.
+        item: (n,) index of each data point's item.
+        human: (n,) what people said, one of at most :data:`MAX_LEVELS` values.
+        scores: (n,) by title of the metric column.
+        aggregation: what was done with several ratings of one item.
+        draws: draws of references that the protocol makes; scores are those of the first.
+        signatures: one line by metric.
+        sample: whether the data is the embedded sample.
+    """
+
+    protocol: str
+    dataset_title: str
+    items: tuple[Item, ...]
+    item: IntArray
+    human: FloatArray
+    scores: Mapping[str, FloatArray]
+    aggregation: Aggregation
+    draws: int
+    signatures: Mapping[str, str]
+    sample: bool = False
+
+    @property
+    def levels(self) -> FloatArray:
+        """The different ratings, ascending."""
+        return np.unique(self.human)
+
+
+def rated_scores(
+    dataset: Dataset,
+    protocol: Protocol,
+    requests: Sequence[MetricRequest],
+    *,
+    aggregation: Aggregation | None = None,
+    resources: Resources | None = None,
+    cache: bool = True,
+    sample: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> RatedScores:
+    """Score a data set with ratings.
+
+    Args:
+        dataset: the data set.
+        protocol: one of its protocols, with a correlation as its statistic; of several draws the first is taken.
+        requests: metrics and their columns.
+        aggregation: what is done with several ratings of one item; by default what the protocol does.
+        resources: what metrics need beside captions.
+        cache: whether the score cache is used.
+        sample: whether the data is the embedded sample; recorded only.
+        progress: called with numbers of items scored.
+
+    Raises:
+        ProtocolError: the protocol has no ratings, or their values are too many for a scale.
+        DataError, MetricError, …: loading or scoring failed.
+    """
+    spec = protocol.statistic
+    if spec.kind != "correlation":
+        raise ProtocolError(f"{protocol} has no ratings", hint="Choose a data set with ratings, such as composite")
+    judgements = dataset.load(protocol.items)[0]
+    ratings = judgements.ratings[spec.human]
+    aggregation = aggregation or spec.aggregation
+    item, human = aggregate(ratings.item, ratings.value, aggregation)
+    levels = len(np.unique(human))
+    if levels > MAX_LEVELS:
+        raise ProtocolError(
+            f"{protocol} has {levels} different ratings, which is no scale of a few points",
+            hint="Choose a protocol with the median or the mode of an item's ratings",
+        )
+    table = score(judgements.items, requests, resources, dataset=dataset.name, cache=cache, progress=progress)
+    titles = {c: r.metric.titles.get(c.column, c.column) for r in requests for c in r.score_columns}
+    return RatedScores(
+        str(protocol),
+        dataset.title,
+        judgements.items,
+        item,
+        human,
+        {title: table.values[column][item] for column, title in titles.items()},
+        aggregation,
+        protocol.items.draws,
+        table.signatures,
+        sample,
+    )
+
+
+@dataclass(frozen=True)
+class RatingGroup:
+    """The data points of one rating.
+
+    Attributes:
+        rating: the rating.
+        n: data points.
+        mean: their mean score.
+        sd: sample standard deviation of their scores; None for a single one.
+    """
+
+    rating: float
+    n: int
+    mean: float
+    sd: float | None
+
+
+def by_rating(scores: FloatArray, human: FloatArray) -> tuple[RatingGroup, ...]:
+    """Mean score of the data points of each rating, by ascending rating (TIGEr, Figure 4)."""
+    found = []
+    for rating in np.unique(human):
+        chosen = scores[human == rating]
+        sd = float(chosen.std(ddof=1)) if len(chosen) > 1 else None
+        found.append(RatingGroup(float(rating), len(chosen), float(chosen.mean()), sd))
+    return tuple(found)
+
+
+def score_groups(
+    scores: Sequence[float] | FloatArray, human: Sequence[float] | FloatArray, *, name: str = "the scores"
+) -> FloatArray:
+    """Scores on the human scale (TIGEr, appendix A.1).
+
+    Data points are sorted by score and cut where people's ratings would be: if a share p of the ratings is 1, the
+    lowest share p of the scores is 1, and so on. Points with equal scores stand at their mean rank and so get
+    the same group; a metric with many ties therefore need not fill all groups.
+
+    Args:
+        scores: (n,) scores.
+        human: (n,) ratings of the same data points.
+        name: what the scores are, for error messages.
+
+    Returns:
+        (n,) one of the values of ``human`` for each point.
+
+    Raises:
+        StatisticError: no data points, unequal lengths, or a value that is NaN or infinite.
+    """
+    from scipy.stats import rankdata
+
+    values, ratings = finite_vector(scores, name), finite_vector(human, "the human ratings")
+    if len(values) != len(ratings):
+        raise StatisticError(f"{name} has {len(values)} values for {len(ratings)} ratings")
+    if not len(values):
+        raise StatisticError(f"{name}: there is nothing to map onto the human scale")
+    levels, counts = np.unique(ratings, return_counts=True)
+    place = rankdata(values) - 0.5
+    groups: FloatArray = levels[np.searchsorted(np.cumsum(counts), place, side="right")]
+    return groups
+
+
+@dataclass(frozen=True)
+class GroupDifferences:
+    """How far score groups are from people's ratings (TIGEr, Figure 8).
+
+    Attributes:
+        differences: (d,) all possible differences, score group minus rating, ascending.
+        shares: (d,) share of the data points at each, by title.
+        chance: (d,) the same for a metric without ties that knows nothing: independent of the ratings.
+        n: data points.
+    """
+
+    differences: tuple[float, ...]
+    shares: Mapping[str, tuple[float, ...]]
+    chance: tuple[float, ...]
+    n: int
+
+    def equal(self, title: str) -> float:
+        """Share of the data points whose score group is the rating."""
+        return self.shares[title][self.differences.index(0.0)]
+
+    def mean_distance(self, title: str) -> float:
+        """Mean absolute difference, in points of the scale."""
+        return float(np.dot(np.abs(self.differences), self.shares[title]))
+
+
+def group_differences(rated: RatedScores) -> GroupDifferences:
+    """Differences between score groups and ratings of all metrics. Raises as :func:`score_groups`."""
+    levels, counts = np.unique(rated.human, return_counts=True)
+    # Rounded, so that thirds that differ in their last bit are one difference.
+    grid = np.round(levels[:, None] - levels[None, :], 9) + 0.0
+    differences = np.unique(grid)
+    chances = np.outer(counts, counts) / counts.sum() ** 2
+    shares = {}
+    for title, scores in rated.scores.items():
+        found = np.round(score_groups(scores, rated.human, name=title) - rated.human, 9) + 0.0
+        shares[title] = tuple(float(np.mean(found == difference)) for difference in differences)
+    return GroupDifferences(
+        tuple(differences.tolist()),
+        shares,
+        tuple(float(chances[grid == difference].sum()) for difference in differences),
+        len(rated.human),
+    )

@@ -1,0 +1,236 @@
+"""Intervals of a study's numbers, tests between its metrics, and the human ceiling.
+
+Scores are computed once and all metrics share the resamples of a protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from capbench.datasets.protocol import Protocol
+from capbench.errors import StatisticError
+from capbench.records import FloatArray, Judgements, ScoreColumn, ScoreTable
+from capbench.stats.agreement import Agreement
+from capbench.stats.intervals import BootstrapSample, Interval, bootstrap_intervals, draw_bootstrap
+from capbench.stats.significance import ComparisonTable, compare, permutations_to_use
+from capbench.studies.human_side import PEOPLE, agreement, people
+from capbench.studies.results import BootstrapInfo, Ceiling, Cell, Comparisons, PairTest
+from capbench.studies.settings import BootstrapSettings, TestSettings
+
+__all__ = ["Uncertainty", "assess", "common_scores", "compare_pairs"]
+
+
+@dataclass
+class Uncertainty:
+    """What :func:`assess` found under one protocol.
+
+    Attributes:
+        cells: the cells, with intervals.
+        ceilings: the human ceiling, overall and by group.
+        comparisons: tests, overall and by group.
+        bootstrap: how the intervals were made.
+        notes: what could not be computed and why, one line each.
+    """
+
+    cells: list[Cell] = field(default_factory=list)
+    ceilings: list[Ceiling] = field(default_factory=list)
+    comparisons: list[Comparisons] = field(default_factory=list)
+    bootstrap: BootstrapInfo | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def assess(
+    protocol: Protocol,
+    draws: Sequence[Judgements],
+    tables: Sequence[ScoreTable],
+    cells: Sequence[Cell],
+    *,
+    bootstrap: BootstrapSettings | None,
+    tests: TestSettings | None,
+    ceiling: bool,
+    progress: Callable[[int], None] = lambda _: None,
+) -> Uncertainty:
+    """Add to one protocol's cells what says how sure they are.
+
+    A number that has no interval, or metrics that cannot be tested (a group of one image, say), get a note instead.
+
+    Args:
+        protocol: the protocol; under a plain mean nothing is added.
+        draws: its judgements, one for each draw.
+        tables: their scores, in the same order.
+        cells: its cells, from :func:`~capbench.studies.evaluate.evaluate`.
+        bootstrap: settings of intervals, None for none.
+        tests: settings of tests, None for none.
+        ceiling: whether the human ceiling is computed.
+        progress: called with 1 for each group done.
+    """
+    found = Uncertainty(cells=list(cells))
+    if protocol.statistic.kind == "mean":
+        return found
+    scores = common_scores(tables, [(cell.metric, cell.column) for cell in cells if not cell.group])
+    for group in dict.fromkeys(cell.group for cell in cells):
+        if scores and (bootstrap is not None or tests is not None):
+            _assess_group(found, protocol, draws[0], scores, group, bootstrap, tests)
+        if ceiling:
+            _add_ceiling(found, protocol, draws[0], group, bootstrap)
+        progress(1)
+    return found
+
+
+def common_scores(tables: Sequence[ScoreTable], columns: Sequence[tuple[str, str]]) -> dict[str, FloatArray]:
+    """(draws, items) scores by column name, of the columns that all draws have."""
+    keys = [ScoreColumn(metric, column) for metric, column in columns]
+    return {
+        key.column: np.stack([table.values[key] for table in tables])
+        for key in keys
+        if tables and all(key in table.values for table in tables)
+    }
+
+
+def _assess_group(
+    found: Uncertainty,
+    protocol: Protocol,
+    judgements: Judgements,
+    scores: Mapping[str, FloatArray],
+    group: str,
+    bootstrap: BootstrapSettings | None,
+    tests: TestSettings | None,
+) -> None:
+    place = f"{protocol}{f' {group}' if group else ''}"
+    sample = None
+    if bootstrap is not None:
+        try:
+            data = agreement(protocol, judgements, scores, bootstrap.unit, group)
+            sample = draw_bootstrap(data, resamples=bootstrap.resamples, seed=bootstrap.seed, unit=bootstrap.unit)
+            intervals = bootstrap_intervals(data, sample, method=bootstrap.method, level=bootstrap.level)
+        except StatisticError as error:
+            found.notes.append(f"{place}: no intervals: {error}")
+        else:
+            found.cells = [_with_interval(cell, group, intervals) for cell in found.cells]
+            if not group:
+                found.bootstrap = _info(bootstrap, data.units)
+            left_out = sum(interval.undefined for interval in intervals.values())
+            if left_out:
+                found.notes.append(
+                    f"{place}: {left_out:,} values on resamples without variety are left out from the intervals"
+                )
+    if tests is not None and len(scores) > 1:
+        try:
+            table, requested = compare_pairs(
+                agreement(protocol, judgements, scores, tests.unit, group),
+                tests,
+                sample=sample if bootstrap is not None and bootstrap.unit == tests.unit else None,
+                level=0.95 if bootstrap is None else bootstrap.level,
+            )
+        except StatisticError as error:
+            found.notes.append(f"{place}: no tests between metrics: {error}")
+        else:
+            found.comparisons.append(_comparisons(str(protocol), group, table, requested))
+
+
+def compare_pairs(
+    data: Agreement, settings: TestSettings, *, sample: BootstrapSample | None = None, level: float = 0.95
+) -> tuple[ComparisonTable, int | None]:
+    """Test all pairs of metrics, with more permutations than asked for where their number needs it.
+
+    Args:
+        data: the metrics and the human side.
+        settings: test, correction, level, number and seed.
+        sample: a bootstrap of the same data, for intervals of the differences.
+        level: coverage of these intervals.
+
+    Returns:
+        The tests, and the number of permutations or resamples that was asked for if it was raised, else None.
+
+    Raises:
+        StatisticError: the test does not fit the data.
+    """
+    count = permutations_to_use(settings.resamples, len(data.names), settings.alpha, settings.correction)
+    resampling = settings.test in ("permutation", "bootstrap")
+    raised = resampling and settings.resamples is not None and count > settings.resamples
+    with_sample = sample
+    if settings.test == "bootstrap" and (sample is None or (sample.resamples, sample.seed) != (count, settings.seed)):
+        with_sample = draw_bootstrap(data, resamples=count, seed=settings.seed, unit=settings.unit)
+    table = compare(
+        data,
+        test=settings.test,
+        correction=settings.correction,
+        alpha=settings.alpha,
+        permutations=count,
+        seed=settings.seed,
+        unit=settings.unit,
+        sample=with_sample,
+        level=level,
+    )
+    return table, settings.resamples if raised else None
+
+
+def _add_ceiling(
+    found: Uncertainty, protocol: Protocol, judgements: Judgements, group: str, bootstrap: BootstrapSettings | None
+) -> None:
+    unit = "image" if bootstrap is None else bootstrap.unit
+    try:
+        human = people(protocol, judgements, unit, group)
+        if human is None:
+            return
+        data, ceiling = human
+        if bootstrap is not None:
+            sample = draw_bootstrap(data, resamples=bootstrap.resamples, seed=bootstrap.seed, unit=unit)
+            interval = bootstrap_intervals(data, sample, method=bootstrap.method, level=bootstrap.level)[PEOPLE]
+            ceiling = ceiling.model_copy(update={"low": interval.low, "high": interval.high})
+    except StatisticError as error:
+        found.notes.append(f"{protocol}{f' {group}' if group else ''}: no human ceiling: {error}")
+        return
+    found.ceilings.append(ceiling)
+
+
+def _with_interval(cell: Cell, group: str, intervals: Mapping[str, Interval]) -> Cell:
+    if cell.group != group or cell.column not in intervals:
+        return cell
+    interval = intervals[cell.column]
+    return cell.model_copy(update={"low": interval.low, "high": interval.high})
+
+
+def _info(settings: BootstrapSettings, units: int) -> BootstrapInfo:
+    return BootstrapInfo(
+        method=settings.method,
+        level=settings.level,
+        unit=settings.unit,
+        units=units,
+        resamples=settings.resamples,
+        seed=settings.seed,
+    )
+
+
+def _comparisons(protocol: str, group: str, table: ComparisonTable, requested: int | None) -> Comparisons:
+    return Comparisons(
+        protocol=protocol,
+        group=group,
+        test=table.test,
+        correction=table.correction,
+        alpha=table.alpha,
+        unit=table.unit,
+        units=table.units,
+        resamples=table.resamples,
+        requested=requested,
+        seed=table.seed,
+        level=table.level,
+        top=table.top,
+        ranks=table.ranks,
+        pairs=tuple(
+            PairTest(
+                better=pair.better,
+                worse=pair.worse,
+                difference=pair.difference,
+                low=pair.low,
+                high=pair.high,
+                p_value=pair.p_value,
+                p_adjusted=pair.p_adjusted,
+                significant=pair.significant,
+            )
+            for pair in table.pairs
+        ),
+    )

@@ -1,0 +1,387 @@
+"""Figures: what they show, that no label is cut off, and that the same numbers give the same file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from capbench.errors import DataError, UsageError
+from capbench.records import Item
+from capbench.reports.figures.compared import Compared, PairResult, from_study, read_compared
+from capbench.reports.figures.curves import curves_figure
+from capbench.reports.figures.forest import forest_figure
+from capbench.reports.figures.ratings import ratings_figure
+from capbench.reports.figures.score_groups import score_groups_figure
+from capbench.reports.figures.significance import significance_figure
+from capbench.reports.figures.style import COLOURS, save, statistic_label
+from capbench.reports.figures.training_log import read_log, training_log_figure
+from capbench.studies.references import CurvePoint, ReferenceCurves
+from capbench.studies.results import (
+    BootstrapInfo,
+    Ceiling,
+    Cell,
+    Comparisons,
+    PairTest,
+    ProtocolInfo,
+    StudyResult,
+)
+from capbench.studies.score_groups import RatedScores
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def _compared(names: int = 4, *, percent: bool = False) -> Compared:
+    titles = [f"A metric with a long name {i}" for i in range(names)]
+    values = {title: 0.5 - 0.05 * i for i, title in enumerate(titles)}
+    pairs = tuple(
+        PairResult(a, b, values[a] - values[b], min(1.0, 0.0005 * 10 ** (j - i)), (j - i) < 3)
+        for i, a in enumerate(titles)
+        for j, b in enumerate(titles)
+        if i < j
+    )
+    return Compared(
+        "toy/all/accuracy" if percent else "toy/all/unaggregated-tau-c",
+        "accuracy" if percent else "τ-c",
+        percent,
+        1234,
+        values,
+        {title: (value - 0.04, value + 0.03) for title, value in values.items()},
+        "95 % intervals (percentile, 1,000 resamples of 100 images, seed 0)",
+        tuple(titles[:1]),
+        pairs,
+        "permutation test, 1,000 times by image, seed 0; correction holm, α = 0.05",
+        0.6,
+        True,
+    )
+
+
+def _curves() -> ReferenceCurves:
+    counts = (0, 1, 2, 5, 10, 20, 50)
+    points = [
+        CurvePoint(
+            metric="m",
+            column=f"c{i}",
+            title=f"M{i}",
+            group=group,
+            count=count,
+            mean=0.5 + 0.01 * i + 0.002 * count,
+            sd=None if count in (0, 50) else 0.01,
+            values=(0.5,),
+            n=100 if group else 400,
+        )
+        for i in range(9)
+        for group in ("", "MM")
+        for count in counts
+        if count or i == 0
+    ]
+    return ReferenceCurves(
+        capbench="0",
+        protocol="pascal-50s/all-50-refs/direct-strict",
+        dataset_title="PASCAL-50S",
+        statistic="accuracy",
+        kind="accuracy",
+        n_items=800,
+        groups=("MM",),
+        counts=counts,
+        most=50,
+        draws=5,
+        seed=0,
+        points=tuple(points),
+        signatures={"m": "line"},
+        seconds=0.0,
+    )
+
+
+def _rated(levels: int = 4, metrics: int = 2, *, constant: bool = False) -> RatedScores:
+    generator = np.random.default_rng(1)
+    human = np.concatenate([np.arange(levels), generator.integers(0, levels, 300)]).astype(float) + 1
+    scores = {
+        f"M{i}": np.zeros(len(human)) if constant else human + generator.normal(size=len(human)) for i in range(metrics)
+    }
+    items = tuple(Item("a", str(i), ("r",)) for i in range(len(human)))
+    return RatedScores(
+        "toy/all/tau-c", "Toy", items, np.arange(len(human)), human, scores, "unaggregated", 5, {}, sample=True
+    )
+
+
+def _log(folder: Path, *, extra: str = "") -> Path:
+    direction = {"r@1": 10.0, "r@5": 30.0, "r@10": 50.0, "median_rank": 5.0, "mean_rank": 9.0}
+    rows: list[dict[str, Any]] = []
+    for step in range(10, 61, 10):
+        rows.append({"kind": "step", "step": step, "epoch": -(-step // 20), "seconds": step / 2, "loss": 3 / step})
+        rows[-1]["lr"] = 0.01 if step < 40 else 0.001
+        if step % 20 == 0:
+            better = {key: value + (step == 40) for key, value in direction.items()}
+            rows.append({"kind": "evaluation", "step": step, "epoch": step // 20, "seconds": step / 2})
+            rows[-1].update(recall_sum=180.0, image_to_text=better, text_to_image=direction)
+    rows.append({"kind": "end", "reason": "epochs", "step": 60})
+    path = folder / "log.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + extra, encoding="utf-8")
+    return path
+
+
+def _texts(figure: Figure) -> str:
+    from matplotlib.text import Text
+
+    found = [text.get_text() for text in figure.findobj(Text) if isinstance(text, Text)]
+    return "\n".join(found)
+
+
+def _all(tmp_path: Path) -> dict[str, Figure]:
+    return {
+        "forest": forest_figure(_compared()),
+        "forest-percent": forest_figure(_compared(12, percent=True)),
+        "significance": significance_figure(_compared()),
+        "significance-2": significance_figure(_compared(2)),
+        "significance-12": significance_figure(_compared(12)),
+        "curves": curves_figure(_curves(), ("", "MM")),
+        "ratings": ratings_figure(_rated(metrics=5)),
+        "ratings-constant": ratings_figure(_rated(metrics=1, constant=True)),
+        "score-groups": score_groups_figure(_rated(levels=5, metrics=9)),
+        "training-log": training_log_figure(read_log(_log(tmp_path))),
+    }
+
+
+def test_every_figure_says_where_its_numbers_come_from(tmp_path: Path) -> None:
+    for name, figure in _all(tmp_path).items():
+        texts = " ".join(_texts(figure).split())
+        if name == "training-log":
+            expected = ["60 steps", "0.5 min", "largest sum of recalls at step 40"]
+        elif name == "curves":
+            expected = ["PASCAL-50S", "all-50-refs/direct-strict", "all 400, MM 100", "5 random orders", "seed 0"]
+        elif name.startswith(("forest", "significance")):
+            expected = ["toy/all/", "n = 1,234", "1,000", "seed 0", "embedded synthetic sample"]
+        else:
+            expected = ["Toy", "toy/all/tau-c", "n = 30", "draw 1 of 5", "embedded synthetic sample"]
+        assert all(part in texts for part in [*expected, "capbench"]), (name, texts)
+
+
+def test_no_label_is_cut_off_or_laid_over_another_axis_label(tmp_path: Path) -> None:
+    for name, figure in _all(tmp_path).items():
+        path = tmp_path / f"{name}.png"
+        save(figure, path)
+        from PIL import Image
+
+        pixels = np.asarray(Image.open(path).convert("L"))
+        # The picture is cut to what is drawn plus a margin: whatever touches its edge would be cut off.
+        edges = [pixels[0], pixels[-1], pixels[:, 0], pixels[:, -1]]
+        assert all((edge == 255).all() for edge in edges), name
+        assert pixels.min() < 128
+        for axes in figure.axes:
+            boxes = [text.get_window_extent() for text in axes.get_yticklabels() if text.get_text()]
+            assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[i + 1 :]), name
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_the_same_numbers_give_the_same_bytes(ending: str, tmp_path: Path) -> None:
+    first, again = tmp_path / f"first.{ending}", tmp_path / f"again.{ending}"
+    save(curves_figure(_curves()), first)
+    figure = curves_figure(_curves())
+    save(figure, tmp_path / "before.png")  # what was written before leaves no trace
+    save(figure, again)
+    assert first.read_bytes() == again.read_bytes()
+    assert first.stat().st_size > 5_000
+    if ending == "svg":
+        text = first.read_text(encoding="utf-8")
+        ElementTree.fromstring(text)
+        assert "dc:date" not in text
+
+
+def test_a_users_matplotlib_settings_do_not_matter(tmp_path: Path) -> None:
+    import matplotlib
+
+    save(forest_figure(_compared()), tmp_path / "plain.svg")
+    with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.hashsalt": "mine"}):
+        save(forest_figure(_compared()), tmp_path / "settings.svg")
+        assert matplotlib.rcParams["font.size"] == 30  # and ours do not leak
+    assert (tmp_path / "plain.svg").read_bytes() == (tmp_path / "settings.svg").read_bytes()
+
+
+def test_other_endings_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"figure.gif: no figure can be written as '.gif'"):
+        save(forest_figure(_compared()), tmp_path / "figure.gif")
+    assert not (tmp_path / "figure.gif").exists()
+
+
+def test_colours_differ_in_lightness_or_hue_under_colour_blindness() -> None:
+    # Viénot, Brettel and Mollon (1999): what a deuteranope and a protanope see, in linear RGB.
+    simulations = [
+        np.array([[0.29275, 0.70725, 0.0], [0.29275, 0.70725, 0.0], [-0.02234, 0.02234, 1.0]]),
+        np.array([[0.11238, 0.88762, 0.0], [0.11238, 0.88762, 0.0], [0.00401, -0.00401, 1.0]]),
+    ]
+    colours = np.array([[int(c[i : i + 2], 16) / 255 for i in (1, 3, 5)] for c in COLOURS])
+    linear = np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
+    for matrix in simulations:
+        seen = np.clip(linear @ matrix.T, 0, 1) ** (1 / 2.2)
+        distances = np.linalg.norm(seen[:, None] - seen[None], axis=2) + np.eye(len(seen))
+        assert distances.min() > 0.14
+
+
+def test_a_forest_plot_orders_marks_and_prints(tmp_path: Path) -> None:
+    figure = forest_figure(_compared())
+    axes = figure.axes[0]
+    assert [t.get_text()[-1] for t in axes.get_yticklabels()] == ["0", "1", "2", "3"]
+    low, high = axes.get_ylim()
+    assert low > high  # the best on top
+    assert "0.500  [0.460, 0.530]" in _texts(figure)
+    assert "one more person" in _texts(figure)
+    assert "50.0  [46.0, 53.0]" in _texts(forest_figure(_compared(percent=True)))
+
+
+def test_a_significance_matrix_shows_each_pair_once() -> None:
+    figure = significance_figure(_compared())
+    texts = [t.get_text() for t in figure.axes[0].texts]
+    assert len(texts) == 6
+    assert "+0.050\np = .005" in texts
+    assert len(figure.axes[0].patches) == 6
+
+
+def test_figures_that_lack_their_numbers_are_refused() -> None:
+    from dataclasses import replace
+
+    with pytest.raises(UsageError, match="needs intervals"):
+        forest_figure(replace(_compared(), intervals={}))
+    with pytest.raises(UsageError, match="needs tests"):
+        significance_figure(replace(_compared(), pairs=()))
+    with pytest.raises(UsageError, match="no group 'HX'"):
+        curves_figure(_curves(), ("", "HX"))
+
+
+def test_curves_have_one_line_a_metric_and_a_place_for_zero() -> None:
+    figure = curves_figure(_curves(), ("", "MM"))
+    first, second = figure.axes
+    assert len(first.lines) == len(second.lines) == 9
+    assert np.asarray(first.lines[0].get_xdata(), dtype=float)[0] == 0
+    assert np.asarray(first.lines[0].get_ydata(), dtype=float)[-1] == pytest.approx(60)
+    assert len({(line.get_color(), line.get_linestyle()) for line in first.lines}) == 9
+    assert [t.get_text() for t in first.get_xticklabels()] == ["0", "1", "2", "5", "10", "20", "50"]
+
+
+def test_statistics_are_named_by_the_protocol() -> None:
+    assert statistic_label("a/b/unaggregated-tau-c") == "τ-c"
+    assert statistic_label("a/b/correctness-spearman") == "ρ"
+    assert statistic_label("a/b/direct-strict") == "accuracy"
+
+
+def _study() -> StudyResult:
+    boot = BootstrapInfo(method="percentile", level=0.95, unit="image", units=50, resamples=1000, seed=0)
+    ids = ("toy/all/tau-c", "toy/some/tau-c")
+    cells = [
+        Cell(protocol=p, metric="m", column=c, title=c.upper(), value=v, low=v - 0.1, high=v + 0.1, n=10)
+        for p in ids
+        for c, v in (("a", 0.3), ("b", 0.4))
+    ]
+    test = Comparisons(
+        protocol=ids[0],
+        test="permutation",
+        correction="holm",
+        alpha=0.05,
+        unit="image",
+        units=50,
+        resamples=1000,
+        seed=0,
+        level=0.95,
+        top=("b",),
+        ranks={"b": 1, "a": 2},
+        pairs=(PairTest(better="b", worse="a", difference=0.1, p_value=0.01, p_adjusted=0.01, significant=True),),
+    )
+    infos = tuple(
+        ProtocolInfo(
+            id=p,
+            dataset="toy",
+            dataset_title="Toy",
+            statistic="τ-c",
+            kind="correlation",
+            description="",
+            n_items=10,
+            bootstrap=boot,
+        )
+        for p in ids
+    )
+    return StudyResult(
+        capbench="0",
+        name="toy",
+        title="Toy",
+        created="now",
+        sample=True,
+        protocols=infos,
+        columns={"a": "A", "b": "B"},
+        signatures={},
+        cells=tuple(cells),
+        ceilings=(Ceiling(protocol=ids[0], value=0.7, n=10, method="leave-one-rater-out"),),
+        comparisons=(test,),
+        seconds={},
+    )
+
+
+def test_a_studys_results_are_read_protocol_by_protocol(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(_study().model_dump_json(), encoding="utf-8")
+    found = read_compared(path, "toy/all/tau-c")
+    assert list(found.values) == ["B", "A"]
+    assert found.top == ("B",)
+    assert found.pairs == (PairResult("B", "A", 0.1, 0.01, True),)
+    assert (found.ceiling, found.sample) == (0.7, True)
+    assert "1,000 resamples of 50 images" in found.interval_note
+    assert from_study(_study(), "toy/some/tau-c").pairs == ()
+    with pytest.raises(UsageError, match="2 protocols"):
+        read_compared(path)
+    with pytest.raises(UsageError, match="no intervals or tests for 'toy/none/tau-c'"):
+        read_compared(path, "toy/none/tau-c")
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"protocol": "a/b/c", "n": 1, "intervals": {}, "table": {}}', "3"])
+def test_other_json_is_no_comparison(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match="neither the output of 'capbench compare --json'"):
+        read_compared(path)
+
+
+def test_a_log_is_read_with_its_best_evaluation(tmp_path: Path) -> None:
+    log = read_log(_log(tmp_path))
+    assert log.steps.tolist() == [10, 20, 30, 40, 50, 60]
+    assert log.evaluated.tolist() == [20, 40, 60]
+    assert log.recalls["image → text R@5"].tolist() == [30, 31, 30]
+    assert list(log.recalls)[-1] == "text → image R@10"
+    assert (log.best, log.epochs, log.seconds, log.cut) == (40, (20, 40), 30, False)
+    assert read_log(tmp_path).name == tmp_path.name
+
+
+def test_a_log_that_is_being_written_is_read_up_to_its_last_whole_line(tmp_path: Path) -> None:
+    log = read_log(_log(tmp_path, extra='{"kind": "step", "st'))
+    assert log.cut
+    assert "the last line is unfinished" in _texts(training_log_figure(log))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "log.jsonl"),
+        ('{"step": 1, "loss": NaN}\n', "row 1.*'loss' is nan"),
+        ('\n{"step": "one", "loss": 1}\n', "row 2.*'step' is 'one'"),
+        ('{"step": 1, "loss": 1}\nno json\n{"step": 2, "loss": 1}\n', "row 2.*is no JSON"),
+        ("[1]\n", "row 1.*no JSON object"),
+        ('{"step": 1}\n', "neither losses nor recalls"),
+        ('{"step": 1, "image_to_text": {"r@1": 1.0}}\n', "no recalls 'text_to_image'"),
+        (
+            '{"step": 1, "image_to_text": {"r@1": 1}, "text_to_image": {"r@1": 1}}\n'
+            '{"step": 2, "image_to_text": {"r@5": 1}, "text_to_image": {"r@1": 1}}\n',
+            "do not all hold the same recalls",
+        ),
+    ],
+)
+def test_damaged_logs_are_refused_with_their_row(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(DataError) as error:
+        read_log(path)
+    import re
+
+    assert re.search(message, str(error.value)), str(error.value)

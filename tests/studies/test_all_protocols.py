@@ -1,0 +1,88 @@
+"""Every metric under every protocol: the rankings, and how far they agree with the default's."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import scipy.stats
+
+from capbench.datasets.root import DataRoot
+from capbench.errors import ProtocolError
+from capbench.studies.all_protocols import agreement_of_rankings, plan_all_protocols, ranks, run_all_protocols
+from capbench.studies.config import Study
+from capbench.studies.results import SensitivityResult
+from capbench.studies.settings import BootstrapSettings
+
+TOY = "tests.studies.toys:Toy"
+METRICS = ("tests.studies.toys:Length", "tests.studies.toys:Zigzag")
+
+
+@contextlib.contextmanager
+def silent(_description: str, _total: int | None) -> Iterator[Callable[[int], None]]:
+    yield lambda _done: None
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> SensitivityResult:
+    root = DataRoot(tmp_path, False, "test")
+    study = Study("toy", "Toy", (TOY,), METRICS, bootstrap=BootstrapSettings(100))
+    return run_all_protocols(plan_all_protocols(study, root), silent)
+
+
+def test_all_protocols_at_hand_are_there_and_the_others_are_named(found: SensitivityResult) -> None:
+    (toy,) = found.datasets
+    assert toy.default == "toy/all/unaggregated-tau-c"
+    # Two selections have files, with eight correlations and three accuracies each; the votes 'other' have none.
+    assert len(toy.protocols) == 2 * (8 + 3)
+    assert {p.items for p in toy.protocols} == {"all", "drawn"}
+    missing = {m.protocol for m in found.result.missing}
+    assert "toy/gone/mean-tau-b" in missing
+    assert "toy/all/other-strict" in missing
+    assert len(missing) == 14 + 2 * 3
+
+
+def test_ranks_and_moves_follow_from_the_values(found: SensitivityResult) -> None:
+    (toy,) = found.datasets
+    base = next(p for p in toy.protocols if p.id == toy.default)
+    assert set(base.moves.values()) == {0}
+    assert base.tau == 1.0
+    for protocol in toy.protocols:
+        order = sorted(protocol.values.values(), reverse=True)
+        for name, value in protocol.values.items():
+            cell = found.result.cell(protocol.id, name)
+            assert cell is not None
+            assert cell.value == value
+            assert protocol.ranks[name] == order.index(value) + 1
+            assert protocol.moves[name] == base.ranks[name] - protocol.ranks[name]
+    assert any(any(p.moves.values()) for p in toy.protocols)
+
+
+def test_rankings_are_compared_by_tau_b(found: SensitivityResult) -> None:
+    (toy,) = found.datasets
+    columns = list(toy.protocols[0].values)
+    for i, first in enumerate(toy.protocols):
+        for j, second in enumerate(toy.protocols):
+            x, y = ([p.values[c] for c in columns] for p in (first, second))
+            assert toy.taus[i][j] == pytest.approx(scipy.stats.kendalltau(x, y).statistic)
+    place = [p.id for p in toy.protocols].index(toy.default)
+    assert [p.tau for p in toy.protocols] == list(toy.taus[place])
+
+
+def test_items_are_scored_once(found: SensitivityResult) -> None:
+    assert set(found.result.signatures) == {"toy/all", "toy/drawn"}
+    assert all(cell.low is None for cell in found.result.cells)
+
+
+def test_equal_values_share_the_better_rank_and_one_metric_has_no_tau() -> None:
+    assert ranks({"a": 0.1, "b": 0.3, "c": 0.3, "d": 0.0}) == {"a": 3, "b": 1, "c": 1, "d": 4}
+    assert agreement_of_rankings({"a": 1.0}, {"a": 2.0}) is None
+    assert agreement_of_rankings({"a": 1.0, "b": 1.0}, {"a": 2.0, "b": 3.0}) is None
+    assert agreement_of_rankings({"a": 1.0, "b": 2.0, "z": 0}, {"a": 2.0, "b": 1.0}) == -1.0
+
+
+def test_a_data_set_without_judgements_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ProtocolError, match="no human judgements"):
+        plan_all_protocols(Study("n", "n", ("nocaps",), METRICS), DataRoot(tmp_path, False, "test"))

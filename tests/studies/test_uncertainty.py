@@ -1,0 +1,222 @@
+"""Intervals, tests and the human ceiling of a study are those of the statistics beneath it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from capbench.datasets.root import DataRoot
+from capbench.errors import StudyError
+from capbench.stats.agreement import Correlations
+from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
+from capbench.stats.significance import compare, permutations_needed
+from capbench.studies.config import Study
+from capbench.studies.results import StudyResult
+from capbench.studies.run import plan_study, run_plan
+from capbench.studies.settings import BootstrapSettings, TestSettings
+from tests.studies.toys import HUMAN, LENGTHS
+
+TOY = "tests.studies.toys:Toy"
+LENGTH = "tests.studies.toys:Length"
+STUDY = Study("toy", "Toy", (TOY,), (LENGTH,))
+DEFAULT = "toy/all/unaggregated-tau-c"
+
+
+@contextlib.contextmanager
+def silent(_description: str, _total: int | None) -> Iterator[Callable[[int], None]]:
+    yield lambda _done: None
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> DataRoot:
+    return DataRoot(tmp_path, False, "test")
+
+
+def run(root: DataRoot, **changes: object) -> StudyResult:
+    return run_plan(plan_study(replace(STUDY, **changes), root), silent)  # type: ignore[arg-type]
+
+
+def by_hand(unit: str) -> Correlations:
+    x = np.repeat(LENGTHS, 2).astype(float)
+    labels = {"image": np.repeat(np.arange(6), 2), "rating": None}[unit]
+    return Correlations.of("tau-c", {"length": x, "negative": -x}, np.array(HUMAN).ravel(), labels)
+
+
+@pytest.mark.parametrize("unit", ["image", "rating"])
+@pytest.mark.parametrize("method", ["percentile", "bca"])
+def test_intervals_are_those_of_a_bootstrap_over_the_unit(root: DataRoot, unit: str, method: str) -> None:
+    settings = BootstrapSettings(300, unit, 5, method, 0.9)  # type: ignore[arg-type]
+    result = run(root, bootstrap=settings)
+    data = by_hand(unit)
+    sample = draw_bootstrap(data, resamples=300, seed=5)
+    expected = bootstrap_intervals(data, sample, method=method, level=0.9)  # type: ignore[arg-type]
+    for name, interval in expected.items():
+        cell = result.cell(DEFAULT, name)
+        assert cell is not None
+        assert (cell.low, cell.high) == (interval.low, interval.high)
+    info = result.protocols[0].bootstrap
+    assert info is not None
+    assert info.units == (6 if unit == "image" else 12)
+    assert info.model_dump(exclude={"units"}) == {
+        "method": method,
+        "level": 0.9,
+        "unit": unit,
+        "resamples": 300,
+        "seed": 5,
+    }
+
+
+def test_without_being_asked_there_are_no_intervals_and_no_tests(root: DataRoot) -> None:
+    result = run(root)
+    assert all(cell.low is None and cell.high is None for cell in result.cells)
+    assert result.comparisons == ()
+    assert result.protocols[0].bootstrap is None
+
+
+@pytest.mark.parametrize("test", ["permutation", "bootstrap"])
+def test_tests_are_those_of_all_pairs(root: DataRoot, test: str) -> None:
+    settings = TestSettings(test, "bh", 0.1, 400, 3)  # type: ignore[arg-type]
+    result = run(root, bootstrap=BootstrapSettings(200, seed=3), compare=settings)
+    data = by_hand("image")
+    drawn = draw_bootstrap(data, resamples=400, seed=3)
+    expected = compare(
+        data,
+        test=test,  # type: ignore[arg-type]
+        correction="bh",
+        alpha=0.1,
+        permutations=400,
+        seed=3,
+        sample=drawn,
+    )
+    found = result.comparison(DEFAULT)
+    assert found is not None
+    assert (found.top, found.ranks) == (expected.top, expected.ranks)
+    (pair,), (other,) = found.pairs, expected.pairs
+    assert (pair.better, pair.worse, pair.p_value, pair.p_adjusted) == (
+        other.better,
+        other.worse,
+        other.p_value,
+        other.p_adjusted,
+    )
+    assert pair.difference == pytest.approx(other.difference)
+    assert pair.low is not None
+    assert pair.high is not None
+    assert pair.low <= pair.difference <= pair.high
+    assert (found.test, found.resamples, found.requested, found.units) == (test, 400, None, 6)
+
+
+def test_each_group_has_intervals_and_tests_of_its_own(root: DataRoot) -> None:
+    study = {"bootstrap": BootstrapSettings(200), "compare": TestSettings()}
+    result = run(root, protocols=(f"{TOY}/all/mean-pearson", f"{TOY}/all/votes-strict"), **study)
+    assert [(c.protocol.split("/")[2], c.group) for c in result.comparisons] == [
+        ("mean-pearson", ""),
+        ("mean-pearson", "odd"),
+        ("mean-pearson", "even"),
+        ("votes-strict", ""),
+        ("votes-strict", "A"),
+    ]
+    # One pair of one image cannot be resampled, and that is said.
+    cell = result.cell("toy/all/votes-strict", "length", "B")
+    assert cell is not None
+    assert cell.low is None
+    assert cell.value == 1.0
+    notes = result.protocols[1].notes
+    assert any("votes-strict B: no intervals" in note and "one unit" in note for note in notes)
+    assert any("votes-strict B: no tests" in note for note in notes)
+
+
+def test_draws_of_references_are_resampled_together(root: DataRoot) -> None:
+    result = run(
+        root, protocols=(f"{TOY}/drawn/mean-pearson",), bootstrap=BootstrapSettings(300), compare=TestSettings()
+    )
+    cell = result.cell("toy/drawn/mean-pearson", "length")
+    assert cell is not None
+    assert cell.low is not None
+    assert cell.high is not None
+    assert cell.low < cell.value < cell.high
+    assert result.comparison("toy/drawn/mean-pearson") is not None
+
+
+def test_too_few_permutations_are_made_more_and_that_is_said(root: DataRoot) -> None:
+    result = run(root, compare=TestSettings(resamples=100, alpha=0.001))
+    found = result.comparison(DEFAULT)
+    assert found is not None
+    assert found.requested == 100
+    assert found.resamples == 2 * permutations_needed(1, 0.001)
+
+
+def test_a_test_that_does_not_fit_is_refused_before_anything_is_scored(root: DataRoot) -> None:
+    with pytest.raises(StudyError, match=r"2 problems.*williams.*unaggregated-tau-c.*williams.*votes-strict"):
+        run(root, protocols=(TOY, f"{TOY}/all/votes-strict"), compare=TestSettings("williams"))
+    with pytest.raises(StudyError, match=r"bootstrap\.level"):
+        run(root, bootstrap=BootstrapSettings(level=7))
+
+
+def test_williams_test_needs_no_resamples(root: DataRoot) -> None:
+    result = run(
+        root,
+        protocols=(f"{TOY}/all/mean-pearson",),
+        metrics=("tests.studies.toys:Zigzag",),
+        compare=TestSettings("williams"),
+    )
+    zigzag, steps = [3.0, 2, 5, 4, 7, 6], [1.0, 1, 2, 2, 3, 3]
+    data = Correlations.of("pearson", {"zigzag": zigzag, "steps": steps}, np.mean(HUMAN, axis=1))
+    found = result.comparison("toy/all/mean-pearson")
+    assert found is not None
+    assert found.pairs[0].p_value == compare(data, test="williams").pairs[0].p_value
+    assert (found.resamples, found.seed, found.unit, found.units) == (None, None, None, 6)
+
+
+def test_what_a_formula_cannot_compare_becomes_a_note(root: DataRoot) -> None:
+    result = run(root, protocols=(f"{TOY}/all/mean-pearson",), compare=TestSettings("williams"))
+    # Length and its negative are perfectly correlated with each other.
+    assert result.comparison("toy/all/mean-pearson") is None
+    assert any("no tests between metrics" in note for note in result.protocols[0].notes)
+
+
+def test_the_human_ceiling_of_ratings_leaves_one_rater_out(root: DataRoot) -> None:
+    result = run(root, bootstrap=BootstrapSettings(300))
+    ratings = np.array(HUMAN)
+    expected = scipy.stats.kendalltau(ratings[:, ::-1].ravel(), ratings.ravel(), variant="c").statistic
+    ceiling = result.ceiling(DEFAULT)
+    assert ceiling is not None
+    assert ceiling.value == pytest.approx(expected)
+    assert ceiling.n == 12
+    assert ceiling.low is not None
+    assert ceiling.high is not None
+    assert ceiling.low <= ceiling.value <= ceiling.high
+    assert ceiling.method == "leave-one-rater-out"
+    assert "human" not in {cell.metric for cell in result.cells}
+
+
+def test_aggregated_ratings_and_pairs_without_votes_have_no_ceiling(root: DataRoot) -> None:
+    result = run(root, protocols=(f"{TOY}/all/mean-pearson", f"{TOY}/all/votes-strict"))
+    assert result.ceilings == ()
+
+
+def test_the_ceiling_can_be_left_out(root: DataRoot) -> None:
+    assert run(root).ceilings
+    assert run(root, human_ceiling=False).ceilings == ()
+
+
+@pytest.mark.real_data
+def test_the_published_judgements_leave_the_documented_room(real_data: Path) -> None:
+    root = DataRoot(real_data, False, "test")
+    ids = ("flickr8k-expert", "pascal-50s", "flickr8k-crowdflower")
+    result = run(root, protocols=ids, metrics=(LENGTH,))
+    found = {(c.protocol, c.group): round(c.value, 3) for c in result.ceilings}
+    pascal = "pascal-50s/json-5-refs/direct-strict"
+    assert found == {
+        ("flickr8k-expert/no-own-captions/unaggregated-tau-c", ""): 0.554,
+        (pascal, ""): 0.85,
+        (pascal, "HC"): 0.662,
+        (pascal, "HI"): 0.978,
+        (pascal, "HM"): 0.961,
+        (pascal, "MM"): 0.798,
+    }
