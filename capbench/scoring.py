@@ -14,7 +14,7 @@ from capbench.metrics.base import Metric, MetricRequest, Resources
 from capbench.records import FloatArray, IntArray, Item, ScoreColumn, ScoreTable
 from capbench.score_files import read_scores, to_frame, write_scores
 
-__all__ = ["read_scores", "score", "to_frame", "user_items", "write_scores"]
+__all__ = ["complete", "read_scores", "score", "to_frame", "user_items", "write_scores"]
 
 Progress = Callable[[int], None]
 
@@ -49,9 +49,7 @@ def score(
     """
     if not items:
         raise DataError(f"{dataset} has no items to score", hint="Choose other items or another file")
-    resources = dataclasses.replace(resources or Resources(), cache=cache)
-    if resources.captions is None:
-        resources = dataclasses.replace(resources, captions=_caption_lookup(resources.data))
+    resources = complete(resources, cache=cache)
     distinct = list({item.key: item for item in items}.values())
     position = {item.key: i for i, item in enumerate(distinct)}
     index = np.array([position[item.key] for item in items], dtype=np.int64)
@@ -62,7 +60,7 @@ def score(
     with Cache("scores", enabled=cache) as store:
         runs = []
         for request in requests:
-            metric = request.make(resources)
+            metric = request.make(resources.of(request.metric.name))
             metric.prepare(items)
             runs.append(_Run(metric, distinct, index, store, progress or (lambda _: None)))
         _extract(runs, len(distinct))
@@ -78,6 +76,14 @@ def score(
             signatures[name] = metric.signature()
             cached[name] = int(run.known[index].sum())
     return ScoreTable(dataset, tuple(items), values, corpus, signatures, cached)
+
+
+def complete(resources: Resources | None, *, cache: bool) -> Resources:
+    """Resources with the choice of cache, and with named corpora to look up if nothing else was given for that."""
+    resources = dataclasses.replace(resources or Resources(), cache=cache)
+    if resources.captions is None:
+        resources = dataclasses.replace(resources, captions=_caption_lookup(resources.data))
+    return resources
 
 
 def _caption_lookup(data: str | None) -> Callable[[str], Mapping[str, Sequence[str]]]:
@@ -100,7 +106,7 @@ class _Run:
         self._items = items
         self._store = store
         self._progress = progress
-        self._space = f"{metric.signature()}\n{metric.corpus_id()}"
+        self._space = f"{metric.statistics_signature()}\n{metric.corpus_id()}"
         self._repeats = np.bincount(index, minlength=len(items))
         found = store.get(self._space, [item.key for item in items])
         rows: list[FloatArray | None] = [_decode(found.get(item.key)) for item in items]

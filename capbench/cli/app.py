@@ -20,13 +20,18 @@ from capbench.cli import (
     correlate,
     data,
     doctor,
+    examples,
+    explain,
     extract_features,
     features,
+    figure,
     import_features,
     metrics,
     models,
     parse,
+    power,
     protocols,
+    references,
     score,
     setup,
     train,
@@ -67,8 +72,13 @@ app.command("import-features")(import_features.import_features)
 app.add_typer(features.app, name="features")
 app.add_typer(models.app, name="models")
 app.command("score")(score.score)
+app.command("explain")(explain.explain)
 app.command("correlate")(correlate.correlate)
 app.command("compare")(compare.compare)
+app.command("power")(power.power)
+app.command("references")(references.references)
+app.add_typer(figure.app, name="figure")
+app.command("examples")(examples.examples)
 app.add_typer(data.app, name="data")
 app.add_typer(train.app, name="train")
 app.command("metrics")(metrics.metrics)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import abc
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,7 +20,15 @@ from capbench import __version__, plugins
 from capbench.errors import CapbenchError, UsageError, suggest
 from capbench.records import FloatArray, Item, ScoreColumn
 
-__all__ = ["Metric", "MetricRequest", "Resources", "metric_columns", "metric_names", "resolve_metrics"]
+__all__ = [
+    "Metric",
+    "MetricRequest",
+    "ReferenceSweep",
+    "Resources",
+    "metric_columns",
+    "metric_names",
+    "resolve_metrics",
+]
 
 Progress = Callable[[int], None]
 """Called with the number of items done since the last call."""
@@ -31,7 +40,8 @@ class Resources:
 
     Attributes:
         features: path of a region-feature store (``--features``).
-        model: path of weights (``--model``).
+        model: path of weights (``--model FILE``), or a name that :func:`capbench.models.registry.locate` knows.
+        models: likewise by metric name (``--model METRIC=FILE``), which come before ``model``.
         data: the data folder, for named corpora such as ``coco-val``.
         captions: looks up a corpus of captions (``coco-val``, or a file): captions by image. Metrics know no
             data sets, so whoever runs them hands this in.
@@ -40,9 +50,45 @@ class Resources:
 
     features: str | None = None
     model: str | None = None
+    models: Mapping[str, str] = field(default_factory=dict)
     data: str | None = None
     captions: Callable[[str], Mapping[str, Sequence[str]]] | None = None
     cache: bool = True
+
+    def of(self, metric: str) -> Resources:
+        """These resources with the file of the metric's own weights as ``model``.
+
+        Raises:
+            ModelError: the weights are given by a name of ``capbench models``, and are not here.
+        """
+        model = self.models.get(metric, self.model)
+        if model is not None and not Path(model).exists():
+            from capbench.models.registry import locate
+
+            model = str(locate(model))
+        return replace(self, model=model)
+
+
+@dataclass(frozen=True)
+class ReferenceSweep:
+    """The same items with growing sets of references, added in one or more orders.
+
+    Attributes:
+        items: (n) items with all their references, repeats included.
+        orders: for each draw and item, places of the item's references (from 0) in the order in which they are added.
+        counts: ascending numbers of references, each at least 1.
+    """
+
+    items: tuple[Item, ...]
+    orders: tuple[tuple[tuple[int, ...], ...], ...]
+    counts: tuple[int, ...]
+
+    def subset(self, draw: int, count: int) -> tuple[Item, ...]:
+        """Items with the first ``count`` references of a draw, in its order; with all where there are fewer."""
+        return tuple(
+            replace(item, references=tuple(item.references[place] for place in order[:count]))
+            for item, order in zip(self.items, self.orders[draw], strict=True)
+        )
 
 
 class Metric(abc.ABC):
@@ -80,6 +126,16 @@ class Metric(abc.ABC):
         return True
 
     @classmethod
+    def lacks(cls, resources: Resources, options: Mapping[str, Any] | None = None) -> str | None:
+        """What must be given before it can be computed, and how (it follows "waits for"); None if nothing.
+
+        Args:
+            resources: what is given, ``model`` being this metric's.
+            options: options that are given.
+        """
+        return cls.waits_for
+
+    @classmethod
     def option_defaults(cls) -> dict[str, Any]:
         """Options and their defaults, from the signature of ``__init__``."""
         parameters = inspect.signature(cls.__init__).parameters.values()
@@ -89,6 +145,10 @@ class Metric(abc.ABC):
         """One line with everything that can change a score: ``name|capbench:version|key:value|…``."""
         parts = [self.name, f"capbench:{__version__}", *(f"{k}:{v}" for k, v in self.signature_parts().items())]
         return "|".join(parts)
+
+    def statistics_signature(self) -> str:
+        """What the cache keeps statistics under; shorter than the signature where options only recombine them."""
+        return self.signature()
 
     def signature_parts(self) -> Mapping[str, object]:
         """The metric's own part of the signature, in a fixed order. Valid after :meth:`prepare`."""
@@ -115,6 +175,24 @@ class Metric(abc.ABC):
             ToolError, FeatureError, ModelError, MetricError: it cannot be computed.
         """
 
+    def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
+        """Statistics with growing sets of references, if that is cheaper than extracting them for each set anew.
+
+        Called after :meth:`prepare` with ``sweep.items``, and without :meth:`open`. Nothing is cached.
+
+        Args:
+            sweep: items, orders of their references, and numbers of references.
+            progress: called with numbers of items done; they add up to the number of items for each draw.
+
+        Returns:
+            For each draw one array (counts, n, k): what :meth:`prepare` and :meth:`statistics` give for
+            ``sweep.subset(draw, count)``. None, the default, if every set has to be scored anew.
+
+        Raises:
+            ToolError, FeatureError, ModelError, MetricError: it cannot be computed.
+        """
+        return None
+
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
         """Per-item scores: column → (n,). By default the statistics are the columns."""
         return {column: np.ascontiguousarray(statistics[:, i]) for i, column in enumerate(self.columns)}
@@ -136,6 +214,10 @@ class MetricRequest:
     def score_columns(self) -> tuple[ScoreColumn, ...]:
         """The requested columns, named with their metric."""
         return tuple(ScoreColumn(self.metric.name, column) for column in self.columns)
+
+    def lacks(self, resources: Resources) -> str | None:
+        """What must be given before it can be computed (it follows "waits for"); None if nothing."""
+        return self.metric.lacks(resources.of(self.metric.name), self.options)
 
     def make(self, resources: Resources) -> Metric:
         """Build the metric. Raises UsageError if an option's value does not fit."""
@@ -172,15 +254,18 @@ def metric_columns() -> dict[str, tuple[str, str]]:
 
 
 def resolve_metrics(
-    names: Sequence[str], options: Mapping[str, Mapping[str, Any]] | None = None
+    names: Sequence[str],
+    options: Mapping[str, Mapping[str, Any]] | None = None,
+    resources: Resources | None = None,
 ) -> tuple[MetricRequest, ...]:
     """Turn names into requests: one for each metric, with the columns in the order asked for.
 
     Args:
         names: metric or column names (``bleu``, ``bleu-4``, ``tiger``), ``metric.column`` for one column of a metric
             that shares its name with it (``tiger.tiger``), ``module:Class``, or ``all`` for every metric that can be
-            computed here and now, without weights.
+            computed here and now, without weights, or with the features and weights given.
         options: options by metric name.
+        resources: what is given, for ``all``.
 
     Raises:
         UsageError: an unknown metric or option; the nearest name and the choices are printed.
@@ -189,7 +274,7 @@ def resolve_metrics(
     wanted: dict[str, dict[str, None]] = {}
     classes: dict[str, type[Metric]] = {}
     for name in names:
-        for metric, column in _expand(name):
+        for metric, column in _expand(name, resources or Resources(), options):
             cls = classes.setdefault(metric, plugins.load("capbench.metrics", metric))
             if not issubclass(cls, Metric):
                 raise UsageError(f"'{name}' is no metric", hint="It must be a subclass of capbench.metrics.base.Metric")
@@ -213,13 +298,13 @@ def resolve_metrics(
     return tuple(requests)
 
 
-def _expand(name: str) -> list[tuple[str, str]]:
+def _expand(name: str, resources: Resources, options: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
     if ":" in name:
         return [(name, "")]
     columns = metric_columns()
     if name == "all":
         able = [(m, plugins.load("capbench.metrics", m)) for m in metric_names()]
-        return [(m, "") for m, cls in able if cls.waits_for is None and "weights" not in cls.needs and cls.is_set_up()]
+        return [(m, "") for m, cls in able if _is_able(cls, resources, options.get(m, {}))]
     metric, dot, column = name.lower().partition(".")
     if dot and metric in metric_names():
         known = plugins.load("capbench.metrics", metric).columns
@@ -229,3 +314,9 @@ def _expand(name: str) -> list[tuple[str, str]]:
     if name.lower() not in columns:
         raise UsageError(f"unknown metric '{name}'", hint=suggest(name, ["all", *columns]))
     return [columns[name.lower()]]
+
+
+def _is_able(cls: type[Metric], resources: Resources, options: Mapping[str, Any]) -> bool:
+    # Weights that do not go with features are given as an option, and so only to a metric that is asked for by name.
+    given = "weights" not in cls.needs or "features" in cls.needs
+    return given and cls.is_set_up() and cls.lacks(resources.of(cls.name), options) is None

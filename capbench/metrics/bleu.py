@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 
-from capbench.metrics.base import Progress, Resources
-from capbench.metrics.engines import get_engine
-from capbench.metrics.tokens import TokenMetric
+from capbench.metrics.base import Progress, ReferenceSweep, Resources
+from capbench.metrics.engines import get_engine, is_native
+from capbench.metrics.tokens import TokenMetric, ngram_sweep
 from capbench.records import FloatArray, Item
 from capbench.text import ptb
 
@@ -53,6 +53,14 @@ class Bleu(TokenMetric):
         found = self._engine.bleu(*self.tokenize(items))
         progress(len(items))
         return found
+
+    def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
+        """(counts, n, 10) for each draw, by the native engine."""
+        if not is_native(self._engine):
+            return None
+        from capbench.text.sweep import bleu_sweep
+
+        return ngram_sweep(self, sweep, bleu_sweep, progress)
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
         """Sentence-level BLEU: geometric mean of the precisions up to order n, times the brevity penalty."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
 from capbench.errors import CapbenchWarning, MetricError, UsageError
-from capbench.metrics.base import Progress, Resources
-from capbench.metrics.engines import get_engine
-from capbench.metrics.tokens import TokenMetric, positive_number
+from capbench.metrics.base import Progress, ReferenceSweep, Resources
+from capbench.metrics.engines import get_engine, is_native
+from capbench.metrics.tokens import TokenMetric, ngram_sweep, positive_number
 from capbench.records import FloatArray, Item
 from capbench.text import ptb
 
@@ -120,13 +120,31 @@ class Cider(TokenMetric):
         if self._documents is None:
             raise MetricError("CIDEr has no document frequencies yet", hint="Call prepare(items) first")
         candidates, references = self.tokenize(items)
-        if self._frequencies is None:
-            self._frequencies = self._count_documents(self._documents)
         found = self._engine.cider(
-            candidates, references, self._frequencies, sum(self._documents.values()), self._sigma
+            candidates, references, self._document_frequencies(), sum(self._documents.values()), self._sigma
         )
         progress(len(items))
         return found[:, None]
+
+    def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
+        """(counts, n, 1) for each draw, by the native engine.
+
+        With ``df=items`` the documents are the references used at each count. With ``df=images``, whose documents
+        differ from draw to draw in another way, every set is scored anew.
+        """
+        if not is_native(self._engine) or self._df == "images" or self._documents is None:
+            return None
+        from capbench.text.sweep import cider_d_sweep
+
+        fixed = None if self._df == "items" else self._document_frequencies()
+        return ngram_sweep(
+            self, sweep, lambda c, order: cider_d_sweep(c, order, fixed, sigma=self._sigma)[..., None], progress
+        )
+
+    def _document_frequencies(self) -> Any:
+        if self._frequencies is None:
+            self._frequencies = self._count_documents(self._documents or {})
+        return self._frequencies
 
     def _count_documents(self, documents: Mapping[tuple[str, ...], int]) -> Any:
         tokenised: list[list[str]] = []

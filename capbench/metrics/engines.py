@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from capbench.errors import UsageError, suggest
 from capbench.records import FloatArray, IntArray
 
-__all__ = ["NgramEngine", "engine_names", "get_engine"]
+__all__ = ["NgramEngine", "engine_names", "get_engine", "is_native"]
 
 
 class NgramEngine(Protocol):
@@ -56,3 +56,10 @@ def get_engine(metric: str, name: object) -> NgramEngine:
     from capbench.text.ngram_engine import NativeEngine
 
     return NativeEngine()
+
+
+def is_native(engine: NgramEngine) -> bool:
+    """Whether an engine is this package's own, which can sweep over references."""
+    from capbench.text.ngram_engine import NativeEngine
+
+    return isinstance(engine, NativeEngine)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 
 from capbench.errors import UsageError, suggest
-from capbench.metrics.base import Progress, Resources
+from capbench.metrics.base import Progress, ReferenceSweep, Resources
 from capbench.metrics.tokens import TokenMetric
 from capbench.records import FloatArray, Item
 from capbench.text import meteor, ptb
@@ -66,6 +66,18 @@ class Meteor(TokenMetric):
             return jar_statistics(candidates, references, progress)
         counts = meteor.meteor_statistics(candidates, references, progress=progress)
         return np.column_stack([counts, meteor.meteor_scores(counts)])
+
+    def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
+        """(counts, n, 24) for each draw, by the native engine: a pair of texts is aligned once for all draws."""
+        return None if self._engine == "reference" else self._sweep(sweep, progress)
+
+    def _sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray]:
+        candidates, references = self.tokenize(sweep.items)
+        # All draws are done together, so progress of one candidate is progress of all of its draws.
+        draws = len(sweep.orders)
+        return meteor.meteor_sweep(
+            candidates, references, sweep.orders, sweep.counts, progress=lambda done: progress(draws * done)
+        )
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
         """The score of each caption."""

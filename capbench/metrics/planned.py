@@ -9,7 +9,7 @@ from capbench.errors import MetricError
 from capbench.metrics.base import Metric, Progress, Resources
 from capbench.records import FloatArray, Item
 
-__all__ = ["Faier", "NNEval", "Reo", "Tiger", "ViLBERTScore"]
+__all__ = ["Faier", "NNEval", "ViLBERTScore"]
 
 
 class _Planned(Metric):
@@ -25,38 +25,6 @@ class _Planned(Metric):
 
     def _refuse(self) -> FloatArray:
         raise MetricError(f"{self.titles[self.columns[0]]} waits for {self.waits_for}")
-
-
-class Tiger(_Planned):
-    """TIGEr (Jiang et al., 2019): how well a caption's words ground in the image's regions."""
-
-    name: ClassVar[str] = "tiger"
-    columns: ClassVar[tuple[str, ...]] = ("tiger", "rrs", "wds")
-    titles: ClassVar[Mapping[str, str]] = {"tiger": "TIGEr", "rrs": "RRS", "wds": "WDS"}
-    citation: ClassVar[str] = "Jiang et al., TIGEr: text-to-image grounding for image caption evaluation, EMNLP 2019"
-    needs: ClassVar[frozenset[str]] = frozenset({"references", "features", "weights"})
-    order: ClassVar[int] = 100
-    waits_for: ClassVar[str | None] = (
-        "region features and a trained grounding model (SCAN), which this version cannot read yet"
-    )
-
-
-class Reo(_Planned):
-    """REO (Jiang et al., 2019): relevance, extraness and omission of a caption's content."""
-
-    name: ClassVar[str] = "reo"
-    columns: ClassVar[tuple[str, ...]] = ("reo-relevance", "reo-extraness", "reo-omission")
-    titles: ClassVar[Mapping[str, str]] = {
-        "reo-relevance": "REO relevance",
-        "reo-extraness": "REO extraness",
-        "reo-omission": "REO omission",
-    }
-    citation: ClassVar[str] = "Jiang et al., REO-Relevance, Extraness, Omission, EMNLP 2019"
-    needs: ClassVar[frozenset[str]] = frozenset({"references", "features", "weights"})
-    order: ClassVar[int] = 110
-    waits_for: ClassVar[str | None] = (
-        "region features and a trained grounding model (SCAN), which this version cannot read yet"
-    )
 
 
 class NNEval(_Planned):

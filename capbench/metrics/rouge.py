@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
-from capbench.metrics.base import Progress, Resources
-from capbench.metrics.engines import get_engine
-from capbench.metrics.tokens import TokenMetric, positive_number
+from capbench.metrics.base import Progress, ReferenceSweep, Resources
+from capbench.metrics.engines import get_engine, is_native
+from capbench.metrics.tokens import TokenMetric, ngram_sweep, positive_number
 from capbench.records import FloatArray, Item
 from capbench.text import ptb
 
@@ -46,3 +46,11 @@ class RougeL(TokenMetric):
         found = self._engine.rouge_l(*self.tokenize(items), self._beta)
         progress(len(items))
         return found[:, None]
+
+    def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
+        """(counts, n, 1) for each draw, by the native engine."""
+        if not is_native(self._engine):
+            return None
+        from capbench.text.sweep import rouge_l_sweep
+
+        return ngram_sweep(self, sweep, lambda c, order: rouge_l_sweep(c, order, self._beta)[..., None], progress)

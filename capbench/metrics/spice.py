@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import ClassVar
 
 import numpy as np
 
-from capbench.metrics.base import Progress, Resources
+from capbench.metrics.base import Progress, ReferenceSweep, Resources
 from capbench.metrics.tokens import TokenMetric
 from capbench.records import FloatArray, Item
 from capbench.text import ptb, scene_graph
@@ -72,6 +72,29 @@ class Spice(TokenMetric):
             own.append(next(found))
             theirs.append([next(found) for _ in captions])
         return _scorer().counts(own, theirs)
+
+    def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
+        """(counts, n, 21) for each draw; candidates with the same references share the merged graphs."""
+        return self._sweep(sweep, progress)
+
+    def _sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray]:
+        candidates, references = self.tokenize(sweep.items)
+        same: dict[tuple[str, ...], list[int]] = {}
+        for i, captions in enumerate(references):
+            same.setdefault(tuple(captions), []).append(i)
+        for order in sweep.orders:
+            counts = np.empty((len(sweep.counts), len(candidates), len(COUNTS)))
+            for shared, members in same.items():
+                # Items with the same references may still add them in different orders.
+                by_order: dict[tuple[int, ...], list[int]] = {}
+                for i in members:
+                    by_order.setdefault(order[i], []).append(i)
+                for places, rows in by_order.items():
+                    texts = [*(candidates[i] for i in rows), *(shared[place] for place in places)]
+                    parsed = list(scene_graph.tuples(texts, cache=self.resources.cache))
+                    counts[:, rows] = _scorer().sweeps(parsed[: len(rows)], parsed[len(rows) :], sweep.counts)
+                    progress(len(rows))
+            yield counts
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
         """F-measure over all tuples."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 import numpy as np
 
-from capbench.metrics.base import Metric, Progress, Resources
+from capbench.metrics.base import Metric, Progress, ReferenceSweep, Resources
 from capbench.metrics.cider import Cider
 from capbench.metrics.spice import Spice
 from capbench.records import FloatArray, Item
@@ -65,6 +65,14 @@ class Spider(Metric):
         spice = self._spice.statistics(items, progress)
         cider = self._cider.statistics(items, lambda _: None)
         return np.hstack([spice, cider])
+
+    def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
+        """(counts, n, 21 + k) for each draw, unless CIDEr's documents forbid it."""
+        cider = self._cider.sweep(sweep, lambda _: None)
+        spice = self._spice.sweep(sweep, progress)
+        if cider is None or spice is None:
+            return None
+        return (np.concatenate(parts, axis=2) for parts in zip(spice, cider, strict=True))
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
         """Mean of both scores."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from capbench.errors import MetricError, UsageError
-from capbench.metrics.base import Metric
-from capbench.records import Item
+from capbench.metrics.base import Metric, Progress, ReferenceSweep
+from capbench.records import FloatArray, Item
 from capbench.text import ptb
 
-__all__ = ["TokenMetric", "positive_number"]
+if TYPE_CHECKING:
+    from capbench.text.corpus import EncodedCorpus
+    from capbench.text.sweep import ReferenceOrder
+
+__all__ = ["TokenMetric", "ngram_sweep", "positive_number"]
 
 
 class TokenMetric(Metric):
@@ -42,6 +47,29 @@ class TokenMetric(Metric):
             candidates.append(next(tokens))
             references.append([next(tokens) for _ in item.references])
         return candidates, references
+
+
+def ngram_sweep(
+    metric: TokenMetric,
+    sweep: ReferenceSweep,
+    statistics: Callable[[EncodedCorpus, ReferenceOrder], FloatArray],
+    progress: Progress,
+) -> Iterator[FloatArray]:
+    """A sweep by the native n-gram engine, which counts what candidates share with references once for all draws.
+
+    Args:
+        metric: tokenises.
+        sweep: what is asked for.
+        statistics: gives (counts, n, k) of one draw.
+        progress: as for :meth:`Metric.sweep`.
+    """
+    from capbench.text.ngram_engine import encoded_corpus
+    from capbench.text.sweep import reference_order
+
+    corpus = encoded_corpus(*metric.tokenize(sweep.items))
+    for order in sweep.orders:
+        yield statistics(corpus, reference_order(corpus, sweep.counts, order))
+        progress(len(sweep.items))
 
 
 def positive_number(metric: str, option: str, value: object) -> float:

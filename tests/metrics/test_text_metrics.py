@@ -234,8 +234,6 @@ def test_meteor_that_is_killed_between_batches_loses_nothing(monkeypatch: pytest
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("tiger", r"TIGEr waits for region features and a trained grounding model \(SCAN\)"),
-        ("reo", "waits for region features"),
         ("nneval", "NNEval waits for its trained weights"),
         ("faier", "FAIEr waits for region features"),
         ("vilbertscore", "waits for region features and ViLBERT weights"),

@@ -1,0 +1,5 @@
+"""Figures from results, as PNG, SVG or PDF: drawn, never computed here.
+
+Every figure is a :class:`matplotlib.figure.Figure` that :func:`capbench.reports.figures.style.save` writes; matplotlib
+is imported inside the functions that draw.
+"""

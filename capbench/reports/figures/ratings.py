@@ -1,0 +1,62 @@
+"""Scores by rating: a violin for each rating, with the mean (TIGEr, Figure 4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from capbench.reports.figures.style import COLOURS, caption, finish, new_figure, style
+from capbench.studies.score_groups import RatedScores, by_rating
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["ratings_figure"]
+
+
+def ratings_figure(rated: RatedScores) -> Figure:
+    """One panel a metric column, one violin a rating, the means joined by a line."""
+    titles = list(rated.scores)
+    columns = 2 if len(titles) == 4 else min(3, len(titles))
+    rows = -(-len(titles) // columns)
+    wide = 1.2 + 0.42 * len(rated.levels)
+    with style():
+        figure, panels = new_figure(0.5 + max(2.5, wide) * columns, 0.6 + 2.5 * rows, columns, rows)
+        for axes, title in zip(panels, titles, strict=False):
+            _panel(axes, rated, title)
+        for axes in panels[len(titles) :]:
+            axes.set_visible(False)
+        return finish(
+            figure,
+            caption(
+                rated.dataset_title,
+                rated.protocol,
+                f"n = {len(rated.human):,}",
+                "dots: mean of each rating",
+                f"draw 1 of {rated.draws}" if rated.draws > 1 else "",
+                sample=rated.sample,
+            ),
+        )
+
+
+def _panel(axes: Axes, rated: RatedScores, title: str) -> None:
+    scores = rated.scores[title]
+    groups = by_rating(scores, rated.human)
+    places = range(len(groups))
+    parts = axes.violinplot(
+        [scores[rated.human == group.rating] for group in groups],
+        positions=list(places),
+        widths=0.85,
+        showextrema=False,
+    )
+    bodies: Any = parts["bodies"]
+    for body in bodies:
+        body.set_facecolor(COLOURS[5])
+        body.set_edgecolor(COLOURS[0])
+        body.set_linewidth(0.6)
+        body.set_alpha(0.45)
+    axes.plot(places, [group.mean for group in groups], "o-", color=COLOURS[1], linewidth=1.3, markersize=4.5)
+    axes.set_xticks(places, [f"{group.rating:.3g}\n{group.n:,}" for group in groups])
+    axes.set_xlabel("people's rating (number below)")
+    axes.set_title(title)
+    axes.grid(axis="y")

@@ -1,0 +1,181 @@
+"""A training run's log as a picture: loss, learning rate, recall."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from capbench.errors import DataError
+from capbench.files import read_lines
+from capbench.records import FloatArray
+from capbench.reports.figures.style import COLOURS, GREY, LINES, MARKERS, caption, finish, new_figure, style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+__all__ = ["TrainingLog", "read_log", "training_log_figure"]
+
+_EPOCHS = 20  # more of them are not marked: their lines would hide the curves
+_DIRECTIONS = {"image_to_text": "image → text", "text_to_image": "text → image"}
+
+
+@dataclass(frozen=True)
+class TrainingLog:
+    """What a log holds.
+
+    Attributes:
+        name: the run's name.
+        steps: (s,) step of each line with a loss.
+        loss: (s,) mean loss since the line before.
+        rate: (s,) learning rate; empty if it is not logged.
+        epochs: last step of each epoch that is over.
+        evaluated: (e,) step of each evaluation.
+        recalls: (e,) by name (``image → text R@1``), percent.
+        best: step with the largest sum of recalls, None without evaluations.
+        seconds: of training, None if they are not logged.
+        cut: True if the last line is unfinished (the run is being written, or was killed).
+    """
+
+    name: str
+    steps: FloatArray
+    loss: FloatArray
+    rate: FloatArray
+    epochs: tuple[float, ...]
+    evaluated: FloatArray
+    recalls: Mapping[str, FloatArray]
+    best: float | None
+    seconds: float | None
+    cut: bool
+
+
+def read_log(path: Path) -> TrainingLog:
+    """Read a ``log.jsonl``, or that of a run's folder.
+
+    Raises:
+        DataError: no such file, a line that is no JSON object, or a number that is none; the row is named.
+    """
+    path = path / "log.jsonl" if path.is_dir() else path
+    lines = [(number, line) for number, line in enumerate(read_lines(path), 1) if line.strip()]
+    rows: list[tuple[int, dict[str, Any]]] = []
+    cut = False
+    for number, line in lines:
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            if number == lines[-1][0] and rows:
+                cut = True
+                break
+            raise DataError("is no JSON", path=path, row=number, hint="A log has one JSON object a line") from error
+        if not isinstance(row, dict):
+            raise DataError("is no JSON object", path=path, row=number, hint="A log has one JSON object a line")
+        rows.append((number, row))
+    training = [(n, r) for n, r in rows if "loss" in r]
+    tests = [(n, r) for n, r in rows if any(key in r for key in _DIRECTIONS)]
+    if not training and not tests:
+        raise DataError("holds neither losses nor recalls", path=path, hint="Give the log.jsonl of a training run")
+    recalls: dict[str, list[float]] = {}
+    for number, row in tests:
+        for key, title in _DIRECTIONS.items():
+            of_direction = row.get(key)
+            if not isinstance(of_direction, dict):
+                raise DataError(f"has no recalls '{key}'", path=path, row=number)
+            for name in of_direction:
+                if name.startswith("r@"):
+                    found = recalls.setdefault(f"{title} {name.upper()}", [])
+                    found.append(_number(of_direction, name, path, number))
+    if any(len(values) != len(tests) for values in recalls.values()) or (tests and not recalls):
+        raise DataError("its evaluations do not all hold the same recalls", path=path)
+    evaluated = np.array([_number(row, "step", path, n) for n, row in tests])
+    sums = np.sum(list(recalls.values()), axis=0) if recalls else np.empty(0)
+    ends: dict[float, float] = {}
+    for number, row in training:
+        if "epoch" in row:
+            ends[_number(row, "epoch", path, number)] = _number(row, "step", path, number)
+    timed = [(n, r) for n, r in rows if "seconds" in r]
+    return TrainingLog(
+        name=path.resolve().parent.name or path.stem,
+        steps=np.array([_number(row, "step", path, n) for n, row in training]),
+        loss=np.array([_number(row, "loss", path, n) for n, row in training]),
+        rate=np.array([_number(row, "lr", path, n) for n, row in training if "lr" in row]),
+        epochs=tuple(ends.values())[:-1],
+        evaluated=evaluated,
+        recalls={name: np.array(values) for name, values in recalls.items()},
+        best=float(evaluated[int(sums.argmax())]) if len(sums) else None,
+        seconds=_number(timed[-1][1], "seconds", path, timed[-1][0]) if timed else None,
+        cut=cut,
+    )
+
+
+def _number(row: Mapping[str, Any], key: str, path: Path, number: int) -> float:
+    value = row.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise DataError(f"'{key}' is {value!r}, which is no number", path=path, row=number)
+    return float(value)
+
+
+def training_log_figure(log: TrainingLog) -> Figure:
+    """Loss (with its learning rate) on top, recalls below; a part that the log does not hold is left out."""
+    parts = [part for part, there in (("loss", len(log.steps)), ("recalls", len(log.evaluated))) if there]
+    ends = log.epochs if len(log.epochs) <= _EPOCHS else ()
+    with style():
+        figure, panels = new_figure(7.2, 0.6 + 2.5 * len(parts), rows=len(parts))
+        for axes, part in zip(panels, parts, strict=True):
+            for end in ends:
+                axes.axvline(end, color="#dddddd", linewidth=0.8, zorder=0)
+            (_loss if part == "loss" else _recalls)(axes, log)
+            axes.set_xlim(0, 1.02 * max([*log.steps, *log.evaluated]))
+        panels[-1].set_xlabel("step" + (" (vertical lines: ends of epochs)" if ends else ""))
+        return finish(
+            figure,
+            caption(
+                log.name,
+                f"{max([*log.steps, *log.evaluated]):,.0f} steps",
+                "" if log.seconds is None else f"{log.seconds / 60:.1f} min",
+                "" if log.best is None else f"largest sum of recalls at step {log.best:,.0f}",
+                "the last line is unfinished and left out" if log.cut else "",
+            ),
+        )
+
+
+def _loss(axes: Axes, log: TrainingLog) -> None:
+    axes.plot(log.steps, log.loss, color=COLOURS[0], linewidth=1.2, marker="o" if len(log.steps) < 30 else "", ms=3)
+    axes.set_ylabel("loss", color=COLOURS[0])
+    axes.grid(axis="y")
+    if len(log.rate) == len(log.steps):
+        other = axes.twinx()
+        other.plot(log.steps, log.rate, color=COLOURS[1], linewidth=1.0, linestyle="--")
+        other.set_ylabel("learning rate", color=COLOURS[1])
+        other.set_ylim(0, 1.15 * max(log.rate) or 1)
+        other.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
+        other.spines["right"].set_visible(True)
+
+
+def _recalls(axes: Axes, log: TrainingLog) -> None:
+    kinds = list(dict.fromkeys(name.rpartition(" ")[2] for name in log.recalls))
+    for name, values in log.recalls.items():
+        direction, _, kind = name.rpartition(" ")
+        place = kinds.index(kind)
+        first = direction == _DIRECTIONS["image_to_text"]
+        axes.plot(
+            *(log.evaluated, values),
+            color=COLOURS[place % len(COLOURS)],
+            linestyle=LINES[0] if first else LINES[1],
+            marker=MARKERS[place % len(MARKERS)],
+            markerfacecolor=None if first else "white",
+            markersize=4,
+            linewidth=1.2,
+            label=name,
+        )
+    if log.best is not None:
+        axes.axvline(log.best, color=GREY, linewidth=1.0, linestyle=":")
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("recall on dev, %")
+    axes.grid(axis="y")
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))

@@ -1,0 +1,154 @@
+"""``capbench explain`` as a user types it, on the embedded sample's images and with a small random model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from capbench.datasets.flickr8k import Flickr8kExpert
+from capbench.datasets.root import find_root, sample_dir
+from capbench.features.store import open_store
+from capbench.models.scan import Scan, ScanOptions
+from capbench.models.scan_files import save_scan
+from capbench.text.vocabulary import Vocabulary
+from tests.conftest import Ran
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Features of two of the sample's images with real boxes, and a model with random weights."""
+    from capbench.cli.app import app
+
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("explain")
+    features, model = folder / "f.h5", folder / "scan.safetensors"
+    pictures = [f"--images={sample_dir() / 'flickr8k' / 'images' / name}" for name in ("f8k_003.png", "f8k_005.png")]
+    app(["extract-features", *pictures, "--threads", "1", "--out", str(features)], standalone_mode=False)
+    judgements = Flickr8kExpert(find_root(sample_dir())).load(Flickr8kExpert.protocol().items)[0]
+    words = Vocabulary.build([text for item in judgements.items for text in item.references])
+    with open_store(features) as store:
+        size, digest = store.feature_size, store.fingerprint.digest
+    options = ScanOptions(vocabulary_size=len(words), word_dim=8, embed_dim=16, image_dim=size)
+    save_scan(model, Scan(options, torch.Generator().manual_seed(1)), words, {"features": digest})
+    return features, model
+
+
+@pytest.fixture
+def given(made: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Options that name them; results go to a folder of the test's own."""
+    monkeypatch.chdir(tmp_path)
+    return ["--features", str(made[0]), "--model", str(made[1])]
+
+
+def test_a_data_sets_image_is_explained_with_its_candidates(given: list[str], capbench: Run) -> None:
+    ran = capbench("explain", "--image", "f8k_003", *given)
+    assert ran.code == 0, ran.err
+    lines = ran.out.splitlines()
+    assert lines[0].startswith("data: embedded synthetic sample")
+    assert [line[0] for line in lines if line[1:3] == ": "] == list("ABCDE")
+    assert sum("people" in line for line in lines) == 5
+    assert "the first 5 of" in ran.err
+    assert lines[-2].startswith("tiger|capbench:")
+    assert lines[-1] == "f8k_003.tiger.png, f8k_003.tiger.html"
+    with Image.open("f8k_003.tiger.png") as image:
+        assert image.format == "PNG"
+        image.load()
+    assert "Where each word gets more" in Path("f8k_003.tiger.html").read_text(encoding="utf-8")
+
+
+def test_json_has_the_scores_that_score_gives(given: list[str], capbench: Run) -> None:
+    captions = ["-c", "a red boat", "-c", "something in the snow", "-r", "two red boats", "-r", "a boat <b> and more"]
+    ran = capbench("explain", "-i", "f8k_005", *captions, *given, "--out", "deep/why.png", "--json")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert found["files"] == ["deep/why.png", "deep/why.html"]
+    assert all(Path(name).is_file() for name in found["files"])
+    assert (found["metric"], found["image"], len(found["candidates"])) == ("tiger", "f8k_005", 2)
+    assert found["picture"].endswith("f8k_005.png")
+
+    items = [{"image_id": "f8k_005", "caption": text} for text in captions[1:4:2]]
+    Path("c.json").write_text(json.dumps(items))
+    Path("r.json").write_text(json.dumps({"f8k_005": captions[5::2]}))
+    scored = capbench(
+        "score", "-m", "tiger", "--candidates", "c.json", "--references", "r.json", *given, "--out", "s.jsonl"
+    )
+    assert scored.code == 0, scored.err
+    rows = [json.loads(line) for line in Path("s.jsonl").read_text().splitlines()]
+    for candidate in found["candidates"]:
+        expected = {r["column"]: r["value"] for r in rows if r["candidate"] == candidate["caption"]["text"]}
+        assert candidate["scores"] == pytest.approx(expected, abs=1e-9)
+        assert len(candidate["caption"]["grounding"]) == len(found["regions"])
+
+
+def test_reo_names_words_and_compares_systems(given: list[str], capbench: Run) -> None:
+    identity = ["--option", "reo.covariance=identity"]
+    ran = capbench("explain", "-m", "reo", "-i", "f8k_003", "-c", "a boat", "-c", "the snow", *identity, *given)
+    assert ran.code == 0, ran.err
+    for truth in ("image", "image + references"):
+        assert ran.out.count(f"   extra, against {truth}: ") == 2
+        assert ran.out.count(f"   missing, against {truth}: ") == 2
+    assert "All candidates" in Path("f8k_003.reo.html").read_text(encoding="utf-8")
+    found = json.loads(
+        capbench("explain", "-m", "reo", "-i", "f8k_003", "-c", "a boat", *identity, *given, "--json").out
+    )
+    truths: dict[str, Any] = found["candidates"][0]["truths"]
+    assert list(truths) == ["image", "image + references"]
+    assert [share["word"] for share in truths["image"]["extra"]] == ["<start>", "a", "boat", "<end>"]
+
+
+def test_a_picture_file_names_the_image(given: list[str], capbench: Run, sample: Path) -> None:
+    picture = sample / "flickr8k" / "images" / "f8k_003.png"
+    ran = capbench("explain", "-i", picture, "-c", "a boat", "-r", "two boats", *given)
+    assert ran.code == 0, ran.err
+    assert "embedded" not in ran.out  # nothing of it was read
+    assert ran.out.splitlines()[-1] == "f8k_003.tiger.png, f8k_003.tiger.html"
+
+
+def test_without_the_picture_it_says_so_and_goes_on(given: list[str], capbench: Run, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    ran = capbench("explain", "-i", "f8k_003", "-c", "a boat", "--image-root", "empty", *given)
+    assert ran.code == 0, ran.err
+    assert "the picture is not below empty: drawn without it" in ran.err
+    assert "drawn without it" in Path("f8k_003.tiger.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["-i", "f8k_004"], "has no features of the image 'f8k_004'"),
+        (["-i", "f8k_003", "-m", "cider"], "--metric cider: cannot be explained"),
+        (["-i", "f8k_003", "-d", "pascal-50s"], "pascal-50s does not judge the image 'f8k_003'"),
+        (["-i", "f8k_003", "-d", "nothing"], "unknown data set 'nothing'"),
+        (["-i", "f8k_003", "-c", " "], "a caption or reference is empty"),
+        (["-i", "f8k_003", "--option", "tiger.tau=0"], "tau"),
+        (["-i", "f8k_003", "--option", "cider.df=x"], "not among the metrics"),
+        (["-i", "f8k_003", "-m", "reo"], "covariance"),
+        (["-i", "f8k_003", "-c", "a", "-r", "b", "-o", "/dev/null/x"], "cannot be written"),
+    ],
+)
+def test_what_does_not_fit_is_one_line_and_exit_code_2(
+    arguments: list[str], message: str, given: list[str], capbench: Run
+) -> None:
+    ran = capbench("explain", *arguments, *given)
+    assert ran.code == 2
+    assert message in ran.err
+    assert len([line for line in ran.err.splitlines() if line.startswith("error: ")]) == 1
+    assert "Traceback" not in ran.err
+
+
+def test_what_is_lacking_is_told(capbench: Run) -> None:
+    ran = capbench("explain", "-i", "x")
+    assert ran.code == 2
+    assert "--features" in ran.err
+    assert "--model" in ran.err
+    ran = capbench("explain", "-i", "x", "--features", "f.h5", "--model", "none.safetensors")
+    assert ran.code == 2
+    assert "there is no such grounding model" in ran.err

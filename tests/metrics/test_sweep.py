@@ -1,0 +1,114 @@
+"""A sweep over numbers of references gives what scoring each subset anew gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capbench.datasets.judging import draw_references, reference_orders
+from capbench.errors import MetricError
+from capbench.metrics.base import Metric, ReferenceSweep, Resources
+from capbench.metrics.bleu import Bleu
+from capbench.metrics.cider import Cider
+from capbench.metrics.meteor import Meteor
+from capbench.metrics.rouge import RougeL
+from capbench.metrics.spice import Spice
+from capbench.metrics.spider import Spider
+from capbench.records import FloatArray, Item
+from tests.installed_parser import parsed
+from tests.metrics.captions import invented
+from tests.studies.toys import Length
+from tests.text.parsed_captions import CAPTIONS
+
+COUNTS = (1, 2, 3, 5, 9)  # 9: more than any item has
+
+
+def _sweep(items: tuple[Item, ...], draws: int = 3) -> ReferenceSweep:
+    return ReferenceSweep(items, tuple(reference_orders(items, 4, draws)), COUNTS)
+
+
+def _anew(metric: Metric, items: tuple[Item, ...]) -> FloatArray:
+    metric.prepare(items)
+    metric.open(items)
+    return metric.statistics(items, lambda _: None)
+
+
+def _check(metric: Metric, sweep: ReferenceSweep, tolerance: float = 0.0) -> None:
+    metric.prepare(sweep.items)
+    done: list[int] = []
+    found = metric.sweep(sweep, done.append)
+    assert found is not None
+    arrays = list(found)
+    assert sum(done) == len(sweep.items) * len(sweep.orders)
+    assert len(arrays) == len(sweep.orders)
+    for draw, array in enumerate(arrays):
+        for step, count in enumerate(COUNTS):
+            expected = _anew(metric, sweep.subset(draw, count))
+            np.testing.assert_allclose(array[step], expected, rtol=0, atol=tolerance)
+    assert not np.array_equal(arrays[0][0], arrays[1][0])  # the draws do differ
+
+
+@pytest.mark.parametrize(
+    "metric", [Bleu(), RougeL(), RougeL(beta=2.0), Meteor()], ids=["bleu", "rouge-l", "rouge-l-beta", "meteor"]
+)
+def test_sweeping_equals_scoring_each_subset_anew(metric: Metric) -> None:
+    _check(metric, _sweep(invented(60)))
+
+
+def test_ciders_documents_are_the_references_of_each_count() -> None:
+    _check(Cider(), _sweep(invented(60)), tolerance=1e-12)
+
+
+def test_cider_with_a_corpus_of_documents_keeps_them(tmp_path: Path) -> None:
+    def corpus(_name: str) -> Mapping[str, list[str]]:
+        return {"1": ["a dog runs", "the dog"], "2": ["a red house near a cat"], "3": ["two men sit"]}
+
+    metric = Cider(Resources(captions=corpus), df="coco-val", sigma=4.0)
+    _check(metric, _sweep(invented(40)), tolerance=1e-12)
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("metric", [Spice(), Spider()], ids=["spice", "spider"])
+def test_merging_references_one_by_one_equals_merging_them_anew(metric: Metric) -> None:
+    texts = list(CAPTIONS)
+    items = tuple(
+        Item(f"i{i % 4}", texts[i % len(texts)], tuple(texts[(i % 4 + j) % len(texts)] for j in range(2 + i % 4)))
+        for i in range(16)
+    )
+    with parsed(CAPTIONS):
+        _check(metric, _sweep(items), tolerance=1e-12)
+
+
+@pytest.mark.parametrize("metric", [Bleu(engine="reference"), Cider(df="images"), Meteor(engine="reference"), Length()])
+def test_where_nothing_is_gained_the_caller_scores_each_subset(metric: Metric) -> None:
+    items = invented(10)
+    metric.prepare(items)
+    assert metric.sweep(_sweep(items), lambda _: None) is None
+
+
+def test_an_item_without_references_is_refused() -> None:
+    items = (Item("a", "a dog", ("a cat",)), Item("b", "a dog", ()))
+    found = Bleu().sweep(_sweep(items), lambda _: None)
+    assert found is not None
+    with pytest.raises(MetricError, match="has none"):
+        next(iter(found))
+
+
+def test_a_subset_holds_the_first_references_of_the_order() -> None:
+    items = (Item("a", "x", ("r0", "r1", "r2"), "c", "g"), Item("b", "y", ("s0",)))
+    sweep = ReferenceSweep(items, (((2, 0, 1), (0,)),), (2,))
+    first, second = sweep.subset(0, 2)
+    assert first == Item("a", "x", ("r2", "r0"), "c", "g")
+    assert second.references == ("s0",)
+
+
+def test_orders_are_those_of_the_protocols_with_drawn_references() -> None:
+    items = invented(30)
+    orders = list(reference_orders(items, 7, 2))
+    for draw, drawn in enumerate(draw_references(items, 2, 7, 2)):
+        for item, order, kept in zip(items, orders[draw], drawn, strict=True):
+            assert sorted(order) == list(range(len(item.references)))
+            assert kept.references == tuple(item.references[place] for place in sorted(order[:2]))

@@ -1,0 +1,350 @@
+"""TIGEr as a metric: the original's numbers, sharing of work, options, sweeps, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from capbench.errors import CapbenchError, FeatureError, MetricError, ModelError, UsageError
+from capbench.features.records import Fingerprint, RegionFeatures
+from capbench.features.writing import StoreWriter
+from capbench.metrics import grounded
+from capbench.metrics.base import ReferenceSweep, Resources, resolve_metrics
+from capbench.metrics.grounding import STATISTICS, Attention
+from capbench.metrics.tiger import Tiger
+from capbench.records import FloatArray, Item, ScoreColumn
+from capbench.scoring import score
+from tests.metrics.grounded_models import FINGERPRINT, Files, make_files, make_items, write_features
+from tests.metrics.test_grounding import slow_grounding
+
+ITEMS = make_items()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return make_files(tmp_path_factory.mktemp("tiger"), [item.image for item in ITEMS])
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    """Every test opens models anew, so that counts of work start at 0."""
+    grounded._open.clear()
+
+
+def statistics(metric: Tiger, items: tuple[Item, ...] = ITEMS) -> FloatArray:
+    return metric.statistics(items, lambda _: None)
+
+
+def slow_tiger(metric: Tiger, item: Item) -> dict[str, float]:
+    """One item as the papers' equations stand, captions encoded one at a time."""
+    model, store = metric.source.model, metric.source.store
+    regions = model.encode_images([store[item.image].features])[0].astype(np.float64)
+
+    def vector(text: str) -> FloatArray:
+        words = model.encode_captions([text])[0].astype(np.float64)
+        return slow_grounding(regions, words, Attention())[0]
+
+    candidate = vector(item.candidate)
+    reference = np.sum([vector(text) for text in item.references], axis=0) / len(item.references)
+    gains = (reference - reference.min()) / (reference.max() - reference.min())
+    discounts = np.log2(np.arange(2, len(gains) + 2))
+    order = sorted(range(len(gains)), key=lambda i: -candidate[i])
+    rrs = (gains[order] / discounts).sum() / (np.sort(gains)[::-1] / discounts).sum()
+    p, q = (np.exp(v) / np.exp(v).sum() for v in (reference, candidate))
+    distance = (p * np.log(p / q)).sum() + np.log(np.linalg.norm(reference) / np.linalg.norm(candidate))
+    wds = 1 - 1 / (1 + np.exp(-1.5 * distance))
+    return {"tiger": (rrs + wds) / 2, "rrs": rrs, "wds": wds, "grounding": candidate.mean()}
+
+
+def test_scores_are_the_papers_equations(made: Files) -> None:
+    metric = Tiger(made.resources)
+    found = metric.scores(statistics(metric))
+    assert list(found) == list(Tiger.columns)
+    for i in (0, 7, 23, 41):
+        for column, wanted in slow_tiger(metric, ITEMS[i]).items():
+            assert found[column][i] == pytest.approx(wanted, abs=1e-6), column
+
+
+@pytest.mark.real_data
+def test_the_whole_chain_equals_the_original(parity: Path, tmp_path: Path) -> None:
+    arrays = np.load(parity / "tiger" / "end_to_end.npz")
+    expected = json.loads((parity / "tiger" / "end_to_end.json").read_text(encoding="utf-8"))
+    assert expected
+    with StoreWriter(tmp_path / "f.h5", Fingerprint("invented", "unknown", "unknown", "36")) as writer:
+        for image, features in zip(sorted(expected), arrays["images"], strict=True):
+            writer.add(RegionFeatures(image, 0, 0, None, features))
+        writer.finish()
+    metric = Tiger(Resources(features=str(tmp_path / "f.h5"), model=str(parity / "scan" / "model_best.pth.tar")))
+    words = metric.source.model.vocabulary.words
+
+    class Numbered:
+        """Reads captions as word numbers, since the expected ones are given so."""
+
+        @staticmethod
+        def encode(text: str) -> list[int]:
+            return [int(number) for number in text.split()]
+
+    object.__setattr__(metric.source.model, "vocabulary", Numbered())
+    assert len(words) == metric.source.model.options.vocabulary_size
+    for image, case in expected.items():
+        texts = [" ".join(map(str, numbers)) for numbers in case["captions_token_ids"]]
+        references = tuple(texts[: case["n_refs"]])
+        vectors = metric.grounding_vectors(image, texts)
+        assert np.stack([vectors[text] for text in texts]) == pytest.approx(arrays[f"{image}__grounding"], abs=1e-6)
+        places = [int(place) for place in case["candidates"]]
+        rows = statistics(metric, tuple(Item(image, texts[place], references) for place in places))
+        named = dict(zip(STATISTICS, rows.T, strict=True))
+        found = metric.scores(rows)
+        for row, wanted in enumerate(case["candidates"].values()):
+            assert named["kl"][row] == pytest.approx(wanted["kl"], abs=1e-6)
+            for column in ("rrs", "wds", "tiger"):
+                if wanted[column] is not None:
+                    assert found[column][row] == pytest.approx(wanted[column], abs=1e-6), (image, row, column)
+
+
+def test_every_caption_and_image_is_encoded_once(made: Files) -> None:
+    metric = Tiger(made.resources)
+    metric.batch_size = 7
+    metric.open(ITEMS)
+    done: list[int] = []
+    for start in range(0, len(ITEMS), 7):
+        metric.statistics(ITEMS[start : start + 7], done.append)
+    encode = metric.source.model.vocabulary.encode
+    distinct = {tuple(encode(text)) for item in ITEMS for text in (item.candidate, *item.references)}
+    assert metric.source.encoded_captions == len(distinct)
+    assert metric.source.encoded_images == len({item.image for item in ITEMS})
+    assert sum(done) == len(ITEMS)
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_batches_and_order_change_nothing(size: int, made: Files) -> None:
+    wanted = statistics(Tiger(made.resources))
+    grounded._open.clear()
+    metric = Tiger(made.resources)
+    order = np.random.default_rng(size).permutation(len(ITEMS))
+    shuffled = [ITEMS[i] for i in order]
+    found = np.empty_like(wanted)
+    if size != 1:  # with and without being told all items beforehand
+        metric.open(shuffled)
+    for start in range(0, len(shuffled), size):
+        part = order[start : start + size]
+        found[part] = metric.statistics(shuffled[start : start + size], lambda _: None)
+    assert found == pytest.approx(wanted, abs=1e-12)
+
+
+def test_what_is_held_in_memory_is_bounded(made: Files, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = statistics(Tiger(made.resources))
+    grounded._open.clear()
+    for limit, value in (("_CAPTION_BYTES", 2000), ("_IMAGE_BYTES", 500), ("_TEXTS_AT_ONCE", 5)):
+        monkeypatch.setattr(grounded, limit, value)
+    metric = Tiger(made.resources)
+    assert statistics(metric) == pytest.approx(wanted, abs=1e-12)
+    assert metric.source._words._bytes <= 2000
+    assert len(metric.source._regions._held) == 1
+
+
+def test_two_metrics_share_one_model_and_one_encoding(made: Files) -> None:
+    first, second = Tiger(made.resources), Tiger(made.resources, tau=0.5)
+    assert first.source is second.source
+    statistics(first)
+    encoded = first.source.encoded_captions
+    statistics(second)
+    assert second.source.encoded_captions == encoded
+
+
+@pytest.mark.parametrize(
+    ("options", "recombined"),
+    [
+        ({"tau": 0.5}, True),
+        ({"minmax": False}, True),
+        ({"d_rel": "half"}, True),
+        ({"d_rel": "clip"}, True),
+        ({"lambda_softmax": 4}, False),
+        ({"norm": "l2norm"}, False),
+        ({"clip": "relu"}, False),
+        ({"count_ends": False}, False),
+    ],
+)
+def test_options_change_scores_and_the_signature(options: dict[str, Any], recombined: bool, made: Files) -> None:
+    plain, other = Tiger(made.resources), Tiger(made.resources, **options)
+    assert plain.signature() != other.signature()
+    assert (plain.statistics_signature() == other.statistics_signature()) is recombined
+    assert np.array_equal(statistics(plain), statistics(other)) is recombined
+    before, after = (metric.scores(statistics(metric)) for metric in (plain, other))
+    assert not np.allclose(before["tiger"], after["tiger"])
+    assert np.array_equal(before["grounding"], after["grounding"]) is recombined
+
+
+def test_the_signature_names_everything(made: Files) -> None:
+    metric = Tiger(made.resources)
+    signature = metric.signature()
+    assert f"model:scan-{metric.source.model.sha256[:16]}" in signature
+    assert metric.source.model.vocabulary.sha256[:16] in signature
+    assert FINGERPRINT.digest in signature
+    for part in ("attention:t2i", "lambda:9", "norm:clipped_l2norm", "clip:leaky", "ends:counted", "tau:1.5"):
+        assert f"|{part}" in signature
+    for part in ("minmax:true", "d_rel:released", "refs:mean"):
+        assert f"|{part}" in signature
+    assert "tau" not in metric.statistics_signature()
+
+
+def test_new_scores_from_kept_statistics_cost_no_encoding(made: Files) -> None:
+    (plain,) = resolve_metrics(["tiger"])
+    (other,) = resolve_metrics(["tiger"], {"tiger": {"tau": 0.5, "d_rel": "half"}})
+    score(ITEMS, [plain], made.resources, dataset="invented")
+    grounded._open.clear()
+    table = score(ITEMS, [other], made.resources, dataset="invented")
+    assert table.cached["tiger"] == len(ITEMS)
+    (source,) = grounded._open.values()
+    assert source.encoded_captions == 0
+    direct = Tiger(made.resources, tau=0.5, d_rel="half")
+    wanted = direct.scores(statistics(direct))
+    assert table.values[ScoreColumn("tiger", "wds")] == pytest.approx(wanted["wds"], abs=1e-12)
+
+
+def test_an_identical_candidate_and_one_above_it(made: Files) -> None:
+    metric = Tiger(made.resources)
+    item = ITEMS[0]
+    alone = Item(item.image, item.references[0], (item.references[0],))
+    found = metric.scores(statistics(metric, (alone,)))
+    assert found["rrs"][0] == 1
+    assert found["wds"][0] == pytest.approx(0.5, abs=1e-12)
+    assert found["tiger"][0] == pytest.approx(0.75, abs=1e-12)
+
+
+def test_a_sweep_over_references_equals_scoring_each_subset(made: Files) -> None:
+    generator = np.random.default_rng(1)
+    items = (*ITEMS, ITEMS[3])
+    orders = tuple(
+        tuple(tuple(generator.permutation(len(item.references)).tolist()) for item in items) for _ in range(2)
+    )
+    sweep = ReferenceSweep(items, orders, (1, 2, 5))
+    metric = Tiger(made.resources)
+    done: list[int] = []
+    swept = metric.sweep(sweep, done.append)
+    assert swept is not None
+    for draw, found in enumerate(swept):
+        assert found.shape == (3, len(items), len(STATISTICS))
+        for step, count in enumerate(sweep.counts):
+            wanted = Tiger(made.resources).statistics(sweep.subset(draw, count), lambda _: None)
+            assert found[step] == pytest.approx(wanted, abs=1e-12)
+    assert sum(done) == 2 * len(items)
+    encode = metric.source.model.vocabulary.encode
+    distinct = {tuple(encode(text)) for item in items for text in (item.candidate, *item.references)}
+    assert metric.source.encoded_captions == len(distinct)
+
+
+def test_without_references_there_is_grounding_alone(made: Files) -> None:
+    metric = Tiger(made.resources)
+    orders = (tuple(tuple(range(len(item.references))) for item in ITEMS),)
+    swept = metric.sweep(ReferenceSweep(ITEMS, orders, (0, 1)), lambda _: None)
+    assert swept is not None
+    (found,) = swept
+    none, one = (metric.scores(found[step]) for step in range(2))
+    assert np.array_equal(none["grounding"], one["grounding"])
+    assert np.isnan(none["tiger"]).all()
+    bare = tuple(dataclasses.replace(item, references=()) for item in ITEMS)
+    table = score(bare, resolve_metrics(["grounding"]), made.resources, dataset="invented")
+    assert table.values[ScoreColumn("tiger", "grounding")] == pytest.approx(one["grounding"], abs=1e-12)
+    with pytest.raises(MetricError, match=r"gave nan as 'tiger' of the item .*c0"):
+        score(bare, resolve_metrics(["tiger"]), made.resources, dataset="invented")
+
+
+def test_captions_at_the_edge_have_finite_scores(made: Files) -> None:
+    image = ITEMS[0].image
+    edge = tuple(
+        Item(image, text, references)
+        for text in ("", "...", "zzz qqq", "a " * 500)
+        for references in (("a dog",), ("",), ("", "a dog", "a dog"))
+    )
+    for options in ({}, {"count_ends": False}, {"clip": "relu"}, {"minmax": False}):
+        metric = Tiger(made.resources, **options)
+        for column, values in metric.scores(statistics(metric, edge)).items():
+            assert np.isfinite(values).all(), (options, column)
+            if column != "grounding" and "minmax" not in options:
+                assert ((values >= 0) & (values <= 1)).all()
+
+
+def refused(resources: Resources, **options: Any) -> CapbenchError:
+    with pytest.raises(CapbenchError) as caught:
+        Tiger(resources, **options)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_what_is_not_given_is_named_with_the_way_to_get_it(made: Files) -> None:
+    both = refused(Resources())
+    assert isinstance(both, MetricError)
+    for part in ("tiger waits for region features (--features", "extract-features", "--model tiger=FILE", "train scan"):
+        assert part in str(both)
+    assert "--model" not in str(refused(Resources(model=str(made.model))))
+    assert "--features" not in str(refused(Resources(features=str(made.features))))
+
+
+def test_files_that_do_not_fit_are_refused(made: Files, tmp_path: Path) -> None:
+    wide = tmp_path / "wide.h5"
+    write_features(wide, ["imagex"], columns=20)
+    error = refused(Resources(features=str(wide), model=str(made.model)))
+    assert isinstance(error, ModelError)
+    for part in (str(wide), str(made.model), "12 columns", "of 20"):
+        assert part in str(error)
+    gone = refused(Resources(features=str(made.features), model="nowhere.pt"))
+    assert "nowhere.pt: there is no such grounding model" in str(gone)
+    assert "no such feature store" in str(refused(Resources(features="nowhere.h5", model=str(made.model))))
+
+
+def test_features_of_another_fingerprint_are_refused_unless_asked_for(made: Files, tmp_path: Path) -> None:
+    other = make_files(tmp_path, [item.image for item in ITEMS], trained_on="0123456789abcdef")
+    error = refused(other.resources)
+    assert isinstance(error, FeatureError)
+    for part in (FINGERPRINT.digest, "0123456789abcdef", str(other.model), str(other.features), "any_features=true"):
+        assert part in str(error)
+    metric = Tiger(other.resources, any_features=True)
+    assert "|any_features:true" in metric.signature()
+    assert "any_features" not in Tiger(made.resources).signature()
+    unknown = make_files(tmp_path / "unknown", ["imagex"], trained_on=None)
+    assert Tiger(unknown.resources).source.model.features is None
+
+
+def test_images_without_features_are_counted_and_named(made: Files) -> None:
+    items = (*ITEMS, Item("elsewhere", "a dog", ("a cat",)), Item("nowhere", "a dog", ("a cat",)))
+    with pytest.raises(FeatureError, match=r"lacks 2 of \d+ images: 'elsewhere', 'nowhere'.*extract-features") as error:
+        score(items, resolve_metrics(["tiger"]), made.resources, dataset="invented")
+    assert str(made.features) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tau": 0}, "tiger.tau is 0"),
+        ({"tau": True}, "tiger.tau is True"),
+        ({"minmax": "yes"}, "tiger.minmax=yes"),
+        ({"d_rel": "third"}, "tiger.d_rel=third: unknown"),
+        ({"clip": "gelu"}, "clip=gelu"),
+        ({"norm": "l1norm"}, "norm=l1norm"),
+        ({"lambda_softmax": -1}, "λ is -1"),
+        ({"any_features": 1}, "tiger.any_features=1"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: str, made: Files) -> None:
+    error = refused(made.resources, **options)
+    assert isinstance(error, UsageError)
+    assert message in str(error)
+
+
+def test_all_takes_it_where_features_and_a_model_are_given(made: Files) -> None:
+    def names(resources: Resources | None) -> list[str]:
+        return [request.metric.name for request in resolve_metrics(["all"], resources=resources)]
+
+    assert "tiger" not in names(None)
+    assert "tiger" not in names(Resources(features=str(made.features)))
+    assert "tiger" in names(made.resources)
+    assert "wmd" not in names(made.resources)
+    named = Resources(features=str(made.features), models={"tiger": str(made.model)})
+    assert "tiger" in names(named)
+    assert "reo" not in names(named)
