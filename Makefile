@@ -22,7 +22,8 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: $(STAMP) ## Run a correlation study end to end on the embedded synthetic sample
+demo: $(STAMP) ## Extract region features of the embedded synthetic sample, score, correlate
+	$(BIN)/capbench extract-features --data sample --out features/sample.h5
 	$(BIN)/capbench correlate configs/demo.yaml --data sample
 
 test: $(STAMP) ## Run the tests, all but the slow ones; what was skipped is listed with the reason

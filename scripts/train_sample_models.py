@@ -1,6 +1,7 @@
 """Train the small models that come with capbench on the embedded sample's scenes, and write their weights.
 
-python scripts/train_sample_models.py                    # writes capbench/models/weights/sample_detector.*
+python scripts/train_sample_models.py                    # writes capbench/models/weights/sample_*
+python scripts/train_sample_models.py --only scan        # the grounding model alone, or the detector alone
 python scripts/train_sample_models.py --out /tmp/w       # writes elsewhere
 python scripts/train_sample_models.py --check            # only tells the mean average precision of what is there
 
@@ -16,6 +17,7 @@ import json
 import os
 import struct
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -42,6 +44,7 @@ from capbench.features.detectors.sample import (  # noqa: E402
 from capbench.files import atomic_write, read_json  # noqa: E402
 from capbench.models.sample_frcnn import SampleFRCNN  # noqa: E402
 from capbench.stats.detection import mean_average_precision  # noqa: E402
+from scripts import sample_scan  # noqa: E402
 from scripts.sample.chance import stream  # noqa: E402
 from scripts.sample.drawing import paint  # noqa: E402
 from scripts.sample.scenes import COLOURS, KINDS, lay_out, new_plan  # noqa: E402
@@ -273,6 +276,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--check", action="store_true", help="train nothing; tell the mAP of the weights that are there"
     )
+    parser.add_argument("--only", choices=("detector", "scan"), help="train this one only")
+    parser.add_argument("--work", type=Path, help="folder of the grounding model's training; a rerun goes on from it")
     options = parser.parse_args(arguments)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(THREADS)
@@ -283,10 +288,22 @@ def main(arguments: list[str] | None = None) -> int:
         detector = load(weights=target, device="cpu", options={})
         print(json.dumps(evaluate(detector, held_out), indent=2))
         return 0
+    if options.only != "scan":
+        train_detector(target, options.steps, held_out)
+    if options.only != "detector":
+        torch.use_deterministic_algorithms(False)  # the training of SCAN has its own care for equal bits
+        with tempfile.TemporaryDirectory() as scratch:
+            card = sample_scan.train(options.work or Path(scratch), options.out / "sample_scan.safetensors")
+        print(json.dumps(card, indent=2))
+    return 0
+
+
+def train_detector(target: Path, steps: int, held_out: list[Picture]) -> None:
+    """Train the detector, write weights and card, and print what it finds in held-out pictures."""
     own = read_split("train")
     pictures = own + draw(DRAWN)
     print(f"{len(pictures)} training pictures, {len(held_out)} held out", file=sys.stderr, flush=True)
-    network = train(pictures, options.steps)
+    network = train(pictures, steps)
     data = safetensors_bytes(network.state_dict())
     with atomic_write(target, "wb") as file:
         file.write(data)
@@ -304,7 +321,7 @@ def main(arguments: list[str] | None = None) -> int:
         "training": {
             "pictures_of_the_sample": len(own),
             "pictures_drawn": len(pictures) - len(own),
-            "steps": options.steps,
+            "steps": steps,
             "batch": BATCH,
             "seed": SEED,
             "threads": THREADS,
@@ -316,7 +333,6 @@ def main(arguments: list[str] | None = None) -> int:
     with atomic_write(target.with_suffix(".json")) as file:
         file.write(json.dumps(card, indent=2) + "\n")
     print(json.dumps(card["held_out"], indent=2))
-    return 0
 
 
 if __name__ == "__main__":

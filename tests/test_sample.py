@@ -307,6 +307,8 @@ def test_nocaps_out_domain_pictures_show_rare_classes_only(sample: Path, scenes:
         ("composite", 210, 210),
         ("pascal-50s", 320, 160),
         ("nocaps", 30, 0),
+        ("foil", 60, 30),
+        ("flickr8k-swaps", 234, 117),
     ],
 )
 def test_registered_loaders_read_the_sample(sample: Path, name: str, items: int, judgements: int) -> None:
@@ -365,7 +367,7 @@ def test_written_sample_passes_its_own_check(
     folder = tmp_path / "new"
     assert make_sample.main(["--out", str(folder)]) == 0
     assert make_sample.main(["--out", str(folder), "--check"]) == 0
-    assert "identical (42 files)" in capsys.readouterr().out
+    assert "identical (43 files)" in capsys.readouterr().out
     (folder / "scenes.json").unlink()
     assert make_sample.main(["--out", str(folder), "--check"]) == 1
     assert "scenes.json: missing" in capsys.readouterr().out

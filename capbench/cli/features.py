@@ -9,6 +9,7 @@ import typer
 
 from capbench.cli import common
 from capbench.cli.extract_features import images_progress
+from capbench.errors import UsageError
 
 __all__ = ["app"]
 
@@ -117,6 +118,69 @@ def merge(
         return
     print(f"{out}: {len(store):,} images of {len(stores):,} stores")
     print(f"signature: {store.signature()}")
+
+
+@app.command()
+def pool(
+    store: Annotated[Path, typer.Argument(metavar="STORE", help="A store of grid cells.", show_default=False)],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="The new store.", show_default=False)],
+    windows: Annotated[
+        str,
+        typer.Option(
+            "--windows", "-w", metavar="NAME|LEVELS", help="5x5, pyr30 (both on 7x7 cells), or levels: 3x3/1+7x7/1."
+        ),
+    ] = "5x5",
+    grid: Annotated[
+        str | None,
+        typer.Option(
+            "--grid", metavar="ROWSxCOLUMNS", help="The cells' rows and columns.", show_default="as boxes tell"
+        ),
+    ] = None,
+    dtype: Annotated[
+        str | None, typer.Option("--dtype", help="float32 or float16.", show_default="as the store")
+    ] = None,
+    compression: Annotated[
+        str | None, typer.Option("--compression", help="none, gzip or lzf.", show_default="as the store")
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a store that is there.")] = False,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Make overlapping windows of a grid's cells: each window's features are the mean of its cells'.
+
+    A level ROWSxCOLUMNS/STRIDE slides a window over the cells; several are joined by '+'. '5x5' is 3x3/1: 25 windows;
+    'pyr30' is 3x3/1+5x5/2+7x7/1: 30 windows of three sizes.
+
+    Example: capbench features pool features/grid.h5 features/grid-pyr30.h5 --windows pyr30
+    """
+    from capbench.features.pooling import parse_pooling, pool_store
+    from capbench.features.store import open_store
+
+    pooling = parse_pooling(windows)
+    with open_store(store) as cells, images_progress("pooling", len(cells)) as step:
+        made = pool_store(
+            cells,
+            out,
+            pooling,
+            shape=None if grid is None else _grid(grid),
+            dtype=dtype,
+            compression=compression,
+            replace=replace,
+            progress=step,
+        )
+    each = made.regions(made.ids[0])
+    if json_output:
+        facts = {"store": str(out), "images": len(made), "windows": each, "levels": str(pooling)}
+        common.print_json(facts | {"signature": made.signature()})
+        return
+    print(f"{out}: {len(made):,} images, {each} windows each ({pooling})")
+    print(f"signature: {made.signature()}")
+
+
+def _grid(text: str) -> tuple[int, int]:
+    rows, _, columns = text.partition("x")
+    if not (rows.isdecimal() and columns.isdecimal() and int(rows) and int(columns)):
+        raise UsageError(f"--grid {text}: not of the form ROWSxCOLUMNS", hint="Example: --grid 7x7")
+    return int(rows), int(columns)
 
 
 @app.command()

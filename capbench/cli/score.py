@@ -49,7 +49,7 @@ def score(
         typer.Option("--out", "-o", metavar="FILE", help="Write every caption's score: .csv, .jsonl or .parquet."),
     ] = None,
     features: common.FeaturesOption = None,
-    model: Annotated[Path | None, typer.Option("--model", metavar="FILE", help="Weights, for trained metrics.")] = None,
+    model: common.ModelOption = None,
     no_cache: common.NoCacheOption = False,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -61,25 +61,28 @@ def score(
     Example: capbench score --metric bleu-4 --metric cider --dataset flickr8k-expert --out scores.csv
 
     Example: capbench score --metric all --candidates results.json --references captions_val2014.json
+
+    Example: capbench score --metric tiger --features features.h5 --model tiger=scan.safetensors
     """
+    from dataclasses import replace
+
     from capbench.datasets.root import find_root
     from capbench.metrics.base import Resources, resolve_metrics
     from capbench.scoring import score as run_score
     from capbench.scoring import write_scores
 
-    requests = resolve_metrics(metric, common.parse_options(option or []))
+    weights, by_metric = common.parse_models(model or [])
+    resources = Resources(features=None if features is None else str(features), model=weights, models=by_metric)
+    requests = resolve_metrics(metric, common.parse_options(option or []), resources)
     for request in requests:
-        if request.metric.waits_for:
-            raise MetricError(f"{request.metric.name} waits for {request.metric.waits_for}")
+        lacking = request.lacks(resources)
+        if lacking:
+            raise MetricError(f"{request.metric.name} waits for {lacking}")
     if out is not None and out.suffix.lower() not in (".csv", ".jsonl", ".parquet"):
         raise UsageError(f"--out {out}: unknown ending", hint="Use .csv, .jsonl or .parquet")
     root = find_root(data)
     items, name = _items(dataset, protocol, draw, candidates, references, data, json_output)
-    resources = Resources(
-        features=None if features is None else str(features),
-        model=None if model is None else str(model),
-        data=str(root.path),
-    )
+    resources = replace(resources, data=str(root.path))
     with common.progress("scoring", len(items) * len(requests)) as step:
         table = run_score(items, requests, resources, dataset=name, cache=not no_cache, progress=step)
     rows = _summary(table)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from capbench.cli import common
+from capbench.cli import common, train_reo, train_scan
 
 __all__ = ["app"]
 
@@ -67,3 +67,9 @@ def word_vectors(
     write_word2vec(out, words, matrix)
     print(f"{out}: {len(words):,} words x {dimension} from {len(texts):,} captions, sha256 {sha256_file(out)[:16]}")
     common.note(f"use it: capbench score --metric wmd --option wmd.vectors={out}")
+
+
+app.command("scan")(train_scan.scan)
+
+
+app.command("reo-covariance")(train_reo.reo_covariance)

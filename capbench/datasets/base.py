@@ -36,6 +36,8 @@ class Dataset(abc.ABC):
     """Names of the selection and the statistic that the literature uses."""
     aliases: ClassVar[Mapping[str, str]] = {}
     """Other spellings of ``items/statistic``."""
+    most_references: ClassVar[str] = ""
+    """Name of the selection that keeps every reference, if the default one does not: for curves over their number."""
     under_root: ClassVar[bool] = True
     """False if its files are the user's own and lie elsewhere than under the data folder."""
 

@@ -23,6 +23,7 @@ __all__ = [
     "parse_caption",
     "parse_integer",
     "ratings",
+    "reference_orders",
     "require_references",
     "split_caption_id",
     "table_rows",
@@ -198,11 +199,25 @@ def require_references(items: Sequence[Item], selection: str, path: Path) -> Non
 def draw_references(items: Sequence[Item], count: int, seed: int, draws: int) -> list[tuple[Item, ...]]:
     """For each draw, the items with ``count`` of their references, at random without replacement, in published order.
 
+    The references are the first ones of :func:`reference_orders`. An item with fewer keeps all it has.
+    """
+    found = []
+    for orders in reference_orders(items, seed, draws):
+        kept: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
+        for item, order in zip(items, orders, strict=True):
+            key = (item.image, item.references)
+            if key not in kept:
+                kept[key] = tuple(item.references[i] for i in sorted(order[:count]))
+        found.append(tuple(replace(item, references=kept[item.image, item.references]) for item in items))
+    return found
+
+
+def reference_orders(items: Sequence[Item], seed: int, draws: int) -> Iterator[tuple[tuple[int, ...], ...]]:
+    """For each draw, the places of every item's references in a random order.
+
     All items of an image see the same random order of its references, so candidates that are compared with each
     other meet the same references wherever a protocol lets them. The order comes from ``numpy``'s PCG64
     generator seeded with (seed, number of the draw), image after image by sorted id: it depends on nothing else.
-
-    An item with fewer references keeps all it has.
     """
     named = {references: _numbered(references) for references in {item.references for item in items}}
     pools: dict[str, set[tuple[str, int]]] = {}
@@ -210,22 +225,19 @@ def draw_references(items: Sequence[Item], count: int, seed: int, draws: int) ->
         pools.setdefault(image, set()).update(named[references])
     # Sorted texts: the draw must not depend on the order in which a file lists an image's references.
     ordered = {image: sorted(pools[image]) for image in sorted(pools)}
-    found = []
     for draw in range(draws):
         generator = np.random.default_rng([seed, draw])
         places = {
             image: dict(zip(pool, generator.permutation(len(pool)).tolist(), strict=True))
             for image, pool in ordered.items()
         }
-        kept: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
+        known: dict[tuple[str, tuple[str, ...]], tuple[int, ...]] = {}
         for item in items:
             key = (item.image, item.references)
-            if key not in kept:
+            if key not in known:
                 place = [places[item.image][reference] for reference in named[item.references]]
-                chosen = sorted(range(len(place)), key=place.__getitem__)[:count]
-                kept[key] = tuple(item.references[i] for i in sorted(chosen))
-        found.append(tuple(replace(item, references=kept[item.image, item.references]) for item in items))
-    return found
+                known[key] = tuple(sorted(range(len(place)), key=place.__getitem__))
+        yield tuple(known[item.image, item.references] for item in items)
 
 
 def _numbered(references: Sequence[str]) -> list[tuple[str, int]]:

@@ -80,6 +80,7 @@ class Pascal50S(Dataset):
         **accuracy("triplets"),
     }
     default: ClassVar[tuple[str, str]] = ("json-5-refs", "direct-strict")
+    most_references: ClassVar[str] = "all-50-refs"
     aliases: ClassVar[Mapping[str, str]] = {
         **{rule: f"json-5-refs/direct-{rule}" for rule in ("strict", "ties-right", "ties-half")},
         **{label: f"json-5-refs/{label}-strict" for label in ("direct", "consensus", "triplets")},

@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -187,6 +188,14 @@ def _check(model: GroundingModel, store: FeatureStore, any_features: bool) -> No
         )
 
 
+def one_thread() -> AbstractContextManager[object]:
+    """NumPy's products in one thread: those of one image are small, and threads would wait for each other."""
+    from threadpoolctl import threadpool_limits
+
+    limits: AbstractContextManager[object] = threadpool_limits(1, user_api="blas")
+    return limits
+
+
 class GroundedMetric(Metric):
     """A metric of captions over the regions of their images.
 
@@ -268,11 +277,12 @@ class GroundedMetric(Metric):
             self.open(new)
         asked = Counter(item.image for item in new)
         progress(len(items) - len(new))
-        for image, waiting, words in self.by_image({name: list(self._waiting[name].values()) for name in asked}):
-            rows = self.image_statistics(image, waiting, words)
-            self._rows.update(zip((item.key for item in waiting), rows, strict=True))
-            del self._waiting[image]
-            progress(asked[image])
+        with one_thread():
+            for image, waiting, words in self.by_image({name: list(self._waiting[name].values()) for name in asked}):
+                rows = self.image_statistics(image, waiting, words)
+                self._rows.update(zip((item.key for item in waiting), rows, strict=True))
+                del self._waiting[image]
+                progress(asked[image])
         found = np.array([self._rows[item.key] for item in items])
         for item in items:
             self._rows.pop(item.key, None)

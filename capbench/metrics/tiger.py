@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from capbench.errors import UsageError, suggest
 from capbench.metrics.base import Progress, ReferenceSweep, Resources
-from capbench.metrics.grounded import GroundedMetric
+from capbench.metrics.grounded import GroundedMetric, one_thread
 from capbench.metrics.grounding import D_RELS, STATISTICS, compare, d_rel, grounding, pad, wds
 from capbench.metrics.tokens import positive_number
 from capbench.records import FloatArray, IntArray, Item
@@ -132,15 +132,16 @@ class Tiger(GroundedMetric):
         self.source.store.require(list(by_image))
         draws = [np.empty((len(sweep.counts), len(sweep.items), len(STATISTICS))) for _ in sweep.orders]
         grouped = {image: [sweep.items[place] for place in places] for image, places in by_image.items()}
-        for image, items, words in self.by_image(grouped):
-            places = by_image[image]
-            texts = [text for item in items for text in (item.candidate, *item.references)]
-            vectors = self.grounding_vectors(image, texts, words)
-            for draw, orders in zip(draws, sweep.orders, strict=True):
-                for step, count in enumerate(sweep.counts):
-                    chosen = [[sweep.items[p].references[r] for r in orders[p][:count]] for p in places]
-                    draw[step, places] = _compare(items, chosen, vectors)
-                progress(len(items))
+        with one_thread():
+            for image, items, words in self.by_image(grouped):
+                places = by_image[image]
+                texts = [text for item in items for text in (item.candidate, *item.references)]
+                vectors = self.grounding_vectors(image, texts, words)
+                for draw, orders in zip(draws, sweep.orders, strict=True):
+                    for step, count in enumerate(sweep.counts):
+                        chosen = [[sweep.items[p].references[r] for r in orders[p][:count]] for p in places]
+                        draw[step, places] = _compare(items, chosen, vectors)
+                    progress(len(items))
         yield from draws
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:

@@ -6,10 +6,11 @@ candidates, references and any choice among the references.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain, pairwise
+from itertools import chain
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["EncodedCorpus", "NgramNumbers"]
 
 _TEXTS_AT_ONCE = 10_000  # the words of so many texts exist as Python strings at the same time
-_TOKENS_AT_ONCE = 1 << 18  # so many keys are sorted at the same time
+_TOKENS_AT_ONCE = 1 << 17  # so many keys are sorted at the same time
+_NONE = -1
 _KEEP_NUMBERS = 4_000_000  # tokens up to which n-gram numbers are kept between calls
 
 
@@ -143,11 +145,30 @@ class EncodedCorpus:
             return NgramNumbers(self.words, len(self.vocabulary))
         found = self._numbers.get(order)
         if found is None:
-            found = self._number(order, self.ngrams(order - 1))
+            shorter = self.ngrams(order - 1)
+            found = self._number(order, NgramNumbers(shorter.at.copy(), shorter.count))
             if len(self.words) > _KEEP_NUMBERS:
-                self._numbers.clear()  # metrics go through the orders once, each from the one below
+                self._numbers.clear()
             self._numbers[order] = found
         return found
+
+    def ngrams_up_to(self, longest: int) -> Iterator[NgramNumbers]:
+        """The n-grams of orders 1 to ``longest``, one after the other.
+
+        In a large corpus the numbers of an order are made in the place of those below: what was handed out is
+        overwritten when the next is asked for.
+        """
+        if len(self.words) <= _KEEP_NUMBERS:
+            yield from map(self.ngrams, range(1, longest + 1))
+            return
+        self._numbers.clear()
+        numbers = self.ngrams(1)
+        yield numbers
+        if longest > 1:
+            numbers = NgramNumbers(self.words.copy(), numbers.count)
+        for order in range(2, longest + 1):
+            numbers = self._number(order, numbers)
+            yield numbers
 
     def ngram_keys(self, order: int) -> IntArray:
         """(n-grams,) ascending: number of the n-gram's first n-1 words times vocabulary size plus its last word."""
@@ -164,27 +185,25 @@ class EncodedCorpus:
         return keys
 
     def _number(self, order: int, shorter: NgramNumbers) -> NgramNumbers:
-        size, tokens = len(self.vocabulary), len(self.words)
-        at = np.full(tokens, -1, dtype=np.int32)
-        begins = np.ones(tokens, dtype=bool)  # places from which ``order`` words are left in the text
-        for back in range(1, order):
-            ends = self.first_token[1:] - back
-            begins[ends[ends >= self.first_token[:-1]]] = False
+        """The n-grams of an order from those of the order below, whose array is overwritten with them."""
+        size, tokens, at = len(self.vocabulary), len(self.words), shorter.at
         # Shares of the shorter n-grams, in their order: keys ascend over the shares, and no sort is large.
         # A sample tells where to cut, since a few n-grams make up most of a text.
-        sample = np.sort(shorter.at[:: max(1, tokens >> 16)])
+        sample = np.sort(at[:: max(1, tokens >> 16)])
         shares = -(-tokens // _TOKENS_AT_ONCE)
         cuts = [int(sample[len(sample) * share // shares]) for share in range(1, shares)]
+        for back in range(1, order):  # places from which fewer than ``order`` words are left in the text
+            ends = self.first_token[1:] - back
+            at[ends[ends >= self.first_token[:-1]]] = _NONE
+        left = at.view(np.uint32)  # what is done, and _NONE, is below 0 and so above every number
         count = 0
-        for low, high in pairwise(sorted({0, *cuts, shorter.count})):
-            inside = shorter.at >= low
-            inside &= shorter.at < high
-            inside &= begins
-            where = np.flatnonzero(inside)
-            key = shorter.at[where].astype(np.int64) * size + self.words[where + order - 1]
+        for high in sorted({*cuts, shorter.count}):
+            where = np.flatnonzero(left < high)
+            key = at[where].astype(np.int64) * size + self.words[where + order - 1]
             distinct, inverse = np.unique(key, return_inverse=True)
-            at[where] = inverse + count
+            at[where] = _NONE - 1 - count - inverse
             count += len(distinct)
+        np.subtract(_NONE - 1, at, out=at)
         at[at < 0] = count
         return NgramNumbers(at, count)
 
@@ -192,13 +211,24 @@ class EncodedCorpus:
 def _encode(texts: Sequence[str]) -> tuple[NDArray[np.int32], IntArray, dict[str, int], dict[int, int]]:
     """Words, row beginnings, vocabulary, and the rows of texts that ROUGE-L cuts differently."""
     vocabulary = _Vocabulary()
-    parts: list[NDArray[np.int32]] = []
-    lengths: list[IntArray] = []
+    # Room for all words at once: parts that grow or are joined at the end would stand in memory twice. It is exact but
+    # for white space other than single spaces, and what is not used takes no memory.
+    room = sum(map(methodcaller("count", " "), texts)) + len(texts)
+    words = np.empty(room + room // 64 + _TEXTS_AT_ONCE, dtype=np.int32)
+    first = np.zeros(len(texts) + 1, dtype=np.int64)
     odd: list[int] = []
+    filled = 0
 
-    def add(rows: Sequence[list[str]]) -> None:
-        lengths.append(np.fromiter(map(len, rows), np.int64, len(rows)))
-        parts.append(np.fromiter(map(vocabulary.__getitem__, chain.from_iterable(rows)), np.int32, lengths[-1].sum()))
+    def add(rows: Sequence[list[str]]) -> IntArray:
+        """Append rows; gives where each of them ends."""
+        nonlocal words, filled
+        ends = np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows))) + filled
+        begin, filled = filled, int(ends[-1]) if len(rows) else filled
+        if filled > len(words):
+            words = np.concatenate([words[:begin], np.empty(2 * filled - begin, dtype=np.int32)])
+        numbers = map(vocabulary.__getitem__, chain.from_iterable(rows))
+        words[begin:filled] = np.fromiter(numbers, np.int32, filled - begin)
+        return ends
 
     for begin in range(0, len(texts), _TEXTS_AT_ONCE):
         some = texts[begin : begin + _TEXTS_AT_ONCE]
@@ -209,8 +239,6 @@ def _encode(texts: Sequence[str]) -> tuple[NDArray[np.int32], IntArray, dict[str
             for i, (row, text) in enumerate(zip(rows, some, strict=True))
             if text.count(" ") + 1 != len(row) or not text.isprintable()
         ]
-        add(rows)
-    add([texts[i].split(" ") for i in odd])
-    words = np.concatenate(parts)
-    first = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
-    return words, first, dict(vocabulary), {text: len(texts) + i for i, text in enumerate(odd)}
+        first[begin + 1 : begin + len(rows) + 1] = add(rows)
+    first = np.concatenate([first, add([texts[i].split(" ") for i in odd])])
+    return words[:filled], first, dict(vocabulary), {text: len(texts) + i for i, text in enumerate(odd)}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DocumentFrequencies", "Documents", "document_frequencies"]
 
-_TOKENS_AT_ONCE = 1 << 18
+_TOKENS_AT_ONCE = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -122,14 +122,15 @@ class Documents:
             seen.setdefault(raw[low * size : high * size], len(seen))
             for low, high in pairwise(corpus.first_pair.tolist())
         ]
-        document = np.array(places, dtype=np.int64)
+        document = np.array(places, dtype=np.int32)
         self.weight = np.bincount(document, times, minlength=len(seen)).astype(np.int32)
-        is_first = np.zeros(len(places), dtype=bool)
+        del both, raw, places, seen
+        is_first = np.zeros(len(document), dtype=bool)
         is_first[np.unique(document, return_index=True)[1]] = True
         keep = used & is_first[corpus.item_of_pair]
         self.text = corpus.reference[keep]
         self.document = document[corpus.item_of_pair[keep]]
-        self.rank = rank[keep].astype(np.int64)
+        self.rank = rank[keep]
 
     def frequencies(self, numbers: NgramNumbers, steps: Sequence[int]) -> Iterator[NDArray[np.int32]]:
         """(n-grams + 1,) document frequencies of an order with the references of rank below each step; -1 at the end.
@@ -174,7 +175,10 @@ class Documents:
             at += np.repeat(corpus.first_token[text] - np.cumsum(lengths) + lengths, lengths)
             ngram = numbers.at[at].astype(np.int64)
             # Document, n-gram and rank as one number: sorted, the lowest rank of each document and n-gram is first.
-            key = np.repeat((self.document[begin:end] - first) << (of_ngram + of_rank) | self.rank[begin:end], lengths)
+            key = (self.document[begin:end] - first).astype(np.int64)
+            key <<= of_ngram + of_rank
+            key |= self.rank[begin:end]
+            key = np.repeat(key, lengths)
             key |= ngram << of_rank
             key = np.sort(key[ngram < numbers.count])
             new = np.ones(len(key), dtype=bool)

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.records import IntArray
 from capbench.text.corpus import EncodedCorpus
 
 __all__ = ["MAX_ORDER", "Matches", "OrderMatches", "match"]
@@ -70,26 +69,24 @@ def match(corpus: EncodedCorpus) -> Matches:
     left = corpus.candidate[corpus.item_of_pair]
     right = corpus.reference
     lcs = np.zeros(len(left), dtype=np.int32)
-    found: list[list[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]]] = [[] for _ in range(MAX_ORDER)]
+    # No candidate has more n-grams in common with a reference than it has n-grams.
+    kinds = (np.int32, np.int32, corpus.small_int)
+    found = [_Room(int(np.maximum(corpus.lengths[left] - n, 0).sum()), kinds) for n in range(MAX_ORDER)]
     for batch in _batches(corpus, left, right):
         counts, lcs[batch], _ = _compare(corpus, left[batch], right[batch])
         starts = corpus.first_token[left[batch]]
         for order, rows in enumerate(counts):
             at, which = np.nonzero(rows)
-            token = (starts[which] + at).astype(np.int32)
-            found[order].append((batch[which].astype(np.int32), token, rows[at, which].astype(corpus.small_int)))
-
-    repeats = _repeats(corpus)
-    none = (np.empty(0, dtype=np.int32),) * 3
-    orders = []
-    for parts, (repeated, own_count, earlier) in zip(found, repeats, strict=True):
-        pair, token, count = map(np.concatenate, zip(*(parts or [none]), strict=True))
-        orders.append(OrderMatches(pair, token, count, repeated, own_count, earlier))
+            token = starts[which] + at
+            found[order].add(batch[which], token, rows[at, which])
+    own = _repeats(corpus)
+    orders = [OrderMatches(*room.entries(), *places.entries()) for room, places in zip(found, own, strict=True)]
 
     rows = np.arange(len(corpus.lengths), dtype=np.int32)
     for text, row in corpus.spaced.items():
         rows[text] = row
     spaced_left, spaced_right = rows[left], rows[right]
+    del rows
     other = np.flatnonzero((spaced_left != left) | (spaced_right != right))
     for batch in _batches(corpus, spaced_left[other], spaced_right[other]):
         pairs = other[batch]
@@ -98,37 +95,55 @@ def match(corpus: EncodedCorpus) -> Matches:
     return Matches(tuple(orders), lcs, lengths[spaced_left], lengths[spaced_right])
 
 
-def _repeats(corpus: EncodedCorpus) -> list[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]]:
+def _repeats(corpus: EncodedCorpus) -> list[_Room]:
     """Where texts repeat n-grams of their own, for each order: place, how often, how often before.
 
     Half of all captions repeat a word ("a"), few repeat two in a row: only those are searched for longer n-grams.
     """
     words = _own(corpus, _texts_with_repeats(corpus), 1)[0]
     repeated = np.zeros(len(corpus.words) + 1, dtype=bool)
-    repeated[words[0]] = True
+    repeated[words.entries()[0]] = True
     pairs = np.flatnonzero(repeated[:-1] & repeated[1:])
     texts = np.unique(np.searchsorted(corpus.first_token, pairs, side="right") - 1).astype(np.int32)
     return [words, *_own(corpus, texts, MAX_ORDER)[1:]]
 
 
-def _own(
-    corpus: EncodedCorpus, texts: NDArray[np.int32], orders: int
-) -> list[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]]:
-    found: list[list[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]]] = [[] for _ in range(orders)]
+def _own(corpus: EncodedCorpus, texts: NDArray[np.int32], orders: int) -> list[_Room]:
+    room = int(corpus.lengths[texts].sum())
+    found = [_Room(room, (np.int32, corpus.small_int, corpus.small_int)) for _ in range(orders)]
     for batch in _batches(corpus, texts, texts):
         own, _, earlier = _compare(corpus, texts[batch], texts[batch], orders, with_itself=True)
         starts = corpus.first_token[texts[batch]]
         for order in range(orders):
             at, which = np.nonzero(own[order] > 1)
-            token = (starts[which] + at).astype(np.int32)
-            counts = own[order][at, which].astype(np.int32), earlier[order][at, which].astype(np.int32)
-            found[order].append((token, *counts))
-    none = (np.empty(0, dtype=np.int32),) * 3
-    merged = []
-    for parts in found:
-        token, own_count, before = map(np.concatenate, zip(*(parts or [none]), strict=True))
-        merged.append((token, own_count, before))
-    return merged
+            found[order].add(starts[which] + at, own[order][at, which], earlier[order][at, which])
+    return found
+
+
+class _Room:
+    """Entries of three fields that come in parts, written where they stay: joining parts would hold them twice.
+
+    Args:
+        most: entries that there can be; what is not written to takes no memory.
+        kinds: type of each field.
+    """
+
+    def __init__(self, most: int, kinds: tuple[type[np.signedinteger[Any]], ...]) -> None:
+        self._fields = tuple(np.empty(most, dtype=kind) for kind in kinds)
+        self._filled = 0
+
+    def add(self, *part: NDArray[np.integer[Any]]) -> None:
+        """Append entries, given by field."""
+        begin, self._filled = self._filled, self._filled + len(part[0])
+        for field, values in zip(self._fields, part, strict=True):
+            field[begin : self._filled] = values
+
+    def entries(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """What was added, by field; the room that is left is given back."""
+        for field in self._fields:
+            field.resize(self._filled, refcheck=False)
+        first, second, third = self._fields
+        return first, second, third
 
 
 def _texts_with_repeats(corpus: EncodedCorpus) -> NDArray[np.int32]:
@@ -139,23 +154,27 @@ def _texts_with_repeats(corpus: EncodedCorpus) -> NDArray[np.int32]:
     found = []
     for group in np.split(order, cuts):
         if len(group) and (length := int(lengths[group[0]])) > 1:
-            for some in np.array_split(group, -(-len(group) * length // (1 << 20))):
+            for some in np.array_split(group, -(-len(group) * length // _CELLS)):
                 rows = np.sort(corpus.words[corpus.first_token[some][:, None] + np.arange(length)], axis=1)
                 found.append(some[(rows[:, 1:] == rows[:, :-1]).any(axis=1)])
     return np.concatenate(found).astype(np.int32) if found else np.empty(0, dtype=np.int32)
 
 
-def _batches(corpus: EncodedCorpus, left: NDArray[np.int32], right: NDArray[np.int32]) -> Iterator[IntArray]:
+def _batches(corpus: EncodedCorpus, left: NDArray[np.int32], right: NDArray[np.int32]) -> Iterator[NDArray[np.int32]]:
     """Pairs in batches of nearly equal lengths, so that little is padding and a row fits into the cache."""
-    ours, theirs = corpus.lengths[left], corpus.lengths[right]
+    lengths = corpus.lengths.astype(np.int32)
+    ours, theirs = lengths[left], lengths[right]
+    del lengths
     width = ours // _WIDTH
-    order = np.lexsort((theirs, width))
-    order = order[(ours > 0)[order] & (theirs > 0)[order]]  # nothing matches an empty text
+    order = np.lexsort((theirs, width)).astype(np.int32)
+    if not (ours.min(initial=1) and theirs.min(initial=1)):
+        order = order[(ours > 0)[order] & (theirs > 0)[order]]  # nothing matches an empty text
+    del ours
     cuts = np.flatnonzero(np.diff(width[order])) + 1
     for begin, end in zip([0, *cuts], [*cuts, len(order)], strict=True):
         while begin < end:
             # As many as fit: the last is the longest, and all are padded to it.
-            some = theirs[order[begin : min(end, begin + _CELLS)]]
+            some = theirs[order[begin : min(end, begin + _CELLS)]].astype(np.int64)
             fit = int(np.searchsorted(some * np.arange(1, len(some) + 1), _CELLS, side="right"))
             stop = begin + max(1, fit)
             yield order[begin:stop]

@@ -19,7 +19,7 @@ from capbench.text.ngrams import (
     rouge_l,
 )
 
-__all__ = ["NativeEngine"]
+__all__ = ["NativeEngine", "encoded_corpus"]
 
 
 @lru_cache(maxsize=2)
@@ -27,7 +27,8 @@ def _encoded(candidates: tuple[str, ...], references: tuple[tuple[str, ...], ...
     return EncodedCorpus.build(candidates, references)
 
 
-def _corpus(candidates: Sequence[str], references: Sequence[Sequence[str]]) -> EncodedCorpus:
+def encoded_corpus(candidates: Sequence[str], references: Sequence[Sequence[str]]) -> EncodedCorpus:
+    """Captions as numbers; the last ones are kept, so that metrics on the same captions encode them once."""
     return _encoded(tuple(candidates), tuple(map(tuple, references)))
 
 
@@ -42,11 +43,11 @@ class NativeEngine:
 
     def bleu(self, candidates: Sequence[str], references: Sequence[Sequence[str]]) -> FloatArray:
         """Give (n, 10): clipped matches of 1- to 4-grams, the candidate's 1- to 4-grams, its and the closest length."""
-        return bleu_statistics(_corpus(candidates, references))
+        return bleu_statistics(encoded_corpus(candidates, references))
 
     def rouge_l(self, candidates: Sequence[str], references: Sequence[Sequence[str]], beta: float) -> FloatArray:
         """(n,) F-measure of the best precision and the best recall of the longest common subsequence."""
-        return rouge_l(_corpus(candidates, references), beta=beta)
+        return rouge_l(encoded_corpus(candidates, references), beta=beta)
 
     def document_frequencies(self, documents: Sequence[Sequence[str]], counts: IntArray) -> DocumentFrequencies:
         """In how many documents (distinct ones, each ``counts`` times) each 1- to 4-gram stands."""
@@ -61,4 +62,4 @@ class NativeEngine:
         sigma: float,
     ) -> FloatArray:
         """(n,) CIDEr-D with frequencies from :meth:`document_frequencies`."""
-        return cider_d(_corpus(candidates, references), replace(frequencies, documents=n_documents), sigma=sigma)
+        return cider_d(encoded_corpus(candidates, references), replace(frequencies, documents=n_documents), sigma=sigma)

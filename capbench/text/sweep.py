@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import repeat
+from typing import TypeVar, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,9 @@ from capbench.text.corpus import EncodedCorpus
 from capbench.text.frequencies import DocumentFrequencies, Documents
 from capbench.text.matching import MAX_ORDER, OrderMatches
 
-_TEXTS_AT_ONCE = 50_000
+_Places = TypeVar("_Places", IntArray, NDArray[np.int32])
+_TEXTS_AT_ONCE = 20_000
+_ENTRIES_AT_ONCE = 1 << 17
 
 __all__ = ["ReferenceOrder", "bleu_sweep", "cider_d_sweep", "reference_order", "rouge_l_sweep"]
 
@@ -107,24 +110,25 @@ def bleu_sweep(corpus: EncodedCorpus, order: ReferenceOrder) -> FloatArray:
     # Distance and length in one number, so that the smallest is the nearest and, of two as near, the shorter.
     near = np.abs(theirs - own[corpus.item_of_pair]) * scale + theirs
     nearest = np.full(corpus.items, np.iinfo(np.int64).max)
-    for step, pairs in _added(order, np.arange(len(near))):
+    for step, pairs in _added(order):
         np.minimum.at(nearest, corpus.item_of_pair[pairs], near[pairs])
         found[step, :, -1] = nearest % scale
 
     # Places of the candidates' words, one after the other, repeated texts included.
     first = np.concatenate([[0], np.cumsum(own)])
-    shift = first[:-1] - corpus.first_token[corpus.candidate]
+    shift = (first[:-1] - corpus.first_token[corpus.candidate]).astype(np.int32)
     tokens = np.arange(first[-1], dtype=np.int32)
-    tokens -= np.repeat(shift.astype(np.int32), own)
+    tokens -= np.repeat(shift, own)
     for n, matches in enumerate(corpus.matches.orders):
         # An occurrence counts if fewer than the most that one reference holds came before it.
         before = np.zeros(len(corpus.words), dtype=corpus.small_int)
         before[matches.repeated] = matches.earlier
         before = before[tokens]
         most = np.zeros(len(tokens), dtype=np.int32)
-        place = matches.token + shift.astype(np.int32)[corpus.item_of_pair[matches.pair]]
         for step, entries in _added(order, matches.pair):
-            np.maximum.at(most, place[entries], matches.count[entries].astype(np.int32))
+            for some in _blocks(entries):
+                place = matches.token[some] + shift[corpus.item_of_pair[matches.pair[some]]]
+                np.maximum.at(most, place, matches.count[some].astype(np.int32))
             clipped = np.concatenate([[0], np.cumsum(before < most)])
             found[step, :, n] = clipped[first[1:]] - clipped[first[:-1]]
     return found
@@ -137,7 +141,7 @@ def rouge_l_sweep(corpus: EncodedCorpus, order: ReferenceOrder, beta: float = 1.
     precision, recall = lcs / matches.spaced_candidate, lcs / matches.spaced_reference
     best_precision, best_recall = np.zeros(corpus.items), np.zeros(corpus.items)
     found = np.zeros((len(order.steps), corpus.items))
-    for step, pairs in _added(order, np.arange(len(lcs))):
+    for step, pairs in _added(order):
         items = corpus.item_of_pair[pairs]
         np.maximum.at(best_precision, items, precision[pairs])
         np.maximum.at(best_recall, items, recall[pairs])
@@ -176,26 +180,40 @@ def cider_d_sweep(
     documents = Documents(corpus, order.rank) if frequencies is None else None
     known = frequencies.of(corpus) if frequencies is not None else None
 
-    # The length that the penalty compares is the number of bigrams.
-    bigrams = np.maximum(corpus.lengths - 1, 0)
-    delta = (bigrams[corpus.candidate][corpus.item_of_pair] - bigrams[corpus.reference]).astype(np.float64)
-    penalty = np.exp(-(delta**2) / (2 * sigma**2))
-    used = np.flatnonzero(order.rank >= 0)
-    used = used[np.argsort(order.rank[used], kind="stable")]
+    used = np.flatnonzero(order.rank >= 0).astype(np.int32)
+    if order.rank.any():
+        used = used[np.argsort(order.rank[used], kind="stable")]
     ends = np.searchsorted(order.rank[used], order.steps)
     sizes = np.stack([np.bincount(corpus.item_of_pair[used[:end]], minlength=corpus.items) for end in ends])
 
     total = np.zeros((len(order.steps), corpus.items))
+    # With frequencies from elsewhere the corpus's n-grams are looked up, which goes through their numbers, too.
+    numbers = corpus.ngrams_up_to(n) if known is None else map(corpus.ngrams, range(1, n + 1))
     for size in range(1, n + 1):
         found: Iterable[NDArray[np.int32]]
         if documents is not None:
-            found = documents.frequencies(corpus.ngrams(size), order.steps)
+            ngrams = next(numbers)
+            found = documents.frequencies(ngrams, order.steps)
         else:
             assert known is not None
             found = repeat(next(known))
-        _add_similarities(total, corpus, order, size, found, log_documents, used, ends, penalty)
-        del found  # what it holds is as large as all n-grams are many
+            ngrams = next(numbers)
+        _add_similarities(total, corpus, order, size, ngrams.at, found, log_documents, used, ends, sigma)
+        del found, ngrams  # what they hold is as large as all n-grams are many
     return total / n / sizes * 10.0
+
+
+def _length_penalty(
+    corpus: EncodedCorpus, items: NDArray[np.int32], pairs: NDArray[np.int32], sigma: float
+) -> FloatArray:
+    """How much the difference in length between candidate and reference takes off, for some pairs and their items.
+
+    The length that it compares is the number of bigrams.
+    """
+    own, theirs = corpus.lengths[corpus.candidate[items]], corpus.lengths[corpus.reference[pairs]]
+    delta = (np.maximum(own - 1, 0) - np.maximum(theirs - 1, 0)).astype(np.float64)
+    penalty: FloatArray = np.exp(-(delta**2) / (2 * sigma**2))
+    return penalty
 
 
 def _add_similarities(
@@ -203,28 +221,37 @@ def _add_similarities(
     corpus: EncodedCorpus,
     order: ReferenceOrder,
     size: int,
+    at: NDArray[np.int32],
     frequencies: Iterable[NDArray[np.int32]],
     log_documents: float,
-    used: IntArray,
+    used: NDArray[np.int32],
     ends: IntArray,
-    penalty: FloatArray,
+    sigma: float,
 ) -> None:
     """Add the similarity in n-grams of one size to each step and item. (On its own so that its arrays go at once.)"""
-    shared = _Shared(corpus, corpus.matches.orders[size - 1], order.rank, corpus.ngrams(size).at)
+    # Many steps go over the same entries again and again: what can be kept between them is worth its memory.
+    single = len(order.steps) == 1
+    at_once = _ENTRIES_AT_ONCE if single else max(len(order.rank), 1)
+    every = np.arange(0 if single else len(order.rank), dtype=np.int32)
+    penalty = None if single else _length_penalty(corpus, corpus.item_of_pair, every, sigma)
+    shared = _Shared(corpus, corpus.matches.orders[size - 1], order.rank, at, single)
     before: NDArray[np.int32] | None = None
     for step, frequency in zip(range(len(order.steps)), frequencies, strict=False):
         if frequency is not before or before is None:
             before = frequency if isinstance(frequencies, repeat) else None
             squared = _Weights(log_documents, frequency)
             norms = shared.norms(squared)
-        pairs = used[: ends[step]]
-        items = corpus.item_of_pair[pairs]
-        product = shared.products(squared, order.steps[step])[pairs]
-        length = norms[corpus.candidate[items]] * norms[corpus.reference[pairs]]
-        # A text all of whose n-grams weigh nothing has no direction: nothing is similar to it.
-        product /= np.where(length != 0, length, 1.0)
-        product *= penalty[pairs]
-        total[step] += np.bincount(items, product, corpus.items)
+        products = shared.products(squared, order.steps[step])
+        sums = np.zeros(corpus.items)
+        for pairs in _blocks(used[: ends[step]], at_once):
+            items = corpus.item_of_pair[pairs]
+            product = products[pairs]
+            length = norms[corpus.candidate[items]] * norms[corpus.reference[pairs]]
+            # A text all of whose n-grams weigh nothing has no direction: nothing is similar to it.
+            product /= np.where(length != 0, length, 1.0)
+            product *= _length_penalty(corpus, items, pairs, sigma) if penalty is None else penalty[pairs]
+            _add_at(sums, items, product)
+        total[step] += sums
 
 
 class _Weights:
@@ -245,47 +272,105 @@ class _Shared:
     """Sums over n-grams of one order that texts and pairs need again and again as weights change."""
 
     def __init__(
-        self, corpus: EncodedCorpus, matches: OrderMatches, rank: NDArray[np.int32], at: NDArray[np.int32]
+        self,
+        corpus: EncodedCorpus,
+        matches: OrderMatches,
+        rank: NDArray[np.int32],
+        at: NDArray[np.int32],
+        single: bool,
     ) -> None:
         self.pairs, self.at = len(rank), at
-        self.own_count = np.ones(len(at), dtype=corpus.small_int)
-        self.own_count[matches.repeated] = matches.own_count
+        self.at_once = _ENTRIES_AT_ONCE if single else max(len(matches.pair), 1)
+        own_count = np.ones(len(at), dtype=corpus.small_int)
+        own_count[matches.repeated] = matches.own_count
         earlier = np.zeros(len(at), dtype=corpus.small_int)
         earlier[matches.repeated] = matches.earlier
-        self.texts = len(corpus.lengths)
-        self.full = np.flatnonzero(corpus.lengths)
-        self.starts = np.append(corpus.first_token[:-1][self.full], corpus.first_token[-1])
+        self.first_token = corpus.first_token
         # Each n-gram of the candidate once: at its first place.
-        once = np.flatnonzero((earlier[matches.token] == 0) & (rank[matches.pair] >= 0)).astype(np.int32)
+        once: NDArray[np.bool_] | IntArray = earlier[matches.token] == 0
         del earlier
+        if rank.min(initial=0) < 0:
+            once &= rank[matches.pair] >= 0
         if rank.max(initial=0) > 0:
+            once = np.flatnonzero(once)
             once = once[np.argsort(rank[matches.pair[once]], kind="stable")]
+        self.pair = matches.pair[once]
+        self.rank = rank[self.pair] if rank.max(initial=0) > 0 else None
         token, count = matches.token[once], matches.count[once]
-        self.pair, self.ngram = matches.pair[once], at[token]
-        self.factor = np.minimum(self.own_count[token], count) * count.astype(np.float64)
-        self.rank = rank[self.pair]
+        del once
+        self.ngram = at[token]
+        # Longer n-grams hardly ever recur in a text: a short list says where.
+        self.dense = len(matches.repeated) > len(at) >> 4
+        by_place = slice(0, 0) if self.dense else np.argsort(matches.repeated, kind="stable")
+        self.repeated, self.own_count = (
+            matches.repeated[by_place],
+            own_count if self.dense else matches.own_count[by_place],
+        )
+        # The square of a small count needs no more than two bytes.
+        kind = np.int16 if single and corpus.small_int is np.int8 else np.float64
+        self.factor = np.minimum(own_count[token], count).astype(kind) * count
 
     def norms(self, squared: _Weights) -> FloatArray:
         """(texts,) Euclidean norm of each text's weighted counts."""
-        norms = np.zeros(self.texts)
-        for begin in range(0, len(self.full), _TEXTS_AT_ONCE):
-            some = self.full[begin : begin + _TEXTS_AT_ONCE]
-            starts = self.starts[begin : begin + len(some) + 1]
-            tokens = slice(starts[0], starts[-1])
-            # A count c, met at c places, gives c times c.
-            norms[some] = np.add.reduceat(squared[self.at[tokens]] * self.own_count[tokens], starts[:-1] - starts[0])
+        texts = len(self.first_token) - 1
+        norms = np.zeros(texts)
+        for begin in range(0, texts, _TEXTS_AT_ONCE):
+            starts = self.first_token[begin : begin + _TEXTS_AT_ONCE + 1]
+            full = np.flatnonzero(np.diff(starts))  # empty texts have no sum
+            if len(full):
+                tokens = slice(starts[0], starts[-1])
+                # A count c, met at c places, gives c times c.
+                values = squared[self.at[tokens]]
+                if self.dense:
+                    values *= self.own_count[tokens]
+                else:
+                    some = slice(*np.searchsorted(self.repeated, (tokens.start, tokens.stop)))
+                    values[self.repeated[some] - tokens.start] *= self.own_count[some]
+                norms[begin + full] = np.add.reduceat(values, starts[full] - starts[0])
         return np.sqrt(norms, out=norms)
 
     def products(self, squared: _Weights, step: int) -> FloatArray:
         """(pairs,) clipped product of candidate and reference, for references of rank below ``step``."""
-        end = int(np.searchsorted(self.rank, step))
-        found = np.bincount(self.pair[:end], self.factor[:end] * squared[self.ngram[:end]], self.pairs)
-        return found.astype(np.float64, copy=False)
+        end = len(self.pair) if self.rank is None else int(np.searchsorted(self.rank, step))
+        found = np.zeros(self.pairs)
+        for some in _blocks(slice(0, end), self.at_once):
+            _add_at(found, self.pair[some], self.factor[some] * squared[self.ngram[some]])
+        return found
 
 
-def _added(order: ReferenceOrder, pair: IntArray | NDArray[np.int32]) -> Iterator[tuple[int, IntArray]]:
-    """For each step, its number and the entries that its new references bring, given every entry's pair."""
-    rank = order.rank[pair]
+def _add_at(sums: FloatArray, places: NDArray[np.int32], values: FloatArray) -> None:
+    """Add values to the sums at their places, one after the other: results do not depend on where blocks end."""
+    if sums.any():
+        np.add.at(sums, places, values)
+    else:
+        sums[:] = np.bincount(places, values, len(sums))
+
+
+@overload
+def _blocks(entries: slice, at_once: int = _ENTRIES_AT_ONCE) -> Iterator[slice]: ...
+@overload
+def _blocks(entries: _Places, at_once: int = _ENTRIES_AT_ONCE) -> Iterator[_Places]: ...
+def _blocks(entries: slice | _Places, at_once: int = _ENTRIES_AT_ONCE) -> Iterator[slice | _Places]:
+    """A limited number of entries at a time, so that what is computed of them stays small."""
+    if isinstance(entries, slice):
+        for begin in range(entries.start, entries.stop, at_once):
+            yield slice(begin, min(begin + at_once, entries.stop))
+    else:
+        for begin in range(0, len(entries), at_once):
+            yield entries[begin : begin + at_once]
+
+
+def _added(
+    order: ReferenceOrder, pair: IntArray | NDArray[np.int32] | None = None
+) -> Iterator[tuple[int, slice | IntArray]]:
+    """For each step, its number and the entries that its new references bring, given every entry's pair.
+
+    Without pairs the entries are the pairs themselves.
+    """
+    if len(order.steps) == 1 and not order.rank.any():
+        yield 0, slice(0, len(order.rank if pair is None else pair))
+        return
+    rank = order.rank if pair is None else order.rank[pair]
     if len(order.steps) == 1:
         yield 0, np.flatnonzero((rank >= 0) & (rank < order.steps[0]))
         return

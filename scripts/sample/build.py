@@ -218,6 +218,7 @@ def build(progress: Callable[[str], None] = lambda _: None) -> Sample:
         progress: called with a few words before each part.
     """
     from scripts.sample.composite import composite_files
+    from scripts.sample.foil import foil_files
     from scripts.sample.pascal import pascal_files
     from scripts.sample.readme import readme
 
@@ -234,6 +235,7 @@ def build(progress: Callable[[str], None] = lambda _: None) -> Sample:
     sample.files.update(_caption_files(sample))
     sample.files.update(_judged_flickr8k(sample.albums["flickr8k"], sample.splits["flickr8k"]))
     sample.files.update(composite_files(sample))
+    sample.files.update(foil_files(sample))
     sample.files.update(pascal_files(sample.albums["pascal50s"]))
     progress("pictures")
     sample.files.update(_pictures(sample))

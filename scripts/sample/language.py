@@ -9,7 +9,18 @@ import numpy as np
 from scripts.sample.chance import chance, pick, weighted
 from scripts.sample.scenes import Group
 
-__all__ = ["Caption", "Mention", "Speaker", "article", "be", "places", "relation_words", "verb"]
+__all__ = [
+    "Caption",
+    "Mention",
+    "Speaker",
+    "article",
+    "be",
+    "commonest_noun",
+    "places",
+    "plural",
+    "relation_words",
+    "verb",
+]
 
 _NOUNS: dict[str, dict[str, float]] = {
     "circle": {"circle": 5, "ball": 4, "disc": 1, "round shape": 0.5},
@@ -134,6 +145,11 @@ def article(phrase: str) -> str:
 def be(count: int) -> str:
     """``is`` or ``are``."""
     return "is" if count == 1 else "are"
+
+
+def commonest_noun(kind: str) -> str:
+    """The word that most people use for a class."""
+    return max(_NOUNS[kind], key=lambda noun: _NOUNS[kind][noun])
 
 
 def plural(noun: str) -> str:

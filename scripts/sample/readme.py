@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ The layout and the file formats are those of the published data sets, so the sam
 | `flickr30k/` | {f30k} ({f30k_split}) | references only, in the files of Multi30k |
 | `coco/` | {coco} ({coco_split}) | references only; the `val` images are other scenes, for document frequencies |
 | `pascal50s/` | {pascal} | {pairs} pairs of captions, {per_category} a category (HC, HI, HM, MM), 11 votes and 48 triplets a pair; 50 references an image |
+| `foil/` | uses {foil} of coco | {foil} pairs of a right caption and the same with a wrong noun, in the file of VALSE |
 | `nocaps/` | {nocaps} ({nocaps_split}) | 10 captions an image, no judgements; out-domain pictures show classes that are rare elsewhere |
 
 Three things to know:
@@ -81,6 +83,7 @@ def readme(sample: Sample) -> bytes:
     crowd = rows("flickr8k/CrowdFlowerAnnotations.txt")
     composite = rows("composite/composite_11985.tsv")[1:]
     pairs = 4 * size("pascal50s")
+    foil = json.loads(sample.files["foil/valse_foil-it.json"])
     return _TEXT.format(
         pictures=sum(len(album.scenes) for album in sample.albums.values()),
         kinds=len(KINDS),
@@ -99,6 +102,7 @@ def readme(sample: Sample) -> bytes:
         f30k_split=splits("flickr30k", {"test_2016": "test"}),
         coco=size("coco"),
         coco_split=splits("coco"),
+        foil=len(foil),
         pascal=size("pascal50s"),
         pairs=pairs,
         per_category=pairs // 4,

@@ -8,7 +8,7 @@ from capbench.datasets.base import Dataset, load_dataset
 from capbench.datasets.protocol import accuracy, correlations
 from capbench.errors import ProtocolError
 
-BUILT_IN = ("flickr8k-expert", "flickr8k-crowdflower", "composite", "pascal-50s", "nocaps")
+BUILT_IN = ("flickr8k-expert", "flickr8k-crowdflower", "composite", "pascal-50s", "nocaps", "foil", "flickr8k-swaps")
 
 
 @pytest.fixture(params=BUILT_IN)
@@ -24,6 +24,8 @@ def dataset(request: pytest.FixtureRequest) -> type[Dataset]:
         ("composite", "composite/same-text-out/correctness-tau-c"),
         ("pascal-50s", "pascal-50s/json-5-refs/direct-strict"),
         ("nocaps", "nocaps/first-vs-rest/mean"),
+        ("foil", "foil/own-caption-out/right-strict"),
+        ("flickr8k-swaps", "flickr8k-swaps/changed-reference-out/component-strict"),
     ],
 )
 def test_default_protocol_is_the_literatures(name: str, default: str) -> None:
@@ -69,6 +71,8 @@ def test_every_alias_means_a_protocol_and_hides_none(dataset: type[Dataset]) -> 
         ("pascal-50s", "consensus", "json-5-refs/consensus-strict"),
         ("pascal-50s", "random-5-refs", "random-5-refs/direct-strict"),
         ("nocaps", "nocaps", "first-vs-rest/mean"),
+        ("foil", "ties-half", "own-caption-out/right-ties-half"),
+        ("flickr8k-swaps", "attribute", "changed-reference-out/attribute-strict"),
     ],
 )
 def test_other_spellings_are_understood(name: str, text: str, meant: str) -> None:

@@ -188,8 +188,8 @@ def test_the_bound_is_never_below_the_score() -> None:
         for second in texts:
             candidate, reference = units[first], units[second]
             found = alignment.find_matches(candidate, reference, lexicon)
-            score = scores._score(alignment.align(found, candidate, reference))
-            assert score <= scores._bound(alignment.covered_words(found), candidate, reference)
+            score = scores.meteor_score(alignment.align(found, candidate, reference))
+            assert score <= scores.match_bound(alignment.covered_words(found), candidate, reference)
 
 
 def test_input_that_cannot_be_scored_is_refused() -> None:

@@ -51,8 +51,8 @@ DELTA_WEIGHTS = (10.0, 10.0, 5.0, 5.0)
 class SampleSettings:
     """Options of the sample detector."""
 
-    min_boxes: int = 6
-    max_boxes: int = 20
+    min_boxes: int = 12
+    max_boxes: int = 12
     nms: tuple[float, ...] = (0.5, 0.6, 0.7)
     proposals: int = 60
     batch: int = 1

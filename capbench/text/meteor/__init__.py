@@ -6,8 +6,9 @@ from its paper (Denkowski and Lavie 2014, Meteor universal, WMT).
 """
 
 from capbench.text.meteor.scores import N_COUNTS, meteor_corpus, meteor_scores, meteor_statistics
+from capbench.text.meteor.sweep import meteor_sweep
 
-__all__ = ["N_COUNTS", "VERSION", "meteor_corpus", "meteor_scores", "meteor_statistics"]
+__all__ = ["N_COUNTS", "VERSION", "meteor_corpus", "meteor_scores", "meteor_statistics", "meteor_sweep"]
 
 VERSION = "1.5"
 """Of the METEOR whose numbers these are; the same for both engines."""

@@ -16,7 +16,16 @@ from capbench.text.meteor.alignment import N_COUNTS, align, covered_words, find_
 from capbench.text.meteor.lexicon import Lexicon, Text
 from capbench.text.meteor.normalize import words
 
-__all__ = ["N_COUNTS", "chunk_statistics", "meteor_corpus", "meteor_scores", "meteor_statistics"]
+__all__ = [
+    "N_COUNTS",
+    "chunk_statistics",
+    "match_bound",
+    "meteor_corpus",
+    "meteor_score",
+    "meteor_scores",
+    "meteor_statistics",
+    "normalised_words",
+]
 
 # Tuned for English on human rankings of translations, the jar's default.
 _ALPHA: Final = 0.85
@@ -82,8 +91,8 @@ def _processors() -> int:
 
 def chunk_statistics(candidates: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[int]]:
     """Counts of some candidates, in this process; each distinct pair of texts is aligned once at most."""
-    texts = [_words(text) for text in candidates]
-    others = [[_words(text) for text in group] for group in references]
+    texts = [normalised_words(text) for text in candidates]
+    others = [[normalised_words(text) for text in group] for group in references]
     # Millions of small tuples and no cycles among them: looking for cycles takes a sixth of the time.
     collecting = gc.isenabled()
     gc.disable()
@@ -115,7 +124,7 @@ def _best(candidate: Text, references: Sequence[Text], lexicon: Lexicon, done: _
         known = done.get((candidate, reference))
         if known is None:
             found = find_matches(candidate, reference, lexicon)
-            waiting.append((-_bound(covered_words(found), candidate, reference), place, found))
+            waiting.append((-match_bound(covered_words(found), candidate, reference), place, found))
         elif known[0] > best:
             best, best_place, best_counts = known[0], place, known[1]
     waiting.sort()
@@ -124,14 +133,14 @@ def _best(candidate: Text, references: Sequence[Text], lexicon: Lexicon, done: _
             break
         reference = references[place]
         counts = align(found, candidate, reference)
-        score = _score(counts)
+        score = meteor_score(counts)
         done[candidate, reference] = (score, counts)
         if score > best or (score == best and place < best_place):
             best, best_place, best_counts = score, place, counts
     return best_counts
 
 
-def _bound(covered: Sequence[int], candidate: Text, reference: Text) -> float:
+def match_bound(covered: Sequence[int], candidate: Text, reference: Text) -> float:
     """No alignment scores higher: every word that is in a match counts, at its best stage, and all in one chunk."""
     exact, stem, synonym, paraphrase = covered
     synonym &= ~exact
@@ -161,7 +170,8 @@ def _bound(covered: Sequence[int], candidate: Text, reference: Text) -> float:
     return f_mean * (1.0 - penalty) + _ROUNDING
 
 
-def _words(text: str) -> tuple[str, ...]:
+def normalised_words(text: str) -> tuple[str, ...]:
+    """Words of a text after METEOR's normaliser. Raises MetricError if it is no valid Unicode."""
     try:
         return words(text)
     except UnicodeEncodeError as error:
@@ -170,7 +180,8 @@ def _words(text: str) -> tuple[str, ...]:
         ) from error
 
 
-def _score(counts: Sequence[float]) -> float:
+def meteor_score(counts: Sequence[float]) -> float:
+    """METEOR of one row of counts; 0 where nothing matches."""
     chunks, matched = counts[20], counts[21] + counts[22]
     if not matched:
         return 0.0
@@ -194,7 +205,7 @@ def _score(counts: Sequence[float]) -> float:
 
 def meteor_scores(statistics: FloatArray) -> FloatArray:
     """(n,) METEOR of every row of counts; 0 where nothing matches."""
-    return np.array([_score(row) for row in statistics.tolist()], dtype=np.float64)
+    return np.array([meteor_score(row) for row in statistics.tolist()], dtype=np.float64)
 
 
 def meteor_corpus(statistics: FloatArray) -> float:
@@ -206,4 +217,4 @@ def meteor_corpus(statistics: FloatArray) -> float:
     whole = (counts[:, 20] == 1) & (counts[:, 4:20:2].sum(axis=1) == counts[:, 0])
     whole &= counts[:, 5:20:2].sum(axis=1) == counts[:, 1]
     counts[whole, 20] = 0.0
-    return _score(counts.sum(axis=0).tolist())
+    return meteor_score(counts.sum(axis=0).tolist())

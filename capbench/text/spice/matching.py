@@ -84,12 +84,32 @@ class Scorer:
 
     def sweep(self, candidate: TupleList, references: Sequence[TupleList]) -> FloatArray:
         """Counts of one candidate against its first 1, 2, … k references: (k, 21), merging each of them once."""
+        return self.sweeps([candidate], references, range(1, len(references) + 1))[:, 0]
+
+    def sweeps(
+        self, candidates: Sequence[TupleList], references: Sequence[TupleList], numbers: Sequence[int]
+    ) -> FloatArray:
+        """Counts of n candidates against growing sets of the same references, merging each of them once.
+
+        Args:
+            candidates: (n) the tuples of each candidate.
+            references: the tuples of each reference, in the order in which they are added.
+            numbers: ascending numbers of references; one that is too high stands for all.
+
+        Returns:
+            (numbers, n, 21).
+        """
         graph = Graph(self._wordnet)
-        own = self._tuples([candidate])
-        counts = np.empty((len(references), len(COUNTS)))
-        for row, tuples in zip(counts, references, strict=True):
-            graph.add(tuples)
-            row[:] = _count(own, _collect(graph))
+        own = [self._tuples([candidate]) for candidate in candidates]
+        counts = np.empty((len(numbers), len(own), len(COUNTS)))
+        added = 0
+        for step, number in enumerate(numbers):
+            for tuples in references[added:number]:
+                graph.add(tuples)
+            added = max(added, number)
+            merged = _collect(graph)
+            for row, candidate_tuples in zip(counts[step], own, strict=True):
+                row[:] = _count(candidate_tuples, merged)
         return counts
 
     def _tuples(self, captions: Sequence[TupleList]) -> _Tuples:

@@ -1,0 +1,121 @@
+"""``capbench examples``: captions on which a metric and people agree, and on which they do not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from capbench.cli import common
+from capbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from capbench.studies.examples import Examples
+
+__all__ = ["examples"]
+
+_ENDINGS = (".md", ".html", ".json")
+
+
+def examples(
+    metric: Annotated[str, typer.Option("--metric", "-m", metavar="NAME", help="One metric column.")] = "cider",
+    dataset: Annotated[
+        str, typer.Option("--dataset", "-d", metavar="NAME", help="Data set, or a file of judgements.")
+    ] = "flickr8k-expert",
+    protocol: Annotated[
+        str | None, typer.Option("--protocol", "-p", metavar="ID", help="Protocol. Default: the literature's.")
+    ] = None,
+    number: Annotated[int, typer.Option("--number", "-n", min=1, help="Examples of each kind.")] = 2,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the choice.")] = 0,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Also write .md, .html or .json.")
+    ] = None,
+    option: common.MetricOption = None,
+    data: common.DataOption = None,
+    features: common.FeaturesOption = None,
+    no_cache: common.NoCacheOption = False,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Show captions that a metric scores higher than people, lower, and alike (TIGEr, Table 3).
+
+    Scores are mapped onto the human scale by rank. Several ratings of one caption count by their median. Captions with
+    the greatest difference come first; among equals the seed decides.
+
+    Example: capbench examples -d flickr8k-expert -m meteor --number 3 --out examples.html
+    """
+    from capbench.datasets.opening import open_dataset
+    from capbench.datasets.root import find_root
+    from capbench.files import write_text
+    from capbench.metrics.base import Resources, resolve_metrics
+    from capbench.studies.examples import choose_examples
+    from capbench.studies.score_groups import rated_scores
+
+    if out is not None and out.suffix.lower() not in _ENDINGS:
+        raise UsageError(f"--out {out.name}: unknown ending", hint=f"End the name in {', '.join(_ENDINGS)}")
+    requests = resolve_metrics([metric], common.parse_options(option or []))
+    root = find_root(data)
+    opened = open_dataset(dataset, root)
+    chosen = opened.protocol(protocol)
+    common.announce_root(root, json_output=json_output, used=opened.under_root)
+    with common.progress("scoring", None) as step:
+        rated = rated_scores(
+            opened,
+            chosen,
+            requests,
+            aggregation="median" if chosen.statistic.aggregation == "unaggregated" else None,
+            resources=Resources(features=None if features is None else str(features), data=str(root.path)),
+            cache=not no_cache,
+            sample=root.is_sample and opened.under_root,
+            progress=step,
+        )
+    found = choose_examples(rated, number=number, seed=seed)
+    if json_output:
+        common.print_json(found.as_json())
+    else:
+        _print(found)
+    if out is not None:
+        write_text(out, _text(found, out.suffix.lower()))
+        common.note(f"wrote {out}")
+
+
+def _text(found: Examples, ending: str) -> str:
+    import json
+
+    from capbench.reports.examples import examples_html, examples_markdown
+
+    if ending == ".md":
+        return examples_markdown(found)
+    if ending == ".html":
+        return examples_html(found)
+    return json.dumps(found.as_json(), ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+
+
+def _print(found: Examples) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from capbench.reports.examples import KIND_TITLES, origin
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_lines=True)
+    for head, justify in (("image", "left"), ("references", "left"), ("candidate", "left"), ("people", "right")):
+        table.add_column(head, justify=justify, overflow="fold")  # type: ignore[arg-type]
+    table.add_column(found.metric, justify="right", no_wrap=True)
+    kind = ""
+    for example in found.examples:
+        if example.kind != kind:
+            kind = example.kind
+            title = KIND_TITLES[kind].format(metric=found.metric)
+            table.add_row(Text(f"{title}: {found.counts[kind]:,} of {found.n:,}", style="bold"))
+        table.add_row(
+            Text(example.image),
+            Text("\n".join(example.references)),
+            Text(example.candidate),
+            f"{example.human:g}",
+            f"{example.group:g} ({example.score:.3f})",
+        )
+    console = common.out()
+    console.print(table)
+    for line in (origin(found), found.signature):
+        console.print(line, style="dim", markup=False, soft_wrap=True)

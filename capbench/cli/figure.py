@@ -1,0 +1,334 @@
+"""``capbench figure``: pictures of results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from capbench.cli import common
+from capbench.errors import UsageError, suggest
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from capbench.reports.figures.compared import Compared
+    from capbench.studies.score_groups import RatedScores
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Draw figures as PNG, SVG or PDF: from metrics and a data set, or from saved JSON.\n\n"
+    "Example: capbench figure forest cider meteor rouge-l -d flickr8k-expert --out forest.svg",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+_UNITS = ("image", "item", "rating")
+
+Metrics = Annotated[list[str] | None, typer.Argument(metavar="[METRIC...]", help="Metrics.", show_default=False)]
+Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where to write: .png, .svg or .pdf.")]
+DatasetName = Annotated[str, typer.Option("--dataset", "-d", metavar="NAME", help="Data set, or a file of judgements.")]
+ProtocolId = Annotated[
+    str | None, typer.Option("--protocol", "-p", metavar="ID", help="Protocol. Default: the literature's.")
+]
+From = Annotated[
+    Path | None,
+    typer.Option(
+        "--from", metavar="FILE", help="Output of 'capbench compare --json', or a study's results.json, instead."
+    ),
+]
+Resamples = Annotated[int, typer.Option("--resamples", min=100, help="Resamples and permutations.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]
+Unit = Annotated[str, typer.Option("--unit", help=f"What is resampled: {', '.join(_UNITS)}.")]
+
+
+@app.command()
+def forest(
+    metric: Metrics = None,
+    dataset: DatasetName = "flickr8k-expert",
+    protocol: ProtocolId = None,
+    saved: From = None,
+    out: Out = Path("forest.png"),
+    resamples: Resamples = 1000,
+    seed: Seed = 0,
+    unit: Unit = "image",
+    option: common.MetricOption = None,
+    data: common.DataOption = None,
+    features: common.FeaturesOption = None,
+    no_cache: common.NoCacheOption = False,
+) -> None:
+    """Forest plot: every metric's agreement with people and its 95 % bootstrap interval, best first.
+
+    Example: capbench figure forest bleu-4 rouge-l meteor cider -d composite --out forest.png
+    """
+    from capbench.reports.figures.forest import forest_figure
+
+    found = _compared(
+        metric, dataset, protocol, saved, out, resamples, seed, unit, option, data, features, cache=not no_cache
+    )
+    _write(forest_figure(found), out)
+
+
+@app.command()
+def significance(
+    metric: Metrics = None,
+    dataset: DatasetName = "flickr8k-expert",
+    protocol: ProtocolId = None,
+    saved: From = None,
+    out: Out = Path("significance.png"),
+    resamples: Resamples = 1000,
+    seed: Seed = 0,
+    unit: Unit = "image",
+    option: common.MetricOption = None,
+    data: common.DataOption = None,
+    features: common.FeaturesOption = None,
+    no_cache: common.NoCacheOption = False,
+) -> None:
+    """Significance matrix: which metric agrees better with people than which, and how surely.
+
+    Example: capbench figure significance --from compare.json --out significance.svg
+    """
+    from capbench.reports.figures.significance import significance_figure
+
+    found = _compared(
+        metric, dataset, protocol, saved, out, resamples, seed, unit, option, data, features, cache=not no_cache
+    )
+    _write(significance_figure(found), out)
+
+
+@app.command()
+def curves(
+    saved: Annotated[Path, typer.Argument(metavar="FILE", help="curves.json of 'capbench references'.")],
+    group: Annotated[
+        list[str] | None, typer.Option("--group", metavar="NAME", help="A panel of this group, too; repeatable.")
+    ] = None,
+    out: Out = Path("curves.png"),
+) -> None:
+    """Reference-dependency curves from what 'capbench references' saved (TIGEr, Figure 5).
+
+    Example: capbench figure curves curves/curves.json --group MM --out figure5.pdf
+    """
+    from capbench.reports.figures.curves import curves_figure
+    from capbench.reports.figures.style import check_ending
+    from capbench.studies.references import load_curves
+
+    check_ending(out)
+    _write(curves_figure(load_curves(saved), ("", *(group or ()))), out)
+
+
+@app.command()
+def ratings(
+    metric: Metrics = None,
+    dataset: DatasetName = "flickr8k-expert",
+    protocol: ProtocolId = None,
+    out: Out = Path("ratings.png"),
+    option: common.MetricOption = None,
+    data: common.DataOption = None,
+    features: common.FeaturesOption = None,
+    no_cache: common.NoCacheOption = False,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Scores by rating, as violins with the mean of each (TIGEr, Figure 4); the means are printed, too.
+
+    Example: capbench figure ratings cider meteor -d flickr8k-expert --out figure4.png
+    """
+    from capbench.reports.figures.ratings import ratings_figure
+    from capbench.studies.score_groups import by_rating
+
+    rated = _rated(metric, dataset, protocol, out, option, data, features, cache=not no_cache, json_output=json_output)
+    groups = {title: by_rating(scores, rated.human) for title, scores in rated.scores.items()}
+    if json_output:
+        common.print_json(
+            {
+                "protocol": rated.protocol,
+                "sample": rated.sample,
+                "metrics": {
+                    title: [{"rating": g.rating, "n": g.n, "mean": g.mean, "sd": g.sd} for g in found]
+                    for title, found in groups.items()
+                },
+                "signatures": dict(rated.signatures),
+            }
+        )
+    else:
+        rows = [[f"{g.rating:.3g}", f"{g.n:,}"] for g in next(iter(groups.values()))]
+        for found in groups.values():
+            for row, group in zip(rows, found, strict=True):
+                row.append(f"{group.mean:.4f}")
+        _table(["rating", "n", *(f"mean {title}" for title in groups)], rows)
+    _write(ratings_figure(rated), out)
+
+
+@app.command("score-groups")
+def score_groups(
+    metric: Metrics = None,
+    dataset: DatasetName = "flickr8k-expert",
+    protocol: ProtocolId = None,
+    out: Out = Path("score-groups.png"),
+    option: common.MetricOption = None,
+    data: common.DataOption = None,
+    features: common.FeaturesOption = None,
+    no_cache: common.NoCacheOption = False,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Scores mapped onto the human scale, against the ratings (TIGEr, appendix A.1, Figure 8).
+
+    The lowest scores get the lowest rating, as many as people gave it, and so on. Shares are printed, too.
+
+    Example: capbench figure score-groups cider meteor -d composite --out figure8.png
+    """
+    from capbench.reports.figures.score_groups import score_groups_figure
+    from capbench.studies.score_groups import group_differences
+
+    rated = _rated(metric, dataset, protocol, out, option, data, features, cache=not no_cache, json_output=json_output)
+    found = group_differences(rated)
+    if json_output:
+        common.print_json(
+            {
+                "protocol": rated.protocol,
+                "sample": rated.sample,
+                "n": found.n,
+                "differences": list(found.differences),
+                "shares": {title: list(shares) for title, shares in found.shares.items()},
+                "chance": list(found.chance),
+                "signatures": dict(rated.signatures),
+            }
+        )
+    else:
+        shares = [*found.shares.values(), found.chance]
+        rows = [
+            [f"{difference:+.3g}" if difference else "0", *(f"{100 * share[i]:.1f}" for share in shares)]
+            for i, difference in enumerate(found.differences)
+        ]
+        distances = [f"{found.mean_distance(title):.3f}" for title in found.shares]
+        chance = sum(abs(d) * share for d, share in zip(found.differences, found.chance, strict=True))
+        rows.append(["mean distance", *distances, f"{chance:.3f}"])
+        _table(["difference", *(f"{title}, %" for title in found.shares), "chance, %"], rows)
+    _write(score_groups_figure(rated), out)
+
+
+@app.command("training-log")
+def training_log(
+    log: Annotated[Path, typer.Argument(metavar="FILE", help="log.jsonl of a training run, or the run's folder.")],
+    out: Out = Path("training-log.png"),
+) -> None:
+    """Loss, learning rate and recall of a training run.
+
+    Example: capbench figure training-log runs/scan-flickr8k/log.jsonl --out training.png
+    """
+    from capbench.reports.figures.style import check_ending
+    from capbench.reports.figures.training_log import read_log, training_log_figure
+
+    check_ending(out)
+    _write(training_log_figure(read_log(log)), out)
+
+
+def _compared(
+    metric: list[str] | None,
+    dataset: str,
+    protocol: str | None,
+    saved: Path | None,
+    out: Path,
+    resamples: int,
+    seed: int,
+    unit: str,
+    option: list[str] | None,
+    data: Path | None,
+    features: Path | None,
+    *,
+    cache: bool,
+) -> Compared:
+    from capbench.reports.figures.compared import from_comparison, read_compared
+    from capbench.reports.figures.style import check_ending
+
+    check_ending(out)
+    if saved is not None:
+        if metric:
+            raise UsageError("metrics and --from were given together", hint="Give one of the two")
+        return read_compared(saved, protocol)
+    from capbench.datasets.opening import open_dataset
+    from capbench.datasets.root import find_root
+    from capbench.metrics.base import Resources, resolve_metrics
+    from capbench.studies.comparing import compare_metrics
+
+    if unit not in _UNITS:
+        raise UsageError(f"--unit {unit}: unknown", hint=suggest(unit, list(_UNITS)))
+    requests = resolve_metrics(metric or [], common.parse_options(option or []))
+    if sum(len(request.columns) for request in requests) < 2:
+        raise UsageError("two metrics or more are compared", hint="Name them, or give --from")
+    root = find_root(data)
+    opened = open_dataset(dataset, root)
+    chosen = opened.protocol(protocol)
+    common.announce_root(root, used=opened.under_root)
+    resources = Resources(features=None if features is None else str(features), data=str(root.path))
+    with common.progress("scoring", None) as step:
+        found = compare_metrics(
+            opened,
+            chosen,
+            requests,
+            resamples=resamples,
+            seed=seed,
+            unit=unit,  # type: ignore[arg-type]  # checked above
+            resources=resources,
+            cache=cache,
+            progress=step,
+        )
+    return from_comparison(found, sample=root.is_sample and opened.under_root)
+
+
+def _rated(
+    metric: list[str] | None,
+    dataset: str,
+    protocol: str | None,
+    out: Path,
+    option: list[str] | None,
+    data: Path | None,
+    features: Path | None,
+    *,
+    cache: bool,
+    json_output: bool,
+) -> RatedScores:
+    from capbench.datasets.opening import open_dataset
+    from capbench.datasets.root import find_root
+    from capbench.metrics.base import Resources, resolve_metrics
+    from capbench.reports.figures.style import check_ending
+    from capbench.studies.score_groups import rated_scores
+
+    check_ending(out)
+    if not metric:
+        raise UsageError("no metric is named", hint="Example: capbench figure ratings cider meteor")
+    requests = resolve_metrics(metric, common.parse_options(option or []))
+    root = find_root(data)
+    opened = open_dataset(dataset, root)
+    chosen = opened.protocol(protocol)
+    common.announce_root(root, json_output=json_output, used=opened.under_root)
+    with common.progress("scoring", None) as step:
+        return rated_scores(
+            opened,
+            chosen,
+            requests,
+            resources=Resources(features=None if features is None else str(features), data=str(root.path)),
+            cache=cache,
+            sample=root.is_sample and opened.under_root,
+            progress=step,
+        )
+
+
+def _table(heads: list[str], rows: list[list[str]]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for head in heads:
+        table.add_column(head, justify="right")
+    for row in rows:
+        table.add_row(*row)
+    common.out().print(table)
+
+
+def _write(figure: Figure, out: Path) -> None:
+    from capbench.reports.figures.style import save
+
+    save(figure, out)
+    common.note(f"wrote {out}")

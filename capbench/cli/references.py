@@ -1,0 +1,153 @@
+"""``capbench references``: how much does a metric's agreement with people depend on the number of references?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from capbench.cli import common
+from capbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from capbench.studies.references import CurvePoint, ReferenceCurves
+
+__all__ = ["parse_counts", "references"]
+
+
+def references(
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", "-m", metavar="NAME", help="Metric; repeatable. Default: bleu-4, rouge-l, cider."),
+    ] = None,
+    dataset: Annotated[
+        str, typer.Option("--dataset", "-d", metavar="NAME", help="Data set, or a file of judgements.")
+    ] = "pascal-50s",
+    protocol: Annotated[
+        str | None,
+        typer.Option(
+            "--protocol", "-p", metavar="ID", help="Protocol. Default: the literature's, with all references."
+        ),
+    ] = None,
+    counts: Annotated[
+        str | None,
+        typer.Option("--counts", metavar="LIST", help="Numbers of references: 1,2,5 or 1-50. Default: 1,2,5,10,… all."),
+    ] = None,
+    draws: Annotated[int, typer.Option("--draws", min=1, help="Random orders of the references.")] = 5,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the orders.")] = 0,
+    group: Annotated[
+        list[str] | None,
+        typer.Option("--group", metavar="NAME", help="Also draw this group of pairs or items (MM); repeatable."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="DIR", help="Folder for curves.json, curves.csv, curves.png and curves.svg."),
+    ] = None,
+    option: common.MetricOption = None,
+    data: common.DataOption = None,
+    features: common.FeaturesOption = None,
+    no_cache: common.NoCacheOption = False,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Show agreement with people against the number of references, mean ± sd over random draws.
+
+    A draw is a random order of an image's references, of which the first 1, 2, … are taken. All numbers of references
+    together cost little more than one scoring. 0 references are for metrics that can do without.
+    TIGEr's Figure 5 is PASCAL-50S with 1 to 50 references; FAIEr's Figure 4 is Composite and Flickr8k with 0 to 5.
+
+    Example: capbench references -d pascal-50s -m meteor -m cider --counts 1,2,5,10,20,50 --group MM --out curves
+    """
+    from capbench.datasets.opening import open_dataset
+    from capbench.datasets.root import find_root
+    from capbench.metrics.base import Resources, resolve_metrics
+    from capbench.studies.references import curve_protocol, reference_curves
+
+    requests = resolve_metrics(metric or ["bleu-4", "rouge-l", "cider"], common.parse_options(option or []))
+    numbers = None if counts is None else parse_counts(counts)
+    root = find_root(data)
+    opened = open_dataset(dataset, root)
+    chosen = curve_protocol(opened, protocol)
+    common.announce_root(root, json_output=json_output, used=opened.under_root)
+    resources = Resources(features=None if features is None else str(features), data=str(root.path))
+    with common.progress("scoring", None) as step:
+        found = reference_curves(
+            opened,
+            chosen,
+            requests,
+            counts=numbers,
+            draws=draws,
+            seed=seed,
+            resources=resources,
+            cache=not no_cache,
+            sample=root.is_sample and opened.under_root,
+            progress=step,
+        )
+    groups = ("", *(group or ()))
+    for name in groups:
+        if name and name not in found.groups:
+            raise UsageError(
+                f"--group {name}: there is no such group", hint=f"Choices: {', '.join(found.groups) or 'none'}"
+            )
+    if json_output:
+        common.print_json(found.model_dump(mode="json"))
+    else:
+        _print(found, groups)
+    common.note(f"{len(found.points):,} points in {found.seconds:.1f} s")
+    if out is not None:
+        from capbench.reports.curve_files import write_curves
+
+        for path in write_curves(found, out, groups):
+            common.note(f"wrote {path}")
+
+
+def parse_counts(text: str) -> tuple[int, ...]:
+    """Numbers from a list of numbers and ranges: ``1,2,5-8`` → (1, 2, 5, 6, 7, 8).
+
+    Raises:
+        UsageError: it is no such list.
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        low, dash, high = part.strip().partition("-")
+        if not low.isdecimal() or (dash and not high.isdecimal()) or len(low + high) > 8:
+            raise UsageError(f"--counts {text}: '{part.strip()}' is no number", hint="Example: 1,2,5,10 or 1-50")
+        last = int(high) if dash else int(low)
+        if last < int(low) or last - int(low) > 100_000:
+            raise UsageError(f"--counts {text}: '{part.strip()}' is no range", hint="Example: 1-50")
+        found.update(range(int(low), last + 1))
+    return tuple(sorted(found))
+
+
+def _print(found: ReferenceCurves, groups: tuple[str, ...]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    console = common.out()
+    for group in groups:
+        shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"{found.statistic}, {group or 'all'}")
+        shown.title_justify = "left"
+        shown.add_column("references", justify="right")
+        columns = found.columns
+        for title in columns.values():
+            shown.add_column(title, justify="right")
+        curves = [{p.count: p for p in found.curve(metric, column, group)} for metric, column in columns]
+        for count in found.counts:
+            shown.add_row(str(count), *(_number(curve.get(count), found.kind) for curve in curves))
+        console.print(shown)
+    console.print(
+        f"{found.protocol}: {found.n_items:,} items; mean ± sd of {found.draws} draws, seed {found.seed}",
+        style="dim",
+        markup=False,
+        soft_wrap=True,
+    )
+    for line in (*found.notes, *found.signatures.values()):
+        console.print(line, style="dim", markup=False, soft_wrap=True)
+
+
+def _number(point: CurvePoint | None, kind: str) -> str:
+    if point is None:
+        return "–"
+    scale, digits = (100, 2) if kind == "accuracy" else (1, 4)
+    spread = "" if point.sd is None else f" ± {scale * point.sd:.{digits}f}"
+    return f"{scale * point.mean:.{digits}f}{spread}"

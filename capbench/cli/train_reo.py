@@ -1,0 +1,107 @@
+"""``capbench train reo-covariance``: fit what REO's distance divides by."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from capbench.cli import common
+from capbench.errors import DataError, UsageError
+
+__all__ = ["reo_covariance"]
+
+
+def reo_covariance(
+    model: Annotated[Path, typer.Option("--model", metavar="FILE", help="The grounding model (SCAN).")],
+    features: Annotated[Path, typer.Option("--features", metavar="STORE", help="Region features of the images.")],
+    captions: Annotated[
+        str,
+        typer.Option("--captions", "-c", metavar="NAME|FILE", help="Captions of the images: a known corpus or a file."),
+    ],
+    images: Annotated[
+        Path | None,
+        typer.Option(
+            "--images", metavar="FILE", help="Take the images that this file lists, one a line.", show_default="all"
+        ),
+    ] = None,
+    data: common.DataOption = None,
+    shrinkage: Annotated[
+        float | None,
+        typer.Option("--shrinkage", help="From 0 to 1.", show_default="estimated, Chen et al. 2010"),
+    ] = None,
+    lambda_softmax: Annotated[
+        float | None, typer.Option("--lambda-softmax", help="λ of the attention.", show_default="the model's")
+    ] = None,
+    norm: Annotated[
+        str | None, typer.Option("--norm", help="Norm of the attention.", show_default="the model's")
+    ] = None,
+    clip: Annotated[str, typer.Option("--clip", help="leaky or relu.")] = "leaky",
+    count_ends: Annotated[bool, typer.Option(help="Whether <start> and <end> count as words.")] = True,
+    vocabulary: Annotated[
+        Path | None, typer.Option("--vocabulary", metavar="FILE", help="Vocabulary JSON of a released checkpoint.")
+    ] = None,
+    any_features: Annotated[
+        bool, typer.Option("--any-features", help="Take features of another kind than the model was trained on.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Where to write.", show_default="FILE of --model + .reo.npz"),
+    ] = None,
+) -> None:
+    """Fit the covariance of context vectors that REO's Mahalanobis distance uses, on captions of a corpus.
+
+    It is written beside the model, where 'score --metric reo' looks for it; its corpus, shrinkage and SHA-256 stand in
+    the signature of every score. Do not fit it on what is scored: the numbers would then depend on it.
+
+    Example: capbench train reo-covariance --model scan.safetensors --features features/flickr8k.h5 --captions flickr8k
+    """
+    from capbench.datasets.captions import load_captions
+    from capbench.datasets.root import find_root
+    from capbench.files import read_lines, sha256_file
+    from capbench.metrics.covariance import default_path, write_covariance
+    from capbench.metrics.grounded import open_source
+    from capbench.metrics.grounding import Attention
+    from capbench.records import image_id
+    from capbench.training.reo_covariance import fit_covariance
+
+    if not features.exists():
+        raise UsageError("there is no such feature store", path=features, hint="Make one: capbench extract-features")
+    source = open_source(
+        str(features),
+        str(model),
+        vocabulary=None if vocabulary is None else str(vocabulary),
+        any_features=any_features,
+    )
+    own = source.model.options
+    attention = Attention(
+        own.lambda_softmax if lambda_softmax is None else lambda_softmax,
+        own.feature_norm if norm is None else norm,
+        clip,
+        count_ends,
+    )
+    root = find_root(data)
+    corpus = dict(load_captions(captions, root))
+    name = Path(captions).name
+    if images is not None:
+        listed = {image_id(line.strip()) for line in read_lines(images) if line.strip()}
+        absent = sorted(listed - corpus.keys())
+        if absent:
+            raise DataError(f"lists {len(absent)} images that {name} lacks, such as '{absent[0]}'", path=images)
+        corpus = {image: texts for image, texts in corpus.items() if image in listed}
+        name += f"/{images.name}"
+    with common.progress("fitting", sum(image in source.store for image in corpus)) as step:
+        found = fit_covariance(source, corpus, attention, corpus=name, shrinkage=shrinkage, progress=step)
+    target = default_path(model) if out is None else out
+    write_covariance(target, found)
+    facts = found.facts
+    print(
+        f"{target}: {facts['contexts']:,} contexts of {facts['captions']:,} captions of {facts['images']:,} images of "
+        f"{name}, {len(found.matrix)} x {len(found.matrix)}, shrinkage {found.shrinkage:.4g}, sha256 "
+        f"{sha256_file(target)[:16]}"
+    )
+    if facts["images"] < len(corpus):
+        common.note(f"{len(corpus) - facts['images']:,} images of {name} have no features there and were left out")
+    beside = "" if out is None else f" --option reo.covariance_file={out}"
+    common.note(f"use it: capbench score --metric reo --features {features} --model reo={model}{beside}")

@@ -1,0 +1,234 @@
+"""``capbench train scan``: train the grounding model behind TIGEr and REO, or measure its recall."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from capbench.cli import common
+from capbench.errors import UsageError, suggest
+
+if TYPE_CHECKING:
+    from capbench.datasets.root import DataRoot
+    from capbench.training.scan_config import ScanTraining
+
+__all__ = ["scan"]
+
+_LINE_S = 60.0  # between two lines about the loss where no progress bar is drawn
+
+
+def scan(
+    config: Annotated[
+        str, typer.Argument(metavar="CONFIG", help="A training file (YAML), or the name of a shipped one.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="DIR", help="The run folder. Default: results/train/NAME.", show_default=False
+        ),
+    ] = None,
+    data: common.DataOption = None,
+    features: Annotated[
+        str | None, typer.Option("--features", metavar="FILE", help="Region features, instead of the file's.")
+    ] = None,
+    captions: Annotated[
+        str | None, typer.Option("--captions", metavar="PATH", help="Captions with splits, instead of the file's.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="Instead of the file's; also names the folder NAME-seedN.")
+    ] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Another setting instead of the file's; repeatable."),
+    ] = None,
+    restart: Annotated[bool, typer.Option("--restart", help="Forget what the run folder holds.")] = False,
+    evaluate: Annotated[
+        str | None,
+        typer.Option("--evaluate", metavar="SPLIT", help="Train nothing: recall of the model on train, dev or test."),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option("--model", metavar="FILE", help="With --evaluate: this model, ours or a released checkpoint."),
+    ] = None,
+    vocabulary: Annotated[
+        Path | None, typer.Option("--vocabulary", metavar="FILE", help="With --model: a released checkpoint's JSON.")
+    ] = None,
+    images: Annotated[
+        int | None, typer.Option("--images", min=1, help="With --evaluate: only so many images, drawn at random.")
+    ] = None,
+    folds: Annotated[
+        int, typer.Option("--folds", min=1, help="With --evaluate: mean over so many equal parts of the images.")
+    ] = 1,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Train SCAN on captions and region features, or go on with a training that was interrupted.
+
+    Ctrl-C saves a checkpoint; the same command goes on from there, also after a crash or kill -9, and ends with the
+    same weights as an undisturbed run. The run folder holds log.jsonl, checkpoint.pt and, in the end,
+    model.safetensors. Paths are looked for in the current folder, then in the data folder.
+
+    Example: capbench train scan scan-flickr8k-grid --seed 2
+
+    Example: capbench train scan scan-flickr8k-grid --seed 2 --evaluate test
+    """
+    from capbench.datasets.root import find_root
+    from capbench.training.scan_config_file import find_training, load_training
+
+    given = {"model": model, "vocabulary": vocabulary, "images": images, "folds": None if folds == 1 else folds}
+    for name, value in given.items():
+        if evaluate is None and value is not None:
+            raise UsageError(f"--{name} goes with --evaluate", hint="Add --evaluate test, or leave it out")
+    if evaluate is not None and restart:
+        raise UsageError("--restart forgets the model that --evaluate would measure", hint="Give one of the two")
+    changes = [*(change or [])]
+    for key, text in (("features", features), ("captions", captions), ("seed", seed)):
+        if text is not None:
+            changes.append(f"{key}={text!r}" if isinstance(text, str) else f"{key}={text}")
+    settings = load_training(find_training(config), changes)
+    root = find_root(data)
+    common.announce_root(root, json_output=json_output, used=not Path(settings.captions).expanduser().exists())
+    run = out or Path("results") / "train" / (settings.name if seed is None else f"{settings.name}-seed{seed}")
+    if evaluate is not None:
+        _evaluate(settings, model or run / "model.safetensors", vocabulary, evaluate, root, images, folds, json_output)
+        return
+    _train(settings, run, root, restart, json_output)
+
+
+def _train(settings: ScanTraining, run: Path, root: DataRoot, restart: bool, json_output: bool) -> None:
+    from capbench.training.scan import train_scan
+    from capbench.training.scan_run import Watcher
+
+    with contextlib.ExitStack() as stack:
+
+        class Shown(Watcher):
+            """Notes on stderr, and a bar on a terminal."""
+
+            advance: Callable[[int], None]
+            told = time.monotonic()
+
+            def say(self, text: str) -> None:
+                common.note(text)
+
+            def start(self, steps: int, done: int) -> None:
+                common.note(f"{steps:,} steps into {run}" + (f", {done:,} done before" if done else ""))
+                self.advance = stack.enter_context(common.progress("training", steps))
+                self.advance(done)
+
+            def step(self) -> None:
+                self.advance(1)
+
+            def log(self, entry: dict[str, Any]) -> None:
+                now = time.monotonic()
+                if entry["kind"] == "evaluation":
+                    common.note(f"step {entry['step']:,} (epoch {entry['epoch']}): {_line(entry)}")
+                elif entry["kind"] == "step" and now - self.told >= _LINE_S:
+                    common.note(f"step {entry['step']:,} (epoch {entry['epoch']}): loss {entry['loss']:.4f}")
+                    self.told = now
+
+        stop = stack.enter_context(_until_signal())
+        result = train_scan(settings, run, root=root, restart=restart, stop=stop, watcher=Shown())
+    if result.model is None:
+        common.note(
+            f"interrupted at step {result.step:,}; {run} holds a checkpoint: run the same command again to go on"
+        )
+        raise typer.Exit(130)
+    if json_output:
+        common.print_json(result.to_dict())
+        return
+    assert result.chosen is not None
+    ended = {"epochs": "", "max_steps": " (max_steps)", "patience": " (no better recall)"}[result.ended]
+    minutes = f"{result.seconds / 60:.1f} min"
+    print(f"{result.step:,} steps, {result.epoch} epochs{ended}, {minutes}; dev at step {result.chosen['step']:,}:")
+    _print_recalls(result.chosen)
+    print(f"{result.model}: sha256 {result.sha256}")
+
+
+def _evaluate(
+    settings: ScanTraining,
+    model: Path,
+    vocabulary: Path | None,
+    split: str,
+    root: DataRoot,
+    images: int | None,
+    folds: int,
+    json_output: bool,
+) -> None:
+    import torch
+
+    from capbench.models.scan_files import load_scan
+    from capbench.training.scan_data import ROLES
+    from capbench.training.scan_prepare import choose_device, evaluate_scan
+
+    if split not in ROLES:
+        raise UsageError(f"--evaluate {split}: there is no such split", hint=suggest(split, list(ROLES)))
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    loaded = load_scan(model, vocabulary, device=str(choose_device(settings.device)))
+    with contextlib.ExitStack() as stack:
+        advance: list[Callable[[int], None]] = []
+        begin = time.monotonic()
+        found = evaluate_scan(
+            settings,
+            loaded,
+            split,
+            root,
+            images=images,
+            folds=folds,
+            total=lambda n: advance.append(stack.enter_context(common.progress("comparing captions", n))),
+            progress=lambda done: advance[0](done),
+        )
+        seconds = time.monotonic() - begin
+    common.note(f"{found.images:,} images x {found.captions:,} captions in {seconds:.1f} s, data included")
+    entry = {"split": split, "folds": folds, **found.to_dict(), "model": str(model), "sha256": loaded.sha256}
+    if json_output:
+        common.print_json(entry)
+        return
+    print(f"{split}: {found.images:,} images, {found.captions:,} captions" + (f", {folds} folds" if folds > 1 else ""))
+    _print_recalls(entry)
+    print(f"{model}: sha256 {loaded.sha256}")
+
+
+_DIRECTIONS = (("image to text", "image_to_text"), ("text to image", "text_to_image"))
+
+
+def _print_recalls(entry: dict[str, Any]) -> None:
+    print(f"{'':15}{'R@1':>7}{'R@5':>7}{'R@10':>7}{'median rank':>13}{'mean rank':>11}")
+    for label, key in _DIRECTIONS:
+        row = entry[key]
+        recalls = "".join(f"{row[f'r@{k}']:7.1f}" for k in (1, 5, 10))
+        print(f"{label:15}{recalls}{row['median_rank']:13.1f}{row['mean_rank']:11.1f}")
+    print(f"recall sum {entry['recall_sum']:.1f}")
+
+
+def _line(entry: dict[str, Any]) -> str:
+    parts = [f"{label} R@1 {entry[key]['r@1']:.1f} R@10 {entry[key]['r@10']:.1f}" for label, key in _DIRECTIONS]
+    return f"dev {', '.join(parts)}, recall sum {entry['recall_sum']:.1f}"
+
+
+@contextlib.contextmanager
+def _until_signal() -> Iterator[Callable[[], bool]]:
+    """Yields a function that is true once Ctrl-C or SIGTERM has come; a second Ctrl-C interrupts at once."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+
+    def ask(number: int, _frame: object) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+        common.note("stopping after this step (once more to stop at once)")
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

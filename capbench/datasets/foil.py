@@ -1,0 +1,243 @@
+"""FOIL: does a metric prefer the right caption to one with a wrong noun?
+
+File ``foil/valse_foil-it.json``: 1,000 pairs of FOIL-COCO's test set (Shekhar and others 2017) as VALSE (Parcalabescu
+and others 2022) gives them out, an object of entries with ``image_file``, ``caption``, ``foil``, the two nouns
+(``classes``, ``classes_foil``) and how many of three people took which for right (``mturk``). References are COCO's
+captions of the image, which are not part of it: they come from ``coco/captions_val2014.json`` or
+``coco/dataset_coco.json``, which hold every image, or else from Karpathy's test and validation splits, which hold some.
+Pairs whose image has no captions there are left out and counted in the notes.
+
+Pair i has the items 2i (right caption) and 2i + 1 (foil).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from capbench import files
+from capbench.datasets import judging
+from capbench.datasets.base import Dataset
+from capbench.datasets.caption_readers import Captions, read_coco_annotations, read_karpathy, read_split_captions
+from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy
+from capbench.errors import DataError
+from capbench.records import Item, Judgements, Preferences, caption_key, image_id
+
+__all__ = ["Foil", "FoilPair", "own_captions", "read_foil"]
+
+_PAIRS = "foil/valse_foil-it.json"
+_WHOLE: Mapping[str, Callable[[Path], Captions]] = {
+    "coco/captions_val2014.json": read_coco_annotations,
+    "coco/annotations/captions_val2014.json": read_coco_annotations,
+    "coco/dataset_coco.json": read_karpathy,
+}
+_SPLITS = ("coco/karpathy_test_captions.json", "coco/karpathy_val_captions.json")
+_MAJORITY = 2
+
+
+@dataclass(frozen=True)
+class FoilPair:
+    """A right caption and its foil.
+
+    Attributes:
+        name: the entry's key in the file.
+        image: image id.
+        caption: the right caption.
+        foil: the same with a wrong noun.
+        nouns: the right noun and the wrong one.
+        votes: how many people took the caption and the foil for right, None where the file does not say.
+    """
+
+    name: str
+    image: str
+    caption: str
+    foil: str
+    nouns: tuple[str, str]
+    votes: tuple[int, int] | None = None
+
+
+class Foil(Dataset):
+    """1,000 pairs of a right caption and the same with one wrong noun; the right one is always preferred."""
+
+    name: ClassVar[str] = "foil"
+    title: ClassVar[str] = "FOIL"
+    citation: ClassVar[str] = (
+        "R. Shekhar and others: FOIL it! Find One mismatch between Image and Language caption. ACL 2017; "
+        "L. Parcalabescu and others: VALSE. ACL 2022"
+    )
+    selections: ClassVar[Mapping[str, ItemSelection]] = {
+        selection.name: selection
+        for selection in (
+            ItemSelection(
+                "own-caption-out",
+                "all pairs whose image has COCO captions here; the caption that the pair was made from is left out of "
+                "the references",
+            ),
+            ItemSelection(
+                "one-reference",
+                "as own-caption-out, with one of the references that stay, at random",
+                draws=5,
+                seed=0,
+            ),
+            ItemSelection(
+                "validated", "as own-caption-out, only pairs of which two of three people took the caption for right"
+            ),
+            ItemSelection(
+                "all-references", "all pairs whose image has COCO captions here; the pair's own caption is a reference"
+            ),
+        )
+    }
+    statistics: ClassVar[Mapping[str, StatisticSpec]] = accuracy("right")
+    default: ClassVar[tuple[str, str]] = ("own-caption-out", "right-strict")
+    aliases: ClassVar[Mapping[str, str]] = {
+        rule: f"own-caption-out/right-{rule}" for rule in ("strict", "ties-right", "ties-half")
+    }
+
+    def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
+        """Items two by two, the right caption first; ``preferences["right"]`` prefers it in every pair."""
+        path = self.root.file(_PAIRS, what="the pairs")
+        pairs = read_foil(path)
+        captions, sources = self._captions()
+        notes = []
+        covered = [pair for pair in pairs if pair.image in captions]
+        if len(covered) < len(pairs):
+            notes.append(
+                f"{len(pairs) - len(covered):,} of {len(pairs):,} pairs are left out: their images have no captions in "
+                f"{', '.join(sources)}"
+            )
+        if not covered:
+            raise DataError(
+                f"none of the {len(pairs):,} pairs' images has captions in {', '.join(sources)}",
+                path=path,
+                hint="Get captions_val2014.json, which holds all of them (see 'capbench data info foil')",
+            )
+        kept = covered
+        if selection.name == "validated":
+            kept = [pair for pair in covered if _votes(pair, path)[0] >= _MAJORITY]
+            notes.append(f"{len(covered) - len(kept)} pairs are left out: fewer than two people chose the caption")
+            if not kept:
+                raise DataError("no pair is left under 'validated'", path=path, hint="Choose another selection")
+        items, changed, unknown = _items(kept, captions, keep_own=selection.name == "all-references")
+        if changed:
+            notes.append(
+                f"{changed} right captions are none of their image's, word for word: the caption that gives the foil "
+                "by one word counts as theirs"
+            )
+        if unknown:
+            notes.append(f"{unknown} pairs were made from none of their image's captions: all references stay")
+        judging.require_references(items, selection.name, path)
+        first = 2 * np.arange(len(kept), dtype=np.int64)
+        preferences = {
+            "right": Preferences(
+                first, first + 1, np.ones_like(first), ("",) * len(kept), np.zeros((len(kept), 0), dtype=np.int64)
+            )
+        }
+        if selection.seed is None:
+            return (Judgements(self.name, selection.name, items, preferences=preferences, notes=tuple(notes)),)
+        notes.append(f"one reference of each image is drawn at random (seed {selection.seed})")
+        return tuple(
+            Judgements(self.name, selection.name, drawn, preferences=preferences, draw=draw, notes=tuple(notes))
+            for draw, drawn in enumerate(judging.draw_references(items, 1, selection.seed, selection.draws))
+        )
+
+    def _captions(self) -> tuple[dict[str, tuple[str, ...]], list[str]]:
+        """Image → captions, from a file of all images or from the splits that are here; and the files' names."""
+        for name, read in _WHOLE.items():
+            if (self.root.path / name).is_file():
+                return dict(read(self.root.path / name)), [Path(name).name]
+        here = [name for name in _SPLITS if (self.root.path / name).is_file()]
+        if not here:
+            self.root.file(*_WHOLE, *_SPLITS, what="COCO's captions")
+        found: dict[str, tuple[str, ...]] = {}
+        for name in here:
+            found.update(read_split_captions(self.root.path / name))
+        return found, [Path(name).name for name in here]
+
+
+def read_foil(path: Path) -> list[FoilPair]:
+    """The pairs of VALSE's ``foil-it.json``, in its order.
+
+    Raises:
+        DataError: not an object of entries, a text is missing or empty, caption and foil are the same, counts of votes
+            are no whole numbers; the entry is named.
+    """
+    data = files.read_json(path, unique_keys=True)
+    if not isinstance(data, dict) or not data:
+        raise DataError("is no JSON object of pairs", path=path, hint="Get the file again")
+    return [_pair(name, entry, path) for name, entry in data.items()]
+
+
+def _pair(name: str, entry: Any, path: Path) -> FoilPair:
+    row = f"entry '{name}'"
+    if not isinstance(entry, dict):
+        raise DataError("is no pair", path=path, row=row, hint="Get the file again")
+    texts = {
+        key: judging.parse_caption(entry.get(key), what, path=path, row=row)
+        for key, what in (
+            ("image_file", "image's name (image_file)"),
+            ("caption", "right caption (caption)"),
+            ("foil", "foil (foil)"),
+            ("classes", "right noun (classes)"),
+            ("classes_foil", "wrong noun (classes_foil)"),
+        )
+    }
+    if caption_key(texts["caption"]) == caption_key(texts["foil"]):
+        raise DataError("caption and foil are the same text", path=path, row=row, hint="Remove or mend the entry")
+    counts = entry.get("mturk")
+    votes: tuple[int, int] | None = None
+    if counts is not None:
+        right, wrong = (counts.get(key) if isinstance(counts, dict) else None for key in ("caption", "foil"))
+        if not (type(right) is int and type(wrong) is int and min(right, wrong) >= 0):
+            raise DataError("'mturk' holds no counts 'caption' and 'foil'", path=path, row=row, hint="Mend the entry")
+        votes = (right, wrong)
+    nouns = (texts["classes"], texts["classes_foil"])
+    return FoilPair(name, image_id(texts["image_file"]), texts["caption"], texts["foil"], nouns, votes)
+
+
+def _votes(pair: FoilPair, path: Path) -> tuple[int, int]:
+    if pair.votes is None:
+        hint = "Get the file again, or choose another selection of items"
+        raise DataError("it has no votes ('mturk')", path=path, row=f"entry '{pair.name}'", hint=hint)
+    return pair.votes
+
+
+def own_captions(pair: FoilPair, references: Sequence[str]) -> set[int]:
+    """Which of an image's captions a pair was made from, as places in ``references``.
+
+    It is the one whose text is the right caption's (by :func:`capbench.records.caption_key`). A few of the published
+    right captions are damaged: the right noun was put in place of the wrong one at every spot, even inside of words.
+    For them it is the one that the foil gives when a single whole word of it is changed back.
+    """
+    keys = [caption_key(text) for text in references]
+    own = caption_key(pair.caption)
+    if own in keys:
+        return {place for place, key in enumerate(keys) if key == own}
+    right, wrong = pair.nouns
+    made_from = {
+        caption_key(pair.foil[: match.start()] + right + pair.foil[match.end() :])
+        for match in re.finditer(rf"\b{re.escape(wrong)}\b", pair.foil)
+    }
+    return {place for place, key in enumerate(keys) if key in made_from}
+
+
+def _items(
+    pairs: Sequence[FoilPair], captions: Mapping[str, tuple[str, ...]], keep_own: bool
+) -> tuple[tuple[Item, ...], int, int]:
+    """The items of the pairs; how many own captions are not the right caption word for word; how many are not found."""
+    items = []
+    changed = unknown = 0
+    for pair in pairs:
+        references = captions[pair.image]
+        own = own_captions(pair, references)
+        unknown += not own
+        changed += any(caption_key(references[place]) != caption_key(pair.caption) for place in own)
+        if not keep_own:
+            references = tuple(text for place, text in enumerate(references) if place not in own)
+        for kind, candidate in (("caption", pair.caption), ("foil", pair.foil)):
+            items.append(Item(pair.image, candidate, references, f"{pair.name}#{kind}"))
+    return tuple(items), changed, unknown

@@ -1,0 +1,267 @@
+"""Windows over a grid: the features of cells become those of overlapping windows, each the mean of its cells.
+
+A pooling is written as levels joined by ``+``. A level ``3x3/1`` slides a window of 3 rows and 3 columns of cells by
+1 cell in both directions, as far as it stays in the grid, row by row from the upper left. Levels follow each other in
+the order in which they are written. Two have names, both on a grid of 7 x 7 cells:
+
+``5x5``
+    ``3x3/1``: 5 x 5 = 25 windows of 3 x 3 cells; neighbours share six cells.
+``pyr30``
+    ``3x3/1+5x5/2+7x7/1``: those 25, then 4 windows of 5 x 5 cells at the corners, then the whole grid: 30 windows.
+
+A window's box reaches from its first cell's upper left to its last cell's lower right corner.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.errors import FeatureError, UsageError, suggest
+from capbench.features.records import RegionFeatures
+from capbench.features.store import FeatureStore, open_store
+from capbench.features.writing import StoreWriter
+
+__all__ = ["NAMED", "Level", "Pooling", "parse_pooling", "pool_regions", "pool_store"]
+
+NAMED = {"5x5": ("3x3/1", (7, 7)), "pyr30": ("3x3/1+5x5/2+7x7/1", (7, 7))}
+"""Names of poolings: their levels, and the only grid (rows, columns) on which the name holds."""
+
+_LEVEL = re.compile(r"([1-9]\d{0,3})x([1-9]\d{0,3})/([1-9]\d{0,3})")
+# Boxes are float32 fractions or pixels: edges of one row of cells may differ in the last digits.
+_SAME_EDGE = 1e-3
+
+
+@dataclass(frozen=True)
+class Level:
+    """Windows of one size.
+
+    Attributes:
+        rows: cells of a window from top to bottom.
+        columns: cells of a window from left to right.
+        stride: cells between neighbouring windows, both ways.
+    """
+
+    rows: int
+    columns: int
+    stride: int
+
+    def __str__(self) -> str:
+        return f"{self.rows}x{self.columns}/{self.stride}"
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """Windows of one or more sizes.
+
+    Attributes:
+        levels: in the order of the windows.
+        grid: rows and columns of cells that the pooling is meant for; None: any.
+    """
+
+    levels: tuple[Level, ...]
+    grid: tuple[int, int] | None = None
+
+    def __str__(self) -> str:
+        return "+".join(map(str, self.levels))
+
+    def windows(self, rows: int, columns: int) -> NDArray[np.int64]:
+        """(n, 4) first row, first column, last row, last column of each window; the last are inside.
+
+        Raises:
+            UsageError: the pooling is for another grid, or a window is larger than the grid.
+        """
+        if self.grid is not None and self.grid != (rows, columns):
+            wanted = f"{self.grid[0]} x {self.grid[1]}"
+            raise UsageError(
+                f"this pooling is for {wanted} cells, and the grid has {rows} x {columns}",
+                hint=f"Write the levels out, such as '{self}'",
+            )
+        found = []
+        for level in self.levels:
+            if level.rows > rows or level.columns > columns:
+                raise UsageError(
+                    f"the windows '{level}' are larger than the grid of {rows} x {columns} cells",
+                    hint="Choose smaller windows",
+                )
+            for top in range(0, rows - level.rows + 1, level.stride):
+                for left in range(0, columns - level.columns + 1, level.stride):
+                    found.append((top, left, top + level.rows - 1, left + level.columns - 1))
+        return np.array(found, dtype=np.int64)
+
+
+def parse_pooling(text: str) -> Pooling:
+    """Read a pooling: one of :data:`NAMED`, or levels.
+
+    >>> str(parse_pooling("pyr30"))
+    '3x3/1+5x5/2+7x7/1'
+    >>> len(parse_pooling("2x2/1").windows(7, 7))
+    36
+
+    Raises:
+        UsageError: it is neither.
+    """
+    written, grid = NAMED.get(text, (text, None))
+    levels = []
+    for part in written.split("+"):
+        match = _LEVEL.fullmatch(part)
+        if match is None:
+            raise UsageError(
+                f"unknown pooling '{text}'",
+                hint=f"{suggest(text, list(NAMED))} Or write levels ROWSxCOLUMNS/STRIDE, joined by '+': 3x3/1+7x7/1",
+            )
+        levels.append(Level(*(int(number) for number in match.groups())))
+    if len(set(levels)) < len(levels):
+        raise UsageError(f"the pooling '{text}' has a level twice", hint="Name each level once")
+    return Pooling(tuple(levels), grid)
+
+
+def pool_regions(cells: RegionFeatures, pooling: Pooling, shape: tuple[int, int] | None = None) -> RegionFeatures:
+    """Windows over one image's cells.
+
+    Args:
+        cells: of a grid, row by row from the upper left.
+        pooling: the windows.
+        shape: rows and columns of the grid; None: seen from the boxes, or a square where there are none.
+
+    Returns:
+        One region a window, with the mean of its cells' features (added in float64) and their common box.
+
+    Raises:
+        FeatureError: the regions are no grid of that shape, or have classes or attributes, of which there is no mean.
+        UsageError: the pooling does not go with the grid.
+    """
+    rows, columns = _shape(cells, shape)
+    windows = pooling.windows(rows, columns)
+    first, last = windows[:, :2], windows[:, 2:] + 1
+    # Sums of all rectangles from the upper left corner: a window is a difference of four of them.
+    sums = np.zeros((rows + 1, columns + 1, cells.features.shape[1]))
+    sums[1:, 1:] = cells.features.astype(np.float64).reshape(rows, columns, -1).cumsum(0).cumsum(1)
+    totals = (
+        sums[last[:, 0], last[:, 1]]
+        - sums[first[:, 0], last[:, 1]]
+        - sums[last[:, 0], first[:, 1]]
+        + sums[first[:, 0], first[:, 1]]
+    )
+    means = totals / (last - first).prod(axis=1)[:, None]
+    boxes = None
+    if cells.boxes is not None:
+        corners = cells.boxes.reshape(rows, columns, 4)
+        upper = corners[windows[:, 0], windows[:, 1], :2]
+        lower = corners[windows[:, 2], windows[:, 3], 2:]
+        boxes = np.concatenate([upper, lower], axis=1)
+    return RegionFeatures(cells.image, cells.width, cells.height, boxes, means.astype(cells.features.dtype))
+
+
+def _shape(cells: RegionFeatures, given: tuple[int, int] | None) -> tuple[int, int]:
+    """Rows and columns of a grid. Raises FeatureError if the regions are none."""
+    n = len(cells)
+    if cells.flat():
+        raise FeatureError(
+            f"image '{cells.image}': its regions have {', '.join(cells.flat())}, of which there is no mean",
+            hint="Pool the cells of a grid, which have features and boxes only",
+        )
+    if given is not None and given[0] * given[1] != n:
+        raise FeatureError(f"image '{cells.image}' has {n} regions, not {given[0]} x {given[1]}")
+    if cells.boxes is None:
+        side = round(n**0.5)
+        if given is None and side * side != n:
+            raise FeatureError(
+                f"image '{cells.image}': {n} regions without boxes are no square grid",
+                hint="Tell its rows and columns with --grid",
+            )
+        return given or (side, side)
+    size = float(max(cells.width, cells.height))
+    if given is None:
+        # The first row ends where a cell does not begin at the first one's height any more.
+        below = np.flatnonzero(cells.boxes[:, 1] > cells.boxes[0, 1] + _SAME_EDGE * size)
+        columns = int(below[0]) if len(below) else n
+        given = (n // columns, columns)
+    rows, columns = given
+    if rows * columns != n or not _is_grid(cells.boxes.reshape(rows, columns, 4), _SAME_EDGE * size):
+        raise FeatureError(
+            f"image '{cells.image}': its {n} boxes are not the cells of a grid, row by row",
+            hint="Pool a store of grid features (one of 'capbench models list' with 'grid' in its name)",
+        )
+    return rows, columns
+
+
+def _is_grid(boxes: NDArray[np.float32], slack: float) -> bool:
+    """Whether (rows, columns, 4) boxes are rows and columns of cells that do not run backwards."""
+    x1, y1, x2, y2 = (boxes[..., i] for i in range(4))
+    aligned = all(float(np.ptp(edge, axis=0).max()) <= slack for edge in (x1, x2)) and all(
+        float(np.ptp(edge, axis=1).max()) <= slack for edge in (y1, y2)
+    )
+    return aligned and bool((np.diff(x1[0]) > 0).all() and (np.diff(y1[:, 0]) > 0).all())
+
+
+def pool_store(
+    source: str | os.PathLike[str] | FeatureStore,
+    target: str | os.PathLike[str],
+    pooling: Pooling,
+    *,
+    shape: tuple[int, int] | None = None,
+    dtype: str | None = None,
+    compression: str | None = None,
+    replace: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> FeatureStore:
+    """Write a new store with the windows of every image of a store of grid cells.
+
+    The new fingerprint is the old one with ``windows PxQ/S+…`` added to its mode, so that cells and windows, or two
+    poolings, are never mixed. The file appears under its name when it is complete.
+
+    Args:
+        source: the store of cells.
+        target: the file to make.
+        pooling: the windows.
+        shape: rows and columns of the grid; None: seen from each image's boxes.
+        dtype: of the new store; None: as the source.
+        compression: likewise.
+        replace: whether a file that is there may be replaced.
+        progress: called with 1 for each image done.
+
+    Raises:
+        FeatureError: the source is damaged, or an image's regions are no grid.
+        UsageError: the target is there already or cannot be written, or the pooling does not go with the grid.
+    """
+    path = Path(target)
+    if path.exists() and not replace:
+        raise UsageError("is there already", path=path, hint="Name another file, or replace it with --replace")
+    cells = source if isinstance(source, FeatureStore) else open_store(source)
+    if any(path.resolve() == one.resolve() for one in cells.paths):
+        raise UsageError("a store cannot be pooled into itself", path=path, hint="Name another target")
+    mode = f"{cells.fingerprint.mode} windows {pooling}"
+    writer = StoreWriter(
+        path,
+        dataclasses.replace(cells.fingerprint, mode=mode),
+        dtype=dtype or cells.header.dtype,
+        compression=compression or cells.header.compression,
+        restart=True,
+    )
+    finished = False
+    try:
+        for regions in cells:
+            try:
+                writer.add(pool_regions(regions, pooling, shape))
+            except FeatureError as error:
+                if error.path is not None:
+                    raise
+                raise FeatureError(error.message, path=cells.paths[0], hint=error.hint) from error
+            if progress:
+                progress(1)
+        store = writer.finish()
+        finished = True
+    finally:
+        # Pooling takes seconds: what is left of a failed one would only be in the way.
+        writer.close() if finished else writer.discard()
+        if cells is not source:
+            cells.close()
+    return store

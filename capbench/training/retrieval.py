@@ -1,0 +1,149 @@
+"""Recall of images by captions and of captions by images, from a matrix of similarities.
+
+As in Karpathy and Fei-Fei, "Deep Visual-Semantic Alignments" (CVPR 2015), and Lee et al. (ECCV 2018): R@K is the
+percentage of queries with a right answer among the first K. The original sorts, so that a network which finds all alike
+gets the recall of the order in the file; here whatever is as similar as the right answer stands before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.errors import StatisticError
+
+__all__ = ["RECALLS", "Direction", "Retrieval", "ranks", "retrieval"]
+
+RECALLS = (1, 5, 10)
+"""The K of R@K."""
+
+
+@dataclass(frozen=True)
+class Direction:
+    """One direction of retrieval.
+
+    Attributes:
+        recalls: percentages of queries, for each K of :data:`RECALLS`.
+        median_rank: of the first right answer; the best is 1.
+        mean_rank: the same.
+    """
+
+    recalls: tuple[float, ...]
+    median_rank: float
+    mean_rank: float
+
+    def to_dict(self) -> dict[str, float]:
+        """``r@1``, ``r@5``, ``r@10``, ``median_rank``, ``mean_rank``, rounded to six decimals."""
+        named = {f"r@{k}": value for k, value in zip(RECALLS, self.recalls, strict=True)}
+        named |= {"median_rank": self.median_rank, "mean_rank": self.mean_rank}
+        return {key: round(value, 6) for key, value in named.items()}
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """Both directions on one set of images and captions.
+
+    Attributes:
+        image_to_text: images look for their captions.
+        text_to_image: captions look for their image.
+        images: how many.
+        captions: how many.
+    """
+
+    image_to_text: Direction
+    text_to_image: Direction
+    images: int
+    captions: int
+
+    @property
+    def recall_sum(self) -> float:
+        """The sum of the six recalls, by which models are chosen; 600 at most."""
+        return float(sum(self.image_to_text.recalls) + sum(self.text_to_image.recalls))
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "images": self.images,
+            "captions": self.captions,
+            "recall_sum": round(self.recall_sum, 6),
+            "image_to_text": self.image_to_text.to_dict(),
+            "text_to_image": self.text_to_image.to_dict(),
+        }
+
+
+def ranks(
+    similarities: NDArray[np.floating[Any]], image_of: NDArray[np.integer[Any]]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Ranks of the first right answers, from 1.
+
+    Args:
+        similarities: (images, captions); higher is more alike.
+        image_of: (captions,) row of each caption's image; every image has one caption or more.
+
+    Returns:
+        (images,) the rank of an image's best own caption among all captions; its other captions do not count against
+        it. (captions,) the rank of a caption's image among all images.
+
+    Raises:
+        StatisticError: shapes do not fit, an image has no caption, or a similarity is NaN or infinite.
+    """
+    n, m = _check(similarities, image_of)
+    if not np.isfinite(similarities).all():
+        raise StatisticError("a similarity is NaN or infinite", hint="The model is damaged or has diverged")
+    own = similarities[image_of, np.arange(m)]
+    best = np.full(n, -np.inf, dtype=similarities.dtype)
+    np.maximum.at(best, image_of, own)
+    if np.isinf(best).any():
+        raise StatisticError(f"image {int(np.flatnonzero(np.isinf(best))[0])} has no caption")
+    # Own captions that reach the best one of their image are taken out again: the best itself, and its equals.
+    reach = np.count_nonzero(similarities >= best[:, None], axis=1)
+    mine = np.bincount(image_of[own >= best[image_of]], minlength=n)
+    to_text = reach - mine + 1
+    to_image = np.count_nonzero(similarities >= own[None, :], axis=0)
+    return to_text.astype(np.int64), to_image.astype(np.int64)
+
+
+def retrieval(similarities: NDArray[np.floating[Any]], image_of: NDArray[np.integer[Any]], folds: int = 1) -> Retrieval:
+    """R@1, R@5, R@10, median and mean rank, both ways.
+
+    Args:
+        similarities: (images, captions).
+        image_of: (captions,) row of each caption's image.
+        folds: the images are cut into so many equal parts in their order, and the numbers are means over the parts
+            (COCO's 5,000 test images are often reported as five times 1,000).
+
+    Raises:
+        StatisticError: as :func:`ranks`, or the images cannot be cut into so many equal parts.
+    """
+    n, _ = _check(similarities, image_of)
+    if folds < 1 or n % folds:
+        raise StatisticError(f"{n:,} images cannot be cut into {folds} equal parts")
+    size = n // folds
+    parts: list[tuple[Direction, Direction]] = []
+    for first in range(0, n, size):
+        inside = np.flatnonzero((image_of >= first) & (image_of < first + size))
+        to_text, to_image = ranks(similarities[first : first + size][:, inside], image_of[inside] - first)
+        parts.append((_direction(to_text), _direction(to_image)))
+    return Retrieval(_mean([p[0] for p in parts]), _mean([p[1] for p in parts]), n, len(image_of))
+
+
+def _check(similarities: NDArray[Any], image_of: NDArray[Any]) -> tuple[int, int]:
+    n, m = similarities.shape
+    if image_of.shape != (m,) or not n or not m or image_of.min() < 0 or image_of.max() >= n:
+        raise StatisticError(f"{len(image_of)} captions' images do not fit similarities of {n} images, {m} captions")
+    return n, m
+
+
+def _direction(found: NDArray[np.int64]) -> Direction:
+    recalls = tuple(float(100 * np.count_nonzero(found <= k) / len(found)) for k in RECALLS)
+    return Direction(recalls, float(np.median(found)), float(found.mean()))
+
+
+def _mean(parts: Sequence[Direction]) -> Direction:
+    recalls = tuple(float(np.mean(values)) for values in zip(*(part.recalls for part in parts), strict=True))
+    medians, means = [part.median_rank for part in parts], [part.mean_rank for part in parts]
+    return Direction(recalls, float(np.mean(medians)), float(np.mean(means)))

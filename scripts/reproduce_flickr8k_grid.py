@@ -1,0 +1,309 @@
+"""From small grid features to correlations with people: train SCAN on Flickr8k, score TIGEr and REO, print the tables.
+
+python scripts/reproduce_flickr8k_grid.py --data DIR --out DIR
+
+DIR must hold ``flickr8k/`` (captions, splits, ExpertAnnotations.txt, mobilenetv2_grid49_pca256_int8.npz) and may hold
+``composite/``. Steps: import the features, pool them, train one model a seed, fit REO's covariance on the training
+captions, score, tabulate. What a step has finished is kept in --out: after an interruption the same command goes on.
+All models and rows are ours; none is that of a paper.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+import numpy as np  # noqa: E402
+
+from capbench.datasets.opening import open_dataset  # noqa: E402
+from capbench.datasets.root import DataRoot, find_root  # noqa: E402
+from capbench.errors import CapbenchError, MissingFileError  # noqa: E402
+from capbench.features.importers import import_features  # noqa: E402
+from capbench.features.pooling import parse_pooling, pool_store  # noqa: E402
+from capbench.files import atomic_write, read_json, read_text  # noqa: E402
+from capbench.metrics.base import Resources, resolve_metrics  # noqa: E402
+from capbench.records import FloatArray, IntArray, Item, ScoreColumn, image_id  # noqa: E402
+from capbench.scoring import score  # noqa: E402
+from capbench.stats.agreement import Correlations  # noqa: E402
+from capbench.stats.correlation import correlation  # noqa: E402
+from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap  # noqa: E402
+from capbench.stats.significance import compare  # noqa: E402
+from scripts.flickr8k_grid import MAIN, Grounded, columns, ground, mean_of  # noqa: E402
+from scripts.flickr8k_grid_analysis import by_image, by_rating, parts_of_distance, residuals  # noqa: E402
+from scripts.flickr8k_grid_tables import TITLES, tables  # noqa: E402
+
+FEATURES = "flickr8k/mobilenetv2_grid49_pca256_int8.npz"
+DETECTOR = "mobilenetv2-grid-pca256"
+WINDOWS = "pyr30"
+CONFIG = "scan-flickr8k-grid"
+TEXT = ("cider", "meteor", "spice", "rouge-l", "bleu-1", "bleu-4")
+REO = tuple(f"reo-{prefix}{part}" for prefix in ("", "image-") for part in ("relevance", "extraness", "omission"))
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Rated:
+    """Items that people rated.
+
+    Attributes:
+        items: the items.
+        item: (n,) item of each rating.
+        value: (n,) the rating.
+        protocol: what was asked.
+    """
+
+    items: tuple[Item, ...]
+    item: IntArray
+    value: FloatArray
+    protocol: str
+
+    def mean(self) -> FloatArray:
+        """(items,) mean rating."""
+        return np.asarray(np.bincount(self.item, self.value) / np.bincount(self.item), dtype=np.float64)
+
+    def tau_c(self, scores: FloatArray, coefficient: Any = "tau-c") -> float:
+        """Correlation of items' scores with single ratings."""
+        return correlation(coefficient, scores[self.item], self.value).value
+
+
+def say(text: str) -> None:
+    """One line of progress on stderr."""
+    print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
+
+
+def make_features(root: DataRoot, out: Path) -> Path:
+    """The pooled store."""
+    pooled = out / f"{WINDOWS}.h5"
+    if not pooled.is_file():
+        cells = out / "cells.h5"
+        if not cells.is_file():
+            say("import features")
+            import_features([root.file(FEATURES, what="Flickr8k's grid features")], cells, detector=DETECTOR)
+        say(f"pool 7 x 7 cells into {WINDOWS}")
+        pool_store(cells, pooled, parse_pooling(WINDOWS))
+    return pooled
+
+
+def train(
+    root: DataRoot, out: Path, features: Path, config: str, seed: int, threads: int, more: Sequence[str] = ()
+) -> Path:
+    """The model of one seed; an interrupted training goes on."""
+    from capbench.training.scan import Watcher, train_scan
+    from capbench.training.scan_config_file import find_training, load_training
+
+    changes = [f"features={str(features)!r}", f"seed={seed}", f"threads={threads}", *more]
+    settings = load_training(find_training(config), changes)
+
+    class Lines(Watcher):
+        def log(self, entry: dict[str, Any]) -> None:
+            if entry["kind"] == "evaluation":
+                say(f"seed {seed}, step {entry['step']}: dev recall sum {entry['recall_sum']:.1f}")
+            elif entry["kind"] == "step" and entry["step"] % 60 == 0:
+                say(f"seed {seed}, step {entry['step']}: loss {entry['loss']:.3f}")
+
+    result = train_scan(settings, out / f"seed{seed}", root=root, watcher=Lines())
+    if result.model is None:
+        raise SystemExit(130)
+    return result.model
+
+
+def fit_reo(root: DataRoot, model: Path, features: Path) -> None:
+    """REO's covariance on the captions of the training images, beside the model."""
+    from capbench.datasets.captions import load_captions
+    from capbench.metrics.covariance import default_path, write_covariance
+    from capbench.metrics.grounded import open_source
+    from capbench.metrics.grounding import Attention
+    from capbench.training.reo_covariance import fit_covariance
+
+    if default_path(model).is_file():
+        return
+    say(f"fit REO's covariance of {model.parent.name}")
+    listed = read_text(root.file("flickr8k/Flickr_8k.trainImages.txt", what="Flickr8k's training images")).split()
+    every = load_captions("flickr8k", root)
+    captions = {image_id(name): every[image_id(name)] for name in listed}
+    source = open_source(str(features), str(model))
+    own = source.model.options
+    attention = Attention(own.lambda_softmax, own.feature_norm)
+    found = fit_covariance(source, captions, attention, corpus="flickr8k/Flickr_8k.trainImages.txt")
+    write_covariance(default_path(model), found)
+
+
+def recall(root: DataRoot, model: Path, features: Path, config: str, split: str) -> dict[str, Any]:
+    """Recall on a split, kept beside the model."""
+    from capbench.models.scan_files import load_scan
+    from capbench.training.scan_config_file import find_training, load_training
+    from capbench.training.scan_prepare import evaluate_scan
+
+    kept = model.parent / f"recall-{split}.json"
+    if not kept.is_file():
+        say(f"recall of {model.parent.name} on {split}")
+        settings = load_training(find_training(config), [f"features={str(features)!r}"])
+        found = evaluate_scan(settings, load_scan(model), split, root).to_dict()
+        with atomic_write(kept, "w") as file:
+            json.dump(found, file)
+    loaded: dict[str, Any] = read_json(kept)
+    return loaded
+
+
+def rated(root: DataRoot) -> dict[str, Rated]:
+    """Flickr8k Expert's items, and Composite's of Flickr8k images if its file is there."""
+    found = {}
+    opened = open_dataset("flickr8k-expert", root)
+    protocol = opened.protocol(None)
+    judgements = opened.load(protocol.items)[0]
+    ratings = judgements.ratings["expert"]
+    found["expert"] = Rated(judgements.items, ratings.item, ratings.value, str(protocol))
+    try:
+        opened = open_dataset("composite", root)
+        protocol = opened.protocol(None)
+        judgements = opened.load(protocol.items)[0]
+    except MissingFileError as error:
+        say(f"without Composite: {error}")
+        return found
+    ratings = judgements.ratings["correctness"]
+    own = [i for i, item in enumerate(judgements.items) if item.group == "8k"]
+    place = {i: p for p, i in enumerate(own)}
+    kept = np.isin(ratings.item, own)
+    found["composite-8k"] = Rated(
+        tuple(judgements.items[i] for i in own),
+        np.array([place[i] for i in ratings.item[kept].tolist()], dtype=np.int64),
+        ratings.value[kept],
+        f"{protocol}, group 8k",
+    )
+    return found
+
+
+def grounded(out: Path, name: str, data: Rated, features: Path, model: Path) -> Grounded:
+    """Grounding vectors of one model, kept beside it."""
+    kept = model.parent / f"grounding-{name}.npz"
+    keys = np.frombuffer(b"".join(item.key for item in data.items), dtype=np.uint8)
+    if kept.is_file():
+        with np.load(kept, allow_pickle=False) as found:
+            if np.array_equal(found["keys"], keys):
+                return Grounded(found["candidate"], found["references"], found["counts"])
+    say(f"ground {len(data.items):,} candidates of {name} under {model.parent.name}")
+    made = ground(data.items, features, model)
+    with atomic_write(kept, "wb") as file:
+        np.savez(file, keys=keys, **vars(made))
+    return made
+
+
+def scored(data: Rated, root: DataRoot, metric: str, features: Path, model: Path) -> dict[str, FloatArray]:
+    """All columns of a metric that reads features, through the score cache."""
+    resources = Resources(features=str(features), model=str(model), data=str(root.path))
+    made = score(data.items, resolve_metrics([metric]), resources, dataset="flickr8k")
+    return {key.column: values for key, values in made.values.items()}
+
+
+def text_scores(data: Rated, root: DataRoot) -> dict[str, FloatArray]:
+    """Metrics that look at no image; SPICE only where it is set up."""
+    found = {}
+    for name in TEXT:
+        request = resolve_metrics([name])
+        if not request[0].metric.is_set_up():
+            say(f"without {name}: 'capbench setup' was not run for it")
+            continue
+        made = score(data.items, request, Resources(data=str(root.path)), dataset="flickr8k")
+        found[name] = made.values[ScoreColumn(request[0].metric.name, request[0].columns[0])]
+    return found
+
+
+def report(data: Rated, parts: list[Grounded], reo: list[dict[str, FloatArray]], text: dict[str, FloatArray],
+           resamples: int) -> dict[str, Any]:  # fmt: skip
+    """All numbers of one set of ratings."""
+    named = [columns(part) for part in parts]
+    together = columns(mean_of(parts))
+    found: dict[str, Any] = {"protocol": data.protocol, "items": len(data.items), "ratings": len(data.value)}
+    for coefficient in ("tau-c", "tau-b", "spearman"):
+        found[coefficient] = {name: [data.tau_c(own[name], coefficient) for own in named] for name in named[0]}
+        found[coefficient] |= {
+            name: [data.tau_c(own[name], coefficient) for own in reo] for name in (reo[0] if reo else ())
+        }
+        found[coefficient] |= {name: [data.tau_c(values, coefficient)] for name, values in text.items()}
+        if len(parts) > 1:
+            ensemble = {f"{name}, mean vectors": [data.tau_c(together[name], coefficient)] for name in together}
+            found[coefficient] |= ensemble
+    # One row a seed: the statistic is their mean, as for several draws of references.
+    rows = {name: np.stack([own[name][data.item] for own in named]) for name in (*MAIN, "tiger half τ=1.5")}
+    rows |= {TITLES[n]: np.stack([values[data.item]] * len(parts)) for n, values in text.items() if n in TEXT[:3]}
+    images = np.array([item.image for item in data.items])
+    agreement = Correlations.of("tau-c", rows, data.value, unit=images[data.item])
+    sample = draw_bootstrap(agreement, resamples=resamples, seed=0)
+    found["intervals"] = {name: vars(i) for name, i in bootstrap_intervals(agreement, sample).items()}
+    found["comparison"] = dataclasses.asdict(compare(agreement, sample=sample, permutations=resamples))
+    human = data.mean()
+    shown = {name: named[0][name] for name in (*MAIN, "tiger half τ=1.5")} | {TITLES[n]: v for n, v in text.items()}
+    found["by image"] = [
+        by_image({name: own[name] for name in (*MAIN, "tiger half τ=1.5")}, part, images.tolist(), human)
+        for own, part in zip(named, parts, strict=True)
+    ]
+    found["by image, text"] = by_image({TITLES[n]: v for n, v in text.items()}, parts[0], images.tolist(), human)[
+        "columns"
+    ]
+    found["by rating"] = by_rating(shown, data.item, data.value)
+    found["parts of the distance"] = [parts_of_distance(part, human) for part in parts]
+    words = np.array([len(item.candidate.split()) for item in data.items], dtype=np.float64)
+    found["overrated with length"] = {n: residuals(v, human, {"words": words})["words"] for n, v in shown.items()}
+    return found
+
+
+def main() -> None:
+    """Carry out all steps."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="default: $CAPBENCH_DATA")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--config", default=CONFIG, help="the training file, or the name of a shipped one")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", help="another setting of the training"
+    )
+    parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1), help="of the training")
+    parser.add_argument("--resamples", type=int, default=1000, help="of bootstrap and permutation test")
+    parser.add_argument("--without-reo", action="store_true", help="leave REO out")
+    asked = parser.parse_args()
+    out: Path = asked.out
+    out.mkdir(parents=True, exist_ok=True)
+    begin = time.monotonic()
+    try:
+        root = find_root(asked.data)
+        features = make_features(root, out)
+        models = [train(root, out, features, asked.config, seed, asked.threads, asked.set) for seed in asked.seeds]
+        found: dict[str, Any] = {"seeds": asked.seeds, "recall": {}}
+        for seed, model in zip(asked.seeds, models, strict=True):
+            found["recall"][str(seed)] = recall(root, model, features, asked.config, "test")
+        for name, data in rated(root).items():
+            parts = [grounded(out, name, data, features, model) for model in models]
+            say(f"text metrics on {name}")
+            text = text_scores(data, root)
+            reo = []
+            if not asked.without_reo:
+                for model in models:
+                    fit_reo(root, model, features)
+                    say(f"REO on {name} under {model.parent.name}")
+                    reo.append(scored(data, root, "reo", features, model))
+            say(f"statistics of {name}")
+            found[name] = report(data, parts, reo, text, asked.resamples)
+    except CapbenchError as error:
+        raise SystemExit(f"error: {error}") from error
+    found["minutes of this run"] = round((time.monotonic() - begin) / 60, 1)
+    with atomic_write(out / "results.json", "w") as file:
+        json.dump(found, file, indent=1, ensure_ascii=False)
+    shown = tables(found)
+    with atomic_write(out / "tables.md", "w") as file:
+        file.write(shown)
+    print(shown)
+    say(f"{out / 'results.json'}: everything; {found['minutes of this run']} minutes")
+
+
+if __name__ == "__main__":
+    main()

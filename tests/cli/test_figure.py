@@ -1,0 +1,163 @@
+"""``capbench figure``, ``references`` and ``examples`` on the embedded sample."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from capbench.cli.references import parse_counts
+from capbench.errors import UsageError
+from tests.conftest import Ran
+
+Run = Callable[..., Ran]
+
+
+def test_references_prints_writes_and_its_json_is_drawn_again(capbench: Run, tmp_path: Path) -> None:
+    out = tmp_path / "curves"
+    ran = capbench(
+        *("references", "-m", "bleu-1", "-m", "cider", "--counts", "1-2,50", "--draws", "2", "--group", "MM"),
+        *("--out", out),
+    )
+    assert ran.code == 0, ran.err
+    assert "embedded synthetic sample" in ran.out.splitlines()[0]
+    assert "mean ± sd of 2 draws, seed 0" in ran.out
+    assert "accuracy, MM" in ran.out
+    rows = list(csv.DictReader((out / "curves.csv").read_text(encoding="utf-8").splitlines()))
+    assert len(rows) == 2 * 3 * 5  # columns, counts, all and four groups
+    assert {row["references"] for row in rows} == {"1", "2", "50"}
+    assert all(len(row["values"].split()) == (1 if row["references"] == "50" else 2) for row in rows)
+    drawn = tmp_path / "again.svg"
+    ran = capbench("figure", "curves", out / "curves.json", "--group", "MM", "-o", drawn)
+    assert ran.code == 0, ran.err
+    assert drawn.read_bytes() == (out / "curves.svg").read_bytes()
+
+
+def test_references_as_json(capbench: Run) -> None:
+    ran = capbench("references", "-d", "flickr8k-expert", "-m", "rouge-l", "--draws", "2", "--json")
+    found = json.loads(ran.out)
+    assert found["counts"] == [1, 2, 3, 4, 5]
+    assert found["sample"] is True
+    assert found["statistic"] == "τ-c"
+    means = [point["mean"] for point in found["points"]]
+    assert means[0] == min(means)
+    assert [len(point["values"]) for point in found["points"]] == [2, 2, 2, 2, 1]
+
+
+def test_counts_are_lists_and_ranges() -> None:
+    assert parse_counts("1,2,5-8, 3") == (1, 2, 3, 5, 6, 7, 8)
+    for text in ("", "a", "1,", "5-2", "-3", "1-", "1.5", "1-999999999"):
+        with pytest.raises(UsageError, match="--counts"):
+            parse_counts(text)
+
+
+def test_forest_and_significance_from_metrics_and_from_saved_json(capbench: Run, tmp_path: Path) -> None:
+    ran = capbench("compare", "bleu-4", "rouge-l", "cider", "--resamples", "200", "--json")
+    saved = tmp_path / "compare.json"
+    saved.write_text(ran.out, encoding="utf-8")
+    for kind in ("forest", "significance"):
+        direct, again = tmp_path / f"{kind}.svg", tmp_path / f"{kind}-again.png"
+        ran = capbench("figure", kind, "bleu-4", "rouge-l", "cider", "--resamples", "200", "-o", direct)
+        assert ran.code == 0, ran.err
+        assert direct.read_bytes().startswith(b"<?xml")
+        ran = capbench("figure", kind, "--from", saved, "-o", again)
+        assert ran.code == 0, ran.err
+        assert again.read_bytes().startswith(b"\x89PNG")
+
+
+def test_ratings_prints_the_means_that_it_draws(capbench: Run, tmp_path: Path) -> None:
+    out = tmp_path / "ratings.png"
+    ran = capbench("figure", "ratings", "cider", "-d", "composite", "-o", out)
+    assert ran.code == 0, ran.err
+    assert out.stat().st_size > 5000
+    ran = capbench("figure", "ratings", "cider", "-d", "composite", "-o", out, "--json")
+    groups = json.loads(ran.out)["metrics"]["CIDEr"]
+    assert sum(group["n"] for group in groups) == 210
+    assert groups[0]["mean"] < groups[-1]["mean"]
+
+
+def test_score_groups_prints_shares_that_add_up(capbench: Run, tmp_path: Path) -> None:
+    out = tmp_path / "groups.svg"
+    ran = capbench("figure", "score-groups", "cider", "rouge-l", "-o", out, "--json")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert found["differences"] == [-3, -2, -1, 0, 1, 2, 3]
+    for shares in (*found["shares"].values(), found["chance"]):
+        assert sum(shares) == pytest.approx(1)
+    assert found["shares"]["CIDEr"][3] > found["chance"][3]
+    ran = capbench("figure", "score-groups", "cider", "-o", out)
+    assert "mean distance" in ran.out
+
+
+def test_a_training_log_is_drawn(capbench: Run, tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").write_text('{"step": 1, "loss": 2.0}\n{"step": 2, "loss": 1.0}\n', encoding="utf-8")
+    ran = capbench("figure", "training-log", tmp_path, "-o", tmp_path / "log.png")
+    assert ran.code == 0, ran.err
+    assert (tmp_path / "log.png").exists()
+
+
+def test_examples_in_every_form(capbench: Run, tmp_path: Path) -> None:
+    arguments = ("examples", "-m", "rouge-l", "--number", "1")
+    ran = capbench(*arguments)
+    assert ran.code == 0, ran.err
+    for part in ("ROUGE-L higher than people", "people higher than ROUGE-L", "equal:", "count by their median"):
+        assert part in ran.out
+    found = json.loads(capbench(*arguments, "--json").out)
+    assert [e["kind"] for e in found["examples"]] == ["metric-higher", "human-higher", "equal"]
+    assert found["n"] == sum(found["counts"].values()) == 300
+    for ending in ("md", "html", "json"):
+        out = tmp_path / f"examples.{ending}"
+        assert capbench(*arguments, "--out", out).code == 0
+        text = out.read_text(encoding="utf-8")
+        assert found["examples"][0]["image"].replace("_", "\\_" if ending == "md" else "_") in text
+    assert json.loads((tmp_path / "examples.json").read_text(encoding="utf-8")) == found
+    page = (tmp_path / "examples.html").read_text(encoding="utf-8")
+    assert "embedded synthetic sample" in page
+    assert "<script" not in page
+    table = [line for line in (tmp_path / "examples.md").read_text(encoding="utf-8").splitlines() if line[:1] == "|"]
+    assert len({line.replace("\\|", "").count("|") for line in table}) == 1
+
+
+def test_markup_in_captions_stays_text() -> None:
+    from capbench.reports.examples import examples_html, examples_markdown
+    from capbench.studies.examples import Example, Examples
+
+    nasty = "<b>a | *dog*</b>"
+    example = Example("equal", "i_1", nasty, (nasty,), 1.0, 1.0, 0.5)
+    found = Examples("p", "D", "M", "s|x", "unaggregated", 1, {"equal": 1}, 0, False, (example,))
+    assert "<b>" not in examples_html(found).split("<body>")[1]
+    assert "\\<b\\>a \\| \\*dog\\*" in examples_markdown(found)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("references", "-m", "cider", "--counts", "60"), "has 60 references"),
+        (("references", "-m", "cider", "--counts", "1,x"), "'x' is no number"),
+        (("references", "-m", "cider", "--counts", "1", "--group", "XX"), "--group XX"),
+        (("references", "-m", "cider", "-p", "random-1-ref"), "draws references itself"),
+        (("figure", "forest", "cider"), "two metrics or more"),
+        (("figure", "forest", "cider", "meteor", "--unit", "word"), "--unit word"),
+        (("figure", "forest", "cider", "meteor", "-o", "x.gif"), "x.gif"),
+        (("figure", "forest", "cider", "--from", "compare.json"), "--from"),
+        (("figure", "significance", "--from", "gone.json"), "gone.json"),
+        (("figure", "ratings"), "no metric is named"),
+        (("figure", "ratings", "cider", "-d", "pascal-50s"), "no ratings"),
+        (("figure", "curves", "gone.json"), "gone.json"),
+        (("figure", "training-log", "gone.jsonl"), "gone.jsonl"),
+        (("examples", "-m", "bleu"), "examples are of one metric"),
+        (("examples", "-m", "cider", "--number", "500"), "500 are wanted"),
+        (("examples", "-m", "cider", "--out", "x.txt"), "x.txt"),
+    ],
+)
+def test_what_does_not_fit_is_said_in_one_line(
+    arguments: tuple[str, ...], message: str, capbench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = capbench(*arguments)
+    assert ran.code == 2
+    (line,) = [text for text in ran.err.splitlines() if text.startswith("error: ")]
+    assert message in line

@@ -1,0 +1,112 @@
+"""TIGEr and REO as a user types them: score, correlate, compare and study files, with a small random model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from capbench.datasets.opening import open_dataset
+from capbench.datasets.root import find_root
+from capbench.metrics import grounded
+from capbench.studies.results import load_result
+from tests.conftest import Ran
+from tests.metrics.grounded_models import Files, make_files
+
+COLUMNS = ["tiger", "rrs", "wds", "grounding"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, sample: Path) -> Files:
+    """Features of the sample's images under Flickr8k Expert."""
+    opened = open_dataset("flickr8k-expert", find_root(sample))
+    items = opened.load(opened.protocol(None).items)[0].items
+    return make_files(tmp_path_factory.mktemp("grounded"), [item.image for item in items])
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    grounded._open.clear()
+
+
+def given(made: Files, *metrics: str) -> list[str]:
+    models = [part for metric in metrics for part in ("--model", f"{metric}={made.model}")]
+    return ["--features", str(made.features), *models]
+
+
+def test_score_prints_all_columns_and_one_signature(capbench: Callable[..., Ran], made: Files) -> None:
+    ran = capbench("score", "-m", "tiger", *given(made, "tiger"), "--json")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert [row["column"] for row in found["scores"]] == COLUMNS
+    assert found["signatures"]["tiger"].startswith("tiger|capbench:")
+    again = capbench("score", "-m", "tiger", *given(made, "tiger"), "--option", "tiger.tau=0.5")
+    assert "tiger: 300 of 300 scores came from the cache" in again.err
+    assert "|tau:0.5|" in again.out
+
+
+def test_one_model_serves_both_metrics(capbench: Callable[..., Ran], made: Files) -> None:
+    identity = ("--option", "reo.covariance=identity")
+    ran = capbench(
+        "score", "-m", "tiger", "-m", "reo", "--features", made.features, "--model", made.model, *identity, "--json"
+    )
+    assert ran.code == 0, ran.err
+    assert len(json.loads(ran.out)["scores"]) == 10
+    assert len(grounded._open) == 1
+
+
+def test_correlate_and_compare_take_the_same_flags(capbench: Callable[..., Ran], made: Files) -> None:
+    ran = capbench("correlate", "-d", "flickr8k-expert", "-m", "tiger", *given(made, "tiger"), "--json")
+    assert ran.code == 0, ran.err
+    assert {cell["column"] for cell in json.loads(ran.out)["cells"]} >= set(COLUMNS)
+    ran = capbench("compare", "rrs", "grounding", *given(made, "tiger"), "--resamples", "100")
+    assert ran.code == 0, ran.err
+    assert "tiger|capbench:" in ran.out
+
+
+def test_a_study_file_names_features_and_models(capbench: Callable[..., Ran], made: Files, tmp_path: Path) -> None:
+    study = tmp_path / "study.yaml"
+    head = "schema: 1\nname: grounded\nprotocols: [flickr8k-expert]\nmetrics: [grounding, reo-omission]\n"
+    study.write_text(f"{head}features: {made.features}\nmodels: {{tiger: {made.model}, reo: {made.model}}}\n")
+    ran = capbench("correlate", study, "--out", tmp_path / "out")
+    assert ran.code == 0, ran.err
+    result = load_result(tmp_path / "out" / "results.json")
+    assert {cell.column for cell in result.cells} >= {"grounding"}
+    (missing,) = result.missing
+    assert missing.column == "reo-omission"
+    assert f"capbench train reo-covariance --model {made.model} --features {made.features}" in missing.reason
+    study.write_text(f"{head}features: {made.features}\nmodels: {{tigr: {made.model}}}\n")
+    ran = capbench("correlate", study, "--out", tmp_path / "out")
+    assert ran.code == 2
+    assert "'models' names 'tigr', which is no metric. Did you mean 'tiger'?" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        (["tigr=x.pt"], "--model tigr=x.pt: there is no metric 'tigr'. Did you mean 'tiger'?"),
+        (["tiger=a.pt", "tiger=b.pt"], "--model tiger=b.pt: give one file for 'tiger'"),
+        (["tiger="], "--model tiger=: give one file for 'tiger'"),
+        (["a.pt", "b.pt"], "--model b.pt: a second file for all metrics"),
+        (["gone.pt"], "gone.pt: there is no such grounding model"),
+    ],
+)
+def test_models_that_cannot_be_meant_are_refused(
+    models: list[str], message: str, capbench: Callable[..., Ran], made: Files
+) -> None:
+    flags = [part for model in models for part in ("--model", model)]
+    ran = capbench("score", "-m", "tiger", "--features", made.features, *flags)
+    assert ran.code == 2
+    assert message in ran.err
+    assert ran.err.strip().splitlines()[-1].startswith("error: ")
+
+
+@pytest.mark.parametrize("command", [("score", "-m"), ("compare", "rrs")])
+def test_without_features_and_model_it_is_one_line(command: tuple[str, ...], capbench: Callable[..., Ran]) -> None:
+    ran = capbench(*command, "tiger")
+    assert ran.code == 2
+    assert ran.err.startswith("error: tiger waits for region features (--features STORE")
+    assert ran.err.count("\n") == 1
+    assert ran.out == ""

@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capbench.datasets.foil import Foil, FoilPair, own_captions, read_foil
+from capbench.errors import DataError, MissingFileError
+from capbench.records import Judgements
+from tests.datasets.native_files import root, write_json
+
+FOIL = "foil/valse_foil-it.json"
+TEST = "coco/karpathy_test_captions.json"
+VAL = "coco/karpathy_val_captions.json"
+CAPTIONS = {
+    "one.jpg": ["A red kite over a hill.", "a kite in the wind", "Somebody flies a kite"],
+    "two.jpg": ["two boats on the lake", "Boats near the shore .", "a lake with boats"],
+}
+
+
+def entry(image: str, caption: str, foil: str, nouns: tuple[str, str], votes: int = 3) -> dict[str, Any]:
+    mturk = {"foil": 0, "caption": votes, "other": 3 - votes}
+    return {
+        "image_file": image,
+        "caption": caption,
+        "foil": foil,
+        "classes": nouns[0],
+        "classes_foil": nouns[1],
+        "mturk": mturk,
+    }
+
+
+def pairs() -> dict[str, Any]:
+    return {
+        "11": entry("one.jpg", "a red kite over a hill.", "a red ball over a hill.", ("kite", "ball")),
+        "12": entry("two.jpg", "boats near the shore.", "trains near the shore.", ("boats", "trains"), votes=1),
+        "13": entry("three.jpg", "a cat on a mat", "a dog on a mat", ("cat", "dog")),
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_json(tmp_path / FOIL, pairs())
+    write_json(tmp_path / TEST, {"one.jpg": CAPTIONS["one.jpg"]})
+    write_json(tmp_path / VAL, {"two.jpg": CAPTIONS["two.jpg"]})
+    return tmp_path
+
+
+def load(folder: Path, selection: str = "own-caption-out") -> list[Judgements]:
+    return list(Foil(root(folder)).load(Foil.selections[selection]))
+
+
+def test_right_caption_comes_first_and_is_preferred(folder: Path) -> None:
+    judged = load(folder)[0]
+    texts = [item.candidate for item in judged.items]
+    assert texts[:2] == ["a red kite over a hill.", "a red ball over a hill."]
+    preferences = judged.preferences["right"]
+    assert preferences.first.tolist() == [0, 2]
+    assert preferences.second.tolist() == [1, 3]
+    assert preferences.preferred.tolist() == [1, 1]
+    assert len({item.candidate_id for item in judged.items}) == 4
+
+
+def test_own_caption_is_no_reference_whatever_its_capitals(folder: Path) -> None:
+    judged = load(folder)[0]
+    assert judged.items[0].references == ("a kite in the wind", "Somebody flies a kite")
+    assert judged.items[0].references == judged.items[1].references
+    assert load(folder, "all-references")[0].items[0].references == tuple(CAPTIONS["one.jpg"])
+
+
+def test_pairs_without_captions_are_counted_and_told(folder: Path) -> None:
+    judged = load(folder)[0]
+    assert len(judged.items) == 4
+    assert judged.notes[0] == (
+        "1 of 3 pairs are left out: their images have no captions in karpathy_test_captions.json, "
+        "karpathy_val_captions.json"
+    )
+
+
+def test_one_split_alone_covers_its_own_images(folder: Path) -> None:
+    (folder / VAL).unlink()
+    judged = load(folder)[0]
+    assert {item.image for item in judged.items} == {"one"}
+    assert "2 of 3 pairs" in judged.notes[0]
+
+
+def test_a_file_of_all_images_is_read_first(folder: Path) -> None:
+    names = ["one.jpg", "two.jpg", "three.jpg"]
+    texts = {**CAPTIONS, "three.jpg": ["A cat on a mat", "the cat sleeps"]}
+    annotations = [
+        {"id": 10 * i + n, "image_id": i, "caption": text}
+        for i, name in enumerate(names)
+        for n, text in enumerate(texts[name])
+    ]
+    images = [{"id": i, "file_name": name} for i, name in enumerate(names)]
+    write_json(folder / "coco/captions_val2014.json", {"images": images, "annotations": annotations})
+    judged = load(folder)[0]
+    assert len(judged.items) == 6
+    assert judged.notes == ()
+    assert judged.items[4].references == ("the cat sleeps",)
+
+
+def test_validated_pairs_are_those_that_two_people_agreed_with(folder: Path) -> None:
+    judged = load(folder, "validated")[0]
+    assert {item.image for item in judged.items} == {"one"}
+    assert "1 pairs are left out: fewer than two people chose the caption" in judged.notes
+
+
+def test_one_reference_is_drawn_five_times_the_same_for_both_candidates(folder: Path) -> None:
+    draws = load(folder, "one-reference")
+    assert [judged.draw for judged in draws] == [0, 1, 2, 3, 4]
+    for judged in draws:
+        assert {len(item.references) for item in judged.items} == {1}
+        assert judged.items[0].references == judged.items[1].references
+
+
+@pytest.mark.parametrize(
+    ("caption", "foil", "nouns", "reference"),
+    [
+        ("a boy with a basebat bat", "a boy with a baseball ball", ("bat", "ball"), "A boy with a baseball bat."),
+        ("a mouse and a mouse", "a keyboard and a keyboard", ("mouse", "keyboard"), "a keyboard and a mouse"),
+    ],
+)
+def test_damaged_right_captions_are_traced_to_what_they_were_made_from(
+    caption: str, foil: str, nouns: tuple[str, str], reference: str
+) -> None:
+    pair = FoilPair("1", "one", caption, foil, nouns)
+    assert own_captions(pair, ["something else", reference, "a third"]) == {1}
+    assert own_captions(pair, ["something else"]) == set()
+
+
+def test_pairs_of_unknown_origin_keep_all_references_and_are_told(folder: Path) -> None:
+    data = pairs()
+    data["11"] = entry("one.jpg", "a plane in the sky", "a train in the sky", ("plane", "train"))
+    write_json(folder / FOIL, data)
+    judged = load(folder)[0]
+    assert judged.items[0].references == tuple(CAPTIONS["one.jpg"])
+    assert "1 pairs were made from none of their image's captions: all references stay" in judged.notes
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"foil": "A red kite over a hill"}, "entry '11': caption and foil are the same text"),
+        ({"caption": "  "}, r"entry '11': the right caption \(caption\) is empty"),
+        ({"image_file": None}, r"entry '11': the image's name \(image_file\) is no text"),
+        ({"classes": 3}, r"entry '11': the right noun \(classes\) is no text"),
+        ({"mturk": {"caption": 2.5, "foil": 0}}, "entry '11': 'mturk' holds no counts"),
+        ({"mturk": [3, 0]}, "entry '11': 'mturk' holds no counts"),
+    ],
+)
+def test_wrong_entries_are_named(folder: Path, change: dict[str, Any], message: str) -> None:
+    data = pairs()
+    data["11"].update(change)
+    write_json(folder / FOIL, data)
+    with pytest.raises(DataError, match=message):
+        read_foil(folder / FOIL)
+
+
+@pytest.mark.parametrize("data", [[], {}, {"1": "text"}])
+def test_other_json_is_refused(folder: Path, data: Any) -> None:
+    write_json(folder / FOIL, data)
+    with pytest.raises(DataError, match=r"is no JSON object of pairs|is no pair"):
+        load(folder)
+
+
+def test_votes_are_needed_for_the_validated_pairs_only(folder: Path) -> None:
+    data = pairs()
+    del data["11"]["mturk"]
+    write_json(folder / FOIL, data)
+    assert len(load(folder)[0].items) == 4
+    with pytest.raises(DataError, match=r"entry '11': it has no votes \('mturk'\)"):
+        load(folder, "validated")
+
+
+def test_no_covered_image_is_an_error_that_says_what_would_help(folder: Path) -> None:
+    for name in (TEST, VAL):
+        write_json(folder / name, {"other.jpg": ["a", "b"]})
+    with pytest.raises(DataError, match=r"none of the 3 pairs' images has captions in .*captions_val2014"):
+        load(folder)
+
+
+def test_missing_files_are_named(folder: Path) -> None:
+    (folder / TEST).unlink()
+    (folder / VAL).unlink()
+    with pytest.raises(MissingFileError, match=r"captions_val2014\.json: there is no such file \(COCO's captions\)"):
+        load(folder)
+    (folder / FOIL).unlink()
+    with pytest.raises(MissingFileError, match=r"valse_foil-it\.json: there is no such file \(the pairs\)"):
+        load(folder)
+
+
+def test_an_image_with_nothing_but_the_own_caption_is_refused(folder: Path) -> None:
+    write_json(folder / TEST, {"one.jpg": ["A red kite over a hill."]})
+    with pytest.raises(DataError, match="image one has no reference left for candidate 11#caption"):
+        load(folder)
+
+
+@pytest.mark.real_data
+def test_published_pairs_are_all_read_and_the_covered_ones_traced(real_data: Path) -> None:
+    assert len(read_foil(real_data / FOIL)) == 1000
+    judged = load(real_data)[0]
+    assert len(judged.items) == 504
+    assert {len(item.references) for item in judged.items} == {4}
+    assert judged.notes[0].startswith("748 of 1,000 pairs are left out")
+    assert judged.notes[1].startswith("10 right captions are none of their image's")
+    assert len(judged.notes) == 2
+    assert len(load(real_data, "validated")[0].items) == 484
