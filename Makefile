@@ -8,7 +8,7 @@ STAMP := $(VENV)/.capbench-installed
 SHELL := /bin/bash
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check format reproduce-table1 reproduce-table2 bench sample clean
+.PHONY: help setup demo test test-all check format reproduce-table1 reproduce-table2 reproduce-flickr8k-grid bench sample clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -46,6 +46,9 @@ reproduce-table1: $(STAMP) ## Table 1 of the TIGEr paper, ours beside the publis
 
 reproduce-table2: $(STAMP) ## Table 2 of the TIGEr paper (needs CAPBENCH_DATA)
 	$(BIN)/capbench correlate configs/tiger-table2.yaml
+
+reproduce-flickr8k-grid: $(STAMP) ## Train SCAN on Flickr8k's grid features, score TIGEr and REO (needs CAPBENCH_DATA; an hour)
+	$(BIN)/python scripts/reproduce_flickr8k_grid.py
 
 bench: $(STAMP) ## Time capbench beside its peers
 	@for script in scripts/bench/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

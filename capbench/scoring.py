@@ -60,7 +60,7 @@ def score(
     with Cache("scores", enabled=cache) as store:
         runs = []
         for request in requests:
-            metric = request.make(resources.of(request.metric.name))
+            metric = request.make(resources)
             metric.prepare(items)
             runs.append(_Run(metric, distinct, index, store, progress or (lambda _: None)))
         _extract(runs, len(distinct))

@@ -55,14 +55,17 @@ def _options(found: Mapping[str, Any], sets: Sequence[str]) -> str:
     texts = []
     for name in sets:
         taus = found[name]["tau-c"]
+        # WDS falls with D whatever τ is: its correlation has one value for each mapping.
         rows = {
-            f"{column}, D_rel {mapping}": [spread(taus[f"{column} {mapping} τ={tau:g}"]) for tau in TAUS]
-            for column in ("tiger", "wds")
+            mapping: [
+                spread(taus[f"wds {mapping} τ=1.5"]),
+                *(spread(taus[f"tiger {mapping} τ={tau:g}"]) for tau in TAUS),
+            ]
             for mapping in MAPPINGS
         }
-        for column in ("tiger", "wds"):
-            rows[f"{column}, without D_rel (τ=1.5)"] = ["", spread(taus[f"{column} without D_rel"]), ""]
-        texts.append(table(rows, (f"{HEADS[name]}, τ-c", *(f"τ = {tau:g}" for tau in TAUS))))
+        rows["no D_rel"] = [spread(taus["wds without D_rel"]), "", spread(taus["tiger without D_rel"]), ""]
+        head = (f"{HEADS[name]}, τ-c: D_rel", "WDS, any τ", *(f"TIGEr, τ = {tau:g}" for tau in TAUS))
+        texts.append(table(rows, head))
     return "\n\n".join(texts)
 
 
@@ -98,7 +101,7 @@ def _by_image(found: Mapping[str, Any]) -> str:
     rows = {}
     for name in seeds[0]["columns"]:
         rows[name] = [spread([one["columns"][name][key] for one in seeds], 3) for key in seeds[0]["columns"][name]]
-    for name, values in found["by image, text"].items():
+    for name, values in found["by image, others"].items():
         rows[name] = [f"{value:.3f}" for value in values.values()]
     facts = {key: [spread([one[key] for one in seeds], 3)] for key in seeds[0] if key not in ("columns", "images")}
     head = ("column", *next(iter(seeds[0]["columns"].values())))
@@ -128,4 +131,4 @@ def _recall(found: Mapping[str, Any]) -> str:
         way.replace("_", " "): [spread([one[way][f"r@{k}"] for one in recalls], 1) for k in (1, 5, 10)]
         for way in ("image_to_text", "text_to_image")
     }
-    return table(rows, ("recall on test, %", "R@1", "R@5", "R@10"))
+    return table(rows, (f"recall on test, %, {len(recalls)} seeds", "R@1", "R@5", "R@10"))

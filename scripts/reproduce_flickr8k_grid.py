@@ -3,9 +3,9 @@
 python scripts/reproduce_flickr8k_grid.py --data DIR --out DIR
 
 DIR must hold ``flickr8k/`` (captions, splits, ExpertAnnotations.txt, mobilenetv2_grid49_pca256_int8.npz) and may hold
-``composite/``. Steps: import the features, pool them, train one model a seed, fit REO's covariance on the training
-captions, score, tabulate. What a step has finished is kept in --out: after an interruption the same command goes on.
-All models and rows are ours; none is that of a paper.
+``composite/``. Steps: import the features, pool them, train one network a seed, merge each three of them into one, fit
+REO's covariance on the training captions, score, tabulate. What a step has finished is kept in --out: after an
+interruption the same command goes on. All models and rows are ours; none is that of a paper.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
@@ -48,7 +48,9 @@ DETECTOR = "mobilenetv2-grid-pca256"
 WINDOWS = "pyr30"
 CONFIG = "scan-flickr8k-grid"
 TEXT = ("cider", "meteor", "spice", "rouge-l", "bleu-1", "bleu-4")
-REO = tuple(f"reo-{prefix}{part}" for prefix in ("", "image-") for part in ("relevance", "extraness", "omission"))
+GROUP = 3
+CHOSEN = "tiger half τ=1.5"
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -104,6 +106,15 @@ def train(
     changes = [f"features={str(features)!r}", f"seed={seed}", f"threads={threads}", *more]
     settings = load_training(find_training(config), changes)
 
+    # Looking whether a training is finished would read all features again.
+    done, model, wanted = (
+        out / f"seed{seed}" / "done.json",
+        out / f"seed{seed}" / "model.safetensors",
+        settings.deciding(),
+    )
+    if done.is_file() and model.is_file() and read_json(done) == json.loads(json.dumps(wanted)):
+        return model
+
     class Lines(Watcher):
         def log(self, entry: dict[str, Any]) -> None:
             if entry["kind"] == "evaluation":
@@ -114,6 +125,8 @@ def train(
     result = train_scan(settings, out / f"seed{seed}", root=root, watcher=Lines())
     if result.model is None:
         raise SystemExit(130)
+    with atomic_write(done, "w") as file:
+        json.dump(wanted, file)
     return result.model
 
 
@@ -218,43 +231,79 @@ def text_scores(data: Rated, root: DataRoot) -> dict[str, FloatArray]:
     return found
 
 
-def report(data: Rated, parts: list[Grounded], reo: list[dict[str, FloatArray]], text: dict[str, FloatArray],
-           resamples: int) -> dict[str, Any]:  # fmt: skip
-    """All numbers of one set of ratings."""
-    named = [columns(part) for part in parts]
-    together = columns(mean_of(parts))
+def report(
+    data: Rated,
+    single: list[Grounded],
+    merged: list[Grounded],
+    reo: dict[str, list[dict[str, FloatArray]]],
+    text: dict[str, FloatArray],
+    resamples: int,
+) -> dict[str, Any]:
+    """All numbers of one set of ratings.
+
+    Args:
+        data: items and ratings.
+        single: grounding vectors under each seed's network.
+        merged: under each merged network.
+        reo: REO's columns under the networks that it was computed with, by ``""`` (single) and ``", merged"``.
+        text: scores of metrics that look at no image.
+        resamples: of bootstrap and permutation test.
+    """
+    named = [columns(part) for part in single]
+    kinds = {"": named, ", merged": [columns(part) for part in merged]}
+    kinds[", mean vectors"] = [columns(mean_of(group)) for group in groups(single)]
     found: dict[str, Any] = {"protocol": data.protocol, "items": len(data.items), "ratings": len(data.value)}
     for coefficient in ("tau-c", "tau-b", "spearman"):
-        found[coefficient] = {name: [data.tau_c(own[name], coefficient) for own in named] for name in named[0]}
-        found[coefficient] |= {
-            name: [data.tau_c(own[name], coefficient) for own in reo] for name in (reo[0] if reo else ())
-        }
-        found[coefficient] |= {name: [data.tau_c(values, coefficient)] for name, values in text.items()}
-        if len(parts) > 1:
-            ensemble = {f"{name}, mean vectors": [data.tau_c(together[name], coefficient)] for name in together}
-            found[coefficient] |= ensemble
-    # One row a seed: the statistic is their mean, as for several draws of references.
-    rows = {name: np.stack([own[name][data.item] for own in named]) for name in (*MAIN, "tiger half τ=1.5")}
-    rows |= {TITLES[n]: np.stack([values[data.item]] * len(parts)) for n, values in text.items() if n in TEXT[:3]}
+        values: dict[str, list[float]] = {}
+        for suffix, networks in [*kinds.items(), *reo.items()]:
+            for name in networks[0] if networks else ():
+                values[name + suffix] = [data.tau_c(own[name], coefficient) for own in networks]
+        found[coefficient] = values | {name: [data.tau_c(own, coefficient)] for name, own in text.items()}
+    # One row a network: the statistic is their mean, as for several draws of references.
+    few = named[:GROUP]
+    rows = {name: np.stack([own[name][data.item] for own in few]) for name in (*MAIN, CHOSEN)}
+    for suffix, networks in reo.items():
+        for column in ("reo-relevance", "reo-omission") if len(networks) == len(few) and not suffix else ():
+            rows[column + suffix] = np.stack([own[column][data.item] for own in networks])
+    rows |= {TITLES[n]: np.stack([values[data.item]] * len(few)) for n, values in text.items() if n in TEXT[:3]}
     images = np.array([item.image for item in data.items])
     agreement = Correlations.of("tau-c", rows, data.value, unit=images[data.item])
     sample = draw_bootstrap(agreement, resamples=resamples, seed=0)
-    found["intervals"] = {name: vars(i) for name, i in bootstrap_intervals(agreement, sample).items()}
+    found["intervals"] = {name: vars(one) for name, one in bootstrap_intervals(agreement, sample).items()}
     found["comparison"] = dataclasses.asdict(compare(agreement, sample=sample, permutations=resamples))
     human = data.mean()
-    shown = {name: named[0][name] for name in (*MAIN, "tiger half τ=1.5")} | {TITLES[n]: v for n, v in text.items()}
+    shown = {name: named[0][name] for name in (*MAIN, CHOSEN)}
+    shown |= {name: own for name, own in (reo[""][0] if reo.get("") else {}).items() if "image" not in name}
+    shown |= {TITLES[name]: own for name, own in text.items()}
     found["by image"] = [
-        by_image({name: own[name] for name in (*MAIN, "tiger half τ=1.5")}, part, images.tolist(), human)
-        for own, part in zip(named, parts, strict=True)
+        by_image({name: own[name] for name in (*MAIN, CHOSEN)}, part, images.tolist(), human)
+        for own, part in zip(few, single, strict=False)
     ]
-    found["by image, text"] = by_image({TITLES[n]: v for n, v in text.items()}, parts[0], images.tolist(), human)[
-        "columns"
-    ]
+    others = {name: own for name, own in shown.items() if name not in (*MAIN, CHOSEN)}
+    found["by image, others"] = by_image(others, single[0], images.tolist(), human)["columns"]
     found["by rating"] = by_rating(shown, data.item, data.value)
-    found["parts of the distance"] = [parts_of_distance(part, human) for part in parts]
+    found["parts of the distance"] = [parts_of_distance(part, human) for part in single[:GROUP]]
     words = np.array([len(item.candidate.split()) for item in data.items], dtype=np.float64)
     found["overrated with length"] = {n: residuals(v, human, {"words": words})["words"] for n, v in shown.items()}
     return found
+
+
+def groups(models: Sequence[T]) -> list[Sequence[T]]:
+    """Seeds in groups of three, in their order; what is left over goes into none."""
+    return [models[start : start + GROUP] for start in range(0, len(models) - GROUP + 1, GROUP)]
+
+
+def merge(out: Path, models: Sequence[Path], number: int) -> Path:
+    """Networks of several seeds as one network."""
+    from capbench.models.scan_files import load_scan, save_scan
+    from capbench.training.scan_merge import merge_scan, merged_facts
+
+    target = out / f"merged{number}" / "model.safetensors"
+    loaded = [load_scan(path) for path in models]
+    if not target.is_file() or load_scan(target).training.get("merged") != merged_facts(loaded)["merged"]:
+        say(f"merge {', '.join(path.parent.name for path in models)}")
+        save_scan(target, merge_scan(loaded), loaded[0].vocabulary, merged_facts(loaded))
+    return target
 
 
 def main() -> None:
@@ -262,7 +311,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="default: $CAPBENCH_DATA")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(1, 10)))
     parser.add_argument("--config", default=CONFIG, help="the training file, or the name of a shipped one")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="another setting of the training"
@@ -278,21 +327,22 @@ def main() -> None:
         root = find_root(asked.data)
         features = make_features(root, out)
         models = [train(root, out, features, asked.config, seed, asked.threads, asked.set) for seed in asked.seeds]
-        found: dict[str, Any] = {"seeds": asked.seeds, "recall": {}}
-        for seed, model in zip(asked.seeds, models, strict=True):
-            found["recall"][str(seed)] = recall(root, model, features, asked.config, "test")
+        merged = [merge(out, group, i) for i, group in enumerate(groups(models), 1)]
+        found: dict[str, Any] = {"seeds": asked.seeds}
+        found["recall"] = {p.parent.name: recall(root, p, features, asked.config, "test") for p in models[:GROUP]}
         for name, data in rated(root).items():
-            parts = [grounded(out, name, data, features, model) for model in models]
+            single = [grounded(out, name, data, features, model) for model in models]
+            together = [grounded(out, name, data, features, model) for model in merged]
             say(f"text metrics on {name}")
             text = text_scores(data, root)
-            reo = []
-            if not asked.without_reo:
-                for model in models:
-                    fit_reo(root, model, features)
-                    say(f"REO on {name} under {model.parent.name}")
-                    reo.append(scored(data, root, "reo", features, model))
+            reo: dict[str, list[dict[str, FloatArray]]] = {}
+            for key, paths in (("", models[:GROUP]), (", merged", merged)):
+                for path in () if asked.without_reo else paths:
+                    fit_reo(root, path, features)
+                    say(f"REO on {name} under {path.parent.name}")
+                    reo.setdefault(key, []).append(scored(data, root, "reo", features, path))
             say(f"statistics of {name}")
-            found[name] = report(data, parts, reo, text, asked.resamples)
+            found[name] = report(data, single, together, reo, text, asked.resamples)
     except CapbenchError as error:
         raise SystemExit(f"error: {error}") from error
     found["minutes of this run"] = round((time.monotonic() - begin) / 60, 1)

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from capbench.datasets.root import DataRoot
+    from capbench.metrics.base import MetricRequest, Resources
 
 __all__ = [
     "DataOption",
@@ -34,6 +35,7 @@ __all__ = [
     "parse_options",
     "print_json",
     "progress",
+    "requested",
     "warn",
 ]
 
@@ -167,6 +169,34 @@ def parse_models(models: list[str]) -> tuple[str | None, dict[str, str]]:
         else:
             for_all = text
     return for_all, by_metric
+
+
+def requested(
+    names: Sequence[str],
+    option: list[str] | None,
+    features: Path | None,
+    model: list[str] | None,
+    data: str | None = None,
+) -> tuple[tuple[MetricRequest, ...], Resources]:
+    """The metrics that are asked for, and what was given to them.
+
+    Raises:
+        UsageError: a name, an option or ``--model`` does not fit.
+        MetricError: a metric needs something that is not there.
+    """
+    from capbench.errors import MetricError
+    from capbench.metrics.base import Resources, resolve_metrics
+
+    weights, by_metric = parse_models(model or [])
+    resources = Resources(
+        features=None if features is None else str(features), model=weights, models=by_metric, data=data
+    )
+    requests = resolve_metrics(names, parse_options(option or []), resources)
+    for request in requests:
+        lacking = request.lacks(resources)
+        if lacking:
+            raise MetricError(f"{request.metric.name} waits for {lacking}")
+    return requests, resources
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capbench.cli import common
-from capbench.errors import MetricError, UsageError, suggest
+from capbench.errors import UsageError, suggest
 
 if TYPE_CHECKING:
     from capbench.stats.significance import Comparison
@@ -56,7 +56,6 @@ def compare(
 
     from capbench.datasets.opening import open_dataset
     from capbench.datasets.root import find_root
-    from capbench.metrics.base import Resources, resolve_metrics
     from capbench.studies.comparing import compare_metrics
 
     for name, value, choices in (
@@ -66,13 +65,7 @@ def compare(
     ):
         if value not in choices:
             raise UsageError(f"{name} {value}: unknown", hint=suggest(value, list(choices)))
-    weights, by_metric = common.parse_models(model or [])
-    resources = Resources(features=None if features is None else str(features), model=weights, models=by_metric)
-    requests = resolve_metrics(metric, common.parse_options(option or []), resources)
-    for request in requests:
-        lacking = request.lacks(resources)
-        if lacking:
-            raise MetricError(f"{request.metric.name} waits for {lacking}")
+    requests, resources = common.requested(metric, option, features, model)
     if sum(len(request.columns) for request in requests) < 2:
         raise UsageError("one metric alone cannot be compared", hint="Name two or more")
     root = find_root(data)
@@ -94,6 +87,7 @@ def compare(
             cache=not no_cache,
             progress=step,
         )
+    found = replace(found, sample=root.is_sample and opened.under_root)
     used = found.table.resamples
     if used is not None and used > resamples:
         pairs = len(found.table.pairs)

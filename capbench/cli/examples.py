@@ -34,6 +34,7 @@ def examples(
     option: common.MetricOption = None,
     data: common.DataOption = None,
     features: common.FeaturesOption = None,
+    model: common.ModelOption = None,
     no_cache: common.NoCacheOption = False,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -47,14 +48,13 @@ def examples(
     from capbench.datasets.opening import open_dataset
     from capbench.datasets.root import find_root
     from capbench.files import write_text
-    from capbench.metrics.base import Resources, resolve_metrics
     from capbench.studies.examples import choose_examples
     from capbench.studies.score_groups import rated_scores
 
     if out is not None and out.suffix.lower() not in _ENDINGS:
         raise UsageError(f"--out {out.name}: unknown ending", hint=f"End the name in {', '.join(_ENDINGS)}")
-    requests = resolve_metrics([metric], common.parse_options(option or []))
     root = find_root(data)
+    requests, resources = common.requested([metric], option, features, model, str(root.path))
     opened = open_dataset(dataset, root)
     chosen = opened.protocol(protocol)
     common.announce_root(root, json_output=json_output, used=opened.under_root)
@@ -64,7 +64,7 @@ def examples(
             chosen,
             requests,
             aggregation="median" if chosen.statistic.aggregation == "unaggregated" else None,
-            resources=Resources(features=None if features is None else str(features), data=str(root.path)),
+            resources=resources,
             cache=not no_cache,
             sample=root.is_sample and opened.under_root,
             progress=step,

@@ -68,7 +68,7 @@ def explain(
     gains, and where each word grounds. REO: which words its extra and missing content is made of, and all candidates
     side by side.
 
-    Example: capbench explain --image f8k_003 --features features/sample.h5 --model scan.safetensors
+    Example: capbench explain --image f8k_003 --features features/sample.h5 --model sample
 
     Example: capbench explain -m reo -i dog.jpg -c "a dog" -r "a dog jumps" --features dogs.h5 --model scan.safetensors
     """

@@ -57,6 +57,7 @@ def forest(
     option: common.MetricOption = None,
     data: common.DataOption = None,
     features: common.FeaturesOption = None,
+    model: common.ModelOption = None,
     no_cache: common.NoCacheOption = False,
 ) -> None:
     """Forest plot: every metric's agreement with people and its 95 % bootstrap interval, best first.
@@ -66,7 +67,7 @@ def forest(
     from capbench.reports.figures.forest import forest_figure
 
     found = _compared(
-        metric, dataset, protocol, saved, out, resamples, seed, unit, option, data, features, cache=not no_cache
+        metric, dataset, protocol, saved, out, resamples, seed, unit, option, data, features, model, cache=not no_cache
     )
     _write(forest_figure(found), out)
 
@@ -84,6 +85,7 @@ def significance(
     option: common.MetricOption = None,
     data: common.DataOption = None,
     features: common.FeaturesOption = None,
+    model: common.ModelOption = None,
     no_cache: common.NoCacheOption = False,
 ) -> None:
     """Significance matrix: which metric agrees better with people than which, and how surely.
@@ -93,7 +95,7 @@ def significance(
     from capbench.reports.figures.significance import significance_figure
 
     found = _compared(
-        metric, dataset, protocol, saved, out, resamples, seed, unit, option, data, features, cache=not no_cache
+        metric, dataset, protocol, saved, out, resamples, seed, unit, option, data, features, model, cache=not no_cache
     )
     _write(significance_figure(found), out)
 
@@ -127,6 +129,7 @@ def ratings(
     option: common.MetricOption = None,
     data: common.DataOption = None,
     features: common.FeaturesOption = None,
+    model: common.ModelOption = None,
     no_cache: common.NoCacheOption = False,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -137,7 +140,9 @@ def ratings(
     from capbench.reports.figures.ratings import ratings_figure
     from capbench.studies.score_groups import by_rating
 
-    rated = _rated(metric, dataset, protocol, out, option, data, features, cache=not no_cache, json_output=json_output)
+    rated = _rated(
+        metric, dataset, protocol, out, option, data, features, model, cache=not no_cache, json_output=json_output
+    )
     groups = {title: by_rating(scores, rated.human) for title, scores in rated.scores.items()}
     if json_output:
         common.print_json(
@@ -169,6 +174,7 @@ def score_groups(
     option: common.MetricOption = None,
     data: common.DataOption = None,
     features: common.FeaturesOption = None,
+    model: common.ModelOption = None,
     no_cache: common.NoCacheOption = False,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -181,7 +187,9 @@ def score_groups(
     from capbench.reports.figures.score_groups import score_groups_figure
     from capbench.studies.score_groups import group_differences
 
-    rated = _rated(metric, dataset, protocol, out, option, data, features, cache=not no_cache, json_output=json_output)
+    rated = _rated(
+        metric, dataset, protocol, out, option, data, features, model, cache=not no_cache, json_output=json_output
+    )
     found = group_differences(rated)
     if json_output:
         common.print_json(
@@ -236,6 +244,7 @@ def _compared(
     option: list[str] | None,
     data: Path | None,
     features: Path | None,
+    model: list[str] | None,
     *,
     cache: bool,
 ) -> Compared:
@@ -249,19 +258,17 @@ def _compared(
         return read_compared(saved, protocol)
     from capbench.datasets.opening import open_dataset
     from capbench.datasets.root import find_root
-    from capbench.metrics.base import Resources, resolve_metrics
     from capbench.studies.comparing import compare_metrics
 
     if unit not in _UNITS:
         raise UsageError(f"--unit {unit}: unknown", hint=suggest(unit, list(_UNITS)))
-    requests = resolve_metrics(metric or [], common.parse_options(option or []))
+    root = find_root(data)
+    requests, resources = common.requested(metric or [], option, features, model, str(root.path))
     if sum(len(request.columns) for request in requests) < 2:
         raise UsageError("two metrics or more are compared", hint="Name them, or give --from")
-    root = find_root(data)
     opened = open_dataset(dataset, root)
     chosen = opened.protocol(protocol)
     common.announce_root(root, used=opened.under_root)
-    resources = Resources(features=None if features is None else str(features), data=str(root.path))
     with common.progress("scoring", None) as step:
         found = compare_metrics(
             opened,
@@ -285,21 +292,21 @@ def _rated(
     option: list[str] | None,
     data: Path | None,
     features: Path | None,
+    model: list[str] | None,
     *,
     cache: bool,
     json_output: bool,
 ) -> RatedScores:
     from capbench.datasets.opening import open_dataset
     from capbench.datasets.root import find_root
-    from capbench.metrics.base import Resources, resolve_metrics
     from capbench.reports.figures.style import check_ending
     from capbench.studies.score_groups import rated_scores
 
     check_ending(out)
     if not metric:
         raise UsageError("no metric is named", hint="Example: capbench figure ratings cider meteor")
-    requests = resolve_metrics(metric, common.parse_options(option or []))
     root = find_root(data)
+    requests, resources = common.requested(metric, option, features, model, str(root.path))
     opened = open_dataset(dataset, root)
     chosen = opened.protocol(protocol)
     common.announce_root(root, json_output=json_output, used=opened.under_root)
@@ -308,7 +315,7 @@ def _rated(
             opened,
             chosen,
             requests,
-            resources=Resources(features=None if features is None else str(features), data=str(root.path)),
+            resources=resources,
             cache=cache,
             sample=root.is_sample and opened.under_root,
             progress=step,

@@ -42,6 +42,7 @@ def power(
     option: common.MetricOption = None,
     data: common.DataOption = None,
     features: common.FeaturesOption = None,
+    model: common.ModelOption = None,
     no_cache: common.NoCacheOption = False,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -56,7 +57,6 @@ def power(
     """
     from capbench.datasets.opening import open_dataset
     from capbench.datasets.root import find_root
-    from capbench.metrics.base import Resources, resolve_metrics
     from capbench.studies.comparing import metric_power
 
     if unit not in _UNITS:
@@ -64,8 +64,8 @@ def power(
     for name, value in (("--power", target), ("--alpha", alpha)):
         if not 0 < value < 1:
             raise UsageError(f"{name} {value:g}: not a share between 0 and 1", hint=f"Example: {name} 0.8")
-    requests = resolve_metrics(metric, common.parse_options(option or []))
     root = find_root(data)
+    requests, resources = common.requested(metric, option, features, model, str(root.path))
     opened = open_dataset(dataset, root)
     chosen = opened.protocol(protocol.removeprefix(f"{opened.name}/") if protocol else None)
     common.announce_root(root, json_output=json_output, used=opened.under_root)
@@ -80,7 +80,7 @@ def power(
             resamples=resamples,
             seed=seed,
             unit=unit,  # type: ignore[arg-type]  # checked above
-            resources=Resources(features=None if features is None else str(features), data=str(root.path)),
+            resources=resources,
             cache=not no_cache,
             progress=step,
         )

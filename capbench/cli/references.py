@@ -47,6 +47,7 @@ def references(
     option: common.MetricOption = None,
     data: common.DataOption = None,
     features: common.FeaturesOption = None,
+    model: common.ModelOption = None,
     no_cache: common.NoCacheOption = False,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -60,16 +61,16 @@ def references(
     """
     from capbench.datasets.opening import open_dataset
     from capbench.datasets.root import find_root
-    from capbench.metrics.base import Resources, resolve_metrics
     from capbench.studies.references import curve_protocol, reference_curves
 
-    requests = resolve_metrics(metric or ["bleu-4", "rouge-l", "cider"], common.parse_options(option or []))
     numbers = None if counts is None else parse_counts(counts)
     root = find_root(data)
+    requests, resources = common.requested(
+        metric or ["bleu-4", "rouge-l", "cider"], option, features, model, str(root.path)
+    )
     opened = open_dataset(dataset, root)
     chosen = curve_protocol(opened, protocol)
     common.announce_root(root, json_output=json_output, used=opened.under_root)
-    resources = Resources(features=None if features is None else str(features), data=str(root.path))
     with common.progress("scoring", None) as step:
         found = reference_curves(
             opened,

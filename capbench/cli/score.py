@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capbench.cli import common
-from capbench.errors import MetricError, UsageError
+from capbench.errors import UsageError
 
 if TYPE_CHECKING:
     from capbench.records import Item, ScoreTable
@@ -67,17 +67,10 @@ def score(
     from dataclasses import replace
 
     from capbench.datasets.root import find_root
-    from capbench.metrics.base import Resources, resolve_metrics
     from capbench.scoring import score as run_score
     from capbench.scoring import write_scores
 
-    weights, by_metric = common.parse_models(model or [])
-    resources = Resources(features=None if features is None else str(features), model=weights, models=by_metric)
-    requests = resolve_metrics(metric, common.parse_options(option or []), resources)
-    for request in requests:
-        lacking = request.lacks(resources)
-        if lacking:
-            raise MetricError(f"{request.metric.name} waits for {lacking}")
+    requests, resources = common.requested(metric, option, features, model)
     if out is not None and out.suffix.lower() not in (".csv", ".jsonl", ".parquet"):
         raise UsageError(f"--out {out}: unknown ending", hint="Use .csv, .jsonl or .parquet")
     root = find_root(data)

@@ -220,9 +220,9 @@ class MetricRequest:
         return self.metric.lacks(resources.of(self.metric.name), self.options)
 
     def make(self, resources: Resources) -> Metric:
-        """Build the metric. Raises UsageError if an option's value does not fit."""
+        """Build the metric with its own weights. Raises UsageError if an option's value does not fit."""
         try:
-            return self.metric(resources, **self.options)
+            return self.metric(resources.of(self.metric.name), **self.options)
         except CapbenchError:
             raise
         except (TypeError, ValueError) as error:

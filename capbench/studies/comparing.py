@@ -35,6 +35,7 @@ class MetricComparison:
         intervals: bootstrap interval of each metric, by title.
         table: the tests, with metrics by title.
         signatures: one line by metric.
+        sample: True if the data was the embedded synthetic sample.
     """
 
     protocol: str
@@ -42,6 +43,7 @@ class MetricComparison:
     intervals: dict[str, Interval]
     table: ComparisonTable
     signatures: dict[str, str]
+    sample: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Plain values for JSON."""

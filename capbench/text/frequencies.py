@@ -131,6 +131,8 @@ class Documents:
         self.text = corpus.reference[keep]
         self.document = document[corpus.item_of_pair[keep]]
         self.rank = rank[keep]
+        sizes = np.cumsum(corpus.lengths[self.text])
+        self.sizes = sizes.astype(np.int32) if sizes.max(initial=0) < 1 << 31 else sizes
 
     def frequencies(self, numbers: NgramNumbers, steps: Sequence[int]) -> Iterator[NDArray[np.int32]]:
         """(n-grams + 1,) document frequencies of an order with the references of rank below each step; -1 at the end.
@@ -162,7 +164,7 @@ class Documents:
         corpus = self.corpus
         of_rank = int(self.rank.max(initial=0)).bit_length()
         of_ngram = numbers.count.bit_length()
-        sizes = np.cumsum(corpus.lengths[self.text])
+        sizes = self.sizes
         begin = 0
         while begin < len(self.text):
             # Whole documents, a limited number of tokens at a time.

@@ -99,6 +99,7 @@ def bleu_sweep(corpus: EncodedCorpus, order: ReferenceOrder) -> FloatArray:
         (steps, items, 10): clipped matches of 1- to 4-grams, n-grams of the candidate, its length, and the length of
         the reference nearest to it (of two as near, the shorter).
     """
+    shared = corpus.matches  # first, while nothing else is in memory
     own = corpus.lengths[corpus.candidate]
     found = np.zeros((len(order.steps), corpus.items, 2 * MAX_ORDER + 2))
     for n in range(MAX_ORDER):
@@ -119,7 +120,7 @@ def bleu_sweep(corpus: EncodedCorpus, order: ReferenceOrder) -> FloatArray:
     shift = (first[:-1] - corpus.first_token[corpus.candidate]).astype(np.int32)
     tokens = np.arange(first[-1], dtype=np.int32)
     tokens -= np.repeat(shift, own)
-    for n, matches in enumerate(corpus.matches.orders):
+    for n, matches in enumerate(shared.orders):
         # An occurrence counts if fewer than the most that one reference holds came before it.
         before = np.zeros(len(corpus.words), dtype=corpus.small_int)
         before[matches.repeated] = matches.earlier
@@ -186,6 +187,10 @@ def cider_d_sweep(
     ends = np.searchsorted(order.rank[used], order.steps)
     sizes = np.stack([np.bincount(corpus.item_of_pair[used[:end]], minlength=corpus.items) for end in ends])
 
+    # Many steps go over the same entries again and again: what can be kept between them is worth its memory.
+    every = np.arange(len(order.rank) if len(order.steps) > 1 else 0, dtype=np.int32)
+    penalty = _length_penalty(corpus, corpus.item_of_pair, every, sigma) if len(order.steps) > 1 else None
+
     total = np.zeros((len(order.steps), corpus.items))
     # With frequencies from elsewhere the corpus's n-grams are looked up, which goes through their numbers, too.
     numbers = corpus.ngrams_up_to(n) if known is None else map(corpus.ngrams, range(1, n + 1))
@@ -198,7 +203,7 @@ def cider_d_sweep(
             assert known is not None
             found = repeat(next(known))
             ngrams = next(numbers)
-        _add_similarities(total, corpus, order, size, ngrams.at, found, log_documents, used, ends, sigma)
+        _add_similarities(total, corpus, order, size, ngrams.at, found, log_documents, used, ends, sigma, penalty)
         del found, ngrams  # what they hold is as large as all n-grams are many
     return total / n / sizes * 10.0
 
@@ -227,13 +232,11 @@ def _add_similarities(
     used: NDArray[np.int32],
     ends: IntArray,
     sigma: float,
+    penalty: FloatArray | None,
 ) -> None:
     """Add the similarity in n-grams of one size to each step and item. (On its own so that its arrays go at once.)"""
-    # Many steps go over the same entries again and again: what can be kept between them is worth its memory.
-    single = len(order.steps) == 1
+    single = penalty is None
     at_once = _ENTRIES_AT_ONCE if single else max(len(order.rank), 1)
-    every = np.arange(0 if single else len(order.rank), dtype=np.int32)
-    penalty = None if single else _length_penalty(corpus, corpus.item_of_pair, every, sigma)
     shared = _Shared(corpus, corpus.matches.orders[size - 1], order.rank, at, single)
     before: NDArray[np.int32] | None = None
     for step, frequency in zip(range(len(order.steps)), frequencies, strict=False):
@@ -281,11 +284,10 @@ class _Shared:
     ) -> None:
         self.pairs, self.at = len(rank), at
         self.at_once = _ENTRIES_AT_ONCE if single else max(len(matches.pair), 1)
-        own_count = np.ones(len(at), dtype=corpus.small_int)
-        own_count[matches.repeated] = matches.own_count
         earlier = np.zeros(len(at), dtype=corpus.small_int)
         earlier[matches.repeated] = matches.earlier
         self.first_token = corpus.first_token
+        self.texts = [] if single else list(_full_texts(self.first_token))
         # Each n-gram of the candidate once: at its first place.
         once: NDArray[np.bool_] | IntArray = earlier[matches.token] == 0
         del earlier
@@ -296,11 +298,13 @@ class _Shared:
             once = once[np.argsort(rank[matches.pair[once]], kind="stable")]
         self.pair = matches.pair[once]
         self.rank = rank[self.pair] if rank.max(initial=0) > 0 else None
+        own_count = np.ones(len(at), dtype=corpus.small_int)
+        own_count[matches.repeated] = matches.own_count
         token, count = matches.token[once], matches.count[once]
         del once
         self.ngram = at[token]
         # Longer n-grams hardly ever recur in a text: a short list says where.
-        self.dense = len(matches.repeated) > len(at) >> 4
+        self.dense = not single or len(matches.repeated) > len(at) >> 4
         by_place = slice(0, 0) if self.dense else np.argsort(matches.repeated, kind="stable")
         self.repeated, self.own_count = (
             matches.repeated[by_place],
@@ -312,21 +316,16 @@ class _Shared:
 
     def norms(self, squared: _Weights) -> FloatArray:
         """(texts,) Euclidean norm of each text's weighted counts."""
-        texts = len(self.first_token) - 1
-        norms = np.zeros(texts)
-        for begin in range(0, texts, _TEXTS_AT_ONCE):
-            starts = self.first_token[begin : begin + _TEXTS_AT_ONCE + 1]
-            full = np.flatnonzero(np.diff(starts))  # empty texts have no sum
-            if len(full):
-                tokens = slice(starts[0], starts[-1])
-                # A count c, met at c places, gives c times c.
-                values = squared[self.at[tokens]]
-                if self.dense:
-                    values *= self.own_count[tokens]
-                else:
-                    some = slice(*np.searchsorted(self.repeated, (tokens.start, tokens.stop)))
-                    values[self.repeated[some] - tokens.start] *= self.own_count[some]
-                norms[begin + full] = np.add.reduceat(values, starts[full] - starts[0])
+        norms = np.zeros(len(self.first_token) - 1)
+        for texts, tokens, starts in self.texts or _full_texts(self.first_token):
+            values = squared[self.at[tokens]]
+            # A count c, met at c places, gives c times c.
+            if self.dense:
+                values *= self.own_count[tokens]
+            else:
+                some = slice(*np.searchsorted(self.repeated, (tokens.start, tokens.stop)))
+                values[self.repeated[some] - tokens.start] *= self.own_count[some]
+            norms[texts] = np.add.reduceat(values, starts)
         return np.sqrt(norms, out=norms)
 
     def products(self, squared: _Weights, step: int) -> FloatArray:
@@ -336,6 +335,15 @@ class _Shared:
         for some in _blocks(slice(0, end), self.at_once):
             _add_at(found, self.pair[some], self.factor[some] * squared[self.ngram[some]])
         return found
+
+
+def _full_texts(first_token: IntArray) -> Iterator[tuple[IntArray, slice, IntArray]]:
+    """Some texts that are not empty (empty ones have no sum), their tokens, and where each of them begins in these."""
+    for begin in range(0, len(first_token) - 1, _TEXTS_AT_ONCE):
+        starts = first_token[begin : begin + _TEXTS_AT_ONCE + 1]
+        full = np.flatnonzero(np.diff(starts))
+        if len(full):
+            yield begin + full, slice(int(starts[0]), int(starts[-1])), starts[full] - starts[0]
 
 
 def _add_at(sums: FloatArray, places: NDArray[np.int32], values: FloatArray) -> None:

@@ -19,7 +19,15 @@ def test_all_images_of_the_sample_have_ids_of_their_own(sample: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("flickr8k-expert", 50), ("flickr8k-crowdflower", 50), ("composite", 70), ("pascal-50s", 40), ("nocaps", 30), ("foil", 30), ("flickr8k-swaps", 50)],
+    [
+        ("flickr8k-expert", 50),
+        ("flickr8k-crowdflower", 50),
+        ("composite", 70),
+        ("pascal-50s", 40),
+        ("nocaps", 30),
+        ("foil", 30),
+        ("flickr8k-swaps", 50),
+    ],
 )
 def test_every_judged_image_of_the_sample_is_found(name: str, count: int) -> None:
     found, missing = dataset_images(name, find_root("sample"))
