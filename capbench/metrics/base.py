@@ -63,9 +63,10 @@ class Resources:
         """
         model = self.models.get(metric, self.model)
         if model is not None and not Path(model).exists():
-            from capbench.models.registry import locate
+            from capbench.models.registry import is_known, locate
 
-            model = str(locate(model))
+            # What is neither a file nor a known name is the metric's own matter: it may be a name elsewhere.
+            model = str(locate(model)) if is_known(model) else model
         return replace(self, model=model)
 
 
@@ -134,6 +135,11 @@ class Metric(abc.ABC):
             options: options that are given.
         """
         return cls.waits_for
+
+    @classmethod
+    def reference_free(cls) -> frozenset[str]:
+        """Columns that do without references, which an item may then lack."""
+        return frozenset() if "references" in cls.needs else frozenset(cls.columns)
 
     @classmethod
     def option_defaults(cls) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from capbench.errors import FeatureError, MetricError, ModelError, UsageError
 from capbench.features.store import FeatureStore, open_store
 from capbench.metrics.base import Metric, Progress, Resources
 from capbench.metrics.grounding import Attention
+from capbench.models.registry import locate
 from capbench.records import FloatArray, Item
 from capbench.text.vocabulary import UNKNOWN
 
@@ -150,7 +151,7 @@ def open_source(
         ModelError: the model cannot be read, or its image layer is for features of another size.
     """
     if not Path(model).exists():
-        raise ModelError("there is no such grounding model", path=model, hint="Make one with 'capbench train scan'")
+        locate(model)  # says what it could have meant
     store = open_store(features)
     given = None if vocabulary is None else files.sha256_file(vocabulary)
     # The store's place is part of the key, since two stores of one signature may hold different images.

@@ -109,6 +109,11 @@ class Reo(GroundedMetric):
         self._block: dict[str, FloatArray] = {}
 
     @classmethod
+    def reference_free(cls) -> frozenset[str]:
+        """The columns against the image alone."""
+        return frozenset(column for column in cls.columns if column.startswith("reo-image-"))
+
+    @classmethod
     def lacks(cls, resources: Resources, options: Mapping[str, Any] | None = None) -> str | None:
         """Features, a model, or the model's covariance, with how to give and to make them."""
         lacking = super().lacks(resources, options)

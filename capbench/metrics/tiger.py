@@ -77,6 +77,11 @@ class Tiger(GroundedMetric):
         attention = {"smoothing": lambda_softmax, "norm": norm, "clip": clip, "count_ends": count_ends}
         super().__init__(resources, attention, vocabulary, any_features)
 
+    @classmethod
+    def reference_free(cls) -> frozenset[str]:
+        """The mean grounding."""
+        return frozenset({"grounding"})
+
     def statistics_signature(self) -> str:
         """The signature without τ, the gains' mapping and D_rel's, which only recombine statistics."""
         left_out = (f"|tau:{self._tau:g}", f"|minmax:{_word(self._minmax)}", f"|d_rel:{self._d_rel}")

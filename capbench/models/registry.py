@@ -31,6 +31,7 @@ __all__ = [
     "entries",
     "entry",
     "find_weights",
+    "is_known",
     "locate",
     "models_dir",
     "parse_registry",
@@ -289,11 +290,16 @@ def find_weights(used_by: str) -> Path:
     )
 
 
+def is_known(name: str) -> bool:
+    """Whether ``--model`` may mean weights by this name: ``sample``, or one of ``capbench models list``."""
+    return name == "sample" or name in entries()
+
+
 def locate(given: str | os.PathLike[str]) -> Path:
-    """The file that ``--model`` means: a path, ``sample`` for the grounding model that comes with capbench, or a name.
+    """The grounding model that ``--model`` means: a path, ``sample`` for the one that comes with capbench, or a name.
 
     Raises:
-        ModelError: there is no such file, or the weights of that name are not here or are other weights.
+        ModelError: there is no such file or name, or the weights of that name are not here or are other weights.
     """
     path = Path(given).expanduser()
     if path.exists():
@@ -301,9 +307,9 @@ def locate(given: str | os.PathLike[str]) -> Path:
     text = os.fspath(given)
     if text == "sample":
         return Path(str(importlib.resources.files("capbench.models") / "weights" / "sample_scan.safetensors"))
-    if text not in entries():
-        names = ["sample", *entries()]
-        raise ModelError("there is no such file of weights", path=path, hint=f"Give a file. {suggest(text, names)}")
+    if not is_known(text):
+        names = ["sample", *(name for name, known in entries().items() if "tiger" in known.used_by)]
+        raise ModelError("there is no such grounding model", path=path, hint=f"Give a file. {suggest(text, names)}")
     there = status(text)
     if there.state == "wrong":
         raise _refuse(Path(there.path), there.expected or "", there.sha256 or "", official=there.official)

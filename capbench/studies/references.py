@@ -185,10 +185,10 @@ def reference_curves(
         raise UsageError(f"{draws} draws of references are not possible", hint="Give 1 or more")
     (judgements,) = dataset.load(protocol.items)
     sizes = np.array([len(item.references) for item in judgements.items])
-    free = [r.metric.name for r in requests if "references" not in r.metric.needs]
+    free = [r.metric.titles.get(column, column) for r in requests for column in _free(r)]
+    bound = next((r.metric.name for r in requests if not _free(r)), None)
     wanted = _counts(counts, int(sizes.max(initial=0)), bool(free), str(protocol))
-    if wanted[-1] == 0 and len(free) < len(requests):
-        bound = next(r.metric.name for r in requests if r.metric.name not in free)
+    if wanted[-1] == 0 and bound is not None:
         raise UsageError(f"{bound} needs references, and no number but 0 is asked for", hint="Add 1 to --counts")
     task = _Task(
         protocol,
@@ -211,7 +211,7 @@ def reference_curves(
         short = int((sizes < count).sum())
         if short:
             notes.append(f"at {count} references {short:,} of {len(sizes):,} items have fewer and keep all they have")
-    if wanted[0] == 0 and len(free) < len(requests):
+    if wanted[0] == 0 and len(free) < sum(len(r.columns) for r in requests):
         notes.append(f"without references only {', '.join(free)} can be computed")
     return ReferenceCurves(
         capbench=__version__,
@@ -273,7 +273,8 @@ def _curves_of(task: _Task, request: MetricRequest) -> tuple[list[CurvePoint], s
     values: dict[tuple[str, str], dict[int, list[float]]] = {}
     sizes: dict[str, int] = {}
     for count, table in _tables(task, request, metric):
-        cells, _ = evaluate(task.protocol, [task.judgements], [table], order, None)
+        there = [entry for entry in order if ScoreColumn(entry[0], entry[1]) in table.values]
+        cells, _ = evaluate(task.protocol, [task.judgements], [table], there, None)
         for cell in cells:
             values.setdefault((cell.column, cell.group), {}).setdefault(count, []).append(cell.value)
             sizes[cell.group] = cell.n
@@ -302,8 +303,9 @@ def _tables(task: _Task, request: MetricRequest, metric: Metric) -> Iterator[tup
     """Number of references and scores, draw by draw."""
     items = task.judgements.items
     positive = tuple(count for count in task.counts if count > 0)
-    if 0 in task.counts and "references" not in metric.needs:
-        yield 0, _scored(task, request, tuple(replace(item, references=()) for item in items), lambda _: None)
+    if 0 in task.counts and _free(request):
+        bare = tuple(replace(item, references=()) for item in items)
+        yield 0, _scored(task, replace(request, columns=_free(request)), bare, lambda _: None)
     if not positive:
         return
     sweep = ReferenceSweep(items, task.orders, positive)
@@ -322,6 +324,12 @@ def _tables(task: _Task, request: MetricRequest, metric: Metric) -> Iterator[tup
         for count, statistics in zip(positive, array, strict=True):
             if draw < task.draws_at(count):
                 yield count, _table(task, metric, request, statistics)
+
+
+def _free(request: MetricRequest) -> tuple[str, ...]:
+    """Those of the requested columns that do without references."""
+    free = request.metric.reference_free()
+    return tuple(column for column in request.columns if column in free)
 
 
 def _scored(task: _Task, request: MetricRequest, items: tuple[Item, ...], progress: Progress) -> ScoreTable:

@@ -110,3 +110,31 @@ def test_without_features_and_model_it_is_one_line(command: tuple[str, ...], cap
     assert ran.err.startswith("error: tiger waits for region features (--features STORE")
     assert ran.err.count("\n") == 1
     assert ran.out == ""
+
+
+def test_curves_begin_without_references_where_a_column_can(capbench: Callable[..., Ran], made: Files) -> None:
+    flags = ("--counts", "0,1,5", "--draws", "2", "--json", *given(made, "tiger"))
+    ran = capbench("references", "-d", "flickr8k-expert", "-m", "tiger.tiger", "-m", "grounding", *flags)
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    points = {(p["column"], p["count"]): p["mean"] for p in found["points"]}
+    assert ("tiger", 0) not in points
+    assert points["grounding", 0] == pytest.approx(points["grounding", 5])
+    scored = capbench("correlate", "-d", "flickr8k-expert", "-m", "tiger.tiger", *given(made, "tiger"), "--json")
+    (cell,) = (c for c in json.loads(scored.out)["cells"] if c["column"] == "tiger" and not c["group"])
+    assert points["tiger", 5] == pytest.approx(cell["value"], abs=1e-9)
+    refused = capbench("references", "-d", "flickr8k-expert", "-m", "rrs", "--counts", "0", *given(made, "tiger"))
+    assert refused.code == 2
+    assert "without references" in refused.err
+
+
+def test_the_shipped_model_is_known_by_name(
+    capbench: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert capbench("extract-features", "-d", "nocaps", "--data", "sample", "--out", "a.h5").code == 0
+    ran = capbench("score", "-m", "tiger", "-m", "reo", "-d", "nocaps", "--features", "a.h5", "--model", "sample")
+    assert ran.code == 0, ran.err
+    unknown = capbench("score", "-m", "tiger", "--features", "a.h5", "--model", "sampel")
+    assert unknown.code == 2
+    assert "Did you mean 'sample'" in unknown.err

@@ -35,7 +35,7 @@ class Files:
         return Resources(features=str(self.features), model=str(self.model))
 
 
-def make_files(folder: Path, images: Sequence[str], *, trained_on: str | None = FINGERPRINT.digest) -> Files:
+def make_files(folder: Path, images: Sequence[str], *, trained_on: str | None = FINGERPRINT.kind) -> Files:
     """Write a model of embed size 16 and features of 12 columns, 6 to 8 regions an image."""
     torch.set_num_threads(1)
     files = Files(folder / "scan.safetensors", folder / "features.h5")

@@ -295,14 +295,14 @@ def test_files_that_do_not_fit_are_refused(made: Files, tmp_path: Path) -> None:
         assert part in str(error)
     gone = refused(Resources(features=str(made.features), model="nowhere.pt"))
     assert "nowhere.pt: there is no such grounding model" in str(gone)
-    assert "no such feature store" in str(refused(Resources(features="nowhere.h5", model=str(made.model))))
+    assert "there is no nowhere.h5" in str(refused(Resources(features="nowhere.h5", model=str(made.model))))
 
 
 def test_features_of_another_fingerprint_are_refused_unless_asked_for(made: Files, tmp_path: Path) -> None:
     other = make_files(tmp_path, [item.image for item in ITEMS], trained_on="0123456789abcdef")
     error = refused(other.resources)
     assert isinstance(error, FeatureError)
-    for part in (FINGERPRINT.digest, "0123456789abcdef", str(other.model), str(other.features), "any_features=true"):
+    for part in (FINGERPRINT.kind, "0123456789abcdef", str(other.model), str(other.features), "any_features=true"):
         assert part in str(error)
     metric = Tiger(other.resources, any_features=True)
     assert "|any_features:true" in metric.signature()
