@@ -151,4 +151,4 @@ def test_what_is_lacking_is_told(capbench: Run) -> None:
     assert "--model" in ran.err
     ran = capbench("explain", "-i", "x", "--features", "f.h5", "--model", "none.safetensors")
     assert ran.code == 2
-    assert "there is no such grounding model" in ran.err
+    assert "there is no f.h5" in ran.err

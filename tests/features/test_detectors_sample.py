@@ -34,7 +34,7 @@ def test_the_card_names_the_weights_and_what_they_know() -> None:
 
 
 def test_objects_and_colours_of_held_out_pictures_are_found(held_out: list[training.Picture]) -> None:
-    detector = load_detector("sample")
+    detector = load_detector("sample", options=training.BOXES)
     some = held_out[::6]
     found, truth = [], []
     for picture in some:
@@ -52,6 +52,11 @@ def test_objects_and_colours_of_held_out_pictures_are_found(held_out: list[train
     told = training.evaluate(detector, some)  # type: ignore[arg-type]
     assert told["mean_average_precision"] == round(mean, 4)
     assert told["colours_right"] > 0.97
+
+
+def test_every_picture_has_twelve_regions_by_default(held_out: list[training.Picture]) -> None:
+    detector = load_detector("sample")
+    assert {len(detector.detect([detector.preprocess(p.pixels)])[0]) for p in held_out[::9]} == {12}
 
 
 def test_labels_can_be_read(held_out: list[training.Picture]) -> None:
