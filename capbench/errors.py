@@ -11,6 +11,7 @@
     ├── MetricError            a metric could not be computed, or gave a value that is no number
     ├── StatisticError         a statistic is not defined on these numbers (constant, NaN, empty)
     ├── FeatureError           region features that are missing, damaged or of another detector
+    │   └── MissingFeaturesError   a sound store that lacks images which were asked for
     ├── ModelError             weights that are missing, or are not those that were asked for
     └── ToolError              Java or another program that could not be started or did not answer
         └── SetupError         something that 'capbench setup' must fetch once before it works
@@ -30,6 +31,7 @@ __all__ = [
     "DataError",
     "FeatureError",
     "MetricError",
+    "MissingFeaturesError",
     "MissingFileError",
     "ModelError",
     "ProtocolError",
@@ -117,6 +119,10 @@ class StatisticError(CapbenchError):
 
 class FeatureError(CapbenchError):
     """Region features that are missing, damaged or of another detector."""
+
+
+class MissingFeaturesError(FeatureError):
+    """A sound store that lacks images which were asked for."""
 
 
 class ModelError(CapbenchError):

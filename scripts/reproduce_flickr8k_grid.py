@@ -310,7 +310,7 @@ def main() -> None:
     """Carry out all steps."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="default: $CAPBENCH_DATA")
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, default=Path("results") / "flickr8k-grid", help="where everything is kept")
     parser.add_argument("--seeds", type=int, nargs="+", default=list(range(1, 10)))
     parser.add_argument("--config", default=CONFIG, help="the training file, or the name of a shipped one")
     parser.add_argument(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capbench.cli import common
-from capbench.errors import UsageError
+from capbench.errors import FeatureError, UsageError
 
 if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
@@ -93,8 +93,8 @@ def correlate(
     """Correlate metrics with human judgements, and compare with published tables.
 
     With a study file everything is in the file. Without one, --dataset and --metric make a quick study; their
-    defaults are all judged data sets at hand and all metrics. Flags for intervals and tests go with both, and take
-    the place of what the file says.
+    defaults are all judged data sets at hand and all metrics. Flags for intervals and tests, --features and --model
+    go with both, and take the place of what the file says.
 
     Exit code 1: done, but some data files are missing (listed).
 
@@ -119,12 +119,12 @@ def correlate(
     }
     root = find_root(data)
     if study is not None:
-        if dataset or metric or protocol or option or features or model:
+        if dataset or metric or protocol or option:
             raise UsageError(
                 "a study file and flags that define a study were given together",
                 hint="Change the study file, or leave it out and use flags alone",
             )
-        wanted = load_study(find_study(study))
+        wanted = _with_files(load_study(find_study(study)), features, model or [])
         out = out or Path("results") / wanted.name
     else:
         wanted = _quick_study(dataset or [], metric or ["all"], protocol or [], option or [], features, model or [])
@@ -205,6 +205,23 @@ def _with_statistics(study: Study, flags: dict[str, dict[str, Any]]) -> Study:
         if key in given[part] and used is None:
             raise UsageError(f"{name} changes nothing without {needs}", hint=f"Add {needs}, or leave {name} out")
     return replace(study, bootstrap=bootstrap, compare=compare)
+
+
+def _with_files(study: Study, features: Path | None, models: list[str]) -> Study:
+    """A study file's features and weights are often elsewhere: flags come before it."""
+    if features is not None and not features.exists():
+        raise FeatureError(
+            "there is no such feature store", path=features, hint="Make one with 'capbench extract-features'"
+        )
+    from dataclasses import replace
+
+    weights, by_metric = common.parse_models(models)
+    return replace(
+        study,
+        features=study.features if features is None else str(features),
+        model=weights or study.model,
+        models=by_metric if weights else {**study.models, **by_metric},
+    )
 
 
 def _quick_study(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.errors import FeatureError, suggest
+from capbench.errors import FeatureError, MissingFeaturesError, suggest
 from capbench.features.layout import Header, checksum, read_header
 from capbench.features.records import Fingerprint, RegionFeatures
 
@@ -230,11 +230,11 @@ class FeatureStore:
         raise self._lacking(image)
 
     def require(self, images: Sequence[str]) -> None:
-        """Raise one FeatureError that counts and names images which are not here."""
+        """Raise one MissingFeaturesError that counts and names images which are not here."""
         missing = [image for image in dict.fromkeys(images) if image not in self]
         if missing:
             some = ", ".join(f"'{image}'" for image in missing[:3]) + (", ..." if len(missing) > 3 else "")
-            raise FeatureError(
+            raise MissingFeaturesError(
                 f"lacks {len(missing):,} of {len(set(images)):,} images: {some}",
                 path=self.paths[0],
                 hint="Extract them into it with 'capbench extract-features', under the same ids",

@@ -209,7 +209,9 @@ def tensors_of(found: Any, file: Path) -> dict[str, torch.Tensor]:
     result: dict[str, torch.Tensor] = {}
     for key, value in found.items():
         if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
-            value = torch.from_numpy(np.ascontiguousarray(value.astype(value.dtype.newbyteorder("="), copy=False)))
+            # ascontiguousarray makes a vector of a scalar.
+            native = np.ascontiguousarray(value.astype(value.dtype.newbyteorder("="), copy=False)).reshape(value.shape)
+            value = torch.from_numpy(native)
         if not isinstance(key, str) or not isinstance(value, torch.Tensor):
             continue  # epochs, options, names of classes
         name = key

@@ -231,11 +231,25 @@ def _notes(result: StudyResult, infos: list[ProtocolInfo], columns: list[Column]
         notes += info.notes
     if any(c.compared for c in columns):
         notes.append(f"published: {result.published}")
+        notes += _models(result)
     compared = {(column.protocol, column.group) for column in columns if column.compared}
     for cell in result.cells:
         if cell.published_note and (cell.protocol, cell.group) in compared:
             notes.append(f"* {cell.title} on {_where(result, cell)}: {cell.published_note}")
     return tuple(dict.fromkeys(notes))
+
+
+def _models(result: StudyResult) -> list[str]:
+    """Trained metrics with numbers beside published ones: whose weights they are."""
+    notes = []
+    for metric in dict.fromkeys(cell.metric for cell in result.cells if cell.published is not None):
+        lines = [signatures[metric] for signatures in result.signatures.values() if metric in signatures]
+        names = {part.removeprefix("model:") for line in lines for part in line.split("|") if part.startswith("model:")}
+        if names:
+            titles = dict.fromkeys(cell.title for cell in result.cells if cell.metric == metric)
+            named = f"{', '.join(titles)}: by the model {', '.join(sorted(names))} that was given"
+            notes.append(f"{named}; the published numbers are of the authors' own")
+    return notes
 
 
 def _where(result: StudyResult, cell: Cell) -> str:

@@ -99,7 +99,8 @@ def _rich(table: Table, indices: list[int], beside: bool) -> object:
         for i, head in enumerate(_head(table.columns[index])):
             made.add_column(head, justify="right", no_wrap=True, style="dim" if i else "")
     for row in table.rows:
-        made.add_row(row.title, *_cells(table, row, indices, beside), style="dim" if row.missing else "")
+        empty = row.missing and not any(entry.ours for entry in row.entries)
+        made.add_row(row.title, *_cells(table, row, indices, beside), style="dim" if empty else "")
     if table.ceiling is not None:
         made.add_section()
         made.add_row(table.ceiling.title, *_cells(table, table.ceiling, indices, beside), style="italic")

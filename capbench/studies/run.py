@@ -14,7 +14,7 @@ from capbench.datasets.base import Dataset
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.protocol import Protocol
 from capbench.datasets.root import DataRoot
-from capbench.errors import CapbenchError, MissingFileError, SetupError, StudyError, suggest
+from capbench.errors import CapbenchError, MissingFeaturesError, MissingFileError, SetupError, StudyError, suggest
 from capbench.metrics.base import MetricRequest, Resources, resolve_metrics
 from capbench.models.registry import locate
 from capbench.records import Judgements, ScoreTable
@@ -298,22 +298,28 @@ def _score_draws(
 ) -> list[ScoreTable]:
     if not plan.requests:
         return []
-    # What is not set up may fail and is scored apart; the rest goes together, since metrics can share work on a batch.
+    # What is not set up, or looks at features that may lack images, is scored apart; the rest goes together, since
+    # metrics can share work on a batch.
     apart = [r for r in plan.requests if not r.metric.is_set_up()]
-    together = [r for r in plan.requests if r not in apart]
+    looking = [r for r in plan.requests if "features" in r.metric.needs and r not in apart]
+    together = [r for r in plan.requests if r not in apart and r not in looking]
     resources = _resources(plan.study, plan.root)
     tables: list[ScoreTable] = []
     for judgements in draws:
         label = key + (f" draw {judgements.draw + 1}" if len(draws) > 1 else "")
         found: list[ScoreTable] = []
         with progress(label, len(judgements.items) * len(plan.requests)) as step:
-            for requests in filter(None, [together, *([request] for request in apart)]):
+            for requests in filter(None, [together, looking, *([request] for request in apart)]):
                 try:
                     table = score(
                         judgements.items, requests, resources, dataset=judgements.dataset, cache=cache, progress=step
                     )
                 except SetupError as error:
                     run.missing += _missing_rows(plan, published, requests[0], str(error))
+                    continue
+                except MissingFeaturesError as error:
+                    for request in requests:
+                        run.missing += _missing_rows(plan, published, request, f"{key}: {error}", protocol=key)
                     continue
                 found.append(table)
         for table in found:
@@ -340,11 +346,18 @@ def _join(tables: Sequence[ScoreTable]) -> ScoreTable:
 
 
 def _missing_rows(
-    plan: Plan, published: PublishedTable | None, request: MetricRequest, reason: str, *, planned: bool = False
+    plan: Plan,
+    published: PublishedTable | None,
+    request: MetricRequest,
+    reason: str,
+    *,
+    planned: bool = False,
+    protocol: str = "",
 ) -> list[Missing]:
     """One entry for each column of a metric that cannot be computed."""
     return [
         Missing(
+            protocol=protocol,
             column=column,
             title=request.metric.titles.get(column, column),
             reason=reason,

@@ -138,3 +138,25 @@ def test_the_shipped_model_is_known_by_name(
     unknown = capbench("score", "-m", "tiger", "--features", "a.h5", "--model", "sampel")
     assert unknown.code == 2
     assert "Did you mean 'sample'" in unknown.err
+
+
+def test_a_study_whose_features_cover_some_of_its_data_prints_the_rest(
+    capbench: Callable[..., Ran], made: Files, tmp_path: Path
+) -> None:
+    study = tmp_path / "half.yaml"
+    study.write_text(
+        "schema: 1\nname: half\nprotocols: [flickr8k-expert, composite]\nmetrics: [bleu-1, tiger.tiger]\n"
+        "published: tiger-table1\n"
+    )
+    ran = capbench("correlate", study, "--data", "sample", *given(made, "tiger"), "--out", tmp_path / "out")
+    assert ran.code == 1, ran.err
+    row = next(line.split() for line in ran.out.splitlines() if line.startswith(" TIGEr"))
+    assert "waits" in row
+    assert any(part.lstrip("-").startswith("0.") for part in row)
+    assert "TIGEr not computed: composite/same-text-out:" in ran.out
+    assert "images: " in ran.out
+    result = load_result(tmp_path / "out" / "results.json")
+    assert {cell.protocol.partition("/")[0] for cell in result.cells if cell.column == "tiger"} == {"flickr8k-expert"}
+    gone = capbench("correlate", study, "--data", "sample", "--features", "nowhere.h5")
+    assert gone.code == 2
+    assert "nowhere.h5: there is no such feature store" in gone.err

@@ -422,3 +422,9 @@ def test_a_data_error_of_the_vocabulary_stays_one(tmp_path: Path) -> None:
     (tmp_path / "coco_precomp_vocab.json").write_text("{}")
     with pytest.raises(DataError, match="is no vocabulary"):
         load_scan(path)
+
+
+def test_a_weight_normed_model_comes_back_from_our_own_file(tmp_path: Path) -> None:
+    network = _network(weight_norm=True)
+    save_scan(tmp_path / "m.safetensors", network, VOCABULARY, {})
+    assert _same(load_scan(tmp_path / "m.safetensors"), network)
