@@ -104,6 +104,13 @@ def test_ours_published_and_difference_stand_side_by_side(result: StudyResult) -
     assert any(CORRELATION in note and "36 ratings of 12 items" in note for note in first.notes)
 
 
+def test_beside_published_numbers_a_trained_metrics_model_is_named(result: StudyResult) -> None:
+    assert not any("authors' own" in note for table in tables(result) for note in table.notes)
+    signatures = {"toy/all": result.signatures["toy/all"] | {"bleu": "bleu|capbench:0.1.0|model:scan-0123|tau:1.5"}}
+    notes = tables(result.model_copy(update={"signatures": signatures}))[0].notes
+    assert "BLEU: by the model scan-0123 that was given; the published numbers are of the authors' own" in notes
+
+
 def test_accuracies_are_percent_with_groups_and_mean(result: StudyResult) -> None:
     second = tables(result)[1]
     assert [column.head[1] for column in second.columns] == ["HC", "HI", "mean"]

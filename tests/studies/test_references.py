@@ -144,7 +144,7 @@ def test_zero_is_left_out_for_metrics_that_need_references_and_said() -> None:
     found = reference_curves(dataset, curve_protocol(dataset, None), requests, draws=2)
     assert found.counts == (0, 1, 2, 3, 4, 5)
     assert [p.count for p in found.curve("bleu", "bleu-1")] == [1, 2, 3, 4, 5]
-    assert "without references only shared can be computed" in found.notes
+    assert "without references only Shared can be computed" in found.notes
 
 
 def test_items_with_fewer_references_are_counted() -> None:
