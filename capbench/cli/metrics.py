@@ -42,6 +42,11 @@ def metrics(json_output: common.JsonOption = False) -> None:
         table.add_column(head, overflow="fold")
     for entry in found:
         options = ", ".join(f"{k}={v}" for k, v in entry["options"].items())
-        state = f"waits for {entry['waits_for']}" if entry["waits_for"] else "ready"
+        if entry["waits_for"]:
+            state = f"waits for {entry['waits_for']}"
+        elif "features" in entry["needs"]:
+            state = f"ready with --features STORE --model {entry['metric']}=FILE"
+        else:
+            state = "ready"
         table.add_row(entry["metric"], ", ".join(entry["columns"]), options or "–", ", ".join(entry["needs"]), state)
     common.out().print(table)

@@ -58,7 +58,7 @@ def list_(json_output: common.JsonOption = False) -> None:
             table.add_row(entry["name"], entry["state"], ", ".join(entry["for"]), entry["title"])
         common.out().print(table)
         print("and grid:BACKBONE for every classification backbone of torchvision (grid:resnet50)")
-        print("'sample', the detector of the embedded sample, comes with capbench")
+        print("'sample', a detector and a grounding model of the embedded sample's scenes, comes with capbench")
         common.note("Where to get one: capbench models info NAME")
     if any(entry["state"] == "wrong" for entry in found):
         raise typer.Exit(1)
