@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from capbench.datasets.root import sample_dir
 from capbench.features.detectors.base import load_detector
 from capbench.features.writing import StoreWriter
 from capbench.files import atomic_write, read_json, sha256_file
@@ -29,11 +28,11 @@ from capbench.models.scan_files import load_scan, save_scan
 from capbench.training.reo_covariance import fit_covariance
 from capbench.training.scan import Watcher, train_scan
 from capbench.training.scan_config_file import parse_training
+from scripts.drawn_scenes import new_scenes, sample_scenes
 from scripts.sample.build import album
 from scripts.sample.captions import describe_many
 from scripts.sample.chance import stream
 from scripts.sample.drawing import paint
-from scripts.sample.scenes import KINDS, Scene, lay_out, new_plan
 
 DRAWN = 2500
 DEV = 250
@@ -73,7 +72,7 @@ class Example:
 
 def examples(drawn: int = DRAWN) -> Iterator[Example]:
     """The sample's own training pictures, then drawn scenes: ``train``, then ``val``."""
-    named = {entry["file"].rpartition("/")[2].partition(".")[0]: entry for entry in _scenes()}
+    named = {entry["file"].rpartition("/")[2].partition(".")[0]: entry for entry in sample_scenes()}
     for dataset, splits in OWN.items():
         pictures, by_split = album(dataset)
         for split in splits:
@@ -82,13 +81,10 @@ def examples(drawn: int = DRAWN) -> Iterator[Example]:
                     continue
                 scene = pictures.scenes[name]
                 yield Example(name, "train", np.asarray(paint(scene)), pictures.texts(name))
-    held_out = {_layout([o["box"] for o in entry["objects"]]) for entry in _scenes() if entry["split"] == "held-out"}
     for split, count in (("train", drawn), ("val", DEV)):
-        for i in range(count):
-            name = f"grounding-{split}-{i}"
-            scene = lay_out(name, new_plan(stream("plan", name), tuple(KINDS), rare=0.25))
-            if _layout([list(thing.box) for thing in scene.things]) not in held_out:
-                yield Example(name, split, np.asarray(paint(scene)), _captions(name, scene, STYLES[i % len(STYLES)]))
+        for i, scene in new_scenes(f"grounding-{split}", count, rare=0.25):
+            described = describe_many(stream("captions", scene.name), scene, STYLES[i % len(STYLES)], 5)
+            yield Example(scene.name, split, np.asarray(paint(scene)), [caption.text for caption in described])
 
 
 def write_data(folder: Path, drawn: int = DRAWN) -> tuple[Path, Path]:
@@ -100,7 +96,7 @@ def write_data(folder: Path, drawn: int = DRAWN) -> tuple[Path, Path]:
         for example in examples(drawn):
             if example.name not in writer.done:
                 found = detector.detect([detector.preprocessor(example.pixels)])[0]
-                writer.add(_named(found, example.name))
+                writer.add(dataclasses.replace(found, image=example.name))
             sentences = [{"raw": text} for text in example.captions]
             images.append({"filename": f"{example.name}.png", "split": example.split, "sentences": sentences})
         writer.finish()
@@ -150,20 +146,3 @@ class _Teller(Watcher):
     def log(self, entry: dict[str, Any]) -> None:
         if entry["kind"] != "step" or entry["step"] % 100 == 0:
             print(json.dumps(entry), file=sys.stderr, flush=True)
-
-
-def _scenes() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = read_json(sample_dir() / "scenes.json")["images"]
-    return found
-
-
-def _layout(boxes: list[list[int]]) -> str:
-    return json.dumps(boxes)
-
-
-def _captions(name: str, scene: Scene, style: str) -> list[str]:
-    return [caption.text for caption in describe_many(stream("captions", name), scene, style, 5)]
-
-
-def _named(regions: Any, name: str) -> Any:
-    return dataclasses.replace(regions, image=name)

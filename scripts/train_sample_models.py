@@ -15,7 +15,6 @@ import argparse
 import hashlib
 import json
 import os
-import struct
 import sys
 import tempfile
 import time
@@ -41,13 +40,14 @@ from capbench.features.detectors.sample import (  # noqa: E402
     load,
     proposals,
 )
-from capbench.files import atomic_write, read_json  # noqa: E402
+from capbench.files import atomic_write  # noqa: E402
+from capbench.models import safetensors  # noqa: E402
 from capbench.models.sample_frcnn import SampleFRCNN  # noqa: E402
 from capbench.stats.detection import mean_average_precision  # noqa: E402
 from scripts import sample_scan  # noqa: E402
-from scripts.sample.chance import stream  # noqa: E402
+from scripts.drawn_scenes import new_scenes, sample_scenes  # noqa: E402
 from scripts.sample.drawing import paint  # noqa: E402
-from scripts.sample.scenes import COLOURS, KINDS, lay_out, new_plan  # noqa: E402
+from scripts.sample.scenes import COLOURS, KINDS  # noqa: E402
 
 CLASSES, COLOUR_NAMES = tuple(KINDS), tuple(COLOURS)
 SEED = 7
@@ -79,7 +79,7 @@ def read_split(split: str) -> list[Picture]:
 
     folder = sample_dir()
     found = []
-    for entry in read_json(folder / "scenes.json")["images"]:
+    for entry in sample_scenes():
         if entry["split"] == split:
             with Image.open(folder / entry["file"]) as image:
                 pixels = np.asarray(image.convert("RGB"))
@@ -89,18 +89,10 @@ def read_split(split: str) -> list[Picture]:
 
 def draw(count: int) -> list[Picture]:
     """New scenes, none of which has the name, and so the layout, of one of the sample's; rare classes are not rare."""
-    held_out = {
-        json.dumps([o["box"] for o in entry["objects"]])
-        for entry in read_json(sample_dir() / "scenes.json")["images"]
-        if entry["split"] == "held-out"
-    }
     found = []
-    for i in range(count):
-        name = f"detector-training-{i}"
-        scene = lay_out(name, new_plan(stream("plan", name), tuple(KINDS), rare=0.35))
-        if json.dumps([list(thing.box) for thing in scene.things]) not in held_out:
-            objects = [(thing.box, thing.kind, thing.colour) for thing in scene.things]
-            found.append(Picture(np.asarray(paint(scene)), objects))
+    for _, scene in new_scenes("detector-training", count, rare=0.35):
+        objects = [(thing.box, thing.kind, thing.colour) for thing in scene.things]
+        found.append(Picture(np.asarray(paint(scene)), objects))
     return found
 
 
@@ -254,19 +246,9 @@ def evaluate(detector: SampleDetector, pictures: list[Picture]) -> dict[str, Any
 
 
 def safetensors_bytes(tensors: dict[str, Tensor]) -> bytes:
-    """Tensors as a safetensors file: floating point in half precision, in the order of names."""
-    header: dict[str, Any] = {}
-    body = b""
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        if name.endswith("num_batches_tracked"):
-            continue
-        raw = tensor.detach().to(torch.float16).contiguous().numpy().tobytes()
-        header[name] = {"dtype": "F16", "shape": list(tensor.shape), "data_offsets": [len(body), len(body) + len(raw)]}
-        body += raw
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text + body
+    """Weights as a safetensors file in half precision, without the counters of batch normalisation."""
+    kept = {name: tensor for name, tensor in tensors.items() if not name.endswith("num_batches_tracked")}
+    return safetensors.to_bytes(kept, {}, "float16")
 
 
 def main(arguments: list[str] | None = None) -> int:

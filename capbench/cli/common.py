@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from capbench.errors import UsageError
+from capbench.errors import UsageError, suggest
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from capbench.metrics.base import MetricRequest, Resources
 
 __all__ = [
+    "UNITS",
     "DataOption",
     "FeaturesOption",
     "JsonOption",
@@ -28,6 +29,7 @@ __all__ = [
     "ModelOption",
     "NoCacheOption",
     "announce_root",
+    "check_choice",
     "err",
     "note",
     "out",
@@ -52,6 +54,8 @@ MetricOption = Annotated[
     list[str] | None,
     typer.Option("--option", metavar="METRIC.OPTION=VALUE", help="Metric option, such as cider.df=coco-val."),
 ]
+UNITS = ("image", "item", "rating")
+"""What can be resampled."""
 FeaturesOption = Annotated[
     Path | None,
     typer.Option("--features", metavar="FILE", help="Region features, for metrics that look at images."),
@@ -150,7 +154,6 @@ def parse_models(models: list[str]) -> tuple[str | None, dict[str, str]]:
         UsageError: two files for all, or for one metric; or a metric that does not exist.
     """
     from capbench import plugins
-    from capbench.errors import suggest
 
     for_all: str | None = None
     by_metric: dict[str, str] = {}
@@ -169,6 +172,12 @@ def parse_models(models: list[str]) -> tuple[str | None, dict[str, str]]:
         else:
             for_all = text
     return for_all, by_metric
+
+
+def check_choice(flag: str, value: str, choices: Sequence[str]) -> None:
+    """Raise UsageError, with the nearest choice and all of them, unless the value is one of the choices."""
+    if value not in choices:
+        raise UsageError(f"{flag} {value}: unknown", hint=suggest(value, list(choices)))
 
 
 def requested(

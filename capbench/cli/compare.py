@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capbench.cli import common
-from capbench.errors import UsageError, suggest
+from capbench.errors import UsageError
 
 if TYPE_CHECKING:
     from capbench.stats.significance import Comparison
@@ -18,7 +18,6 @@ __all__ = ["compare"]
 
 _TESTS = ("permutation", "bootstrap", "williams", "steiger", "mcnemar")
 _CORRECTIONS = ("holm", "bh", "none")
-_UNITS = ("image", "item", "rating")
 
 
 def compare(
@@ -35,7 +34,7 @@ def compare(
     ] = "holm",
     resamples: Annotated[int, typer.Option("--resamples", min=100, help="Resamples and permutations.")] = 1000,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the resamples and permutations.")] = 0,
-    unit: Annotated[str, typer.Option("--unit", help=f"What is resampled: {', '.join(_UNITS)}.")] = "image",
+    unit: Annotated[str, typer.Option("--unit", help=f"What is resampled: {', '.join(common.UNITS)}.")] = "image",
     option: common.MetricOption = None,
     data: common.DataOption = None,
     features: common.FeaturesOption = None,
@@ -61,10 +60,9 @@ def compare(
     for name, value, choices in (
         ("--test", test, _TESTS),
         ("--correction", correction, _CORRECTIONS),
-        ("--unit", unit, _UNITS),
+        ("--unit", unit, common.UNITS),
     ):
-        if value not in choices:
-            raise UsageError(f"{name} {value}: unknown", hint=suggest(value, list(choices)))
+        common.check_choice(name, value, choices)
     requests, resources = common.requested(metric, option, features, model)
     if sum(len(request.columns) for request in requests) < 2:
         raise UsageError("one metric alone cannot be compared", hint="Name two or more")
@@ -102,8 +100,10 @@ def _print(found: MetricComparison, label: str, *, percent: bool) -> None:
     from rich import box
     from rich.table import Table
 
-    def number(value: float) -> str:
-        return f"{100 * value:.2f}" if percent else f"{value:.4f}"
+    from capbench.reports.tables import number
+
+    def show(value: float) -> str:
+        return number(value, percent)
 
     table = found.table
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
@@ -113,14 +113,12 @@ def _print(found: MetricComparison, label: str, *, percent: bool) -> None:
     for name, value in table.values.items():
         interval = found.intervals[name]
         best = "*" if name in table.top else ""
-        shown.add_row(
-            name, number(value), f"{number(interval.low)} – {number(interval.high)}", f"{table.ranks[name]}{best}"
-        )
+        shown.add_row(name, show(value), f"{show(interval.low)} – {show(interval.high)}", f"{table.ranks[name]}{best}")
     console = common.out()
     console.print(shown)
     console.print("* not significantly worse than the best", style="dim")
     for pair in table.pairs:
-        console.print(_sentence(pair, found, label, number), markup=False, soft_wrap=True)
+        console.print(_sentence(pair, found, label, show), markup=False, soft_wrap=True)
     over = "" if table.unit is None else f" over {table.units:,} {table.unit}s"
     drawn = "" if table.resamples is None else f", {table.resamples:,} times, seed {table.seed}"
     console.print(

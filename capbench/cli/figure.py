@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capbench.cli import common
-from capbench.errors import UsageError, suggest
+from capbench.errors import UsageError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,7 +25,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-_UNITS = ("image", "item", "rating")
 
 Metrics = Annotated[list[str] | None, typer.Argument(metavar="[METRIC...]", help="Metrics.", show_default=False)]
 Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where to write: .png, .svg or .pdf.")]
@@ -41,7 +40,7 @@ From = Annotated[
 ]
 Resamples = Annotated[int, typer.Option("--resamples", min=100, help="Resamples and permutations.")]
 Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]
-Unit = Annotated[str, typer.Option("--unit", help=f"What is resampled: {', '.join(_UNITS)}.")]
+Unit = Annotated[str, typer.Option("--unit", help=f"What is resampled: {', '.join(common.UNITS)}.")]
 
 
 @app.command()
@@ -260,8 +259,7 @@ def _compared(
     from capbench.datasets.root import find_root
     from capbench.studies.comparing import compare_metrics
 
-    if unit not in _UNITS:
-        raise UsageError(f"--unit {unit}: unknown", hint=suggest(unit, list(_UNITS)))
+    common.check_choice("--unit", unit, common.UNITS)
     root = find_root(data)
     requests, resources = common.requested(metric or [], option, features, model, str(root.path))
     if sum(len(request.columns) for request in requests) < 2:

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capbench.cli import common
-from capbench.errors import UsageError, suggest
+from capbench.errors import UsageError
 
 if TYPE_CHECKING:
     from capbench.studies.comparing import MetricPower
 
 __all__ = ["power"]
-
-_UNITS = ("image", "item", "rating")
 
 
 def power(
@@ -38,7 +36,9 @@ def power(
     ] = None,
     resamples: Annotated[int, typer.Option("--resamples", min=100, help="Resamples at each size.")] = 500,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the resamples.")] = 0,
-    unit: Annotated[str, typer.Option("--unit", help=f"What is resampled and counted: {', '.join(_UNITS)}.")] = "image",
+    unit: Annotated[
+        str, typer.Option("--unit", help=f"What is resampled and counted: {', '.join(common.UNITS)}.")
+    ] = "image",
     option: common.MetricOption = None,
     data: common.DataOption = None,
     features: common.FeaturesOption = None,
@@ -59,8 +59,7 @@ def power(
     from capbench.datasets.root import find_root
     from capbench.studies.comparing import metric_power
 
-    if unit not in _UNITS:
-        raise UsageError(f"--unit {unit}: unknown", hint=suggest(unit, list(_UNITS)))
+    common.check_choice("--unit", unit, common.UNITS)
     for name, value in (("--power", target), ("--alpha", alpha)):
         if not 0 < value < 1:
             raise UsageError(f"{name} {value:g}: not a share between 0 and 1", hint=f"Example: {name} 0.8")
@@ -94,17 +93,19 @@ def _print(found: MetricPower, label: str, *, percent: bool) -> None:
     from rich import box
     from rich.table import Table
 
-    def number(value: float) -> str:
-        return f"{100 * value:.2f}" if percent else f"{value:.4f}"
+    from capbench.reports.tables import number
+
+    def show(value: float) -> str:
+        return number(value, percent)
 
     power = found.power
     console = common.out()
-    console.print(_sentence(found, label, number), markup=False, soft_wrap=True)
+    console.print(_sentence(found, label, show), markup=False, soft_wrap=True)
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for head in (f"{power.unit}s", "standard error", "power"):
         shown.add_column(head, justify="right")
     for point in power.points:
-        shown.add_row(f"{point.units:,}", number(point.standard_error), f"{100 * point.power:.0f} %")
+        shown.add_row(f"{point.units:,}", show(point.standard_error), f"{100 * point.power:.0f} %")
     console.print(shown)
     console.print(
         f"{found.protocol}: {found.n:,} judgements; standard errors of the difference from {power.resamples:,} "

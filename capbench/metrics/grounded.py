@@ -150,17 +150,16 @@ def open_source(
         FeatureError: the store cannot be read, or holds features of another fingerprint than the model saw.
         ModelError: the model cannot be read, or its image layer is for features of another size.
     """
-    if not Path(model).exists():
-        locate(model)  # says what it could have meant
+    file = locate(model)
     store = open_store(features)
     given = None if vocabulary is None else files.sha256_file(vocabulary)
     # The store's place is part of the key, since two stores of one signature may hold different images.
     places = tuple((str(path.resolve()), path.stat().st_mtime_ns, path.stat().st_size) for path in store.paths)
-    key = (files.sha256_file(model), given, store.signature(), places)
+    key = (files.sha256_file(file), given, store.signature(), places)
     if key not in _open:
         from capbench.models.scan_files import load_scan
 
-        loaded = load_scan(model, vocabulary)
+        loaded = load_scan(file, vocabulary)
         _open[key] = GroundingSource(loaded, store)
         while len(_open) > _SOURCES:
             _open.popitem(last=False)

@@ -14,22 +14,20 @@ from torch import Tensor
 from capbench.errors import ModelError
 from capbench.files import atomic_write
 
-__all__ = ["read_metadata", "write_safetensors"]
+__all__ = ["read_metadata", "to_bytes", "write_safetensors"]
 
 _TYPES = {torch.float32: "F32", torch.float16: "F16", torch.int64: "I64"}
 _LONGEST_HEADER = 100_000_000
 
 
-def write_safetensors(
-    path: str | os.PathLike[str],
+def to_bytes(
     tensors: Mapping[str, Tensor],
     metadata: Mapping[str, str],
     precision: Literal["float32", "float16"] = "float32",
-) -> None:
-    """Write tensors by name, in the order of names: the same content gives the same bytes.
+) -> bytes:
+    """A file of tensors by name, in the order of names: the same content gives the same bytes.
 
     Args:
-        path: the file; written atomically.
         tensors: floating point (stored in ``precision``) or int64.
         metadata: texts by name.
         precision: of floating point numbers in the file.
@@ -37,7 +35,7 @@ def write_safetensors(
     Raises:
         ModelError: a tensor holds NaN or infinity, or ``precision`` cannot hold it.
     """
-    header: dict[str, object] = {"__metadata__": dict(metadata)}
+    header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
     body: list[bytes] = []
     at = 0
     for name in sorted(tensors):
@@ -45,7 +43,7 @@ def write_safetensors(
         if tensor.is_floating_point():
             tensor = tensor.to(getattr(torch, precision))
             if not bool(torch.isfinite(tensor).all()):
-                raise ModelError(f"'{name}' holds NaN or infinity in {precision}", path=path, hint="Nothing is written")
+                raise ModelError(f"'{name}' holds NaN or infinity in {precision}", hint="Nothing is written")
         raw = tensor.contiguous().numpy().tobytes()
         header[name] = {
             "dtype": _TYPES[tensor.dtype],
@@ -56,10 +54,26 @@ def write_safetensors(
         at += len(raw)
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
+    return struct.pack("<Q", len(text)) + text + b"".join(body)
+
+
+def write_safetensors(
+    path: str | os.PathLike[str],
+    tensors: Mapping[str, Tensor],
+    metadata: Mapping[str, str],
+    precision: Literal["float32", "float16"] = "float32",
+) -> None:
+    """Write what :func:`to_bytes` gives, atomically.
+
+    Raises:
+        ModelError: see :func:`to_bytes`.
+    """
+    try:
+        content = to_bytes(tensors, metadata, precision)
+    except ModelError as error:
+        raise ModelError(error.message, path=path, hint=error.hint) from error
     with atomic_write(path, "wb") as stream:
-        stream.write(struct.pack("<Q", len(text)) + text)
-        for raw in body:
-            stream.write(raw)
+        stream.write(content)
 
 
 def read_metadata(path: str | os.PathLike[str]) -> dict[str, str] | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from capbench.reports import uncertainty
 from capbench.studies.results import Ceiling, Cell, Missing, ProtocolInfo, StudyResult
 
-__all__ = ["MARK", "Column", "Entry", "Row", "Table", "tables"]
+__all__ = ["MARK", "Column", "Entry", "Row", "Table", "number", "tables"]
 
 #: Stands at the best metric of a column and at those that are not significantly worse.
 MARK = uncertainty.MARK
@@ -134,7 +134,7 @@ def _column(
     printed_elsewhere = any(f"{info.id}|{group}" in m.published for m in result.missing)
     best = None
     if info.kind != "mean" and len(cells) > 1:
-        best = _number(max(c.value for c in cells), percent)
+        best = number(max(c.value for c in cells), percent)
     return Column(
         head,
         info.id,
@@ -146,7 +146,8 @@ def _column(
     )
 
 
-def _number(value: float, percent: bool) -> str:
+def number(value: float, percent: bool) -> str:
+    """A statistic in print: four digits, or two of a percentage."""
     return f"{100 * value:.2f}" if percent else f"{value:.4f}"
 
 
@@ -163,9 +164,9 @@ def _entry(cell: Cell | None, column: Column, missing: Missing | None, top: bool
             published="" if missing is None else missing.published.get(f"{column.protocol}|{column.group}", "")
         )
     scale = 100 if column.percent else 1
-    ours = _number(cell.value, column.percent)
+    ours = number(cell.value, column.percent)
     if cell.sd is not None:
-        ours += f" ±{_number(cell.sd, column.percent)}"
+        ours += f" ±{number(cell.sd, column.percent)}"
     if cell.published is None:
         return Entry(ours, interval=_interval(cell, column.percent), top=top)
     digits = cell.published_digits if cell.published_digits is not None else 4
@@ -210,7 +211,7 @@ def _ceiling(result: StudyResult, columns: list[Column]) -> Row | None:
     entries = tuple(
         Entry()
         if ceiling is None
-        else Entry(_number(ceiling.value, column.percent), interval=_interval(ceiling, column.percent))
+        else Entry(number(ceiling.value, column.percent), interval=_interval(ceiling, column.percent))
         for ceiling, column in zip(found, columns, strict=True)
     )
     return Row("human ceiling", entries)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -29,6 +27,7 @@ from capbench.studies.results import (
     SensitivityResult,
     StudyResult,
 )
+from tests.reports.latex import assert_compiles, needs_pdflatex
 
 VALUES = {
     "toy/all_pairs/mean-tau-b": (0.5, 0.4, 0.3),
@@ -154,17 +153,9 @@ def test_latex_has_as_many_cells_and_escapes(found: SensitivityResult) -> None:
         assert {line.count("&") for line in body} == {columns}
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+@needs_pdflatex
 def test_latex_compiles(found: SensitivityResult, tmp_path: Path) -> None:
-    document = r"\documentclass{article}\usepackage{booktabs}\begin{document}" + to_latex(found) + r"\end{document}"
-    (tmp_path / "t.tex").write_text(document, encoding="utf-8")
-    done = subprocess.run(
-        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"],
-        cwd=tmp_path,
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout.decode()[-2000:]
+    assert_compiles(to_latex(found), tmp_path)
 
 
 def test_written_files_hold_everything(found: SensitivityResult, tmp_path: Path) -> None:

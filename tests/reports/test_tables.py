@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Literal
 
@@ -27,6 +25,7 @@ from capbench.studies.results import (
     StudyResult,
     load_result,
 )
+from tests.reports.latex import assert_compiles, needs_pdflatex
 
 CORRELATION = "toy/all/tau-c"
 ACCURACY = "pairs/five/direct-strict"
@@ -151,17 +150,9 @@ def test_latex_escapes_and_counts_its_columns(result: StudyResult) -> None:
         assert {line.replace(r"\&", "").count("&") for line in body} == {columns}
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+@needs_pdflatex
 def test_latex_compiles(result: StudyResult, tmp_path: Path) -> None:
-    document = r"\documentclass{article}\usepackage{booktabs}\begin{document}" + to_latex(result) + r"\end{document}"
-    (tmp_path / "t.tex").write_text(document, encoding="utf-8")
-    done = subprocess.run(
-        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"],
-        cwd=tmp_path,
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout.decode()[-2000:]
+    assert_compiles(to_latex(result), tmp_path)
 
 
 def test_csv_has_full_precision_and_one_line_a_cell(result: StudyResult) -> None:
@@ -292,17 +283,9 @@ def test_latex_sets_real_minus_signs_in_intervals(tested: StudyResult) -> None:
     assert r"{\scriptsize [$-$0.250, 0.500]}" in text
 
 
-@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+@needs_pdflatex
 def test_latex_with_intervals_and_marks_compiles(tested: StudyResult, tmp_path: Path) -> None:
-    document = r"\documentclass{article}\usepackage{booktabs}\begin{document}" + to_latex(tested) + r"\end{document}"
-    (tmp_path / "t.tex").write_text(document, encoding="utf-8")
-    done = subprocess.run(
-        ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"],
-        cwd=tmp_path,
-        capture_output=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout.decode()[-2000:]
+    assert_compiles(to_latex(tested), tmp_path)
 
 
 def test_csv_holds_intervals_ranks_and_the_ceiling(tested: StudyResult) -> None:
