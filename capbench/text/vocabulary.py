@@ -2,8 +2,9 @@
 
 A caption is lowered and split like NLTK's ``word_tokenize``, punctuation kept. NLTK finds sentences first, because
 its Treebank rules split a full stop off only at a sentence's end; the model that it uses for that must be downloaded.
-Here the same algorithm (Punkt; Kiss and Strunk 2006) runs without a trained model, with a short list of abbreviations.
-On lowered text the trained model has little more to go by: that a sentence begins is told by capital letters.
+Here the same algorithm (Punkt; Kiss and Strunk 2006) runs with that model's abbreviations alone. On lowered text the
+rest of it says next to nothing, since capital letters tell where a sentence begins: 1,844 published captions with a
+full stop inside (of 263,173 texts) all got the tokens that the whole model gives.
 """
 
 from __future__ import annotations
@@ -41,10 +42,17 @@ SPECIAL = ("<pad>", "<start>", "<end>", "<unk>")
 """The first four words of every vocabulary."""
 
 ABBREVIATIONS = frozenset(
-    "a.m adm ave b.c blvd capt co col corp d.c dr ft gen gov inc jr lt ltd maj messrs mr mrs ms mt "  # noqa: SIM905
-    "p.m prof rep rev sen sgt sr st u.k u.n u.s u.s.a vs".split()
+    """
+    a.a a.c a.d a.g a.h a.m a.m.e a.s a.t adm ala ariz aug ave b.f b.v bros c c.i.t c.o.m.b c.v calif chg cie co
+    col colo conn corp cos ct d d.c d.h d.w dec dr e e.f e.h e.l e.m f f.g f.j feb fla fri ft g g.d g.f g.k ga gen
+    h h.c h.f h.m i.m.s ill inc j.b j.c j.j j.k j.p j.r jan jr k kan ky l l.a l.f l.p lt ltd m m.b.a m.d.c m.j maj
+    messrs mg mich minn mr mrs ms n n.c n.d n.h n.j n.m n.v n.y nev nov oct ok okla ore p p.a.m p.m pa ph.d prof r
+    r.a r.h r.i r.j r.k r.t rep reps s s.a s.a.y s.c s.g s.p.a s.s sen sep sept sr st sw t t.j tenn tues u.k u.n
+    u.s u.s.a u.s.s.r v va vs vt w w.c w.r w.va w.w wash wed wis yr
+    """.split()  # noqa: SIM905  # a list would fill a page
 )
-"""Words after whose full stop a sentence goes on."""
+"""Words after whose full stop a sentence goes on: those of NLTK's English Punkt model (nltk_data, ``punkt``), which
+were learnt from newspapers; hence the places and months."""
 
 # Only a mark that something follows can end a sentence inside a text; most captions have none.
 _INNER_END = re.compile(r"[.?!]\s*\S")
@@ -64,10 +72,10 @@ def tokenize_caption(text: str) -> list[str]:
 
 
 def tokenizer_version() -> str:
-    """What can change a token, for signatures: ``nltk-3.9.1+punkt-untrained``."""
+    """What can change a token, for signatures: ``nltk-3.9.1+punkt-en``."""
     import nltk
 
-    return f"nltk-{nltk.__version__}+punkt-untrained"
+    return f"nltk-{nltk.__version__}+punkt-en"
 
 
 @functools.cache

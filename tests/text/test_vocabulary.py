@@ -27,6 +27,8 @@ from capbench.text.vocabulary import (
         ("Is it red? No! It is not.", "is it red ? no ! it is not ."),
         ("a man's hat (blue), don't look", "a man 's hat ( blue ) , do n't look"),
         ("Mr. Day at 5 p.m. near the U.S. flag", "mr. day at 5 p.m. near the u.s. flag"),
+        ("a J.P. Morgan race on Bros. Road. It is wet.", "a j.p. morgan race on bros. road . it is wet ."),
+        ("Mt. of Olives", "mt . of olives"),  # so it is in NLTK: no mountain is in its list
         ('He says "stop." She goes.', "he says `` stop . '' she goes ."),
         ("cannot wait...", "can not wait ..."),
         ("  ", ""),
