@@ -25,10 +25,15 @@ SPICE_PARSER_VERSION = "spice-1.0+corenlp-3.6.0"
 
 # The parallel collector gives up when it does nothing but collect; the default one goes on for minutes.
 _JVM = ("-XX:+IgnoreUnrecognizedVMOptions", "-XX:+UseParallelGC")
-_MEMORY = "-Xmx1600m"
+_MEMORY_MB = 1600
+_MORE_MEMORY_MB = 8192  # for captions that the first limit is too small for, each alone; 215 words fit
+_MORE_MEMORY_SHARE = 0.75  # of the machine's memory, at most
 _THREADS = 8  # more would need more memory
 _LONG = 40
+_VERY_LONG = 180  # words from which the first limit is not even tried: it fails only after minutes
 _MAX_SECONDS = 900.0
+_NO_MEMORY = "out of memory"
+_NO_MEMORY_ANSWER = json.dumps({"error": _NO_MEMORY})
 _LIBRARIES = (
     "SceneGraphParser-1.0.jar",
     "Meteor-1.5.jar",
@@ -44,6 +49,9 @@ _LIBRARIES = (
 def parse_tuples(captions: Sequence[str]) -> list[str]:
     """Parse captions.
 
+    A caption that the parser's memory does not suffice for is parsed alone by a second program with more memory, unless
+    the user set the limit.
+
     Args:
         captions: tokenised captions without line ends; hand over a few hundred at once.
 
@@ -51,24 +59,62 @@ def parse_tuples(captions: Sequence[str]) -> list[str]:
         For each caption its tuples, as a JSON list of lists of strings.
 
     Raises:
-        ToolError: the parser is not set up, its program failed, or a caption is too long for its memory.
+        ToolError: the parser is not set up, its program failed, or a caption is too long for the memory there is.
     """
-    answers = _process().ask(captions)
+    limit = _more_memory_mb()
+    small = [limit is None or len(caption.split()) < _VERY_LONG for caption in captions]
+    given = iter(_process().ask([caption for caption, fits in zip(captions, small, strict=True) if fits]))
+    answers = [next(given) if fits else _NO_MEMORY_ANSWER for fits in small]
+    starved = [i for i, answer in enumerate(answers) if _reason(answer) == _NO_MEMORY]
+    if starved and limit is not None:
+        with _program(spice_state().folder, limit, threads=1, restarts=0) as program:
+            for i in starved:
+                answers[i] = _alone(program, captions[i])
     for caption, answer in zip(captions, answers, strict=True):
         if not answer.startswith("["):
-            raise _failure(caption, answer)
+            raise _failure(caption, answer, limit)
     return answers
 
 
-def _failure(caption: str, answer: str) -> ToolError:
+def _alone(program: LineProcess, caption: str) -> str:
     try:
-        reason = str(json.loads(answer)["error"])
+        return program.ask([caption])[0]
+    except ToolError:
+        # The system takes memory back by killing: the limit may lie above what this program may have.
+        return _NO_MEMORY_ANSWER
+
+
+def _more_memory_mb() -> int | None:
+    """The second limit; None if the user set one or the machine has no more than the first."""
+    if os.environ.get("CAPBENCH_JAVA_OPTIONS"):
+        return None
+    try:
+        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
+    except (AttributeError, ValueError, OSError):  # no POSIX
+        there = 2 * _MEMORY_MB
+    limit = min(_MORE_MEMORY_MB, int(_MORE_MEMORY_SHARE * there))
+    return limit if limit > _MEMORY_MB else None
+
+
+def _reason(answer: str) -> str | None:
+    """What went wrong with a caption; None if its tuples came."""
+    if answer.startswith("["):
+        return None
+    try:
+        return str(json.loads(answer)["error"])
     except (ValueError, KeyError, TypeError):
-        reason = f"it answered '{answer[:200]}'"
-    if reason == "out of memory":
+        return f"it answered '{answer[:200]}'"
+
+
+def _failure(caption: str, answer: str, limit_mb: int | None) -> ToolError:
+    reason = str(_reason(answer))
+    if reason == _NO_MEMORY:
+        tried = "" if limit_mb is None else f"; {limit_mb / 1024:.1f} GB were tried"
+        more = max(8, 2 * (limit_mb or 0) // 1024)
         return ToolError(
-            f"SPICE's parser has not enough memory for a caption of {len(caption.split())} words ('{caption[:60]}…')",
-            hint="Give it more with CAPBENCH_JAVA_OPTIONS=-Xmx8G, or leave the caption out",
+            f"SPICE's parser has not enough memory for a caption of {len(caption.split())} words "
+            f"('{caption[:60]}…'){tried}",
+            hint=f"Give it more with CAPBENCH_JAVA_OPTIONS=-Xmx{more}G, or leave the caption out",
         )
     return ToolError(
         f"SPICE's parser failed on the caption '{caption[:200]}': {reason[:300]}", hint="'capbench doctor' checks Java"
@@ -87,16 +133,20 @@ def _process() -> LineProcess:
 
 @cache
 def _start(folder: Path) -> LineProcess:
+    return _program(folder, _MEMORY_MB, min(_cores(), _THREADS), restarts=2)
+
+
+def _program(folder: Path, memory_mb: int, threads: int, restarts: int) -> LineProcess:
     arguments = [
-        *(() if os.environ.get("CAPBENCH_JAVA_OPTIONS") else (*_JVM, _MEMORY)),
-        f"-Dcapbench.threads={min(_cores(), _THREADS)}",
+        *(() if os.environ.get("CAPBENCH_JAVA_OPTIONS") else (*_JVM, f"-Xmx{memory_mb}m")),
+        f"-Dcapbench.threads={threads}",
         f"-Dcapbench.words={_LONG}",
         "-cp",
         class_path(folder),
         "org.mozilla.javascript.tools.shell.Main",
         str(Path(__file__).with_name("spice_parser.js")),
     ]
-    return LineProcess(arguments, name="SPICE's parser", folder=folder, timeout_s=_MAX_SECONDS)
+    return LineProcess(arguments, name="SPICE's parser", folder=folder, timeout_s=_MAX_SECONDS, restarts=restarts)
 
 
 def stop() -> None:

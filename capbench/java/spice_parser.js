@@ -70,12 +70,10 @@ var stdout = new java.io.FileOutputStream(java.io.FileDescriptor.out);
 var output = new java.io.PrintStream(new java.io.BufferedOutputStream(stdout), false, "UTF-8");
 var pool = java.util.concurrent.Executors.newFixedThreadPool(threads);
 var pending = new java.util.concurrent.LinkedBlockingQueue(16 * threads);
-var END = new java.lang.Object();
 
 var writer = new java.lang.Thread(function () {
   for (;;) {
     var answer = pending.take();
-    if (answer === END) return;
     output.print(answer.get());
     output.print("\n");
     output.flush();
@@ -88,6 +86,5 @@ function submit(caption) {
 
 writer.start();
 for (var line = input.readLine(); line !== null; line = input.readLine()) pending.put(submit(String(line)));
-pending.put(END);
-writer.join();
-pool.shutdown();
+// Whoever asked waits for all answers before it lets go: it has been killed.
+java.lang.Runtime.getRuntime().halt(0);

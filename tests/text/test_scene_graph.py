@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -130,7 +132,7 @@ def test_two_runs_at_once_do_not_disturb_each_other(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("answer", "message"),
     [
-        ('{"error": "out of memory"}', r"not enough memory for a caption of 3 words .*CAPBENCH_JAVA_OPTIONS=-Xmx8G"),
+        ('{"error": "out of memory"}', r"not enough memory for a caption of 3 words .*CAPBENCH_JAVA_OPTIONS=-Xmx\d+G"),
         ('{"error": "it is broken"}', r"failed on the caption 'a dog runs': it is broken"),
         ("rubbish", r"failed on the caption 'a dog runs': it answered 'rubbish'"),
     ],
@@ -138,13 +140,74 @@ def test_two_runs_at_once_do_not_disturb_each_other(monkeypatch: pytest.MonkeyPa
 def test_an_answer_that_is_no_list_names_the_caption(
     monkeypatch: pytest.MonkeyPatch, answer: str, message: str
 ) -> None:
-    class Process:
-        def ask(self, captions: Sequence[str]) -> list[str]:
-            return [answer] * len(captions)
-
-    monkeypatch.setattr(spice, "_process", Process)
+    monkeypatch.setattr(spice, "_process", lambda: _FakeProgram(answer))
+    monkeypatch.setattr(spice, "_program", lambda *_, **__: _FakeProgram(answer))
     with pytest.raises(ToolError, match=message):
         scene_graph.ensure(["a dog runs"])
+
+
+class _FakeProgram:
+    """Answers everything with one line; captions of more than three words are too long for it if it is small."""
+
+    def __init__(self, answer: str = "", memory_mb: int = 0) -> None:
+        self.answer, self.memory_mb = answer, memory_mb
+        self.asked: list[str] = []
+
+    def ask(self, captions: Sequence[str]) -> list[str]:
+        self.asked += captions
+        if self.answer:
+            return [self.answer] * len(captions)
+        short = [self.memory_mb > 1600 or len(caption.split()) <= 3 for caption in captions]
+        return [
+            json.dumps([[caption]]) if fits else '{"error": "out of memory"}'
+            for caption, fits in zip(captions, short, strict=True)
+        ]
+
+    def __enter__(self) -> _FakeProgram:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.answer = "stopped"
+
+
+def test_a_caption_too_long_for_the_memory_is_parsed_alone_with_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[_FakeProgram] = []
+
+    def program(_folder: Path, memory_mb: int, threads: int, restarts: int) -> _FakeProgram:
+        assert (threads, restarts) == (1, 0)
+        started.append(_FakeProgram(memory_mb=memory_mb))
+        return started[-1]
+
+    small = _FakeProgram(memory_mb=1600)
+    monkeypatch.setattr(spice, "_process", lambda: small)
+    monkeypatch.setattr(spice, "_program", program)
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2**20}.__getitem__)  # 4 GB
+    very_long = " ".join("x" * 200)
+    captions = ["a b c", "a b c d", very_long, "d e f", "d e f g"]
+    assert list(scene_graph.tuples(captions)) == [((caption,),) for caption in captions]
+    assert small.asked == ["a b c", "a b c d", "d e f", "d e f g"]  # minutes saved
+    (large,) = started
+    assert (large.memory_mb, large.asked, large.answer) == (3072, ["a b c d", very_long, "d e f g"], "stopped")
+
+
+def test_where_the_user_set_the_memory_no_more_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAPBENCH_JAVA_OPTIONS", "-Xmx1G")
+    monkeypatch.setattr(spice, "_process", lambda: _FakeProgram(memory_mb=1024))
+    monkeypatch.setattr(spice, "_program", None)
+    with pytest.raises(ToolError, match="not enough memory for a caption of 4 words"):
+        scene_graph.ensure(["a b c d"])
+
+
+def test_a_second_program_that_is_killed_for_its_memory_is_said_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Killed(_FakeProgram):
+        def ask(self, captions: Sequence[str]) -> list[str]:
+            raise ToolError("SPICE's parser ended after 0 of 1 answers (exit status -9)")
+
+    monkeypatch.setattr(spice, "_process", _FakeProgram)
+    monkeypatch.setattr(spice, "_program", lambda *_, **__: Killed())
+    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2**22}.__getitem__)  # 16 GB
+    with pytest.raises(ToolError, match=r"memory for a caption of 4 words .*; 8\.0 GB were tried.*Xmx16G"):
+        scene_graph.ensure(["a b c d"])
 
 
 @pytest.mark.java
