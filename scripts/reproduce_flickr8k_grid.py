@@ -3,9 +3,10 @@
 python scripts/reproduce_flickr8k_grid.py --data DIR --out DIR
 
 DIR must hold ``flickr8k/`` (captions, splits, ExpertAnnotations.txt, mobilenetv2_grid49_pca256_int8.npz) and may hold
-``composite/``. Steps: import the features, pool them, train one network a seed, merge each three of them into one, fit
-REO's covariance on the training captions, score, tabulate. What a step has finished is kept in --out: after an
-interruption the same command goes on. All models and rows are ours; none is that of a paper.
+``composite/``. Steps: import the features, pool them, train one network a seed, join each three of them (as an
+ensemble, and merged into one network), fit REO's covariance on the training captions, score, tabulate. What a step has
+finished is kept in --out: after an interruption the same command goes on. All models and rows are ours; none is that
+of a paper.
 """
 
 from __future__ import annotations
@@ -245,13 +246,13 @@ def report(
         data: items and ratings.
         single: grounding vectors under each seed's network.
         merged: under each merged network.
-        reo: REO's columns under the networks that it was computed with, by ``""`` (single) and ``", merged"``.
+        reo: REO's columns under each of the networks ``""`` (single), ``", ensemble"`` and ``", merged"``; or none.
         text: scores of metrics that look at no image.
         resamples: of bootstrap and permutation test.
     """
     named = [columns(part) for part in single]
-    kinds = {"": named, ", merged": [columns(part) for part in merged]}
-    kinds[", mean vectors"] = [columns(mean_of(group)) for group in groups(single)]
+    kinds = {"": named, ", ensemble": [columns(mean_of(group)) for group in groups(single)]}
+    kinds[", merged"] = [columns(part) for part in merged]
     found: dict[str, Any] = {"protocol": data.protocol, "items": len(data.items), "ratings": len(data.value)}
     for coefficient in ("tau-c", "tau-b", "spearman"):
         values: dict[str, list[float]] = {}
@@ -262,15 +263,19 @@ def report(
     # One row a network: the statistic is their mean, as for several draws of references.
     few = named[:GROUP]
     rows = {name: np.stack([own[name][data.item] for own in few]) for name in (*MAIN, CHOSEN)}
-    for suffix, networks in reo.items():
-        for column in ("reo-relevance", "reo-omission") if len(networks) == len(few) and not suffix else ():
-            rows[column + suffix] = np.stack([own[column][data.item] for own in networks])
+    for column in ("reo-relevance", "reo-omission") if reo else ():
+        rows[column] = np.stack([own[column][data.item] for own in reo[""][:GROUP]])
+    if len(kinds[", ensemble"]) == len(few):
+        for name in ("tiger", "grounding", CHOSEN):
+            rows[f"{name}, ensemble"] = np.stack([own[name][data.item] for own in kinds[", ensemble"]])
+        for column in ("reo-relevance", "reo-omission") if reo else ():
+            rows[f"{column}, ensemble"] = np.stack([own[column][data.item] for own in reo[", ensemble"]])
     rows |= {TITLES[n]: np.stack([values[data.item]] * len(few)) for n, values in text.items() if n in TEXT[:3]}
     images = np.array([item.image for item in data.items])
     agreement = Correlations.of("tau-c", rows, data.value, unit=images[data.item])
     sample = draw_bootstrap(agreement, resamples=resamples, seed=0)
     found["intervals"] = {name: vars(one) for name, one in bootstrap_intervals(agreement, sample).items()}
-    found["comparison"] = dataclasses.asdict(compare(agreement, sample=sample, permutations=resamples))
+    found["comparison"] = dataclasses.asdict(compare(agreement, sample=sample, permutations=3 * resamples))
     human = data.mean()
     shown = {name: named[0][name] for name in (*MAIN, CHOSEN)}
     shown |= {name: own for name, own in (reo[""][0] if reo.get("") else {}).items() if "image" not in name}
@@ -293,17 +298,35 @@ def groups(models: Sequence[T]) -> list[Sequence[T]]:
     return [models[start : start + GROUP] for start in range(0, len(models) - GROUP + 1, GROUP)]
 
 
-def merge(out: Path, models: Sequence[Path], number: int) -> Path:
-    """Networks of several seeds as one network."""
+def join(out: Path, models: Sequence[Path], number: int) -> Path:
+    """Networks of several seeds as an ensemble, and as one network; the latter's path."""
+    from capbench.models.ensembles import write_ensemble
     from capbench.models.scan_files import load_scan, save_scan
-    from capbench.training.scan_merge import merge_scan, merged_facts
+    from capbench.models.scan_merge import merge_scan, merged_facts
 
     target = out / f"merged{number}" / "model.safetensors"
     loaded = [load_scan(path) for path in models]
+    write_ensemble(out / f"ensemble{number}.json", loaded)
     if not target.is_file() or load_scan(target).training.get("merged") != merged_facts(loaded)["merged"]:
         say(f"merge {', '.join(path.parent.name for path in models)}")
         save_scan(target, merge_scan(loaded), loaded[0].vocabulary, merged_facts(loaded))
     return target
+
+
+def reo_scores(
+    data: Rated, root: DataRoot, features: Path, models: Sequence[Path], merged: Sequence[Path]
+) -> dict[str, list[dict[str, FloatArray]]]:
+    """REO's columns under the single networks, the ensembles (which give the mean) and the merged networks."""
+    found: dict[str, list[dict[str, FloatArray]]] = {}
+    for key, paths in (("", models), (", merged", merged)):
+        for path in paths:
+            fit_reo(root, path, features)
+            say(f"REO under {path.parent.name}")
+            found.setdefault(key, []).append(scored(data, root, "reo", features, path))
+    found[", ensemble"] = [
+        {column: np.mean([own[column] for own in group], axis=0) for column in group[0]} for group in groups(found[""])
+    ]
+    return {key: found[key] for key in ("", ", ensemble", ", merged") if found.get(key)}
 
 
 def main() -> None:
@@ -327,7 +350,7 @@ def main() -> None:
         root = find_root(asked.data)
         features = make_features(root, out)
         models = [train(root, out, features, asked.config, seed, asked.threads, asked.set) for seed in asked.seeds]
-        merged = [merge(out, group, i) for i, group in enumerate(groups(models), 1)]
+        merged = [join(out, group, i) for i, group in enumerate(groups(models), 1)]
         found: dict[str, Any] = {"seeds": asked.seeds}
         found["recall"] = {p.parent.name: recall(root, p, features, asked.config, "test") for p in models[:GROUP]}
         for name, data in rated(root).items():
@@ -335,12 +358,7 @@ def main() -> None:
             together = [grounded(out, name, data, features, model) for model in merged]
             say(f"text metrics on {name}")
             text = text_scores(data, root)
-            reo: dict[str, list[dict[str, FloatArray]]] = {}
-            for key, paths in (("", models[:GROUP]), (", merged", merged)):
-                for path in () if asked.without_reo else paths:
-                    fit_reo(root, path, features)
-                    say(f"REO on {name} under {path.parent.name}")
-                    reo.setdefault(key, []).append(scored(data, root, "reo", features, path))
+            reo = {} if asked.without_reo else reo_scores(data, root, features, models, merged)
             say(f"statistics of {name}")
             found[name] = report(data, single, together, reo, text, asked.resamples)
     except CapbenchError as error:

@@ -1,20 +1,25 @@
-"""``capbench models``: which weights are known, where to get them, and taking them in."""
+"""``capbench models``: which weights are known, where to get them, taking them in, and several networks as one."""
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from capbench.cli import common
+from capbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from capbench.models.scan_files import GroundingModel
 
 __all__ = ["app"]
 
 app = typer.Typer(
     name="models",
-    help="Weights of detectors and metrics: what is known and here, where to get the rest, and taking a file in.\n\n"
+    help="Weights of detectors and metrics: what is known and here, where to get the rest, taking a file in, and "
+    "several networks as one.\n\n"
     "Example: capbench models list",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -23,6 +28,11 @@ app = typer.Typer(
 _Name = Annotated[
     str, typer.Argument(metavar="NAME", help="A name of 'capbench models list', or grid:BACKBONE.", show_default=False)
 ]
+_Networks = Annotated[
+    list[Path], typer.Argument(metavar="MODEL...", help="Grounding models, two or more.", show_default=False)
+]
+_Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where to write.", show_default=False)]
+_Replace = Annotated[bool, typer.Option("--replace", help="Replace FILE if it is there.")]
 
 
 def _told(name: str) -> dict[str, Any]:
@@ -128,3 +138,84 @@ def add(
     word = "official" if done.official else "no official one is known; recorded"
     print(f"{name}: kept in {done.path}")
     print(f"SHA-256 {done.sha256} ({word})")
+
+
+@app.command()
+def ensemble(models: _Networks, out: _Out, replace: _Replace = False, json_output: common.JsonOption = False) -> None:
+    """Make several grounding models one: metrics then take the mean of what each of them finds.
+
+    FILE is a small JSON file with the models' paths, relative to it, and SHA-256; it is given wherever a model is.
+    TIGEr takes the mean of the grounding vectors, REO the mean of the scores. Vocabularies and sizes may differ,
+    features may not. With networks of several seeds, scores depend less on the seed.
+
+    Example: capbench models ensemble seed1.safetensors seed2.safetensors seed3.safetensors --out ensemble.json
+    """
+    from capbench.models.ensembles import write_ensemble
+
+    loaded = _networks(models, out, replace)
+    written = write_ensemble(out, loaded)
+    for name in ("lambda_softmax", "feature_norm"):
+        values = dict.fromkeys(str(getattr(model.options, name)) for model in loaded)
+        if len(values) > 1:
+            option = name.replace("feature_", "")
+            common.warn(f"{name} is {' and '.join(values)}: say which to use (--option tiger.{option}=...)")
+    order = {part.sha256: place for place, part in enumerate(written.parts)}
+    networks = sorted(map(_network, loaded), key=lambda network: order[network["sha256"]])
+    _tell("ensemble", out, networks, json_output, {})
+
+
+@app.command()
+def merge(models: _Networks, out: _Out, replace: _Replace = False, json_output: common.JsonOption = False) -> None:
+    """Merge several SCAN networks into one network of the summed sizes, which is a model like any other.
+
+    They must have one vocabulary, one kind of features and the same options; word and embedding sizes may differ. Their
+    similarities of words and regions are averaged before the attention, and so not those of 'capbench models ensemble'.
+
+    Example: capbench models merge seed1.safetensors seed2.safetensors seed3.safetensors --out merged.safetensors
+    """
+    from capbench.files import sha256_file
+    from capbench.models.scan_files import save_scan
+    from capbench.models.scan_merge import merge_scan, merged_facts
+
+    loaded = _networks(models, out, replace)
+    save_scan(out, merge_scan(loaded), loaded[0].vocabulary, merged_facts(loaded))
+    _tell("merged network", out, [_network(model) for model in loaded], json_output, {"sha256": sha256_file(out)})
+
+
+def _networks(models: list[Path], out: Path, replace: bool) -> list[GroundingModel]:
+    """Load the models once it is clear that the result may be written."""
+    from capbench.models.registry import locate
+    from capbench.models.scan_files import load_scan
+
+    paths = [locate(model) for model in models]
+    if out.exists():
+        if any(out.samefile(path) for path in paths):
+            raise UsageError("is one of the models itself", path=out, hint="Write to another file")
+        if not replace:
+            raise UsageError("is there already", path=out, hint="Choose another file, or use --replace")
+    loaded = [load_scan(path) for path in paths]
+    by_digest: dict[str, Path] = {}
+    for model in loaded:
+        if model.sha256 in by_digest:
+            common.warn(f"{model.path} is the same network as {by_digest[model.sha256]}, which so counts twice")
+        by_digest[model.sha256] = model.path
+    return loaded
+
+
+def _network(model: GroundingModel) -> dict[str, Any]:
+    options = model.options
+    shown = {"words": len(model.vocabulary), "embed_dim": options.embed_dim, "features": model.features}
+    trained = {"lambda_softmax": options.lambda_softmax, "feature_norm": options.feature_norm}
+    return {"path": str(model.path), "sha256": model.sha256, **shown, **trained}
+
+
+def _tell(what: str, out: Path, networks: list[dict[str, Any]], json_output: bool, facts: dict[str, Any]) -> None:
+    if json_output:
+        common.print_json({"path": str(out), "kind": what, **facts, "networks": networks})
+        return
+    print(f"{out}: {what} of {len(networks)}" + "".join(f", {key} {value}" for key, value in facts.items()))
+    for network in networks:
+        print(
+            f"  {network['path']}: sha256 {network['sha256'][:16]}, {network['words']:,} words, {network['embed_dim']}d"
+        )
+    common.note(f"use it: capbench score --metric tiger --features STORE --model tiger={out}")

@@ -21,6 +21,7 @@ from capbench.errors import FeatureError, MetricError, ModelError, UsageError
 from capbench.features.store import FeatureStore, open_store
 from capbench.metrics.base import Metric, Progress, Resources
 from capbench.metrics.grounding import Attention
+from capbench.models.ensembles import read_ensemble
 from capbench.models.registry import locate
 from capbench.records import FloatArray, Item
 from capbench.text.vocabulary import UNKNOWN
@@ -64,27 +65,22 @@ class Bounded(Generic[K]):
             self._bytes -= self._held.popitem(last=False)[1].nbytes
 
 
-class GroundingSource:
-    """A grounding model and the features it looks at; made by :func:`open_source`.
+class _Encoder:
+    """One network, and what it has encoded so far.
 
-    Attributes:
-        model: the trained network with its vocabulary.
+    Args:
+        model: the network with its vocabulary.
         store: the region features.
-        encoded_captions: captions encoded so far, for tests and benchmarks.
-        encoded_images: images encoded so far.
+        share: of the memory for what is kept.
     """
 
-    def __init__(self, model: GroundingModel, store: FeatureStore) -> None:
+    def __init__(self, model: GroundingModel, store: FeatureStore, share: float) -> None:
         self.model = model
         self.store = store
         self.encoded_captions = 0
         self.encoded_images = 0
-        self._words: Bounded[tuple[int, ...]] = Bounded(_CAPTION_BYTES)
-        self._regions: Bounded[str] = Bounded(_IMAGE_BYTES)
-
-    def signature_parts(self) -> dict[str, object]:
-        """Model, vocabulary and attention as trained, and what computed the features."""
-        return {**self.model.signature_parts(), "features": self.store.signature()}
+        self._words: Bounded[tuple[int, ...]] = Bounded(int(share * _CAPTION_BYTES))
+        self._regions: Bounded[str] = Bounded(int(share * _IMAGE_BYTES))
 
     def captions(self, texts: Iterable[str]) -> dict[str, NDArray[np.float32]]:
         """Word vectors (m, D) of each text, ``<start>`` and ``<end>`` included.
@@ -132,6 +128,83 @@ class GroundingSource:
         return held.astype(np.float64)
 
 
+class GroundingSource:
+    """A grounding model, or an ensemble of several, and the features it looks at; made by :func:`open_source`.
+
+    Under an ensemble a word's vector is the networks' vectors side by side, and so is a region's: D is the sum of
+    theirs, and :meth:`parts` takes them apart. All networks tokenise alike, so that they read a caption as equally many
+    words, whichever of these each of them knows.
+
+    Args:
+        models: the trained networks with their vocabularies: one, or an ensemble's.
+        store: the region features.
+        path: the ensemble's file.
+
+    Attributes:
+        models: as given.
+        store: as given.
+    """
+
+    def __init__(self, models: Sequence[GroundingModel], store: FeatureStore, path: Path | None = None) -> None:
+        self.models = tuple(models)
+        self.store = store
+        self._path = path
+        self._encoders = [_Encoder(model, store, 1 / len(models)) for model in models]
+        self._ends = np.cumsum([model.options.embed_dim for model in models])[:-1]
+
+    @property
+    def model(self) -> GroundingModel:
+        """The network. Raises ModelError if there are several."""
+        if len(self.models) > 1:
+            raise ModelError(
+                f"is an ensemble of {len(self.models)} networks, and this needs a single one",
+                path=self._path,
+                hint=f"Give one of them, such as {self.models[0].path}",
+            )
+        return self.models[0]
+
+    @property
+    def encoded_captions(self) -> int:
+        """Captions encoded so far, by each network, for tests and benchmarks."""
+        return sum(encoder.encoded_captions for encoder in self._encoders)
+
+    @property
+    def encoded_images(self) -> int:
+        """Images encoded so far, by each network."""
+        return sum(encoder.encoded_images for encoder in self._encoders)
+
+    def signature_parts(self) -> dict[str, object]:
+        """Model, vocabulary and attention as trained, and what computed the features.
+
+        An ensemble names all its networks; of vocabulary and attention one, if all have the same.
+        """
+        found = [model.signature_parts() for model in self.models]
+        parts: dict[str, object] = {key: _one_or_all([own[key] for own in found]) for key in found[0]}
+        if len(found) > 1:
+            parts["model"] = "+".join([f"mean-of-{len(found)}", *(own["model"] for own in found)])
+        return {**parts, "features": self.store.signature()}
+
+    def captions(self, texts: Iterable[str]) -> dict[str, NDArray[np.float32]]:
+        """Word vectors (m, D) of each text, ``<start>`` and ``<end>`` included; words are encoded once."""
+        texts = list(texts)
+        found = [encoder.captions(texts) for encoder in self._encoders]
+        if len(found) == 1:
+            return found[0]
+        return {text: np.concatenate([words[text] for words in found], axis=1) for text in found[0]}
+
+    def regions(self, image: str) -> FloatArray:
+        """Region vectors (n, D) float64 of an image. Raises FeatureError if the store lacks it."""
+        return np.concatenate([encoder.regions(image) for encoder in self._encoders], axis=1)
+
+    def parts(self, vectors: NDArray[Any]) -> list[NDArray[Any]]:
+        """What of vectors (..., D) of words or regions is each network's: views (..., D_i)."""
+        return np.split(vectors, self._ends, axis=-1) if len(self.models) > 1 else [vectors]
+
+
+def _one_or_all(values: Sequence[str]) -> str:
+    return values[0] if len(set(values)) == 1 else ",".join(values)
+
+
 _open: OrderedDict[tuple[object, ...], GroundingSource] = OrderedDict()
 
 
@@ -142,30 +215,40 @@ def open_source(
 
     Args:
         features: path of a feature store.
-        model: path of a grounding model (:func:`capbench.models.scan_files.load_scan`).
+        model: path of a grounding model (:func:`capbench.models.scan_files.load_scan`), or of an ensemble of some
+            (:mod:`capbench.models.ensembles`).
         vocabulary: path of the vocabulary JSON, for a released checkpoint that it does not lie beside.
         any_features: whether features of another fingerprint than the training's are taken.
 
     Raises:
         FeatureError: the store cannot be read, or holds features of another fingerprint than the model saw.
-        ModelError: the model cannot be read, or its image layer is for features of another size.
+        ModelError: the model cannot be read, its image layer is for features of another size, or a part of an
+            ensemble is not there or is another file than it was.
     """
     file = locate(model)
+    ensemble = read_ensemble(file)
+    if ensemble is not None:
+        ensemble.verify()
     store = open_store(features)
     given = None if vocabulary is None else files.sha256_file(vocabulary)
     # The store's place is part of the key, since two stores of one signature may hold different images.
     places = tuple((str(path.resolve()), path.stat().st_mtime_ns, path.stat().st_size) for path in store.paths)
-    key = (files.sha256_file(file), given, store.signature(), places)
+    weights = files.sha256_file(file) if ensemble is None else tuple(part.sha256 for part in ensemble.parts)
+    key = (weights, given, store.signature(), places)
     if key not in _open:
         from capbench.models.scan_files import load_scan
 
-        loaded = load_scan(file, vocabulary)
-        _open[key] = GroundingSource(loaded, store)
+        if ensemble is None:
+            _open[key] = GroundingSource([load_scan(file, vocabulary)], store)
+        else:
+            networks = [load_scan(part.path, vocabulary) for part in ensemble.parts]
+            _open[key] = GroundingSource(networks, store, ensemble.path)
         while len(_open) > _SOURCES:
             _open.popitem(last=False)
     _open.move_to_end(key)
     source = _open[key]
-    _check(source.model, source.store, any_features)
+    for network in source.models:
+        _check(network, source.store, any_features)
     return source
 
 
@@ -234,12 +317,25 @@ class GroundedMetric(Metric):
         self.source = open_source(
             self.resources.features, self.resources.model, vocabulary=vocabulary, any_features=any_features
         )
-        own = self.source.model.options
-        defaults = {"smoothing": own.lambda_softmax, "norm": own.feature_norm}
-        self.attention = Attention(**{**attention, **{k: v for k, v in defaults.items() if attention[k] is None}})
+        own = {key: self._trained(key) for key in ("smoothing", "norm") if attention[key] is None}
+        self.attention = Attention(**{**attention, **own})
         self._any_features = any_features
         self._waiting: dict[str, dict[bytes, Item]] = {}
         self._rows: dict[bytes, FloatArray] = {}
+
+    def _trained(self, key: str) -> Any:
+        """λ or the norm with which the model, or all networks of an ensemble, were trained."""
+        option, name = {"smoothing": ("lambda_softmax", "lambda_softmax"), "norm": ("norm", "feature_norm")}[key]
+        models = self.source.models
+        values = [getattr(model.options, name) for model in models]
+        for model, value in zip(models, values, strict=True):
+            if value != values[0]:
+                raise ModelError(
+                    f"was trained with {name}={value}, and {models[0].path} of the same ensemble with {values[0]}",
+                    path=model.path,
+                    hint=f"Say which to take: {self.name}.{option}={values[0]}",
+                )
+        return values[0]
 
     @classmethod
     def lacks(cls, resources: Resources, options: Mapping[str, Any] | None = None) -> str | None:
@@ -296,10 +392,11 @@ class GroundedMetric(Metric):
         Captions of many images are encoded at once, but of no more than some thousand captions.
         """
         texts = {name: {text for i in own for text in (i.candidate, *i.references)} for name, own in items.items()}
+        limit = _TEXTS_AT_ONCE // len(self.source.models)
         part: list[str] = []
         held = 0
         for name in [*sorted(items), ""]:
-            if part and (not name or held + len(texts[name]) > _TEXTS_AT_ONCE):
+            if part and (not name or held + len(texts[name]) > limit):
                 words = self.encode(set[str]().union(*(texts[image] for image in part)))
                 for image in part:
                     yield image, items[image], words

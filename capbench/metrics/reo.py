@@ -13,7 +13,8 @@ from capbench.errors import ModelError, UsageError, suggest
 from capbench.metrics.base import Resources
 from capbench.metrics.covariance import COVARIANCES, Covariance, default_path, read_covariance
 from capbench.metrics.grounded import Bounded, GroundedMetric
-from capbench.metrics.grounding import attend, contexts, extraness_omission, pad, quadratic
+from capbench.metrics.grounding import Attention, attend, contexts, extraness_omission, pad, quadratic
+from capbench.models.ensembles import network_files
 from capbench.records import FloatArray, Item
 
 __all__ = ["Reo"]
@@ -34,6 +35,98 @@ class _Contexts:
     image: FloatArray
 
 
+class _Space:
+    """REO's scores in the vector space of one network.
+
+    Args:
+        attention: how regions attend to words.
+        whitener: B with S⁻¹ = BᵀB, (D, D) or (D,), or None for the identity.
+        share: of the memory for products of words.
+    """
+
+    def __init__(self, attention: Attention, whitener: FloatArray | None, share: float) -> None:
+        self._attention = attention
+        self._whitener = whitener
+        self._grams: Bounded[str] = Bounded(int(share * _GRAM_BYTES))
+        self._block: dict[str, FloatArray] = {}
+
+    def see(self, words: Mapping[str, NDArray[np.float32]]) -> None:
+        """Make the products under S⁻¹ of captions that :meth:`statistics` will be asked about."""
+        if self._whitener is not None:
+            self._block = self._mahalanobis_products(words, self._whitener)
+
+    def _mahalanobis_products(
+        self, words: Mapping[str, NDArray[np.float32]], whitener: FloatArray
+    ) -> dict[str, FloatArray]:
+        """(m, m) products wᵀ S⁻¹ w' of each caption's words: contexts are sums of them, so nothing else is whitened."""
+        found = {text: held for text in words if (held := self._grams.get(text)) is not None}
+        new = [text for text in words if text not in found]
+        for start in range(0, len(new), _WHITENED_AT_ONCE):
+            part = new[start : start + _WHITENED_AT_ONCE]
+            kept = [words[text] if self._attention.count_ends else words[text][1:-1] for text in part]
+            flat = np.concatenate(kept).astype(np.float64)
+            flat = flat * whitener if whitener.ndim == 1 else flat @ whitener.T
+            ends = np.cumsum([len(own) for own in kept])
+            for text, own in zip(part, np.split(flat, ends[:-1]), strict=True):
+                found[text] = own @ own.T
+                self._grams.put(text, found[text])
+        return found
+
+    def statistics(
+        self, regions: FloatArray, items: Sequence[Item], words: Mapping[str, NDArray[np.float32]]
+    ) -> FloatArray:
+        """(items, 7): number of references, three scores against the references, three against the image."""
+        norms = np.linalg.norm(regions, axis=1)
+        whitened = norms
+        if self._whitener is not None:
+            b = self._whitener
+            whitened = np.linalg.norm(regions * b if b.ndim == 1 else regions @ b.T, axis=1)
+        candidates = {text: i for i, text in enumerate(dict.fromkeys(item.candidate for item in items))}
+        references = {text: i for i, text in enumerate(dict.fromkeys(text for i in items for text in i.references))}
+        against_image = np.empty((len(candidates), _SCORES))
+        against = np.empty((len(candidates), len(references), _SCORES))
+        for first in range(0, len(candidates), _CAPTIONS_AT_ONCE):
+            own = self._contexts(regions, list(candidates)[first : first + _CAPTIONS_AT_ONCE], words)
+            rows = slice(first, first + len(own.norms))
+            scores = extraness_omission(own.image, (own.norms, norms), (own.mahalanobis, whitened))
+            against_image[rows] = np.stack([values.mean(axis=1) for values in scores], axis=1)
+            for start in range(0, len(references), _CAPTIONS_AT_ONCE):
+                theirs = self._contexts(regions, list(references)[start : start + _CAPTIONS_AT_ONCE], words)
+                against[rows, start : start + len(theirs.norms)] = _pairs(own, theirs)
+        found = np.zeros((len(items), 1 + 2 * _SCORES))
+        for row, item in zip(found, items, strict=True):
+            i = candidates[item.candidate]
+            row[0] = len(item.references)
+            if item.references:
+                row[1 : 1 + _SCORES] = against[i, [references[text] for text in item.references]].mean(axis=0)
+            row[1 + _SCORES :] = against_image[i]
+        return found
+
+    def _contexts(
+        self, regions: FloatArray, texts: Sequence[str], words: Mapping[str, NDArray[np.float32]]
+    ) -> _Contexts:
+        padded = pad([words[text] for text in texts], self._attention)
+        weights, products = attend(regions, padded, self._attention)
+        vectors = contexts(weights, padded)
+        norms = np.sqrt(quadratic(weights, padded.gram))
+        mahalanobis = norms
+        if self._whitener is not None:
+            gram = np.zeros_like(padded.gram)
+            for own, text in zip(gram, texts, strict=True):
+                known = self._block[text]
+                own[: len(known), : len(known)] = known
+            mahalanobis = np.sqrt(quadratic(weights, gram))
+        return _Contexts(vectors, norms, mahalanobis, (weights * products).sum(axis=1))
+
+
+def _pairs(candidates: _Contexts, references: _Contexts) -> FloatArray:
+    """(candidates, references, 3): scores of every pair, means over regions."""
+    a, g = candidates, references
+    dots = (a.vectors.transpose(1, 0, 2) @ g.vectors.transpose(1, 2, 0)).transpose(1, 2, 0)
+    scores = extraness_omission(dots, (a.norms[:, None], g.norms[None]), (a.mahalanobis[:, None], g.mahalanobis[None]))
+    return np.stack([values.mean(axis=2) for values in scores], axis=2)
+
+
 class Reo(GroundedMetric):
     """REO's three scores against image and references, and against the image alone. Higher is better for all six.
 
@@ -43,6 +136,11 @@ class Reo(GroundedMetric):
     distance of a_i and what is left of it without its projection on g_i, so that *little* extra content scores high;
     omission the same with a and g in each other's place.
 
+    Under an ensemble each score is the mean of the networks' scores, each computed in a network's own vector space with
+    its own S: contexts of different networks have no common space to be averaged in, while cosines, and distances that
+    are measured in each space's own spread, can be. Networks with larger vectors have larger distances (about √D) and
+    so more say in extraness and omission.
+
     Options:
         lambda_softmax: λ of the attention; the model's own by default (the paper gives none).
         norm: how products are normalised before the attention; the model's own by default.
@@ -50,7 +148,7 @@ class Reo(GroundedMetric):
         count_ends: whether ``<start>`` and ``<end>`` count as words.
         covariance: S of the distance: ``fitted`` (with shrinkage), ``full``, ``diagonal`` or ``identity``. All but the
             last come from a file that ``capbench train reo-covariance`` makes.
-        covariance_file: that file, if it does not lie beside the model.
+        covariance_file: that file, if it does not lie beside the model; not for an ensemble.
         vocabulary: the vocabulary JSON of a released checkpoint that it does not lie beside.
         any_features: take features of another fingerprint than the model was trained on.
 
@@ -99,14 +197,13 @@ class Reo(GroundedMetric):
         options = {"covariance": covariance, "covariance_file": covariance_file}
         super().__init__(resources, attention, vocabulary, any_features, options)
         self._kind = covariance
-        self._covariance: Covariance | None = None
-        self._whitener: FloatArray | None = None
+        models = self.source.models
+        self._covariances: list[Covariance] = []
+        whiteners: list[FloatArray | None] = [None] * len(models)
         if covariance != "identity":
-            path = covariance_file or default_path(str(self.resources.model))
-            self._covariance = self._checked(read_covariance(path))
-            self._whitener = self._covariance.whitener(covariance)
-        self._grams: Bounded[str] = Bounded(_GRAM_BYTES)
-        self._block: dict[str, FloatArray] = {}
+            self._covariances = self._read_covariances(covariance_file)
+            whiteners = [found.whitener(covariance) for found in self._covariances]
+        self._spaces = [_Space(self.attention, whitener, 1 / len(models)) for whitener in whiteners]
 
     @classmethod
     def reference_free(cls) -> frozenset[str]:
@@ -120,116 +217,73 @@ class Reo(GroundedMetric):
         given = options or {}
         if lacking or given.get("covariance", "fitted") == "identity" or given.get("covariance_file") is not None:
             return lacking
-        path = default_path(str(resources.model))
-        if path.exists():
-            return None
-        return (
-            f"the covariance of context vectors in {path}, made by 'capbench train reo-covariance --model "
-            f"{resources.model} --features {resources.features} --captions NAME' (or use reo.covariance=identity)"
-        )
+        files = network_files(str(resources.model))
+        for file in files:
+            path = default_path(file)
+            if not path.exists():
+                of = "" if len(files) == 1 else f", a part of {resources.model},"
+                return (
+                    f"the covariance of context vectors of {file}{of} in {path}, made by 'capbench train "
+                    f"reo-covariance --model {file} --features {resources.features} --captions NAME' (or use "
+                    "reo.covariance=identity)"
+                )
+        return None
 
-    def _checked(self, covariance: Covariance) -> Covariance:
-        model = self.source.model
-        if covariance.facts.get("model") != model.sha256:
-            raise ModelError(
-                f"is the covariance of another model than {model.path}",
-                path=covariance.path,
-                hint="Make it again with 'capbench train reo-covariance'",
+    def _read_covariances(self, given: str | None) -> list[Covariance]:
+        """One for each network, in the order of the source's."""
+        files = network_files(str(self.resources.model))
+        if given is not None and len(files) > 1:
+            raise UsageError(
+                f"reo.covariance_file is one file, and {self.resources.model} is an ensemble of {len(files)} networks",
+                hint="Leave it out: each network's is read from beside it",
             )
-        return covariance
+        found = []
+        for model, file in zip(self.source.models, files, strict=True):
+            covariance = read_covariance(default_path(file) if given is None else given)
+            if covariance.facts.get("model") != model.sha256:
+                raise ModelError(
+                    f"is the covariance of another model than {model.path}",
+                    path=covariance.path,
+                    hint="Make it again with 'capbench train reo-covariance'",
+                )
+            found.append(covariance)
+        return found
 
     def signature_parts(self) -> Mapping[str, object]:
         """Those of :class:`GroundedMetric`, and S: kind, corpus, shrinkage and the file's SHA-256."""
         named = self._kind
-        if self._covariance is not None:
-            facts = self._covariance.facts
+        for covariance in self._covariances:
+            facts = covariance.facts
             named += f"+{facts.get('corpus')}+{facts.get('captions')}-captions"
             if self._kind == "fitted":
-                named += f"+shrinkage{self._covariance.shrinkage:.4g}"
-            named += f"+{self._covariance.sha256[:16]}"
+                named += f"+shrinkage{covariance.shrinkage:.4g}"
+            named += f"+{covariance.sha256[:16]}"
         return {**super().signature_parts(), "S": named.replace("|", "/").replace(" ", "_"), "refs": "mean"}
 
     def encode(self, texts: Iterable[str]) -> dict[str, NDArray[np.float32]]:
         """Word vectors of texts; their products under S⁻¹ are made at once and kept."""
         words = super().encode(texts)
-        if self._whitener is not None:
-            self._block = self._mahalanobis_products(words, self._whitener)
+        for space, own in zip(self._spaces, self._apart(words), strict=True):
+            space.see(own)
         return words
 
-    def _mahalanobis_products(
-        self, words: Mapping[str, NDArray[np.float32]], whitener: FloatArray
-    ) -> dict[str, FloatArray]:
-        """(m, m) products wᵀ S⁻¹ w' of each caption's words: contexts are sums of them, so nothing else is whitened."""
-        found = {text: held for text in words if (held := self._grams.get(text)) is not None}
-        new = [text for text in words if text not in found]
-        for start in range(0, len(new), _WHITENED_AT_ONCE):
-            part = new[start : start + _WHITENED_AT_ONCE]
-            kept = [words[text] if self.attention.count_ends else words[text][1:-1] for text in part]
-            flat = np.concatenate(kept).astype(np.float64)
-            flat = flat * whitener if whitener.ndim == 1 else flat @ whitener.T
-            ends = np.cumsum([len(own) for own in kept])
-            for text, own in zip(part, np.split(flat, ends[:-1]), strict=True):
-                found[text] = own @ own.T
-                self._grams.put(text, found[text])
-        return found
+    def _apart(self, words: Mapping[str, NDArray[np.float32]]) -> list[dict[str, NDArray[np.float32]]]:
+        """Each network's part of word vectors."""
+        parts = {text: self.source.parts(vectors) for text, vectors in words.items()}
+        return [{text: own[i] for text, own in parts.items()} for i in range(len(self._spaces))]
 
     def image_statistics(
         self, image: str, items: Sequence[Item], words: Mapping[str, NDArray[np.float32]]
     ) -> FloatArray:
         """(items, 7): number of references, three scores against the references, three against the image."""
-        regions = self.source.regions(image)
-        norms = np.linalg.norm(regions, axis=1)
-        whitened = norms
-        if self._whitener is not None:
-            b = self._whitener
-            whitened = np.linalg.norm(regions * b if b.ndim == 1 else regions @ b.T, axis=1)
-        candidates = {text: i for i, text in enumerate(dict.fromkeys(item.candidate for item in items))}
-        references = {text: i for i, text in enumerate(dict.fromkeys(text for i in items for text in i.references))}
-        against_image = np.empty((len(candidates), _SCORES))
-        against = np.empty((len(candidates), len(references), _SCORES))
-        for first in range(0, len(candidates), _CAPTIONS_AT_ONCE):
-            own = self._contexts(regions, list(candidates)[first : first + _CAPTIONS_AT_ONCE], words)
-            rows = slice(first, first + len(own.norms))
-            scores = extraness_omission(own.image, (own.norms, norms), (own.mahalanobis, whitened))
-            against_image[rows] = np.stack([values.mean(axis=1) for values in scores], axis=1)
-            for start in range(0, len(references), _CAPTIONS_AT_ONCE):
-                theirs = self._contexts(regions, list(references)[start : start + _CAPTIONS_AT_ONCE], words)
-                against[rows, start : start + len(theirs.norms)] = _pairs(own, theirs)
-        found = np.zeros((len(items), 1 + 2 * _SCORES))
-        for row, item in zip(found, items, strict=True):
-            i = candidates[item.candidate]
-            row[0] = len(item.references)
-            if item.references:
-                row[1 : 1 + _SCORES] = against[i, [references[text] for text in item.references]].mean(axis=0)
-            row[1 + _SCORES :] = against_image[i]
-        return found
-
-    def _contexts(
-        self, regions: FloatArray, texts: Sequence[str], words: Mapping[str, NDArray[np.float32]]
-    ) -> _Contexts:
-        padded = pad([words[text] for text in texts], self.attention)
-        weights, products = attend(regions, padded, self.attention)
-        vectors = contexts(weights, padded)
-        norms = np.sqrt(quadratic(weights, padded.gram))
-        mahalanobis = norms
-        if self._whitener is not None:
-            gram = np.zeros_like(padded.gram)
-            for own, text in zip(gram, texts, strict=True):
-                known = self._block[text]
-                own[: len(known), : len(known)] = known
-            mahalanobis = np.sqrt(quadratic(weights, gram))
-        return _Contexts(vectors, norms, mahalanobis, (weights * products).sum(axis=1))
+        texts = {text for item in items for text in (item.candidate, *item.references)}
+        regions = self.source.parts(self.source.regions(image))
+        apart = self._apart({text: words[text] for text in texts})
+        found = [s.statistics(seen, items, own) for s, seen, own in zip(self._spaces, regions, apart, strict=True)]
+        return np.asarray(np.mean(found, axis=0), dtype=np.float64)
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
         """The six columns; those against references are NaN for items without references."""
         values = statistics[:, 1:].copy()
         values[statistics[:, 0] == 0, :_SCORES] = np.nan
         return {column: np.ascontiguousarray(values[:, i]) for i, column in enumerate(self.columns)}
-
-
-def _pairs(candidates: _Contexts, references: _Contexts) -> FloatArray:
-    """(candidates, references, 3): scores of every pair, means over regions."""
-    a, g = candidates, references
-    dots = (a.vectors.transpose(1, 0, 2) @ g.vectors.transpose(1, 2, 0)).transpose(1, 2, 0)
-    scores = extraness_omission(dots, (a.norms[:, None], g.norms[None]), (a.mahalanobis[:, None], g.mahalanobis[None]))
-    return np.stack([values.mean(axis=2) for values in scores], axis=2)

@@ -26,7 +26,8 @@ class Tiger(GroundedMetric):
 
     RRS compares how candidate and references rank the image's regions (NDCG), WDS how they spread over them (KL
     divergence, and the ratio of their lengths). ``grounding`` is the mean of the candidate's grounding vector and
-    looks at no references. Defaults are the released run's.
+    looks at no references. Defaults are the released run's. The grounding vector of a caption under an ensemble is the
+    mean of the networks' grounding vectors, and everything else follows from it.
 
     Options:
         lambda_softmax: λ of the attention; the model's own by default (9 in the released run).
@@ -105,7 +106,7 @@ class Tiger(GroundedMetric):
     def grounding_vectors(
         self, image: str, texts: Sequence[str], words: Mapping[str, NDArray[np.float32]] | None = None
     ) -> dict[str, FloatArray]:
-        """Grounding vectors (n,) of captions in an image, each distinct caption once.
+        """Grounding vectors (n,) of captions in an image, each distinct caption once: an ensemble's means.
 
         Args:
             image: its id.
@@ -122,8 +123,12 @@ class Tiger(GroundedMetric):
         found: dict[str, FloatArray] = {}
         for start in range(0, len(distinct), _CAPTIONS_AT_ONCE):
             part = distinct[start : start + _CAPTIONS_AT_ONCE]
-            vectors = grounding(regions, pad([words[text] for text in part], self.attention), self.attention)
-            found.update(zip(part, vectors, strict=True))
+            own = zip(*(self.source.parts(words[text]) for text in part), strict=True)
+            vectors = [
+                grounding(seen, pad(captions, self.attention), self.attention)
+                for seen, captions in zip(self.source.parts(regions), own, strict=True)
+            ]
+            found.update(zip(part, np.mean(vectors, axis=0), strict=True))
         return found
 
     def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:

@@ -24,6 +24,7 @@ from torch import Tensor
 from capbench.errors import CapbenchError, MissingFileError, ModelError, UsageError, suggest
 from capbench.files import sha256_file
 from capbench.models.checkpoints import fit_state, read_checkpoint, read_torch, tensors_of
+from capbench.models.ensembles import read_ensemble
 from capbench.models.safetensors import read_metadata, write_safetensors
 from capbench.models.scan import Scan, ScanOptions
 from capbench.text.vocabulary import Vocabulary, read_vocabulary, tokenizer_version
@@ -230,11 +231,19 @@ def load_scan(
 
     Raises:
         MissingFileError: there is no such file.
-        ModelError: it is no SCAN model, is damaged, or its parts do not fit one another.
+        ModelError: it is no SCAN model but, for example, an ensemble of some, is damaged, or its parts do not fit one
+            another.
         UsageError: an override that does not exist, or that the weights fix.
     """
     file = Path(path)
     digest = sha256_file(file)
+    ensemble = read_ensemble(file)
+    if ensemble is not None:
+        raise ModelError(
+            f"is an ensemble of {len(ensemble.parts)} networks, and this needs a single one",
+            path=file,
+            hint=f"Give one of them, such as {ensemble.parts[0].path}",
+        )
     metadata = read_metadata(file)
     try:
         if metadata is not None:

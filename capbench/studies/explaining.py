@@ -54,6 +54,8 @@ class GroundedCaption:
         attention: (n, m) float64, how region i divides its attention over the words (TIGEr, equation 2): rows sum
             to 1.
         grounding: (n,) float64, the grounding vector (equation 5).
+
+    Under an ensemble, attention and grounding are means over its networks.
     """
 
     text: str
@@ -179,11 +181,13 @@ def one_image(items: Sequence[Item]) -> str:
 
 
 def _ground(metric: GroundedMetric, regions: FloatArray, text: str, words: NDArray[np.float32]) -> GroundedCaption:
-    padded = pad([words], metric.attention)
-    weights, _ = attend(regions, padded, metric.attention)
-    (vector,) = grounding(regions, padded, metric.attention)
     names = words_of(metric, text)
-    return GroundedCaption(text, names, weights[0, : len(names)].T, vector)
+    weights, vectors = [], []
+    for seen, own in zip(metric.source.parts(regions), metric.source.parts(words), strict=True):
+        padded = pad([own], metric.attention)
+        weights.append(attend(seen, padded, metric.attention)[0][0, : len(names)].T)
+        vectors.append(grounding(seen, padded, metric.attention)[0])
+    return GroundedCaption(text, names, np.mean(weights, axis=0), np.mean(vectors, axis=0))
 
 
 def words_of(metric: GroundedMetric, text: str) -> tuple[str, ...]:
@@ -198,9 +202,11 @@ def unknown_words(metric: GroundedMetric, texts: Sequence[str]) -> list[str]:
     """One note that names the words which the model does not know, or none."""
     from capbench.text.vocabulary import tokenize_caption
 
-    known = metric.source.model.vocabulary
-    words = dict.fromkeys(word for text in texts for word in tokenize_caption(text) if word not in known)
-    return [f"not in the model's vocabulary, read as <unk>: {', '.join(words)}"] if words else []
+    known = [model.vocabulary for model in metric.source.models]
+    distinct = dict.fromkeys(word for text in texts for word in tokenize_caption(text))
+    words = [word for word in distinct if any(word not in vocabulary for vocabulary in known)]
+    whose = "the model's vocabulary" if len(known) == 1 else "the vocabularies of all networks"
+    return [f"not in {whose}, read as <unk>: {', '.join(words)}"] if words else []
 
 
 def _to_unit(values: FloatArray) -> FloatArray:

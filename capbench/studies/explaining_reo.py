@@ -182,8 +182,10 @@ def explain_reo(
     """What REO saw in candidates of one image.
 
     Arguments and errors are those of :func:`capbench.studies.explaining.explain_tiger`, but references may be lacking:
-    unless all items have some, they are explained against the image alone.
+    unless all items have some, they are explained against the image alone. ModelError is raised for an ensemble:
+    shares of words are lengths in one network's space.
     """
+    _ = metric.source.model
     image = one_image(items)
     texts = list(dict.fromkeys(text for item in items for text in (item.candidate, *item.references)))
     regions, words = metric.source.regions(image), metric.encode(texts)

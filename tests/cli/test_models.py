@@ -78,6 +78,6 @@ def test_add_refuses_a_wrong_file(weights: Path) -> None:
 def test_every_command_has_an_example() -> None:
     group = typer.main.get_command(models.app)
     commands = getattr(group, "commands", {})
-    assert set(commands) == {"list", "info", "add"}
+    assert set(commands) == {"list", "info", "add", "ensemble", "merge"}
     for command in commands.values():
         assert "Example: capbench models" in (command.help or "")

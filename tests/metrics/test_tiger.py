@@ -144,8 +144,8 @@ def test_what_is_held_in_memory_is_bounded(made: Files, monkeypatch: pytest.Monk
         monkeypatch.setattr(grounded, limit, value)
     metric = Tiger(made.resources)
     assert statistics(metric) == pytest.approx(wanted, abs=1e-12)
-    assert metric.source._words._bytes <= 2000
-    assert len(metric.source._regions._held) == 1
+    assert metric.source._encoders[0]._words._bytes <= 2000
+    assert len(metric.source._encoders[0]._regions._held) == 1
 
 
 def test_two_metrics_share_one_model_and_one_encoding(made: Files) -> None:

@@ -9,8 +9,8 @@ import torch
 from capbench.errors import ModelError
 from capbench.models.scan import Scan, ScanOptions
 from capbench.models.scan_files import GroundingModel, load_scan, save_scan
+from capbench.models.scan_merge import merge_scan, merged_facts
 from capbench.text.vocabulary import Vocabulary
-from capbench.training.scan_merge import merge_scan, merged_facts
 
 WORDS = ("a dog runs on grass", "two cats sleep", "a bird sits on a red roof")
 VOCABULARY = Vocabulary.build([*WORDS, *WORDS], min_count=1)

@@ -1,9 +1,9 @@
-"""Several SCAN networks as one: an ensemble that is a network itself, so that every metric can use it.
+"""Several SCAN networks merged into one that is a network itself, so that everything can use it.
 
 The merged network's vectors are the single ones' vectors side by side. A cosine of such vectors is the mean of the
 single cosines, each weighed by its two vectors' lengths before they were normed, so that averaging happens before the
-attention, not after it. The GRU holds the single GRUs as blocks of its matrices, with zeros between them: networks that
-were trained with other seeds stay apart inside.
+attention; an ensemble (:mod:`capbench.models.ensembles`) averages after it. The GRU holds the single GRUs as blocks of
+its matrices, with zeros between them: networks that were trained with other seeds stay apart inside.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from capbench.models.scan_files import GroundingModel
 __all__ = ["merge_scan", "merged_facts"]
 
 _SUMMED = ("word_dim", "embed_dim")
+_APART = "An ensemble may keep them apart: capbench models ensemble"
 
 
 def merge_scan(models: Sequence[GroundingModel]) -> Scan:
@@ -33,7 +34,7 @@ def merge_scan(models: Sequence[GroundingModel]) -> Scan:
         ModelError: they do not go together, or cannot be merged.
     """
     if len(models) < 2:
-        raise ModelError("merging needs two grounding models or more")
+        raise ModelError("merging needs two grounding models or more", hint="Name another one")
     first = models[0]
     for model in models:
         options = model.options
@@ -41,13 +42,24 @@ def merge_scan(models: Sequence[GroundingModel]) -> Scan:
             raise ModelError(
                 "cannot be merged: only networks of one layer, without weight norm, whose vectors are normed, can be",
                 path=model.path,
+                hint=_APART,
             )
         if model.vocabulary.words != first.vocabulary.words:
-            raise ModelError(f"has another vocabulary than {first.path}", path=model.path)
+            raise ModelError(f"has another vocabulary than {first.path}", path=model.path, hint=_APART)
         if model.features != first.features:
-            raise ModelError(f"was trained on other features than {first.path}", path=model.path)
-        if _kept(options) != _kept(first.options):
-            raise ModelError(f"has other options than {first.path}", path=model.path)
+            raise ModelError(
+                f"was trained on other features than {first.path}",
+                path=model.path,
+                hint="Take networks that were trained on the same features",
+            )
+        given, wanted = _kept(options), _kept(first.options)
+        if given != wanted:
+            name = next(name for name in given if given[name] != wanted[name])
+            raise ModelError(
+                f"has other options than {first.path}: {name} is {given[name]}, not {wanted[name]}",
+                path=model.path,
+                hint=_APART,
+            )
     sizes = {name: sum(getattr(model.options, name) for model in models) for name in _SUMMED}
     merged = Scan(ScanOptions(**(_kept(first.options) | sizes)))
     states = [model.network.state_dict() for model in models]
@@ -56,7 +68,7 @@ def merge_scan(models: Sequence[GroundingModel]) -> Scan:
 
 
 def merged_facts(models: Sequence[GroundingModel]) -> dict[str, Any]:
-    """What to keep of the parts in the merged file."""
+    """What to keep of the parts in the merged file: their features, and as ``merged`` the SHA-256 of each."""
     return {"features": models[0].features, "merged": [model.sha256 for model in models]}
 
 

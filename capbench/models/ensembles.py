@@ -1,0 +1,184 @@
+"""Ensembles of grounding models: a small JSON file that names the weights of several networks as one model.
+
+It is given wherever a model is: ``--model tiger=ensemble.json``. The networks stay apart: each has its own vocabulary
+and encodes images and captions by itself, and the metrics say what they take the mean of. The file keeps the SHA-256 of
+every part, so that a score's signature, which names them, is that of the weights which were meant.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from capbench.errors import DataError, ModelError
+from capbench.files import read_json, sha256_file, write_text
+
+if TYPE_CHECKING:
+    from capbench.models.scan_files import GroundingModel
+
+__all__ = ["Ensemble", "Part", "check_together", "network_files", "read_ensemble", "write_ensemble"]
+
+_NAME = "capbench.ensemble/"
+_KIND = f"{_NAME}1"
+_HEAD = 1 << 16
+_REMAKE = "Make it again with 'capbench models ensemble'"
+
+
+@dataclass(frozen=True, order=True)
+class Part:
+    """One network of an ensemble.
+
+    Attributes:
+        sha256: of its weights when the ensemble was made, 64 hex digits.
+        path: of its weights.
+    """
+
+    sha256: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """What an ensemble's file says.
+
+    Attributes:
+        path: the file.
+        parts: two networks or more, in the order of their SHA-256, so that the order they were named in changes no bit.
+    """
+
+    path: Path
+    parts: tuple[Part, ...]
+
+    def verify(self) -> None:
+        """Read all parts. Raises ModelError if one is not the file it was when the ensemble was made."""
+        for part in self.parts:
+            found = sha256_file(part.path)
+            if found != part.sha256:
+                raise ModelError(
+                    f"is another file than the one of which {self.path} was made: SHA-256 {found[:16]}…, not "
+                    f"{part.sha256[:16]}…",
+                    path=part.path,
+                    hint="Put the old one back, or make the ensemble again with 'capbench models ensemble'",
+                )
+
+
+def read_ensemble(path: str | os.PathLike[str]) -> Ensemble | None:
+    """The ensemble that a file describes, or None if it is something else, such as weights, or is not there.
+
+    Args:
+        path: of the file; relative paths of parts begin in its folder.
+
+    Raises:
+        ModelError: it is an ensemble but damaged, or a part is not there.
+    """
+    file = Path(path)
+    if not _is_ensemble(file):
+        return None
+    try:
+        found = read_json(file)
+    except DataError as error:
+        raise ModelError(error.message, path=file, row=error.row, hint=_REMAKE) from error
+    if not isinstance(found, dict) or found.get("kind") != _KIND:
+        raise ModelError(f"is no ensemble that this version of capbench reads ('{_KIND}')", path=file, hint=_REMAKE)
+    entries = found.get("parts")
+    if not isinstance(entries, list) or len(entries) < 2:
+        raise ModelError("names no list of two networks or more as 'parts'", path=file, hint=_REMAKE)
+    folder = file.resolve().parent
+    parts = [_part(entry, place, file, folder) for place, entry in enumerate(entries, 1)]
+    for part in parts:
+        if not part.path.is_file():
+            raise ModelError(
+                f"there is no such file, which is a part of the ensemble {file}",
+                path=part.path,
+                hint="Put it there, or make the ensemble again with 'capbench models ensemble'",
+            )
+    return Ensemble(file, tuple(sorted(parts)))
+
+
+def _is_ensemble(file: Path) -> bool:
+    """Whether a file is text that names itself an ensemble: weights are none, nor are other metrics' JSON files."""
+    try:
+        with open(file, "rb") as stream:
+            head = stream.read(_HEAD)
+    except OSError:
+        return False  # whoever reads it as weights says what is the matter
+    return head.lstrip()[:1] == b"{" and b"\0" not in head and f'"{_NAME}'.encode() in head
+
+
+def _part(entry: Any, place: int, file: Path, folder: Path) -> Part:
+    path, digest = (entry.get("path"), entry.get("sha256")) if isinstance(entry, dict) else (None, None)
+    if not isinstance(path, str) or not path or "\0" in path:
+        raise ModelError("has no 'path'", path=file, row=f"part {place}", hint=_REMAKE)
+    if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
+        raise ModelError("has no 'sha256' of 64 hex digits", path=file, row=f"part {place}", hint=_REMAKE)
+    return Part(digest, folder / path)
+
+
+def network_files(path: str | os.PathLike[str]) -> tuple[Path, ...]:
+    """The files of weights that a model's file stands for: an ensemble's parts in their order, else itself.
+
+    Raises ModelError as :func:`read_ensemble` does.
+    """
+    ensemble = read_ensemble(path)
+    return (Path(path),) if ensemble is None else tuple(part.path for part in ensemble.parts)
+
+
+def write_ensemble(path: str | os.PathLike[str], models: Sequence[GroundingModel]) -> Ensemble:
+    """Write the ensemble of models, atomically; whatever their order, it is the same file.
+
+    Args:
+        path: the file. Paths of parts are kept relative to its folder.
+        models: two or more that go together (:func:`check_together`).
+
+    Raises:
+        ModelError: they do not go together.
+        UsageError: the file cannot be written.
+    """
+    check_together(models)
+    file = Path(path)
+    folder = file.parent.resolve()
+    parts = sorted((model.sha256, _relative(model.path, folder)) for model in models)
+    content = {"kind": _KIND, "parts": [{"path": place, "sha256": digest} for digest, place in parts]}
+    write_text(file, json.dumps(content, indent=2) + "\n")
+    return Ensemble(file, tuple(Part(digest, folder / place) for digest, place in parts))
+
+
+def _relative(path: Path, folder: Path) -> str:
+    whole = path.parent.resolve() / path.name
+    try:
+        return Path(os.path.relpath(whole, folder)).as_posix()
+    except ValueError:  # on another drive
+        return whole.as_posix()
+
+
+def check_together(models: Sequence[GroundingModel]) -> None:
+    """Check that models can look at the same features.
+
+    Vocabularies, sizes of embeddings and options of the attention may differ.
+
+    Raises:
+        ModelError: there are fewer than two, or one reads features of another width or kind than the first.
+    """
+    if len(models) < 2:
+        raise ModelError("an ensemble needs two grounding models or more", hint="Name another one")
+    first = models[0]
+    for model in models[1:]:
+        width, wanted = model.options.image_dim, first.options.image_dim
+        if width != wanted:
+            raise ModelError(
+                f"reads features of {width} columns, and {first.path} features of {wanted}",
+                path=model.path,
+                hint="Take networks that were trained on the same features",
+            )
+        if model.features != first.features:
+            raise ModelError(
+                f"was trained on features of the kind {model.features or 'unknown'}, and {first.path} on those of the "
+                f"kind {first.features or 'unknown'}",
+                path=model.path,
+                hint="Take networks that were trained on the same features",
+            )

@@ -1,0 +1,203 @@
+"""Ensembles and merged networks as a user makes them and gives them to commands."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from capbench.datasets.opening import open_dataset
+from capbench.datasets.root import find_root
+from capbench.metrics import grounded
+from capbench.metrics.grounded import open_source
+from capbench.models.scan_files import load_scan
+from tests.conftest import Ran
+from tests.metrics.grounded_models import write_features
+from tests.metrics.test_ensembles import TEXTS, network
+
+
+@pytest.fixture(scope="module")
+def features(tmp_path_factory: pytest.TempPathFactory, sample: Path) -> Path:
+    """Features of the sample's images under Flickr8k Expert."""
+    opened = open_dataset("flickr8k-expert", find_root(sample))
+    items = opened.load(opened.protocol(None).items)[0].items
+    path = tmp_path_factory.mktemp("features") / "f.h5"
+    write_features(path, [item.image for item in items])
+    return path
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    grounded._open.clear()
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> list[Path]:
+    return [network(tmp_path / f"{seed}.safetensors", seed) for seed in (1, 2, 3)]
+
+
+@pytest.fixture
+def made(capbench: Callable[..., Ran], models: list[Path], tmp_path: Path) -> Path:
+    ran = capbench("models", "ensemble", *models, "--out", tmp_path / "e.json", "--json")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert found["kind"] == "ensemble"
+    assert {entry["sha256"] for entry in found["networks"]} == {load_scan(model).sha256 for model in models}
+    return tmp_path / "e.json"
+
+
+def test_commands_and_studies_take_an_ensemble(
+    capbench: Callable[..., Ran], made: Path, features: Path, tmp_path: Path
+) -> None:
+    given = ("--features", features, "--model", f"tiger={made}")
+    scored = capbench("score", "-m", "tiger", *given, "--json")
+    assert scored.code == 0, scored.err
+    signature = json.loads(scored.out)["signatures"]["tiger"]
+    assert "|model:mean-of-3+scan-" in signature
+    curves = capbench("references", "-d", "flickr8k-expert", "-m", "rrs", "--counts", "1,2", "--draws", "2", *given)
+    assert curves.code == 0, curves.err
+    examples = capbench("examples", "-d", "flickr8k-expert", "-m", "grounding", *given)
+    assert examples.code == 0, examples.err
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        "schema: 1\nname: ensemble\nprotocols: [flickr8k-expert]\n"
+        f"metrics: [tiger, {{reo: {{covariance: identity}}}}]\nfeatures: {features}\n"
+        f"models: {{tiger: {made}, reo: {made}}}\n"
+    )
+    ran = capbench("correlate", study, "--out", tmp_path / "out")
+    assert ran.code == 0, ran.err
+    assert "reo-omission" in (tmp_path / "out" / "results.json").read_text()
+    assert signature in (tmp_path / "out" / "results.json").read_text()
+
+
+def test_a_study_names_a_part_that_is_gone_before_it_scores(
+    capbench: Callable[..., Ran], made: Path, models: list[Path], features: Path
+) -> None:
+    models[1].unlink()
+    for metrics in (("tiger",), ("bleu", "-m", "tiger")):
+        ran = capbench("correlate", "-d", "flickr8k-expert", "-m", *metrics, "--features", features, "--model", made)
+        assert ran.code == 2
+        assert f"{models[1]}: there is no such file, which is a part of the ensemble {made}" in ran.err
+        assert "Traceback" not in ran.err
+
+
+def test_a_list_of_models_in_a_study_is_told_what_to_do(
+    capbench: Callable[..., Ran], models: list[Path], features: Path, tmp_path: Path
+) -> None:
+    study = tmp_path / "study.yaml"
+    head = f"schema: 1\nname: x\nprotocols: [flickr8k-expert]\nmetrics: [tiger]\nfeatures: {features}\n"
+    study.write_text(f"{head}models: {{tiger: [{models[0]}, {models[1]}]}}\n")
+    ran = capbench("correlate", study)
+    assert ran.code == 2
+    assert "'capbench models ensemble'" in ran.err
+
+
+def test_tiger_of_an_ensemble_is_explained_and_reo_is_not(
+    capbench: Callable[..., Ran], made: Path, features: Path, tmp_path: Path
+) -> None:
+    flags = ("-i", "f8k_003", "--features", features, "--model", made, "--out", tmp_path / "seen", "--json")
+    ran = capbench("explain", *flags)
+    assert ran.code == 0, ran.err
+    assert (tmp_path / "seen.html").stat().st_size > 0
+    assert (tmp_path / "seen.png").stat().st_size > 0
+    first = json.loads(ran.out)["candidates"][0]
+    caption = first["caption"]
+    singles = []
+    for path in sorted(made.parent.glob("*.safetensors")):
+        model, store = load_scan(path), open_source(str(features), str(path)).store
+        words = model.encode_captions([caption["text"]])[0].astype(float)
+        singles.append(_grounding(model.encode_images([store["f8k_003"].features])[0].astype(float), words))
+    for region, value in enumerate(caption["grounding"]):
+        assert value == pytest.approx(sum(single[region] for single in singles) / 3, abs=1e-6)
+    assert all(sum(row) == pytest.approx(1) for row in caption["attention"])
+    refused = capbench("explain", "-m", "reo", "--option", "reo.covariance=identity", *flags)
+    assert refused.code == 2
+    assert "is an ensemble of 3 networks, and this needs a single one" in refused.err
+
+
+def _grounding(regions: object, words: object) -> list[float]:
+    from capbench.metrics.grounding import Attention
+    from tests.metrics.test_grounding import slow_grounding
+
+    return [float(value) for value in slow_grounding(regions, words, Attention())[0]]  # type: ignore[arg-type]
+
+
+def test_commands_for_one_network_refuse_an_ensemble(
+    capbench: Callable[..., Ran], made: Path, features: Path, tmp_path: Path
+) -> None:
+    captions = tmp_path / "c.json"
+    captions.write_text(json.dumps({"f8k_003": ["a dog runs", "a red dog"]}))
+    ran = capbench("train", "reo-covariance", "--model", made, "--features", features, "--captions", captions)
+    assert ran.code == 2
+    assert f"{made}: is an ensemble of 3 networks, and this needs a single one" in ran.err
+    ran = capbench("models", "ensemble", made, made, "--out", tmp_path / "nested.json")
+    assert ran.code == 2
+    assert f"{made}: is an ensemble of 3 networks" in ran.err
+
+
+def test_merging_gives_one_network_that_names_its_parts(
+    capbench: Callable[..., Ran], models: list[Path], features: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "merged.safetensors"
+    ran = capbench("models", "merge", *models, "--out", out, "--json")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    merged = load_scan(out)
+    assert found["kind"] == "merged network"
+    assert found["sha256"] == merged.sha256
+    assert merged.options.embed_dim == 3 * 16
+    assert merged.training["merged"] == [load_scan(model).sha256 for model in models]
+    scored = capbench("score", "-m", "tiger", "--features", features, "--model", out)
+    assert f"model:scan-{merged.sha256[:16]}" in scored.out
+
+
+@pytest.mark.parametrize("command", ["ensemble", "merge"])
+def test_what_cannot_be_joined_is_one_line(
+    command: str, capbench: Callable[..., Ran], models: list[Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "out.x"
+    strange = network(tmp_path / "strange.safetensors", 1, trained_on="0123456789abcdef")
+    for given, message in (
+        ([models[0]], "needs two grounding models or more"),
+        ([models[0], strange], f"{strange}: was trained on"),
+        ([models[0], tmp_path / "gone.safetensors"], "gone.safetensors: there is no such grounding model"),
+    ):
+        ran = capbench("models", command, *given, "--out", out)
+        assert ran.code == 2
+        assert message in ran.err
+        assert ran.err.count("\n") == 1
+        assert not out.exists()
+
+
+@pytest.mark.parametrize("command", ["ensemble", "merge"])
+def test_files_that_are_there_are_kept_unless_told(
+    command: str, capbench: Callable[..., Ran], models: list[Path], tmp_path: Path
+) -> None:
+    out = tmp_path / "out.x"
+    out.write_text("mine")
+    ran = capbench("models", command, *models, "--out", out)
+    assert ran.code == 2
+    assert f"{out}: is there already" in ran.err
+    assert out.read_text() == "mine"
+    assert capbench("models", command, *models, "--out", out, "--replace").code == 0
+    assert out.read_bytes() != b"mine"
+    before = models[0].read_bytes()
+    ran = capbench("models", command, *models, "--out", models[0], "--replace")
+    assert ran.code == 2
+    assert "is one of the models itself" in ran.err
+    assert models[0].read_bytes() == before
+
+
+def test_what_may_surprise_is_told(capbench: Callable[..., Ran], models: list[Path], tmp_path: Path) -> None:
+    ran = capbench("models", "ensemble", models[0], models[0], "--out", tmp_path / "twice.json")
+    assert ran.code == 0
+    assert "is the same network as" in ran.err
+    other = network(tmp_path / "other.safetensors", 4, TEXTS["b"], lambda_softmax=4.0)
+    ran = capbench("models", "ensemble", models[0], other, "--out", tmp_path / "mixed.json")
+    assert ran.code == 0
+    assert "lambda_softmax is 9.0 and 4.0" in ran.err
+    ran = capbench("models", "merge", models[0], other, "--out", tmp_path / "mixed.safetensors")
+    assert ran.code == 2
+    assert "has another vocabulary than" in ran.err
