@@ -9,7 +9,7 @@ import numpy as np
 
 from capbench.cache import Cache
 from capbench.datasets.user_captions import user_items
-from capbench.errors import DataError, MetricError
+from capbench.errors import DataError, MetricError, MissingFeaturesError
 from capbench.metrics.base import Metric, MetricRequest, Resources
 from capbench.records import FloatArray, IntArray, Item, ScoreColumn, ScoreTable
 from capbench.score_files import read_scores, to_frame, write_scores
@@ -59,10 +59,13 @@ def score(
     cached: dict[str, int] = {}
     with Cache("scores", enabled=cache) as store:
         runs = []
-        for request in requests:
-            metric = request.make(resources)
-            metric.prepare(items)
-            runs.append(_Run(metric, distinct, index, store, progress or (lambda _: None)))
+        try:
+            for request in requests:
+                metric = request.make(resources)
+                metric.prepare(items)
+                runs.append(_Run(metric, distinct, index, store, progress or (lambda _: None)))
+        except MissingFeaturesError as error:
+            raise _with_covered_groups(error, items, resources, dataset) from error
         _extract(runs, len(distinct))
         for request, run in zip(requests, runs, strict=True):
             metric, name = run.metric, run.metric.name
@@ -76,6 +79,30 @@ def score(
             signatures[name] = metric.signature()
             cached[name] = int(run.known[index].sum())
     return ScoreTable(dataset, tuple(items), values, corpus, signatures, cached)
+
+
+def _with_covered_groups(
+    error: MissingFeaturesError, items: Sequence[Item], resources: Resources, dataset: str
+) -> MissingFeaturesError:
+    """The error with the groups of which no image lacks features: these can be scored alone."""
+    from capbench.datasets.groups import spelled
+    from capbench.features.store import open_store
+
+    images: dict[str, set[str]] = {}
+    for item in items:
+        images.setdefault(item.group, set()).add(item.image)
+    images.pop("", None)
+    if resources.features is None or not images:
+        return error
+    with open_store(resources.features) as store:
+        covered = [group for group, names in images.items() if all(name in store for name in names)]
+    if not covered:
+        return error
+    names = [f"{dataset}@{spelled(group)}" for group in covered]
+    what = f"all images of group{'s' if covered[1:] else ''} {', '.join(covered)} have features"
+    return MissingFeaturesError(
+        error.message, path=error.path, row=error.row, hint=f"{error.hint}; {what}: ask for {' or '.join(names)}"
+    )
 
 
 def complete(resources: Resources | None, *, cache: bool) -> Resources:

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,8 @@ from capbench.errors import UsageError, suggest
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from capbench.datasets.base import Dataset
+    from capbench.datasets.protocol import Protocol
     from capbench.datasets.root import DataRoot
     from capbench.metrics.base import MetricRequest, Resources
 
@@ -25,6 +28,7 @@ __all__ = [
     "DataOption",
     "FeaturesOption",
     "JsonOption",
+    "Judged",
     "MetricOption",
     "ModelOption",
     "NoCacheOption",
@@ -32,6 +36,7 @@ __all__ = [
     "check_choice",
     "err",
     "note",
+    "open_judged",
     "out",
     "parse_models",
     "parse_options",
@@ -206,6 +211,72 @@ def requested(
         if lacking:
             raise MetricError(f"{request.metric.name} waits for {lacking}")
     return requests, resources
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Metrics beside a data set under one protocol: what commands that look at one protocol begin with.
+
+    Attributes:
+        dataset: the data set.
+        protocol: one of its protocols.
+        requests: the metrics.
+        resources: what was given to them.
+        sample: whether the data is the embedded sample.
+    """
+
+    dataset: Dataset
+    protocol: Protocol
+    requests: tuple[MetricRequest, ...]
+    resources: Resources
+    sample: bool
+
+
+def open_judged(
+    metrics: Sequence[str],
+    dataset: str,
+    protocol: str | None,
+    option: list[str] | None,
+    data: Path | None,
+    features: Path | None,
+    model: list[str] | None,
+    *,
+    resolve: Callable[[Dataset, str | None], Protocol] | None = None,
+    one_alone: UsageError | None = None,
+    json_output: bool = False,
+) -> Judged:
+    """Open what is asked for, and say on which data it is: the data folder, then metrics, data set and protocol.
+
+    Args:
+        metrics: their names.
+        dataset: the data set's name, as for :func:`capbench.datasets.opening.open_dataset`.
+        protocol: the protocol's id or a part of it. The id may name a group of the data set (``composite@8k/...``).
+        option: ``--option`` arguments.
+        data: ``--data``.
+        features: ``--features``.
+        model: ``--model`` arguments.
+        resolve: finds the protocol; default: :meth:`capbench.datasets.base.Dataset.protocol`.
+        one_alone: raised if there is but one column of scores.
+        json_output: whether stdout is JSON.
+
+    Raises:
+        UsageError: the data folder, a metric, an option or the data set does not fit; the first of them is told.
+        MetricError: a metric needs something that is not there.
+        ProtocolError: the protocol is not one of the data set's.
+        DataError: imported judgements or the file given do not hold what they should.
+    """
+    from capbench.datasets.opening import open_dataset, split_protocol
+    from capbench.datasets.root import find_root
+
+    root = find_root(data)
+    requests, resources = requested(metrics, option, features, model, str(root.path))
+    if one_alone is not None and sum(len(request.columns) for request in requests) < 2:
+        raise one_alone
+    named = split_protocol(protocol)[0] if protocol else ""
+    opened = open_dataset(named if named.startswith(f"{dataset}@") else dataset, root)
+    chosen = opened.protocol(protocol) if resolve is None else resolve(opened, protocol)
+    announce_root(root, json_output=json_output, used=opened.under_root)
+    return Judged(opened, chosen, requests, resources, root.is_sample and opened.under_root)
 
 
 @contextlib.contextmanager

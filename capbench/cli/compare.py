@@ -53,8 +53,6 @@ def compare(
     """
     from dataclasses import replace
 
-    from capbench.datasets.opening import open_dataset
-    from capbench.datasets.root import find_root
     from capbench.studies.comparing import compare_metrics
 
     for name, value, choices in (
@@ -63,29 +61,32 @@ def compare(
         ("--unit", unit, common.UNITS),
     ):
         common.check_choice(name, value, choices)
-    requests, resources = common.requested(metric, option, features, model)
-    if sum(len(request.columns) for request in requests) < 2:
-        raise UsageError("one metric alone cannot be compared", hint="Name two or more")
-    root = find_root(data)
-    opened = open_dataset(dataset, root)
-    chosen = opened.protocol(protocol.removeprefix(f"{opened.name}/") if protocol else None)
-    common.announce_root(root, json_output=json_output, used=opened.under_root)
-    resources = replace(resources, data=str(root.path))
+    judged = common.open_judged(
+        metric,
+        dataset,
+        protocol,
+        option,
+        data,
+        features,
+        model,
+        one_alone=UsageError("one metric alone cannot be compared", hint="Name two or more"),
+        json_output=json_output,
+    )
     with common.progress("scoring", None) as step:
         found = compare_metrics(
-            opened,
-            chosen,
-            requests,
+            judged.dataset,
+            judged.protocol,
+            judged.requests,
             test=test,  # type: ignore[arg-type]  # checked above, as are the next two
             correction=correction,  # type: ignore[arg-type]
             unit=unit,  # type: ignore[arg-type]
             resamples=resamples,
             seed=seed,
-            resources=resources,
+            resources=judged.resources,
             cache=not no_cache,
             progress=step,
         )
-    found = replace(found, sample=root.is_sample and opened.under_root)
+    found = replace(found, sample=judged.sample)
     used = found.table.resamples
     if used is not None and used > resamples:
         pairs = len(found.table.pairs)
@@ -93,7 +94,8 @@ def compare(
     if json_output:
         common.print_json(found.as_json())
     else:
-        _print(found, chosen.statistic.label, percent=chosen.statistic.kind == "accuracy")
+        statistic = judged.protocol.statistic
+        _print(found, statistic.label, percent=statistic.kind == "accuracy")
 
 
 def _print(found: MetricComparison, label: str, *, percent: bool) -> None:
@@ -128,8 +130,8 @@ def _print(found: MetricComparison, label: str, *, percent: bool) -> None:
         markup=False,
         soft_wrap=True,
     )
-    for signature in found.signatures.values():
-        console.print(signature, style="dim", markup=False, soft_wrap=True)
+    for line in (*found.notes, *found.signatures.values()):
+        console.print(line, style="dim", markup=False, soft_wrap=True)
 
 
 def _sentence(pair: Comparison, found: MetricComparison, label: str, show: Callable[[float], str]) -> str:

@@ -94,7 +94,7 @@ def correlate(
 
     With a study file everything is in the file. Without one, --dataset and --metric make a quick study; their
     defaults are all judged data sets at hand and all metrics. Flags for intervals and tests, --features and --model
-    go with both, and take the place of what the file says.
+    go with both, and take the place of what the file says. DATASET@GROUP is one group of a data set's items.
 
     Exit code 1: done, but some data files are missing (listed).
 
@@ -103,6 +103,8 @@ def correlate(
     Example: capbench correlate -d flickr8k-expert -m all --bootstrap 1000 --compare permutation
 
     Example: capbench correlate -d composite -p all-references/correctness-tau-b -m cider -m meteor
+
+    Example: capbench correlate -d composite@8k -m cider -m meteor
 
     Example: capbench correlate --all-protocols -d flickr8k-expert -m all
     """
@@ -235,8 +237,9 @@ def _quick_study(
     from capbench.studies.config import Study
 
     ids = []
-    full = [p for p in protocols if p.count("/") == 2]
-    partial = [p for p in protocols if p.count("/") < 2]
+    # What names a group names its data set, so it is no part of an id of another one.
+    partial = [p for p in protocols if p.count("/") < 2 and "@" not in p]
+    full = [p for p in protocols if p not in partial]
     if partial and not datasets:
         raise UsageError(
             f"--protocol {partial[0]} names no data set", hint="Give dataset/items/statistic, or add --dataset"
@@ -244,7 +247,7 @@ def _quick_study(
     ids += full
     for name in datasets:
         ids += [f"{name}/{part}" for part in partial]
-        if not partial and not any(p.startswith(f"{name}/") for p in full):
+        if not partial and not any(p == name or p.startswith((f"{name}/", f"{name}@")) for p in full):
             ids.append(name)
     if not ids:
         ids = ["flickr8k-expert", "flickr8k-crowdflower", "composite", "pascal-50s"]

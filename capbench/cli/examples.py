@@ -45,30 +45,26 @@ def examples(
 
     Example: capbench examples -d flickr8k-expert -m meteor --number 3 --out examples.html
     """
-    from capbench.datasets.opening import open_dataset
-    from capbench.datasets.root import find_root
     from capbench.files import write_text
     from capbench.studies.examples import choose_examples
     from capbench.studies.score_groups import rated_scores
 
     if out is not None and out.suffix.lower() not in _ENDINGS:
         raise UsageError(f"--out {out.name}: unknown ending", hint=f"End the name in {', '.join(_ENDINGS)}")
-    root = find_root(data)
-    requests, resources = common.requested([metric], option, features, model, str(root.path))
-    opened = open_dataset(dataset, root)
-    chosen = opened.protocol(protocol)
-    common.announce_root(root, json_output=json_output, used=opened.under_root)
+    judged = common.open_judged([metric], dataset, protocol, option, data, features, model, json_output=json_output)
     with common.progress("scoring", None) as step:
         rated = rated_scores(
-            opened,
-            chosen,
-            requests,
-            aggregation="median" if chosen.statistic.aggregation == "unaggregated" else None,
-            resources=resources,
+            judged.dataset,
+            judged.protocol,
+            judged.requests,
+            aggregation="median" if judged.protocol.statistic.aggregation == "unaggregated" else None,
+            resources=judged.resources,
             cache=not no_cache,
-            sample=root.is_sample and opened.under_root,
+            sample=judged.sample,
             progress=step,
         )
+    for line in rated.notes:
+        common.note(line)
     found = choose_examples(rated, number=number, seed=seed)
     if json_output:
         common.print_json(found.as_json())

@@ -217,7 +217,8 @@ def show(
         "features/sample.h5"
     ),
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="The PNG. Default: IMAGE.regions.png.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="A .png or .html. Default: IMAGE.regions.png."),
     ] = None,
     top: Annotated[int, typer.Option("--top", min=1, help="How many boxes, the most confident first.")] = 10,
     data: common.DataOption = None,
@@ -225,9 +226,11 @@ def show(
 ) -> None:
     """Draw an image with its top boxes, their labels and confidences.
 
-    An id is looked for below the data folder (*/images).
+    An id is looked for below the data folder (*/images). A page of HTML lists the boxes beside the picture.
 
     Example: capbench features show f8k_003
+
+    Example: capbench features show f8k_003 --top 20 --out f8k_003.html
     """
     from capbench.features.images import decode
     from capbench.features.showing import draw

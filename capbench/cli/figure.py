@@ -255,31 +255,26 @@ def _compared(
         if metric:
             raise UsageError("metrics and --from were given together", hint="Give one of the two")
         return read_compared(saved, protocol)
-    from capbench.datasets.opening import open_dataset
-    from capbench.datasets.root import find_root
     from capbench.studies.comparing import compare_metrics
 
     common.check_choice("--unit", unit, common.UNITS)
-    root = find_root(data)
-    requests, resources = common.requested(metric or [], option, features, model, str(root.path))
-    if sum(len(request.columns) for request in requests) < 2:
-        raise UsageError("two metrics or more are compared", hint="Name them, or give --from")
-    opened = open_dataset(dataset, root)
-    chosen = opened.protocol(protocol)
-    common.announce_root(root, used=opened.under_root)
+    one_alone = UsageError("two metrics or more are compared", hint="Name them, or give --from")
+    judged = common.open_judged(metric or [], dataset, protocol, option, data, features, model, one_alone=one_alone)
     with common.progress("scoring", None) as step:
         found = compare_metrics(
-            opened,
-            chosen,
-            requests,
+            judged.dataset,
+            judged.protocol,
+            judged.requests,
             resamples=resamples,
             seed=seed,
             unit=unit,  # type: ignore[arg-type]  # checked above
-            resources=resources,
+            resources=judged.resources,
             cache=cache,
             progress=step,
         )
-    return from_comparison(found, sample=root.is_sample and opened.under_root)
+    for line in found.notes:
+        common.note(line)
+    return from_comparison(found, sample=judged.sample)
 
 
 def _rated(
@@ -295,29 +290,26 @@ def _rated(
     cache: bool,
     json_output: bool,
 ) -> RatedScores:
-    from capbench.datasets.opening import open_dataset
-    from capbench.datasets.root import find_root
     from capbench.reports.figures.style import check_ending
     from capbench.studies.score_groups import rated_scores
 
     check_ending(out)
     if not metric:
         raise UsageError("no metric is named", hint="Example: capbench figure ratings cider meteor")
-    root = find_root(data)
-    requests, resources = common.requested(metric, option, features, model, str(root.path))
-    opened = open_dataset(dataset, root)
-    chosen = opened.protocol(protocol)
-    common.announce_root(root, json_output=json_output, used=opened.under_root)
+    judged = common.open_judged(metric, dataset, protocol, option, data, features, model, json_output=json_output)
     with common.progress("scoring", None) as step:
-        return rated_scores(
-            opened,
-            chosen,
-            requests,
-            resources=resources,
+        rated = rated_scores(
+            judged.dataset,
+            judged.protocol,
+            judged.requests,
+            resources=judged.resources,
             cache=cache,
-            sample=root.is_sample and opened.under_root,
+            sample=judged.sample,
             progress=step,
         )
+    for line in rated.notes:
+        common.note(line)
+    return rated
 
 
 def _table(heads: list[str], rows: list[list[str]]) -> None:

@@ -55,38 +55,33 @@ def power(
 
     Example: capbench power bleu-4 rouge-l -d composite --power 0.9 --gap 0.02
     """
-    from capbench.datasets.opening import open_dataset
-    from capbench.datasets.root import find_root
     from capbench.studies.comparing import metric_power
 
     common.check_choice("--unit", unit, common.UNITS)
     for name, value in (("--power", target), ("--alpha", alpha)):
         if not 0 < value < 1:
             raise UsageError(f"{name} {value:g}: not a share between 0 and 1", hint=f"Example: {name} 0.8")
-    root = find_root(data)
-    requests, resources = common.requested(metric, option, features, model, str(root.path))
-    opened = open_dataset(dataset, root)
-    chosen = opened.protocol(protocol.removeprefix(f"{opened.name}/") if protocol else None)
-    common.announce_root(root, json_output=json_output, used=opened.under_root)
+    judged = common.open_judged(metric, dataset, protocol, option, data, features, model, json_output=json_output)
     with common.progress("scoring", None) as step:
         found = metric_power(
-            opened,
-            chosen,
-            requests,
+            judged.dataset,
+            judged.protocol,
+            judged.requests,
             gap=gap,
             alpha=alpha,
             target=target,
             resamples=resamples,
             seed=seed,
             unit=unit,  # type: ignore[arg-type]  # checked above
-            resources=resources,
+            resources=judged.resources,
             cache=not no_cache,
             progress=step,
         )
     if json_output:
         common.print_json(found.as_json())
     else:
-        _print(found, chosen.statistic.label, percent=chosen.statistic.kind == "accuracy")
+        statistic = judged.protocol.statistic
+        _print(found, statistic.label, percent=statistic.kind == "accuracy")
 
 
 def _print(found: MetricPower, label: str, *, percent: bool) -> None:
@@ -114,8 +109,8 @@ def _print(found: MetricPower, label: str, *, percent: bool) -> None:
         markup=False,
         soft_wrap=True,
     )
-    for signature in found.signatures.values():
-        console.print(signature, style="dim", markup=False, soft_wrap=True)
+    for line in (*found.notes, *found.signatures.values()):
+        console.print(line, style="dim", markup=False, soft_wrap=True)
 
 
 def _sentence(found: MetricPower, label: str, show: Callable[[float], str]) -> str:

@@ -17,9 +17,12 @@ def protocols(
 ) -> None:
     """List named protocols: any *items* combines with any *statistic* as dataset/items/statistic.
 
+    Where items are in groups, dataset@group is one group alone: composite@8k/same-text-out/correctness-tau-c.
+
     Example: capbench protocols composite
     """
     from capbench.datasets.base import dataset_names, load_dataset
+    from capbench.datasets.groups import spelled
     from capbench.datasets.opening import open_dataset
     from capbench.datasets.root import find_root
 
@@ -38,6 +41,7 @@ def protocols(
                 "statistics": [
                     {"name": s.name, "description": s.description, "source": s.source} for s in cls.statistics.values()
                 ],
+                "groups": [spelled(group) for group in cls.groups or ()],
                 "aliases": dict(cls.aliases),
             }
         )
@@ -56,4 +60,7 @@ def protocols(
                 console.print(
                     f"    {choice['name']:<{width}}  {choice['description']}{source}", markup=False, soft_wrap=True
                 )
+        if entry["groups"]:
+            names = ", ".join(f"{entry['dataset']}@{group}" for group in entry["groups"])
+            console.print(f"  one group alone: {names}", markup=False, soft_wrap=True)
         console.print()

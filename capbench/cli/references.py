@@ -59,29 +59,31 @@ def references(
 
     Example: capbench references -d pascal-50s -m meteor -m cider --counts 1,2,5,10,20,50 --group MM --out curves
     """
-    from capbench.datasets.opening import open_dataset
-    from capbench.datasets.root import find_root
     from capbench.studies.references import curve_protocol, reference_curves
 
     numbers = None if counts is None else parse_counts(counts)
-    root = find_root(data)
-    requests, resources = common.requested(
-        metric or ["bleu-4", "rouge-l", "cider"], option, features, model, str(root.path)
+    judged = common.open_judged(
+        metric or ["bleu-4", "rouge-l", "cider"],
+        dataset,
+        protocol,
+        option,
+        data,
+        features,
+        model,
+        resolve=curve_protocol,
+        json_output=json_output,
     )
-    opened = open_dataset(dataset, root)
-    chosen = curve_protocol(opened, protocol)
-    common.announce_root(root, json_output=json_output, used=opened.under_root)
     with common.progress("scoring", None) as step:
         found = reference_curves(
-            opened,
-            chosen,
-            requests,
+            judged.dataset,
+            judged.protocol,
+            judged.requests,
             counts=numbers,
             draws=draws,
             seed=seed,
-            resources=resources,
+            resources=judged.resources,
             cache=not no_cache,
-            sample=root.is_sample and opened.under_root,
+            sample=judged.sample,
             progress=step,
         )
     groups = ("", *(group or ()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from capbench import plugins
@@ -38,6 +38,8 @@ class Dataset(abc.ABC):
     """Other spellings of ``items/statistic``."""
     most_references: ClassVar[str] = ""
     """Name of the selection that keeps every reference, if the default one does not: for curves over their number."""
+    groups: ClassVar[Sequence[str] | None] = None
+    """Groups of its items and pairs, which can be asked for alone (``composite@8k``); None if only its files tell."""
     under_root: ClassVar[bool] = True
     """False if its files are the user's own and lie elsewhere than under the data folder."""
 

@@ -64,6 +64,7 @@ class Composite(Dataset):
         **correlations("both", prefix="both"),
     }
     default: ClassVar[tuple[str, str]] = ("same-text-out", "correctness-tau-c")
+    groups: ClassVar[Sequence[str] | None] = SUBSETS
     aliases: ClassVar[Mapping[str, str]] = {
         **{
             f"{selection.name}/{coefficient}": f"{selection.name}/correctness-{coefficient}"

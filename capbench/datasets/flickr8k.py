@@ -6,7 +6,7 @@ Files: ``flickr8k/Flickr8k.token.txt``, ``flickr8k/ExpertAnnotations.txt``, ``fl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -113,6 +113,7 @@ class Flickr8kExpert(_Flickr8k):
         "expert", ("unaggregated", "mean", "median", "mode")
     )
     default: ClassVar[tuple[str, str]] = ("no-own-captions", "unaggregated-tau-c")
+    groups: ClassVar[Sequence[str] | None] = ()
     aliases: ClassVar[Mapping[str, str]] = {
         f"{aggregation}/{coefficient}": f"no-own-captions/{aggregation}-{coefficient}"
         for aggregation in _AGGREGATIONS
@@ -166,6 +167,7 @@ class Flickr8kCrowdFlower(_Flickr8k):
     }
     statistics: ClassVar[Mapping[str, StatisticSpec]] = correlations("share-of-yes")
     default: ClassVar[tuple[str, str]] = ("own-reference-out", "tau-b")
+    groups: ClassVar[Sequence[str] | None] = ()
 
     def _values(self, fields: list[str], path: Path, row: int) -> tuple[float, ...]:
         text, yes_text, no_text = fields

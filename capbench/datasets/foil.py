@@ -94,6 +94,7 @@ class Foil(Dataset):
     }
     statistics: ClassVar[Mapping[str, StatisticSpec]] = accuracy("right")
     default: ClassVar[tuple[str, str]] = ("own-caption-out", "right-strict")
+    groups: ClassVar[Sequence[str] | None] = ()
     aliases: ClassVar[Mapping[str, str]] = {
         rule: f"own-caption-out/right-{rule}" for rule in ("strict", "ties-right", "ties-half")
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from capbench import files
+from capbench.datasets.groups import GroupDataset
 from capbench.datasets.nocaps import Nocaps
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
@@ -55,10 +56,11 @@ def dataset_images(name: str, root: DataRoot, folder: Path | None = None) -> tup
         CapbenchError: as opening and loading the data set do.
     """
     dataset = open_dataset(name, root)
+    whole = dataset.whole if isinstance(dataset, GroupDataset) else dataset
     judged = dict.fromkeys(item.image for item in dataset.load(dataset.protocol().items)[0].items)
     here = images_in(folder) if folder is not None else _below(root)
     by_name = {entry.image: entry.path for entry in here}
-    renamed = {k: image_id(v) for k, v in _nocaps_files(root).items()} if isinstance(dataset, Nocaps) else {}
+    renamed = {k: image_id(v) for k, v in _nocaps_files(root).items()} if isinstance(whole, Nocaps) else {}
     paths = {image: by_name.get(renamed.get(image, image)) for image in judged}
     found = [ImageFile(image, path) for image, path in paths.items() if path is not None]
     if not found:

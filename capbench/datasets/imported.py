@@ -136,6 +136,7 @@ def _make(name: str, path: Path, table: UserJudgements, root: DataRoot, citation
     selections = {_AS_GIVEN.name: _AS_GIVEN}
     if references > 1:
         selections[_ONE_REFERENCE.name] = _ONE_REFERENCE
+    groups = [row.group for row in table.rated] + [row.group for row in table.pairs]
     attributes: dict[str, Any] = {
         "__doc__": f"The user's judgements '{name}'.",
         "name": name,
@@ -144,6 +145,7 @@ def _make(name: str, path: Path, table: UserJudgements, root: DataRoot, citation
         "selections": selections,
         "statistics": statistics,
         "default": (_AS_GIVEN.name, default),
+        "groups": tuple(dict.fromkeys(filter(None, groups))),
     }
     made: ImportedDataset = type("Imported", (ImportedDataset,), attributes)(root)
     made.path, made.table = path, table

@@ -1,13 +1,41 @@
-"""Opens the data set that a user names: a registered one, imported judgements, a file, or a class."""
+"""Opens the data set that a user names: a registered one, imported judgements, a file, a class, or a group of one."""
 
 from __future__ import annotations
 
+import re
+
 from capbench.datasets.base import Dataset, dataset_names, load_dataset
+from capbench.datasets.groups import group_of
 from capbench.datasets.imported import imported_names, open_imported
 from capbench.datasets.root import DataRoot
+from capbench.datasets.user_files import SUFFIXES
 from capbench.errors import UsageError, suggest
 
-__all__ = ["open_dataset"]
+__all__ = ["open_dataset", "split_protocol"]
+
+_ENDINGS = "|".join(map(re.escape, SUFFIXES))
+_FILE = re.compile(rf"(?P<file>.*(?:{_ENDINGS}))(?:@(?P<group>[^/]*))?(?:/(?P<rest>.*))?", re.IGNORECASE | re.DOTALL)
+
+
+def split_protocol(text: str) -> tuple[str, str | None]:
+    """The data set of a protocol id as it is given, with its group, and what stands behind it (None for nothing).
+
+    >>> split_protocol("composite@8k/correctness-tau-c")
+    ('composite@8k', 'correctness-tau-c')
+    >>> split_protocol("my/ratings.csv@outdoor/as-given/tau-b")
+    ('my/ratings.csv@outdoor', 'as-given/tau-b')
+    >>> split_protocol("composite")
+    ('composite', None)
+    """
+    text = text.strip()
+    if text.lower().endswith(SUFFIXES):
+        return text, None
+    file = _FILE.fullmatch(text)
+    if file is not None:
+        rest = file["rest"]
+        return text if rest is None else text[: -len(rest) - 1], rest
+    name, slash, rest = text.partition("/")
+    return name, rest if slash else None
 
 
 def open_dataset(name: str, root: DataRoot) -> Dataset:
@@ -15,13 +43,29 @@ def open_dataset(name: str, root: DataRoot) -> Dataset:
 
     Args:
         name: a registered name, ``module:Class``, the name of imported judgements, or the path of a ``.jsonl``,
-            ``.csv`` or ``.tsv`` file of judgements.
+            ``.csv`` or ``.tsv`` file of judgements; with ``@`` and the name of a group, that group of its items.
         root: the folder that its files are under.
 
     Raises:
         UsageError: it is none of these; the nearest name and the choices are printed.
         DataError: imported judgements or the file given do not hold what they should.
     """
+    whole, group = _split_group(name)
+    opened = _open(whole, root)
+    return opened if group is None else group_of(opened, group)
+
+
+def _split_group(name: str) -> tuple[str, str | None]:
+    if name.lower().endswith(SUFFIXES):
+        return name, None
+    file = re.fullmatch(rf"(.*(?:{_ENDINGS}))@(.*)", name, re.IGNORECASE | re.DOTALL)
+    if file is not None:
+        return file[1], file[2]
+    whole, at, group = name.partition("@")
+    return whole, group if at else None
+
+
+def _open(name: str, root: DataRoot) -> Dataset:
     if name in dataset_names():
         return load_dataset(name)(root)
     imported = open_imported(name, root)

@@ -24,6 +24,7 @@ import numpy as np
 from capbench.datasets import judging
 from capbench.datasets.base import Dataset
 from capbench.datasets.pascal50s_files import (
+    CATEGORIES,
     LabelledPair,
     Pair,
     read_candidates,
@@ -81,6 +82,7 @@ class Pascal50S(Dataset):
     }
     default: ClassVar[tuple[str, str]] = ("json-5-refs", "direct-strict")
     most_references: ClassVar[str] = "all-50-refs"
+    groups: ClassVar[Sequence[str] | None] = CATEGORIES
     aliases: ClassVar[Mapping[str, str]] = {
         **{rule: f"json-5-refs/direct-{rule}" for rule in ("strict", "ties-right", "ties-half")},
         **{label: f"json-5-refs/{label}-strict" for label in ("direct", "consensus", "triplets")},

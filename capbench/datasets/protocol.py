@@ -159,7 +159,7 @@ def resolve(
     parts = text.strip().split("/")
     if parts[0] == dataset:
         parts = parts[1:] or list(default)
-    elif len(parts) == 3:
+    elif len(parts) == 3 or "@" in parts[0]:
         raise ProtocolError(f"the protocol '{text}' is not one of {dataset}'s", hint=f"It should begin with {dataset}/")
     parts = aliases.get("/".join(parts), "/".join(parts)).split("/")
     if len(parts) == 1:

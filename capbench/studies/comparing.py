@@ -36,6 +36,7 @@ class MetricComparison:
         table: the tests, with metrics by title.
         signatures: one line by metric.
         sample: True if the data was the embedded synthetic sample.
+        notes: what the data set says of its items, one line each.
     """
 
     protocol: str
@@ -44,6 +45,7 @@ class MetricComparison:
     table: ComparisonTable
     signatures: dict[str, str]
     sample: bool = False
+    notes: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -85,11 +87,11 @@ def compare_metrics(
         StatisticError: the test does not fit, or a statistic is undefined.
         DataError, MetricError, …: loading or scoring failed.
     """
-    data, n, signatures = _scored(dataset, protocol, requests, unit, resources, cache, progress)
+    data, n, signatures, notes = _scored(dataset, protocol, requests, unit, resources, cache, progress)
     sample = draw_bootstrap(data, resamples=resamples, seed=seed, unit=unit)
     settings = TestSettings(test, correction, resamples=resamples, seed=seed, unit=unit)
     table, _ = compare_pairs(data, settings, sample=sample)
-    return MetricComparison(str(protocol), n, bootstrap_intervals(data, sample), table, signatures)
+    return MetricComparison(str(protocol), n, bootstrap_intervals(data, sample), table, signatures, notes=notes)
 
 
 @dataclass(frozen=True)
@@ -102,6 +104,7 @@ class MetricPower:
         values: the statistic of both metrics, by title.
         power: how much data separates them.
         signatures: one line by metric.
+        notes: what the data set says of its items, one line each.
     """
 
     protocol: str
@@ -109,6 +112,7 @@ class MetricPower:
     values: dict[str, float]
     power: Power
     signatures: dict[str, str]
+    notes: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -157,11 +161,11 @@ def metric_power(
             f"two metrics are wanted, and there are {len(columns)}: {', '.join(columns)}",
             hint="Name single columns, such as bleu-4 in place of bleu",
         )
-    data, n, signatures = _scored(dataset, protocol, requests, unit, resources, cache, progress)
+    data, n, signatures, notes = _scored(dataset, protocol, requests, unit, resources, cache, progress)
     whole = np.ones((1, data.units), dtype=np.int32)
     values = {name: float(data.statistic(name)(whole)[0]) for name in data.names}
     found = power(data, *data.names, gap=gap, alpha=alpha, target=target, resamples=resamples, seed=seed, unit=unit)
-    return MetricPower(str(protocol), n, values, found, signatures)
+    return MetricPower(str(protocol), n, values, found, signatures, notes)
 
 
 def _scored(
@@ -172,8 +176,8 @@ def _scored(
     resources: Resources | None,
     cache: bool,
     progress: Callable[[int], None] | None,
-) -> tuple[Agreement, int, dict[str, str]]:
-    """The metrics beside the human side, the number of data points, and one signature by metric."""
+) -> tuple[Agreement, int, dict[str, str], tuple[str, ...]]:
+    """The metrics beside the human side, the number of data points, one signature by metric, and the data's notes."""
     if protocol.statistic.kind == "mean":
         raise ProtocolError(f"{protocol} has no human judgements to compare metrics on")
     draws = dataset.load(protocol.items)
@@ -187,4 +191,4 @@ def _scored(
     data = agreement(protocol, draws[0], scores, unit)
     n = len(data.human) if isinstance(data, Correlations) else len(draws[0].preferences[protocol.statistic.human])
     # Draws differ in the fingerprint of their documents at most; the first one's stands for all.
-    return data, n, dict(tables[0].signatures)
+    return data, n, dict(tables[0].signatures), draws[0].notes

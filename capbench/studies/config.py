@@ -8,6 +8,7 @@ Schema version 1::
     protocols:                        # dataset/items/statistic, or dataset for its default
       - composite/same-text-out/correctness-tau-c
       - flickr8k-expert
+      - composite@8k                  # one group of a data set's items
     metrics:                          # names, or a name with options
       - bleu-4
       - cider: {df: coco-val}
@@ -225,7 +226,10 @@ def _models(value: Any, problems: _Problems) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, dict) or not all(isinstance(k, str) and isinstance(v, str) for k, v in value.items()):
-        problems.add("'models' should be a mapping of metric names to paths")
+        problems.add(
+            "'models' should be a mapping of metric names to paths; several networks are one path if they are an "
+            "ensemble ('capbench models ensemble')"
+        )
         return {}
     return dict(value)
 

@@ -78,7 +78,7 @@ def _check_human_side(protocol: Protocol, judgements: Judgements) -> None:
         have = ", ".join(there) or "none"
         raise MissingFileError(
             f"{protocol} needs the human '{spec.human}'; the files at hand hold: {have}",
-            hint=f"See 'capbench data info {protocol.dataset}'",
+            hint=f"See 'capbench data info {protocol.dataset.partition('@')[0]}'",
         ) from error
 
 

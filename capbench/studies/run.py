@@ -11,7 +11,7 @@ from pathlib import Path
 
 from capbench import __version__, plugins
 from capbench.datasets.base import Dataset
-from capbench.datasets.opening import open_dataset
+from capbench.datasets.opening import open_dataset, split_protocol
 from capbench.datasets.protocol import Protocol
 from capbench.datasets.root import DataRoot
 from capbench.errors import CapbenchError, MissingFeaturesError, MissingFileError, SetupError, StudyError, suggest
@@ -75,9 +75,9 @@ def plan_study(study: Study, root: DataRoot) -> Plan:
     protocols: list[tuple[Dataset, Protocol]] = []
     for text in study.protocols:
         try:
-            dataset_name, slash, rest = text.partition("/")
-            dataset = open_dataset(dataset_name, root) if not _is_path(text) else open_dataset(text, root)
-            entry = (dataset, dataset.protocol(rest if slash and not _is_path(text) else None))
+            name, rest = split_protocol(text)
+            dataset = open_dataset(name, root)
+            entry = (dataset, dataset.protocol(rest))
             if str(entry[1]) in {str(p) for _, p in protocols}:
                 problems.add(f"the protocol {entry[1]} is asked for twice")
             protocols.append(entry)
@@ -138,10 +138,6 @@ def plan_study(study: Study, root: DataRoot) -> Plan:
 
 def _resources(study: Study, root: DataRoot) -> Resources:
     return Resources(features=study.features, model=study.model, models=study.models, data=str(root.path))
-
-
-def _is_path(text: str) -> bool:
-    return text.endswith((".jsonl", ".csv", ".tsv"))
 
 
 def _options_by_metric(options: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:

@@ -50,6 +50,7 @@ class RatedScores:
         draws: draws of references that the protocol makes; scores are those of the first.
         signatures: one line by metric.
         sample: whether the data is the embedded sample.
+        notes: what the data set says of its items, one line each.
     """
 
     protocol: str
@@ -62,6 +63,7 @@ class RatedScores:
     draws: int
     signatures: Mapping[str, str]
     sample: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def levels(self) -> FloatArray:
@@ -122,6 +124,7 @@ def rated_scores(
         protocol.items.draws,
         table.signatures,
         sample,
+        judgements.notes,
     )
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import base64
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -263,6 +265,43 @@ def test_show_draws_the_top_boxes(capbench: Run, fake: dict[str, Any], tmp_path:
     path = pictures(tmp_path / "in", 1)[0].path
     assert capbench("features", "show", path, "--store", "s.h5").err.startswith("error: s.h5: has no features of the")
     assert "--store" in capbench("features", "show", "--help").out
+
+
+def test_show_writes_a_page_that_needs_no_other_file(capbench: Run, fake: dict[str, Any], tmp_path: Path) -> None:
+    path = pictures(tmp_path / "in", 1)[0].path
+    odd = path.rename(path.with_name("a<b&.png"))
+    assert capbench("extract-features", "--images", odd, "--out", "s.h5").code == 0
+    ran = capbench("features", "show", odd, "--store", "s.h5", "--top", "2", "--out", "a.HTML")
+    assert ran.code == 0, ran.err
+    page = Path("a.HTML").read_text(encoding="utf-8")
+    assert page.startswith("<!doctype html>")
+    assert "a&lt;b&amp;" in page
+    assert "a<b&" not in page
+    with Image.open(odd) as picture:
+        wide, high = picture.size
+        assert f'<svg viewBox="0 0 {wide} {high}"' in page
+        embedded = page.split("base64,")[1].split('"')[0]
+        np.testing.assert_array_equal(Image.open(io.BytesIO(base64.b64decode(embedded))), picture.convert("RGB"))
+    assert page.count("<rect ") == page.count("<tr data-region=") == 2
+    store = open_store("s.h5")
+    regions = store[store.ids[0]]
+    assert regions.boxes is not None
+    x1, y1, x2, y2 = regions.boxes[int(np.argmax(regions.flat()["class_scores"]))].tolist()
+    assert f'x="{x1:.2f}" y="{y1:.2f}" width="{x2 - x1:.2f}" height="{y2 - y1:.2f}"' in page
+    assert store.fingerprint.line() in page
+    assert "http" not in page
+    ran = capbench("features", "show", odd, "--store", "s.h5", "--out", "a.jpg")
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == "error: a.jpg: ends neither in .png nor in .html. Name such a file.\n"
+    assert not Path("a.jpg").exists()
+
+
+def test_a_folder_is_no_store_to_write(capbench: Run, fake: dict[str, Any], tmp_path: Path) -> None:
+    path = pictures(tmp_path / "in", 1)[0].path
+    Path("out").mkdir()
+    ran = capbench("extract-features", "--images", path, "--out", "out")
+    assert ran.code == 2
+    assert "error: out: is a folder. Name the file of the store." in ran.err
 
 
 def test_show_without_boxes_or_store(capbench: Run, tmp_path: Path) -> None:

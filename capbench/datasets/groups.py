@@ -1,0 +1,201 @@
+"""One group of a data set's items as a data set of its own: ``composite@8k``.
+
+Items are left out, never changed: references that a protocol leaves out or draws are those of the whole data set.
+Statistics of a corpus (CIDEr's document frequencies) are of the kept items alone, as for any other data set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from capbench.datasets.base import Dataset
+from capbench.datasets.judging import ByName
+from capbench.datasets.protocol import ItemSelection
+from capbench.errors import CapbenchError, MissingFileError, UsageError, suggest
+from capbench.records import IntArray, Judgements, Preferences, Ratings
+
+__all__ = ["GroupDataset", "group_of", "spelled"]
+
+Human = TypeVar("Human", Ratings, Preferences)
+
+
+def spelled(group: str) -> str:
+    """A group's name as it stands in ids, where ``/`` and ``|`` separate parts.
+
+    >>> spelled("indoor/night")
+    'indoor%2Fnight'
+    """
+    return group.replace("/", "%2F").replace("|", "%7C")
+
+
+class GroupDataset(Dataset):
+    """The items of one group with what people said of them. Every group gets a subclass with its own name.
+
+    A group is one of the items' groups or, if no item has it, one of the pairs' (``flickr8k-swaps@colour``). Where all
+    that is kept is of one group, it has no group any more: one column says all.
+    """
+
+    groups = ()
+
+    whole: Dataset
+    """The data set that the group is a part of."""
+    group: str
+    """The group's name as it stands in ids."""
+
+    def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
+        """What the whole data set gives, without all that is not of the group; the first note counts what is kept.
+
+        Raises:
+            UsageError: no item and no pair has that group; the groups that there are are named.
+            CapbenchError: as loading the whole data set does.
+        """
+        return tuple(self._part(draw) for draw in self.whole.load(self.whole.selections[selection.name]))
+
+    def _part(self, judgements: Judgements) -> Judgements:
+        by_pairs = not any(self._is_own(item.group) for item in judgements.items)
+        places = self._places(judgements, by_pairs)
+        kept = [judgements.items[place] for place in places.tolist()]
+        groups = _told(item.group for item in kept)
+        images = {item.image for item in kept}
+        notes = [
+            f"{self.title}: {len(kept):,} of {len(judgements.items):,} items of {self.whole.title} are kept, on "
+            f"{len(images):,} of {len({item.image for item in judgements.items}):,} images"
+        ]
+        for label, pairs in _here(judgements.preferences).items():
+            inside = np.isin(pairs.first, places).astype(int) + np.isin(pairs.second, places)
+            if (inside == 1).any():
+                notes.append(f"{(inside == 1).sum():,} {label} pairs with an item outside of {self.title} are left out")
+        notes += [f"{self.whole.title}, all groups: {note}" for note in judgements.notes]
+        return replace(
+            judgements,
+            dataset=self.name,
+            items=tuple(replace(item, group=group) for item, group in zip(kept, groups, strict=True)),
+            ratings=self._restricted(judgements.ratings, lambda ratings: _ratings(ratings, places)),
+            preferences=self._restricted(judgements.preferences, lambda pairs: self._pairs(pairs, places, by_pairs)),
+            notes=tuple(notes),
+        )
+
+    def _is_own(self, group: str) -> bool:
+        return bool(group) and spelled(group) == self.group
+
+    def _places(self, judgements: Judgements, by_pairs: bool) -> IntArray:
+        """Indices of the kept items, ascending."""
+        if not by_pairs:
+            own = [place for place, item in enumerate(judgements.items) if self._is_own(item.group)]
+            return np.array(own, dtype=np.int64)
+        labels = _here(judgements.preferences).values()
+        chosen = [pairs for pairs in labels if any(map(self._is_own, pairs.group))]
+        if not chosen:
+            groups = [*judgements.groups, *(group for pairs in labels for group in pairs.group if group)]
+            raise _unknown(self.whole, self.group, groups)
+        mine = [(pairs, np.array([self._is_own(group) for group in pairs.group])) for pairs in chosen]
+        return np.unique(np.concatenate([side[mask] for p, mask in mine for side in (p.first, p.second)]))
+
+    def _pairs(self, pairs: Preferences, places: IntArray, by_pairs: bool) -> Preferences:
+        kept = np.isin(pairs.first, places) & np.isin(pairs.second, places)
+        own = np.array([self._is_own(group) for group in pairs.group], dtype=bool)
+        # A label that knows the group decides by it; another one (components beside colours) by its items.
+        if by_pairs and own.any():
+            kept &= own
+        return Preferences(
+            np.searchsorted(places, pairs.first[kept]),
+            np.searchsorted(places, pairs.second[kept]),
+            pairs.preferred[kept],
+            _told(pairs.group[i] for i in np.flatnonzero(kept).tolist()),
+            pairs.votes[kept],
+        )
+
+    def _restricted(self, given: Mapping[str, Human], restrict: Callable[[Human], Human]) -> ByName[Human]:
+        """Ratings or preferences by name; those that the group has none of are absent, like those without a file."""
+
+        def absence(name: str) -> Callable[[], CapbenchError]:
+            # A human side that is not there, for the group as for a data set that lacks its file.
+            return lambda: MissingFileError(
+                f"{self.title} has no '{name}' judgement", hint="Choose another statistic or group"
+            )
+
+        def read(name: str) -> Callable[[], Human]:
+            def later() -> Human:
+                found = restrict(given[name])
+                if not len(found):
+                    raise absence(name)()
+                return found
+
+            return later
+
+        here = {name: restrict(value) for name, value in _here(given).items()}
+        absent: dict[str, Callable[[], Exception]] = {name: absence(name) for name in here if not len(here[name])}
+        late: Mapping[str, Any] = {}
+        if isinstance(given, ByName):
+            absent |= given.absent
+            late = given.later
+        return ByName(
+            {name: value for name, value in here.items() if len(value)},
+            absent,
+            {name: read(name) for name in late if name not in here},
+        )
+
+
+def _here(given: Mapping[str, Human]) -> dict[str, Human]:
+    """What was read already; looking up the rest can take long, or fail."""
+    return {name: given[name] for name in given}
+
+
+def _told(groups: Iterable[str]) -> tuple[str, ...]:
+    """Groups that tell things apart: none where all are of one."""
+    given = tuple(groups)
+    return given if len(set(given)) > 1 else ("",) * len(given)
+
+
+def _ratings(ratings: Ratings, places: IntArray) -> Ratings:
+    kept = np.isin(ratings.item, places)
+    item = np.searchsorted(places, ratings.item[kept])
+    return Ratings(item, ratings.value[kept], ratings.rater[kept], ratings.scale)
+
+
+def _unknown(whole: Dataset, group: str, groups: Sequence[str]) -> UsageError:
+    choices = list(dict.fromkeys(map(spelled, groups)))
+    hint = suggest(group, choices) if choices else "Its items are in no groups: name the data set alone"
+    return UsageError(f"{whole.name} has no group '{group}'", hint=hint)
+
+
+def group_of(whole: Dataset, group: str) -> GroupDataset:
+    """One group of a data set.
+
+    Args:
+        whole: the data set.
+        group: the group's name, as it is or as it stands in ids.
+
+    Raises:
+        UsageError: the data set is known not to have that group; one that does not know its groups before its files are
+            read says so when it is loaded.
+    """
+    name = spelled(group)
+    if not name and whole.groups is None:
+        raise UsageError(f"'{whole.name}@' names no group", hint="Write the group's name behind the '@'")
+    if whole.groups is not None and name not in map(spelled, whole.groups):
+        raise _unknown(whole, group, whole.groups)
+    selections = {
+        key: replace(selection, description=f"only what is of the group {group}; {selection.description}")
+        for key, selection in whole.selections.items()
+    }
+    attributes: dict[str, Any] = {
+        "__doc__": f"The group '{group}' of {whole.title}.",
+        "name": f"{whole.name}@{name}",
+        "title": f"{whole.title}, {next((g for g in whole.groups or () if spelled(g) == name), group)}",
+        "citation": whole.citation,
+        "selections": selections,
+        "statistics": whole.statistics,
+        "default": whole.default,
+        "aliases": whole.aliases,
+        "most_references": whole.most_references,
+        "under_root": whole.under_root,
+        "group": name,
+    }
+    made: GroupDataset = type("Group", (GroupDataset,), attributes)(whole.root)
+    made.whole = whole
+    return made

@@ -1,0 +1,287 @@
+"""One group of a data set (``composite@8k``) in every command, and what commands on one protocol say first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import scipy.stats
+
+from capbench.datasets.opening import open_dataset
+from capbench.datasets.root import find_root
+from capbench.metrics import grounded
+from capbench.studies.results import load_result
+from tests.conftest import Ran
+from tests.metrics.grounded_models import make_files
+
+ID = "composite@8k/same-text-out/correctness-tau-c"
+LENGTH = "tests.studies.toys:Length"
+KEPT = "Composite, 8k: 75 of 210 items of Composite are kept, on 25 of 70 images"
+
+
+def test_a_group_is_a_column_with_its_own_title_and_counts(capbench: Callable[..., Ran]) -> None:
+    ran = capbench("correlate", "-d", "composite@8k", "-m", LENGTH)
+    assert ran.code == 0, ran.err
+    assert "Composite, 8k" in ran.out
+    assert "by source" not in ran.out
+    assert f"{ID}: 75 ratings of 75 items" in ran.out
+    assert KEPT in ran.out
+
+
+def test_its_number_is_the_statistic_of_its_ratings_alone(capbench: Callable[..., Ran]) -> None:
+    found = json.loads(capbench("correlate", "-d", "composite@8k", "-m", LENGTH, "--json").out)
+    (judgements,) = (dataset := open_dataset("composite", find_root("sample"))).load(dataset.protocol().items)
+    rated = judgements.ratings["correctness"]
+    own = [k for k, i in enumerate(rated.item.tolist()) if judgements.items[i].group == "8k"]
+    lengths = [len(judgements.items[rated.item[k]].candidate.split()) for k in own]
+    expected = scipy.stats.kendalltau(lengths, rated.value[own], variant="c").statistic
+    cell = next(cell for cell in found["cells"] if cell["column"] == "length")
+    assert cell["value"] == pytest.approx(expected, abs=1e-12)
+    assert (cell["group"], cell["n"], cell["protocol"]) == ("", 75, ID)
+    assert found["protocols"][0]["groups"] == []
+
+
+def test_a_metric_without_a_corpus_has_the_groups_number_of_the_whole_table(capbench: Callable[..., Ran]) -> None:
+    flags = ("-m", "rouge-l", "-m", "cider", "--json")
+    cells = json.loads(capbench("correlate", "-d", "composite@8k", "-d", "composite", *flags).out)["cells"]
+    values = {(c["protocol"].partition("/")[0], c["group"], c["column"]): c["value"] for c in cells}
+    assert values["composite@8k", "", "rouge-l"] == pytest.approx(values["composite", "8k", "rouge-l"], abs=1e-12)
+    # CIDEr's document frequencies are of the scored items: those of the group, or all.
+    assert values["composite@8k", "", "cider"] != values["composite", "8k", "cider"]
+
+
+def test_a_study_file_names_groups_and_its_files_hold_them(capbench: Callable[..., Ran], tmp_path: Path) -> None:
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        "schema: 1\nname: parts\nprotocols: [composite@8k, composite, pascal-50s@MM, pascal-50s]\n"
+        f"metrics: [bleu-1, rouge-l, {LENGTH}]\nbootstrap: 100\ncompare: bootstrap\n"
+    )
+    ran = capbench("correlate", study, "--out", tmp_path / "out")
+    assert ran.code == 0, ran.err
+    result = load_result(tmp_path / "out" / "results.json")
+    assert [info.dataset for info in result.protocols] == ["composite@8k", "composite", "pascal-50s@MM", "pascal-50s"]
+    assert [info.dataset_title for info in result.protocols][::2] == ["Composite, 8k", "PASCAL-50S, MM"]
+    part, whole = (result.cell(f"{d}/json-5-refs/direct-strict", "bleu-1", g) for d, g in PASCAL)
+    assert part is not None
+    assert whole is not None
+    assert (part.value, part.n) == (whole.value, whole.n)
+    ceilings = [result.ceiling(f"{d}/json-5-refs/direct-strict", g) for d, g in PASCAL]
+    assert ceilings[0] is not None
+    assert ceilings[1] is not None
+    assert (ceilings[0].value, ceilings[0].n) == (ceilings[1].value, ceilings[1].n)
+    cell, tests = result.cell(ID, "rouge-l"), result.comparison(ID)
+    assert cell is not None
+    assert cell.low is not None
+    assert cell.high is not None
+    assert cell.low < cell.value < cell.high
+    assert tests is not None
+    assert tests.units == 25
+    for name in ("results.md", "results.tex"):
+        assert "Composite, 8k" in (tmp_path / "out" / name).read_text(encoding="utf-8")
+    assert ID in (tmp_path / "out" / "results.csv").read_text(encoding="utf-8")
+
+
+PASCAL = (("pascal-50s@MM", ""), ("pascal-50s", "MM"))
+
+
+def test_all_protocols_of_a_group_are_those_of_its_data_set(capbench: Callable[..., Ran]) -> None:
+    def ids(name: str) -> list[str]:
+        ran = capbench("correlate", "-d", name, "--all-protocols", "-m", "bleu-1", "-m", LENGTH, "--json")
+        assert ran.code == 0, ran.err
+        (found,) = json.loads(ran.out)["datasets"]
+        assert found["dataset"] == name
+        return [entry["id"] for entry in found["protocols"]]
+
+    whole = ids("composite")
+    assert len(whole) == 48
+    assert ids("composite@8k") == [id_.replace("composite/", "composite@8k/") for id_ in whole]
+
+
+def test_protocols_without_judgements_in_the_group_are_listed_and_the_others_ranked(
+    capbench: Callable[..., Ran],
+) -> None:
+    ran = capbench("correlate", "-d", "flickr8k-swaps@object", "--all-protocols", "-m", "bleu-1", "-m", LENGTH)
+    assert ran.code == 1
+    assert "flickr8k-swaps@object/changed-reference-out/attribute-strict" in ran.out
+    assert "Flickr8k swaps, object has no 'attribute' judgement" in ran.out
+    assert "component" in ran.out
+    alone = capbench("correlate", "-p", "flickr8k-swaps@object/attribute-strict", "-m", "bleu-1")
+    assert alone.code == 2
+    assert "has no 'attribute' judgement. Choose another statistic or group." in alone.err
+
+
+@pytest.mark.parametrize("flags", [("-p", ID), ("-p", "composite@8k"), ("-d", "composite", "-p", ID)])
+def test_a_protocol_id_names_the_group_by_itself(flags: tuple[str, ...], capbench: Callable[..., Ran]) -> None:
+    ran = capbench("correlate", *flags, "-m", LENGTH, "--json")
+    assert ran.code == 0, ran.err
+    assert [info["id"] for info in json.loads(ran.out)["protocols"]] == [ID]
+
+
+def test_an_id_with_too_many_parts_is_no_other_protocol(capbench: Callable[..., Ran]) -> None:
+    ran = capbench("correlate", "-p", f"{ID}/more", "-m", LENGTH)
+    assert ran.code == 2
+    assert f"'{ID.removeprefix('composite@8k/')}/more'" in ran.err
+
+
+def test_a_users_file_is_named_with_its_folder_group_and_protocol(capbench: Callable[..., Ran], tmp_path: Path) -> None:
+    path = tmp_path / "mine.csv"
+    rows = [f"{i}.jpg,{'a kite ' * (i % 4 + 1)},a red kite,{i % 5},{'in' if i < 6 else 'out'}" for i in range(12)]
+    path.write_text("image,candidate,reference_1,rating,group\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    ran = capbench("correlate", "-d", f"{path}@in", "-p", "as-given/tau-c", "-m", LENGTH, "--json")
+    assert ran.code == 0, ran.err
+    (info,) = json.loads(ran.out)["protocols"]
+    assert (info["id"], info["n_items"]) == ("mine.csv@in/as-given/tau-c", 6)
+    assert "6 of 12 items" in info["notes"][0]
+    whole = capbench("correlate", "-p", f"{path}/as-given/tau-c", "-m", LENGTH, "--json")
+    assert json.loads(whole.out)["protocols"][0]["n_items"] == 12
+    assert capbench("compare", LENGTH, "bleu-1", "-d", f"{path}@in", "--resamples", "100").code == 0
+
+
+@pytest.mark.parametrize("named", [("-d", "composite@8k"), ("-d", "composite", "-p", ID)])
+def test_compare_and_power_take_a_group_and_say_what_is_kept(
+    named: tuple[str, ...], capbench: Callable[..., Ran]
+) -> None:
+    for command in ("compare", "power"):
+        ran = capbench(command, "rouge-l", "bleu-1", *named, "--resamples", "100")
+        assert ran.code == 0, ran.err
+        assert f"{ID}: 75 judgements" in ran.out
+        assert KEPT in ran.out
+        found = json.loads(capbench(command, "rouge-l", "bleu-1", *named, "--resamples", "100", "--json").out)
+        assert KEPT in found["notes"]
+
+
+def test_examples_references_score_and_figures_take_a_group(capbench: Callable[..., Ran], tmp_path: Path) -> None:
+    ran = capbench("examples", "-d", "composite@8k", "-m", "rouge-l", "--json")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["protocol"] == ID
+    assert KEPT in ran.err
+    ran = capbench("references", "-d", "composite@8k", "-m", "rouge-l", "--counts", "1,2", "--draws", "2", "--json")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["protocol"] == ID
+    assert json.loads(ran.out)["n_items"] == 75
+    ran = capbench("score", "-d", "composite@8k", "-m", "rouge-l", "--json")
+    assert json.loads(ran.out)["n"] == 75
+    assert KEPT in ran.err
+    for figure in ("ratings", "score-groups"):
+        ran = capbench("figure", figure, "rouge-l", "-d", "composite@8k", "--out", tmp_path / "f.svg", "--json")
+        assert json.loads(ran.out)["protocol"] == ID
+        assert KEPT in ran.err
+    ran = capbench(
+        "figure",
+        "forest",
+        "rouge-l",
+        "bleu-1",
+        "-p",
+        ID,
+        "-d",
+        "composite",
+        "--resamples",
+        "100",
+        "-o",
+        tmp_path / "g.svg",
+    )
+    assert ran.code == 0, ran.err
+    assert KEPT in ran.err
+    assert ID in (tmp_path / "g.svg").read_text(encoding="utf-8")
+
+
+def test_the_groups_that_can_be_asked_for_are_listed(capbench: Callable[..., Ran]) -> None:
+    assert "one group alone: composite@8k, composite@30k, composite@coco" in capbench("protocols", "composite").out
+    (found,) = json.loads(capbench("protocols", "pascal-50s", "--json").out)
+    assert found["groups"] == ["HC", "HI", "HM", "MM"]
+    assert "one group" not in capbench("protocols", "flickr8k-expert").out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("correlate", "-m", "bleu-1"),
+        ("compare", "bleu-1", "rouge-l"),
+        ("power", "bleu-1", "rouge-l"),
+        ("examples", "-m", "bleu-1"),
+        ("references", "-m", "bleu-1"),
+        ("figure", "ratings", "bleu-1"),
+        ("figure", "significance", "bleu-1", "rouge-l"),
+        ("score", "-m", "bleu-1"),
+        ("protocols",),
+    ],
+)
+def test_an_unknown_group_is_one_line_with_the_groups_there_are(
+    command: tuple[str, ...], capbench: Callable[..., Ran]
+) -> None:
+    name = ("composite@80k",) if command == ("protocols",) else ("-d", "composite@80k")
+    ran = capbench(*command, *name)
+    assert ran.code == 2
+    (line,) = ran.err.splitlines()
+    assert line == "error: composite has no group '80k'. Did you mean '8k'? Choices: 8k, 30k, coco."
+    assert ran.out == ""
+
+
+def test_features_of_one_group_say_that_it_can_be_asked_for(capbench: Callable[..., Ran], tmp_path: Path) -> None:
+    grounded._open.clear()
+    dataset = open_dataset("composite@8k", find_root("sample"))
+    images = [item.image for item in dataset.load(dataset.protocol().items)[0].items]
+    made = make_files(tmp_path, images)
+    given = ("--features", made.features, "--model", made.model)
+    ran = capbench("correlate", "-d", "composite", "-m", "rrs", "-m", "rouge-l", *given)
+    assert ran.code == 1, ran.err
+    assert "; all images of group 8k have features: ask for composite@8k." in ran.out
+    asked = capbench("correlate", "-d", "composite@8k", "-m", "rrs", *given, "--json")
+    assert [cell["n"] for cell in json.loads(asked.out)["cells"]] == [75]
+    failed = capbench("compare", "rrs", "rouge-l", "-d", "composite", *given)
+    assert failed.code == 2
+    assert failed.err.splitlines()[-1].endswith("all images of group 8k have features: ask for composite@8k.")
+    (tmp_path / "few").mkdir()
+    few = make_files(tmp_path / "few", images[:-3])
+    grounded._open.clear()
+    ran = capbench("correlate", "-d", "composite", "-m", "rrs", "-m", "rouge-l", "--features", few.features, *given[2:])
+    assert "under the same ids." in ran.out
+    assert "ask for" not in ran.out
+
+
+ONE_PROTOCOL = [
+    ("compare", "{m}", "rouge-l"),
+    ("power", "{m}", "rouge-l"),
+    ("figure", "forest", "{m}", "rouge-l"),
+    ("figure", "score-groups", "{m}"),
+    ("examples", "-m", "{m}"),
+    ("references", "-m", "{m}"),
+]
+
+
+@pytest.mark.parametrize("command", ONE_PROTOCOL)
+def test_of_several_errors_the_first_is_told_folder_metric_data_set_protocol(
+    command: tuple[str, ...], capbench: Callable[..., Ran]
+) -> None:
+    def error(metric: str, *flags: str) -> str:
+        ran = capbench(*(part.format(m=metric) for part in command), *flags)
+        assert ran.code == 2
+        assert ran.out == ""
+        return ran.err.splitlines()[-1]
+
+    folder, name, protocol = ("--data", "nowhere"), ("-d", "composit"), ("-p", "tau-x")
+    assert "nowhere: the data folder given by --data does not exist" in error("bleux", *folder, *name, *protocol)
+    assert "unknown metric 'bleux'" in error("bleux", *name, *protocol)
+    assert "unknown data set 'composit'" in error("bleu-1", *name, *protocol)
+    assert "unknown items 'tau-x' of composite" in error("bleu-1", "-d", "composite", *protocol)
+
+
+@pytest.mark.parametrize(("command", "message"), [("compare", "one metric alone"), ("figure forest", "two metrics or")])
+def test_one_metric_is_refused_before_the_data_set_is_opened(
+    command: str, message: str, capbench: Callable[..., Ran]
+) -> None:
+    ran = capbench(*command.split(), "bleu-1", "-d", "composit")
+    assert ran.code == 2
+    assert message in ran.err
+
+
+@pytest.mark.real_data
+def test_composites_flickr8k_third_has_its_published_judgements_numbers(
+    real_data: Path, capbench: Callable[..., Ran]
+) -> None:
+    ran = capbench("correlate", "-d", "composite@8k", "-m", "cider", "-m", "rouge-l", "--data", real_data, "--json")
+    assert ran.code == 0, ran.err
+    found = {cell["column"]: round(cell["value"], 4) for cell in json.loads(ran.out)["cells"]}
+    assert found == {"cider": 0.3126, "rouge-l": 0.2327}

@@ -1,0 +1,315 @@
+"""One group of a data set's items is a data set of its own, with all that people said of them and nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from capbench.datasets.base import Dataset
+from capbench.datasets.images import dataset_images
+from capbench.datasets.judging import ByName
+from capbench.datasets.opening import open_dataset, split_protocol
+from capbench.datasets.protocol import ItemSelection, StatisticSpec, correlations
+from capbench.datasets.root import DataRoot, find_root
+from capbench.errors import MissingFileError, ProtocolError, UsageError
+from capbench.records import Judgements, Preferences, Ratings
+from tests.studies.toys import Toy
+
+TOY = "tests.studies.toys:Toy"
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DataRoot:
+    monkeypatch.setenv("CAPBENCH_HOME", str(tmp_path / "home"))
+    return find_root("sample")
+
+
+def load(name: str, root: DataRoot) -> Judgements:
+    opened = open_dataset(name, root)
+    return opened.load(opened.protocol().items)[0]
+
+
+def test_only_the_groups_items_and_ratings_stay_and_they_belong_together(root: DataRoot) -> None:
+    whole = load("composite", root)
+    for group in whole.groups:
+        part = load(f"composite@{group}", root)
+        own = [i for i, item in enumerate(whole.items) if item.group == group]
+        assert [item.candidate_id for item in part.items] == [whole.items[i].candidate_id for i in own]
+        assert [item.references for item in part.items] == [whole.items[i].references for i in own]
+        for aspect in ("correctness", "thoroughness", "both"):
+            ratings, all_ratings = part.ratings[aspect], whole.ratings[aspect]
+            said = [
+                (whole.items[i].candidate_id, value, rater)
+                for i, value, rater in zip(
+                    all_ratings.item.tolist(), all_ratings.value.tolist(), all_ratings.rater.tolist(), strict=True
+                )
+                if whole.items[i].group == group
+            ]
+            found = zip(ratings.item.tolist(), ratings.value.tolist(), ratings.rater.tolist(), strict=True)
+            assert [(part.items[i].candidate_id, value, rater) for i, value, rater in found] == said
+            assert ratings.scale == all_ratings.scale
+    assert sum(len(load(f"composite@{g}", root).items) for g in whole.groups) == len(whole.items)
+
+
+def test_what_is_kept_is_counted_in_the_first_note_and_other_counts_are_of_the_whole(root: DataRoot) -> None:
+    part = load("composite@30k", root)
+    assert part.notes[0] == "Composite, 30k: 60 of 210 items of Composite are kept, on 20 of 70 images"
+    assert "Composite, all groups: 73 references are left out" in part.notes
+    assert part.groups == ()
+    assert part.dataset == "composite@30k"
+
+
+def test_random_references_are_those_that_the_whole_data_set_draws(root: DataRoot) -> None:
+    whole, part = (open_dataset(name, root) for name in ("composite", "composite@coco"))
+    drawn = [dataset.load(dataset.protocol("one-reference").items) for dataset in (whole, part)]
+    assert len(drawn[0]) == len(drawn[1]) == 5
+    for all_items, own in zip(*drawn, strict=True):
+        assert [i.references for i in own.items] == [i.references for i in all_items.items if i.group == "coco"]
+
+
+def test_names_say_which_group(root: DataRoot) -> None:
+    opened = open_dataset("composite@8k", root)
+    assert (opened.name, opened.title) == ("composite@8k", "Composite, 8k")
+    assert str(opened.protocol()) == "composite@8k/same-text-out/correctness-tau-c"
+    assert str(opened.protocol("composite@8k/all-references/tau-b")) == "composite@8k/all-references/correctness-tau-b"
+    assert opened.protocol().items.description.startswith("only what is of the group 8k; ")
+
+
+@pytest.mark.parametrize(
+    "text", ["composite/same-text-out/tau-c", "composite@30k/same-text-out/tau-c", "composite@30k"]
+)
+def test_the_id_of_another_group_is_no_protocol_of_this_one(text: str, root: DataRoot) -> None:
+    with pytest.raises(ProtocolError, match=r"not one of composite@8k's\. It should begin with composite@8k/"):
+        open_dataset("composite@8k", root).protocol(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("composite@30", "composite has no group '30'. Did you mean '30k'? Choices: 8k, 30k, coco."),
+        ("composite@", "composite has no group ''. Choices: 8k, 30k, coco."),
+        ("composite@8k@8k", "composite has no group '8k@8k'."),
+        (
+            "flickr8k-expert@8k",
+            "flickr8k-expert has no group '8k'. Its items are in no groups: name the data set alone.",
+        ),
+        (f"{TOY}@", "'toy@' names no group. Write the group's name behind the '@'."),
+        ("composit@8k", "unknown data set 'composit'. Did you mean 'composite'?"),
+    ],
+)
+def test_a_group_that_is_not_there_is_refused_before_files_are_read(name: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        open_dataset(name, DataRoot(tmp_path, False, "test"))
+    assert str(caught.value).startswith(message)
+
+
+def test_groups_that_only_files_tell_are_named_when_they_are_read(root: DataRoot) -> None:
+    with pytest.raises(UsageError, match=r"toy has no group 'ood'\. Did you mean 'odd'\? Choices: odd, even, A, B\."):
+        load(f"{TOY}@ood", root)
+    with pytest.raises(UsageError, match=r"nocaps has no group 'in'\. Choices: in-domain, near-domain, out-domain\."):
+        load("nocaps@in", root)
+
+
+def test_pairs_of_a_group_keep_votes_and_order(root: DataRoot) -> None:
+    whole, part = load("pascal-50s", root), load("pascal-50s@HM", root)
+    for label in ("direct", "consensus"):
+        pairs, all_pairs = part.preferences[label], whole.preferences[label]
+        own = [i for i, group in enumerate(all_pairs.group) if group == "HM"]
+        assert pairs.preferred.tolist() == all_pairs.preferred[own].tolist()
+        assert pairs.votes.tolist() == all_pairs.votes[own].tolist()
+        assert set(pairs.group) == {""}
+        for side in ("first", "second"):
+            names = [part.items[i].candidate_id for i in getattr(pairs, side)]
+            assert names == [whole.items[i].candidate_id for i in getattr(all_pairs, side)[own]]
+
+
+def test_a_group_of_pairs_is_taken_where_no_item_has_it(root: DataRoot) -> None:
+    colour = load("flickr8k-swaps@colour", root)
+    whole = load("flickr8k-swaps", root)
+    n = whole.preferences["attribute"].group.count("colour")
+    assert len(colour.items) == 2 * n
+    assert len(colour.preferences["attribute"]) == len(colour.preferences["component"]) == n
+    assert set(colour.preferences["component"].group) == {""}
+
+
+def test_other_groups_within_a_group_stay(root: DataRoot) -> None:
+    properties = load("flickr8k-swaps@property", root)
+    assert set(properties.preferences["attribute"].group) == {"colour", "count", "size", "state"}
+    assert set(properties.preferences["component"].group) == {""}
+
+
+def test_judgements_that_a_group_has_none_of_are_refused_by_name(root: DataRoot) -> None:
+    objects = load("flickr8k-swaps@object", root)
+    assert "attribute" not in objects.preferences
+    with pytest.raises(MissingFileError, match="Flickr8k swaps, object has no 'attribute' judgement"):
+        objects.preferences["attribute"]
+
+
+def test_pairs_across_groups_are_left_out_and_counted(root: DataRoot) -> None:
+    odd = load(f"{TOY}@odd", root)
+    assert len(odd.items) == 3
+    assert "3 votes pairs with an item outside of Toy, odd are left out" in odd.notes
+    with pytest.raises(MissingFileError, match="Toy, odd has no 'votes' judgement"):
+        odd.preferences["votes"]
+    pairs = load(f"{TOY}@A", root)
+    assert [item.candidate_id for item in pairs.items] == ["c0", "c1", "c2", "c3"]
+    assert pairs.preferences["votes"].preferred.tolist() == [-1, 1]
+    assert len(pairs.ratings["rating"]) == 8
+
+
+class Lazy(Toy):
+    """Toy whose file of the other votes is slow to read, and whose third label's file is not here."""
+
+    read: ClassVar[list[str]] = []
+
+    def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
+        (judgements,) = super().load(selection)
+        votes = judgements.preferences["votes"]
+
+        def later() -> Preferences:
+            self.read.append("votes")
+            return votes
+
+        absent = {"gone": lambda: MissingFileError("there is no such file", path="gone.mat")}
+        return (replace(judgements, preferences=ByName({"votes": votes}, absent, {"late": later})),)
+
+
+def test_what_is_read_late_is_read_late_and_what_is_absent_says_why(root: DataRoot) -> None:
+    Lazy.read.clear()
+    part = load("tests.datasets.test_groups:Lazy@A", root)
+    assert "late" in part.preferences
+    assert Lazy.read == []
+    assert part.preferences["late"].preferred.tolist() == [-1, 1]
+    assert part.preferences["late"] is part.preferences["late"]
+    assert Lazy.read == ["votes"]
+    with pytest.raises(MissingFileError, match=r"gone\.mat"):
+        part.preferences["gone"]
+    even = load("tests.datasets.test_groups:Lazy@even", root)
+    with pytest.raises(MissingFileError, match="has no 'late' judgement"):
+        even.preferences["late"]
+
+
+ROWS = [
+    ("one", "a red kite", 4, "out/door"),
+    ("one", "two boats", 1, "out/door"),
+    ("two", "a lake", 5, "out/door"),
+    ("two", "one boat", 2, "8k@night"),
+    ("three", "a boat", 3, ""),
+]
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    path = tmp_path / "ra@2" / "mine.jsonl"
+    path.parent.mkdir()
+    rows = [
+        {"image": f"{i}.jpg", "candidate": c, "references": ["a kite", "a boat"], "rating": r}
+        | ({"group": g} if g else {})
+        for i, c, r, g in ROWS
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("group", ["out/door", "out%2Fdoor"])
+def test_groups_of_a_users_file_are_named_so_that_ids_can_be_read_again(group: str, own: Path, root: DataRoot) -> None:
+    opened = open_dataset(f"{own}@{group}", root)
+    assert str(opened.protocol()) == "mine.jsonl@out%2Fdoor/as-given/tau-b"
+    assert opened.title == "mine.jsonl, out/door"
+    assert not opened.under_root
+    (part,) = opened.load(opened.protocol("one-reference").items)
+    assert [item.candidate for item in part.items] == ["a red kite", "two boats", "a lake"]
+    assert part.ratings["rating"].value.tolist() == [4.0, 1.0, 5.0]
+    assert part.items[0].references == ("a kite",)
+    assert str(open_dataset(f"{own}@8k@night", root).protocol()) == "mine.jsonl@8k@night/as-given/tau-b"
+
+
+def test_preferences_of_a_users_file_are_taken_by_group(tmp_path: Path, root: DataRoot) -> None:
+    path = tmp_path / "pairs.csv"
+    path.write_text(
+        "image,candidate_a,candidate_b,reference_1,preferred,group\n"
+        "a.jpg,a kite,a boat,a red kite,a,x\nb.jpg,a lake,a kite,a lake,b,y\nc.jpg,a hill,a car,a hill,a,x\n",
+        encoding="utf-8",
+    )
+    part = load(f"{path}@x", root)
+    assert [item.image for item in part.items] == ["a", "a", "c", "c"]
+    assert part.preferences["preference"].second.tolist() == [1, 3]
+    with pytest.raises(UsageError, match=r"pairs\.csv has no group 'z'\. Choices: x, y\."):
+        open_dataset(f"{path}@z", root)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("composite", ("composite", None)),
+        ("composite@8k", ("composite@8k", None)),
+        ("composite@8k/same-text-out/correctness-tau-c", ("composite@8k", "same-text-out/correctness-tau-c")),
+        ("a.b:C@g/x", ("a.b:C@g", "x")),
+        ("my/ratings.csv", ("my/ratings.csv", None)),
+        ("my@2/ratings.CSV", ("my@2/ratings.CSV", None)),
+        ("my/ratings.csv/as-given/tau-b", ("my/ratings.csv", "as-given/tau-b")),
+        ("my@2/ratings.jsonl@g/tau-b", ("my@2/ratings.jsonl@g", "tau-b")),
+        ("ratings.tsv@g", ("ratings.tsv@g", None)),
+    ],
+)
+def test_ids_come_apart_behind_the_data_set(text: str, expected: tuple[str, str | None]) -> None:
+    assert split_protocol(text) == expected
+
+
+def test_images_of_a_group_are_found_alone(root: DataRoot) -> None:
+    found, missing = dataset_images("composite@30k", root)
+    assert len(found) == 20
+    assert {entry.path.parent.parent.name for entry in found} == {"flickr30k"}
+    assert missing == []
+
+
+def test_images_of_a_group_of_nocaps_are_found_under_its_numbers(root: DataRoot) -> None:
+    found, _ = dataset_images("nocaps@in-domain", root)
+    whole, _ = dataset_images("nocaps", root)
+    assert len(found) == 10
+    assert {entry.image for entry in found} < {entry.image for entry in whole}
+
+
+class Given(Dataset):
+    """Ratings of two groups, one of which is not of the aspect 'b'."""
+
+    name = "given"
+    title = "Given"
+    citation = "nobody"
+    selections: ClassVar[Mapping[str, ItemSelection]] = {"all": ItemSelection("all", "all items")}
+    statistics: ClassVar[Mapping[str, StatisticSpec]] = {
+        **correlations("a", prefix="a"),
+        **correlations("b", prefix="b"),
+    }
+    default = ("all", "a-tau-b")
+
+    def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
+        toy = Toy(self.root).load(Toy.selections["all"])[0]
+        ones = np.array([1, 3])  # even items only
+        some = Ratings(ones, np.array([2.0, 3.0]), np.zeros(2, dtype=np.int64), (1.0, 4.0))
+        return (replace(toy, dataset="given", ratings={"a": toy.ratings["rating"], "b": some}, preferences={}),)
+
+
+def test_an_aspect_without_ratings_in_the_group_is_absent(root: DataRoot) -> None:
+    even, odd = (load(f"tests.datasets.test_groups:Given@{group}", root) for group in ("even", "odd"))
+    assert even.ratings["b"].item.tolist() == [0, 1]
+    assert even.ratings["a"].item.tolist() == [0, 0, 1, 1, 2, 2]
+    assert list(odd.ratings) == ["a"]
+    with pytest.raises(MissingFileError, match="Given, odd has no 'b' judgement"):
+        odd.ratings["b"]
+
+
+@pytest.mark.real_data
+def test_composites_parts_are_complete(real_data: Path) -> None:
+    root = find_root(real_data)
+    counts = {group: len(load(f"composite@{group}", root).items) for group in ("8k", "30k", "coco")}
+    assert counts == {"8k": 2991, "30k": 2973, "coco": 6021}
+    assert load("composite@8k", root).notes[0] == (
+        "Composite, 8k: 2,991 of 11,985 items of Composite are kept, on 997 of 3,995 images"
+    )
