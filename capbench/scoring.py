@@ -81,21 +81,30 @@ def score(
     return ScoreTable(dataset, tuple(items), values, corpus, signatures, cached)
 
 
-def _with_covered_groups(
-    error: MissingFeaturesError, items: Sequence[Item], resources: Resources, dataset: str
-) -> MissingFeaturesError:
-    """The error with the groups of which no image lacks features: these can be scored alone."""
-    from capbench.datasets.groups import spelled
+def covered_groups(items: Sequence[Item], resources: Resources) -> list[str]:
+    """The groups of which every image has features, while other items lack some; in the items' order.
+
+    Raises:
+        FeatureError: the feature store cannot be read.
+    """
     from capbench.features.store import open_store
 
     images: dict[str, set[str]] = {}
     for item in items:
         images.setdefault(item.group, set()).add(item.image)
-    images.pop("", None)
-    if resources.features is None or not images:
-        return error
+    if resources.features is None or len(images) < 2:
+        return []
     with open_store(resources.features) as store:
-        covered = [group for group, names in images.items() if all(name in store for name in names)]
+        return [group for group, names in images.items() if group and all(name in store for name in names)]
+
+
+def _with_covered_groups(
+    error: MissingFeaturesError, items: Sequence[Item], resources: Resources, dataset: str
+) -> MissingFeaturesError:
+    """The error with the groups of which no image lacks features: these can be scored alone."""
+    from capbench.datasets.groups import spelled
+
+    covered = covered_groups(items, resources)
     if not covered:
         return error
     names = [f"{dataset}@{spelled(group)}" for group in covered]

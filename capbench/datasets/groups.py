@@ -53,9 +53,10 @@ class GroupDataset(Dataset):
             UsageError: no item and no pair has that group; the groups that there are are named.
             CapbenchError: as loading the whole data set does.
         """
-        return tuple(self._part(draw) for draw in self.whole.load(self.whole.selections[selection.name]))
+        return tuple(self.part(draw) for draw in self.whole.load(self.whole.selections[selection.name]))
 
-    def _part(self, judgements: Judgements) -> Judgements:
+    def part(self, judgements: Judgements) -> Judgements:
+        """The group's part of what the whole data set gave. Raises UsageError as :meth:`load` does."""
         by_pairs = not any(self._is_own(item.group) for item in judgements.items)
         places = self._places(judgements, by_pairs)
         kept = [judgements.items[place] for place in places.tolist()]

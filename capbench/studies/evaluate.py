@@ -34,6 +34,8 @@ def evaluate(
     tables: Sequence[ScoreTable],
     order: Sequence[tuple[str, str, str]],
     published: PublishedTable | None,
+    *,
+    within: str = "",
 ) -> tuple[list[Cell], tuple[str, ...]]:
     """Cells of every scored column under one protocol, and the names of the groups.
 
@@ -43,6 +45,7 @@ def evaluate(
         tables: their scores, in the same order; empty if nothing could be scored.
         order: (metric, column, title) of the rows.
         published: a table to take printed numbers from.
+        within: the group that draws and tables are of, if they are no more than a group's.
 
     Raises:
         MissingFileError: the human side that the statistic needs is in a file that is not here.
@@ -63,7 +66,7 @@ def evaluate(
             continue
         for group in per_draw[0]:
             numbers_of_group = [numbers[group] for numbers in per_draw if group in numbers]
-            cells.append(_cell(protocol, metric, column, title, group, numbers_of_group, published))
+            cells.append(_cell(protocol, metric, column, title, group or within, numbers_of_group, published))
     return cells, tuple(groups)
 
 

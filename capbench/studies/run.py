@@ -11,6 +11,7 @@ from pathlib import Path
 
 from capbench import __version__, plugins
 from capbench.datasets.base import Dataset
+from capbench.datasets.groups import group_of
 from capbench.datasets.opening import open_dataset, split_protocol
 from capbench.datasets.protocol import Protocol
 from capbench.datasets.root import DataRoot
@@ -18,7 +19,7 @@ from capbench.errors import CapbenchError, MissingFeaturesError, MissingFileErro
 from capbench.metrics.base import MetricRequest, Resources, resolve_metrics
 from capbench.models.registry import locate
 from capbench.records import Judgements, ScoreTable
-from capbench.scoring import score
+from capbench.scoring import covered_groups, score
 from capbench.studies.config import Study, _Problems
 from capbench.studies.evaluate import evaluate
 from capbench.studies.published import PublishedTable, load_published
@@ -241,7 +242,8 @@ def _run_items(
     except MissingFileError as error:
         run.missing += [Missing(protocol=str(protocol), reason=str(error)) for _, protocol in entries]
         return
-    tables = _score_draws(plan, key, draws, published, run, progress, cache)
+    tables, lacking = _score_draws(plan, key, draws, published, run, progress, cache)
+    parts = _score_groups(plan, key, dataset, draws, lacking, run, progress, cache)
     run.seconds[key] = time.perf_counter() - began
     for _, protocol in entries:
         try:
@@ -264,6 +266,9 @@ def _run_items(
         if plan.study.bootstrap is not None or plan.study.compare is not None:
             run.seconds[str(protocol)] = time.perf_counter() - began
         run.cells += found.cells
+        for group, (of_group, scored) in parts.items():
+            run.cells += evaluate(protocol, of_group, scored, plan.order, published, within=group)[0]
+            groups = tuple(name for name in draws[0].groups if name in {*groups, group})
         run.ceilings += found.ceilings
         run.comparisons += found.comparisons
         run.infos.append(
@@ -291,9 +296,10 @@ def _score_draws(
     run: _Run,
     progress: ProgressFactory,
     cache: bool,
-) -> list[ScoreTable]:
+) -> tuple[list[ScoreTable], list[MetricRequest]]:
+    """Scores of every draw, and the metrics that could not be computed since images lack features."""
     if not plan.requests:
-        return []
+        return [], []
     # What is not set up, or looks at features that may lack images, is scored apart; the rest goes together, since
     # metrics can share work on a batch.
     apart = [r for r in plan.requests if not r.metric.is_set_up()]
@@ -301,6 +307,7 @@ def _score_draws(
     together = [r for r in plan.requests if r not in apart and r not in looking]
     resources = _resources(plan.study, plan.root)
     tables: list[ScoreTable] = []
+    lacking: dict[str, MetricRequest] = {}
     for judgements in draws:
         label = key + (f" draw {judgements.draw + 1}" if len(draws) > 1 else "")
         found: list[ScoreTable] = []
@@ -316,6 +323,7 @@ def _score_draws(
                 except MissingFeaturesError as error:
                     for request in requests:
                         run.missing += _missing_rows(plan, published, request, f"{key}: {error}", protocol=key)
+                        lacking[request.metric.name] = request
                     continue
                 found.append(table)
         for table in found:
@@ -325,7 +333,34 @@ def _score_draws(
         if found:
             tables.append(_join(found))
     run.missing = list({(m.protocol, m.column): m for m in run.missing}.values())
-    return tables
+    return tables, list(lacking.values())
+
+
+def _score_groups(
+    plan: Plan,
+    key: str,
+    dataset: Dataset,
+    draws: Sequence[Judgements],
+    requests: Sequence[MetricRequest],
+    run: _Run,
+    progress: ProgressFactory,
+    cache: bool,
+) -> dict[str, tuple[list[Judgements], list[ScoreTable]]]:
+    """Groups whose images all have features, with their judgements and scores: what can be told of metrics that lack
+    features for others."""
+    found: dict[str, tuple[list[Judgements], list[ScoreTable]]] = {}
+    if not requests or not draws[0].groups:
+        return found
+    resources = _resources(plan.study, plan.root)
+    for group in covered_groups(draws[0].items, resources):
+        parts = [group_of(dataset, group).part(judgements) for judgements in draws]
+        tables = []
+        with progress(f"{key}, {group}", sum(len(part.items) for part in parts) * len(requests)) as step:
+            for part in parts:
+                tables.append(score(part.items, requests, resources, dataset=part.dataset, cache=cache, progress=step))
+                run.signatures.setdefault(key, {}).update(tables[-1].signatures)
+        found[group] = parts, tables
+    return found
 
 
 def _join(tables: Sequence[ScoreTable]) -> ScoreTable:

@@ -229,7 +229,14 @@ def test_features_of_one_group_say_that_it_can_be_asked_for(capbench: Callable[.
     assert ran.code == 1, ran.err
     assert "; all images of group 8k have features: ask for composite@8k." in ran.out
     asked = capbench("correlate", "-d", "composite@8k", "-m", "rrs", *given, "--json")
-    assert [cell["n"] for cell in json.loads(asked.out)["cells"]] == [75]
+    (alone,) = json.loads(asked.out)["cells"]
+    assert alone["n"] == 75
+    for more in ((), ("-m", "rouge-l")):  # the study fills that group's cell, with other metrics or without
+        whole = json.loads(capbench("correlate", "-d", "composite", "-m", "rrs", *more, *given, "--json").out)
+        (cell,) = [cell for cell in whole["cells"] if cell["column"] == "rrs"]
+        assert (cell["group"], cell["n"], cell["value"]) == ("8k", 75, alone["value"])
+        assert whole["protocols"][0]["groups"] == (["8k", "30k", "coco"] if more else ["8k"])
+        assert [missing["column"] for missing in whole["missing"]] == ["rrs"]
     failed = capbench("compare", "rrs", "rouge-l", "-d", "composite", *given)
     assert failed.code == 2
     assert failed.err.splitlines()[-1].endswith("all images of group 8k have features: ask for composite@8k.")
