@@ -112,7 +112,8 @@ def correlate(
     from capbench.reports.files import write_result
     from capbench.reports.terminal import print_result
     from capbench.studies.config import find_study, load_study
-    from capbench.studies.run import plan_study, run_plan
+    from capbench.studies.plan import plan_study
+    from capbench.studies.run import run_plan
 
     shared = {"unit": unit, "seed": seed}
     chosen: dict[str, dict[str, Any]] = {

@@ -14,9 +14,10 @@ from capbench.datasets.root import DataRoot
 from capbench.errors import ProtocolError, StatisticError
 from capbench.stats.correlation import correlation
 from capbench.studies.config import Study
+from capbench.studies.plan import Plan, plan_study
 from capbench.studies.published import load_published, names
 from capbench.studies.results import ProtocolRanking, Sensitivity, SensitivityResult, StudyResult
-from capbench.studies.run import Plan, ProgressFactory, plan_study, run_plan
+from capbench.studies.run import ProgressFactory, run_plan
 
 __all__ = ["agreement_of_rankings", "plan_all_protocols", "ranks", "run_all_protocols"]
 

@@ -14,8 +14,9 @@ import pytest
 
 from capbench.datasets.root import DataRoot
 from capbench.studies.config import Study, find_study, load_study
+from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
-from capbench.studies.run import plan_study, run_plan
+from capbench.studies.run import run_plan
 
 pytestmark = [pytest.mark.real_data, pytest.mark.java]
 

@@ -14,8 +14,9 @@ import scipy.stats
 from capbench.datasets.root import DataRoot
 from capbench.errors import CapbenchError, MetricError, StatisticError, StudyError
 from capbench.studies.config import Study
+from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
-from capbench.studies.run import plan_study, run_plan
+from capbench.studies.run import run_plan
 from tests.studies.toys import HUMAN, LENGTHS
 
 TOY = "tests.studies.toys:Toy"

@@ -17,8 +17,9 @@ from capbench.stats.agreement import Correlations
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
 from capbench.stats.significance import compare, permutations_needed
 from capbench.studies.config import Study
+from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
-from capbench.studies.run import plan_study, run_plan
+from capbench.studies.run import run_plan
 from capbench.studies.settings import BootstrapSettings, TestSettings
 from tests.studies.toys import HUMAN, LENGTHS
 
