@@ -33,6 +33,7 @@ from capbench.errors import CapbenchError, MissingFileError  # noqa: E402
 from capbench.features.importers import import_features  # noqa: E402
 from capbench.features.pooling import parse_pooling, pool_store  # noqa: E402
 from capbench.files import atomic_write, read_json, read_text  # noqa: E402
+from capbench.memory import keep_freed_memory  # noqa: E402
 from capbench.metrics.base import Resources, resolve_metrics  # noqa: E402
 from capbench.records import FloatArray, IntArray, Item, ScoreColumn, image_id  # noqa: E402
 from capbench.scoring import score  # noqa: E402
@@ -345,6 +346,7 @@ def main() -> None:
     asked = parser.parse_args()
     out: Path = asked.out
     out.mkdir(parents=True, exist_ok=True)
+    keep_freed_memory()
     begin = time.monotonic()
     try:
         root = find_root(asked.data)

@@ -109,6 +109,7 @@ def extract_features(
     from capbench.datasets.root import find_root
     from capbench.features.detectors.base import load_detector
     from capbench.features.extract import Shard, default_workers, extract
+    from capbench.memory import keep_freed_memory
 
     part = None if shard is None else Shard.parse(shard)
     if images and dataset:
@@ -126,6 +127,8 @@ def extract_features(
         torch.set_num_threads(threads)
     model = load_detector(detector, weights=weights, device=device, options=options)
     on = getattr(model, "device", "cpu")
+    if str(on) == "cpu":
+        keep_freed_memory()
     common.note(f"{len(found):,} images, detector {model.name} on {on}, into {target}")
     with images_progress("extracting", len(found) if part is None else -(-len(found) // part.count)) as step:
         result = extract(
@@ -195,7 +198,7 @@ def _tell(result: Extracted, target: Path, *, json_output: bool) -> None:
             }
         )
     else:
-        speed = f" ({result.extracted / seconds['total']:.1f} images/s)" if result.extracted else ""
+        speed = f" ({_speed(result.extracted, seconds['total'])})" if result.extracted else ""
         before = result.images - result.extracted - len(result.failures)
         kept = f", {before:,} were there" if before else ""
         print(f"{target}: {len(store):,} images; {result.extracted:,} extracted now{speed}{kept}")
@@ -212,6 +215,11 @@ def _tell(result: Extracted, target: Path, *, json_output: bool) -> None:
         common.warn(f"{told}; listed in {report_path(target)}")
 
 
+def _speed(images: int, seconds: float) -> str:
+    """Images a second, or seconds an image where that is the larger number."""
+    return f"{images / seconds:.1f} images/s" if images >= seconds else f"{seconds / images:.1f} s an image"
+
+
 @contextlib.contextmanager
 def images_progress(description: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """A progress bar with images a second and the time left, on a terminal only."""
@@ -226,7 +234,7 @@ def images_progress(description: str, total: int | None) -> Iterator[Callable[[i
     class Speed(ProgressColumn):
         def render(self, task: Task) -> Text:
             speed = task.finished_speed or task.speed
-            return Text(f"{speed:.1f} images/s" if speed else "")
+            return Text(_speed(1, 1 / speed) if speed else "")
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Speed(), Remaining())
     with Progress(*columns, console=console, transient=True) as bar:

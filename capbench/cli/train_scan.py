@@ -102,6 +102,7 @@ def scan(
 
 
 def _train(settings: ScanTraining, run: Path, root: DataRoot, restart: bool, json_output: bool) -> None:
+    from capbench.memory import keep_freed_memory
     from capbench.training.scan import train_scan
     from capbench.training.scan_run import Watcher
 
@@ -133,6 +134,7 @@ def _train(settings: ScanTraining, run: Path, root: DataRoot, restart: bool, jso
                     self.told = now
 
         stop = stack.enter_context(_until_signal())
+        keep_freed_memory()
         result = train_scan(settings, run, root=root, restart=restart, stop=stop, watcher=Shown())
     if result.model is None:
         common.note(

@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from capbench.memory import keep_freed_memory
 from capbench.models.scan import Scan, ScanOptions, l2norm
 from capbench.training.scan_losses import info_nce
 
@@ -90,6 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
     torch.set_num_threads(given.threads)
+    keep_freed_memory()  # as 'capbench train scan' does
     options = ScanOptions(given.words, embed_dim=given.embed, image_dim=given.features)
     start = Scan(options, torch.Generator().manual_seed(given.seed)).train()
     regions, ids, lengths = batch(options, given.batch, given.regions, given.seed)
