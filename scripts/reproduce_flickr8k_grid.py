@@ -26,6 +26,7 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
+import torch  # noqa: E402
 
 from capbench.datasets.opening import open_dataset  # noqa: E402
 from capbench.datasets.root import DataRoot, find_root  # noqa: E402
@@ -340,12 +341,13 @@ def main() -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="another setting of the training"
     )
-    parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1), help="of the training")
+    parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1), help="of PyTorch")
     parser.add_argument("--resamples", type=int, default=1000, help="of bootstrap and permutation test")
     parser.add_argument("--without-reo", action="store_true", help="leave REO out")
     asked = parser.parse_args()
     out: Path = asked.out
     out.mkdir(parents=True, exist_ok=True)
+    torch.set_num_threads(asked.threads)
     keep_freed_memory()
     begin = time.monotonic()
     try:
