@@ -144,8 +144,9 @@ class _Run:
         self._progress = progress
         self._space = f"{metric.statistics_signature()}\n{metric.corpus_id()}"
         self._repeats = np.bincount(index, minlength=len(items))
-        found = store.get(self._space, [item.key for item in items])
-        rows: list[FloatArray | None] = [_decode(found.get(item.key)) for item in items]
+        self._keys = [metric.cache_key(item) for item in items]
+        found = store.get(self._space, self._keys)
+        rows: list[FloatArray | None] = [_decode(found.get(key)) for key in self._keys]
         # One signature has one width; a row of another width is damage, and is extracted again.
         widths = [len(row) for row in rows if row is not None]
         width = max(set(widths), key=widths.count) if widths else 0
@@ -165,7 +166,7 @@ class _Run:
         _check_statistics(self.metric, extracted, items)
         for i, row in zip(part, extracted, strict=True):
             self._rows[i] = row
-        self._store.put(self._space, ((item.key, _encode(row)) for item, row in zip(items, extracted, strict=True)))
+        self._store.put(self._space, ((self._keys[i], _encode(row)) for i, row in zip(part, extracted, strict=True)))
 
     def statistics(self) -> FloatArray:
         """(n, k) statistics of all items."""

@@ -104,6 +104,11 @@ class _Part:
         assert self._offsets is not None
         return int(self._offsets[position + 1] - self._offsets[position])
 
+    def checksum(self, position: int) -> int:
+        self.ids()
+        assert self._sums is not None
+        return int(self._sums[position])
+
     def read(self, first: int, last: int) -> list[RegionFeatures]:
         """The images at positions ``first`` to ``last - 1``, with one read from each data set."""
         ids = self.ids()
@@ -228,6 +233,14 @@ class FeatureStore:
             if position >= 0:
                 return part.count(position)
         raise self._lacking(image)
+
+    def checksum(self, image: str) -> int | None:
+        """The CRC-32 that was stored of an image's regions, without reading them; None if it is not here."""
+        for part in self._parts:
+            position = part.find(image)
+            if position >= 0:
+                return part.checksum(position)
+        return None
 
     def require(self, images: Sequence[str]) -> None:
         """Raise one MissingFeaturesError that counts and names images which are not here."""

@@ -167,6 +167,14 @@ class Metric(abc.ABC):
         """Name of what :meth:`prepare` took from the items, as part of the cache's key; ``""`` if nothing."""
         return ""
 
+    def cache_key(self, item: Item) -> bytes:
+        """What the cache keeps an item's statistics under, beside signature and corpus. Valid after :meth:`prepare`.
+
+        By default the item's own key; for a metric that reads more of an item than its texts, something that also
+        changes with that.
+        """
+        return item.key
+
     def open(self, items: Sequence[Item]) -> None:  # noqa: B027  (most metrics have nothing to do once)
         """Called once with all items whose statistics will be extracted, in batches, after :meth:`prepare`.
 

@@ -35,6 +35,7 @@ _CAPTION_BYTES = 512 << 20
 _IMAGE_BYTES = 256 << 20
 _SOURCES = 2
 _CAPTIONS_AT_ONCE = 128
+_WORDS_AT_ONCE = 128 * 128
 _STEP = 4
 _TEXTS_AT_ONCE = 2048
 
@@ -99,8 +100,10 @@ class _Encoder:
             else:
                 by_length.setdefault(len(key), []).append(key)
         for _, waiting in sorted(by_length.items()):
-            for start in range(0, len(waiting), _CAPTIONS_AT_ONCE):
-                part = waiting[start : start + _CAPTIONS_AT_ONCE]
+            # Fewer of long ones: what the network remembers of a batch grows with its words.
+            number = min(_CAPTIONS_AT_ONCE, max(_STEP, _WORDS_AT_ONCE // len(waiting[0]) // _STEP * _STEP))
+            for start in range(0, len(waiting), number):
+                part = waiting[start : start + number]
                 for key, words in zip(part, self._encode(part), strict=True):
                     found[key] = words
                     self._words.put(key, words)
@@ -359,6 +362,12 @@ class GroundedMetric(Metric):
         if self._any_features:
             parts["any_features"] = "true"
         return parts
+
+    def cache_key(self, item: Item) -> bytes:
+        """The item's key with the checksum of its image's features: stores of one fingerprint may hold different ones,
+        since an imported file does not tell what computed it."""
+        checksum = self.source.store.checksum(item.image)
+        return item.key if checksum is None else item.key + checksum.to_bytes(4, "little")
 
     def open(self, items: Sequence[Item]) -> None:
         """Sort items by image. Raises FeatureError if the store lacks some of their images; they are counted."""

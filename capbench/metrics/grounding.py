@@ -8,8 +8,9 @@ norms come from the words' products and TIGEr never forms them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,16 +21,19 @@ from capbench.records import FloatArray, IntArray
 __all__ = [
     "CLIPS",
     "D_RELS",
+    "LONG",
     "NORMS",
     "Attention",
     "Words",
     "attend",
     "compare",
+    "context_norms",
     "contexts",
     "d_rel",
     "extraness_omission",
     "grounding",
     "pad",
+    "portions",
     "rank_similarity",
     "wds",
 ]
@@ -41,8 +45,12 @@ CLIPS = ("leaky", "relu")
 D_RELS = ("released", "half", "clip")
 """What grounding becomes before D_rel takes norms: s itself, (1 + s)/2, or max(0, s)."""
 
+LONG = 128
+"""Words beyond which the products of a caption's words with each other are not formed: they grow with the square."""
+
 _EPSILON = 1e-8
 _SLOPE = 0.1
+_AT_ONCE = 64
 _CONSTANT = 1e-12
 """Vectors whose values lie this near to each other are constant: what is left is rounding."""
 
@@ -82,12 +90,20 @@ class Words:
     Attributes:
         vectors: (k, m, D) float64; rows past a caption's length are zero.
         lengths: (k,) numbers of words.
-        gram: (k, m, m) products of a caption's words with each other.
     """
 
     vectors: FloatArray
     lengths: IntArray
-    gram: FloatArray
+
+    @property
+    def long(self) -> bool:
+        """Whether a caption has more than :data:`LONG` words."""
+        return int(self.vectors.shape[1]) > LONG
+
+    @cached_property
+    def gram(self) -> FloatArray:
+        """(k, m, m) products of a caption's words with each other."""
+        return np.asarray(self.vectors @ self.vectors.transpose(0, 2, 1))
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -106,7 +122,24 @@ def pad(captions: Sequence[NDArray[np.floating]], attention: Attention) -> Words
     vectors = np.zeros((len(captions), max(1, int(lengths.max())), captions[0].shape[1]))
     for row, words in zip(vectors, captions, strict=True):
         row[: len(words)] = words
-    return Words(vectors, lengths, vectors @ vectors.transpose(0, 2, 1))
+    return Words(vectors, lengths)
+
+
+def portions(lengths: Sequence[int]) -> Iterator[slice]:
+    """Consecutive captions to be worked on at once: 64, or fewer where long ones among them pad them all.
+
+    Args:
+        lengths: words of each caption.
+    """
+    first, longest = 0, 0
+    for place, length in enumerate(lengths):
+        longest = max(longest, length)
+        number = place - first
+        if number and (number >= _AT_ONCE or (number + 1) * longest > _AT_ONCE * LONG):
+            yield slice(first, place)
+            first, longest = place, length
+    if lengths:
+        yield slice(first, len(lengths))
 
 
 def attend(regions: FloatArray, words: Words, attention: Attention) -> tuple[FloatArray, FloatArray]:
@@ -159,13 +192,20 @@ def quadratic(weights: FloatArray, products: FloatArray) -> FloatArray:
     return np.maximum(found, 0.0)  # rounding may leave a hair below 0
 
 
+def context_norms(weights: FloatArray, words: Words) -> FloatArray:
+    """‖a‖ of every context a: (k, n). Contexts are formed for long captions, whose words have too many products."""
+    if words.long:
+        return np.asarray(np.linalg.norm(contexts(weights, words), axis=2))
+    return np.sqrt(quadratic(weights, words.gram))
+
+
 def grounding(regions: FloatArray, words: Words, attention: Attention) -> FloatArray:
     """Grounding vectors s(V, C) of captions (TIGEr eq. 5-6): (k, n) cosines of regions and their contexts.
 
     The denominator is at least 1e-8, so that a zero vector has grounding 0, and so has a caption without words.
     """
     weights, products = attend(regions, words, attention)
-    norms = np.sqrt(quadratic(weights, words.gram)) * np.linalg.norm(regions, axis=1)
+    norms = context_norms(weights, words) * np.linalg.norm(regions, axis=1)
     return np.asarray((weights * products).sum(axis=1) / np.maximum(norms, _EPSILON))
 
 

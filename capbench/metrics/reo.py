@@ -13,13 +13,22 @@ from capbench.errors import ModelError, UsageError, suggest
 from capbench.metrics.base import Resources
 from capbench.metrics.covariance import COVARIANCES, Covariance, default_path, read_covariance
 from capbench.metrics.grounded import Bounded, GroundedMetric
-from capbench.metrics.grounding import Attention, attend, contexts, extraness_omission, pad, quadratic
+from capbench.metrics.grounding import (
+    LONG,
+    Attention,
+    attend,
+    context_norms,
+    contexts,
+    extraness_omission,
+    pad,
+    portions,
+    quadratic,
+)
 from capbench.models.ensembles import network_files
 from capbench.records import FloatArray, Item
 
 __all__ = ["Reo"]
 
-_CAPTIONS_AT_ONCE = 64
 _WHITENED_AT_ONCE = 512
 _GRAM_BYTES = 128 << 20
 _SCORES = 3
@@ -58,9 +67,13 @@ class _Space:
     def _mahalanobis_products(
         self, words: Mapping[str, NDArray[np.float32]], whitener: FloatArray
     ) -> dict[str, FloatArray]:
-        """(m, m) products wᵀ S⁻¹ w' of each caption's words: contexts are sums of them, so nothing else is whitened."""
+        """(m, m) products wᵀ S⁻¹ w' of each caption's words: contexts are sums of them, so nothing else is whitened.
+
+        Long captions are left out, since their products are too many: their contexts are whitened instead.
+        """
         found = {text: held for text in words if (held := self._grams.get(text)) is not None}
-        new = [text for text in words if text not in found]
+        longest = LONG if self._attention.count_ends else LONG + 2
+        new = [text for text, vectors in words.items() if text not in found and len(vectors) <= longest]
         for start in range(0, len(new), _WHITENED_AT_ONCE):
             part = new[start : start + _WHITENED_AT_ONCE]
             kept = [words[text] if self._attention.count_ends else words[text][1:-1] for text in part]
@@ -85,14 +98,13 @@ class _Space:
         references = {text: i for i, text in enumerate(dict.fromkeys(text for i in items for text in i.references))}
         against_image = np.empty((len(candidates), _SCORES))
         against = np.empty((len(candidates), len(references), _SCORES))
-        for first in range(0, len(candidates), _CAPTIONS_AT_ONCE):
-            own = self._contexts(regions, list(candidates)[first : first + _CAPTIONS_AT_ONCE], words)
-            rows = slice(first, first + len(own.norms))
+        for rows in portions([len(words[text]) for text in candidates]):
+            own = self._contexts(regions, list(candidates)[rows], words)
             scores = extraness_omission(own.image, (own.norms, norms), (own.mahalanobis, whitened))
             against_image[rows] = np.stack([values.mean(axis=1) for values in scores], axis=1)
-            for start in range(0, len(references), _CAPTIONS_AT_ONCE):
-                theirs = self._contexts(regions, list(references)[start : start + _CAPTIONS_AT_ONCE], words)
-                against[rows, start : start + len(theirs.norms)] = _pairs(own, theirs)
+            for columns in portions([len(words[text]) for text in references]):
+                theirs = self._contexts(regions, list(references)[columns], words)
+                against[rows, columns] = _pairs(own, theirs)
         found = np.zeros((len(items), 1 + 2 * _SCORES))
         for row, item in zip(found, items, strict=True):
             i = candidates[item.candidate]
@@ -108,9 +120,11 @@ class _Space:
         padded = pad([words[text] for text in texts], self._attention)
         weights, products = attend(regions, padded, self._attention)
         vectors = contexts(weights, padded)
-        norms = np.sqrt(quadratic(weights, padded.gram))
-        mahalanobis = norms
-        if self._whitener is not None:
+        norms = context_norms(weights, padded)
+        mahalanobis, b = norms, self._whitener
+        if b is not None and padded.long:
+            mahalanobis = np.linalg.norm(vectors * b if b.ndim == 1 else vectors @ b.T, axis=2)
+        elif b is not None:
             gram = np.zeros_like(padded.gram)
             for own, text in zip(gram, texts, strict=True):
                 known = self._block[text]

@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 from capbench.errors import UsageError, suggest
 from capbench.metrics.base import Progress, ReferenceSweep, Resources
 from capbench.metrics.grounded import GroundedMetric, one_thread
-from capbench.metrics.grounding import D_RELS, STATISTICS, compare, d_rel, grounding, pad, wds
+from capbench.metrics.grounding import D_RELS, STATISTICS, compare, d_rel, grounding, pad, portions, wds
 from capbench.metrics.tokens import positive_number
 from capbench.records import FloatArray, IntArray, Item
 
 __all__ = ["Tiger"]
 
 _PLACE = {name: place for place, name in enumerate(STATISTICS)}
-_CAPTIONS_AT_ONCE = 64
 
 
 class Tiger(GroundedMetric):
@@ -121,8 +120,8 @@ class Tiger(GroundedMetric):
         distinct.sort(key=lambda text: len(words[text]))  # less padding
         regions = self.source.regions(image)
         found: dict[str, FloatArray] = {}
-        for start in range(0, len(distinct), _CAPTIONS_AT_ONCE):
-            part = distinct[start : start + _CAPTIONS_AT_ONCE]
+        for some in portions([len(words[text]) for text in distinct]):
+            part = distinct[some]
             own = zip(*(self.source.parts(words[text]) for text in part), strict=True)
             vectors = [
                 grounding(seen, pad(captions, self.attention), self.attention)

@@ -148,7 +148,7 @@ def _read_torch(file: Path) -> Any:
                     warnings.simplefilter("ignore", UserWarning)  # says that it takes no encoding, and takes it
                     return torch.load(file, map_location="cpu", weights_only=True, encoding="latin1")
         except pickle.UnpicklingError as error:
-            named = re.search(r"GLOBAL ([\w.]+) was not", str(error))
+            named = re.search(r"GLOBAL ([\w.]+)", str(error))
             what = f"asks for '{named.group(1)}', which is refused" if named else "is no state dict and is refused"
             raise ModelError(
                 f"the file {what}", path=file, hint="Save only the state dict, or do not trust where it came from"
@@ -214,6 +214,11 @@ def tensors_of(found: Any, file: Path) -> dict[str, torch.Tensor]:
             value = torch.from_numpy(native)
         if not isinstance(key, str) or not isinstance(value, torch.Tensor):
             continue  # epochs, options, names of classes
+        if value.is_meta or value.is_complex() or value.is_quantized or value.layout != torch.strided:
+            raise ModelError(f"'{key}' holds no plain numbers", path=file, hint="Save it as a dense tensor of floats")
+        if value.numel() * value.element_size() > value.untyped_storage().nbytes():
+            # A kilobyte can ask for a terabyte: one number that stands for all of them.
+            raise ModelError(f"'{key}' is larger than its data", path=file, hint="Do not trust where it came from")
         name = key
         for prefix in _PREFIXES:
             name = name.removeprefix(prefix)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -115,6 +116,8 @@ class GroundingModel:
     def encode_images(self, images: Sequence[NDArray[Any]]) -> list[FloatArray32]:
         """Region features (n_i, image_dim) → (n_i, D) float32 each, l2-normed unless the model was trained without.
 
+        Equal regions of an image get equal vectors, bit for bit.
+
         Raises:
             ModelError: an image has no regions, features of another width, or values that are no numbers.
         """
@@ -134,6 +137,8 @@ class GroundingModel:
             rows = torch.from_numpy(np.concatenate(batch)).to(self.device)
             encoded = self.network.encode_images(rows).cpu().numpy()
             out += np.split(encoded, np.cumsum([len(array) for array in batch])[:-1])
+        for array, rows_of in zip(arrays, out, strict=True):
+            _same_for_same(array, rows_of)
         return out
 
     def encode_captions(self, captions: Sequence[str]) -> list[FloatArray32]:
@@ -169,6 +174,18 @@ class GroundingModel:
             encoded = self.network.encode_captions(torch.from_numpy(ids).to(self.device), lengths).cpu().numpy()
             found.update((key, encoded[row, : len(key)].copy()) for row, key in enumerate(batch))
         return [found[key] for key in keys]
+
+
+def _same_for_same(regions: FloatArray32, encoded: FloatArray32) -> None:
+    """Give equal regions the vector of the first of them.
+
+    A matrix product rounds its rows differently, by their place. An image of one colour, whose regions are all the
+    same, would then have a grounding vector that is constant but for that, and a ranking made of rounding.
+    """
+    first: dict[bytes, int] = {}
+    places = [first.setdefault(row.tobytes(), place) for place, row in enumerate(regions)]
+    if len(first) < len(places):
+        encoded[:] = encoded[places]
 
 
 def _batches(arrays: Iterable[FloatArray32], rows: int) -> Iterable[list[FloatArray32]]:
@@ -302,24 +319,27 @@ def _released(file: Path) -> tuple[dict[str, Tensor], ScanOptions, dict[str, Any
     if "image.fc.weight_g" in state and state["image.fc.weight_g"].numel() == 1:
         state["image.fc.weight_g"] = state["image.fc.weight_g"].reshape(())
     chosen: dict[str, Any] = _shapes(state, file)
+    given = {name: _plain(value) for name, value in given.items()}
     for theirs, ours in _RELEASED_SHAPES.items():
-        if theirs in given and given[theirs] != chosen[ours]:
+        if theirs in given and not (isinstance(given[theirs], int | float) and given[theirs] == chosen[ours]):
             raise ModelError(
-                f"its option '{theirs}' is {given[theirs]} but its weights have {chosen[ours]}",
+                f"its option '{theirs}' is {_shown(given[theirs])} but its weights have {chosen[ours]}",
                 path=file,
                 hint="The checkpoint was changed: get it again",
             )
     for theirs, ours in _RELEASED.items():
-        if theirs in given:
-            chosen[ours] = not given[theirs] if theirs.startswith("no_") else given[theirs]
-    training = {
-        "source": "released",
-        **{
-            ours: _plain(found[theirs])
-            for theirs, ours in (("epoch", "epoch"), ("best_rsum", "best_recall_sum"), ("Eiters", "steps"))
-            if theirs in found
-        },
-    }
+        if theirs not in given:
+            continue
+        value = given[theirs]
+        if not isinstance(value, int | float if theirs.startswith(("no_", "lambda_")) else str):
+            raise ModelError(f"its option '{theirs}' is {_shown(value)}", path=file, hint=hint)
+        chosen[ours] = not value if theirs.startswith("no_") else value
+    facts = (("epoch", "epoch"), ("best_rsum", "best_recall_sum"), ("Eiters", "steps"))
+    training: dict[str, Any] = {"source": "released"}
+    for theirs, ours in facts:
+        fact = _plain(found.get(theirs))
+        if isinstance(fact, str | int) or (isinstance(fact, float) and math.isfinite(fact)):
+            training[ours] = fact
     name = given.get("data_name")
     return state, ScanOptions(**chosen), training, name if isinstance(name, str) else None
 
@@ -331,7 +351,15 @@ def _modern(name: str) -> str:
 
 
 def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, Tensor | np.generic) else value
+    """Python's own value of a NumPy or PyTorch scalar; anything else as it is."""
+    if isinstance(value, Tensor):
+        return value.item() if value.numel() == 1 and value.device.type == "cpu" else value
+    return value.item() if isinstance(value, np.generic | np.ndarray) and value.size == 1 else value
+
+
+def _shown(value: Any) -> str:
+    """For a message of one line: what is no single value may be of any size and depth, and only its type is told."""
+    return repr(value)[:60] if value is None or isinstance(value, str | int | float) else f"a {type(value).__name__}"
 
 
 def _shapes(state: Mapping[str, Tensor], file: Path) -> dict[str, Any]:

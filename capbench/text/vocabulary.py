@@ -143,7 +143,7 @@ class Vocabulary:
     @cached_property
     def sha256(self) -> str:
         """Of the words in their order, 64 hex digits; the same whatever file they came from."""
-        return hashlib.sha256("\n".join(self.words).encode()).hexdigest()
+        return hashlib.sha256("\n".join(self.words).encode("utf-8", "surrogatepass")).hexdigest()
 
     @cached_property
     def _places(self) -> Mapping[str, int]:

@@ -120,6 +120,31 @@ def test_a_captions_numbers_do_not_depend_on_what_it_is_padded_with() -> None:
     assert together[0] == pytest.approx(alone[0], abs=1e-14)
 
 
+@pytest.mark.parametrize("length", [core.LONG, core.LONG + 1, 3 * core.LONG])
+def test_long_captions_have_the_same_numbers_by_their_contexts(length: int) -> None:
+    attention = Attention(smoothing=4.0)
+    regions = 2 * unit(3, 8)
+    captions = [unit(length, 8), unit(2, 8)]
+    words = core.pad(captions, attention)
+    assert words.long is (length > core.LONG)
+    found = core.grounding(regions, words, attention)
+    for k, caption in enumerate(captions):
+        assert found[k] == pytest.approx(slow_grounding(regions, caption, attention)[0], abs=1e-13)
+    assert ("gram" in vars(words)) is not words.long  # of 10,000 words it would take 800 MB
+
+
+def test_long_captions_are_worked_on_with_fewer_others() -> None:
+    def parts(lengths: list[int]) -> list[list[int]]:
+        return [lengths[part] for part in core.portions(lengths)]
+
+    assert parts([]) == []
+    assert parts([12] * 130) == [[12] * 64, [12] * 64, [12, 12]]
+    assert parts([5, 100_000, 5, 5]) == [[5], [100_000], [5, 5]]
+    mixed = np.random.default_rng(0).integers(1, 5000, size=300).tolist()
+    assert [length for part in parts(mixed) for length in part] == mixed
+    assert all(len(part) == 1 or len(part) * max(part) <= 64 * core.LONG for part in parts(mixed))
+
+
 def test_start_and_end_can_be_left_out() -> None:
     regions, caption = unit(5, 8), unit(6, 8)
     without = Attention(count_ends=False)

@@ -100,13 +100,32 @@ def test_a_candidate_that_is_the_reference_is_wholly_relevant(made: Files) -> No
 
 
 def test_many_captions_and_references_are_worked_on_in_parts(made: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    from capbench.metrics import reo
+    from capbench.metrics import grounding, reo
 
     wanted = statistics(Reo(made.resources))
-    for name in ("_CAPTIONS_AT_ONCE", "_WHITENED_AT_ONCE"):
-        monkeypatch.setattr(reo, name, 2)
+    monkeypatch.setattr(grounding, "_AT_ONCE", 2)
+    monkeypatch.setattr(reo, "_WHITENED_AT_ONCE", 2)
     monkeypatch.setattr(reo, "_GRAM_BYTES", 500)
     assert statistics(Reo(made.resources)) == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["identity", "diagonal", "fitted"])
+@pytest.mark.parametrize("ends", [True, False])
+def test_long_captions_have_the_same_scores(
+    kind: str, ends: bool, made: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from capbench.metrics import grounding, reo
+
+    items = tuple(
+        Item(ITEMS[0].image, "a dog " * (n // 2) + "cat" * (n % 2), ("the red ball", "two men " * 70)) for n in range(9)
+    )
+    metric = Reo(made.resources, covariance=kind, count_ends=ends)
+    wanted = statistics(metric, items)
+    assert wanted[0, 1:] == pytest.approx(statistics(metric, items[:1])[0, 1:], rel=1e-9)
+    for module in (grounding, reo):
+        monkeypatch.setattr(module, "LONG", 4)
+    found = statistics(Reo(made.resources, covariance=kind, count_ends=ends), items)
+    assert found == pytest.approx(wanted, rel=1e-9, abs=1e-12)
 
 
 def test_batches_and_order_change_nothing(made: Files) -> None:

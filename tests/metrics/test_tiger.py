@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,15 @@ import pytest
 
 from capbench.errors import CapbenchError, FeatureError, MetricError, ModelError, UsageError
 from capbench.features.records import Fingerprint, RegionFeatures
+from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter
 from capbench.metrics import grounded
 from capbench.metrics.base import ReferenceSweep, Resources, resolve_metrics
-from capbench.metrics.grounding import STATISTICS, Attention
+from capbench.metrics.grounding import CLIPS, D_RELS, NORMS, STATISTICS, Attention
 from capbench.metrics.tiger import Tiger
 from capbench.records import FloatArray, Item, ScoreColumn
 from capbench.scoring import score
-from tests.metrics.grounded_models import FINGERPRINT, Files, make_files, make_items, write_features
+from tests.metrics.grounded_models import DIMENSION, FINGERPRINT, Files, make_files, make_items, write_features
 from tests.metrics.test_grounding import slow_grounding
 
 ITEMS = make_items()
@@ -205,6 +207,101 @@ def test_new_scores_from_kept_statistics_cost_no_encoding(made: Files) -> None:
     direct = Tiger(made.resources, tau=0.5, d_rel="half")
     wanted = direct.scores(statistics(direct))
     assert table.values[ScoreColumn("tiger", "wds")] == pytest.approx(wanted["wds"], abs=1e-12)
+
+
+def test_other_features_of_the_same_fingerprint_are_scored_anew(made: Files, tmp_path: Path) -> None:
+    """Imported files often do not tell what computed them."""
+    files = make_files(tmp_path, [item.image for item in ITEMS])
+    requests = resolve_metrics(["tiger"])
+    first = score(ITEMS, requests, files.resources, dataset="invented")
+    changed = ITEMS[0].image
+    store = open_store(files.features)
+    kept = list(store)
+    store.close()
+    files.features.unlink()
+    with StoreWriter(files.features, FINGERPRINT) as writer:
+        for regions in kept:
+            sign = np.float32(-1 if regions.image == changed else 1)
+            writer.add(dataclasses.replace(regions, features=regions.features.astype(np.float32) * sign))
+        writer.finish()
+    second = score(ITEMS, requests, files.resources, dataset="invented")
+    assert first.signatures == second.signatures
+    of_it = np.array([item.image == changed for item in ITEMS])
+    assert second.cached["tiger"] == (~of_it).sum()
+    before, after = (table.values[ScoreColumn("tiger", "tiger")] for table in (first, second))
+    assert np.array_equal(before[~of_it], after[~of_it])
+    assert (before[of_it] != after[of_it]).all()
+    assert score(ITEMS, requests, files.resources, dataset="invented").cached["tiger"] == len(ITEMS)
+
+
+def test_an_image_of_one_colour_ranks_nothing(made: Files, tmp_path: Path) -> None:
+    """Regions that are all the same give constant vectors: RRS has its documented value, and not one of rounding."""
+    with StoreWriter(tmp_path / "same.h5", FINGERPRINT) as writer:
+        for image, value in (("blank", 0.0), ("grey", 0.7)):
+            row = np.linspace(0.5, 2, DIMENSION, dtype=np.float32) * value
+            writer.add(RegionFeatures(image, 0, 0, None, np.tile(row, (49, 1))))
+        writer.finish()
+    metric = Tiger(Resources(features=str(tmp_path / "same.h5"), model=str(made.model)))
+    items = tuple(Item(image, text, ("a red dog", "the man")) for image in ("blank", "grey") for text in ("a cat", "q"))
+    assert metric.scores(statistics(metric, items))["rrs"].tolist() == [1.0] * 4
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_option_is_that_of_the_plain_equations(seed: int, made: Files) -> None:
+    choose = random.Random(seed)
+    attention = Attention(
+        choose.choice([1.0, 4.0, 9.0, 20.0]), choose.choice(NORMS), choose.choice(CLIPS), choose.random() < 0.5
+    )
+    tau, minmax, mapping = choose.choice([0.5, 1.0, 1.5, 3.0]), choose.random() < 0.5, choose.choice(D_RELS)
+    metric = Tiger(
+        made.resources,
+        lambda_softmax=attention.smoothing,
+        norm=attention.norm,
+        clip=attention.clip,
+        count_ends=attention.count_ends,
+        tau=tau,
+        minmax=minmax,
+        d_rel=mapping,
+    )
+    texts = [
+        "a dog",
+        "zzz qqq",
+        "DOG  \u0130 \U0001f436 e\u0301",
+        "two men " * 80,
+        "...",
+        "the red ball sits on a house .",
+    ]
+    image = ITEMS[seed].image
+    regions = metric.source.regions(image)
+    vectors = {}
+    for text in texts:
+        words = metric.source.captions([text])[text].astype(np.float64)
+        words = words if attention.count_ends else words[1:-1]
+        vectors[text] = slow_grounding(regions, words, attention)[0]
+    items = []
+    for count in (1, 2, 50):
+        references = tuple(choose.choices(texts, k=count))
+        items += [Item(image, choose.choice(texts), references), Item(image, references[0], references)]
+    found = metric.scores(statistics(metric, tuple(items)))
+
+    def level(values: FloatArray) -> float:
+        mapped = {"released": values, "half": (1 + values) / 2, "clip": np.where(values > 0, values, 0)}[mapping]
+        return float(np.sqrt((mapped**2).sum()))
+
+    for i, item in enumerate(items):
+        own = vectors[item.candidate]
+        mean = np.sum([vectors[text] for text in item.references], axis=0) / len(item.references)
+        gains = (mean - mean.min()) / (mean.max() - mean.min()) if minmax else mean
+        discounts = np.log2(np.arange(len(gains)) + 2)
+        ideal = (np.sort(gains)[::-1] / discounts).sum()
+        order = sorted(range(len(gains)), key=lambda k: -own[k])
+        rrs = (gains[order] / discounts).sum() / ideal if ideal > 0 else 0.0
+        p, q = (np.exp(v) / np.exp(v).sum() for v in (mean, own))
+        above, below = level(mean), level(own)
+        distance = (p * np.log(p / q)).sum() + (np.log(above / below) if above and below else 0.0)
+        wds = 1 - 1 / (1 + np.exp(-tau * distance))
+        wanted = {"tiger": (rrs + wds) / 2, "rrs": rrs, "wds": wds, "grounding": own.mean()}
+        assert {name: values[i] for name, values in found.items()} == pytest.approx(wanted, abs=1e-9), item
 
 
 def test_an_identical_candidate_and_one_above_it(made: Files) -> None:

@@ -392,6 +392,19 @@ def test_images_of_different_sizes_are_encoded(saved: Path, monkeypatch: pytest.
     assert model.encode_images([]) == []
 
 
+def test_equal_regions_have_equal_vectors_bit_for_bit(saved: Path) -> None:
+    model = load_scan(saved)
+    rng = np.random.default_rng(0)
+    for width in (5, 37, 100):
+        image = rng.normal(size=(1, 5)).astype(np.float32).repeat(width, axis=0)
+        (plain,) = model.encode_images([image])
+        assert (plain == plain[0]).all()
+    some = rng.normal(size=(4, 5)).astype(np.float32)[[0, 1, 2, 0, 3, 1]]
+    (mixed,) = model.encode_images([some])
+    assert np.array_equal(mixed[[3, 5]], mixed[[0, 1]])
+    assert len(np.unique(mixed, axis=0)) == 4
+
+
 @pytest.mark.parametrize("array", [np.zeros((2, 6)), np.zeros((0, 5)), np.zeros(5), np.full((2, 5), np.nan)])
 def test_features_that_the_model_cannot_read_are_refused(saved: Path, array: Any) -> None:
     with pytest.raises(ModelError, match="features of image 1"):
