@@ -137,8 +137,8 @@ def fit_reo(root: DataRoot, model: Path, features: Path) -> None:
     """REO's covariance on the captions of the training images, beside the model."""
     from capbench.datasets.captions import load_captions
     from capbench.metrics.covariance import default_path, write_covariance
-    from capbench.metrics.grounded import open_source
     from capbench.metrics.grounding import Attention
+    from capbench.metrics.grounding_source import open_source
     from capbench.training.reo_covariance import fit_covariance
 
     if default_path(model).is_file():

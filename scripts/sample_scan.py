@@ -22,8 +22,8 @@ from capbench.features.detectors.base import load_detector
 from capbench.features.writing import StoreWriter
 from capbench.files import atomic_write, read_json, sha256_file
 from capbench.metrics.covariance import default_path, write_covariance
-from capbench.metrics.grounded import open_source
 from capbench.metrics.grounding import Attention
+from capbench.metrics.grounding_source import open_source
 from capbench.models.scan_files import load_scan, save_scan
 from capbench.training.reo_covariance import fit_covariance
 from capbench.training.scan import Watcher, train_scan

@@ -61,8 +61,8 @@ def reo_covariance(
     from capbench.datasets.root import find_root
     from capbench.files import read_lines, sha256_file
     from capbench.metrics.covariance import default_path, write_covariance
-    from capbench.metrics.grounded import open_source
     from capbench.metrics.grounding import Attention
+    from capbench.metrics.grounding_source import open_source
     from capbench.records import image_id
     from capbench.training.reo_covariance import fit_covariance
 

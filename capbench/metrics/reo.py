@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from capbench.errors import ModelError, UsageError, suggest
 from capbench.metrics.base import Resources
 from capbench.metrics.covariance import COVARIANCES, Covariance, default_path, read_covariance
-from capbench.metrics.grounded import Bounded, GroundedMetric
+from capbench.metrics.grounded import GroundedMetric
 from capbench.metrics.grounding import (
     LONG,
     Attention,
@@ -24,6 +24,7 @@ from capbench.metrics.grounding import (
     portions,
     quadratic,
 )
+from capbench.metrics.grounding_source import Bounded
 from capbench.models.ensembles import network_files
 from capbench.records import FloatArray, Item
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from capbench.errors import DataError, UsageError
 from capbench.metrics.covariance import Covariance
-from capbench.metrics.grounded import GroundingSource
 from capbench.metrics.grounding import Attention, attend, pad
+from capbench.metrics.grounding_source import GroundingSource
 from capbench.records import FloatArray
 
 __all__ = ["fit_covariance", "oas_shrinkage"]

@@ -10,8 +10,8 @@ import pytest
 
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
-from capbench.metrics import grounded
-from capbench.metrics.grounded import open_source
+from capbench.metrics import grounding_source
+from capbench.metrics.grounding_source import open_source
 from capbench.models.scan_files import load_scan
 from tests.conftest import Ran
 from tests.metrics.grounded_models import write_features
@@ -30,7 +30,7 @@ def features(tmp_path_factory: pytest.TempPathFactory, sample: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def fresh() -> None:
-    grounded._open.clear()
+    grounding_source._open.clear()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import torch
 
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
-from capbench.metrics import grounded
+from capbench.metrics import grounding_source
 from capbench.metrics.reo import Reo
 from capbench.models.scan import Scan
 from capbench.models.scan_files import load_scan
@@ -35,7 +35,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, sample: Path) -> Files:
 
 @pytest.fixture(autouse=True)
 def fresh() -> None:
-    grounded._open.clear()
+    grounding_source._open.clear()
 
 
 def given(made: Files, *metrics: str) -> list[str]:
@@ -61,7 +61,7 @@ def test_one_model_serves_both_metrics(capbench: Callable[..., Ran], made: Files
     )
     assert ran.code == 0, ran.err
     assert len(json.loads(ran.out)["scores"]) == 10
-    assert len(grounded._open) == 1
+    assert len(grounding_source._open) == 1
 
 
 def test_own_captions_under_a_released_checkpoint(
@@ -102,7 +102,7 @@ def test_own_captions_under_a_released_checkpoint(
             assert float(row["value"]) == pytest.approx(0.75, abs=1e-12)
     again = capbench(*command, "2.csv")
     assert "tiger: 15 of 15 scores came from the cache" in again.err
-    grounded._open.clear()
+    grounding_source._open.clear()
     assert capbench(*command, "3.csv", "--no-cache").code == 0
     assert Path("1.csv").read_bytes() == Path("2.csv").read_bytes() == Path("3.csv").read_bytes()
     released(2)

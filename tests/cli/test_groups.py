@@ -11,7 +11,7 @@ import scipy.stats
 
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
-from capbench.metrics import grounded
+from capbench.metrics import grounding_source
 from capbench.studies.results import load_result
 from tests.conftest import Ran
 from tests.metrics.grounded_models import make_files
@@ -220,7 +220,7 @@ def test_an_unknown_group_is_one_line_with_the_groups_there_are(
 
 
 def test_features_of_one_group_say_that_it_can_be_asked_for(capbench: Callable[..., Ran], tmp_path: Path) -> None:
-    grounded._open.clear()
+    grounding_source._open.clear()
     dataset = open_dataset("composite@8k", find_root("sample"))
     images = [item.image for item in dataset.load(dataset.protocol().items)[0].items]
     made = make_files(tmp_path, images)
@@ -242,7 +242,7 @@ def test_features_of_one_group_say_that_it_can_be_asked_for(capbench: Callable[.
     assert failed.err.splitlines()[-1].endswith("all images of group 8k have features: ask for composite@8k.")
     (tmp_path / "few").mkdir()
     few = make_files(tmp_path / "few", images[:-3])
-    grounded._open.clear()
+    grounding_source._open.clear()
     ran = capbench("correlate", "-d", "composite", "-m", "rrs", "-m", "rouge-l", "--features", few.features, *given[2:])
     assert "under the same ids." in ran.out
     assert "ask for" not in ran.out

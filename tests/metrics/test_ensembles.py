@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from capbench.errors import CapbenchError, FeatureError, MetricError, ModelError, UsageError
-from capbench.metrics import grounded
+from capbench.metrics import grounding_source
 from capbench.metrics.base import ReferenceSweep, Resources, resolve_metrics
 from capbench.metrics.covariance import default_path, write_covariance
 from capbench.metrics.grounding import Attention
@@ -56,7 +56,7 @@ class Folder:
         self.a = network(path / "a.safetensors", 1)
         self.b = network(path / "b.safetensors", 2, TEXTS["b"], embed_dim=20, word_dim=7)
         for model in (self.a, self.b):
-            source = grounded.open_source(str(self.features), str(model))
+            source = grounding_source.open_source(str(self.features), str(model))
             write_covariance(default_path(model), fit_covariance(source, CAPTIONS, Attention(), corpus="invented"))
         self.both = joined(path / "both.json", self.a, self.b)
 
@@ -71,7 +71,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 @pytest.fixture(autouse=True)
 def fresh() -> None:
-    grounded._open.clear()
+    grounding_source._open.clear()
 
 
 def columns(metric: Tiger | Reo) -> dict[str, FloatArray]:
@@ -124,7 +124,7 @@ def test_the_order_of_networks_changes_neither_scores_nor_signature(folder: Fold
         one, other = metric(folder.given(folder.both)), metric(folder.given(turned))
         assert one.signature() == other.signature()
         for column, values in columns(one).items():
-            grounded._open.clear()
+            grounding_source._open.clear()
             np.testing.assert_array_equal(columns(metric(folder.given(turned)))[column], values)
 
 
@@ -219,7 +219,7 @@ def test_a_part_that_changed_or_is_gone_is_named(folder: Folder, tmp_path: Path)
 def test_reo_needs_every_networks_covariance(folder: Folder, tmp_path: Path) -> None:
     parts = [network(tmp_path / f"{seed}.safetensors", seed) for seed in (1, 2)]
     resources = folder.given(joined(tmp_path / "e.json", *parts))
-    source = grounded.open_source(str(folder.features), str(parts[0]))
+    source = grounding_source.open_source(str(folder.features), str(parts[0]))
     fitted = fit_covariance(source, CAPTIONS, Attention(), corpus="invented")
     write_covariance(default_path(parts[0]), fitted)
     error = refused(Reo, resources)
@@ -233,7 +233,7 @@ def test_reo_needs_every_networks_covariance(folder: Folder, tmp_path: Path) -> 
 
 
 def test_what_needs_one_network_refuses_an_ensemble(folder: Folder) -> None:
-    source = grounded.open_source(str(folder.features), str(folder.both))
+    source = grounding_source.open_source(str(folder.features), str(folder.both))
     for attempt in (
         lambda: fit_covariance(source, CAPTIONS, Attention(), corpus="invented"),
         lambda: load_scan(folder.both),

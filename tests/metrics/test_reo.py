@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from capbench.errors import CapbenchError, MetricError, MissingFileError, ModelError, UsageError
-from capbench.metrics import grounded
+from capbench.metrics import grounding_source
 from capbench.metrics.base import Resources, resolve_metrics
 from capbench.metrics.covariance import Covariance, default_path, read_covariance, write_covariance
 from capbench.metrics.grounding import Attention
@@ -30,7 +30,7 @@ CAPTIONS = {item.image: item.references for item in ITEMS}
 def made(tmp_path_factory: pytest.TempPathFactory) -> Files:
     """A model with its covariance beside it."""
     files = make_files(tmp_path_factory.mktemp("reo"), [item.image for item in ITEMS])
-    source = grounded.open_source(str(files.features), str(files.model))
+    source = grounding_source.open_source(str(files.features), str(files.model))
     write_covariance(default_path(files.model), fit_covariance(source, CAPTIONS, Attention(), corpus="invented"))
     return files
 
@@ -38,7 +38,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Files:
 @pytest.fixture(autouse=True)
 def fresh() -> None:
     """Every test opens models anew, so that counts of work start at 0."""
-    grounded._open.clear()
+    grounding_source._open.clear()
 
 
 def statistics(metric: Reo, items: tuple[Item, ...] = ITEMS) -> FloatArray:
@@ -144,7 +144,7 @@ def test_it_shares_the_encoding_with_tiger(made: Files) -> None:
     requests = resolve_metrics(["tiger", "reo"])
     table = score(ITEMS, requests, made.resources, dataset="invented", cache=False)
     assert len(table.values) == 10
-    (source,) = grounded._open.values()
+    (source,) = grounding_source._open.values()
     encode = source.model.vocabulary.encode
     distinct = {tuple(encode(text)) for item in ITEMS for text in (item.candidate, *item.references)}
     assert source.encoded_captions == len(distinct)

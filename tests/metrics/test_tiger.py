@@ -15,7 +15,7 @@ from capbench.errors import CapbenchError, FeatureError, MetricError, ModelError
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter
-from capbench.metrics import grounded
+from capbench.metrics import grounded, grounding_source
 from capbench.metrics.base import ReferenceSweep, Resources, resolve_metrics
 from capbench.metrics.grounding import CLIPS, D_RELS, NORMS, STATISTICS, Attention
 from capbench.metrics.tiger import Tiger
@@ -35,7 +35,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Files:
 @pytest.fixture(autouse=True)
 def fresh() -> None:
     """Every test opens models anew, so that counts of work start at 0."""
-    grounded._open.clear()
+    grounding_source._open.clear()
 
 
 def statistics(metric: Tiger, items: tuple[Item, ...] = ITEMS) -> FloatArray:
@@ -126,7 +126,7 @@ def test_every_caption_and_image_is_encoded_once(made: Files) -> None:
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_batches_and_order_change_nothing(size: int, made: Files) -> None:
     wanted = statistics(Tiger(made.resources))
-    grounded._open.clear()
+    grounding_source._open.clear()
     metric = Tiger(made.resources)
     order = np.random.default_rng(size).permutation(len(ITEMS))
     shuffled = [ITEMS[i] for i in order]
@@ -141,9 +141,10 @@ def test_batches_and_order_change_nothing(size: int, made: Files) -> None:
 
 def test_what_is_held_in_memory_is_bounded(made: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = statistics(Tiger(made.resources))
-    grounded._open.clear()
-    for limit, value in (("_CAPTION_BYTES", 2000), ("_IMAGE_BYTES", 500), ("_TEXTS_AT_ONCE", 5)):
-        monkeypatch.setattr(grounded, limit, value)
+    grounding_source._open.clear()
+    monkeypatch.setattr(grounding_source, "_CAPTION_BYTES", 2000)
+    monkeypatch.setattr(grounding_source, "_IMAGE_BYTES", 500)
+    monkeypatch.setattr(grounded, "_TEXTS_AT_ONCE", 5)
     metric = Tiger(made.resources)
     assert statistics(metric) == pytest.approx(wanted, abs=1e-12)
     assert metric.source._encoders[0]._words._bytes <= 2000
@@ -199,10 +200,10 @@ def test_new_scores_from_kept_statistics_cost_no_encoding(made: Files) -> None:
     (plain,) = resolve_metrics(["tiger"])
     (other,) = resolve_metrics(["tiger"], {"tiger": {"tau": 0.5, "d_rel": "half"}})
     score(ITEMS, [plain], made.resources, dataset="invented")
-    grounded._open.clear()
+    grounding_source._open.clear()
     table = score(ITEMS, [other], made.resources, dataset="invented")
     assert table.cached["tiger"] == len(ITEMS)
-    (source,) = grounded._open.values()
+    (source,) = grounding_source._open.values()
     assert source.encoded_captions == 0
     direct = Tiger(made.resources, tau=0.5, d_rel="half")
     wanted = direct.scores(statistics(direct))

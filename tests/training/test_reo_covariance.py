@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from capbench.errors import DataError, UsageError
-from capbench.metrics import grounded
+from capbench.metrics import grounding_source
 from capbench.metrics.covariance import default_path, read_covariance, write_covariance
-from capbench.metrics.grounded import GroundingSource
 from capbench.metrics.grounding import Attention, attend, contexts, pad
+from capbench.metrics.grounding_source import GroundingSource
 from capbench.records import FloatArray
 from capbench.training import reo_covariance
 from capbench.training.reo_covariance import fit_covariance, oas_shrinkage
@@ -31,7 +31,7 @@ def made(tmp_path: Path) -> Files:
 
 @pytest.fixture
 def source(made: Files) -> GroundingSource:
-    return grounded.open_source(str(made.features), str(made.model))
+    return grounding_source.open_source(str(made.features), str(made.model))
 
 
 def all_contexts(source: GroundingSource, attention: Attention) -> FloatArray:
