@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,7 +144,7 @@ def decode(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
     Raises:
         DataError: it is no image, is damaged or cut off, of more than 179 million pixels, or of more than 8 bits.
     """
-    from PIL import Image, ImageOps
+    from PIL import Image, ImageOps, UnidentifiedImageError
 
     try:
         with warnings.catch_warnings():
@@ -154,14 +153,17 @@ def decode(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
             with Image.open(path) as image:
                 if image.mode.startswith(("I", "F")):
                     raise DataError(f"has pixels of mode {image.mode}, not of 8 bits", path=path, hint="Convert it")
-                turned: Any = ImageOps.exif_transpose(image)
-                pixels = np.array(turned.convert("RGB"), dtype=np.uint8)
+                ImageOps.exif_transpose(image, in_place=True)
+                pixels = np.array(image if image.mode == "RGB" else image.convert("RGB"), dtype=np.uint8)
     except DataError:
         raise
     except FileNotFoundError as error:
         raise MissingFileError("there is no such file", path=path) from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise DataError("has too many pixels to be read safely", path=path, hint="Make it smaller") from error
+    except UnidentifiedImageError as error:
+        reason = "it is empty" if Path(path).stat().st_size == 0 else "it is no image of a known format"
+        raise DataError(f"cannot be decoded ({reason})", path=path) from error
     except Exception as error:  # damaged files fail in any of the ways that their decoders can
         reason = " ".join(str(error).split()).replace(os.fspath(path), "it")[:150]
         raise DataError(f"cannot be decoded ({reason or type(error).__name__})", path=path) from error

@@ -1,7 +1,9 @@
-"""An image with its regions drawn on it."""
+"""An image with its regions drawn on it, as a PNG or a page of HTML."""
 
 from __future__ import annotations
 
+import base64
+import html
 import io
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench import files
-from capbench.errors import FeatureError
+from capbench.errors import FeatureError, UsageError
 from capbench.features.layout import Header
 from capbench.features.records import RegionFeatures
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
     from PIL.ImageDraw import ImageDraw
 
 __all__ = ["Shown", "draw"]
@@ -83,25 +86,36 @@ def _label(regions: RegionFeatures, header: Header, i: int) -> str:
 
 
 def draw(image: NDArray[np.uint8], regions: RegionFeatures, header: Header, path: Path, top: int) -> list[Shown]:
-    """Draw boxes, labels and confidences and write a PNG; small pictures are enlarged.
+    """Draw boxes, labels and confidences and write a PNG or, if the file's name ends so, a page of HTML.
 
     Args:
         image: uint8 (h, w, 3) RGB.
         regions: of that image.
         header: of the store, for names.
-        path: the PNG.
+        path: the file.
         top: how many boxes.
 
     Raises:
         FeatureError: the store has no boxes.
-        UsageError: the file cannot be written.
+        UsageError: the file's name ends in neither ``.png`` nor ``.html``, or it cannot be written.
     """
+    ending = path.suffix.lower()
+    if ending not in (".png", ".html"):
+        raise UsageError("ends neither in .png nor in .html", path=path, hint="Name such a file")
+    shown = top_regions(regions, header, image.shape[1], image.shape[0], top)
+    data = _png(image, shown) if ending == ".png" else _page(image, regions, header, shown).encode()
+    with files.atomic_write(path, "wb") as stream:
+        stream.write(data)
+    return shown
+
+
+def _png(image: NDArray[np.uint8], shown: list[Shown]) -> bytes:
+    """The picture with boxes on it; small pictures are enlarged."""
     from PIL import Image, ImageDraw, ImageFont
 
-    factor = max(1, round(_SMALLEST_PX / max(image.shape[:2])))
+    factor = _factor(image)
     height, width = image.shape[0] * factor, image.shape[1] * factor
     picture = Image.fromarray(image).resize((width, height), Image.Resampling.NEAREST)
-    shown = top_regions(regions, header, image.shape[1], image.shape[0], top)
     pen = ImageDraw.Draw(picture)
     font = ImageFont.load_default()
     for rank, one in reversed(list(enumerate(shown))):  # the most confident on top
@@ -109,11 +123,17 @@ def draw(image: NDArray[np.uint8], regions: RegionFeatures, header: Header, path
         box = [value * factor for value in one.box]
         pen.rectangle(box, outline=colour, width=3)
         _write_label(pen, font, one.caption(), (box[0], box[1]), colour, width, height)
+    return _encoded(picture)
+
+
+def _factor(image: NDArray[np.uint8]) -> int:
+    return max(1, round(_SMALLEST_PX / int(max(image.shape[:2]))))
+
+
+def _encoded(picture: Image) -> bytes:
     buffer = io.BytesIO()
     picture.save(buffer, format="PNG")
-    with files.atomic_write(path, "wb") as stream:
-        stream.write(buffer.getvalue())
-    return shown
+    return buffer.getvalue()
 
 
 def _write_label(
@@ -125,3 +145,71 @@ def _write_label(
     y = min(max(corner[1] - high, 0), max(height - high, 0))
     pen.rectangle([x, y, x + wide, y + high], fill=colour)
     pen.text((x + 3 - left, y + 3 - top), text, fill="black", font=font)  # type: ignore[arg-type]
+
+
+_STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; margin: 1.5rem; color: #222; }
+figure { margin: 0; position: relative; display: inline-block; max-width: 100%; }
+figure img { display: block; max-width: 100%; height: auto; image-rendering: pixelated; }
+figure svg { position: absolute; inset: 0; width: 100%; height: 100%; }
+rect { fill: transparent; stroke-width: 2px; vector-effect: non-scaling-stroke; }
+figure text { pointer-events: none; fill: #000; stroke: #fff; stroke-width: .25em; paint-order: stroke; }
+rect:hover, rect.lit { fill: currentColor; fill-opacity: .25; stroke-width: 5px; }
+table { border-collapse: collapse; margin-top: 1rem; }
+th, td { padding: .15rem .7rem; text-align: left; }
+td.number { text-align: right; font-variant-numeric: tabular-nums; }
+tr:hover { background: #eee; }
+.key { display: inline-block; width: 1em; height: 1em; vertical-align: -.15em; }
+.note { color: #555; font-size: .9em; overflow-wrap: anywhere; }
+"""
+_SCRIPT = """
+for (const row of document.querySelectorAll("tr[data-region]")) {
+  const box = document.getElementById("region-" + row.dataset.region);
+  row.addEventListener("mouseenter", () => box.classList.add("lit"));
+  row.addEventListener("mouseleave", () => box.classList.remove("lit"));
+}
+"""
+
+
+def _page(image: NDArray[np.uint8], regions: RegionFeatures, header: Header, shown: list[Shown]) -> str:
+    """One file that needs no other: the picture, its boxes as SVG, and a table whose rows light their box up."""
+    from PIL import Image
+
+    height, width = image.shape[:2]
+    picture = base64.b64encode(_encoded(Image.fromarray(image))).decode()
+    name = html.escape(regions.image)
+    boxes, rows = [], []
+    size = max(width, height) / 45  # of the letters, in pixels of the picture
+    for rank, one in enumerate(shown):
+        colour = _COLOURS[rank % len(_COLOURS)]
+        x1, y1, x2, y2 = one.box
+        caption, label = html.escape(one.caption()), html.escape(one.label)
+        place = f'x="{x1:.2f}" y="{y1:.2f}" width="{x2 - x1:.2f}" height="{y2 - y1:.2f}"'
+        boxes.append(
+            f'<rect id="region-{one.region}" {place} stroke="{colour}" color="{colour}"><title>{caption}</title></rect>'
+            f'<text x="{x1:.2f}" y="{max(y1, size):.2f}" font-size="{size:.2f}">{caption}</text>'
+        )
+        score = "" if one.confidence is None else f"{one.confidence:.3f}"
+        corners = "".join(f'<td class="number">{value:.1f}</td>' for value in one.box)
+        rows.append(
+            f'<tr data-region="{one.region}"><td><span class="key" style="background:{colour}"></span></td>'
+            f'<td class="number">{one.region}</td><td>{label}</td><td class="number">{score}</td>{corners}</tr>'
+        )
+    heads = ("", "region", "label", "confidence", "x1", "y1", "x2", "y2")
+    shown_width = width * _factor(image)
+    lines = [
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Regions of {name}</title>',
+        f"<style>{_STYLE}</style></head><body>",
+        f"<h1>Regions of {name}</h1>",
+        f"<p>{len(shown)} of {len(regions)} regions, the most confident first; {width} x {height} pixels.</p>",
+        f'<figure><img src="data:image/png;base64,{picture}" width="{shown_width}" alt="{name}">',
+        f'<svg viewBox="0 0 {width} {height}" preserveAspectRatio="none">',
+        *reversed(boxes),  # the most confident on top
+        "</svg></figure>",
+        "<table><thead><tr>" + "".join(f"<th>{head}</th>" for head in heads) + "</tr></thead><tbody>",
+        *rows,
+        "</tbody></table>",
+        f'<p class="note">{html.escape(header.fingerprint.line())}</p>',
+        f"<script>{_SCRIPT}</script></body></html>\n",
+    ]
+    return "\n".join(lines)

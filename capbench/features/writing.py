@@ -67,6 +67,8 @@ class StoreWriter:
         _check_choice("dtype", dtype, DTYPES)
         _check_choice("compression", compression or "none", COMPRESSIONS)
         self.path = Path(path)
+        if self.path.is_dir():
+            raise UsageError("is a folder", path=path, hint="Name the file of the store")
         self._header = Header(fingerprint, dtype, compression or "none", class_names, attribute_names)
         self._stack = contextlib.ExitStack()
         try:

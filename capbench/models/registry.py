@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from capbench.errors import DataError, MissingFileError, ModelError, UsageError, suggest
 from capbench.files import atomic_write, lock, read_json, sha256_file, write_text
+from capbench.models.ensembles import read_ensemble
 
 __all__ = [
     "Entry",
@@ -164,9 +165,19 @@ def _grid_entry(name: str) -> Entry:
             "url": weights.url,
             "sha256_prefix": digits.group(1) if digits else None,
             "megabytes": round(size) if size else None,
-            "terms": "torchvision is under the BSD 3-clause licence; trained on ImageNet (research use)",
+            "terms": _terms(weights),
             "manual": "Download the file from its address",
         }
+    )
+
+
+def _terms(weights: Any) -> str:
+    """What torchvision says of a backbone's weights."""
+    if "license" in weights.meta:  # the SWAG weights; of others torchvision names no licence
+        return f"CC BY-NC 4.0 as torchvision's README says ({weights.meta['license']})"
+    return (
+        "torchvision's code is under the BSD 3-clause licence; of the weights its README says that terms may derive "
+        "from the training data: ImageNet (non-commercial research and education)"
     )
 
 
@@ -299,10 +310,12 @@ def locate(given: str | os.PathLike[str]) -> Path:
     """The grounding model that ``--model`` means: a path, ``sample`` for the one that comes with capbench, or a name.
 
     Raises:
-        ModelError: there is no such file or name, or the weights of that name are not here or are other weights.
+        ModelError: there is no such file or name, or the weights of that name are not here or are other weights; or
+            the file is an ensemble that is damaged or lacks a part.
     """
     path = Path(given).expanduser()
     if path.exists():
+        read_ensemble(path)
         return path
     text = os.fspath(given)
     if text == "sample":

@@ -288,6 +288,10 @@ def test_show_writes_a_page_that_needs_no_other_file(capbench: Run, fake: dict[s
     assert regions.boxes is not None
     x1, y1, x2, y2 = regions.boxes[int(np.argmax(regions.flat()["class_scores"]))].tolist()
     assert f'x="{x1:.2f}" y="{y1:.2f}" width="{x2 - x1:.2f}" height="{y2 - y1:.2f}"' in page
+    names, flat = store.header.class_names, regions.flat()
+    assert names is not None
+    for i in np.argsort(-flat["class_scores"])[:2].tolist():
+        assert f">{names[int(flat['class_ids'][i])]} {flat['class_scores'][i]:.2f}</text>" in page
     assert store.fingerprint.line() in page
     assert "http" not in page
     ran = capbench("features", "show", odd, "--store", "s.h5", "--out", "a.jpg")

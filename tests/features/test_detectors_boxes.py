@@ -12,6 +12,7 @@ from torch import Tensor
 from capbench.errors import DataError
 from capbench.features.detectors import boxes as bx
 from capbench.features.detectors.images import (
+    GridPreparation,
     Prepared,
     ShortestEdge,
     check_image,
@@ -148,7 +149,23 @@ def test_resizing_is_pytorch_s(image: np.ndarray, size: tuple[int, int]) -> None
     plain = torch.nn.functional.interpolate(source, size, mode="bilinear", align_corners=False)[0]
     assert np.allclose(resize_bilinear(image, *size), plain.permute(1, 2, 0), atol=2e-3)
     smooth = torch.nn.functional.interpolate(source, size, mode="bilinear", antialias=True)[0]
-    assert np.allclose(resize_smooth(image, *size), smooth.permute(1, 2, 0), atol=2e-3)
+    assert np.allclose(resize_smooth(image, *size), smooth, atol=2e-3)
+
+
+def test_pictures_of_the_right_size_are_not_resized(image: np.ndarray) -> None:
+    assert np.array_equal(resize_smooth(image, 37, 53), image.transpose(2, 0, 1))
+    assert resize_smooth(image, 37, 30).shape == (3, 37, 30)
+
+
+def test_grid_pictures_are_centred_after_resizing(image: np.ndarray) -> None:
+    mean, deviation = (0.5, 0.25, 0.0), (0.5, 2.0, 1.0)
+    prepared = GridPreparation(20, mean, deviation)(image)
+    resized = resize_smooth(image, 20, 20).transpose(1, 2, 0)
+    wanted = (resized / np.float32(255) - np.array(mean, np.float32)) / np.array(deviation, np.float32)
+    assert prepared.pixels.dtype == np.float32
+    assert np.array_equal(prepared.pixels, wanted.transpose(2, 0, 1))
+    assert (prepared.height, prepared.width) == (37, 53)
+    assert (prepared.scale_y, prepared.scale_x) == (37 / 20, 53 / 20)
 
 
 def test_caffe_resizing_samples_at_the_exact_scale() -> None:

@@ -301,6 +301,92 @@ def test_vilbert_dictionaries_that_do_not_fit(tmp_path: Path, changes: dict[str,
         import_features([tmp_path / "a.npy"], tmp_path / "a.h5")
 
 
+def probabilities(*best: int, columns: int = 6) -> np.ndarray[Any, Any]:
+    """A softmax over background and classes; ``best`` are the highest columns, 0 the background."""
+    logits = np.random.default_rng(3).normal(size=(len(best), columns))
+    logits[np.arange(len(best)), best] += 6
+    found = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    result: np.ndarray[Any, Any] = found.astype(np.float32)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("objects", "ids"),
+    [
+        (None, [2, 4, 0]),  # ViLBERT's LMDB files have none
+        ([2, 4, 0], [2, 4, 0]),  # counted from the first class
+        ([3, 5, 1], [2, 4, 0]),  # columns, the background among them
+        ([5, 1], [2, 4, 0]),  # the script lost the first region's
+    ],
+)
+@pytest.mark.parametrize("coded", [True, False])
+def test_vilbert_confidences_are_those_of_the_best_class_but_the_background(
+    tmp_path: Path, objects: list[int] | None, ids: list[int], coded: bool
+) -> None:
+    one, found = made_up("a", regions=3, fields=False), probabilities(3, 5, 1)
+    changes: dict[str, Any] = {"cls_prob": base64.b64encode(found.tobytes()) if coded else found}
+    if objects is not None:
+        raw = np.array(objects, dtype=np.int64)
+        changes["objects"] = b64(raw) if coded else raw
+    np.save(tmp_path / "a.npy", np.array(vilbert(one, **changes), dtype=object), allow_pickle=True)
+    regions = import_features([tmp_path / "a.npy"], tmp_path / "a.h5").store["a"]
+    assert regions.flat()["class_ids"].tolist() == ids
+    np.testing.assert_array_equal(regions.flat()["class_scores"], found[:, 1:].max(axis=1))
+
+
+def test_a_region_that_is_mostly_background_has_its_best_class(tmp_path: Path) -> None:
+    found = probabilities(3, 0)
+    columns = found.argmax(axis=1)  # as the script's --background writes objects
+    record = vilbert(made_up("a", regions=2, fields=False), cls_prob=found, objects=columns)
+    np.save(tmp_path / "a.npy", np.array(record, dtype=object), allow_pickle=True)
+    regions = import_features([tmp_path / "a.npy"], tmp_path / "a.h5").store["a"]
+    assert regions.flat()["class_ids"].tolist() == [2, int(found[1, 1:].argmax())]
+    np.testing.assert_array_equal(regions.flat()["class_scores"], found[:, 1:].max(axis=1))
+
+
+def test_vilbert_without_probabilities_has_classes_and_no_confidences(tmp_path: Path) -> None:
+    record = vilbert(made_up("a", regions=2, fields=False), cls_prob=np.zeros((2, 6)), objects=np.array([1599, 4]))
+    np.save(tmp_path / "a.npy", np.array(record, dtype=object), allow_pickle=True)
+    regions = import_features([tmp_path / "a.npy"], tmp_path / "a.h5").store["a"]
+    assert set(regions.flat()) == {"class_ids"}
+    assert regions.flat()["class_ids"].tolist() == [1599, 4]
+
+
+def test_regions_that_vilbert_does_not_count_are_kept_as_its_reader_does(tmp_path: Path) -> None:
+    one = made_up("a", regions=5, fields=False)
+    np.save(tmp_path / "a.npy", np.array(vilbert(one, num_boxes=3), dtype=object), allow_pickle=True)
+    assert_same(import_features([tmp_path / "a.npy"], tmp_path / "a.h5").store["a"], one)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"cls_prob": probabilities(1, 2) * 2}, r"cls_prob of region 0 is no distribution .*\(sum 2\)"),
+        ({"cls_prob": probabilities(1, 2) - 1}, "cls_prob of region 0 is no distribution"),
+        ({"cls_prob": np.full((2, 6), np.nan, np.float32)}, r"cls_prob of region 0 is no distribution .*\(sum nan\)"),
+        (
+            {"cls_prob": np.ones((2, 1), np.float32)},
+            "cls_prob of region 0 is no distribution over background and classes",
+        ),
+        ({"cls_prob": probabilities(1, 2, 3)}, "cls_prob has 18 numbers where 2 boxes need|cls_prob has shape"),
+        (
+            {"cls_prob": probabilities(1, 2), "objects": np.array([0, 4])},
+            "objects of region 1 is 4, and class 1 is the most",
+        ),
+        (
+            {"cls_prob": probabilities(1, 2), "objects": np.array([0, 9])},
+            "objects of region 1 is 9, and class 1 is the most",
+        ),
+        ({"objects": np.array([0, 1, 2, 3])}, "objects has 4 values for 2 boxes"),
+    ],
+)
+def test_vilbert_classes_that_do_not_fit(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+    record = vilbert(made_up("a", regions=2, fields=False), **changes)
+    np.save(tmp_path / "a.npy", np.array(record, dtype=object), allow_pickle=True)
+    with pytest.raises(DataError, match=rf"a\.npy: {told}"):
+        import_features([tmp_path / "a.npy"], tmp_path / "a.h5")
+
+
 def make_lmdb(path: Path, records: dict[bytes, bytes], *, subdir: bool = True) -> Path:
     lmdb = pytest.importorskip("lmdb")
     with lmdb.open(str(path), subdir=subdir, map_size=1 << 24) as base, base.begin(write=True) as transaction:

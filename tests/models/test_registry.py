@@ -41,6 +41,10 @@ def test_backbones_are_asked_of_torchvision() -> None:
     assert entry.url is not None
     assert entry.url.endswith(entry.file)
     assert entry.file == f"resnet50-{entry.sha256_prefix}.pth"
+    assert "ImageNet" in entry.terms
+    # torchvision's two default weights with a licence of their own
+    assert registry.entry("grid:regnet_y_128gf").terms.startswith("CC BY-NC 4.0")
+    assert registry.entry("grid:vit_h_14").terms.startswith("CC BY-NC 4.0")
     with pytest.raises(UsageError, match="Did you mean 'resnet50'"):
         registry.entry("grid:resnet55")
     with pytest.raises(UsageError, match="Did you mean 'x152-fpn'"):

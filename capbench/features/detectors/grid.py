@@ -126,8 +126,10 @@ class _Grid(Network):
 def _tiles(cells: int, height: int, width: int) -> NDArray[np.float32]:
     """Boxes (cells * cells, 4) that tile a picture, row by row."""
     x, y = np.linspace(0, width, cells + 1), np.linspace(0, height, cells + 1)
-    boxes = [[x[j], y[i], x[j + 1], y[i + 1]] for i in range(cells) for j in range(cells)]
-    return np.array(boxes, dtype=np.float32)
+    boxes = np.empty((cells, cells, 4), dtype=np.float32)
+    boxes[:, :, 0], boxes[:, :, 2] = x[:-1], x[1:]
+    boxes[:, :, 1], boxes[:, :, 3] = y[:-1, None], y[1:, None]
+    return boxes.reshape(-1, 4)
 
 
 def _normalisation(backbone: str) -> tuple[tuple[float, ...], tuple[float, ...]]:

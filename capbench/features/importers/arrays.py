@@ -26,6 +26,7 @@ from capbench.safe_pickle import load_npy, load_npz
 
 __all__ = ["parse_vilbert", "read_milvlg", "read_npz", "read_scan", "read_vilbert"]
 
+_SUM_SLACK = 0.01  # half precision rounds each of 1,601 probabilities
 _INFO = {
     "class_ids": "objects_id",
     "class_scores": "objects_conf",
@@ -113,7 +114,14 @@ def read_vilbert(path: Path) -> Iterator[Found]:
 
 
 def parse_vilbert(found: Any, path: Path, row: str | None, *, default_id: str) -> RegionFeatures:
-    """Regions from ViLBERT's dictionary; arrays may be base64, as in LMDB files. Raises DataError."""
+    """Regions from ViLBERT's dictionary; arrays may be base64, as in LMDB files.
+
+    All rows of ``features`` are taken, as ViLBERT's reader does: its extraction script puts regions that were
+    suppressed in every class last and does not count them in ``num_boxes``. For classes see :func:`_vilbert_classes`.
+
+    Raises:
+        DataError: it is no dictionary of such arrays, or they do not fit each other.
+    """
     if not isinstance(found, Mapping):
         raise DataError(f"holds a {type(found).__name__}, not a dictionary of arrays", path=path, row=row)
     renamed = {_VILBERT_NAMES.get(str(key), str(key)): value for key, value in found.items()}
@@ -121,10 +129,9 @@ def parse_vilbert(found: Any, path: Path, row: str | None, *, default_id: str) -
     try:
         features, boxes = (_decoded(renamed[name], name) for name in ("features", "boxes"))
         n = whole_number(_number(renamed.get("num_boxes", len(boxes))), "num_boxes")
+        if features.ndim == boxes.ndim == 2 and 0 < n < len(features) == len(boxes):
+            n = len(features)
         width, height = (whole_number(_number(renamed[name]), name) for name in ("image_width", "image_height"))
-        flat = {}
-        if "objects" in renamed and np.size(_decoded(renamed["objects"], "objects", "int64")) == n:
-            flat["class_ids"] = flat_field(_decoded(renamed["objects"], "objects", "int64"), n, "class_ids")
         name = renamed.get("image_id", default_id)
         text = name.decode() if isinstance(name, bytes) else str(name)
         return RegionFeatures(
@@ -133,10 +140,57 @@ def parse_vilbert(found: Any, path: Path, row: str | None, *, default_id: str) -
             height,
             float_matrix(boxes, n, 4, "boxes"),
             float_matrix(features, n, None, "features"),
-            **flat,
+            **_vilbert_classes(renamed, n),
         )
     except (ValueError, TypeError) as error:
         raise DataError(str(error), path=path, row=row, hint="Get the file again") from None
+
+
+def _vilbert_classes(found: Mapping[str, Any], n: int) -> dict[str, NDArray[Any]]:
+    """Classes and confidences of the ``n`` regions, as far as the dictionary has them.
+
+    ``cls_prob`` (n, 1 + classes) holds each region's probabilities, the background first: the class is the most
+    probable one but the background, counted from 0 without it, the confidence its probability. ``objects`` must then
+    be these classes, or columns of ``cls_prob`` (the script's ``--background``). Without probabilities (none, or zero
+    everywhere) ``objects`` are the classes and there are no confidences. Where there is one of ``objects`` too few
+    they say nothing: by default the script drops the first region where it means to drop the background.
+    """
+    objects = None
+    if found.get("objects") is not None:
+        objects = _decoded(found["objects"], "objects", "int64")
+        if objects.size not in (n - 1, n):
+            raise ValueError(f"objects has {objects.size} values for {n} boxes")
+        objects = None if objects.size < n else flat_field(objects, n, "class_ids")
+    given = None if found.get("cls_prob") is None else _decoded(found["cls_prob"], "cls_prob")
+    if given is None or not np.any(given):
+        return {} if objects is None else {"class_ids": objects}
+    probabilities = float_matrix(given, n, None, "cls_prob")
+    sums = probabilities.sum(axis=1, dtype=np.float64)
+    wrong = ~((np.abs(sums - 1) <= _SUM_SLACK) & (probabilities >= 0).all(axis=1))
+    if probabilities.shape[1] < 2 or wrong.any():
+        row = int(np.flatnonzero(wrong)[0]) if wrong.any() else 0
+        raise ValueError(
+            f"cls_prob of region {row} is no distribution over background and classes (sum {sums[row]:.3g})"
+        )
+    foreground = probabilities[:, 1:]
+    ids, scores = foreground.argmax(axis=1).astype(np.int32), foreground.max(axis=1)
+    if objects is not None:
+        of_classes = _are_best(objects, foreground)
+        if of_classes.all():
+            ids = objects  # of equally probable ones the file's own choice
+        elif not _are_best(objects, probabilities).all():
+            row = int(np.flatnonzero(~of_classes)[0])
+            told = f"objects of region {row} is {objects[row]}, and class {ids[row]} is the most probable in cls_prob"
+            raise ValueError(told)
+    return {"class_ids": ids, "class_scores": scores}
+
+
+def _are_best(ids: NDArray[Any], probabilities: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """For each row, whether the column that is named has the highest value."""
+    last = probabilities.shape[1] - 1
+    named = probabilities[np.arange(len(ids)), np.clip(ids, 0, last)]
+    best: NDArray[np.bool_] = (ids >= 0) & (ids <= last) & (named >= probabilities.max(axis=1))
+    return best
 
 
 _VILBERT_NAMES = {"bbox": "boxes", "image_h": "image_height", "image_w": "image_width", "img_id": "image_id"}
