@@ -15,6 +15,7 @@ from capbench import files
 from capbench.errors import FeatureError, UsageError, suggest
 from capbench.features.records import FLAT_FIELDS, RegionFeatures
 from capbench.features.store import FeatureStore
+from capbench.records import image_id
 
 __all__ = ["EXPORTS", "export_store"]
 
@@ -60,6 +61,12 @@ def export_store(
         return kind
     with files.atomic_write(path, "wb") as stream:
         for regions in store:
+            if "\t" in regions.image:
+                raise FeatureError(
+                    f"the image id {regions.image!r} holds a tab, which ends a column of {kind}",
+                    path=store.paths[0],
+                    hint="Export an npz",
+                )
             stream.write(_row(regions, lxmert=kind == "lxmert-tsv"))
             step(1)
     return kind
@@ -97,7 +104,8 @@ def _write_npz(store: FeatureStore, path: Path, step: Callable[[int], None]) -> 
         for name, array in arrays.items():
             array[offsets[i] : offsets[i + 1]] = getattr(regions, name)
         step(1)
-    if header.boxes:
-        arrays["image_sizes"] = sizes
+    arrays["image_sizes"] = sizes
+    # Names lose their folders and endings when they are imported; ids that have such parts are given as ids.
+    names = "image_names" if all(image_id(image) == image for image in images) else "image_ids"
     with files.atomic_write(path, "wb") as stream:
-        np.savez(stream, allow_pickle=False, image_names=np.array(images), offsets=offsets, **arrays)
+        np.savez(stream, allow_pickle=False, offsets=offsets, **{names: np.array(images)}, **arrays)

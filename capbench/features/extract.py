@@ -232,7 +232,9 @@ def _failure(source: ImageFile, error: CapbenchError) -> Failure:
 
 def _report(path: Path, failures: Sequence[Failure]) -> None:
     """List the failures; an old list is removed when there are none."""
-    if failures:
-        files.write_text(path, "".join(json.dumps(vars(one), ensure_ascii=False) + "\n" for one in failures))
-    else:
+    if not failures:
         path.unlink(missing_ok=True)
+        return
+    text = "".join(json.dumps(vars(one), ensure_ascii=False) + "\n" for one in failures)
+    # A file's name need not be UTF-8: what is not becomes JSON's own escape.
+    files.write_text(path, text.encode("utf-8", "backslashreplace").decode("utf-8"))

@@ -65,6 +65,10 @@ class RegionFeatures:
         """Raise FeatureError, naming the image, unless shapes and dtypes agree, all is finite and boxes fit."""
         if not self.image or any(c in self.image for c in "\0\r\n"):
             raise FeatureError(f"the image id {self.image!r} is empty or holds a line end or NUL")
+        try:
+            self.image.encode()
+        except UnicodeEncodeError:  # of a file whose name is no UTF-8
+            raise FeatureError(f"the image id {self.image!r} is no Unicode text", hint="Rename the file") from None
         problem = self._features_problem() or self._boxes_problem() or self._flat_problem()
         if problem:
             raise FeatureError(f"image '{self.image}': {problem}")

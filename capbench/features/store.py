@@ -95,7 +95,7 @@ class _Part:
 
     def find(self, image: str) -> int:
         """Position of an image, -1 if it is not here."""
-        ids, wanted = self.ids(), np.bytes_(image.encode())
+        ids, wanted = self.ids(), np.bytes_(image.encode("utf-8", "surrogatepass"))  # file names need not be UTF-8
         position = int(np.searchsorted(ids, wanted))
         return position if position < len(ids) and ids[position] == wanted else -1
 
@@ -267,7 +267,10 @@ class FeatureStore:
     def _lacking(self, image: str) -> FeatureError:
         sample = [raw.decode("utf-8", "replace") for raw in self._parts[0].ids()[:1000].tolist()]
         near = suggest(image, sample).partition(" Choices")[0] if len(sample) < 1000 else ""
-        hint = near.removesuffix("?") + "?" if near.startswith("Did you mean") else f"Its ids look like '{sample[0]}'"
+        # Stores are sorted: of images from several data sets the first one alone tells little.
+        some = dict.fromkeys((sample[0], sample[len(sample) // 2], sample[-1]))
+        like = "Its ids look like " + ", ".join(f"'{one}'" for one in some)
+        hint = near.removesuffix("?") + "?" if near.startswith("Did you mean") else like
         return FeatureError(f"has no features of the image '{image}'", path=self.paths[0], hint=hint)
 
     def _check_disjoint(self) -> None:

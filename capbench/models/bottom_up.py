@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from capbench.errors import ModelError
 from capbench.models.caffe import bottom_up_names, is_bottom_up
-from capbench.models.checkpoints import fit_state
+from capbench.models.checkpoints import fit_state, shape_of
 
 __all__ = ["BottomUp", "BottomUpConfig", "HeadOutputs", "load_bottom_up", "random_bottom_up"]
 
@@ -236,6 +236,8 @@ class BottomUp(nn.Module):
     def __init__(self, config: BottomUpConfig) -> None:
         super().__init__()
         self.config = config
+        # Caffe's pooling gives nothing of less than two rows, which the first convolution makes of three pixels.
+        self.least = 3 if config.caffe_pool else 1
         self.backbone = _Backbone(config)
         self.proposal_generator = _Proposals(config)
         self.roi_heads = _Regions(config)
@@ -275,45 +277,55 @@ class BottomUp(nn.Module):
 
 def _sizes(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], base: BottomUpConfig) -> BottomUpConfig:
     """Read the network's sizes off its weights."""
+    hint = "Give the weights of the Visual Genome Faster R-CNN in detectron2's names"
 
-    def shape(name: str) -> torch.Size:
-        if name not in tensors:
-            hint = "Give the weights of the Visual Genome Faster R-CNN in detectron2's names"
-            raise ModelError(f"lacks '{name}'", path=path, hint=hint)
-        return tensors[name].shape
+    # Widths are read off biases and normalisations, so that a matrix which does not fit them is found to be wrong.
+    def width(name: str, of: int = 1) -> int:
+        size = shape_of(tensors, name, 1, path, hint)[0]
+        if size % of:
+            raise ModelError(f"'{name}' has shape ({size},), the network needs a multiple of {of}", path=path)
+        return size // of
 
     def blocks(stage: str) -> int:
         found = {int(m.group(1)) for name in tensors if (m := re.match(rf"backbone\.{stage}\.(\d+)\.", name))}
-        if found != set(range(len(found))) or not found:
-            raise ModelError(f"the blocks of {stage} are not numbered from 0", path=path)
-        return len(found)
+        count = len(found)
+        if not found or found != set(range(count)):
+            first = min(set(range(count + 1)) - found)
+            raise ModelError(f"lacks 'backbone.{stage}.{first}.conv1.weight'", path=path, hint=hint)
+        return count
 
     predictor = "roi_heads.box_predictor."
-    inner, inner_in_group = shape("backbone.res2.0.conv2.weight")[:2]
-    anchors = shape("proposal_generator.rpn_head.anchor_deltas.weight")[0] // 4
-    logits = shape("proposal_generator.rpn_head.objectness_logits.weight")[0]
-    if anchors == 0 or logits not in (anchors, 2 * anchors):
-        raise ModelError(f"{logits} objectness logits do not fit {anchors} anchors", path=path)
-    outputs = shape(predictor + "cls_score.weight")[0]
-    box_outputs = shape(predictor + "bbox_pred.weight")[0] // 4
+    rpn = "proposal_generator.rpn_head."
+    inner = width("backbone.res2.0.conv2.norm.weight")
+    grouped = shape_of(tensors, "backbone.res2.0.conv2.weight", 4, path, hint)
+    anchors = width(rpn + "anchor_deltas.bias", 4)
+    logits = width(rpn + "objectness_logits.bias")
+    if logits not in (anchors, 2 * anchors):
+        told = (
+            f"'{rpn}objectness_logits.bias' has shape ({logits},), the network needs ({anchors},) or ({2 * anchors},)"
+        )
+        raise ModelError(f"{told} for {anchors} anchors", path=path)
+    outputs = width(predictor + "cls_score.bias")
+    box_outputs = width(predictor + "bbox_pred.bias", 4)
     if box_outputs not in (1, outputs - 1, outputs):
-        raise ModelError(f"{box_outputs} sets of box deltas do not fit {outputs} class logits", path=path)
+        told = f"'{predictor}bbox_pred.bias' has shape ({4 * box_outputs},), the network needs ({4 * (outputs - 1)},), "
+        raise ModelError(f"{told}({4 * outputs},) or (4,) for {outputs} class logits", path=path)
     attributes = predictor + "cls_embedding.weight" in tensors
     return dataclasses.replace(
         base,
         blocks=(blocks("res2"), blocks("res3"), blocks("res4")),
-        stem=shape("backbone.stem.conv1.weight")[0],
+        stem=width("backbone.stem.conv1.norm.weight"),
         bottleneck=inner,
-        groups=inner // inner_in_group,
-        res2=shape("backbone.res2.0.conv3.weight")[0],
-        rpn=shape("proposal_generator.rpn_head.conv.weight")[0],
+        groups=inner // grouped[1] if inner % grouped[1] == 0 else 1,
+        res2=width("backbone.res2.0.conv3.norm.weight"),
+        rpn=width(rpn + "conv.bias"),
         anchors=anchors,
         objectness=logits // anchors,
         outputs=outputs,
         box_outputs=box_outputs,
-        embedding=shape(predictor + "cls_embedding.weight")[1] if attributes else 0,
-        attribute_hidden=shape(predictor + "fc_attr.weight")[0] if attributes else 0,
-        attribute_outputs=shape(predictor + "attr_score.weight")[0] if attributes else 0,
+        embedding=shape_of(tensors, predictor + "cls_embedding.weight", 2, path, hint)[1] if attributes else 0,
+        attribute_hidden=width(predictor + "fc_attr.bias") if attributes else 0,
+        attribute_outputs=width(predictor + "attr_score.bias") if attributes else 0,
     )
 
 

@@ -128,8 +128,7 @@ def bottom_up_names(blobs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         layer, _, index = name.rpartition(".")
         if layer in _LINEAR or layer == "cls_embedding":
             end = "weight" if index == "0" else "bias"
-            flat = tensor.reshape(tensor.shape[-2:]) if end == "weight" else tensor.reshape(-1)
-            found[f"roi_heads.box_predictor.{layer}.{end}"] = flat
+            found[f"roi_heads.box_predictor.{layer}.{end}"] = _matrix(tensor) if end == "weight" else tensor.reshape(-1)
         elif layer in _RPN:
             end = "weight" if index == "0" else "bias"
             found[f"proposal_generator.rpn_head.{_RPN[layer]}.{end}"] = (
@@ -145,10 +144,19 @@ def bottom_up_names(blobs: Mapping[str, Tensor]) -> dict[str, Tensor]:
                 factor = blobs.get(f"{layer}.2")
                 if factor is None:
                     raise ModelError(f"the normalisation '{layer}' lacks its third blob")
-                scale = float(factor.reshape(-1)[0])
+                if factor.numel() != 1:
+                    raise ModelError(f"'{layer}.2' has shape {tuple(factor.shape)}, the network needs (1,)")
+                scale = float(factor)
                 values = tensor.reshape(-1) * (0.0 if scale == 0 else 1.0 / scale)
                 found[f"{where}.norm.{'running_mean' if index == '0' else 'running_var'}"] = values
     return found
+
+
+def _matrix(tensor: Tensor) -> Tensor:
+    """Without the leading ones that old files give every matrix."""
+    while tensor.ndim > 2 and tensor.shape[0] == 1:
+        tensor = tensor[0]
+    return tensor
 
 
 def _place(layer: str) -> tuple[str, str] | None:

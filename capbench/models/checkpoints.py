@@ -25,11 +25,12 @@ from torch import nn
 from capbench.errors import DataError, MissingFileError, ModelError
 from capbench.files import sha256_file
 
-__all__ = ["Checkpoint", "fit_state", "read_checkpoint", "read_torch", "tensors_of"]
+__all__ = ["Checkpoint", "fit_state", "read_checkpoint", "read_torch", "shape_of", "tensors_of"]
 
 # Where the tensors lie in a file that holds more than tensors, in the order of trial.
 _INSIDE = ("model", "state_dict", "model_state_dict", "weights", "blobs")
 _PREFIXES = ("module.", "_orig_mod.")
+_COUNTER = "num_batches_tracked"
 _SAFETENSORS = {
     "F64": np.float64,
     "F32": np.float32,
@@ -73,6 +74,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     digest = sha256_file(file)  # also says what is wrong with a missing or unreadable file
     with open(file, "rb") as stream:
         head = stream.read(64)
+    _refuse_other_kinds(head, file)
     try:
         if head[:4] == b"PK\x03\x04":
             with zipfile.ZipFile(file) as archive:
@@ -112,8 +114,9 @@ def read_torch(path: str | os.PathLike[str]) -> Any:
     """
     file = Path(path)
     try:
-        with open(file, "rb"):
-            pass
+        with open(file, "rb") as stream:
+            head = stream.read(64)
+        _refuse_other_kinds(head, file)
         return _read_torch(file)
     except FileNotFoundError as error:
         raise MissingFileError("there is no such file", path=file) from error
@@ -121,6 +124,31 @@ def read_torch(path: str | os.PathLike[str]) -> Any:
         raise
     except Exception as error:
         raise _unreadable(file, error) from error
+
+
+# How files begin that people give in place of weights, and what to say then.
+_OTHER_KINDS = (
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file, such as a store of region features,"),
+    (b"\x89PNG", "a picture"),
+    (b"\xff\xd8\xff", "a picture"),
+    (b"%PDF", "a PDF"),
+    (b"<!DOCTYPE", "a web page"),
+    (b"<html", "a web page"),
+    (b"version https://git-lfs", "a pointer of Git LFS"),
+    (b"\x1f\x8b", "a gzip archive"),
+)
+
+
+def _refuse_other_kinds(head: bytes, file: Path) -> None:
+    """Say what a file is that holds no weights whatever follows. Raises ModelError."""
+    hint = "Give the file of the model's weights"
+    if not head:
+        raise ModelError("is empty", path=file, hint="Get the file again")
+    for start, what in _OTHER_KINDS:
+        if head.startswith(start):
+            raise ModelError(f"is {what} and no weights", path=file, hint=hint)
+    if head.lstrip()[:1] in (b"{", b"[") and b"\0" not in head:
+        raise ModelError("is JSON and no weights", path=file, hint=hint)
 
 
 def _unreadable(file: Path, error: Exception) -> ModelError:
@@ -220,8 +248,10 @@ def tensors_of(found: Any, file: Path) -> dict[str, torch.Tensor]:
             # A kilobyte can ask for a terabyte: one number that stands for all of them.
             raise ModelError(f"'{key}' is larger than its data", path=file, hint="Do not trust where it came from")
         name = key
-        for prefix in _PREFIXES:
-            name = name.removeprefix(prefix)
+        while name.startswith(_PREFIXES):  # a wrapper may be wrapped
+            name = name.partition(".")[2]
+        if name in result:
+            raise ModelError(f"two tensors stand for '{name}', one of them '{key}'", path=file)
         result[name] = value.float() if value.dtype in (torch.float16, torch.bfloat16, torch.float64) else value
     if not result:
         raise ModelError("holds no tensors", path=file, hint="Give the file of the model's weights")
@@ -229,6 +259,30 @@ def tensors_of(found: Any, file: Path) -> dict[str, torch.Tensor]:
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise ModelError(f"'{name}' holds NaN or infinity", path=file, hint="The file is damaged: get it again")
     return result
+
+
+def shape_of(
+    tensors: Mapping[str, torch.Tensor], name: str, axes: int, path: str | os.PathLike[str], hint: str
+) -> torch.Size:
+    """The shape of a tensor that a network's sizes are read off.
+
+    Args:
+        tensors: by the network's names.
+        name: which one.
+        axes: how many axes it must have, none of them empty.
+        path: the file, for messages.
+        hint: which weights are wanted, for messages.
+
+    Raises:
+        ModelError: it is missing, or has other axes.
+    """
+    if name not in tensors:
+        raise ModelError(f"lacks '{name}'", path=path, hint=hint)
+    shape = tensors[name].shape
+    if len(shape) != axes or 0 in shape:
+        wanted = f"{axes} axes" if axes > 1 else "one axis"
+        raise ModelError(f"'{name}' has shape {tuple(shape)}, the network needs {wanted} of 1 or more", path=path)
+    return shape
 
 
 def fit_state(
@@ -264,13 +318,15 @@ def fit_state(
         if new in given:
             raise ModelError(f"two tensors stand for '{new}', one of them '{name}'", path=path)
         if tuple(own[new].shape) != tuple(tensor.shape):
+            if new.endswith(_COUNTER):
+                continue  # NumPy makes a vector of it
             raise ModelError(
                 f"'{name}' has shape {tuple(tensor.shape)}, the network needs {tuple(own[new].shape)}",
                 path=path,
                 hint="These weights are of another architecture",
             )
         given[new] = tensor
-    endings = (*optional, "num_batches_tracked")
+    endings = (*optional, _COUNTER)
     missing = [name for name in own if name not in given and not name.endswith(endings)]
     for names, what in ((missing, "lacks"), (left_over, "holds what the network does not know:")):
         if names:

@@ -19,7 +19,7 @@ import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor, nn
 
 from capbench.errors import ModelError
-from capbench.models.checkpoints import fit_state
+from capbench.models.checkpoints import fit_state, shape_of
 
 __all__ = ["X152FPN", "X152Config", "X152Outputs", "load_x152", "random_x152"]
 
@@ -275,36 +275,41 @@ def load_x152(tensors: Mapping[str, Tensor], path: str | os.PathLike[str] = "wei
     rename = _from_detectron if detectron else _from_maskrcnn
     own = {new: tensor for name, tensor in tensors.items() if (new := rename(name)) is not None}
 
-    def shape(name: str) -> torch.Size:
-        if name not in own:
-            hint = "Give the weights of a Faster R-CNN with ResNeXt and FPN of maskrcnn-benchmark or Detectron"
-            raise ModelError(f"lacks '{name}'", path=path, hint=hint)
-        return own[name].shape
+    hint = "Give the weights of a Faster R-CNN with ResNeXt and FPN of maskrcnn-benchmark or Detectron"
+
+    # Widths are read off biases and normalisations, so that a matrix which does not fit them is found to be wrong.
+    def width(name: str, of: int = 1) -> int:
+        size = shape_of(own, name, 1, path, hint)[0]
+        if size % of:
+            raise ModelError(f"'{name}' has shape ({size},), the network needs a multiple of {of}", path=path)
+        return size // of
 
     def count(layer: int) -> int:
         pattern = re.compile(rf"backbone\.body\.layer{layer}\.(\d+)\.")
         numbers = {int(m[1]) for name in own if (m := pattern.match(name))}
         if not numbers or numbers != set(range(len(numbers))):
-            raise ModelError(f"the blocks of layer {layer} are not numbered from 0", path=path)
+            first = min(set(range(len(numbers) + 1)) - numbers)
+            raise ModelError(f"lacks 'backbone.body.layer{layer}.{first}.conv1.weight'", path=path, hint=hint)
         return len(numbers)
 
-    inner, in_group = shape("backbone.body.layer1.0.conv2.weight")[:2]
-    hidden, inputs = shape("roi_heads.box.feature_extractor.fc6.weight")
-    pyramid = shape("backbone.fpn.fpn_inner1.weight")[0]
-    pooled = round((inputs / pyramid) ** 0.5)
+    body, box = "backbone.body.", "roi_heads.box."
+    inner = width(body + "layer1.0.bn2.weight")
+    in_group = shape_of(own, body + "layer1.0.conv2.weight", 4, path, hint)[1]
+    inputs = shape_of(own, box + "feature_extractor.fc6.weight", 2, path, hint)[1]
+    pyramid = width("backbone.fpn.fpn_inner1.bias")
     network = X152FPN(
         X152Config(
             blocks=(count(1), count(2), count(3), count(4)),
-            stem=shape("backbone.body.stem.conv1.weight")[0],
-            groups=inner // in_group,
+            stem=width(body + "stem.bn1.weight"),
+            groups=inner // in_group if inner % in_group == 0 else 1,
             inner=inner,
-            outer=shape("backbone.body.layer1.0.conv3.weight")[0],
+            outer=width(body + "layer1.0.bn3.weight"),
             pyramid=pyramid,
-            anchors=shape("rpn.head.cls_logits.weight")[0],
-            hidden=hidden,
-            outputs=shape("roi_heads.box.predictor.cls_score.weight")[0],
-            box_outputs=shape("roi_heads.box.predictor.bbox_pred.weight")[0] // 4,
-            pooled=pooled,
+            anchors=width("rpn.head.cls_logits.bias"),
+            hidden=width(box + "feature_extractor.fc6.bias"),
+            outputs=width(box + "predictor.cls_score.bias"),
+            box_outputs=width(box + "predictor.bbox_pred.bias", 4),
+            pooled=max(round((inputs / pyramid) ** 0.5), 1),
         )
     )
     # Detectron folded the statistics into scale and shift.

@@ -248,7 +248,7 @@ def test_reference_mode_takes_one_picture_and_a_batch_is_marked(weights: Path, i
     assert np.array_equal(both.detect([prepared])[0].features, alone.features)
 
 
-@pytest.mark.parametrize("size", [(1, 1), (3, 200), (200, 2)])
+@pytest.mark.parametrize("size", [(1, 1), (3, 200), (200, 2), (1, 3000), (2500, 11)])
 def test_tiny_and_thin_pictures_still_give_regions(caffe_weights: Path, size: tuple[int, int]) -> None:
     detector = load_detector("bottom-up-caffe", weights=caffe_weights, options=QUICK)
     found = detector.detect([detector.preprocess(np.zeros((*size, 3), dtype=np.uint8))])[0]

@@ -99,6 +99,26 @@ def test_ids_beyond_ascii_are_found(tmp_path: Path) -> None:
         assert_same(store[image], made_up(image))
 
 
+def test_long_ids_and_ids_with_blanks_and_slashes_are_found(tmp_path: Path) -> None:
+    images = ["a b", " a", "x/y", "x/z.jpg", "é" * 40_000, "\U0001f600", "007"]
+    store = write(tmp_path / "a.h5", images)
+    assert set(store.ids) == set(images)
+    for image in images:
+        assert_same(store[image], made_up(image))
+    assert "a" not in store
+
+
+def test_ids_that_are_no_unicode_are_refused_and_never_there(tmp_path: Path) -> None:
+    with (
+        StoreWriter(tmp_path / "a.h5", PRINT) as writer,
+        pytest.raises(FeatureError, match=r"the image id 'bad\\udcff' is no Unicode text"),
+    ):
+        writer.add(dataclasses.replace(made_up("x"), image="bad\udcff"))
+    store = write(tmp_path / "b.h5")
+    assert "bad\udcff" not in store
+    assert "\ud800" not in store
+
+
 def test_an_image_that_is_not_there_is_named(tmp_path: Path) -> None:
     store = write(tmp_path / "a.h5")
     with pytest.raises(FeatureError, match=r"a\.h5: has no features of the image 'img_00'"):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +102,54 @@ def test_anchors_and_counters_may_be_missing_but_nothing_else() -> None:
             load_bottom_up({n: t for n, t in short.items() if n != name}, "w.pth")
     with pytest.raises(ModelError, match="does not know: 'surplus'"):
         load_bottom_up(short | {"surplus": torch.ones(1)})
-    with pytest.raises(ModelError, match="6 class logits"):
-        load_bottom_up(short | {"roi_heads.box_predictor.bbox_pred.weight": torch.ones(12, 64)})
+
+
+WIDE = dataclasses.replace(SMALL, groups=1, bottleneck=4)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("backbone.stem.conv1.weight", "turn"),
+        ("backbone.res2.0.conv3.weight", "turn"),
+        ("proposal_generator.rpn_head.conv.weight", "turn"),
+        ("proposal_generator.rpn_head.objectness_logits.weight", "turn"),
+        ("proposal_generator.rpn_head.anchor_deltas.weight", "flat"),
+        ("roi_heads.box_predictor.cls_score.weight", "turn"),
+        ("roi_heads.box_predictor.bbox_pred.weight", "turn"),
+        ("roi_heads.box_predictor.fc_attr.weight", "none"),
+        ("roi_heads.box_predictor.attr_score.weight", "scalar"),
+        ("backbone.res3.0.conv1.weight", "flat"),
+        ("roi_heads.res5.0.shortcut.weight", "none"),
+    ],
+)
+def test_a_tensor_of_a_wrong_shape_is_named_with_both_shapes(name: str, change: str) -> None:
+    state = BottomUp(WIDE).state_dict()
+    right = state[name]
+    changes = {"turn": right.transpose(0, 1), "flat": right.flatten(), "none": right[:0], "scalar": right.sum()}
+    wrong = changes[change]
+    told = f"'{name}' has shape {tuple(wrong.shape)}, the network needs {tuple(right.shape)}"
+    with pytest.raises(ModelError, match=re.escape(told)) as caught:
+        load_bottom_up(state | {name: wrong}, "w.pth")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (5, 1), (7,)])
+@pytest.mark.parametrize(
+    "name",
+    ["backbone.res2.0.conv2.norm.weight", "roi_heads.box_predictor.bbox_pred.bias", "backbone.res2.0.conv2.weight",
+     "proposal_generator.rpn_head.objectness_logits.bias", "roi_heads.box_predictor.cls_embedding.weight"],
+)  # fmt: skip
+def test_sizes_that_cannot_be_give_one_line(name: str, shape: tuple[int, ...]) -> None:
+    with pytest.raises(ModelError, match=r"has shape .*, the network needs") as caught:
+        load_bottom_up(BottomUp(WIDE).state_dict() | {name: torch.ones(shape)}, "w.pth")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_stage_is_named() -> None:
+    state = BottomUp(SMALL).state_dict()
+    with pytest.raises(ModelError, match=r"lacks 'backbone\.res3\.0\.conv1\.weight'"):
+        load_bottom_up({n: t for n, t in state.items() if "res3" not in n})
 
 
 def test_pooling_rounds_half_away_from_zero_in_the_published_vectors(parity: Path) -> None:

@@ -39,6 +39,22 @@ def test_tensors_are_found_inside_a_training_checkpoint(tmp_path: Path, tensors:
     assert _same(read_checkpoint(tmp_path / "w.pth").tensors, tensors)
 
 
+def test_wrappers_of_wrappers_are_taken_off(tmp_path: Path, tensors: dict[str, torch.Tensor]) -> None:
+    for prefix in ("module._orig_mod.", "_orig_mod.module.", "module.module."):
+        torch.save({prefix + key: value for key, value in tensors.items()}, tmp_path / "w.pth")
+        assert _same(read_checkpoint(tmp_path / "w.pth").tensors, tensors)
+    torch.save({"b": torch.ones(1), "module.b": torch.zeros(1)}, tmp_path / "two.pth")
+    with pytest.raises(ModelError, match=r"two tensors stand for 'b', one of them 'module\.b'"):
+        read_checkpoint(tmp_path / "two.pth")
+
+
+def test_counters_of_any_shape_are_passed_over() -> None:
+    norm = nn.BatchNorm2d(2)
+    wanted = {name: tensor.clone() + 1 for name, tensor in norm.state_dict().items()}
+    fit_state(norm, wanted | {"num_batches_tracked": torch.tensor([5])}, "w.pth")
+    assert torch.equal(norm.state_dict()["running_var"], wanted["running_var"])
+
+
 def test_a_detectron2_pickle_is_read(tmp_path: Path, tensors: dict[str, torch.Tensor]) -> None:
     arrays = {key: value.numpy() for key, value in tensors.items()}
     path = tmp_path / "w.pkl"

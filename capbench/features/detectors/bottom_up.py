@@ -125,7 +125,7 @@ class _BottomUp(Network):
         if not prepared:
             return []
         with forward_pass(self.device, self.precision):
-            batch = torch.from_numpy(pad_batch(prepared, least=8)).to(self.device)
+            batch = torch.from_numpy(pad_batch(prepared, least=self.network.least)).to(self.device)
             res4 = self.network.features(batch)
             logits, deltas = self.network.propose(res4)
             found = []
@@ -215,7 +215,8 @@ class _CaffeMode(_BottomUp):
 
     def _choose(self, regions: Tensor, outputs: HeadOutputs, image: Prepared) -> Chosen:
         o = self.options
-        original = regions / image.scale
+        # Only the whole picture, where nothing was proposed, can end beyond it: its sides in pixels are rounded.
+        original = bx.clip(regions / image.scale, image.height, image.width)
         probabilities = self._foreground(outputs.classes.float().softmax(dim=1))
         rows, _ = caffe_selection(
             original,

@@ -203,18 +203,21 @@ def _decoded(value: Any, what: str, dtype: str = "float32") -> NDArray[Any]:
 def read_npz(path: Path) -> Iterator[Found]:
     """Many images in one ``.npz`` (``docs/features.md`` lists the names).
 
-    ``image_names`` (N,) and ``features`` (N, n, d), or (R, d) with ``offsets`` (N + 1,); float16, float32, or
-    ``features_int8`` with ``scale`` (d,). Boxes: ``boxes`` in pixels with ``image_sizes`` (N, 2: width, height), or
-    ``boxes_normalised_xyxy`` as fractions, one set for all images or one for each.
+    ``image_names`` (N,), or ``image_ids`` that are taken as they are, and ``features`` (N, n, d), or (R, d) with
+    ``offsets`` (N + 1,); float16, float32, or ``features_int8`` with ``scale`` (d,). Boxes: ``boxes`` in pixels with
+    ``image_sizes`` (N, 2: width, height), or ``boxes_normalised_xyxy`` as fractions, one set for all images or one for
+    each.
 
     Raises:
         DataError: an array is missing, or of a shape or type that does not fit the others.
     """
     arrays = load_npz(path)
     quantised = "features_int8" in arrays
-    _demand(arrays, ("image_names", *(("features_int8", "scale") if quantised else ("features",))), path)
+    exact = "image_ids" in arrays
+    names_in = "image_ids" if exact else "image_names"
+    _demand(arrays, (names_in, *(("features_int8", "scale") if quantised else ("features",))), path)
     features = np.asarray(arrays["features_int8" if quantised else "features"])
-    names = [str(name) for name in np.asarray(arrays["image_names"]).reshape(-1).tolist()]
+    names = [str(name) for name in np.asarray(arrays[names_in]).reshape(-1).tolist()]
     if features.dtype.kind != ("i" if quantised else "f"):
         raise DataError(f"features are of {features.dtype}", path=path, hint="Give float16, float32, or int8 and scale")
     offsets = _offsets(arrays.get("offsets"), features, len(names), path)
@@ -234,7 +237,8 @@ def read_npz(path: Path) -> Iterator[Found]:
         except ValueError as error:
             raise DataError(str(error), path=path, row=f"image {i}") from None
         width, height, own = boxes.of(i, part)
-        yield Found(RegionFeatures(image_id(name), width, height, own, values, **fields), path, f"image {i}")
+        image = name if exact else image_id(name)
+        yield Found(RegionFeatures(image, width, height, own, values, **fields), path, f"image {i}")
 
 
 def _offsets(given: Any, features: NDArray[Any], n: int, path: Path) -> NDArray[np.int64]:

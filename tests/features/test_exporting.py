@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capbench.errors import FeatureError
+from capbench.features.exporting import EXPORTS, export_store
+from capbench.features.importers.importing import import_features
+from capbench.features.records import RegionFeatures
+from capbench.features.store import FeatureStore
+from capbench.features.writing import StoreWriter
+from tests.features.fakes import PRINT, assert_same, made_up
+
+
+def ragged(image: str, regions: int) -> RegionFeatures:
+    """With all fields, and features of every size that float32 has."""
+    rng = np.random.default_rng(regions)
+    found = made_up(
+        image,
+        regions=regions,
+        attribute_ids=rng.integers(0, 400, regions).astype(np.int32),
+        attribute_scores=rng.random(regions).astype(np.float32),
+    )
+    found.features[...] *= np.float32(10.0) ** rng.integers(-40, 4, found.features.shape)
+    found.features.flat[0] = -0.0
+    return found
+
+
+def write(path: Path, images: list[RegionFeatures], dtype: str = "float32") -> FeatureStore:
+    with StoreWriter(path, PRINT, dtype=dtype) as writer:
+        for image in images:
+            writer.add(image)
+        return writer.finish()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("kind", EXPORTS)
+def test_what_is_exported_is_imported_to_the_bit(tmp_path: Path, kind: str, dtype: str) -> None:
+    images = [ragged(name, n) for name, n in (("a", 1), ("ü b", 300), ("v1.2", 7), ("007", 36), ("x" * 900, 2))]
+    store = write(tmp_path / "a.h5", images, dtype)
+    export_store(store, tmp_path / "out", format=kind)
+    back = import_features([tmp_path / "out"], tmp_path / "b.h5", format=kind, dtype=dtype).store
+    assert back.ids == store.ids
+    for image in images:
+        found, wanted = back[image.image], store[image.image]
+        assert found.features.tobytes() == wanted.features.tobytes()
+        assert wanted.features.tobytes() == image.features.astype(dtype).tobytes()
+        if kind == "butd-tsv":  # has no classes
+            wanted = RegionFeatures(wanted.image, wanted.width, wanted.height, wanted.boxes, wanted.features)
+        assert_same(found, wanted)
+
+
+def test_an_npz_keeps_ids_with_folders_and_endings_and_sizes_without_boxes(tmp_path: Path) -> None:
+    images = [made_up(name, boxes=None) for name in ("x/y", "y", "z.jpg", "tab\there", "back\\slash")]
+    store = write(tmp_path / "a.h5", images)
+    export_store(store, tmp_path / "out.npz")
+    back = import_features([tmp_path / "out.npz"], tmp_path / "b.h5").store
+    assert back.ids == store.ids
+    for image in images:
+        assert_same(back[image.image], image)
+
+
+@pytest.mark.parametrize("kind", ["butd-tsv", "lxmert-tsv"])
+def test_a_tab_in_an_id_is_refused_where_it_would_end_a_column(tmp_path: Path, kind: str) -> None:
+    store = write(tmp_path / "a.h5", [ragged("tab\there", 2)])
+    with pytest.raises(FeatureError, match=r"'tab\\there' holds a tab, which ends a column"):
+        export_store(store, tmp_path / "out.tsv", format=kind)
+    assert not (tmp_path / "out.tsv").exists()
