@@ -20,6 +20,7 @@ from capbench.errors import DataError, MissingFileError, UsageError
 __all__ = [
     "atomic_write",
     "cache_dir",
+    "check_writable",
     "lock",
     "read_json",
     "read_lines",
@@ -90,6 +91,24 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
         if temporary is not None:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """See to it, before hours of work, that a file can be written in the end; its folder is made.
+
+    Raises:
+        UsageError: it is a folder, or its folder cannot be written to.
+    """
+    target = Path(path)
+    hint = "Choose another file"
+    if target.is_dir():
+        raise UsageError("is a folder, not a file", path=target, hint=hint)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(prefix=".capbench.", dir=target.parent):
+            pass
+    except OSError as error:
+        raise UsageError(f"cannot be written ({error.strerror or error})", path=target, hint=hint) from error
 
 
 def _umask() -> int:

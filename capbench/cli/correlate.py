@@ -84,7 +84,9 @@ def correlate(
     all_protocols: Annotated[
         bool,
         typer.Option(
-            "--all-protocols", help="Every protocol of the data sets: how the ranking of metrics depends on it."
+            "--all-protocols",
+            help="Every protocol of the data sets: how the ranking of metrics depends on it. With --compare also which "
+            "changes of rank are significant.",
         ),
     ] = False,
     no_cache: common.NoCacheOption = False,
@@ -107,8 +109,11 @@ def correlate(
     Example: capbench correlate -d composite@8k -m cider -m meteor
 
     Example: capbench correlate --all-protocols -d flickr8k-expert -m all
+
+    Example: capbench correlate --all-protocols -d flickr8k-expert -m all --compare permutation
     """
     from capbench.datasets.root import find_root
+    from capbench.files import check_writable
     from capbench.reports.files import write_result
     from capbench.reports.terminal import print_result
     from capbench.studies.config import find_study, load_study
@@ -133,14 +138,21 @@ def correlate(
         wanted = _quick_study(dataset or [], metric or ["all"], protocol or [], option or [], features, model or [])
     wanted = _with_statistics(wanted, chosen)
     if all_protocols:
-        if study is not None or protocol or bootstrap or test:
+        if study is not None or protocol:
             raise UsageError(
-                "--all-protocols takes every protocol of the data sets, and ranks metrics without intervals",
-                hint="Give --dataset and --metric alone with it",
+                "--all-protocols takes every protocol of the data sets, not a choice of them",
+                hint="Give --dataset and --metric with it, without a study file and --protocol",
+            )
+        if bootstrap:
+            raise UsageError(
+                "--all-protocols ranks metrics without intervals, so --bootstrap changes nothing",
+                hint="Leave --bootstrap out; --compare tests which changes of rank are real",
             )
         _all_protocols(wanted, root, out, cache=not no_cache, json_output=json_output)
         return
     plan = plan_study(wanted, root)
+    if out is not None:
+        check_writable(out / "results.json")
     common.announce_root(root, json_output=json_output, used=plan.uses_root)
     if plan.on_sample and wanted.published and not json_output:
         print("published numbers are left out: they were measured on the real judgements, not on this sample")

@@ -10,13 +10,31 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capbench.files import lock, write_text
-from capbench.reports.markup import markdown_text, tex_text
-from capbench.studies.results import ProtocolRanking, Sensitivity, SensitivityResult
+from capbench.reports.markup import comparisons_to_csv, markdown_text, tex_text
+from capbench.reports.reversals import (
+    latex_label,
+    real_reversals,
+    reversal_lines,
+    reversals_to_csv,
+    reversals_to_latex,
+    tested,
+)
+from capbench.reports.uncertainty import MARK
+from capbench.studies.results import Comparisons, ProtocolRanking, Sensitivity, SensitivityResult
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Block", "blocks", "print_sensitivity", "summary", "to_latex", "to_markdown", "write_sensitivity"]
+__all__ = [
+    "Block",
+    "blocks",
+    "print_sensitivity",
+    "summary",
+    "to_csv",
+    "to_latex",
+    "to_markdown",
+    "write_sensitivity",
+]
 
 _SYMBOLS = {"tau-b": "τ-b", "tau-c": "τ-c", "spearman": "ρ", "pearson": "r"}
 _PAPER = 8  # columns of a printed table
@@ -29,7 +47,8 @@ class Block:
     Attributes:
         title: its caption.
         heads: two lines for each column, the outer one shared by neighbours.
-        rows: title of each metric, and its entries (``0.439 2▲1``: value, rank, change against the default).
+        rows: title of each metric, and its entries (``0.439† 2▲1``: value, the mark of the best metric of a tested
+            column and of those that are not significantly worse, rank, change against the default).
         taus: Kendall's tau of each column's ranking with the default's.
         notes: one line each.
     """
@@ -55,7 +74,13 @@ def blocks(found: SensitivityResult, data: Sensitivity, columns: int = _PAPER) -
     for items, group in groupby(data.protocols, key=lambda ranking: ranking.items):
         for number, part in enumerate(_parts(list(group), columns)):
             rows = tuple(
-                (title, tuple(_entry(ranking, name, kinds[ranking.id] == "accuracy") for ranking in part))
+                (
+                    title,
+                    tuple(
+                        _entry(ranking, name, kinds[ranking.id] == "accuracy", found.result.comparison(ranking.id))
+                        for ranking in part
+                    ),
+                )
                 for name, title in titles.items()
             )
             papers = [f"{p.id} is the protocol of {', '.join(p.used_by)}" for p in part if p.used_by]
@@ -96,12 +121,15 @@ def _head(ranking: ProtocolRanking, is_default: bool) -> tuple[str, str]:
     return outer, f"{inner} *" if is_default else inner
 
 
-def _entry(ranking: ProtocolRanking, name: str, percent: bool) -> str:
+def _entry(ranking: ProtocolRanking, name: str, percent: bool, tests: Comparisons | None) -> str:
     if name not in ranking.values:
         return "–"
     value, move = ranking.values[name], ranking.moves.get(name, 0)
     arrow = "" if move == 0 else f"▲{move}" if move > 0 else f"▼{-move}"
-    return f"{100 * value:.1f} {ranking.ranks[name]}{arrow}" if percent else f"{value:.3f} {ranking.ranks[name]}{arrow}"
+    # A space in place of the mark keeps ranks below ranks.
+    mark = "" if tests is None else MARK if name in tests.top else " "
+    shown = f"{100 * value:.1f}" if percent else f"{value:.3f}"
+    return f"{shown}{mark} {ranking.ranks[name]}{arrow}"
 
 
 def summary(found: SensitivityResult, data: Sensitivity) -> tuple[str, ...]:
@@ -114,7 +142,7 @@ def summary(found: SensitivityResult, data: Sensitivity) -> tuple[str, ...]:
         "better (▲) or worse (▼)"
     ]
     if not others or len(base.ranks) < 2:
-        return tuple(lines)
+        return (*lines, *tested(found, data))
     same = sum(not any(p.moves.values()) for p in others)
     lines.append(f"{same} of {len(others)} other protocols rank the metrics as it does")
     firsts: dict[str, int] = {}
@@ -130,7 +158,7 @@ def summary(found: SensitivityResult, data: Sensitivity) -> tuple[str, ...]:
     if known:
         tau, id_ = min(known)
         lines.append(f"furthest from it: {id_} (τ between the rankings {tau:.2f})")
-    return tuple(lines)
+    return (*lines, *tested(found, data))
 
 
 def print_sensitivity(found: SensitivityResult, console: Console) -> None:
@@ -156,6 +184,8 @@ def print_sensitivity(found: SensitivityResult, console: Console) -> None:
                 console.print(f"  {note}", style="dim", markup=False, soft_wrap=not console.is_terminal)
         for line in summary(found, data):
             console.print(line, markup=False, soft_wrap=not console.is_terminal)
+        for line in reversal_lines(found, data):
+            console.print(f"  {line}", markup=False, soft_wrap=not console.is_terminal)
         console.print()
     for reason, ids in _missing(found).items():
         console.print(f"{len(ids)} protocols not computed ({ids[0]}, …): {reason}", markup=False, soft_wrap=True)
@@ -199,9 +229,11 @@ def to_markdown(found: SensitivityResult) -> str:
             lines += ["", f"### {block.title}", "", f"| {' | '.join(markdown_text(head) for head in heads)} |"]
             lines.append("|---|" + "---|" * len(block.heads))
             for title, entries in (*block.rows, ("τ with *", block.taus)):
-                lines.append(f"| {' | '.join(markdown_text(text) for text in (title, *entries))} |")
+                texts = [" ".join(text.split()) for text in (title, *entries)]
+                lines.append(f"| {' | '.join(map(markdown_text, texts))} |")
             lines += ["", *(f"- {markdown_text(note)}" for note in block.notes)]
         lines += ["", *(f"- {markdown_text(line)}" for line in summary(found, data))]
+        lines += [f"  - {markdown_text(line)}" for line in reversal_lines(found, data)]
     missing = [f"- {len(ids)} protocols ({ids[0]}, …): {reason}" for reason, ids in _missing(found).items()]
     missing += [f"- {title}: {reason}" for title, reason in _waiting(found).items()]
     if missing:
@@ -216,11 +248,13 @@ def to_latex(found: SensitivityResult) -> str:
         made.append("% Computed on the embedded synthetic sample: these numbers say nothing about metrics.")
     number = 0
     for data in found.datasets:
-        for block in blocks(found, data):
+        for place, block in enumerate(blocks(found, data)):
             number += 1
             # Under the first table of a data set stands what all of them say.
-            said = summary(found, data) if number == 1 else ()
+            said = summary(found, data) if place == 0 else ()
             made.append(_latex(block, said, f"tab:protocols-{data.dataset}-{number}"))
+        if pairs := real_reversals(found, data):
+            made.append(reversals_to_latex(data, pairs))
     return "\n\n".join(made) + "\n"
 
 
@@ -231,7 +265,10 @@ def _latex(block: Block, said: tuple[str, ...], label: str) -> str:
         outer.append(rf"\multicolumn{{{span}}}{{c}}{{{tex_text(name)}}}")
         rules.append(rf"\cmidrule(lr){{{position}-{position + span - 1}}}")
         position += span
-    rows = [" & ".join(tex_text(text) for text in (title, *entries)) + r" \\" for title, entries in block.rows]
+    rows = [
+        " & ".join(tex_text(" ".join(text.split())) for text in (title, *entries)) + r" \\"
+        for title, entries in block.rows
+    ]
     caption = " ".join(f"{tex_text(text)}." for text in (block.title, *said, *block.notes))
     return "\n".join(
         [
@@ -249,28 +286,35 @@ def _latex(block: Block, said: tuple[str, ...], label: str) -> str:
             r"\bottomrule",
             r"\end{tabular}",
             rf"\caption{{{caption}}}",
-            rf"\label{{{''.join(c if c.isalnum() or c in ':-' else '-' for c in label)}}}",
+            rf"\label{{{latex_label(label)}}}",
             r"\end{table}",
         ]
     )
 
 
 def to_csv(found: SensitivityResult) -> str:
-    """One line for each metric under each protocol."""
+    """One line for each metric under each protocol; with tests, ``top`` says whether it is the best or not worse."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(["dataset", "protocol", "default", "column", "title", "value", "rank", "move", "tau", "used_by"])
+    heads = ["dataset", "protocol", "default", "column", "title", "value", "rank", "move", "tau", "used_by"]
+    with_tests = any(data.reversals is not None for data in found.datasets)
+    writer.writerow([*heads, "top"] if with_tests else heads)
     for data in found.datasets:
         for p in data.protocols:
+            tests = found.result.comparison(p.id)
             for name, value in p.values.items():
                 title, default = found.result.columns[name], p.id == data.default
                 row = [data.dataset, p.id, default, name, title, value, p.ranks[name], p.moves.get(name), p.tau]
-                writer.writerow([*row, " ".join(p.used_by)])
+                top = None if tests is None else name in tests.top
+                writer.writerow([*row, " ".join(p.used_by), *([top] if with_tests else [])])
     return stream.getvalue()
 
 
 def write_sensitivity(found: SensitivityResult, folder: Path) -> list[Path]:
     """Write ``all-protocols.{json,csv,md,tex}`` into a folder and return their paths.
+
+    With tests between metrics there are ``all-protocols-comparisons.csv``, a line a pair, and
+    ``all-protocols-reversals.csv``, too; without them those of an earlier run are removed.
 
     Raises:
         UsageError: a file cannot be written.
@@ -281,7 +325,15 @@ def write_sensitivity(found: SensitivityResult, folder: Path) -> list[Path]:
         "all-protocols.md": to_markdown(found),
         "all-protocols.tex": to_latex(found),
     }
+    of_tests = {
+        "all-protocols-comparisons.csv": comparisons_to_csv(found.result),
+        "all-protocols-reversals.csv": reversals_to_csv(found),
+    }
+    if any(data.reversals is not None for data in found.datasets):
+        texts |= of_tests
     with lock(folder / ".results"):
+        for name in of_tests.keys() - texts.keys():
+            (folder / name).unlink(missing_ok=True)
         for name, text in texts.items():
             write_text(folder / name, text)
     return [folder / name for name in texts]

@@ -1,23 +1,26 @@
 """Every metric under every protocol of a data set: how far the ranking of metrics depends on the protocol.
 
-Items are scored once for each *items* part; all statistics are computed from the same scores.
+Items are scored once for each *items* part; all statistics are computed from the same scores. Where a study asks for
+tests between metrics, they are made under every protocol, and say which changes of rank are more than chance.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
 from capbench.datasets.root import DataRoot
-from capbench.errors import ProtocolError, StatisticError
+from capbench.errors import ProtocolError, StatisticError, UsageError
 from capbench.stats.correlation import correlation
 from capbench.studies.config import Study
 from capbench.studies.plan import Plan, plan_study
 from capbench.studies.published import load_published, names
-from capbench.studies.results import ProtocolRanking, Sensitivity, SensitivityResult, StudyResult
+from capbench.studies.results import PairTest, ProtocolRanking, Reversal, Sensitivity, SensitivityResult, StudyResult
 from capbench.studies.run import ProgressFactory, run_plan
+from capbench.studies.settings import misfit
 
 __all__ = ["agreement_of_rankings", "plan_all_protocols", "ranks", "run_all_protocols"]
 
@@ -26,31 +29,43 @@ def plan_all_protocols(study: Study, root: DataRoot) -> Plan:
     """The plan of a study with all protocols of its data sets in place of its own.
 
     Args:
-        study: its protocols are names of data sets; what it says about intervals and tests is left aside.
+        study: its protocols are names of data sets; what it says about intervals is left aside.
         root: where data lies.
 
     Raises:
         ProtocolError: a data set has no human judgements.
-        UsageError, StudyError: see :func:`capbench.studies.run.plan_study`.
+        UsageError: the test between metrics cannot be made under all of the protocols.
+        StudyError: see :func:`capbench.studies.plan.plan_study`.
     """
-    plan = plan_study(replace(study, bootstrap=None, compare=None, human_ceiling=False, published=None), root)
+    plan = plan_study(replace(study, bootstrap=None, human_ceiling=False, published=None), root)
     for dataset, _ in plan.protocols:
         if not _protocols(dataset):
             raise ProtocolError(f"{dataset.title} has no human judgements: metrics have no ranking there")
     protocols = tuple((dataset, protocol) for dataset, _ in plan.protocols for protocol in _protocols(dataset))
+    if study.compare is not None:
+        for _, protocol in protocols:
+            if problem := misfit(study.compare, protocol):
+                raise UsageError(
+                    f"not all protocols can be tested alike: {problem}",
+                    hint="The tests 'permutation' and 'bootstrap' fit every protocol",
+                )
     return replace(plan, protocols=protocols)
 
 
 def run_all_protocols(plan: Plan, progress: ProgressFactory, *, cache: bool = True) -> SensitivityResult:
     """Carry out a plan of :func:`plan_all_protocols`, and rank the metrics under each protocol.
 
+    Tests between metrics are those of any study under that protocol, with the same correction for its pairs; groups of
+    a data set are not tested, since rankings are of the overall values.
+
     Raises:
         StudyError: nothing at all could be computed.
         CapbenchError: see :func:`capbench.studies.run.run_plan`.
     """
-    result = run_plan(plan, progress, cache=cache)
+    result = run_plan(plan, progress, cache=cache, test_groups=False)
     datasets = {dataset.name: dataset for dataset, _ in plan.protocols}
-    found = [_sensitivity(result, dataset) for dataset in datasets.values()]
+    tested = plan.study.compare is not None
+    found = [_sensitivity(result, dataset, tested) for dataset in datasets.values()]
     return SensitivityResult(result=result, datasets=tuple(entry for entry in found if entry is not None))
 
 
@@ -66,7 +81,7 @@ def _protocols(dataset: Dataset) -> list[Protocol]:
     return sorted(everything, key=lambda protocol: protocol.items.name != default.items.name)
 
 
-def _sensitivity(result: StudyResult, dataset: Dataset) -> Sensitivity | None:
+def _sensitivity(result: StudyResult, dataset: Dataset, tested: bool) -> Sensitivity | None:
     infos = [info for info in result.protocols if info.dataset == dataset.name]
     values = {
         info.id: {cell.column: cell.value for cell in result.cells if cell.protocol == info.id and not cell.group}
@@ -96,7 +111,43 @@ def _sensitivity(result: StudyResult, dataset: Dataset) -> Sensitivity | None:
             )
         )
     taus = tuple(tuple(agreement_of_rankings(first, second) for second in values.values()) for first in values.values())
-    return Sensitivity(dataset=dataset.name, title=dataset.title, default=default, protocols=tuple(rankings), taus=taus)
+    return Sensitivity(
+        dataset=dataset.name,
+        title=dataset.title,
+        default=default,
+        protocols=tuple(rankings),
+        taus=taus,
+        reversals=tuple(_reversals(result, default, values)) if tested else None,
+    )
+
+
+def _reversals(result: StudyResult, default: str, values: Mapping[str, Mapping[str, float]]) -> Iterator[Reversal]:
+    """Pairs of metrics in another order than under the default protocol; equal values are in no order."""
+    base, base_tests = values[default], _tests(result, default)
+    for id_, own in values.items():
+        tests = _tests(result, id_)
+        for pair in combinations([column for column in base if column in own], 2):
+            worse, better = sorted(pair, key=own.__getitem__)
+            difference, before = own[better] - own[worse], base[better] - base[worse]
+            if not (difference > 0 > before):
+                continue
+            here, there = tests.get((better, worse)), base_tests.get((worse, better))
+            yield Reversal(
+                protocol=id_,
+                better=better,
+                worse=worse,
+                difference=difference,
+                default_difference=before,
+                p_adjusted=None if here is None else here.p_adjusted,
+                default_p_adjusted=None if there is None else there.p_adjusted,
+                real=here is not None and there is not None and here.significant and there.significant,
+            )
+
+
+def _tests(result: StudyResult, protocol: str) -> dict[tuple[str, str], PairTest]:
+    """The tests under a protocol by (better, worse) column; none if they could not be made."""
+    found = result.comparison(protocol)
+    return {} if found is None else {(pair.better, pair.worse): pair for pair in found.pairs}
 
 
 def ranks(values: Mapping[str, float]) -> dict[str, int]:

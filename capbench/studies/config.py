@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 from capbench.errors import CapbenchError, StudyError, suggest
-from capbench.files import read_text
 from capbench.studies.settings import BootstrapSettings, TestSettings, parse_bootstrap, parse_compare
 
 __all__ = ["SCHEMA_VERSION", "Study", "find_study", "load_study"]
@@ -105,19 +104,9 @@ def load_study(path: str | os.PathLike[str]) -> Study:
     Raises:
         StudyError: it is not YAML, or keys are unknown, missing or of the wrong type.
     """
-    import yaml
+    from capbench.yaml_files import read_yaml
 
-    try:
-        raw = yaml.safe_load(read_text(path))
-    except yaml.MarkedYAMLError as error:
-        row = error.problem_mark.line + 1 if error.problem_mark else None
-        raise StudyError(
-            f"is not YAML: {error.problem}", path=path, row=row, hint="Mend the file at that place"
-        ) from error
-    except yaml.YAMLError as error:
-        raise StudyError(f"is not YAML: {error}", path=path) from error
-    if not isinstance(raw, dict):
-        raise StudyError("holds no study: a mapping with 'schema', 'name', 'protocols', 'metrics' is wanted", path=path)
+    raw = read_yaml(path, "study: a mapping with 'schema', 'name', 'protocols', 'metrics'")
     problems = _Problems(path)
     for key in raw:
         if key not in _KEYS:
@@ -179,7 +168,7 @@ class _Problems:
         if len(self.found) == 1:
             raise StudyError(self.found[0], path=self.path)
         if self.found:
-            listed = "; ".join(f"({i}) {problem}" for i, problem in enumerate(self.found, 1))
+            listed = "; ".join(f"({i}) {problem.removesuffix('.')}" for i, problem in enumerate(self.found, 1))
             raise StudyError(f"{len(self.found)} problems: {listed}", path=self.path)
 
 

@@ -5,6 +5,9 @@ files of this one; a test keeps an old file for that.
 
 Version 2 added intervals, tests between metrics and the human ceiling. All of them are optional, so a file of version 1
 is a valid file of version 2.
+
+``all-protocols.json`` holds one :class:`SensitivityResult`, which has a version of its own: version 3 added which
+changes of rank are significant, which is optional likewise.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from capbench.files import read_json
 
 __all__ = [
     "RESULT_SCHEMA_VERSION",
+    "SENSITIVITY_SCHEMA_VERSION",
     "BootstrapInfo",
     "Ceiling",
     "Cell",
@@ -27,6 +31,7 @@ __all__ = [
     "PairTest",
     "ProtocolInfo",
     "ProtocolRanking",
+    "Reversal",
     "Sensitivity",
     "SensitivityResult",
     "StudyResult",
@@ -34,6 +39,7 @@ __all__ = [
 ]
 
 RESULT_SCHEMA_VERSION = 2
+SENSITIVITY_SCHEMA_VERSION = 3
 
 
 class _Strict(BaseModel):
@@ -309,6 +315,30 @@ class ProtocolRanking(_Strict):
     tau: float | None
 
 
+class Reversal(_Strict):
+    """Two metrics that are in another order under a protocol than under the default one.
+
+    Attributes:
+        protocol: id of the protocol.
+        better: column of the metric that is better under it.
+        worse: column of the other one, which is better under the default protocol.
+        difference: value of ``better`` minus value of ``worse`` under the protocol, > 0.
+        default_difference: the same under the default protocol, < 0.
+        p_adjusted: of the pair's test under the protocol, after its correction; None if there is no such test.
+        default_p_adjusted: the same under the default protocol.
+        real: whether the difference is significant under both protocols.
+    """
+
+    protocol: str
+    better: str
+    worse: str
+    difference: float
+    default_difference: float
+    p_adjusted: float | None
+    default_p_adjusted: float | None
+    real: bool
+
+
 class Sensitivity(_Strict):
     """How far the ranking of metrics depends on the protocol of one data set.
 
@@ -318,6 +348,8 @@ class Sensitivity(_Strict):
         default: id of the protocol that others are compared with: the data set's default, or the first one at hand.
         protocols: one ranking for each protocol at hand.
         taus: Kendall's tau-b between the rankings of all protocols, in the order of ``protocols``.
+        reversals: every pair of metrics in another order than under ``default``, by protocol; None if metrics were not
+            tested against each other.
     """
 
     dataset: str
@@ -325,6 +357,7 @@ class Sensitivity(_Strict):
     default: str
     protocols: tuple[ProtocolRanking, ...]
     taus: tuple[tuple[float | None, ...], ...]
+    reversals: tuple[Reversal, ...] | None = None
 
 
 class SensitivityResult(_Strict):
@@ -332,11 +365,11 @@ class SensitivityResult(_Strict):
 
     Attributes:
         schema_version: version of this schema.
-        result: the numbers, as of any other study.
+        result: the numbers, as of any other study, with the tests between metrics if there are any.
         datasets: the rankings, one entry for each data set.
     """
 
-    schema_version: int = RESULT_SCHEMA_VERSION
+    schema_version: int = SENSITIVITY_SCHEMA_VERSION
     result: StudyResult
     datasets: tuple[Sensitivity, ...]
 

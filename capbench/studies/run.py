@@ -42,11 +42,17 @@ class _Run:
     cached: dict[str, int] = field(default_factory=dict)
 
 
-def run_plan(plan: Plan, progress: ProgressFactory, *, cache: bool = True) -> StudyResult:
+def run_plan(plan: Plan, progress: ProgressFactory, *, cache: bool = True, test_groups: bool = True) -> StudyResult:
     """Carry out a plan.
 
     Each *dataset/items* is loaded and scored once, however many statistics are asked of it. What is
     missing (a data set's files, a metric's weights) becomes a :class:`Missing` entry.
+
+    Args:
+        plan: the plan.
+        progress: makes progress bars.
+        cache: whether the score cache is used.
+        test_groups: False for intervals, tests and ceilings of the overall numbers alone, not of groups.
 
     Raises:
         StudyError: nothing at all could be computed.
@@ -62,7 +68,7 @@ def run_plan(plan: Plan, progress: ProgressFactory, *, cache: bool = True) -> St
     for dataset, protocol in plan.protocols:
         by_items.setdefault((dataset.name, protocol.items.name), []).append((dataset, protocol))
     for (name, items), entries in by_items.items():
-        _run_items(plan, f"{name}/{items}", entries, published, run, progress, cache)
+        _run_items(plan, f"{name}/{items}", entries, published, run, progress, cache, test_groups)
     if not run.cells and not plan.waiting and run.missing:
         raise StudyError(run.missing[0].reason, path=plan.study.path)
     order = {str(protocol): i for i, (_, protocol) in enumerate(plan.protocols)}
@@ -94,6 +100,7 @@ def _run_items(
     run: _Run,
     progress: ProgressFactory,
     cache: bool,
+    test_groups: bool,
 ) -> None:
     """Load and score one *dataset/items*, and evaluate every statistic that is asked of it."""
     dataset, first = entries[0]
@@ -113,7 +120,8 @@ def _run_items(
             run.missing.append(Missing(protocol=str(protocol), reason=str(error)))
             continue
         began = time.perf_counter()
-        with progress(f"statistics of {protocol}", len(dict.fromkeys(cell.group for cell in cells))) as step:
+        steps = len({cell.group for cell in cells if test_groups or not cell.group})
+        with progress(f"statistics of {protocol}", steps) as step:
             found = assess(
                 protocol,
                 draws,
@@ -122,6 +130,7 @@ def _run_items(
                 bootstrap=plan.study.bootstrap,
                 tests=plan.study.compare,
                 ceiling=plan.study.human_ceiling,
+                groups=test_groups,
                 progress=step,
             )
         if plan.study.bootstrap is not None or plan.study.compare is not None:

@@ -51,6 +51,7 @@ def assess(
     bootstrap: BootstrapSettings | None,
     tests: TestSettings | None,
     ceiling: bool,
+    groups: bool = True,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Uncertainty:
     """Add to one protocol's cells what says how sure they are.
@@ -65,13 +66,14 @@ def assess(
         bootstrap: settings of intervals, None for none.
         tests: settings of tests, None for none.
         ceiling: whether the human ceiling is computed.
+        groups: False for the overall numbers alone: groups get no intervals, tests and ceilings.
         progress: called with 1 for each group done.
     """
     found = Uncertainty(cells=list(cells))
     if protocol.statistic.kind == "mean":
         return found
     scores = common_scores(tables, [(cell.metric, cell.column) for cell in cells if not cell.group])
-    for group in dict.fromkeys(cell.group for cell in cells):
+    for group in dict.fromkeys(cell.group for cell in cells if groups or not cell.group):
         if scores and (bootstrap is not None or tests is not None):
             _assess_group(found, protocol, draws[0], scores, group, bootstrap, tests)
         if ceiling:

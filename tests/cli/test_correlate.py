@@ -204,6 +204,23 @@ def test_all_protocols_are_ranked(capbench: Callable[..., Ran], tmp_path: Path) 
     assert found["datasets"][1]["protocols"][0]["values"] == values
 
 
+def test_changes_of_rank_are_tested_with_the_settings_of_the_flags(
+    capbench: Callable[..., Ran], tmp_path: Path
+) -> None:
+    study = ("correlate", "-d", "pascal-50s", "-m", "bleu-1", "-m", "cider", "-m", "rouge-l")
+    flags = ("--compare", "permutation", "--correction", "bh", "--alpha", "0.1", "--permutations", "200", "--seed", "4")
+    ran = capbench(*study, "--all-protocols", *flags, "--unit", "item", "--out", tmp_path)
+    assert ran.code == 0, ran.err
+    assert "permutation test (PERM-BOTH) over items, 200 permutations, seed 4; Benjamini and Hochberg's" in ran.out
+    assert "pairs × protocols in another order than under *" in ran.out
+    found = json.loads((tmp_path / "all-protocols.json").read_text(encoding="utf-8"))
+    (data,) = found["datasets"]
+    assert [test["protocol"] for test in found["result"]["comparisons"]] == [p["id"] for p in data["protocols"]]
+    assert (tmp_path / "all-protocols-reversals.csv").exists()
+    alone = json.loads(capbench(*study, *flags, "--unit", "item", "--json").out)
+    assert next(test for test in alone["comparisons"] if not test["group"]) == found["result"]["comparisons"][0]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -215,7 +232,9 @@ def test_all_protocols_are_ranked(capbench: Callable[..., Ran], tmp_path: Path) 
         (("--unit", "image"), "--unit changes nothing without --bootstrap or --compare"),
         (("--compare", "permutation", "--alpha", "2"), "'compare.alpha'"),
         (("--all-protocols", "-p", "unaggregated-tau-b"), "--all-protocols takes every protocol"),
-        (("--all-protocols", "--bootstrap", "500"), "--all-protocols takes every protocol"),
+        (("--all-protocols", "--bootstrap", "500"), "so --bootstrap changes nothing. Leave --bootstrap out"),
+        (("--all-protocols", "--seed", "5"), "--seed changes nothing without --bootstrap or --compare"),
+        (("--all-protocols", "--compare", "williams"), "the test 'williams' is for Pearson's r and Spearman's rho"),
     ],
 )
 def test_flags_that_do_not_fit_are_refused(

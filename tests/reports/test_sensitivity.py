@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from capbench.reports.reversals import real_reversals
 from capbench.reports.sensitivity import (
     blocks,
     print_sensitivity,
@@ -20,9 +21,12 @@ from capbench.reports.sensitivity import (
 )
 from capbench.studies.results import (
     Cell,
+    Comparisons,
     Missing,
+    PairTest,
     ProtocolInfo,
     ProtocolRanking,
+    Reversal,
     Sensitivity,
     SensitivityResult,
     StudyResult,
@@ -96,6 +100,143 @@ def found() -> SensitivityResult:
         taus=tuple((None,) * 4 for _ in rankings),
     )
     return SensitivityResult(result=result, datasets=(toy,))
+
+
+@pytest.fixture
+def tested(found: SensitivityResult) -> SensitivityResult:
+    """Tests under all protocols but one; ROUGE over CIDEr is real under two of the other ones."""
+    tops = {"mean-tau-b": ("cider",), "mean-spearman": ("bleu_4", "cider"), "votes-strict": ("cider", "bleu_4")}
+    pair = PairTest(better="cider", worse="rouge", difference=0.2, p_value=0.01, p_adjusted=0.03, significant=True)
+    comparisons = tuple(
+        Comparisons(
+            protocol=id_,
+            test="permutation",
+            correction="bh",
+            alpha=0.05,
+            unit="image",
+            units=6,
+            resamples=1000,
+            seed=7,
+            level=None,
+            top=tops[id_.split("/")[2]],
+            ranks={},
+            pairs=(pair,),
+        )
+        for id_ in VALUES
+        if "single" not in id_
+    )
+    infos = [
+        info.model_copy(update={"notes": (f"{info.id}: no tests between metrics: one image",)})
+        if "single" in info.id
+        else info
+        for info in found.result.protocols
+    ]
+
+    def reversal(protocol: str, better: str, difference: float, real: bool) -> Reversal:
+        return Reversal(
+            protocol=f"toy/{protocol}",
+            better=better,
+            worse="cider",
+            difference=difference,
+            default_difference=-0.2 if better == "rouge" else -0.1,
+            p_adjusted=0.01 if real else None,
+            default_p_adjusted=0.03,
+            real=real,
+        )
+
+    reversals = (
+        reversal("all_pairs/mean-spearman", "bleu_4", 0.05, True),
+        reversal("all_pairs/mean-spearman", "rouge", 0.04, True),
+        reversal("all_pairs/single-tau-b", "rouge", 0.2, False),
+        reversal("few/votes-strict", "rouge", 0.025, True),
+    )
+    result = found.result.model_copy(update={"comparisons": comparisons, "protocols": tuple(infos)})
+    toy = found.datasets[0].model_copy(update={"reversals": reversals})
+    return found.model_copy(update={"result": result, "datasets": (toy,)})
+
+
+def test_what_is_not_significantly_worse_than_the_best_is_marked(tested: SensitivityResult) -> None:
+    first, second = blocks(tested, tested.datasets[0])
+    assert dict(first.rows) == {
+        "CIDER": ("0.500† 1", "0.600† 2▼1", "0.100 3▼2"),
+        "BLEU_4": ("0.400  2", "0.650† 1▲1", "0.200 2"),
+        "ROUGE": ("0.300  3", "0.100  3", "0.300 1▲2"),
+    }
+    assert dict(second.rows)["ROUGE"] == ("50.0  3",)
+    assert "0.500† 1 | 0.600† 2▼1" in to_markdown(tested)
+    assert "| 0.400 2 |" in to_markdown(tested)
+    assert r"0.600$^{\dagger}$ 2$\downarrow$1" in to_latex(tested)
+
+
+def test_the_summary_says_which_reversals_are_real(tested: SensitivityResult, found: SensitivityResult) -> None:
+    lines = summary(tested, tested.datasets[0])
+    for line in (
+        "† the best of its column, or not significantly worse: permutation test (PERM-BOTH) over images, 1,000 "
+        "permutations, seed 7; Benjamini and Hochberg's correction over 1 pair a column, α = 0.05",
+        "no tests under 1 of 4 protocols (toy/all_pairs/single-tau-b): one image",
+        "of 4 pairs × protocols in another order than under *, 3 are significant in both (really reversed)",
+        "CIDER, the best under *, is significantly worse than the best under 0 of 2 other protocols",
+    ):
+        assert line in lines
+    assert real_reversals(tested, tested.datasets[0]) == [
+        ("ROUGE over CIDER", "-0.200", [("all_pairs/mean-spearman", "+0.040"), ("few/votes-strict", "+2.5")]),
+        ("BLEU_4 over CIDER", "-0.100", [("all_pairs/mean-spearman", "+0.050")]),
+    ]
+    untested = summary(found, found.datasets[0])
+    assert set(untested) < set(lines)
+    assert not any("†" in line or "revers" in line for line in untested)
+    assert real_reversals(found, found.datasets[0]) == []
+
+
+def test_the_best_of_the_default_is_counted_where_it_is_significantly_worse(tested: SensitivityResult) -> None:
+    comparisons = tuple(c.model_copy(update={"top": ("bleu_4",)}) for c in tested.result.comparisons[1:])
+    result = tested.result.model_copy(update={"comparisons": (tested.result.comparisons[0], *comparisons)})
+    lines = summary(tested.model_copy(update={"result": result}), tested.datasets[0])
+    assert "CIDER, the best under *, is significantly worse than the best under 2 of 2 other protocols" in lines
+
+
+def test_every_format_lists_the_real_reversals(tested: SensitivityResult) -> None:
+    stream = io.StringIO()
+    print_sensitivity(tested, Console(file=stream, width=80, no_color=True))
+    listed = "ROUGE over CIDER (-0.200 under *): all_pairs/mean-spearman +0.040, few/votes-strict +2.5"
+    assert listed in stream.getvalue()
+    assert f"  - {listed}".replace("_", r"\_").replace("*", r"\*") in to_markdown(tested)
+    table = to_latex(tested).split(r"\begin{table}")[-1]
+    assert r"ROUGE over CIDER & $-$0.200 & all\_pairs/\allowbreak mean-spearman +0.040, few/" in table
+
+
+@needs_pdflatex
+def test_latex_with_reversals_compiles(tested: SensitivityResult, tmp_path: Path) -> None:
+    assert_compiles(to_latex(tested), tmp_path)
+
+
+def test_a_single_metric_has_nothing_to_test(tested: SensitivityResult) -> None:
+    rankings = [
+        p.model_copy(update={"values": {"cider": 0.5}, "ranks": {"cider": 1}}) for p in tested.datasets[0].protocols
+    ]
+    data = tested.datasets[0].model_copy(update={"protocols": tuple(rankings), "reversals": ()})
+    assert summary(tested, data)[1:] == ("one metric: there is no pair to test",)
+
+
+def test_tests_are_written_and_removed_by_a_run_without_them(
+    tested: SensitivityResult, found: SensitivityResult, tmp_path: Path
+) -> None:
+    paths = write_sensitivity(tested, tmp_path)
+    assert SensitivityResult.model_validate(json.loads(paths[0].read_text(encoding="utf-8"))) == tested
+    rows = list(csv.DictReader(io.StringIO(paths[1].read_text(encoding="utf-8"))))
+    assert [row["top"] for row in rows[:9]] == ["True", "False", "False", "True", "True", "False", "", "", ""]
+    assert [path.name for path in paths[4:]] == ["all-protocols-comparisons.csv", "all-protocols-reversals.csv"]
+    tests, reversals = (list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8")))) for path in paths[4:])
+    assert [test["protocol"] for test in tests] == [id_ for id_ in VALUES if "single" not in id_]
+    assert [(row["better"], row["real"], row["p_adjusted"]) for row in reversals] == [
+        ("bleu_4", "True", "0.01"),
+        ("rouge", "True", "0.01"),
+        ("rouge", "False", ""),
+        ("rouge", "True", "0.01"),
+    ]
+    again = write_sensitivity(found, tmp_path)
+    assert {path.name for path in tmp_path.iterdir() if path.name.startswith("all")} == {path.name for path in again}
+    assert "top" not in again[1].read_text(encoding="utf-8").split("\n")[0]
 
 
 def test_entries_are_value_rank_and_change(found: SensitivityResult) -> None:
