@@ -1,11 +1,15 @@
-"""How the C library deals with the memory of large arrays."""
+"""Memory: how much this machine has, whether an error says that it is used up, and what the C library does with it."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
+from pathlib import Path
 
-__all__ = ["keep_freed_memory"]
+__all__ = ["is_out_of_memory", "keep_freed_memory", "total_memory"]
+
+_GROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 # Of glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
@@ -29,3 +33,30 @@ def keep_freed_memory() -> bool:
     settings = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, _LARGEST), (_M_TOP_PAD, _TOP_PAD))
     done = [mallopt(name, value) == 1 for name, value in settings]
     return all(done)
+
+
+def total_memory() -> int | None:
+    """Bytes that this machine has, or that its container may use; None where the system does not tell."""
+    found = []
+    try:
+        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, OSError, ValueError):  # Windows
+        return None
+    for limit in _GROUP_LIMITS:
+        try:
+            text = limit.read_text(encoding="ascii").strip()
+        except (OSError, ValueError):
+            continue
+        if text.isdigit():
+            found.append(int(text))
+    return min(found)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that there was not enough memory, of the machine or of a GPU."""
+    # PyTorch has a class of its own for GPUs alone; on a CPU it raises RuntimeError with this text.
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or (isinstance(error, RuntimeError) and "can't allocate memory" in str(error))
+    )

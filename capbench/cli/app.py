@@ -37,6 +37,7 @@ from capbench.cli import (
     train,
 )
 from capbench.errors import CapbenchError, CapbenchWarning
+from capbench.memory import is_out_of_memory
 
 __all__ = ["app", "main"]
 
@@ -112,6 +113,11 @@ def main() -> None:
     except CapbenchError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        print("error: there is not enough memory for this; take fewer or smaller things at once", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
         print("interrupted: what was finished is kept; run the same command again to go on", file=sys.stderr)
         sys.exit(130)

@@ -34,6 +34,7 @@ __all__ = [
     "NoCacheOption",
     "announce_root",
     "check_choice",
+    "count",
     "err",
     "note",
     "open_judged",
@@ -108,6 +109,11 @@ def _escape(text: str) -> str:
     return escape(text)
 
 
+def count(number: int, noun: str) -> str:
+    """A number with its noun: ``1 step``, ``1,200 steps``."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def print_json(value: Any) -> None:
     """Print a value as JSON on stdout; NaN is refused because JSON has none."""
     print(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False))
@@ -130,12 +136,12 @@ def announce_root(root: DataRoot, *, json_output: bool = False, used: bool = Tru
 def parse_options(options: list[str]) -> dict[str, dict[str, Any]]:
     """Parse ``metric.option=value`` arguments: ``cider.df=coco-val`` → ``{"cider": {"df": "coco-val"}}``.
 
-    Values are read as YAML scalars, so ``1.5``, ``true`` and ``null`` are what they look like.
+    Values are read as YAML scalars, so ``1.5``, ``5e-4``, ``true`` and ``null`` are what they look like.
 
     Raises:
         UsageError: an argument is not of that form, or an option is given twice.
     """
-    import yaml
+    from capbench.yaml_files import parse_value
 
     parsed: dict[str, dict[str, Any]] = {}
     for text in options:
@@ -146,8 +152,8 @@ def parse_options(options: list[str]) -> dict[str, dict[str, Any]]:
         if option in parsed.get(metric, {}):
             raise UsageError(f"--option {metric}.{option} is given twice", hint="Give it once")
         try:
-            parsed.setdefault(metric, {})[option] = yaml.safe_load(value)
-        except yaml.YAMLError as error:
+            parsed.setdefault(metric, {})[option] = parse_value(value)
+        except ValueError as error:
             raise UsageError(f"--option {text}: the value cannot be read", hint="Put it in quotes") from error
     return parsed
 

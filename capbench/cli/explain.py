@@ -73,6 +73,7 @@ def explain(
     Example: capbench explain -m reo -i dog.jpg -c "a dog" -r "a dog jumps" --features dogs.h5 --model scan.safetensors
     """
     from capbench.datasets.root import find_root
+    from capbench.files import check_writable
     from capbench.metrics.base import Resources, resolve_metrics
     from capbench.metrics.reo import Reo
     from capbench.metrics.tiger import Tiger
@@ -99,6 +100,8 @@ def explain(
         common.note(note)
     target = str(out).removesuffix(".png").removesuffix(".html") if out is not None else f"{subject.image}.{made.name}"
     png, html = Path(f"{target}.png"), Path(f"{target}.html")
+    for path in (png, html):
+        check_writable(path)
     found: TigerExplanation | ReoExplanation
     if isinstance(made, Tiger):
         found = explain_tiger(made, subject.items, subject.humans, notes)
@@ -110,6 +113,8 @@ def explain(
         reo_png(found, scene, png)
         reo_html(found, scene, html)
         lines = _reo_lines(found)
+    for note in found.notes[len(notes) :]:
+        common.note(note)
     if json_output:
         picture = None if subject.picture is None else str(subject.picture)
         extra = {"metric": made.name, "picture": picture, "files": [str(png), str(html)], "regions": scene.names}

@@ -160,7 +160,7 @@ def ratings(
         for found in groups.values():
             for row, group in zip(rows, found, strict=True):
                 row.append(f"{group.mean:.4f}")
-        _table(["rating", "n", *(f"mean {title}" for title in groups)], rows)
+        _table(["rating", "n", *(title if title.startswith("Mean ") else f"mean {title}" for title in groups)], rows)
     _write(ratings_figure(rated), out)
 
 

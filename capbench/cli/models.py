@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -218,4 +219,4 @@ def _tell(what: str, out: Path, networks: list[dict[str, Any]], json_output: boo
         print(
             f"  {network['path']}: sha256 {network['sha256'][:16]}, {network['words']:,} words, {network['embed_dim']}d"
         )
-    common.note(f"use it: capbench score --metric tiger --features STORE --model tiger={out}")
+    common.note(f"use it: capbench score --metric tiger --features STORE --model {shlex.quote(f'tiger={out}')}")

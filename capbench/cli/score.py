@@ -67,12 +67,15 @@ def score(
     from dataclasses import replace
 
     from capbench.datasets.root import find_root
+    from capbench.files import check_writable
     from capbench.scoring import score as run_score
     from capbench.scoring import write_scores
 
     requests, resources = common.requested(metric, option, features, model)
     if out is not None and out.suffix.lower() not in (".csv", ".jsonl", ".parquet"):
         raise UsageError(f"--out {out}: unknown ending", hint="Use .csv, .jsonl or .parquet")
+    if out is not None:
+        check_writable(out)
     root = find_root(data)
     items, name = _items(dataset, protocol, draw, candidates, references, data, json_output)
     resources = replace(resources, data=str(root.path))

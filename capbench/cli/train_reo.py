@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -59,13 +60,15 @@ def reo_covariance(
     """
     from capbench.datasets.captions import load_captions
     from capbench.datasets.root import find_root
-    from capbench.files import read_lines, sha256_file
+    from capbench.files import check_writable, read_lines, sha256_file
     from capbench.metrics.covariance import default_path, write_covariance
     from capbench.metrics.grounding import Attention
     from capbench.metrics.grounding_source import open_source
     from capbench.records import image_id
     from capbench.training.reo_covariance import fit_covariance
 
+    if out is None and not model.exists() and str(model) == "sample":
+        raise UsageError("the model 'sample' has its covariance already", hint="Say with --out where to write another")
     if not features.exists():
         raise UsageError("there is no such feature store", path=features, hint="Make one: capbench extract-features")
     source = open_source(
@@ -81,6 +84,8 @@ def reo_covariance(
         clip,
         count_ends,
     )
+    target = default_path(source.model.path) if out is None else out
+    check_writable(target)
     root = find_root(data)
     corpus = dict(load_captions(captions, root))
     name = Path(captions).name
@@ -88,20 +93,24 @@ def reo_covariance(
         listed = {image_id(line.strip()) for line in read_lines(images) if line.strip()}
         absent = sorted(listed - corpus.keys())
         if absent:
-            raise DataError(f"lists {len(absent)} images that {name} lacks, such as '{absent[0]}'", path=images)
+            raise DataError(
+                f"lists {common.count(len(absent), 'image')} that {name} lacks, such as '{absent[0][:60]}'",
+                path=images,
+                hint="Give a list of images of these captions, one a line",
+            )
         corpus = {image: texts for image, texts in corpus.items() if image in listed}
         name += f"/{images.name}"
     with common.progress("fitting", sum(image in source.store for image in corpus)) as step:
         found = fit_covariance(source, corpus, attention, corpus=name, shrinkage=shrinkage, progress=step)
-    target = default_path(model) if out is None else out
     write_covariance(target, found)
     facts = found.facts
+    of = " of ".join(common.count(facts[f"{noun}s"], noun) for noun in ("context", "caption", "image"))
     print(
-        f"{target}: {facts['contexts']:,} contexts of {facts['captions']:,} captions of {facts['images']:,} images of "
-        f"{name}, {len(found.matrix)} x {len(found.matrix)}, shrinkage {found.shrinkage:.4g}, sha256 "
-        f"{sha256_file(target)[:16]}"
+        f"{target}: {of} of {name}, {len(found.matrix)} x {len(found.matrix)}, shrinkage {found.shrinkage:.4g}, "
+        f"sha256 {sha256_file(target)[:16]}"
     )
     if facts["images"] < len(corpus):
         common.note(f"{len(corpus) - facts['images']:,} images of {name} have no features there and were left out")
-    beside = "" if out is None else f" --option reo.covariance_file={out}"
-    common.note(f"use it: capbench score --metric reo --features {features} --model reo={model}{beside}")
+    arguments = ["--features", str(features), "--model", f"reo={model}"]
+    arguments += [] if out is None else ["--option", f"reo.covariance_file={out}"]
+    common.note(f"use it: capbench score --metric reo {shlex.join(arguments)}")

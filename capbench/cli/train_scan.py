@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import threading
 import time
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capbench.cli import common
-from capbench.errors import UsageError, suggest
+from capbench.errors import MissingFileError, UsageError, suggest
 
 if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
@@ -90,13 +91,13 @@ def scan(
     changes = [*(change or [])]
     for key, text in (("features", features), ("captions", captions), ("seed", seed)):
         if text is not None:
-            changes.append(f"{key}={text!r}" if isinstance(text, str) else f"{key}={text}")
+            changes.append(f"{key}={json.dumps(text, ensure_ascii=False)}")  # JSON is YAML, quotes and all
     settings = load_training(find_training(config), changes)
     root = find_root(data)
     common.announce_root(root, json_output=json_output, used=not Path(settings.captions).expanduser().exists())
     run = out or Path("results") / "train" / (settings.name if seed is None else f"{settings.name}-seed{seed}")
     if evaluate is not None:
-        _evaluate(settings, model or run / "model.safetensors", vocabulary, evaluate, root, images, folds, json_output)
+        _evaluate(settings, run, model, vocabulary, evaluate, root, images, folds, json_output)
         return
     _train(settings, run, root, restart, json_output)
 
@@ -118,7 +119,7 @@ def _train(settings: ScanTraining, run: Path, root: DataRoot, restart: bool, jso
                 common.note(text)
 
             def start(self, steps: int, done: int) -> None:
-                common.note(f"{steps:,} steps into {run}" + (f", {done:,} done before" if done else ""))
+                common.note(f"{common.count(steps, 'step')} into {run}" + (f", {done:,} done before" if done else ""))
                 self.advance = stack.enter_context(common.progress("training", steps))
                 self.advance(done)
 
@@ -146,15 +147,17 @@ def _train(settings: ScanTraining, run: Path, root: DataRoot, restart: bool, jso
         return
     assert result.chosen is not None
     ended = {"epochs": "", "max_steps": " (max_steps)", "patience": " (no better recall)"}[result.ended]
-    minutes = f"{result.seconds / 60:.1f} min"
-    print(f"{result.step:,} steps, {result.epoch} epochs{ended}, {minutes}; dev at step {result.chosen['step']:,}:")
+    took = f"{result.seconds / 60:.1f} min" if result.seconds >= 60 else f"{result.seconds:.0f} s"
+    done = f"{common.count(result.step, 'step')}, {common.count(result.epoch, 'epoch')}{ended}"
+    print(f"{done}, {took}; dev at step {result.chosen['step']:,}:")
     _print_recalls(result.chosen)
     print(f"{result.model}: sha256 {result.sha256}")
 
 
 def _evaluate(
     settings: ScanTraining,
-    model: Path,
+    run: Path,
+    given: Path | None,
     vocabulary: Path | None,
     split: str,
     root: DataRoot,
@@ -164,6 +167,7 @@ def _evaluate(
 ) -> None:
     import torch
 
+    from capbench.models.registry import locate
     from capbench.models.scan_files import load_scan
     from capbench.training.scan_data import ROLES
     from capbench.training.scan_prepare import choose_device, evaluate_scan
@@ -172,6 +176,11 @@ def _evaluate(
         raise UsageError(f"--evaluate {split}: there is no such split", hint=suggest(split, list(ROLES)))
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
+    model = run / "model.safetensors" if given is None else locate(given)
+    if given is None and not model.is_file():
+        raise MissingFileError(
+            "there is no trained model", path=model, hint="Train it first, without --evaluate, or name one with --model"
+        )
     loaded = load_scan(model, vocabulary, device=str(choose_device(settings.device)))
     with contextlib.ExitStack() as stack:
         advance: list[Callable[[int], None]] = []
@@ -187,12 +196,14 @@ def _evaluate(
             progress=lambda done: advance[0](done),
         )
         seconds = time.monotonic() - begin
-    common.note(f"{found.images:,} images x {found.captions:,} captions in {seconds:.1f} s, data included")
+    sizes = f"{common.count(found.images, 'image')} x {common.count(found.captions, 'caption')}"
+    common.note(f"{sizes} in {seconds:.1f} s, data included")
     entry = {"split": split, "folds": folds, **found.to_dict(), "model": str(model), "sha256": loaded.sha256}
     if json_output:
         common.print_json(entry)
         return
-    print(f"{split}: {found.images:,} images, {found.captions:,} captions" + (f", {folds} folds" if folds > 1 else ""))
+    sizes = f"{common.count(found.images, 'image')}, {common.count(found.captions, 'caption')}"
+    print(f"{split}: {sizes}" + (f", {folds} folds" if folds > 1 else ""))
     _print_recalls(entry)
     print(f"{model}: sha256 {loaded.sha256}")
 

@@ -115,7 +115,7 @@ def parse_pooling(text: str) -> Pooling:
         if match is None:
             raise UsageError(
                 f"unknown pooling '{text}'",
-                hint=f"{suggest(text, list(NAMED))} Or write levels ROWSxCOLUMNS/STRIDE, joined by '+': 3x3/1+7x7/1",
+                hint=f"{suggest(text, list(NAMED))}. Or write levels ROWSxCOLUMNS/STRIDE, joined by '+': 3x3/1+7x7/1",
             )
         levels.append(Level(*(int(number) for number in match.groups())))
     if len(set(levels)) < len(levels):

@@ -17,6 +17,7 @@ from capbench.errors import SetupError, ToolError
 from capbench.java.jars import spice_jar
 from capbench.java.process import LineProcess
 from capbench.java.spice_files import SPICE_FILES, spice_state
+from capbench.memory import total_memory
 
 __all__ = ["SPICE_PARSER_VERSION", "class_path", "parse_tuples", "stop"]
 
@@ -85,14 +86,13 @@ def _alone(program: LineProcess, caption: str) -> str:
 
 
 def _more_memory_mb() -> int | None:
-    """The second limit; None if the user set one or the machine has no more than the first."""
+    """The second limit; None if the user set one, or the machine has no more than the first or does not tell."""
     if os.environ.get("CAPBENCH_JAVA_OPTIONS"):
         return None
-    try:
-        there = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
-    except (AttributeError, ValueError, OSError):  # no POSIX
-        there = 2 * _MEMORY_MB
-    limit = min(_MORE_MEMORY_MB, int(_MORE_MEMORY_SHARE * there))
+    there = total_memory()
+    if there is None:
+        return None
+    limit = min(_MORE_MEMORY_MB, int(_MORE_MEMORY_SHARE * there) >> 20)
     return limit if limit > _MEMORY_MB else None
 
 

@@ -322,7 +322,10 @@ def locate(given: str | os.PathLike[str]) -> Path:
         return Path(str(importlib.resources.files("capbench.models") / "weights" / "sample_scan.safetensors"))
     if not is_known(text):
         names = ["sample", *(name for name, known in entries().items() if "tiger" in known.used_by)]
-        raise ModelError("there is no such grounding model", path=path, hint=f"Give a file. {suggest(text, names)}")
+        hint = f"Give a file. {suggest(text, names)}"
+        if path.suffix or path.name != text:  # a path, and no name
+            hint = "Correct the path, or make one with 'capbench train scan' or 'capbench models ensemble'"
+        raise ModelError("there is no such grounding model", path=path, hint=hint)
     there = status(text)
     if there.state == "wrong":
         raise _refuse(Path(there.path), there.expected or "", there.sha256 or "", official=there.official)

@@ -97,6 +97,15 @@ class ScanOptions:
             if type(value) not in (int, float) or not 0 < value < math.inf:
                 raise UsageError(f"{name} is {value!r}", hint="Give a number above 0")
 
+    @property
+    def parameters(self) -> int:
+        """How many weights the network has."""
+        size, ways = self.embed_dim, 2 if self.bidirectional else 1
+        first = 3 * size * (self.word_dim + size + 2) * ways
+        others = (self.layers - 1) * 3 * size * (ways * size + size + 2) * ways
+        image = self.image_dim * size + size + self.weight_norm
+        return self.vocabulary_size * self.word_dim + first + others + image
+
 
 def l2norm(x: Tensor, dim: int = -1) -> Tensor:
     """x / (‖x‖ + 1e-8) along a dimension; a zero vector stays zero, and its gradient is finite."""

@@ -20,15 +20,16 @@ import torch
 
 from capbench import __version__
 from capbench.datasets.root import DataRoot
-from capbench.errors import ModelError
+from capbench.errors import ModelError, UsageError
 from capbench.files import sha256_file
+from capbench.memory import is_out_of_memory
 from capbench.models.scan import Scan, ScanOptions
 from capbench.models.scan_files import save_scan
 from capbench.training.scan_batches import Batch, batches, epoch_order, feeding
 from capbench.training.scan_config import ScanTraining
 from capbench.training.scan_evaluation import evaluate
 from capbench.training.scan_losses import hinge_loss, info_nce
-from capbench.training.scan_prepare import Prepared, choose_device, prepare
+from capbench.training.scan_prepare import Prepared, check_size, choose_device, prepare
 from capbench.training.scan_run import RunFolder, TrainingResult, Watcher
 
 __all__ = ["TrainingResult", "Watcher", "train_scan"]
@@ -60,6 +61,7 @@ def train_scan(
     Raises:
         UsageError: the folder is in use or of a run with other settings or data.
         ModelError: the loss is NaN or infinite, or the checkpoint is damaged.
+        UsageError: there is not enough memory.
         CapbenchError: captions or features are missing or do not fit.
     """
     watcher = watcher or Watcher()
@@ -76,6 +78,14 @@ def train_scan(
             prepared = prepare(config, root, watcher.say)
             folder.claim(config.to_dict(), config.deciding(), prepared.names)
             return _Trainer(config, prepared, folder, device, stop, watcher).run()
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise UsageError(
+                "there is not enough memory for this training",
+                path=run,
+                hint="Lower 'batch' or 'network.embed_dim'; the checkpoint of an earlier step is kept",
+            ) from error
         finally:
             torch.set_num_threads(threads)
 
@@ -95,6 +105,7 @@ class _Trainer:
         options = ScanOptions(
             **{**config.network, "vocabulary_size": len(data.vocabulary), "image_dim": data.train.regions.shape[2]}
         )
+        check_size(options)
         # Drawn on the CPU, so that a seed means the same weights on every device.
         self._network = Scan(options, torch.Generator().manual_seed(config.seed)).to(device)
         self._averaged = copy.deepcopy(self._network).requires_grad_(False) if config.ema is not None else None
@@ -243,7 +254,8 @@ class _Trainer:
                     raise ModelError(
                         f"the {what} is {value} at step {step}: training has diverged",
                         path=self._folder.path,
-                        hint="Lower 'optimiser.lr' or 'optimiser.clip', or check the features; no model was written",
+                        hint="Lower 'optimiser.lr' or 'optimiser.clip', or check the loss's numbers and the features; "
+                        "no model was written",
                     )
             self._losses.append(float(loss))
         self._recent.clear()

@@ -69,6 +69,8 @@ def _texts(value: object) -> object:
 _Float = Annotated[float, BeforeValidator(number)]
 _Fraction = Annotated[float, BeforeValidator(number), Field(ge=0, lt=1)]
 _Positive = Annotated[float, BeforeValidator(number), Field(gt=0)]
+# Numbers that are multiplied with weights, which are float32.
+_Factor = Annotated[float, BeforeValidator(number), Field(gt=0, le=1e30)]
 _Count = Annotated[int, Field(ge=1)]
 _Texts = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_texts), Field(min_length=1)]
 
@@ -135,11 +137,11 @@ class OptimiserOptions(_Section):
     """
 
     kind: Literal["adam"] = "adam"
-    lr: _Positive = 2e-4
+    lr: _Factor = 2e-4
     lr_update: _Count | None = 15
     warmup: Annotated[int, Field(ge=0)] = 0
     clip: _Positive | None = 2.0
-    weight_decay: Annotated[_Float, Field(ge=0)] = 0.0
+    weight_decay: Annotated[_Float, Field(ge=0, le=1e30)] = 0.0
 
 
 class DropoutOptions(_Section):
@@ -225,7 +227,7 @@ class ScanTraining(_Section):
     ema_warmup: bool | Literal["unbiased"] = True
     select: Literal["best", "last"] = "best"
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
-    threads: _Count | None = None
+    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
     precision: Literal["float32", "bfloat16", "amp-bfloat16"] = "float32"
     memory_mb: Annotated[_Float, Field(ge=0)] = 4096.0

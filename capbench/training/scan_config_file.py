@@ -11,9 +11,9 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from capbench.errors import CapbenchError, StudyError, suggest
-from capbench.files import read_text
 from capbench.models.scan import ScanOptions
 from capbench.training.scan_config import SCHEMA_VERSION, ScanTraining, number
+from capbench.yaml_files import parse_value, read_yaml
 
 __all__ = ["find_training", "load_training", "parse_training", "read_training"]
 
@@ -37,22 +37,7 @@ def find_training(name: str) -> Path:
 
 def read_training(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The raw mapping of a training file. Raises StudyError if it is not YAML or no mapping."""
-    import yaml
-
-    try:
-        raw = yaml.safe_load(read_text(path))
-    except yaml.MarkedYAMLError as error:
-        row = error.problem_mark.line + 1 if error.problem_mark else None
-        raise StudyError(
-            f"is not YAML: {error.problem}", path=path, row=row, hint="Mend the file at that place"
-        ) from error
-    except yaml.YAMLError as error:
-        raise StudyError(f"is not YAML: {error}", path=path) from error
-    if not isinstance(raw, dict):
-        raise StudyError(
-            "holds no training: a mapping with 'schema', 'name', 'captions', 'features' is wanted", path=path
-        )
-    return raw
+    return read_yaml(path, "training: a mapping with 'schema', 'name', 'captions', 'features'")
 
 
 def load_training(path: str | os.PathLike[str], changes: Sequence[str] = ()) -> ScanTraining:
@@ -65,16 +50,14 @@ def load_training(path: str | os.PathLike[str], changes: Sequence[str] = ()) -> 
     Raises:
         StudyError: every problem at once.
     """
-    import yaml
-
     raw = read_training(path)
     for change in changes:
         key, equals, text = change.partition("=")
         if not equals or not key.strip():
             raise StudyError(f"'{change}' is not of the form key=value", hint="Example: loss.temperature=0.2")
         try:
-            value = yaml.safe_load(text)
-        except yaml.YAMLError as error:
+            value = parse_value(text)
+        except ValueError as error:
             raise StudyError(f"'{change}': the value cannot be read", hint="Put it in quotes") from error
         *sections, last = key.strip().split(".")
         place = raw
@@ -157,6 +140,10 @@ def _problem(error: Any, raw: Mapping[str, Any]) -> str:
     key = ".".join(place)
     if error["type"] == "extra_forbidden":
         return f"unknown key '{key}'. {suggest(place[-1], _known(place[:-1]))}"
+    if error["type"] == "invalid_key":
+        return f"the key {error['input']!r} is no text"
+    if error["type"] == "string_too_short":
+        return f"'{key}' is empty"
     if error["type"] == "missing":
         return f"the key '{key}' is missing"
     if key == "schema":

@@ -13,6 +13,8 @@ import torch
 from capbench.datasets.root import DataRoot
 from capbench.errors import DataError, ModelError, UsageError
 from capbench.features.store import open_store
+from capbench.memory import total_memory
+from capbench.models.scan import ScanOptions
 from capbench.models.scan_files import GroundingModel
 from capbench.text.vocabulary import Vocabulary, read_vocabulary
 from capbench.training.retrieval import Retrieval
@@ -21,9 +23,10 @@ from capbench.training.scan_config import ScanTraining
 from capbench.training.scan_data import Pairs, locate, open_array, open_captions
 from capbench.training.scan_evaluation import evaluate
 
-__all__ = ["Prepared", "Split", "choose_device", "evaluate_scan", "prepare"]
+__all__ = ["Prepared", "Split", "check_size", "choose_device", "evaluate_scan", "prepare"]
 
 Encoded = list[list[int]]
+_BYTES_EACH = 16  # a weight, its gradient and Adam's two means of it, in float32
 
 
 @dataclass(frozen=True)
@@ -150,10 +153,25 @@ def choose_device(name: str) -> torch.device:
     """``auto``, ``cpu``, ``cuda`` or ``cuda:N`` as a device. Raises UsageError if there is no such GPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    device = torch.device(name)
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:  # cuda:99999999999999
+        raise UsageError(f"there is no device '{name}'", hint="Set 'device' to auto or cpu") from error
     if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
         raise UsageError(f"there is no device '{name}'", hint="Set 'device' to auto or cpu")
     return device
+
+
+def check_size(options: ScanOptions) -> None:
+    """Refuse a network that cannot be trained here. Raises UsageError if its state is more than all memory."""
+    there = total_memory()
+    needed = options.parameters * _BYTES_EACH
+    if there is not None and needed > there:
+        raise UsageError(
+            f"a network of {options.parameters:,} weights needs {needed / 1e9:,.1f} GB to be trained, and there are "
+            f"{there / 1e9:,.1f} GB of memory",
+            hint="Lower 'network.embed_dim', 'network.word_dim' or 'network.layers'",
+        )
 
 
 def evaluate_scan(

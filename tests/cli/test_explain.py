@@ -144,6 +144,22 @@ def test_what_does_not_fit_is_one_line_and_exit_code_2(
     assert "Traceback" not in ran.err
 
 
+def test_words_that_the_model_does_not_know_are_told(given: list[str], capbench: Run, tmp_path: Path) -> None:
+    ran = capbench("explain", "-i", "f8k_003", "-c", "a zeppelin", "-r", "a boat", "-o", tmp_path / "x", *given)
+    assert ran.code == 0, ran.err
+    (told,) = [line for line in ran.err.splitlines() if "read as <unk>" in line]
+    assert "zeppelin" in told
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_anything_is_drawn(
+    given: list[str], capbench: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("capbench.studies.explaining.explain_tiger", None)
+    ran = capbench("explain", "-i", "f8k_003", "-c", "a", "-r", "b", "-o", "/dev/null/x", *given)
+    assert ran.code == 2
+    assert "cannot be written" in ran.err
+
+
 def test_what_is_lacking_is_told(capbench: Run) -> None:
     ran = capbench("explain", "-i", "x")
     assert ran.code == 2

@@ -99,6 +99,13 @@ def test_a_training_log_is_drawn(capbench: Run, tmp_path: Path) -> None:
     assert (tmp_path / "log.png").exists()
 
 
+def test_a_log_in_which_nothing_stands_yet_is_told(capbench: Run, tmp_path: Path) -> None:
+    (tmp_path / "log.jsonl").touch()
+    ran = capbench("figure", "training-log", tmp_path, "-o", tmp_path / "log.png")
+    assert ran.code == 2
+    assert "log.jsonl: holds nothing yet. Wait for the run's first lines" in ran.err
+
+
 def test_examples_in_every_form(capbench: Run, tmp_path: Path) -> None:
     arguments = ("examples", "-m", "rouge-l", "--number", "1")
     ran = capbench(*arguments)

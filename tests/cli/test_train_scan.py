@@ -65,7 +65,7 @@ def test_settings_on_the_command_line(
         *("train", "scan", world / "tiny.yaml", "--data", world, "--seed", "3", "--set", "max_steps=3", "--restart")
     )
     assert anew.code == 0, anew.err
-    assert "3 steps, 1 epochs (max_steps)" in anew.out
+    assert "3 steps, 1 epoch (max_steps)" in anew.out
 
 
 @pytest.mark.parametrize(
@@ -78,11 +78,22 @@ def test_settings_on_the_command_line(
         (("tiny.yaml", "--captions", "none.json"), "no such file or folder of captions"),
         (("tiny.yaml", "--folds", "5"), "--folds goes with --evaluate"),
         (("tiny.yaml", "--evaluate", "tset"), "Did you mean 'test'?"),
-        (("tiny.yaml", "--evaluate", "test"), "there is no such file"),
         (("tiny.yaml", "--set", "vocabulary.min_count=99"), "no word occurs 99 times"),
         (("tiny.yaml", "--set", "device=cuda:77"), "there is no device 'cuda:77'"),
         (("tiny.yaml", "--set", "regions=4"), "fewer than 'regions' asks for (4)"),
         (("tiny.yaml", "--set", "splits.dev=train"), "18 images are for train and for dev"),
+        (("tiny.yaml", "--set", "network.embed_dim=10000000"), "GB of memory. Lower 'network.embed_dim'"),
+        (("tiny.yaml", "--set", "network.layers=1000000000"), "GB of memory. Lower 'network.embed_dim'"),
+        (("tiny.yaml", "--set", "device=cuda:99999999999999"), "there is no device 'cuda:99999999999999'"),
+        (("tiny.yaml", "--set", "threads=99999999999"), "'threads' is 99999999999"),
+        (("tiny.yaml", "--set", "optimiser.lr=1e300"), "'optimiser.lr' is 1e+300"),
+        (("tiny.yaml", "--set", "optimiser.weight_decay=1e300"), "'optimiser.weight_decay' is 1e+300"),
+        (("tiny.yaml", "--set", "regions=2020-13-45"), "'regions' is '2020-13-45'"),
+        (("tiny.yaml", "--features", "it's \\ no ü.h5"), "it's \\ no ü.h5: there is no such file"),
+        (("tiny.yaml", "--features", ""), "'features' is empty"),
+        (("tiny.yaml", "--evaluate", "test"), "there is no trained model. Train it first"),
+        (("tiny.yaml", "--evaluate", "test", "--model", "smaple"), "Did you mean 'sample'?"),
+        (("tiny.yaml", "--evaluate", "test", "--model", "no/model.pt"), "Correct the path, or make one"),
     ],
 )
 def test_bad_input_is_one_line_and_leaves_no_model(
@@ -101,3 +112,37 @@ def test_bad_input_is_one_line_and_leaves_no_model(
     (error,) = [line for line in ran.err.splitlines() if line.startswith("error:")]
     assert why in error
     assert not list(tmp_path.rglob("model.safetensors"))
+
+
+def test_memory_that_runs_out_in_training_is_one_line(
+    world: Path, tmp_path: Path, capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("capbench.training.scan.info_nce", full)
+    ran = capbench("train", "scan", world / "tiny.yaml", "--data", world)
+    assert ran.code == 2
+    assert "there is not enough memory for this training. Lower 'batch'" in ran.err
+
+
+def test_a_checkpoint_in_place_of_the_model_is_told(
+    world: Path, tmp_path: Path, capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    train = ("train", "scan", world / "tiny.yaml", "--data", world, "--out", "run")
+    ran = capbench(*train, "--set", "max_steps=1")
+    assert "1 step, 1 epoch (max_steps)" in ran.out
+    ran = capbench(*train, "--evaluate", "test", "--model", "run/checkpoint.pt")
+    assert ran.code == 2
+    assert "only that training can go on. Give model.safetensors" in ran.err
+
+
+def test_the_shipped_model_is_measured_by_its_name(
+    world: Path, tmp_path: Path, capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = capbench("train", "scan", world / "tiny.yaml", "--data", world, "--evaluate", "test", "--model", "sample")
+    assert ran.code == 2
+    assert "sample_scan.safetensors: was trained on features of another kind" in ran.err

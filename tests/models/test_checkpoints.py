@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import pickle
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 
 from capbench.errors import MissingFileError, ModelError
-from capbench.models.checkpoints import fit_state, read_checkpoint
+from capbench.models.checkpoints import fit_state, read_checkpoint, read_torch
 
 
 def _same(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> bool:
@@ -144,3 +145,25 @@ def test_what_does_not_fit_the_network_is_named() -> None:
         fit_state(layer, right | {"bias": torch.zeros(4)}, "w.pth")
     with pytest.raises(ModelError, match="two tensors"):
         fit_state(layer, right | {"old.bias": torch.zeros(3)}, "w.pth", rename=lambda n: n.removeprefix("old."))
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"", "is empty"),
+        (b"\x89HDF\r\n\x1a\n\0\0\0\0", "is an HDF5 file, such as a store of region features, and no weights"),
+        (b"\x89PNG\r\n\x1a\n\0\0", "is a picture and no weights"),
+        (b"<!DOCTYPE html><title>Sign in</title>", "is a web page and no weights"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "is a pointer of Git LFS and no weights"),
+        (b' {"images": []}', "is JSON and no weights"),
+        (b"[]", "is JSON and no weights"),
+    ],
+)
+@pytest.mark.parametrize("read", [read_checkpoint, read_torch])
+def test_files_of_other_kinds_are_called_what_they_are(
+    tmp_path: Path, read: Callable[[Path], object], content: bytes, what: str
+) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=what):
+        read(path)

@@ -322,3 +322,11 @@ def test_training_goes_as_with_the_released_code(released: tuple[dict[str, Any],
     for name in ("image.fc.weight", "text.embed.weight", "text.rnn.weight_hh_l0"):
         wanted = vectors[f"{tag}__after3__{name.split('.', 1)[1]}"]
         np.testing.assert_allclose(state[name], wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"layers": 3}, {"bidirectional": False, "layers": 2}, {"weight_norm": True, "layers": 1}]
+)
+def test_the_number_of_weights_is_known_before_they_are_made(changes: dict[str, Any]) -> None:
+    options = ScanOptions(**{"vocabulary_size": 7, "word_dim": 5, "embed_dim": 6, "image_dim": 4, **changes})
+    assert options.parameters == sum(weight.numel() for weight in Scan(options).parameters())

@@ -152,7 +152,7 @@ def test_every_figure_says_where_its_numbers_come_from(tmp_path: Path) -> None:
     for name, figure in _all(tmp_path).items():
         texts = " ".join(_texts(figure).split())
         if name == "training-log":
-            expected = ["60 steps", "0.5 min", "largest sum of recalls at step 40"]
+            expected = ["60 steps", "30 s", "largest sum of recalls at step 40"]
         elif name == "curves":
             expected = ["PASCAL-50S", "all-50-refs/direct-strict", "all 400, MM 100", "5 random orders", "seed 0"]
         elif name.startswith(("forest", "significance")):
@@ -352,6 +352,17 @@ def test_a_log_is_read_with_its_best_evaluation(tmp_path: Path) -> None:
     assert list(log.recalls)[-1] == "text → image R@10"
     assert (log.best, log.epochs, log.seconds, log.cut) == (40, (20, 40), 30, False)
     assert read_log(tmp_path).name == tmp_path.name
+
+
+def test_an_epoch_ends_where_it_was_evaluated_and_not_at_its_last_logged_loss(tmp_path: Path) -> None:
+    direction = {"r@1": 1.0}
+    rows = [
+        {"step": 20, "epoch": 1, "loss": 1.0},
+        {"step": 22, "epoch": 1, "image_to_text": direction, "text_to_image": direction},
+        {"step": 40, "epoch": 2, "loss": 0.5},
+    ]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert read_log(tmp_path).epochs == (22,)
 
 
 def test_a_log_that_is_being_written_is_read_up_to_its_last_whole_line(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def test_a_caption_too_long_for_the_memory_is_parsed_alone_with_more(monkeypatch
     small = _FakeProgram(memory_mb=1600)
     monkeypatch.setattr(spice, "_process", lambda: small)
     monkeypatch.setattr(spice, "_program", program)
-    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2**20}.__getitem__)  # 4 GB
+    monkeypatch.setattr(spice, "total_memory", lambda: 4 << 30)
     very_long = " ".join("x" * 200)
     captions = ["a b c", "a b c d", very_long, "d e f", "d e f g"]
     assert list(scene_graph.tuples(captions)) == [((caption,),) for caption in captions]
@@ -205,7 +205,7 @@ def test_a_second_program_that_is_killed_for_its_memory_is_said_as_such(monkeypa
 
     monkeypatch.setattr(spice, "_process", _FakeProgram)
     monkeypatch.setattr(spice, "_program", lambda *_, **__: Killed())
-    monkeypatch.setattr(os, "sysconf", {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 2**22}.__getitem__)  # 16 GB
+    monkeypatch.setattr(spice, "total_memory", lambda: 16 << 30)
     with pytest.raises(ToolError, match=r"memory for a caption of 4 words .*; 8\.0 GB were tried.*Xmx16G"):
         scene_graph.ensure(["a b c d"])
 

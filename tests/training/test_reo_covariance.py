@@ -112,7 +112,7 @@ def test_the_command_writes_beside_the_model(capbench: Callable[..., Ran], made:
     assert (some.facts["images"], some.facts["corpus"], some.shrinkage) == (4, "captions.json/some.txt", 0.5)
     assert some.facts["attention"].endswith("+no-ends")
     listed.write_text("unknown.jpg\n", encoding="utf-8")
-    assert "lists 1 images that captions.json lacks, such as 'unknown'" in capbench(*arguments, "--images", listed).err
+    assert "lists 1 image that captions.json lacks, such as 'unknown'" in capbench(*arguments, "--images", listed).err
 
 
 def test_the_command_refuses_in_one_line(capbench: Callable[..., Ran], made: Files, tmp_path: Path) -> None:
@@ -124,3 +124,22 @@ def test_the_command_refuses_in_one_line(capbench: Callable[..., Ran], made: Fil
         assert ran.code == 2
         assert message in ran.err
         assert ran.err.count("\n") == 1
+
+
+def test_the_shipped_model_keeps_its_covariance(capbench: Callable[..., Ran], made: Files) -> None:
+    arguments = ("train", "reo-covariance", "--model", "sample", "--features", made.features)
+    ran = capbench(*arguments, "--captions", "flickr8k")
+    assert ran.code == 2
+    assert "the model 'sample' has its covariance already. Say with --out where to write another" in ran.err
+
+
+def test_the_place_is_tried_before_anything_is_fitted(
+    capbench: Callable[..., Ran], made: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("capbench.training.reo_covariance.fit_covariance", None)
+    arguments = ("train", "reo-covariance", "--model", made.model, "--features", made.features)
+    for out, message in (("/dev/null/x.npz", "cannot be written"), (tmp_path, "is a folder, not a file")):
+        ran = capbench(*arguments, "--captions", "flickr8k", "--out", out)
+        assert ran.code == 2
+        assert f"{out}: {message}" in ran.err
+    assert not list(tmp_path.glob(".capbench*"))

@@ -76,6 +76,12 @@ def test_settings_that_do_nothing_are_refused(section: dict[str, object], why: s
         parse_training({"schema": 1, "name": "a", "captions": "c", "features": "f", **section})
 
 
+def test_a_key_that_is_no_text_is_named(minimal: Path) -> None:
+    minimal.write_text(MINIMAL + "1: 2\n", encoding="utf-8")
+    with pytest.raises(StudyError, match="the key 1 is no text"):
+        load_training(minimal)
+
+
 def test_scientific_notation_is_a_number(minimal: Path) -> None:
     minimal.write_text(MINIMAL + "optimiser: {lr: 5e-4}\nnetwork: {lambda_lse: 5e0}\n", encoding="utf-8")
     config = load_training(minimal)

@@ -62,6 +62,8 @@ def read_log(path: Path) -> TrainingLog:
         DataError: no such file, a line that is no JSON object, or a number that is none; the row is named.
     """
     path = path / "log.jsonl" if path.is_dir() else path
+    if path.is_file() and not path.stat().st_size:
+        raise DataError("holds nothing yet", path=path, hint="Wait for the run's first lines")
     lines = [(number, line) for number, line in enumerate(read_lines(path), 1) if line.strip()]
     rows: list[tuple[int, dict[str, Any]]] = []
     cut = False
@@ -95,8 +97,8 @@ def read_log(path: Path) -> TrainingLog:
     evaluated = np.array([_number(row, "step", path, n) for n, row in tests])
     sums = np.sum(list(recalls.values()), axis=0) if recalls else np.empty(0)
     ends: dict[float, float] = {}
-    for number, row in training:
-        if "epoch" in row:
+    for number, row in rows:
+        if "epoch" in row and "step" in row:
             ends[_number(row, "epoch", path, number)] = _number(row, "step", path, number)
     timed = [(n, r) for n, r in rows if "seconds" in r]
     return TrainingLog(
@@ -122,6 +124,8 @@ def _number(row: Mapping[str, Any], key: str, path: Path, number: int) -> float:
 
 def training_log_figure(log: TrainingLog) -> Figure:
     """Loss (with its learning rate) on top, recalls below; a part that the log does not hold is left out."""
+    from matplotlib.ticker import MaxNLocator
+
     parts = [part for part, there in (("loss", len(log.steps)), ("recalls", len(log.evaluated))) if there]
     ends = log.epochs if len(log.epochs) <= _EPOCHS else ()
     with style():
@@ -130,18 +134,27 @@ def training_log_figure(log: TrainingLog) -> Figure:
             for end in ends:
                 axes.axvline(end, color="#dddddd", linewidth=0.8, zorder=0)
             (_loss if part == "loss" else _recalls)(axes, log)
+            axes.xaxis.set_major_locator(MaxNLocator(nbins="auto", steps=[1, 2, 2.5, 5, 10], integer=True))
             axes.set_xlim(0, 1.02 * max([*log.steps, *log.evaluated]))
         panels[-1].set_xlabel("step" + (" (vertical lines: ends of epochs)" if ends else ""))
         return finish(
             figure,
             caption(
                 log.name,
-                f"{max([*log.steps, *log.evaluated]):,.0f} steps",
-                "" if log.seconds is None else f"{log.seconds / 60:.1f} min",
+                _steps(max([*log.steps, *log.evaluated])),
+                "" if log.seconds is None else _time(log.seconds),
                 "" if log.best is None else f"largest sum of recalls at step {log.best:,.0f}",
                 "the last line is unfinished and left out" if log.cut else "",
             ),
         )
+
+
+def _steps(number: float) -> str:
+    return f"{number:,.0f} step" + ("" if number == 1 else "s")
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 60 else f"{seconds / 60:.1f} min"
 
 
 def _loss(axes: Axes, log: TrainingLog) -> None:
