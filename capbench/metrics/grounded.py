@@ -124,8 +124,13 @@ class GroundedMetric(Metric):
         checksum = self.source.store.checksum(item.image)
         return item.key if checksum is None else item.key + checksum.to_bytes(4, "little")
 
+    def prepare(self, items: Sequence[Item]) -> None:
+        """Look whether features are there. Raises FeatureError if the store lacks some images; they are counted."""
+        super().prepare(items)
+        self.source.store.require([item.image for item in items])
+
     def open(self, items: Sequence[Item]) -> None:
-        """Sort items by image. Raises FeatureError if the store lacks some of their images; they are counted."""
+        """Sort items by image. Raises FeatureError as :meth:`prepare` does."""
         self.source.store.require([item.image for item in items])
         for item in items:
             self._waiting.setdefault(item.image, {})[item.key] = item

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from capbench.stats.correlation import correlation
 from capbench.studies.published import PublishedTable
 from capbench.studies.results import Cell
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "in_group"]
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,6 @@ def evaluate(
     tables: Sequence[ScoreTable],
     order: Sequence[tuple[str, str, str]],
     published: PublishedTable | None,
-    *,
-    within: str = "",
 ) -> tuple[list[Cell], tuple[str, ...]]:
     """Cells of every scored column under one protocol, and the names of the groups.
 
@@ -45,7 +44,6 @@ def evaluate(
         tables: their scores, in the same order; empty if nothing could be scored.
         order: (metric, column, title) of the rows.
         published: a table to take printed numbers from.
-        within: the group that draws and tables are of, if they are no more than a group's.
 
     Raises:
         MissingFileError: the human side that the statistic needs is in a file that is not here.
@@ -66,7 +64,7 @@ def evaluate(
             continue
         for group in per_draw[0]:
             numbers_of_group = [numbers[group] for numbers in per_draw if group in numbers]
-            cells.append(_cell(protocol, metric, column, title, group or within, numbers_of_group, published))
+            cells.append(_cell(protocol, metric, column, title, group, numbers_of_group, published))
     return cells, tuple(groups)
 
 
@@ -152,7 +150,6 @@ def _cell(
 ) -> Cell:
     values = np.array([number.value for number in numbers])
     single = len(numbers) == 1
-    printed = None if published is None else published.value(column, str(protocol), group)
     return Cell(
         protocol=str(protocol),
         metric=metric,
@@ -165,8 +162,23 @@ def _cell(
         p_value=numbers[0].p_value if single else None,
         ties=numbers[0].ties if single else None,
         chance=numbers[0].chance,
-        published=None if printed is None else printed.number,
-        published_digits=None if printed is None else printed.digits,
-        published_sd=None if printed is None else printed.sd,
-        published_note=None if printed is None else printed.note,
+        **_printed(published, column, str(protocol), group),
     )
+
+
+def in_group(cell: Cell, group: str, published: PublishedTable | None) -> Cell:
+    """The overall cell of a group that was evaluated alone, as that group's cell of the whole."""
+    return cell.model_copy(update={"group": group, **_printed(published, cell.column, cell.protocol, group)})
+
+
+def _printed(published: PublishedTable | None, column: str, protocol: str, group: str) -> dict[str, Any]:
+    """What a cell says of the published number, if there is one."""
+    printed = None if published is None else published.value(column, protocol, group)
+    if printed is None:
+        return {}
+    return {
+        "published": printed.number,
+        "published_digits": printed.digits,
+        "published_sd": printed.sd,
+        "published_note": printed.note,
+    }

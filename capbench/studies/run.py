@@ -16,7 +16,7 @@ from capbench.errors import MissingFeaturesError, MissingFileError, SetupError, 
 from capbench.metrics.base import MetricRequest
 from capbench.records import Judgements, ScoreTable
 from capbench.scoring import covered_groups, score
-from capbench.studies.evaluate import evaluate
+from capbench.studies.evaluate import evaluate, in_group
 from capbench.studies.plan import Plan
 from capbench.studies.published import PublishedTable
 from capbench.studies.results import Ceiling, Cell, Comparisons, Missing, ProtocolInfo, StudyResult
@@ -137,7 +137,9 @@ def _run_items(
             run.seconds[str(protocol)] = time.perf_counter() - began
         run.cells += found.cells
         for group, (of_group, scored) in parts.items():
-            run.cells += evaluate(protocol, of_group, scored, plan.order, published, within=group)[0]
+            alone, _ = evaluate(protocol, of_group, scored, plan.order, None)
+            sure = assess(protocol, of_group, scored, alone, bootstrap=plan.study.bootstrap, tests=None, ceiling=False)
+            run.cells += [in_group(cell, group, published) for cell in sure.cells]
             groups = tuple(name for name in draws[0].groups if name in {*groups, group})
         run.ceilings += found.ceilings
         run.comparisons += found.comparisons
