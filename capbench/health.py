@@ -18,6 +18,7 @@ from typing import Literal
 from capbench import __version__
 from capbench.errors import CapbenchError
 from capbench.files import cache_dir
+from capbench.machine import usable_cores
 
 __all__ = ["Check", "examine"]
 
@@ -272,8 +273,7 @@ def _features() -> list[Check]:
 
 
 def _processor() -> list[Check]:
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return [Check("processor", "ok", f"{usable} core(s) usable, {platform.machine()}, {platform.system()}")]
+    return [Check("processor", "ok", f"{usable_cores()} core(s) usable, {platform.machine()}, {platform.system()}")]
 
 
 def _gpu() -> list[Check]:

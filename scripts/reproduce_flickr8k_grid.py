@@ -34,7 +34,7 @@ from capbench.errors import CapbenchError, MissingFileError  # noqa: E402
 from capbench.features.importers import import_features  # noqa: E402
 from capbench.features.pooling import parse_pooling, pool_store  # noqa: E402
 from capbench.files import atomic_write, read_json, read_text  # noqa: E402
-from capbench.memory import keep_freed_memory  # noqa: E402
+from capbench.machine import keep_freed_memory  # noqa: E402
 from capbench.metrics.base import Resources, resolve_metrics  # noqa: E402
 from capbench.records import FloatArray, IntArray, Item, ScoreColumn, image_id  # noqa: E402
 from capbench.scoring import score  # noqa: E402
@@ -174,28 +174,18 @@ def recall(root: DataRoot, model: Path, features: Path, config: str, split: str)
 def rated(root: DataRoot) -> dict[str, Rated]:
     """Flickr8k Expert's items, and Composite's of Flickr8k images if its file is there."""
     found = {}
-    opened = open_dataset("flickr8k-expert", root)
-    protocol = opened.protocol(None)
-    judgements = opened.load(protocol.items)[0]
-    ratings = judgements.ratings["expert"]
-    found["expert"] = Rated(judgements.items, ratings.item, ratings.value, str(protocol))
-    try:
-        opened = open_dataset("composite", root)
-        protocol = opened.protocol(None)
-        judgements = opened.load(protocol.items)[0]
-    except MissingFileError as error:
-        say(f"without Composite: {error}")
-        return found
-    ratings = judgements.ratings["correctness"]
-    own = [i for i, item in enumerate(judgements.items) if item.group == "8k"]
-    place = {i: p for p, i in enumerate(own)}
-    kept = np.isin(ratings.item, own)
-    found["composite-8k"] = Rated(
-        tuple(judgements.items[i] for i in own),
-        np.array([place[i] for i in ratings.item[kept].tolist()], dtype=np.int64),
-        ratings.value[kept],
-        f"{protocol}, group 8k",
-    )
+    for key, name, aspect in (("expert", "flickr8k-expert", "expert"), ("composite-8k", "composite@8k", "correctness")):
+        dataset = open_dataset(name, root)
+        protocol = dataset.protocol(None)
+        try:
+            judgements = dataset.load(protocol.items)[0]
+        except MissingFileError as error:
+            if key == "expert":
+                raise
+            say(f"without Composite: {error}")
+            continue
+        ratings = judgements.ratings[aspect]
+        found[key] = Rated(judgements.items, ratings.item, ratings.value, str(protocol))
     return found
 
 

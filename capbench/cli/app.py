@@ -37,7 +37,7 @@ from capbench.cli import (
     train,
 )
 from capbench.errors import CapbenchError, CapbenchWarning
-from capbench.memory import is_out_of_memory
+from capbench.machine import is_out_of_memory
 
 __all__ = ["app", "main"]
 

@@ -109,7 +109,7 @@ def extract_features(
     from capbench.datasets.root import find_root
     from capbench.features.detectors.base import load_detector
     from capbench.features.extract import Shard, default_workers, extract
-    from capbench.memory import keep_freed_memory
+    from capbench.machine import keep_freed_memory
 
     part = None if shard is None else Shard.parse(shard)
     if images and dataset:

@@ -103,7 +103,7 @@ def scan(
 
 
 def _train(settings: ScanTraining, run: Path, root: DataRoot, restart: bool, json_output: bool) -> None:
-    from capbench.memory import keep_freed_memory
+    from capbench.machine import keep_freed_memory
     from capbench.training.scan import train_scan
     from capbench.training.scan_run import Watcher
 

@@ -17,6 +17,7 @@ from capbench.features.images import ImageFile
 from capbench.features.store import FeatureStore
 from capbench.features.workers import Prepared, prepare_all
 from capbench.features.writing import StoreWriter
+from capbench.machine import usable_cores
 
 if TYPE_CHECKING:
     from capbench.features.detectors.base import Detector
@@ -86,8 +87,7 @@ def default_workers(device: str) -> int:
     """How many processes decode images: none on a CPU, where the network is nearly everything and wants all cores."""
     if not device.startswith("cuda"):
         return 0
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(8, cores - 1))
+    return max(1, min(8, usable_cores() - 1))
 
 
 def report_path(target: str | os.PathLike[str]) -> Path:

@@ -126,6 +126,8 @@ class LineProcess:
         """
         if any("\n" in request or "\r" in request for request in requests):
             raise ValueError("a request holds a line end")
+        if not requests:
+            return []  # a program need not be started for it
         expected = len(requests) if answers is None else answers
         payload = "".join(f"{request}\n" for request in requests).encode()
         with self._lock:

@@ -17,7 +17,7 @@ from capbench.errors import SetupError, ToolError
 from capbench.java.jars import spice_jar
 from capbench.java.process import LineProcess
 from capbench.java.spice_files import SPICE_FILES, spice_state
-from capbench.memory import total_memory
+from capbench.machine import total_memory, usable_cores
 
 __all__ = ["SPICE_PARSER_VERSION", "class_path", "parse_tuples", "stop"]
 
@@ -133,7 +133,7 @@ def _process() -> LineProcess:
 
 @cache
 def _start(folder: Path) -> LineProcess:
-    return _program(folder, _MEMORY_MB, min(_cores(), _THREADS), restarts=2)
+    return _program(folder, _MEMORY_MB, min(usable_cores(), _THREADS), restarts=2)
 
 
 def _program(folder: Path, memory_mb: int, threads: int, restarts: int) -> LineProcess:
@@ -162,9 +162,3 @@ def class_path(folder: Path) -> str:
     library = jar.path.parent / "lib"
     parts = [jar.path, *(library / name for name in _LIBRARIES), *(folder / file.name for file in SPICE_FILES)]
     return os.pathsep.join(map(str, parts))
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

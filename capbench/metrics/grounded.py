@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,6 @@ from capbench.metrics.base import Metric, Progress, Resources
 from capbench.metrics.grounding import Attention
 from capbench.metrics.grounding_source import open_source
 from capbench.records import FloatArray, Item
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["GroundedMetric", "one_thread"]
 
@@ -130,8 +127,7 @@ class GroundedMetric(Metric):
         self.source.store.require([item.image for item in items])
 
     def open(self, items: Sequence[Item]) -> None:
-        """Sort items by image. Raises FeatureError as :meth:`prepare` does."""
-        self.source.store.require([item.image for item in items])
+        """Sort items by image."""
         for item in items:
             self._waiting.setdefault(item.image, {})[item.key] = item
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from capbench.errors import ModelError
 from capbench.models.caffe import bottom_up_names, is_bottom_up
-from capbench.models.checkpoints import fit_state, shape_of
+from capbench.models.checkpoints import blocks_of, fit_state, shape_of, width_of
 
 __all__ = ["BottomUp", "BottomUpConfig", "HeadOutputs", "load_bottom_up", "random_bottom_up"]
 
@@ -279,20 +279,11 @@ def _sizes(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], base: Bo
     """Read the network's sizes off its weights."""
     hint = "Give the weights of the Visual Genome Faster R-CNN in detectron2's names"
 
-    # Widths are read off biases and normalisations, so that a matrix which does not fit them is found to be wrong.
-    def width(name: str, of: int = 1) -> int:
-        size = shape_of(tensors, name, 1, path, hint)[0]
-        if size % of:
-            raise ModelError(f"'{name}' has shape ({size},), the network needs a multiple of {of}", path=path)
-        return size // of
+    def width(name: str, multiple: int = 1) -> int:
+        return width_of(tensors, name, path, hint, multiple)
 
     def blocks(stage: str) -> int:
-        found = {int(m.group(1)) for name in tensors if (m := re.match(rf"backbone\.{stage}\.(\d+)\.", name))}
-        count = len(found)
-        if not found or found != set(range(count)):
-            first = min(set(range(count + 1)) - found)
-            raise ModelError(f"lacks 'backbone.{stage}.{first}.conv1.weight'", path=path, hint=hint)
-        return count
+        return blocks_of(tensors, f"backbone.{stage}", path, hint)
 
     predictor = "roi_heads.box_predictor."
     rpn = "proposal_generator.rpn_head."

@@ -25,7 +25,16 @@ from torch import nn
 from capbench.errors import DataError, MissingFileError, ModelError
 from capbench.files import sha256_file
 
-__all__ = ["Checkpoint", "fit_state", "read_checkpoint", "read_torch", "shape_of", "tensors_of"]
+__all__ = [
+    "Checkpoint",
+    "blocks_of",
+    "fit_state",
+    "read_checkpoint",
+    "read_torch",
+    "shape_of",
+    "tensors_of",
+    "width_of",
+]
 
 # Where the tensors lie in a file that holds more than tensors, in the order of trial.
 _INSIDE = ("model", "state_dict", "model_state_dict", "weights", "blobs")
@@ -283,6 +292,38 @@ def shape_of(
         wanted = f"{axes} axes" if axes > 1 else "one axis"
         raise ModelError(f"'{name}' has shape {tuple(shape)}, the network needs {wanted} of 1 or more", path=path)
     return shape
+
+
+def width_of(
+    tensors: Mapping[str, torch.Tensor], name: str, path: str | os.PathLike[str], hint: str, multiple: int = 1
+) -> int:
+    """A width that is read off a bias or a normalisation, so that a matrix which does not fit it is found to be wrong.
+
+    Args:
+        tensors: by the network's names.
+        name: of a vector.
+        path: the file, for messages.
+        hint: which weights are wanted, for messages.
+        multiple: what the vector holds for each unit of the width.
+
+    Raises:
+        ModelError: it is missing, no vector, or no multiple.
+    """
+    size = shape_of(tensors, name, 1, path, hint)[0]
+    if size % multiple:
+        raise ModelError(f"'{name}' has shape ({size},), the network needs a multiple of {multiple}", path=path)
+    return size // multiple
+
+
+def blocks_of(tensors: Mapping[str, torch.Tensor], stage: str, path: str | os.PathLike[str], hint: str) -> int:
+    """How many blocks a stage of a ResNet has. Raises ModelError if it has none, or one between them is missing."""
+    pattern = re.compile(rf"{re.escape(stage)}\.(\d+)\.")
+    found = {int(match[1]) for name in tensors if (match := pattern.match(name))}
+    count = len(found)
+    if not found or found != set(range(count)):
+        first = min(set(range(count + 1)) - found)
+        raise ModelError(f"lacks '{stage}.{first}.conv1.weight'", path=path, hint=hint)
+    return count
 
 
 def fit_state(

@@ -18,8 +18,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor, nn
 
-from capbench.errors import ModelError
-from capbench.models.checkpoints import fit_state, shape_of
+from capbench.models.checkpoints import blocks_of, fit_state, shape_of, width_of
 
 __all__ = ["X152FPN", "X152Config", "X152Outputs", "load_x152", "random_x152"]
 
@@ -277,20 +276,11 @@ def load_x152(tensors: Mapping[str, Tensor], path: str | os.PathLike[str] = "wei
 
     hint = "Give the weights of a Faster R-CNN with ResNeXt and FPN of maskrcnn-benchmark or Detectron"
 
-    # Widths are read off biases and normalisations, so that a matrix which does not fit them is found to be wrong.
-    def width(name: str, of: int = 1) -> int:
-        size = shape_of(own, name, 1, path, hint)[0]
-        if size % of:
-            raise ModelError(f"'{name}' has shape ({size},), the network needs a multiple of {of}", path=path)
-        return size // of
+    def width(name: str, multiple: int = 1) -> int:
+        return width_of(own, name, path, hint, multiple)
 
-    def count(layer: int) -> int:
-        pattern = re.compile(rf"backbone\.body\.layer{layer}\.(\d+)\.")
-        numbers = {int(m[1]) for name in own if (m := pattern.match(name))}
-        if not numbers or numbers != set(range(len(numbers))):
-            first = min(set(range(len(numbers) + 1)) - numbers)
-            raise ModelError(f"lacks 'backbone.body.layer{layer}.{first}.conv1.weight'", path=path, hint=hint)
-        return len(numbers)
+    def blocks(layer: int) -> int:
+        return blocks_of(own, f"backbone.body.layer{layer}", path, hint)
 
     body, box = "backbone.body.", "roi_heads.box."
     inner = width(body + "layer1.0.bn2.weight")
@@ -299,7 +289,7 @@ def load_x152(tensors: Mapping[str, Tensor], path: str | os.PathLike[str] = "wei
     pyramid = width("backbone.fpn.fpn_inner1.bias")
     network = X152FPN(
         X152Config(
-            blocks=(count(1), count(2), count(3), count(4)),
+            blocks=(blocks(1), blocks(2), blocks(3), blocks(4)),
             stem=width(body + "stem.bn1.weight"),
             groups=inner // in_group if inner % in_group == 0 else 1,
             inner=inner,

@@ -11,7 +11,7 @@ import io
 
 from capbench.reports.markup import tex_text
 from capbench.reports.uncertainty import notes
-from capbench.studies.results import Reversal, Sensitivity, SensitivityResult
+from capbench.studies.results import NO_TESTS, Reversal, Sensitivity, SensitivityResult
 
 __all__ = [
     "latex_label",
@@ -21,8 +21,6 @@ __all__ = [
     "reversals_to_latex",
     "tested",
 ]
-
-_NO_TESTS = ": no tests between metrics: "  # as studies.uncertainty notes it
 
 
 def tested(found: SensitivityResult, data: Sensitivity) -> list[str]:
@@ -63,7 +61,7 @@ def _untested(found: SensitivityResult, ids: list[str]) -> dict[str, list[str]]:
     said = {info.id: info.notes for info in found.result.protocols}
     for id_ in ids:
         if found.result.comparison(id_) is None:
-            why = (note.partition(_NO_TESTS)[2] for note in said[id_] if note.startswith(f"{id_}{_NO_TESTS}"))
+            why = (note.partition(NO_TESTS)[2] for note in said[id_] if note.startswith(f"{id_}{NO_TESTS}"))
             by_reason.setdefault(next(why, ""), []).append(id_)
     return by_reason
 

@@ -7,7 +7,6 @@ and the first thousand of two thousand resamples are the same as one thousand.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.errors import StatisticError
+from capbench.machine import usable_cores
 from capbench.records import FloatArray, IntArray
 from capbench.stats.weighted import WeightedStatistic
 
@@ -148,9 +148,7 @@ def worker_count(workers: int | None) -> int:
         if workers < 1:
             raise StatisticError(f"the number of workers is {workers}", hint="Give 1 or more")
         return workers
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return usable_cores()
 
 
 def unit_codes(labels: Sequence[object] | NDArray[np.generic]) -> tuple[IntArray, int]:

@@ -40,6 +40,8 @@ __all__ = [
 
 RESULT_SCHEMA_VERSION = 2
 SENSITIVITY_SCHEMA_VERSION = 3
+NO_TESTS = ": no tests between metrics: "
+"""Stands in a note between the protocol, with its group, and the reason."""
 
 
 class _Strict(BaseModel):

@@ -17,7 +17,7 @@ from capbench.stats.agreement import Agreement
 from capbench.stats.intervals import BootstrapSample, Interval, bootstrap_intervals, draw_bootstrap
 from capbench.stats.significance import ComparisonTable, compare, permutations_to_use
 from capbench.studies.human_side import PEOPLE, agreement, people
-from capbench.studies.results import BootstrapInfo, Ceiling, Cell, Comparisons, PairTest
+from capbench.studies.results import NO_TESTS, BootstrapInfo, Ceiling, Cell, Comparisons, PairTest
 from capbench.studies.settings import BootstrapSettings, TestSettings
 
 __all__ = ["Uncertainty", "assess", "common_scores", "compare_pairs"]
@@ -128,7 +128,7 @@ def _assess_group(
                 level=0.95 if bootstrap is None else bootstrap.level,
             )
         except StatisticError as error:
-            found.notes.append(f"{place}: no tests between metrics: {error}")
+            found.notes.append(f"{place}{NO_TESTS}{error}")
         else:
             found.comparisons.append(_comparisons(str(protocol), group, table, requested))
 

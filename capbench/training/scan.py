@@ -22,7 +22,7 @@ from capbench import __version__
 from capbench.datasets.root import DataRoot
 from capbench.errors import ModelError, UsageError
 from capbench.files import sha256_file
-from capbench.memory import is_out_of_memory
+from capbench.machine import is_out_of_memory
 from capbench.models.scan import Scan, ScanOptions
 from capbench.models.scan_files import save_scan
 from capbench.training.scan_batches import Batch, batches, epoch_order, feeding

@@ -13,7 +13,7 @@ import torch
 from capbench.datasets.root import DataRoot
 from capbench.errors import DataError, ModelError, UsageError
 from capbench.features.store import open_store
-from capbench.memory import total_memory
+from capbench.machine import total_memory
 from capbench.models.scan import ScanOptions
 from capbench.models.scan_files import GroundingModel
 from capbench.text.vocabulary import Vocabulary, read_vocabulary

@@ -24,7 +24,7 @@ import torch
 from capbench.features.detectors.base import Detector, load_detector
 from capbench.features.extract import extract
 from capbench.features.images import ImageFile, decode, find_images
-from capbench.memory import keep_freed_memory
+from capbench.machine import keep_freed_memory
 
 
 def plain_loop(images: Sequence[ImageFile], detector: Detector, path: Path) -> None:

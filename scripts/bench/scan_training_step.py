@@ -25,7 +25,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from capbench.memory import keep_freed_memory
+from capbench.machine import keep_freed_memory
 from capbench.models.scan import Scan, ScanOptions, l2norm
 from capbench.training.scan_losses import info_nce
 

@@ -18,16 +18,10 @@ from capbench.models.scan_attention import similarities
 from capbench.training.scan_losses import hinge_loss
 from tests.models.scan_reference import similarity
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SMALL = ScanOptions(11, word_dim=5, embed_dim=6, image_dim=7)
 ALL = list(itertools.product(ATTENTIONS, FEATURE_NORMS, AGGREGATIONS))
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def _batch(seed: int = 0, images: int = 3, regions: int = 4) -> tuple[Tensor, Tensor, Tensor]:

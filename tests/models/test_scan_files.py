@@ -20,16 +20,10 @@ from capbench.models.scan import Scan, ScanOptions
 from capbench.models.scan_files import GroundingModel, load_scan, save_scan
 from capbench.text.vocabulary import SPECIAL, Vocabulary, write_vocabulary
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 OPTIONS = ScanOptions(9, word_dim=3, embed_dim=4, image_dim=5)
 VOCABULARY = Vocabulary((*SPECIAL, "a", "cat", "sat", "ran", "."))
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def _network(**changes: Any) -> Scan:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 import torch
@@ -13,13 +12,7 @@ from torch import Tensor
 from capbench.models.scan import AGGREGATIONS, ATTENTIONS, FEATURE_NORMS, Scan, ScanOptions
 from capbench.training.scan_losses import hinge_loss
 
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def _l2norm(x: Tensor, dim: int = -1) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Final
@@ -11,6 +10,7 @@ from typing import Final
 import numpy as np
 
 from capbench.errors import MetricError
+from capbench.machine import usable_cores
 from capbench.records import FloatArray
 from capbench.text.meteor.alignment import N_COUNTS, align, covered_words, find_matches
 from capbench.text.meteor.lexicon import Lexicon, Text
@@ -72,7 +72,7 @@ def meteor_statistics(
     starts = range(0, len(candidates), _CHUNK)
     tasks = [(candidates[start : start + _CHUNK], references[start : start + _CHUNK]) for start in starts]
     if workers is None:
-        workers = min(_processors(), len(tasks) // _CHUNKS_A_WORKER)
+        workers = min(usable_cores(), len(tasks) // _CHUNKS_A_WORKER)
     if workers > 1:
         from capbench.text.meteor.parallel import spread
 
@@ -83,10 +83,6 @@ def meteor_statistics(
         rows[starts[number] : starts[number] + len(part)] = part
         progress(len(part))
     return rows
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def chunk_statistics(candidates: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""Memory: how much this machine has, whether an error says that it is used up, and what the C library does with it."""
+"""This machine: its cores and memory, whether an error says that memory is used up, and how the C library keeps it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import platform
 from pathlib import Path
 
-__all__ = ["is_out_of_memory", "keep_freed_memory", "total_memory"]
+__all__ = ["is_out_of_memory", "keep_freed_memory", "total_memory", "usable_cores"]
 
 _GROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
@@ -33,6 +33,11 @@ def keep_freed_memory() -> bool:
     settings = ((_M_MMAP_MAX, 0), (_M_TRIM_THRESHOLD, _LARGEST), (_M_TOP_PAD, _TOP_PAD))
     done = [mallopt(name, value) == 1 for name, value in settings]
     return all(done)
+
+
+def usable_cores() -> int:
+    """Cores that this process may use; all there are where the system does not tell."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def total_memory() -> int | None:

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from capbench import memory
+from capbench import machine
 
 # In a process of its own: what is set lasts until its end. Pages that are touched for the first time are counted.
 _COUNT = """
 import ctypes, resource, sys
-from capbench.memory import keep_freed_memory
+from capbench.machine import keep_freed_memory
 
 def touched():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -47,21 +47,21 @@ def test_the_next_large_array_touches_no_fresh_pages() -> None:
 def test_other_c_libraries_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
     monkeypatch.setattr(ctypes, "CDLL", None)
-    assert memory.keep_freed_memory() is False
+    assert machine.keep_freed_memory() is False
 
 
 def test_the_memory_of_this_machine_is_told_and_a_containers_limit_counts(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     limit = tmp_path / "memory.max"
-    monkeypatch.setattr(memory, "_GROUP_LIMITS", (limit,))
-    whole = memory.total_memory()
+    monkeypatch.setattr(machine, "_GROUP_LIMITS", (limit,))
+    whole = machine.total_memory()
     assert whole is not None
     assert whole > 100e6
     limit.write_text("max\n", encoding="ascii")
-    assert memory.total_memory() == whole
+    assert machine.total_memory() == whole
     limit.write_text("1000000\n", encoding="ascii")
-    assert memory.total_memory() == 1_000_000
+    assert machine.total_memory() == 1_000_000
 
 
 def test_a_system_that_does_not_tell_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,14 +69,14 @@ def test_a_system_that_does_not_tell_is_not_asked_again(monkeypatch: pytest.Monk
         raise ValueError("unrecognized configuration name")
 
     monkeypatch.setattr(os, "sysconf", unknown, raising=False)
-    assert memory.total_memory() is None
+    assert machine.total_memory() is None
 
 
 def test_errors_of_memory_are_told_from_others() -> None:
-    assert memory.is_out_of_memory(MemoryError())
+    assert machine.is_out_of_memory(MemoryError())
     with pytest.raises(RuntimeError) as caught:
         torch.empty(2**60, dtype=torch.uint8)
-    assert memory.is_out_of_memory(caught.value)
-    assert memory.is_out_of_memory(torch.cuda.OutOfMemoryError("CUDA out of memory"))
-    assert not memory.is_out_of_memory(RuntimeError("shapes do not fit"))
-    assert not memory.is_out_of_memory(ValueError("can't allocate memory"))
+    assert machine.is_out_of_memory(caught.value)
+    assert machine.is_out_of_memory(torch.cuda.OutOfMemoryError("CUDA out of memory"))
+    assert not machine.is_out_of_memory(RuntimeError("shapes do not fit"))
+    assert not machine.is_out_of_memory(ValueError("can't allocate memory"))
