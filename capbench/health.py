@@ -144,7 +144,7 @@ def _jars() -> list[Check]:
 
 
 def _spice() -> list[Check]:
-    from capbench.java.spice_files import spice_state
+    from capbench.java.spice.files import spice_state
 
     state = spice_state()
     if state.ready:
@@ -215,9 +215,9 @@ def _cache() -> list[Check]:
 
 def _data(data: str | os.PathLike[str] | None) -> list[Check]:
     from capbench.datasets.catalog import catalog
-    from capbench.datasets.imported import imported_names
     from capbench.datasets.inventory import missing_needs
     from capbench.datasets.root import find_root
+    from capbench.datasets.user.imported import imported_names
 
     root = find_root(data)
     known = catalog()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from capbench.cache import Cache
-from capbench.datasets.user_captions import user_items
+from capbench.datasets.user.captions import user_items
 from capbench.errors import DataError, MetricError, MissingFeaturesError
 from capbench.metrics.base import Metric, MetricRequest, Resources
 from capbench.records import FloatArray, IntArray, Item, ScoreColumn, ScoreTable

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from capbench.metrics.base import Resources
-from capbench.metrics.grounding import STATISTICS, compare, d_rel, wds
+from capbench.metrics.grounding.vectors import STATISTICS, compare, d_rel, wds
 from capbench.metrics.tiger import Tiger
 from capbench.records import FloatArray, IntArray, Item
 
@@ -33,7 +33,7 @@ class Grounded:
     counts: IntArray
 
     def statistics(self) -> dict[str, FloatArray]:
-        """:func:`capbench.metrics.grounding.compare` by name."""
+        """:func:`capbench.metrics.grounding.vectors.compare` by name."""
         values = compare(self.candidate, self.references, self.counts)
         return {name: values[:, i] for i, name in enumerate(STATISTICS)}
 

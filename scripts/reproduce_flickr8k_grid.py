@@ -103,8 +103,8 @@ def train(
     root: DataRoot, out: Path, features: Path, config: str, seed: int, threads: int, more: Sequence[str] = ()
 ) -> Path:
     """The model of one seed; an interrupted training goes on."""
-    from capbench.training.scan import Watcher, train_scan
-    from capbench.training.scan_config_file import find_training, load_training
+    from capbench.training.scan.config_file import find_training, load_training
+    from capbench.training.scan.trainer import Watcher, train_scan
 
     changes = [f"features={str(features)!r}", f"seed={seed}", f"threads={threads}", *more]
     settings = load_training(find_training(config), changes)
@@ -136,9 +136,9 @@ def train(
 def fit_reo(root: DataRoot, model: Path, features: Path) -> None:
     """REO's covariance on the captions of the training images, beside the model."""
     from capbench.datasets.captions import load_captions
-    from capbench.metrics.covariance import default_path, write_covariance
-    from capbench.metrics.grounding import Attention
-    from capbench.metrics.grounding_source import open_source
+    from capbench.metrics.grounding.covariance import default_path, write_covariance
+    from capbench.metrics.grounding.source import open_source
+    from capbench.metrics.grounding.vectors import Attention
     from capbench.training.reo_covariance import fit_covariance
 
     if default_path(model).is_file():
@@ -156,9 +156,9 @@ def fit_reo(root: DataRoot, model: Path, features: Path) -> None:
 
 def recall(root: DataRoot, model: Path, features: Path, config: str, split: str) -> dict[str, Any]:
     """Recall on a split, kept beside the model."""
-    from capbench.models.scan_files import load_scan
-    from capbench.training.scan_config_file import find_training, load_training
-    from capbench.training.scan_prepare import evaluate_scan
+    from capbench.models.scan.files import load_scan
+    from capbench.training.scan.config_file import find_training, load_training
+    from capbench.training.scan.prepare import evaluate_scan
 
     kept = model.parent / f"recall-{split}.json"
     if not kept.is_file():
@@ -293,8 +293,8 @@ def groups(models: Sequence[T]) -> list[Sequence[T]]:
 def join(out: Path, models: Sequence[Path], number: int) -> Path:
     """Networks of several seeds as an ensemble, and as one network; the latter's path."""
     from capbench.models.ensembles import write_ensemble
-    from capbench.models.scan_files import load_scan, save_scan
-    from capbench.models.scan_merge import merge_scan, merged_facts
+    from capbench.models.scan.files import load_scan, save_scan
+    from capbench.models.scan.merge import merge_scan, merged_facts
 
     target = out / f"merged{number}" / "model.safetensors"
     loaded = [load_scan(path) for path in models]

@@ -21,13 +21,13 @@ import torch
 from capbench.features.detectors.base import load_detector
 from capbench.features.writing import StoreWriter
 from capbench.files import atomic_write, read_json, sha256_file
-from capbench.metrics.covariance import default_path, write_covariance
-from capbench.metrics.grounding import Attention
-from capbench.metrics.grounding_source import open_source
-from capbench.models.scan_files import load_scan, save_scan
+from capbench.metrics.grounding.covariance import default_path, write_covariance
+from capbench.metrics.grounding.source import open_source
+from capbench.metrics.grounding.vectors import Attention
+from capbench.models.scan.files import load_scan, save_scan
 from capbench.training.reo_covariance import fit_covariance
-from capbench.training.scan import Watcher, train_scan
-from capbench.training.scan_config_file import parse_training
+from capbench.training.scan.config_file import parse_training
+from capbench.training.scan.trainer import Watcher, train_scan
 from scripts.drawn_scenes import new_scenes, sample_scenes
 from scripts.sample.build import album
 from scripts.sample.captions import describe_many

@@ -12,8 +12,8 @@ import platformdirs
 import pytest
 
 from capbench.cache import Cache
-from capbench.java import spice
-from capbench.java.spice_files import SPICE_FILES, spice_folder
+from capbench.java.spice import parser as spice
+from capbench.java.spice.files import SPICE_FILES, spice_folder
 from capbench.text import scene_graph
 
 # As it was when the tests were collected: every test gets another.

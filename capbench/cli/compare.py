@@ -11,8 +11,8 @@ from capbench.cli import common
 from capbench.errors import UsageError
 
 if TYPE_CHECKING:
+    from capbench.analyses.comparing import MetricComparison
     from capbench.stats.significance import Comparison
-    from capbench.studies.comparing import MetricComparison
 
 __all__ = ["compare"]
 
@@ -53,7 +53,7 @@ def compare(
     """
     from dataclasses import replace
 
-    from capbench.studies.comparing import compare_metrics
+    from capbench.analyses.comparing import compare_metrics
 
     for name, value, choices in (
         ("--test", test, _TESTS),

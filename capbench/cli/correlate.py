@@ -174,8 +174,8 @@ def correlate(
 
 
 def _all_protocols(study: Study, root: DataRoot, out: Path | None, *, cache: bool, json_output: bool) -> None:
+    from capbench.analyses.all_protocols import plan_all_protocols, run_all_protocols
     from capbench.reports.sensitivity import print_sensitivity, write_sensitivity
-    from capbench.studies.all_protocols import plan_all_protocols, run_all_protocols
 
     plan = plan_all_protocols(study, root)
     common.announce_root(root, json_output=json_output, used=plan.uses_root)

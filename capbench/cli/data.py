@@ -80,8 +80,8 @@ def info(
     Example: capbench data info composite
     """
     from capbench.datasets.catalog import catalog
-    from capbench.datasets.imported import imported_names
     from capbench.datasets.root import find_root
+    from capbench.datasets.user.imported import imported_names
 
     root, known = find_root(data), catalog()
     own = imported_names(root)
@@ -109,8 +109,8 @@ def verify(dataset: _Names = None, data: common.DataOption = None, json_output: 
     Example: capbench data verify flickr8k-expert
     """
     from capbench.datasets.catalog import catalog
-    from capbench.datasets.imported import imported_names
     from capbench.datasets.root import find_root
+    from capbench.datasets.user.imported import imported_names
     from capbench.datasets.verify import HashRecord, verify_files
 
     root, known = find_root(data), catalog()
@@ -156,8 +156,8 @@ def _to_check(name: str, known: Catalog, root: DataRoot, *, asked: bool) -> list
 
 
 def _verify_imported(name: str, root: DataRoot) -> FileReport:
-    from capbench.datasets.imported import find_imported, read_meta
     from capbench.datasets.opening import open_dataset
+    from capbench.datasets.user.imported import find_imported, read_meta
     from capbench.datasets.verify import FileReport
     from capbench.files import sha256_file
 
@@ -268,10 +268,10 @@ def import_(
 
     Example: capbench data import ratings.csv --name mine --scale 1-5
     """
-    from capbench.datasets.imported import import_file
     from capbench.datasets.root import find_root
-    from capbench.datasets.user_files import parse_scale
-    from capbench.datasets.user_records import ImportProblemsError
+    from capbench.datasets.user.files import parse_scale
+    from capbench.datasets.user.imported import import_file
+    from capbench.datasets.user.records import ImportProblemsError
 
     root = find_root(data)
     limits = None

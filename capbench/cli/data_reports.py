@@ -71,8 +71,8 @@ def _described(description: str, source: str) -> str:
 
 def imported_info(name: str, root: DataRoot) -> dict[str, Any]:
     """Everything that is known of imported judgements. ``folder`` is where they are kept."""
-    from capbench.datasets.imported import find_imported, read_meta
     from capbench.datasets.opening import open_dataset
+    from capbench.datasets.user.imported import find_imported, read_meta
 
     folder = find_imported(name, root)
     assert folder is not None

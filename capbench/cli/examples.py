@@ -11,7 +11,7 @@ from capbench.cli import common
 from capbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from capbench.studies.examples import Examples
+    from capbench.analyses.examples import Examples
 
 __all__ = ["examples"]
 
@@ -45,9 +45,9 @@ def examples(
 
     Example: capbench examples -d flickr8k-expert -m meteor --number 3 --out examples.html
     """
+    from capbench.analyses.examples import choose_examples
+    from capbench.analyses.score_groups import rated_scores
     from capbench.files import write_text
-    from capbench.studies.examples import choose_examples
-    from capbench.studies.score_groups import rated_scores
 
     if out is not None and out.suffix.lower() not in _ENDINGS:
         raise UsageError(f"--out {out.name}: unknown ending", hint=f"End the name in {', '.join(_ENDINGS)}")

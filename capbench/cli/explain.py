@@ -12,11 +12,11 @@ from capbench.cli import common
 from capbench.errors import UsageError, suggest
 
 if TYPE_CHECKING:
+    from capbench.explain.reo import ReoExplanation, WordShare
+    from capbench.explain.subject import Subject
+    from capbench.explain.tiger import TigerExplanation
     from capbench.features.store import FeatureStore
     from capbench.reports.heatmaps import Scene
-    from capbench.studies.explain_subject import Subject
-    from capbench.studies.explaining import TigerExplanation
-    from capbench.studies.explaining_reo import ReoExplanation, WordShare
 
 __all__ = ["explain"]
 
@@ -73,15 +73,15 @@ def explain(
     Example: capbench explain -m reo -i dog.jpg -c "a dog" -r "a dog jumps" --features dogs.h5 --model scan.safetensors
     """
     from capbench.datasets.root import find_root
+    from capbench.explain.html import reo_html, tiger_html
+    from capbench.explain.picture import reo_png, tiger_png
+    from capbench.explain.reo import explain_reo
+    from capbench.explain.subject import find_subject
+    from capbench.explain.tiger import explain_tiger, to_dict
     from capbench.files import check_writable
     from capbench.metrics.base import Resources, resolve_metrics
     from capbench.metrics.reo import Reo
     from capbench.metrics.tiger import Tiger
-    from capbench.reports.explain import reo_png, tiger_png
-    from capbench.reports.explain_html import reo_html, tiger_html
-    from capbench.studies.explain_subject import find_subject
-    from capbench.studies.explaining import explain_tiger, to_dict
-    from capbench.studies.explaining_reo import explain_reo
 
     if metric.lower() not in _METRICS:
         raise UsageError(f"--metric {metric}: cannot be explained", hint=suggest(metric, _METRICS))
@@ -125,9 +125,9 @@ def explain(
 
 
 def _scene(subject: Subject, store: FeatureStore) -> Scene:
+    from capbench.explain.subject import region_names
     from capbench.features.images import decode
     from capbench.reports.heatmaps import make_scene
-    from capbench.studies.explain_subject import region_names
 
     regions = store[subject.image]
     picture = None if subject.picture is None else decode(subject.picture)
@@ -135,8 +135,8 @@ def _scene(subject: Subject, store: FeatureStore) -> Scene:
 
 
 def _tiger_lines(found: TigerExplanation, names: Sequence[str]) -> list[str]:
-    from capbench.reports.explain import numbers_line
-    from capbench.studies.explaining import letter
+    from capbench.explain.picture import numbers_line
+    from capbench.explain.tiger import letter
 
     lines = []
     wide = max(len("references"), *map(len, names))
@@ -159,8 +159,8 @@ def _tiger_lines(found: TigerExplanation, names: Sequence[str]) -> list[str]:
 
 
 def _reo_lines(found: ReoExplanation) -> list[str]:
-    from capbench.reports.explain import reo_lines
-    from capbench.studies.explaining import letter
+    from capbench.explain.picture import reo_lines
+    from capbench.explain.tiger import letter
 
     lines = []
     for i, candidate in enumerate(found.candidates):
@@ -173,7 +173,7 @@ def _reo_lines(found: ReoExplanation) -> list[str]:
 
 
 def _shares(words: Sequence[WordShare]) -> str:
-    from capbench.studies.explaining_reo import percentages
+    from capbench.explain.reo import percentages
 
     parts = [f" ({part})" if part else "" for part in percentages(words)]
     return ", ".join(

@@ -13,8 +13,8 @@ from capbench.errors import UsageError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from capbench.analyses.score_groups import RatedScores
     from capbench.reports.figures.compared import Compared
-    from capbench.studies.score_groups import RatedScores
 
 __all__ = ["app"]
 
@@ -111,9 +111,9 @@ def curves(
 
     Example: capbench figure curves curves/curves.json --group MM --out figure5.pdf
     """
+    from capbench.analyses.references import load_curves
     from capbench.reports.figures.curves import curves_figure
     from capbench.reports.figures.style import check_ending
-    from capbench.studies.references import load_curves
 
     check_ending(out)
     _write(curves_figure(load_curves(saved), ("", *(group or ()))), out)
@@ -136,8 +136,8 @@ def ratings(
 
     Example: capbench figure ratings cider meteor -d flickr8k-expert --out figure4.png
     """
+    from capbench.analyses.score_groups import by_rating
     from capbench.reports.figures.ratings import ratings_figure
-    from capbench.studies.score_groups import by_rating
 
     rated = _rated(
         metric, dataset, protocol, out, option, data, features, model, cache=not no_cache, json_output=json_output
@@ -183,8 +183,8 @@ def score_groups(
 
     Example: capbench figure score-groups cider meteor -d composite --out figure8.png
     """
+    from capbench.analyses.score_groups import group_differences
     from capbench.reports.figures.score_groups import score_groups_figure
-    from capbench.studies.score_groups import group_differences
 
     rated = _rated(
         metric, dataset, protocol, out, option, data, features, model, cache=not no_cache, json_output=json_output
@@ -255,7 +255,7 @@ def _compared(
         if metric:
             raise UsageError("metrics and --from were given together", hint="Give one of the two")
         return read_compared(saved, protocol)
-    from capbench.studies.comparing import compare_metrics
+    from capbench.analyses.comparing import compare_metrics
 
     common.check_choice("--unit", unit, common.UNITS)
     one_alone = UsageError("two metrics or more are compared", hint="Name them, or give --from")
@@ -290,8 +290,8 @@ def _rated(
     cache: bool,
     json_output: bool,
 ) -> RatedScores:
+    from capbench.analyses.score_groups import rated_scores
     from capbench.reports.figures.style import check_ending
-    from capbench.studies.score_groups import rated_scores
 
     check_ending(out)
     if not metric:

@@ -13,7 +13,7 @@ from capbench.cli import common
 from capbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from capbench.models.scan_files import GroundingModel
+    from capbench.models.scan.files import GroundingModel
 
 __all__ = ["app"]
 
@@ -175,8 +175,8 @@ def merge(models: _Networks, out: _Out, replace: _Replace = False, json_output: 
     Example: capbench models merge seed1.safetensors seed2.safetensors seed3.safetensors --out merged.safetensors
     """
     from capbench.files import sha256_file
-    from capbench.models.scan_files import save_scan
-    from capbench.models.scan_merge import merge_scan, merged_facts
+    from capbench.models.scan.files import save_scan
+    from capbench.models.scan.merge import merge_scan, merged_facts
 
     loaded = _networks(models, out, replace)
     save_scan(out, merge_scan(loaded), loaded[0].vocabulary, merged_facts(loaded))
@@ -186,7 +186,7 @@ def merge(models: _Networks, out: _Out, replace: _Replace = False, json_output: 
 def _networks(models: list[Path], out: Path, replace: bool) -> list[GroundingModel]:
     """Load the models once it is clear that the result may be written."""
     from capbench.models.registry import locate
-    from capbench.models.scan_files import load_scan
+    from capbench.models.scan.files import load_scan
 
     paths = [locate(model) for model in models]
     if out.exists():

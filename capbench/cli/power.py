@@ -11,7 +11,7 @@ from capbench.cli import common
 from capbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from capbench.studies.comparing import MetricPower
+    from capbench.analyses.comparing import MetricPower
 
 __all__ = ["power"]
 
@@ -55,7 +55,7 @@ def power(
 
     Example: capbench power bleu-4 rouge-l -d composite --power 0.9 --gap 0.02
     """
-    from capbench.studies.comparing import metric_power
+    from capbench.analyses.comparing import metric_power
 
     common.check_choice("--unit", unit, common.UNITS)
     for name, value in (("--power", target), ("--alpha", alpha)):

@@ -11,7 +11,7 @@ from capbench.cli import common
 from capbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from capbench.studies.references import CurvePoint, ReferenceCurves
+    from capbench.analyses.references import CurvePoint, ReferenceCurves
 
 __all__ = ["parse_counts", "references"]
 
@@ -59,7 +59,7 @@ def references(
 
     Example: capbench references -d pascal-50s -m meteor -m cider --counts 1,2,5,10,20,50 --group MM --out curves
     """
-    from capbench.studies.references import curve_protocol, reference_curves
+    from capbench.analyses.references import curve_protocol, reference_curves
 
     numbers = None if counts is None else parse_counts(counts)
     judged = common.open_judged(

@@ -52,7 +52,7 @@ def word_vectors(
     from capbench.datasets.captions import load_captions
     from capbench.datasets.root import find_root
     from capbench.files import sha256_file
-    from capbench.text.embeddings import write_word2vec
+    from capbench.text.embeddings.word_vectors import write_word2vec
     from capbench.training.word_vectors import WordVectorOptions, train_word_vectors
 
     root = find_root(data)

@@ -61,9 +61,9 @@ def reo_covariance(
     from capbench.datasets.captions import load_captions
     from capbench.datasets.root import find_root
     from capbench.files import check_writable, read_lines, sha256_file
-    from capbench.metrics.covariance import default_path, write_covariance
-    from capbench.metrics.grounding import Attention
-    from capbench.metrics.grounding_source import open_source
+    from capbench.metrics.grounding.covariance import default_path, write_covariance
+    from capbench.metrics.grounding.source import open_source
+    from capbench.metrics.grounding.vectors import Attention
     from capbench.records import image_id
     from capbench.training.reo_covariance import fit_covariance
 

@@ -18,7 +18,7 @@ from capbench.errors import MissingFileError, UsageError, suggest
 
 if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
-    from capbench.training.scan_config import ScanTraining
+    from capbench.training.scan.config import ScanTraining
 
 __all__ = ["scan"]
 
@@ -80,7 +80,7 @@ def scan(
     Example: capbench train scan scan-flickr8k-grid --seed 2 --evaluate test
     """
     from capbench.datasets.root import find_root
-    from capbench.training.scan_config_file import find_training, load_training
+    from capbench.training.scan.config_file import find_training, load_training
 
     given = {"model": model, "vocabulary": vocabulary, "images": images, "folds": None if folds == 1 else folds}
     for name, value in given.items():
@@ -104,8 +104,8 @@ def scan(
 
 def _train(settings: ScanTraining, run: Path, root: DataRoot, restart: bool, json_output: bool) -> None:
     from capbench.machine import keep_freed_memory
-    from capbench.training.scan import train_scan
-    from capbench.training.scan_run import Watcher
+    from capbench.training.scan.run import Watcher
+    from capbench.training.scan.trainer import train_scan
 
     with contextlib.ExitStack() as stack:
 
@@ -168,9 +168,9 @@ def _evaluate(
     import torch
 
     from capbench.models.registry import locate
-    from capbench.models.scan_files import load_scan
-    from capbench.training.scan_data import ROLES
-    from capbench.training.scan_prepare import choose_device, evaluate_scan
+    from capbench.models.scan.files import load_scan
+    from capbench.training.scan.data import ROLES
+    from capbench.training.scan.prepare import choose_device, evaluate_scan
 
     if split not in ROLES:
         raise UsageError(f"--evaluate {split}: there is no such split", hint=suggest(split, list(ROLES)))

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from capbench import files
-from capbench.datasets.caption_readers import (
+from capbench.datasets.root import DataRoot
+from capbench.datasets.user.caption_readers import (
     Captions,
     parse_coco_annotations,
     parse_karpathy,
@@ -22,7 +23,6 @@ from capbench.datasets.caption_readers import (
     read_split_captions,
     read_token,
 )
-from capbench.datasets.root import DataRoot
 from capbench.errors import DataError, MissingFileError, UsageError, suggest
 
 __all__ = [

@@ -13,8 +13,8 @@ from typing import ClassVar
 
 from capbench.datasets import judging
 from capbench.datasets.base import Dataset
-from capbench.datasets.caption_readers import Captions, read_token
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, correlations
+from capbench.datasets.user.caption_readers import Captions, read_token
 from capbench.errors import DataError
 from capbench.records import Item, Judgements, image_id
 

@@ -23,8 +23,8 @@ import numpy as np
 from capbench import files
 from capbench.datasets import judging
 from capbench.datasets.base import Dataset
-from capbench.datasets.caption_readers import Captions, read_coco_annotations, read_karpathy, read_split_captions
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy
+from capbench.datasets.user.caption_readers import Captions, read_coco_annotations, read_karpathy, read_split_captions
 from capbench.errors import DataError
 from capbench.records import Item, Judgements, Preferences, caption_key, image_id
 

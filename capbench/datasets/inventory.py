@@ -11,9 +11,9 @@ from typing import Literal
 from capbench.datasets.base import dataset_names, load_dataset
 from capbench.datasets.catalog import Catalog, DatasetEntry, Need
 from capbench.datasets.download import Progress, fetch, unpack
-from capbench.datasets.imported import imported_names
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
+from capbench.datasets.user.imported import imported_names
 from capbench.errors import CapbenchError, MissingFileError, UsageError, suggest
 from capbench.files import cache_dir
 

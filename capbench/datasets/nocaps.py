@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 from capbench import files
 from capbench.datasets import judging
 from capbench.datasets.base import Dataset
-from capbench.datasets.caption_readers import parse_coco_annotations, read_nocaps_corpus
 from capbench.datasets.protocol import ItemSelection, StatisticSpec
+from capbench.datasets.user.caption_readers import parse_coco_annotations, read_nocaps_corpus
 from capbench.errors import DataError, suggest
 from capbench.records import Item, Judgements, image_id
 

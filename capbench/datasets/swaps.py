@@ -2,7 +2,8 @@
 
 After TIGEr (Jiang and others, EMNLP-IJCNLP 2019, section 4.6 and Figure 7): one word of a reference is replaced by a
 similar one (*walk*, *stroll*) and by a different one (*walk*, *run*), and the metric should score the first higher. The
-paper's pairs were made by hand and are not published; these are made by the rules of :mod:`capbench.text.swaps` from
+paper's pairs were made by hand and are not published; these are made by the rules of :mod:`capbench.text.swaps.rules`
+from
 Flickr8k's test images (``flickr8k/Flickr8k.token.txt``, ``flickr8k/Flickr_8k.testImages.txt``), so no person judged
 them and no other number for them exists.
 
@@ -23,12 +24,12 @@ import numpy as np
 
 from capbench import files
 from capbench.datasets.base import Dataset
-from capbench.datasets.caption_readers import Captions, read_token
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy
+from capbench.datasets.user.caption_readers import Captions, read_token
 from capbench.errors import DataError
 from capbench.records import Item, Judgements, Preferences, caption_key, image_id
-from capbench.text.swap_lexicon import lexicon
-from capbench.text.swaps import CATEGORIES, COMPONENTS, Component, Swap, find_swaps, pick
+from capbench.text.swaps.lexicon import lexicon
+from capbench.text.swaps.rules import CATEGORIES, COMPONENTS, Component, Swap, find_swaps, pick
 
 __all__ = ["Flickr8kSwaps", "SwapPair", "make_pairs"]
 

@@ -58,7 +58,7 @@ class Bleu(TokenMetric):
         """(counts, n, 10) for each draw, by the native engine."""
         if not is_native(self._engine):
             return None
-        from capbench.text.sweep import bleu_sweep
+        from capbench.text.ngrams.sweep import bleu_sweep
 
         return ngram_sweep(self, sweep, bleu_sweep, progress)
 

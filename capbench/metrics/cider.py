@@ -134,7 +134,7 @@ class Cider(TokenMetric):
         """
         if not is_native(self._engine) or self._df == "images" or self._documents is None:
             return None
-        from capbench.text.sweep import cider_d_sweep
+        from capbench.text.ngrams.sweep import cider_d_sweep
 
         fixed = None if self._df == "items" else self._document_frequencies()
         return ngram_sweep(

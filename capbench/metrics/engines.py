@@ -53,13 +53,13 @@ def get_engine(metric: str, name: object) -> NgramEngine:
         from capbench.metrics.reference import ReferenceEngine
 
         return ReferenceEngine()
-    from capbench.text.ngram_engine import NativeEngine
+    from capbench.text.ngrams.engine import NativeEngine
 
     return NativeEngine()
 
 
 def is_native(engine: NgramEngine) -> bool:
     """Whether an engine is this package's own, which can sweep over references."""
-    from capbench.text.ngram_engine import NativeEngine
+    from capbench.text.ngrams.engine import NativeEngine
 
     return isinstance(engine, NativeEngine)

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from capbench.errors import ModelError, UsageError, suggest
 from capbench.metrics.base import Resources
-from capbench.metrics.covariance import COVARIANCES, Covariance, default_path, read_covariance
-from capbench.metrics.grounded import GroundedMetric
-from capbench.metrics.grounding import (
+from capbench.metrics.grounding.base import GroundedMetric
+from capbench.metrics.grounding.covariance import COVARIANCES, Covariance, default_path, read_covariance
+from capbench.metrics.grounding.source import Bounded
+from capbench.metrics.grounding.vectors import (
     LONG,
     Attention,
     attend,
@@ -24,7 +25,6 @@ from capbench.metrics.grounding import (
     portions,
     quadratic,
 )
-from capbench.metrics.grounding_source import Bounded
 from capbench.models.ensembles import network_files
 from capbench.records import FloatArray, Item
 

@@ -51,6 +51,6 @@ class RougeL(TokenMetric):
         """(counts, n, 1) for each draw, by the native engine."""
         if not is_native(self._engine):
             return None
-        from capbench.text.sweep import rouge_l_sweep
+        from capbench.text.ngrams.sweep import rouge_l_sweep
 
         return ngram_sweep(self, sweep, lambda c, order: rouge_l_sweep(c, order, self._beta)[..., None], progress)

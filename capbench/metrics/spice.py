@@ -41,7 +41,7 @@ class Spice(TokenMetric):
     @classmethod
     def is_set_up(cls) -> bool:
         """Whether the parser is here; captions that were parsed before need none."""
-        from capbench.java.spice_files import spice_state
+        from capbench.java.spice.files import spice_state
 
         return spice_state().ready
 
@@ -114,7 +114,7 @@ class Spice(TokenMetric):
 
 
 def _parser_version() -> str:
-    from capbench.java.spice import SPICE_PARSER_VERSION
+    from capbench.java.spice.parser import SPICE_PARSER_VERSION
 
     return SPICE_PARSER_VERSION
 

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from capbench.errors import UsageError, suggest
 from capbench.metrics.base import Progress, ReferenceSweep, Resources
-from capbench.metrics.grounded import GroundedMetric, one_thread
-from capbench.metrics.grounding import D_RELS, STATISTICS, compare, d_rel, grounding, pad, portions, wds
+from capbench.metrics.grounding.base import GroundedMetric, one_thread
+from capbench.metrics.grounding.vectors import D_RELS, STATISTICS, compare, d_rel, grounding, pad, portions, wds
 from capbench.metrics.tokens import positive_number
 from capbench.records import FloatArray, IntArray, Item
 
@@ -98,7 +98,7 @@ class Tiger(GroundedMetric):
     def image_statistics(
         self, image: str, items: Sequence[Item], words: Mapping[str, NDArray[np.float32]]
     ) -> FloatArray:
-        """(items, 11), the columns of :data:`~capbench.metrics.grounding.STATISTICS`."""
+        """(items, 11), the columns of :data:`~capbench.metrics.grounding.vectors.STATISTICS`."""
         vectors = self.grounding_vectors(image, [t for i in items for t in (i.candidate, *i.references)], words)
         return _compare(items, [item.references for item in items], vectors)
 

@@ -11,8 +11,8 @@ from capbench.records import FloatArray, Item
 from capbench.text import ptb
 
 if TYPE_CHECKING:
-    from capbench.text.corpus import EncodedCorpus
-    from capbench.text.sweep import ReferenceOrder
+    from capbench.text.ngrams.corpus import EncodedCorpus
+    from capbench.text.ngrams.sweep import ReferenceOrder
 
 __all__ = ["TokenMetric", "ngram_sweep", "positive_number"]
 
@@ -63,8 +63,8 @@ def ngram_sweep(
         statistics: gives (counts, n, k) of one draw.
         progress: as for :meth:`Metric.sweep`.
     """
-    from capbench.text.ngram_engine import encoded_corpus
-    from capbench.text.sweep import reference_order
+    from capbench.text.ngrams.engine import encoded_corpus
+    from capbench.text.ngrams.sweep import reference_order
 
     corpus = encoded_corpus(*metric.tokenize(sweep.items))
     for order in sweep.orders:

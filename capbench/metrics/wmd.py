@@ -13,7 +13,7 @@ from capbench.errors import MetricError, ModelError, UsageError
 from capbench.metrics.base import Metric, Progress, Resources
 from capbench.records import FloatArray, Item
 from capbench.text import ptb, stopwords
-from capbench.text.embeddings import WordVectors
+from capbench.text.embeddings.word_vectors import WordVectors
 from capbench.text.transport import word_movers_distance
 
 __all__ = ["Wmd"]

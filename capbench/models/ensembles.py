@@ -19,7 +19,7 @@ from capbench.errors import DataError, ModelError
 from capbench.files import read_json, sha256_file, write_text
 
 if TYPE_CHECKING:
-    from capbench.models.scan_files import GroundingModel
+    from capbench.models.scan.files import GroundingModel
 
 __all__ = ["Ensemble", "Part", "check_together", "network_files", "read_ensemble", "write_ensemble"]
 

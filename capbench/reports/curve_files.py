@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from capbench.files import lock, write_text
 
 if TYPE_CHECKING:
-    from capbench.studies.references import ReferenceCurves
+    from capbench.analyses.references import ReferenceCurves
 
 __all__ = ["curves_csv", "write_curves"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 
 from capbench import __version__
-from capbench.studies.examples import Examples
+from capbench.analyses.examples import Examples
 
 __all__ = ["KIND_TITLES", "examples_html", "examples_markdown", "origin"]
 

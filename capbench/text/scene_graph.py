@@ -99,7 +99,7 @@ def ensure(tokens: Sequence[str], *, cache: bool = True, progress: Callable[[int
     Raises:
         ToolError: SPICE's parser is not set up, its program failed, or a caption is too long for its memory.
     """
-    from capbench.java.spice import SPICE_PARSER_VERSION, parse_tuples
+    from capbench.java.spice.parser import SPICE_PARSER_VERSION, parse_tuples
 
     # Nothing can be parsed from nothing, and that needs no Java.
     _known.setdefault("", "[]")

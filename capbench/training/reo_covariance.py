@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from capbench.errors import DataError, UsageError
-from capbench.metrics.covariance import Covariance
-from capbench.metrics.grounding import Attention, attend, pad
-from capbench.metrics.grounding_source import GroundingSource
+from capbench.metrics.grounding.covariance import Covariance
+from capbench.metrics.grounding.source import GroundingSource
+from capbench.metrics.grounding.vectors import Attention, attend, pad
 from capbench.records import FloatArray
 
 __all__ = ["fit_covariance", "oas_shrinkage"]

@@ -66,7 +66,7 @@ def published(data: str, dataset: str, selection: str) -> Captions:
 
 def ours(captions: Captions) -> None:
     """All three metrics, from texts to scores."""
-    from capbench.text.ngrams import EncodedCorpus, bleu_scores, bleu_statistics, cider_d, rouge_l
+    from capbench.text.ngrams.statistics import EncodedCorpus, bleu_scores, bleu_statistics, cider_d, rouge_l
 
     corpus = EncodedCorpus.build(*captions)
     bleu_scores(bleu_statistics(corpus))
@@ -76,7 +76,7 @@ def ours(captions: Captions) -> None:
 
 def our_sweep(captions: Captions) -> None:
     """All three metrics with the first 1, 2, … references, from texts to scores."""
-    from capbench.text.ngrams import EncodedCorpus, bleu_scores, sweep
+    from capbench.text.ngrams.statistics import EncodedCorpus, bleu_scores, sweep
 
     corpus = EncodedCorpus.build(*captions)
     bleu_scores(sweep(corpus, range(1, max(map(len, captions[1])) + 1)).bleu)

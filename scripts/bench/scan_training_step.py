@@ -26,8 +26,8 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from capbench.machine import keep_freed_memory
-from capbench.models.scan import Scan, ScanOptions, l2norm
-from capbench.training.scan_losses import info_nce
+from capbench.models.scan.network import Scan, ScanOptions, l2norm
+from capbench.training.scan.losses import info_nce
 
 Similarities = Callable[[Scan, Tensor, Tensor, Tensor], Tensor]
 WAYS = ("loop", "contexts", "capbench", "capbench-bfloat16")

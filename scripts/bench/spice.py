@@ -22,9 +22,10 @@ import numpy as np
 from capbench import __version__
 from capbench.datasets.flickr8k import Flickr8kExpert
 from capbench.datasets.root import find_root
-from capbench.java import find_java, run_batch, spice
-from capbench.java.spice import class_path
-from capbench.java.spice_files import SPICE_FILES, spice_folder
+from capbench.java import find_java, run_batch
+from capbench.java.spice import parser as spice
+from capbench.java.spice.files import SPICE_FILES, spice_folder
+from capbench.java.spice.parser import class_path
 from capbench.metrics.spice import Spice
 from capbench.records import FloatArray, Item
 from capbench.text import ptb, scene_graph

@@ -33,11 +33,11 @@ from capbench.errors import CapbenchError
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
 from capbench.metrics.base import Resources
-from capbench.metrics.grounded import GroundedMetric
+from capbench.metrics.grounding.base import GroundedMetric
 from capbench.metrics.reo import Reo
 from capbench.metrics.tiger import Tiger
-from capbench.models.scan import Scan, ScanOptions
-from capbench.models.scan_files import save_scan
+from capbench.models.scan.files import save_scan
+from capbench.models.scan.network import Scan, ScanOptions
 from capbench.records import FloatArray, Item
 from capbench.text.vocabulary import Vocabulary
 

@@ -18,7 +18,7 @@ from importlib.metadata import version
 
 from capbench.java import find_java
 from capbench.text.ptb import tokenize_jar
-from capbench.text.ptb_native import NativeTokenizer
+from capbench.text.ptb.native import NativeTokenizer
 
 _ODD = ["it's", "can't", "St.", "U.S.", "1,000", "10:30", "well-known", '"red"', "(small)", "...", "--", "$5", "p.m."]
 

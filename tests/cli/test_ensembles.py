@@ -10,12 +10,12 @@ import pytest
 
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
-from capbench.metrics import grounding_source
-from capbench.metrics.grounding_source import open_source
-from capbench.models.scan_files import load_scan
+from capbench.metrics.grounding import source as grounding_source
+from capbench.metrics.grounding.source import open_source
+from capbench.models.scan.files import load_scan
 from tests.conftest import Ran
-from tests.metrics.grounded_models import write_features
-from tests.metrics.test_ensembles import TEXTS, network
+from tests.metrics.grounding.models import write_features
+from tests.metrics.grounding.test_ensembles import TEXTS, network
 
 
 @pytest.fixture(scope="module")
@@ -118,8 +118,8 @@ def test_tiger_of_an_ensemble_is_explained_and_reo_is_not(
 
 
 def _grounding(regions: object, words: object) -> list[float]:
-    from capbench.metrics.grounding import Attention
-    from tests.metrics.test_grounding import slow_grounding
+    from capbench.metrics.grounding.vectors import Attention
+    from tests.metrics.grounding.test_vectors import slow_grounding
 
     return [float(value) for value in slow_grounding(regions, words, Attention())[0]]  # type: ignore[arg-type]
 

@@ -14,8 +14,8 @@ from PIL import Image
 from capbench.datasets.flickr8k import Flickr8kExpert
 from capbench.datasets.root import find_root, sample_dir
 from capbench.features.store import open_store
-from capbench.models.scan import Scan, ScanOptions
-from capbench.models.scan_files import save_scan
+from capbench.models.scan.files import save_scan
+from capbench.models.scan.network import Scan, ScanOptions
 from capbench.text.vocabulary import Vocabulary
 from tests.conftest import Ran
 
@@ -154,7 +154,7 @@ def test_words_that_the_model_does_not_know_are_told(given: list[str], capbench:
 def test_a_folder_that_cannot_be_written_is_told_before_anything_is_drawn(
     given: list[str], capbench: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("capbench.studies.explaining.explain_tiger", None)
+    monkeypatch.setattr("capbench.explain.tiger.explain_tiger", None)
     ran = capbench("explain", "-i", "f8k_003", "-c", "a", "-r", "b", "-o", "/dev/null/x", *given)
     assert ran.code == 2
     assert "cannot be written" in ran.err

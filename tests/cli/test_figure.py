@@ -129,8 +129,8 @@ def test_examples_in_every_form(capbench: Run, tmp_path: Path) -> None:
 
 
 def test_markup_in_captions_stays_text() -> None:
+    from capbench.analyses.examples import Example, Examples
     from capbench.reports.examples import examples_html, examples_markdown
-    from capbench.studies.examples import Example, Examples
 
     nasty = "<b>a | *dog*</b>"
     example = Example("equal", "i_1", nasty, (nasty,), 1.0, 1.0, 0.5)

@@ -13,14 +13,14 @@ import torch
 
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
-from capbench.metrics import grounding_source
+from capbench.metrics.grounding import source as grounding_source
 from capbench.metrics.reo import Reo
-from capbench.models.scan import Scan
-from capbench.models.scan_files import load_scan
+from capbench.models.scan.files import load_scan
+from capbench.models.scan.network import Scan
 from capbench.studies.results import load_result
 from capbench.text.vocabulary import write_vocabulary
 from tests.conftest import Ran
-from tests.metrics.grounded_models import Files, make_files
+from tests.metrics.grounding.models import Files, make_files
 
 COLUMNS = ["tiger", "rrs", "wds", "grounding"]
 

@@ -11,10 +11,10 @@ import scipy.stats
 
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
-from capbench.metrics import grounding_source
+from capbench.metrics.grounding import source as grounding_source
 from capbench.studies.results import load_result
 from tests.conftest import Ran
-from tests.metrics.grounded_models import make_files
+from tests.metrics.grounding.models import make_files
 
 ID = "composite@8k/same-text-out/correctness-tau-c"
 LENGTH = "tests.studies.toys:Length"

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from capbench.cli.setup import app
 from capbench.errors import CapbenchError, ToolError, UsageError
-from capbench.java import spice_files
-from capbench.java.spice_files import PinnedFile, install_spice, spice_folder, spice_state
+from capbench.java.spice import files as spice_files
+from capbench.java.spice.files import PinnedFile, install_spice, spice_folder, spice_state
 
 CONTENTS = {"parser-1.0.jar": b"parser" * 1000, "parser-1.0-models.jar": b"models" * 5000}
 
@@ -206,7 +206,7 @@ def test_a_full_disk_is_one_line(source: Path, monkeypatch: pytest.MonkeyPatch) 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("capbench.java.spice_files.os.replace", full)
+    monkeypatch.setattr("capbench.java.spice.files.os.replace", full)
     with pytest.raises(UsageError, match=r"parser-1\.0\.jar: cannot be written \(No space left on device\)"):
         install_spice(source)
     assert _names(spice_folder()) == []

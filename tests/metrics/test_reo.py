@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 
 from capbench.errors import CapbenchError, MetricError, MissingFileError, ModelError, UsageError
-from capbench.metrics import grounding_source
 from capbench.metrics.base import Resources, resolve_metrics
-from capbench.metrics.covariance import Covariance, default_path, read_covariance, write_covariance
-from capbench.metrics.grounding import Attention
+from capbench.metrics.grounding import source as grounding_source
+from capbench.metrics.grounding.covariance import Covariance, default_path, read_covariance, write_covariance
+from capbench.metrics.grounding.vectors import Attention
 from capbench.metrics.reo import Reo
 from capbench.metrics.tiger import Tiger
 from capbench.records import FloatArray, Item, ScoreColumn
 from capbench.scoring import score
 from capbench.training.reo_covariance import fit_covariance
-from tests.metrics.grounded_models import Files, make_files, make_items
-from tests.metrics.test_grounding import slow_grounding
+from tests.metrics.grounding.models import Files, make_files, make_items
+from tests.metrics.grounding.test_vectors import slow_grounding
 
 ITEMS = make_items()
 CAPTIONS = {item.image: item.references for item in ITEMS}
@@ -100,7 +100,8 @@ def test_a_candidate_that_is_the_reference_is_wholly_relevant(made: Files) -> No
 
 
 def test_many_captions_and_references_are_worked_on_in_parts(made: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    from capbench.metrics import grounding, reo
+    from capbench.metrics import reo
+    from capbench.metrics.grounding import vectors as grounding
 
     wanted = statistics(Reo(made.resources))
     monkeypatch.setattr(grounding, "_AT_ONCE", 2)
@@ -114,7 +115,8 @@ def test_many_captions_and_references_are_worked_on_in_parts(made: Files, monkey
 def test_long_captions_have_the_same_scores(
     kind: str, ends: bool, made: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from capbench.metrics import grounding, reo
+    from capbench.metrics import reo
+    from capbench.metrics.grounding import vectors as grounding
 
     items = tuple(
         Item(ITEMS[0].image, "a dog " * (n // 2) + "cat" * (n % 2), ("the red ball", "two men " * 70)) for n in range(9)
@@ -212,8 +214,8 @@ def test_a_model_without_covariance_says_which_command_makes_one(tmp_path: Path)
 
 
 def test_covariances_that_do_not_fit_are_refused(made: Files, tmp_path: Path) -> None:
-    from capbench.models.scan import Scan
-    from capbench.models.scan_files import load_scan, save_scan
+    from capbench.models.scan.files import load_scan, save_scan
+    from capbench.models.scan.network import Scan
 
     other = make_files(tmp_path, ["imagex"])
     model = load_scan(other.model)

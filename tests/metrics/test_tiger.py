@@ -15,14 +15,15 @@ from capbench.errors import CapbenchError, FeatureError, MetricError, ModelError
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter
-from capbench.metrics import grounded, grounding_source
 from capbench.metrics.base import ReferenceSweep, Resources, resolve_metrics
-from capbench.metrics.grounding import CLIPS, D_RELS, NORMS, STATISTICS, Attention
+from capbench.metrics.grounding import base as grounded
+from capbench.metrics.grounding import source as grounding_source
+from capbench.metrics.grounding.vectors import CLIPS, D_RELS, NORMS, STATISTICS, Attention
 from capbench.metrics.tiger import Tiger
 from capbench.records import FloatArray, Item, ScoreColumn
 from capbench.scoring import score
-from tests.metrics.grounded_models import DIMENSION, FINGERPRINT, Files, make_files, make_items, write_features
-from tests.metrics.test_grounding import slow_grounding
+from tests.metrics.grounding.models import DIMENSION, FINGERPRINT, Files, make_files, make_items, write_features
+from tests.metrics.grounding.test_vectors import slow_grounding
 
 ITEMS = make_items()
 

@@ -13,7 +13,7 @@ from capbench.metrics import wmd
 from capbench.metrics.wmd import Wmd
 from capbench.records import Item
 from capbench.text import ptb
-from capbench.text.embeddings import write_word2vec
+from capbench.text.embeddings.word_vectors import write_word2vec
 from capbench.text.stopwords import ENGLISH
 from capbench.text.transport import word_movers_distance
 

@@ -12,8 +12,8 @@ import pytest
 from capbench.errors import ModelError
 from capbench.models.ensembles import network_files, read_ensemble, write_ensemble
 from capbench.models.registry import locate
-from capbench.models.scan_files import load_scan
-from tests.models.test_scan_merge import saved
+from capbench.models.scan.files import load_scan
+from tests.models.scan.test_merge import saved
 
 ODD = "a=b+c, ü 'x' \\ {1}.safetensors"
 

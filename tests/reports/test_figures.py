@@ -10,6 +10,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from capbench.analyses.references import CurvePoint, ReferenceCurves
+from capbench.analyses.score_groups import RatedScores
 from capbench.errors import DataError, UsageError
 from capbench.records import Item
 from capbench.reports.figures.compared import Compared, PairResult, from_study, read_compared
@@ -20,7 +22,6 @@ from capbench.reports.figures.score_groups import score_groups_figure
 from capbench.reports.figures.significance import significance_figure
 from capbench.reports.figures.style import COLOURS, save, statistic_label
 from capbench.reports.figures.training_log import read_log, training_log_figure
-from capbench.studies.references import CurvePoint, ReferenceCurves
 from capbench.studies.results import (
     BootstrapInfo,
     Ceiling,
@@ -30,7 +31,6 @@ from capbench.studies.results import (
     ProtocolInfo,
     StudyResult,
 )
-from capbench.studies.score_groups import RatedScores
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

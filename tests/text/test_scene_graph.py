@@ -12,7 +12,7 @@ import pytest
 
 from capbench.cache import Cache
 from capbench.errors import ToolError
-from capbench.java import spice
+from capbench.java.spice import parser as spice
 from capbench.text import scene_graph
 from capbench.text.scene_graph import SceneGraph
 from tests.installed_parser import installed_parser, parsed

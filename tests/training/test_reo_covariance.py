@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from capbench.errors import DataError, UsageError
-from capbench.metrics import grounding_source
-from capbench.metrics.covariance import default_path, read_covariance, write_covariance
-from capbench.metrics.grounding import Attention, attend, contexts, pad
-from capbench.metrics.grounding_source import GroundingSource
+from capbench.metrics.grounding import source as grounding_source
+from capbench.metrics.grounding.covariance import default_path, read_covariance, write_covariance
+from capbench.metrics.grounding.source import GroundingSource
+from capbench.metrics.grounding.vectors import Attention, attend, contexts, pad
 from capbench.records import FloatArray
 from capbench.training import reo_covariance
 from capbench.training.reo_covariance import fit_covariance, oas_shrinkage
 from tests.conftest import Ran
-from tests.metrics.grounded_models import Files, make_files, make_items
+from tests.metrics.grounding.models import Files, make_files, make_items
 
 ITEMS = make_items()
 CAPTIONS = {item.image: item.references for item in ITEMS}

@@ -12,7 +12,7 @@ from capbench.files import read_json
 from capbench.reports.figures.style import statistic_label
 
 if TYPE_CHECKING:
-    from capbench.studies.comparing import MetricComparison
+    from capbench.analyses.comparing import MetricComparison
     from capbench.studies.results import StudyResult
 
 __all__ = ["Compared", "PairResult", "from_comparison", "from_study", "read_compared"]
@@ -63,7 +63,7 @@ class Compared:
 
 
 def from_comparison(found: MetricComparison, *, sample: bool = False) -> Compared:
-    """From what :func:`capbench.studies.comparing.compare_metrics` gives."""
+    """From what :func:`capbench.analyses.comparing.compare_metrics` gives."""
     return _from_plain(found.as_json(), sample=sample)
 
 

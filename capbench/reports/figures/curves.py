@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from capbench.studies.references import ReferenceCurves
+    from capbench.analyses.references import ReferenceCurves
 
 __all__ = ["curves_figure"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from capbench.analyses.score_groups import RatedScores, by_rating
 from capbench.reports.figures.style import COLOURS, caption, finish, new_figure, style
-from capbench.studies.score_groups import RatedScores, by_rating
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

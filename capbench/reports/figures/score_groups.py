@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from capbench.analyses.score_groups import RatedScores, group_differences
 from capbench.reports.figures.style import COLOURS, caption, finish, new_figure, style
-from capbench.studies.score_groups import RatedScores, group_differences
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

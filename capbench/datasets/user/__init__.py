@@ -1,0 +1,1 @@
+"""Judgements and captions of a user's own files."""

@@ -1,0 +1,1 @@
+"""Why a metric gave a caption its score: what is shown, as a page and as a picture."""

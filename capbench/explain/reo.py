@@ -1,0 +1,271 @@
+"""Why REO gave a caption its scores: which words its extra and missing content is made of.
+
+The scores are the metric's own. REO finds extra content in the contexts of a candidate without their projections on the
+ground truth (a⊥), and missing content in the ground truth without its projections on the candidate's contexts (g⊥).
+Contexts are sums of word vectors, so that the lengths of a⊥ and g⊥ are sums over words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.explain.tiger import one_image, unknown_words, words_of
+from capbench.metrics.grounding.vectors import attend, contexts, pad
+from capbench.records import FloatArray, Item
+
+if TYPE_CHECKING:
+    from capbench.metrics.grounding.base import GroundedMetric
+    from capbench.metrics.reo import Reo
+
+__all__ = [
+    "IMAGE",
+    "REFERENCES",
+    "ReoCandidate",
+    "ReoExplanation",
+    "ReoTruth",
+    "WordShare",
+    "contributions",
+    "distinct_words",
+    "explain_reo",
+    "orthogonal",
+    "percentages",
+    "similarities",
+]
+
+IMAGE = "image"
+REFERENCES = "image + references"
+"""REO's two ground truths, as its paper calls them."""
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class WordShare:
+    """What one word has to do with extra or missing content.
+
+    Words are ranked by similarity, by which the paper's Figure 3 judges what REO found: it does not depend on how much
+    attention a word gets or how often it stands there, which the contribution does.
+
+    Attributes:
+        word: as the network reads it.
+        similarity: mean cosine, over regions, of its vector and the orthogonal context vectors (:func:`similarities`).
+        contribution: its part of their mean length (:func:`contributions`), None where they are not made of words
+            (what a caption misses of the image itself).
+    """
+
+    word: str
+    similarity: float
+    contribution: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ReoTruth:
+    """One candidate against one ground truth.
+
+    Attributes:
+        scores: relevance, extraness, omission as the metric gives them; low extraness means much extra content, low
+            omission much that is missing.
+        extra: the candidate's words in their order, compared with a⊥: its contexts without their projections on the
+            ground truth; means over references.
+        missing: the references' distinct words, most similar first, compared with g⊥: the ground truth without its
+            projections on the candidate's contexts. Of a word that repeats, similarities are averaged, contributions
+            summed; contributions are means over references.
+        references: the words of each reference in their order.
+    """
+
+    scores: Mapping[str, float]
+    extra: tuple[WordShare, ...]
+    missing: tuple[WordShare, ...]
+    references: tuple[tuple[WordShare, ...], ...]
+
+    @property
+    def extra_words(self) -> tuple[WordShare, ...]:
+        """The candidate's distinct words, most similar first; contributions of a word that repeats are summed."""
+        return distinct_words([self.extra])
+
+
+@dataclass(frozen=True, eq=False)
+class ReoCandidate:
+    """One candidate of an image.
+
+    Attributes:
+        text: as given.
+        references: its references, as given.
+        truths: :data:`IMAGE` and, if there are references, :data:`REFERENCES` → what was found against it.
+        human: mean human rating of this candidate, None if it is not known.
+    """
+
+    text: str
+    references: tuple[str, ...]
+    truths: Mapping[str, ReoTruth]
+    human: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ReoExplanation:
+    """What REO saw in one image's captions."""
+
+    image: str
+    candidates: tuple[ReoCandidate, ...]
+    signature: str
+    notes: tuple[str, ...] = ()
+
+    def scaled(self) -> dict[str, dict[str, tuple[float, ...]]]:
+        """Every score scaled to 0..1 over the candidates (REO's Figure 4): ground truth → score → one value each.
+
+        A score that is the same for all candidates is 0.5 for all. Human ratings are added as ``people`` where every
+        candidate has one.
+        """
+        found: dict[str, dict[str, tuple[float, ...]]] = {}
+        for truth in self.candidates[0].truths:
+            columns = [c.truths[truth].scores for c in self.candidates]
+            found[truth] = {name: _min_max([scores[name] for scores in columns]) for name in columns[0]}
+            humans = [c.human for c in self.candidates if c.human is not None]
+            if len(humans) == len(self.candidates):
+                found[truth]["people"] = _min_max(humans)
+        return found
+
+
+def _min_max(values: Sequence[float]) -> tuple[float, ...]:
+    low, spread = min(values), max(values) - min(values)
+    return tuple((value - low) / spread if spread > 0 else 0.5 for value in values)
+
+
+def orthogonal(vectors: FloatArray, onto: FloatArray) -> FloatArray:
+    """Each row without its projection on the other's row (REO, equations 5 and 8): (n, D) and (n, D) to (n, D).
+
+    Nothing is taken away where the other row is zero.
+    """
+    squares = (onto * onto).sum(axis=1, keepdims=True)
+    shares = (vectors * onto).sum(axis=1, keepdims=True) / np.where(squares > 0, squares, 1.0)
+    return np.asarray(vectors - shares * onto, dtype=np.float64)
+
+
+def contributions(rest: FloatArray, whole: FloatArray, words: FloatArray, weights: FloatArray) -> FloatArray:
+    """What each word contributes to the length of the orthogonal vectors r_i of n contexts c_i.
+
+    A context is a weighted sum of word vectors, c_i = Σ_j α_ij h_j, and taking away a projection is linear and
+    symmetric, so that |r_i| = Σ_j α_ij (h_j · r_i) / |r_i|. The word's contribution is the mean of its term over
+    regions; those of a caption's words add up to the mean length of the r_i.
+
+    Args:
+        rest: (n, D) r_i.
+        whole: (n, D) c_i; an r_i that is nothing but rounding beside it counts as zero.
+        words: (m, D) h_j.
+        weights: (m, n) α.
+
+    Returns:
+        (m,).
+    """
+    return np.asarray((weights * (words @ _unit(rest, whole).T)).mean(axis=1), dtype=np.float64)
+
+
+def similarities(rest: FloatArray, whole: FloatArray, words: FloatArray) -> FloatArray:
+    """Mean over regions of cos(h_j, r_i), arguments as of :func:`contributions`: (m,)."""
+    norms = np.linalg.norm(words, axis=1, keepdims=True)
+    return np.asarray((words / np.where(norms > 0, norms, 1.0) @ _unit(rest, whole).T).mean(axis=1), dtype=np.float64)
+
+
+def _unit(rest: FloatArray, whole: FloatArray) -> FloatArray:
+    lengths = np.linalg.norm(rest, axis=1)
+    real = lengths > _ROUNDING * np.linalg.norm(whole, axis=1)
+    return np.where(real[:, None], rest / np.where(real, lengths, 1.0)[:, None], 0.0)
+
+
+def explain_reo(
+    metric: Reo, items: Sequence[Item], humans: Sequence[float | None] | None = None, notes: Sequence[str] = ()
+) -> ReoExplanation:
+    """What REO saw in candidates of one image.
+
+    Arguments and errors are those of :func:`capbench.explain.tiger.explain_tiger`, but references may be lacking:
+    unless all items have some, they are explained against the image alone. ModelError is raised for an ensemble:
+    shares of words are lengths in one network's space.
+    """
+    _ = metric.source.model
+    image = one_image(items)
+    texts = list(dict.fromkeys(text for item in items for text in (item.candidate, *item.references)))
+    regions, words = metric.source.regions(image), metric.encode(texts)
+    captions = {text: _in_context(metric, regions, text, words[text]) for text in texts}
+    scores = metric.scores(metric.image_statistics(image, items, words))
+    against = [IMAGE, REFERENCES] if all(item.references for item in items) else [IMAGE]
+    found = []
+    for i, item in enumerate(items):
+        own, references = captions[item.candidate], [captions[text] for text in item.references]
+        truths = {}
+        for truth in against:
+            prefix = "reo-image-" if truth == IMAGE else "reo-"
+            values = {name: float(scores[prefix + name][i]) for name in ("relevance", "extraness", "omission")}
+            of_image = truth == IMAGE
+            extra = _extra(own, [regions] if of_image else [reference.contexts for reference in references])
+            rows = _missing(own, references, regions if of_image else None)
+            truths[truth] = ReoTruth(values, extra, distinct_words(rows), tuple(rows))
+        human = None if humans is None else humans[i]
+        found.append(ReoCandidate(item.candidate, item.references, truths, human))
+    return ReoExplanation(image, tuple(found), metric.signature(), (*notes, *unknown_words(metric, texts)))
+
+
+@dataclass(frozen=True, eq=False)
+class _InContext:
+    """A caption's words (m), their vectors (m, D) and weights (m, n), and its contexts (n, D)."""
+
+    names: tuple[str, ...]
+    words: FloatArray
+    weights: FloatArray
+    contexts: FloatArray
+
+
+def _in_context(metric: GroundedMetric, regions: FloatArray, text: str, words: NDArray[np.float32]) -> _InContext:
+    padded = pad([words], metric.attention)
+    weights, _ = attend(regions, padded, metric.attention)
+    names = words_of(metric, text)
+    m = len(names)
+    return _InContext(names, padded.vectors[0, :m], weights[0, :m], contexts(weights, padded)[0])
+
+
+def _extra(own: _InContext, truths: Sequence[FloatArray]) -> tuple[WordShare, ...]:
+    """The candidate's words against ground truths (n, D), means over these."""
+    rests = [orthogonal(own.contexts, truth) for truth in truths]
+    parts = np.mean([contributions(rest, own.contexts, own.words, own.weights) for rest in rests], axis=0)
+    alike = np.mean([similarities(rest, own.contexts, own.words) for rest in rests], axis=0)
+    return tuple(map(WordShare, own.names, alike.tolist(), parts.tolist()))
+
+
+def _missing(
+    own: _InContext, references: Sequence[_InContext], image: FloatArray | None
+) -> list[tuple[WordShare, ...]]:
+    """The words of each reference: against the image's vectors if these are given, else against its own contexts."""
+    rows = []
+    for reference in references:
+        whole = reference.contexts if image is None else image
+        rest = orthogonal(whole, own.contexts)
+        parts: list[float | None] = [None] * len(reference.names)
+        if image is None:
+            parts = contributions(rest, whole, reference.words, reference.weights).tolist()
+        alike = similarities(rest, whole, reference.words).tolist()
+        rows.append(tuple(map(WordShare, reference.names, alike, parts)))
+    return rows
+
+
+def distinct_words(rows: Sequence[Sequence[WordShare]]) -> tuple[WordShare, ...]:
+    """Each word of captions once, most similar first; contributions are means over the captions."""
+    by_word: dict[str, list[WordShare]] = {}
+    for share in (share for row in rows for share in row):
+        by_word.setdefault(share.word, []).append(share)
+    found = []
+    for word, shares in by_word.items():
+        parts = [share.contribution for share in shares if share.contribution is not None]
+        similarity = sum(share.similarity for share in shares) / len(shares)
+        found.append(WordShare(word, similarity, sum(parts) / len(rows) if parts else None))
+    return tuple(sorted(found, key=lambda share: -share.similarity))
+
+
+def percentages(words: Sequence[WordShare]) -> list[str]:
+    """Each word's part of the length that all of them make up (``31%``); ``""`` where there are no contributions."""
+    total = sum(share.contribution or 0.0 for share in words)
+    if total <= 0:
+        return [""] * len(words)
+    return ["" if share.contribution is None else f"{share.contribution / total:.0%}" for share in words]

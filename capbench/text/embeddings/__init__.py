@@ -1,0 +1,1 @@
+"""Word vectors: their files, and looking words up in them."""

@@ -1,0 +1,1 @@
+"""The n-gram engine behind BLEU, ROUGE-L and CIDEr-D."""

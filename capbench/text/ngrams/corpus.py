@@ -1,0 +1,244 @@
+"""Captions as numbers: every distinct text encoded once, every n-gram numbered once.
+
+Texts are PTB tokens joined by spaces. An :class:`EncodedCorpus` is what all n-gram metrics share:
+candidates, references and any choice among the references.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from operator import methodcaller
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.errors import MetricError
+from capbench.records import IntArray
+
+if TYPE_CHECKING:
+    from capbench.text.ngrams.matching import Matches
+
+__all__ = ["EncodedCorpus", "NgramNumbers"]
+
+_TEXTS_AT_ONCE = 10_000  # the words of so many texts exist as Python strings at the same time
+_TOKENS_AT_ONCE = 1 << 17  # so many keys are sorted at the same time
+_NONE = -1
+_KEEP_NUMBERS = 4_000_000  # tokens up to which n-gram numbers are kept between calls
+
+
+class _Vocabulary(dict[str, int]):
+    """Word → number, in order of first occurrence; an unknown word gets the next one."""
+
+    def __missing__(self, word: str) -> int:
+        number = self[word] = len(self)
+        return number
+
+
+@dataclass(frozen=True)
+class NgramNumbers:
+    """The n-grams of one order.
+
+    Attributes:
+        at: (tokens,) number of the n-gram that begins at a token; ``count`` where none does (too near the end).
+        count: how many different n-grams there are.
+    """
+
+    at: NDArray[np.int32]
+    count: int
+
+
+@dataclass
+class EncodedCorpus:
+    """Candidates and their references over one vocabulary.
+
+    A *text* is a distinct string; a *pair* is a candidate with one of its references. Pairs are in the order of the
+    items, and within an item in the order of its references.
+
+    Attributes:
+        candidate: (items,) text of each candidate.
+        reference: (pairs,) text of each reference.
+        first_pair: (items + 1,) where the pairs of an item begin.
+        words: (tokens,) word numbers of all texts, one after the other.
+        first_token: (texts + 1,) where the words of a text begin.
+        vocabulary: word → number.
+        spaced: text → row of its words cut at single spaces only, for the few texts where that differs from cutting at
+            white space (empty texts, hard spaces): ROUGE-L cuts so. Those rows follow the texts in ``first_token``.
+    """
+
+    candidate: NDArray[np.int32]
+    reference: NDArray[np.int32]
+    first_pair: IntArray
+    words: NDArray[np.int32]
+    first_token: IntArray
+    vocabulary: dict[str, int]
+    spaced: dict[int, int]
+    _numbers: dict[int, NgramNumbers] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def build(cls, candidates: Sequence[str], references: Sequence[Sequence[str]]) -> EncodedCorpus:
+        """Encode candidates and their references, given as PTB tokens joined by spaces.
+
+        Args:
+            candidates: one text an item.
+            references: the item's references, at least one.
+
+        Raises:
+            MetricError: the lists differ in length, or an item has no references.
+        """
+        if len(candidates) != len(references):
+            raise MetricError(f"{len(candidates)} candidates, but reference lists for {len(references)}")
+        sizes = np.fromiter(map(len, references), np.int64, len(references))
+        if len(sizes) and sizes.min() == 0:
+            raise MetricError(
+                f"item {int(sizes.argmin()) + 1} has no references", hint="Give every candidate at least one reference"
+            )
+        index: dict[str, int] = _Vocabulary()
+        candidate = np.fromiter(map(index.__getitem__, candidates), np.int32, len(candidates))
+        reference = np.fromiter(map(index.__getitem__, chain.from_iterable(references)), np.int32, int(sizes.sum()))
+        texts = list(index)
+        del index
+        words, first_token, vocabulary, spaced = _encode(texts)
+        return cls(
+            candidate=candidate,
+            reference=reference,
+            first_pair=np.concatenate([[0], np.cumsum(sizes)]),
+            words=words,
+            first_token=first_token,
+            vocabulary=vocabulary,
+            spaced=spaced,
+        )
+
+    @property
+    def items(self) -> int:
+        """Number of candidates."""
+        return len(self.candidate)
+
+    @cached_property
+    def lengths(self) -> IntArray:
+        """(texts,) words of each text."""
+        return np.diff(self.first_token)
+
+    @cached_property
+    def small_int(self) -> type[np.signedinteger[Any]]:
+        """Type that holds how often an n-gram can occur in a text."""
+        return np.int8 if self.lengths.max(initial=0) < 1 << 7 else np.int32
+
+    @cached_property
+    def item_of_pair(self) -> NDArray[np.int32]:
+        """(pairs,) the item that a pair belongs to."""
+        return np.repeat(np.arange(self.items, dtype=np.int32), np.diff(self.first_pair))
+
+    @cached_property
+    def matches(self) -> Matches:
+        """What each pair has in common; computed at first use, shared by all metrics."""
+        from capbench.text.ngrams.matching import match
+
+        return match(self)
+
+    def ngrams(self, order: int) -> NgramNumbers:
+        """The n-grams of an order, numbered over all texts of the corpus."""
+        if order == 1:
+            return NgramNumbers(self.words, len(self.vocabulary))
+        found = self._numbers.get(order)
+        if found is None:
+            shorter = self.ngrams(order - 1)
+            found = self._number(order, NgramNumbers(shorter.at.copy(), shorter.count))
+            if len(self.words) > _KEEP_NUMBERS:
+                self._numbers.clear()
+            self._numbers[order] = found
+        return found
+
+    def ngrams_up_to(self, longest: int) -> Iterator[NgramNumbers]:
+        """The n-grams of orders 1 to ``longest``, one after the other.
+
+        In a large corpus the numbers of an order are made in the place of those below: what was handed out is
+        overwritten when the next is asked for.
+        """
+        if len(self.words) <= _KEEP_NUMBERS:
+            yield from map(self.ngrams, range(1, longest + 1))
+            return
+        self._numbers.clear()
+        numbers = self.ngrams(1)
+        yield numbers
+        if longest > 1:
+            numbers = NgramNumbers(self.words.copy(), numbers.count)
+        for order in range(2, longest + 1):
+            numbers = self._number(order, numbers)
+            yield numbers
+
+    def ngram_keys(self, order: int) -> IntArray:
+        """(n-grams,) ascending: number of the n-gram's first n-1 words times vocabulary size plus its last word."""
+        numbers = self.ngrams(order)
+        if order == 1:
+            return np.arange(numbers.count, dtype=np.int64)
+        place = np.zeros(numbers.count + 1, dtype=np.int32)
+        place[numbers.at] = np.arange(len(numbers.at), dtype=np.int32)
+        place = place[:-1]
+        keys = self.ngrams(order - 1).at[place].astype(np.int64)
+        keys *= len(self.vocabulary)
+        place += order - 1
+        keys += self.words[place]
+        return keys
+
+    def _number(self, order: int, shorter: NgramNumbers) -> NgramNumbers:
+        """The n-grams of an order from those of the order below, whose array is overwritten with them."""
+        size, tokens, at = len(self.vocabulary), len(self.words), shorter.at
+        # Shares of the shorter n-grams, in their order: keys ascend over the shares, and no sort is large.
+        # A sample tells where to cut, since a few n-grams make up most of a text.
+        sample = np.sort(at[:: max(1, tokens >> 16)])
+        shares = -(-tokens // _TOKENS_AT_ONCE)
+        cuts = [int(sample[len(sample) * share // shares]) for share in range(1, shares)]
+        for back in range(1, order):  # places from which fewer than ``order`` words are left in the text
+            ends = self.first_token[1:] - back
+            at[ends[ends >= self.first_token[:-1]]] = _NONE
+        left = at.view(np.uint32)  # what is done, and _NONE, is below 0 and so above every number
+        count = 0
+        for high in sorted({*cuts, shorter.count}):
+            where = np.flatnonzero(left < high)
+            key = at[where].astype(np.int64) * size + self.words[where + order - 1]
+            distinct, inverse = np.unique(key, return_inverse=True)
+            at[where] = _NONE - 1 - count - inverse
+            count += len(distinct)
+        np.subtract(_NONE - 1, at, out=at)
+        at[at < 0] = count
+        return NgramNumbers(at, count)
+
+
+def _encode(texts: Sequence[str]) -> tuple[NDArray[np.int32], IntArray, dict[str, int], dict[int, int]]:
+    """Words, row beginnings, vocabulary, and the rows of texts that ROUGE-L cuts differently."""
+    vocabulary = _Vocabulary()
+    # Room for all words at once: parts that grow or are joined at the end would stand in memory twice. It is exact but
+    # for white space other than single spaces, and what is not used takes no memory.
+    room = sum(map(methodcaller("count", " "), texts)) + len(texts)
+    words = np.empty(room + room // 64 + _TEXTS_AT_ONCE, dtype=np.int32)
+    first = np.zeros(len(texts) + 1, dtype=np.int64)
+    odd: list[int] = []
+    filled = 0
+
+    def add(rows: Sequence[list[str]]) -> IntArray:
+        """Append rows; gives where each of them ends."""
+        nonlocal words, filled
+        ends = np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows))) + filled
+        begin, filled = filled, int(ends[-1]) if len(rows) else filled
+        if filled > len(words):
+            words = np.concatenate([words[:begin], np.empty(2 * filled - begin, dtype=np.int32)])
+        numbers = map(vocabulary.__getitem__, chain.from_iterable(rows))
+        words[begin:filled] = np.fromiter(numbers, np.int32, filled - begin)
+        return ends
+
+    for begin in range(0, len(texts), _TEXTS_AT_ONCE):
+        some = texts[begin : begin + _TEXTS_AT_ONCE]
+        rows = [text.split() for text in some]
+        # No printable character but the plain space is white space.
+        odd += [
+            begin + i
+            for i, (row, text) in enumerate(zip(rows, some, strict=True))
+            if text.count(" ") + 1 != len(row) or not text.isprintable()
+        ]
+        first[begin + 1 : begin + len(rows) + 1] = add(rows)
+    first = np.concatenate([first, add([texts[i].split(" ") for i in odd])])
+    return words[:filled], first, dict(vocabulary), {text: len(texts) + i for i, text in enumerate(odd)}

@@ -1,0 +1,233 @@
+"""What a candidate and a reference have in common: n-gram counts and the longest common subsequence.
+
+Captions are short, so that comparing every word of a candidate with every word of a reference is the
+fastest way there is, provided that thousands of pairs are compared at once. Row i of that comparison
+is 1 at j where candidate word i equals reference word j. An n-gram that begins at (i, j) is
+matched where that entry is 1 and the (n-1)-gram at (i+1, j+1) is; how often the candidate's n-gram
+at i occurs in the reference is the sum of such a row; and the longest common subsequence grows by one
+row at a time as ``max(above, above-left + equal)`` and a running maximum along the row. The pair is
+the last axis of every array, so that each of these is one sweep through contiguous memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.text.ngrams.corpus import EncodedCorpus
+
+__all__ = ["MAX_ORDER", "Matches", "OrderMatches", "match"]
+
+MAX_ORDER = 4
+_CELLS = 1 << 17  # entries of one row over all pairs of a batch: several such rows fit into a processor's cache
+_WIDTH = 6  # candidates of a batch differ by less than this in length
+
+
+@dataclass(frozen=True)
+class OrderMatches:
+    """Where a candidate's n-grams of one order occur in a reference.
+
+    Attributes:
+        pair: (entries,) the pair.
+        token: (entries,) the candidate's token at which the n-gram begins, counted over the whole corpus.
+        count: (entries,) how often the reference holds it; never 0.
+        repeated: (repeats,) tokens, of all texts, at which an n-gram begins that its own text holds more than once.
+        own_count: (repeats,) how often.
+        earlier: (repeats,) how often before this place.
+    """
+
+    pair: NDArray[np.int32]
+    token: NDArray[np.int32]
+    count: NDArray[np.signedinteger[Any]]
+    repeated: NDArray[np.int32]
+    own_count: NDArray[np.signedinteger[Any]]
+    earlier: NDArray[np.signedinteger[Any]]
+
+
+@dataclass(frozen=True)
+class Matches:
+    """What all pairs of a corpus have in common.
+
+    Attributes:
+        orders: for n = 1 to 4, where n-grams match.
+        lcs: (pairs,) length of the longest common subsequence, over words cut at single spaces.
+        spaced_candidate, spaced_reference: (pairs,) lengths that ``lcs`` refers to.
+    """
+
+    orders: tuple[OrderMatches, ...]
+    lcs: NDArray[np.int32]
+    spaced_candidate: NDArray[np.int32]
+    spaced_reference: NDArray[np.int32]
+
+
+def match(corpus: EncodedCorpus) -> Matches:
+    """Compare every candidate with each of its references, and every text with itself."""
+    left = corpus.candidate[corpus.item_of_pair]
+    right = corpus.reference
+    lcs = np.zeros(len(left), dtype=np.int32)
+    # No candidate has more n-grams in common with a reference than it has n-grams.
+    kinds = (np.int32, np.int32, corpus.small_int)
+    found = [_Room(int(np.maximum(corpus.lengths[left] - n, 0).sum()), kinds) for n in range(MAX_ORDER)]
+    for batch in _batches(corpus, left, right):
+        counts, lcs[batch], _ = _compare(corpus, left[batch], right[batch])
+        starts = corpus.first_token[left[batch]]
+        for order, rows in enumerate(counts):
+            at, which = np.nonzero(rows)
+            token = starts[which] + at
+            found[order].add(batch[which], token, rows[at, which])
+    own = _repeats(corpus)
+    orders = [OrderMatches(*room.entries(), *places.entries()) for room, places in zip(found, own, strict=True)]
+
+    rows = np.arange(len(corpus.lengths), dtype=np.int32)
+    for text, row in corpus.spaced.items():
+        rows[text] = row
+    spaced_left, spaced_right = rows[left], rows[right]
+    del rows
+    other = np.flatnonzero((spaced_left != left) | (spaced_right != right))
+    for batch in _batches(corpus, spaced_left[other], spaced_right[other]):
+        pairs = other[batch]
+        _, lcs[pairs], _ = _compare(corpus, spaced_left[pairs], spaced_right[pairs])
+    lengths = corpus.lengths.astype(np.int32)
+    return Matches(tuple(orders), lcs, lengths[spaced_left], lengths[spaced_right])
+
+
+def _repeats(corpus: EncodedCorpus) -> list[_Room]:
+    """Where texts repeat n-grams of their own, for each order: place, how often, how often before.
+
+    Half of all captions repeat a word ("a"), few repeat two in a row: only those are searched for longer n-grams.
+    """
+    words = _own(corpus, _texts_with_repeats(corpus), 1)[0]
+    repeated = np.zeros(len(corpus.words) + 1, dtype=bool)
+    repeated[words.entries()[0]] = True
+    pairs = np.flatnonzero(repeated[:-1] & repeated[1:])
+    texts = np.unique(np.searchsorted(corpus.first_token, pairs, side="right") - 1).astype(np.int32)
+    return [words, *_own(corpus, texts, MAX_ORDER)[1:]]
+
+
+def _own(corpus: EncodedCorpus, texts: NDArray[np.int32], orders: int) -> list[_Room]:
+    room = int(corpus.lengths[texts].sum())
+    found = [_Room(room, (np.int32, corpus.small_int, corpus.small_int)) for _ in range(orders)]
+    for batch in _batches(corpus, texts, texts):
+        own, _, earlier = _compare(corpus, texts[batch], texts[batch], orders, with_itself=True)
+        starts = corpus.first_token[texts[batch]]
+        for order in range(orders):
+            at, which = np.nonzero(own[order] > 1)
+            found[order].add(starts[which] + at, own[order][at, which], earlier[order][at, which])
+    return found
+
+
+class _Room:
+    """Entries of three fields that come in parts, written where they stay: joining parts would hold them twice.
+
+    Args:
+        most: entries that there can be; what is not written to takes no memory.
+        kinds: type of each field.
+    """
+
+    def __init__(self, most: int, kinds: tuple[type[np.signedinteger[Any]], ...]) -> None:
+        self._fields = tuple(np.empty(most, dtype=kind) for kind in kinds)
+        self._filled = 0
+
+    def add(self, *part: NDArray[np.integer[Any]]) -> None:
+        """Append entries, given by field."""
+        begin, self._filled = self._filled, self._filled + len(part[0])
+        for field, values in zip(self._fields, part, strict=True):
+            field[begin : self._filled] = values
+
+    def entries(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """What was added, by field; the room that is left is given back."""
+        for field in self._fields:
+            field.resize(self._filled, refcheck=False)
+        first, second, third = self._fields
+        return first, second, third
+
+
+def _texts_with_repeats(corpus: EncodedCorpus) -> NDArray[np.int32]:
+    """Texts that hold some word twice, found by sorting the words of texts of one length."""
+    lengths = corpus.lengths
+    order = np.argsort(lengths, kind="stable")
+    cuts = np.flatnonzero(np.diff(lengths[order])) + 1
+    found = []
+    for group in np.split(order, cuts):
+        if len(group) and (length := int(lengths[group[0]])) > 1:
+            for some in np.array_split(group, -(-len(group) * length // _CELLS)):
+                rows = np.sort(corpus.words[corpus.first_token[some][:, None] + np.arange(length)], axis=1)
+                found.append(some[(rows[:, 1:] == rows[:, :-1]).any(axis=1)])
+    return np.concatenate(found).astype(np.int32) if found else np.empty(0, dtype=np.int32)
+
+
+def _batches(corpus: EncodedCorpus, left: NDArray[np.int32], right: NDArray[np.int32]) -> Iterator[NDArray[np.int32]]:
+    """Pairs in batches of nearly equal lengths, so that little is padding and a row fits into the cache."""
+    lengths = corpus.lengths.astype(np.int32)
+    ours, theirs = lengths[left], lengths[right]
+    del lengths
+    width = ours // _WIDTH
+    order = np.lexsort((theirs, width)).astype(np.int32)
+    if not (ours.min(initial=1) and theirs.min(initial=1)):
+        order = order[(ours > 0)[order] & (theirs > 0)[order]]  # nothing matches an empty text
+    del ours
+    cuts = np.flatnonzero(np.diff(width[order])) + 1
+    for begin, end in zip([0, *cuts], [*cuts, len(order)], strict=True):
+        while begin < end:
+            # As many as fit: the last is the longest, and all are padded to it.
+            some = theirs[order[begin : min(end, begin + _CELLS)]].astype(np.int64)
+            fit = int(np.searchsorted(some * np.arange(1, len(some) + 1), _CELLS, side="right"))
+            stop = begin + max(1, fit)
+            yield order[begin:stop]
+            begin = stop
+
+
+def _compare(
+    corpus: EncodedCorpus,
+    left: NDArray[np.int32],
+    right: NDArray[np.int32],
+    orders: int = MAX_ORDER,
+    with_itself: bool = False,
+) -> tuple[list[NDArray[Any]], NDArray[np.int32], list[NDArray[Any]]]:
+    """Compare texts pairwise.
+
+    Returns:
+        for each order, (longest left text, pairs) how often the right text holds the n-gram at a place of the left
+        one; (pairs,) the longest common subsequence; and like the first, how often before that place (only
+        ``with_itself``).
+    """
+    ours = _padded(corpus, left, -1)
+    theirs = _padded(corpus, right, -2)
+    rows, columns, pairs = len(ours), len(theirs), len(left)
+    kind = np.uint8 if max(rows, columns) < 256 else np.int32
+    counts = [np.zeros((rows, pairs), dtype=kind) for _ in range(orders)]
+    earlier = [np.zeros((rows, pairs), dtype=kind) for _ in range(orders if with_itself else 0)]
+    # matched[n] is the row below for n-grams; one column more, because an n-gram continues down and to the right.
+    matched = [np.zeros((columns + 1, pairs), dtype=bool) for _ in range(orders)]
+    longest = np.zeros((columns + 1, pairs), dtype=kind)
+    equal = np.empty((columns, pairs), dtype=bool)
+    grown = np.empty((columns, pairs), dtype=kind)
+    for i in range(rows - 1, -1, -1):
+        np.equal(theirs, ours[i], out=equal)
+        for n in range(orders - 1, 0, -1):  # from the longest, which needs the shorter one of the row below
+            np.logical_and(equal, matched[n - 1][1:], out=matched[n][:-1])
+        matched[0][:-1] = equal
+        for n in range(orders):
+            np.add.reduce(matched[n][:-1].view(np.uint8), axis=0, dtype=kind, out=counts[n][i])
+            if with_itself:
+                np.add.reduce(matched[n][:i].view(np.uint8), axis=0, dtype=kind, out=earlier[n][i])
+        if not with_itself:
+            # Rows come from the last word to the first, columns too: a subsequence read backwards is as long.
+            np.add(longest[1:], equal, out=grown)
+            np.maximum(grown, longest[:-1], out=grown)
+            for j in range(columns - 1, -1, -1):  # numpy's running maximum is slow along the first axis
+                np.maximum(grown[j], longest[j + 1], out=longest[j])
+    return counts, longest[0].astype(np.int32), earlier
+
+
+def _padded(corpus: EncodedCorpus, texts: NDArray[np.int32], padding: int) -> NDArray[np.int32]:
+    """(longest, texts) words of texts, one a column, filled up with a number that is no word."""
+    lengths = corpus.lengths[texts]
+    at = np.arange(int(lengths.max()))[:, None]
+    inside = at < lengths
+    token = np.where(inside, corpus.first_token[texts] + at, 0)
+    return np.where(inside, corpus.words[token], np.int32(padding))

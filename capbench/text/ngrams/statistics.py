@@ -1,0 +1,163 @@
+"""BLEU, ROUGE-L and CIDEr-D over encoded captions: pycocoevalcap's numbers, many times as fast.
+
+Use::
+
+    corpus = EncodedCorpus.build(candidates, references)   # PTB tokens joined by spaces
+    bleu = bleu_scores(bleu_statistics(corpus))            # (items, 4)
+    rouge = rouge_l(corpus)                                # (items,)
+    cider = cider_d(corpus)                                # (items,)
+    by_references = sweep(corpus, range(1, 51))            # all of them with the first 1, 2, …, 50 references
+
+The reference of each number is pycocoevalcap 1.2 (``BleuScorer`` with the closest reference length,
+``Rouge``, ``CiderScorer``); tests compare them caption by caption.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.records import FloatArray
+from capbench.text.ngrams.corpus import EncodedCorpus
+from capbench.text.ngrams.frequencies import DocumentFrequencies, document_frequencies
+from capbench.text.ngrams.matching import MAX_ORDER
+from capbench.text.ngrams.sweep import all_references, bleu_sweep, cider_d_sweep, reference_order, rouge_l_sweep
+
+__all__ = [
+    "DocumentFrequencies",
+    "EncodedCorpus",
+    "Sweep",
+    "bleu_corpus",
+    "bleu_scores",
+    "bleu_statistics",
+    "cider_d",
+    "document_frequencies",
+    "rouge_l",
+    "sweep",
+]
+
+# As in pycocoevalcap: a score without any match is tiny, not zero.
+_TINY, _SMALL = 1e-15, 1e-9
+
+
+def bleu_statistics(corpus: EncodedCorpus, keep: NDArray[np.bool_] | None = None) -> FloatArray:
+    """Sufficient statistics of BLEU (Papineni et al., ACL 2002).
+
+    Args:
+        corpus: candidates and references.
+        keep: (pairs,) which references to use; by default all.
+
+    Returns:
+        (items, 10): clipped matches of 1- to 4-grams, n-grams of the candidate, its length, and the length of the
+        reference nearest to it (of two as near, the shorter). Corpus BLEU is computed from their sums.
+
+    Raises:
+        MetricError: ``keep`` leaves an item without references.
+    """
+    scores: FloatArray = bleu_sweep(corpus, all_references(corpus, keep))[0]
+    return scores
+
+
+def bleu_scores(statistics: FloatArray) -> FloatArray:
+    """BLEU-1 to BLEU-4 from statistics (…, 10), over the last axis: (…, 4), smoothed as in pycocoevalcap."""
+    correct, guesses = statistics[..., :MAX_ORDER], statistics[..., MAX_ORDER : 2 * MAX_ORDER]
+    own, nearest = statistics[..., 2 * MAX_ORDER], statistics[..., 2 * MAX_ORDER + 1]
+    precision = np.cumprod((correct + _TINY) / (guesses + _SMALL), axis=-1)
+    scores = precision ** (1.0 / np.arange(1, MAX_ORDER + 1))
+    ratio = (own + _TINY) / (nearest + _SMALL)
+    penalty = np.where(ratio < 1, np.exp(1 - 1 / np.minimum(ratio, 1.0)), 1.0)
+    return np.asarray(scores * penalty[..., None], dtype=np.float64)
+
+
+def bleu_corpus(statistics: FloatArray) -> FloatArray:
+    """Corpus BLEU-1 to BLEU-4 from statistics of items (…, items, 10): (…, 4)."""
+    return bleu_scores(statistics.sum(axis=-2))
+
+
+def rouge_l(corpus: EncodedCorpus, keep: NDArray[np.bool_] | None = None, beta: float = 1.2) -> FloatArray:
+    """ROUGE-L of each item (Lin, 2004): F of the best precision and the best recall over references.
+
+    Args:
+        corpus: candidates and references.
+        keep: (pairs,) which references to use; by default all.
+        beta: weight of recall.
+
+    Returns:
+        (items,)
+    """
+    scores: FloatArray = rouge_l_sweep(corpus, all_references(corpus, keep), beta)[0]
+    return scores
+
+
+def cider_d(
+    corpus: EncodedCorpus,
+    df: DocumentFrequencies | None = None,
+    keep: NDArray[np.bool_] | None = None,
+    n: int = MAX_ORDER,
+    sigma: float = 6.0,
+) -> FloatArray:
+    """CIDEr-D of each item (Vedantam et al., CVPR 2015), which pycocoevalcap calls CIDEr.
+
+    Args:
+        corpus: candidates and references.
+        df: document frequencies; by default those of the references used, one document an item, repeats included. With
+            a single item they weigh every n-gram with 0, and so does the score.
+        keep: (pairs,) which references to use; by default all.
+        n: longest n-gram, at most 4.
+        sigma: width of the penalty for differing lengths.
+
+    Returns:
+        (items,), from 0 to 10.
+
+    Raises:
+        MetricError: an option does not fit, or ``keep`` leaves an item without references.
+    """
+    scores: FloatArray = cider_d_sweep(corpus, all_references(corpus, keep), df, n, sigma)[0]
+    return scores
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Scores by number of references.
+
+    Attributes:
+        steps: numbers of references, ascending.
+        bleu: (steps, items, 10) statistics, for :func:`bleu_scores` and :func:`bleu_corpus`.
+        rouge_l: (steps, items).
+        cider_d: (steps, items).
+    """
+
+    steps: tuple[int, ...]
+    bleu: FloatArray
+    rouge_l: FloatArray
+    cider_d: FloatArray
+
+
+def sweep(
+    corpus: EncodedCorpus,
+    steps: Iterable[int],
+    order: Sequence[Sequence[int]] | None = None,
+    df: DocumentFrequencies | None = None,
+) -> Sweep:
+    """Score the same candidates with the first k references, for each k.
+
+    Args:
+        corpus: candidates and references.
+        steps: the numbers k. An item that has fewer references is scored with all that it has.
+        order: for every item, places of its references in the order in which they are added (a random draw, say);
+            by default the order in which they were given.
+        df: document frequencies for CIDEr-D; by default those of the references of each step, as if it were run anew.
+
+    Raises:
+        MetricError: a step below 1, or an order that does not fit.
+    """
+    added = reference_order(corpus, steps, order)
+    return Sweep(
+        steps=added.steps,
+        bleu=bleu_sweep(corpus, added),
+        rouge_l=rouge_l_sweep(corpus, added),
+        cider_d=cider_d_sweep(corpus, added, df),
+    )

@@ -1,0 +1,392 @@
+"""BLEU, ROUGE-L and CIDEr-D of the same candidates with growing sets of references.
+
+Every reference of an item has a *rank*: the place at which it is added. A *step* k scores with the
+references of rank below k. What a candidate shares with each reference does not depend on the others,
+so that it is computed once (:mod:`capbench.text.ngrams.matching`); a step only adds what its new references bring.
+Plain
+scoring is the sweep of one step in which all references have rank 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from typing import TypeVar, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.errors import MetricError
+from capbench.records import FloatArray, IntArray
+from capbench.text.ngrams.corpus import EncodedCorpus
+from capbench.text.ngrams.frequencies import DocumentFrequencies, Documents
+from capbench.text.ngrams.matching import MAX_ORDER, OrderMatches
+
+_Places = TypeVar("_Places", IntArray, NDArray[np.int32])
+_TEXTS_AT_ONCE = 20_000
+_ENTRIES_AT_ONCE = 1 << 17
+
+__all__ = ["ReferenceOrder", "bleu_sweep", "cider_d_sweep", "reference_order", "rouge_l_sweep"]
+
+
+@dataclass(frozen=True)
+class ReferenceOrder:
+    """In which order references are added.
+
+    Attributes:
+        rank: (pairs,) place of each reference, from 0; negative for one that is never used.
+        steps: ascending numbers of references to score with.
+    """
+
+    rank: NDArray[np.int32]
+    steps: tuple[int, ...]
+
+
+def reference_order(
+    corpus: EncodedCorpus, steps: Iterable[int], order: Sequence[Sequence[int]] | None = None
+) -> ReferenceOrder:
+    """References in the order given, or in an order of one's own.
+
+    Args:
+        corpus: candidates and references.
+        steps: numbers of references to score with. An item that has fewer is scored with all that it has.
+        order: for every item, places of its references (from 0) in the order in which they are added; those that are
+            not named are never used. By default the order in which they were given.
+
+    Raises:
+        MetricError: a step below 1, or an order that does not fit.
+    """
+    wanted = tuple(sorted({int(step) for step in steps}))
+    if not wanted or wanted[0] < 1:
+        raise MetricError("a sweep needs numbers of references, each at least 1")
+    sizes = np.diff(corpus.first_pair)
+    if order is None:
+        rank = np.arange(len(corpus.reference)) - np.repeat(corpus.first_pair[:-1], sizes)
+        return ReferenceOrder(rank.astype(np.int32), wanted)
+    if len(order) != corpus.items:
+        raise MetricError(f"an order of references is given for {len(order)} items, not for {corpus.items}")
+    rank = np.full(len(corpus.reference), -1, dtype=np.int64)
+    for i, places in enumerate(order):
+        if not len(places) or len(set(places)) < len(places) or min(places) < 0 or max(places) >= sizes[i]:
+            raise MetricError(
+                f"the order of references of item {i + 1} does not fit its {sizes[i]} references",
+                hint="Name each reference at most once, by its place from 0, and at least one",
+            )
+        rank[corpus.first_pair[i] + np.asarray(places)] = np.arange(len(places))
+    return ReferenceOrder(rank.astype(np.int32), wanted)
+
+
+def all_references(corpus: EncodedCorpus, keep: NDArray[np.bool_] | None = None) -> ReferenceOrder:
+    """One step with all references, or with those of the pairs to keep.
+
+    Raises:
+        MetricError: an item is left without references.
+    """
+    if keep is None:
+        return ReferenceOrder(np.zeros(len(corpus.reference), dtype=np.int32), (1,))
+    if keep.shape != corpus.reference.shape:
+        raise MetricError(f"{keep.size} references are marked, but there are {corpus.reference.size}")
+    left = np.bincount(corpus.item_of_pair[keep], minlength=corpus.items)
+    if corpus.items and left.min() == 0:
+        raise MetricError(f"item {int(left.argmin()) + 1} is left without references")
+    return ReferenceOrder(np.where(keep, 0, -1).astype(np.int32), (1,))
+
+
+def bleu_sweep(corpus: EncodedCorpus, order: ReferenceOrder) -> FloatArray:
+    """Sufficient statistics of BLEU at each step (Papineni et al., ACL 2002).
+
+    Returns:
+        (steps, items, 10): clipped matches of 1- to 4-grams, n-grams of the candidate, its length, and the length of
+        the reference nearest to it (of two as near, the shorter).
+    """
+    shared = corpus.matches  # first, while nothing else is in memory
+    own = corpus.lengths[corpus.candidate]
+    found = np.zeros((len(order.steps), corpus.items, 2 * MAX_ORDER + 2))
+    for n in range(MAX_ORDER):
+        found[:, :, MAX_ORDER + n] = np.maximum(own - n, 0)
+    found[:, :, 2 * MAX_ORDER] = own
+
+    theirs = corpus.lengths[corpus.reference]
+    scale = int(corpus.lengths.max(initial=0)) + 1
+    # Distance and length in one number, so that the smallest is the nearest and, of two as near, the shorter.
+    near = np.abs(theirs - own[corpus.item_of_pair]) * scale + theirs
+    nearest = np.full(corpus.items, np.iinfo(np.int64).max)
+    for step, pairs in _added(order):
+        np.minimum.at(nearest, corpus.item_of_pair[pairs], near[pairs])
+        found[step, :, -1] = nearest % scale
+
+    # Places of the candidates' words, one after the other, repeated texts included.
+    first = np.concatenate([[0], np.cumsum(own)])
+    shift = (first[:-1] - corpus.first_token[corpus.candidate]).astype(np.int32)
+    tokens = np.arange(first[-1], dtype=np.int32)
+    tokens -= np.repeat(shift, own)
+    for n, matches in enumerate(shared.orders):
+        # An occurrence counts if fewer than the most that one reference holds came before it.
+        before = np.zeros(len(corpus.words), dtype=corpus.small_int)
+        before[matches.repeated] = matches.earlier
+        before = before[tokens]
+        most = np.zeros(len(tokens), dtype=np.int32)
+        for step, entries in _added(order, matches.pair):
+            for some in _blocks(entries):
+                place = matches.token[some] + shift[corpus.item_of_pair[matches.pair[some]]]
+                np.maximum.at(most, place, matches.count[some].astype(np.int32))
+            clipped = np.concatenate([[0], np.cumsum(before < most)])
+            found[step, :, n] = clipped[first[1:]] - clipped[first[:-1]]
+    return found
+
+
+def rouge_l_sweep(corpus: EncodedCorpus, order: ReferenceOrder, beta: float = 1.2) -> FloatArray:
+    """ROUGE-L at each step (Lin, 2004, with the best precision and the best recall over references): (steps, items)."""
+    matches = corpus.matches
+    lcs = matches.lcs.astype(np.float64)
+    precision, recall = lcs / matches.spaced_candidate, lcs / matches.spaced_reference
+    best_precision, best_recall = np.zeros(corpus.items), np.zeros(corpus.items)
+    found = np.zeros((len(order.steps), corpus.items))
+    for step, pairs in _added(order):
+        items = corpus.item_of_pair[pairs]
+        np.maximum.at(best_precision, items, precision[pairs])
+        np.maximum.at(best_recall, items, recall[pairs])
+        p, r = best_precision, best_recall
+        with np.errstate(invalid="ignore"):  # 0 / 0 where nothing is in common: the score is 0
+            found[step] = np.where((p != 0) & (r != 0), ((1 + beta**2) * p * r) / (r + beta**2 * p), 0.0)
+    return found
+
+
+def cider_d_sweep(
+    corpus: EncodedCorpus,
+    order: ReferenceOrder,
+    frequencies: DocumentFrequencies | None = None,
+    n: int = MAX_ORDER,
+    sigma: float = 6.0,
+) -> FloatArray:
+    """CIDEr-D at each step (Vedantam et al., CVPR 2015, section 6): (steps, items).
+
+    Args:
+        corpus: candidates and references.
+        order: which references are added when.
+        frequencies: document frequencies; by default those of the references of each step, one document an item.
+        n: longest n-gram, at most 4.
+        sigma: width of the penalty for differing lengths.
+
+    Raises:
+        MetricError: ``n`` or ``sigma`` does not fit, or ``frequencies`` has no n-grams so long.
+    """
+    if not 1 <= n <= MAX_ORDER or not sigma > 0:
+        raise MetricError(f"CIDEr-D with n = {n} and sigma = {sigma} is not defined", hint="Take n = 1…4, sigma > 0")
+    if frequencies is not None and len(frequencies.counts) < n:
+        raise MetricError(f"the document frequencies stop at {len(frequencies.counts)}-grams, {n}-grams are needed")
+    if frequencies is not None and max(int(c.max(initial=0)) for c in frequencies.counts) > frequencies.documents:
+        raise MetricError(f"an n-gram occurs in more than all {frequencies.documents} documents of the frequencies")
+    log_documents = float(np.log(float(corpus.items if frequencies is None else frequencies.documents) or 1.0))
+    documents = Documents(corpus, order.rank) if frequencies is None else None
+    known = frequencies.of(corpus) if frequencies is not None else None
+
+    used = np.flatnonzero(order.rank >= 0).astype(np.int32)
+    if order.rank.any():
+        used = used[np.argsort(order.rank[used], kind="stable")]
+    ends = np.searchsorted(order.rank[used], order.steps)
+    sizes = np.stack([np.bincount(corpus.item_of_pair[used[:end]], minlength=corpus.items) for end in ends])
+
+    # Many steps go over the same entries again and again: what can be kept between them is worth its memory.
+    every = np.arange(len(order.rank) if len(order.steps) > 1 else 0, dtype=np.int32)
+    penalty = _length_penalty(corpus, corpus.item_of_pair, every, sigma) if len(order.steps) > 1 else None
+
+    total = np.zeros((len(order.steps), corpus.items))
+    # With frequencies from elsewhere the corpus's n-grams are looked up, which goes through their numbers, too.
+    numbers = corpus.ngrams_up_to(n) if known is None else map(corpus.ngrams, range(1, n + 1))
+    for size in range(1, n + 1):
+        found: Iterable[NDArray[np.int32]]
+        if documents is not None:
+            ngrams = next(numbers)
+            found = documents.frequencies(ngrams, order.steps)
+        else:
+            assert known is not None
+            found = repeat(next(known))
+            ngrams = next(numbers)
+        _add_similarities(total, corpus, order, size, ngrams.at, found, log_documents, used, ends, sigma, penalty)
+        del found, ngrams  # what they hold is as large as all n-grams are many
+    return total / n / sizes * 10.0
+
+
+def _length_penalty(
+    corpus: EncodedCorpus, items: NDArray[np.int32], pairs: NDArray[np.int32], sigma: float
+) -> FloatArray:
+    """How much the difference in length between candidate and reference takes off, for some pairs and their items.
+
+    The length that it compares is the number of bigrams.
+    """
+    own, theirs = corpus.lengths[corpus.candidate[items]], corpus.lengths[corpus.reference[pairs]]
+    delta = (np.maximum(own - 1, 0) - np.maximum(theirs - 1, 0)).astype(np.float64)
+    penalty: FloatArray = np.exp(-(delta**2) / (2 * sigma**2))
+    return penalty
+
+
+def _add_similarities(
+    total: FloatArray,
+    corpus: EncodedCorpus,
+    order: ReferenceOrder,
+    size: int,
+    at: NDArray[np.int32],
+    frequencies: Iterable[NDArray[np.int32]],
+    log_documents: float,
+    used: NDArray[np.int32],
+    ends: IntArray,
+    sigma: float,
+    penalty: FloatArray | None,
+) -> None:
+    """Add the similarity in n-grams of one size to each step and item. (On its own so that its arrays go at once.)"""
+    single = penalty is None
+    at_once = _ENTRIES_AT_ONCE if single else max(len(order.rank), 1)
+    shared = _Shared(corpus, corpus.matches.orders[size - 1], order.rank, at, single)
+    before: NDArray[np.int32] | None = None
+    for step, frequency in zip(range(len(order.steps)), frequencies, strict=False):
+        if frequency is not before or before is None:
+            before = frequency if isinstance(frequencies, repeat) else None
+            squared = _Weights(log_documents, frequency)
+            norms = shared.norms(squared)
+        products = shared.products(squared, order.steps[step])
+        sums = np.zeros(corpus.items)
+        for pairs in _blocks(used[: ends[step]], at_once):
+            items = corpus.item_of_pair[pairs]
+            product = products[pairs]
+            length = norms[corpus.candidate[items]] * norms[corpus.reference[pairs]]
+            # A text all of whose n-grams weigh nothing has no direction: nothing is similar to it.
+            product /= np.where(length != 0, length, 1.0)
+            product *= _length_penalty(corpus, items, pairs, sigma) if penalty is None else penalty[pairs]
+            _add_at(sums, items, product)
+        total[step] += sums
+
+
+class _Weights:
+    """Squared weight of every n-gram, looked up by its document frequency; -1, for no n-gram, weighs 0."""
+
+    def __init__(self, log_documents: float, frequency: NDArray[np.int32]) -> None:
+        possible = np.arange(int(frequency.max(initial=0)) + 1)
+        idf = log_documents - np.log(np.maximum(1.0, possible))
+        self._table = np.append(idf * idf, 0.0)
+        self._frequency = frequency
+
+    def __getitem__(self, ngram: NDArray[np.int32]) -> FloatArray:
+        weights: FloatArray = self._table[self._frequency[ngram]]
+        return weights
+
+
+class _Shared:
+    """Sums over n-grams of one order that texts and pairs need again and again as weights change."""
+
+    def __init__(
+        self,
+        corpus: EncodedCorpus,
+        matches: OrderMatches,
+        rank: NDArray[np.int32],
+        at: NDArray[np.int32],
+        single: bool,
+    ) -> None:
+        self.pairs, self.at = len(rank), at
+        self.at_once = _ENTRIES_AT_ONCE if single else max(len(matches.pair), 1)
+        earlier = np.zeros(len(at), dtype=corpus.small_int)
+        earlier[matches.repeated] = matches.earlier
+        self.first_token = corpus.first_token
+        self.texts = [] if single else list(_full_texts(self.first_token))
+        # Each n-gram of the candidate once: at its first place.
+        once: NDArray[np.bool_] | IntArray = earlier[matches.token] == 0
+        del earlier
+        if rank.min(initial=0) < 0:
+            once &= rank[matches.pair] >= 0
+        if rank.max(initial=0) > 0:
+            once = np.flatnonzero(once)
+            once = once[np.argsort(rank[matches.pair[once]], kind="stable")]
+        self.pair = matches.pair[once]
+        self.rank = rank[self.pair] if rank.max(initial=0) > 0 else None
+        own_count = np.ones(len(at), dtype=corpus.small_int)
+        own_count[matches.repeated] = matches.own_count
+        token, count = matches.token[once], matches.count[once]
+        del once
+        self.ngram = at[token]
+        # Longer n-grams hardly ever recur in a text: a short list says where.
+        self.dense = not single or len(matches.repeated) > len(at) >> 4
+        by_place = slice(0, 0) if self.dense else np.argsort(matches.repeated, kind="stable")
+        self.repeated, self.own_count = (
+            matches.repeated[by_place],
+            own_count if self.dense else matches.own_count[by_place],
+        )
+        # The square of a small count needs no more than two bytes.
+        kind = np.int16 if single and corpus.small_int is np.int8 else np.float64
+        self.factor = np.minimum(own_count[token], count).astype(kind) * count
+
+    def norms(self, squared: _Weights) -> FloatArray:
+        """(texts,) Euclidean norm of each text's weighted counts."""
+        norms = np.zeros(len(self.first_token) - 1)
+        for texts, tokens, starts in self.texts or _full_texts(self.first_token):
+            values = squared[self.at[tokens]]
+            # A count c, met at c places, gives c times c.
+            if self.dense:
+                values *= self.own_count[tokens]
+            else:
+                some = slice(*np.searchsorted(self.repeated, (tokens.start, tokens.stop)))
+                values[self.repeated[some] - tokens.start] *= self.own_count[some]
+            norms[texts] = np.add.reduceat(values, starts)
+        return np.sqrt(norms, out=norms)
+
+    def products(self, squared: _Weights, step: int) -> FloatArray:
+        """(pairs,) clipped product of candidate and reference, for references of rank below ``step``."""
+        end = len(self.pair) if self.rank is None else int(np.searchsorted(self.rank, step))
+        found = np.zeros(self.pairs)
+        for some in _blocks(slice(0, end), self.at_once):
+            _add_at(found, self.pair[some], self.factor[some] * squared[self.ngram[some]])
+        return found
+
+
+def _full_texts(first_token: IntArray) -> Iterator[tuple[IntArray, slice, IntArray]]:
+    """Some texts that are not empty (empty ones have no sum), their tokens, and where each of them begins in these."""
+    for begin in range(0, len(first_token) - 1, _TEXTS_AT_ONCE):
+        starts = first_token[begin : begin + _TEXTS_AT_ONCE + 1]
+        full = np.flatnonzero(np.diff(starts))
+        if len(full):
+            yield begin + full, slice(int(starts[0]), int(starts[-1])), starts[full] - starts[0]
+
+
+def _add_at(sums: FloatArray, places: NDArray[np.int32], values: FloatArray) -> None:
+    """Add values to the sums at their places, one after the other: results do not depend on where blocks end."""
+    if sums.any():
+        np.add.at(sums, places, values)
+    else:
+        sums[:] = np.bincount(places, values, len(sums))
+
+
+@overload
+def _blocks(entries: slice, at_once: int = _ENTRIES_AT_ONCE) -> Iterator[slice]: ...
+@overload
+def _blocks(entries: _Places, at_once: int = _ENTRIES_AT_ONCE) -> Iterator[_Places]: ...
+def _blocks(entries: slice | _Places, at_once: int = _ENTRIES_AT_ONCE) -> Iterator[slice | _Places]:
+    """A limited number of entries at a time, so that what is computed of them stays small."""
+    if isinstance(entries, slice):
+        for begin in range(entries.start, entries.stop, at_once):
+            yield slice(begin, min(begin + at_once, entries.stop))
+    else:
+        for begin in range(0, len(entries), at_once):
+            yield entries[begin : begin + at_once]
+
+
+def _added(
+    order: ReferenceOrder, pair: IntArray | NDArray[np.int32] | None = None
+) -> Iterator[tuple[int, slice | IntArray]]:
+    """For each step, its number and the entries that its new references bring, given every entry's pair.
+
+    Without pairs the entries are the pairs themselves.
+    """
+    if len(order.steps) == 1 and not order.rank.any():
+        yield 0, slice(0, len(order.rank if pair is None else pair))
+        return
+    rank = order.rank if pair is None else order.rank[pair]
+    if len(order.steps) == 1:
+        yield 0, np.flatnonzero((rank >= 0) & (rank < order.steps[0]))
+        return
+    by_rank = np.argsort(rank, kind="stable")
+    ascending = rank[by_rank]
+    low = 0
+    for step, high in enumerate(order.steps):
+        begin, end = np.searchsorted(ascending, [low, high])
+        yield step, by_rank[begin:end]
+        low = high

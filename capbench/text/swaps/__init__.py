@@ -1,0 +1,1 @@
+"""Captions with a word exchanged: an object, an action or a property."""

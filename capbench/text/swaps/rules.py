@@ -1,0 +1,296 @@
+"""Captions with one object, action or property replaced: by a similar word, and by one that makes them wrong.
+
+TIGEr (Jiang and others, EMNLP-IJCNLP 2019, section 4.6) tests metrics with such pairs and does not publish its own.
+Here they are made by rules over the lexicon ``lexicon.yaml``. A word is replaced only where its neighbours say
+that it is what the lexicon takes it for, so most captions give few pairs and what they give is right English:
+
+- An **object** is a noun behind a determiner, a preposition, a number or an adjective that the lexicon knows, and
+  before a preposition, a form of *be*, a conjunction or the end of a clause; people and animals also before a verb.
+  So "bike" in "bike rack" stays. A noun that says where something is may be bound to its preposition ("on the beach").
+- An **action** is a verb in its *-ing* form, third person or plural, behind a noun, before what the lexicon lists for
+  that sense of it ("looking **at**", "holding **a**").
+- A **property** is an adjective or number (colour, count, size, state) in front of a noun that the lexicon knows, with
+  nothing but other adjectives between them.
+
+Number, person, ``a`` or ``an`` and the first capital follow. A word is never replaced by a *different* one that, or a
+synonym of which, stands in any reference of the image: it might be right. Nor is a noun that stands twice, or a person
+where a pronoun (*he*, *her*) would give the new word away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from capbench.text.swaps.lexicon import ActionRule, Lexicon, ObjectRule, PropertyRule, lexicon
+
+__all__ = ["CATEGORIES", "COMPONENTS", "Component", "Swap", "find_swaps", "pick"]
+
+Component = Literal["object", "action", "property"]
+COMPONENTS: tuple[Component, ...] = get_args(Component)
+CATEGORIES = ("colour", "count", "size", "state")
+"""What a property can be."""
+
+_TOKEN = re.compile(r"\w+(?:[-']\w+)*|[^\w\s]")
+_STOPS = frozenset(".,;:!")
+_JOINS = frozenset({"is", "are", "has", "have", "and", "or", "while", "as", "wearing"})
+_BEHIND_NOUN = _JOINS | {"was", "were", "who", "that", "which", "to", "during", "before", "after", "without", "because"}
+_BEFORE_NOUN = _JOINS | {",", "wears", "wear", "holding", "carrying", "playing", "riding"}
+_NO_VERB_OF_ANIMALS = frozenset({"riding", "racing", "sledding", "fighting"})
+_RELATIVES = frozenset({"who", "that", "which"})
+_BEFORE_ING = frozenset({"is", "are", "was", "were", "and", "while", ",", *_RELATIVES})
+_SHADES = frozenset({"dark", "light", "bright", "pale", "and", "or"})
+_NOT_AN = re.compile(r"(?:uni|use|eu|one\b|once\b)")
+_SILENT = ("hour", "honest")
+
+
+@dataclass(frozen=True)
+class Swap:
+    """One place in a caption where a word can be replaced.
+
+    Attributes:
+        component: what the word is.
+        category: what a property is, one of :data:`CATEGORIES`; ``""`` for objects and actions.
+        word: the word as it stands in the caption.
+        similar: words that can stand for it and leave the caption true, inflected.
+        different: words that make it wrong, inflected.
+    """
+
+    component: Component
+    category: str
+    caption: str
+    start: int
+    end: int
+    similar: tuple[str, ...]
+    different: tuple[str, ...]
+
+    @property
+    def word(self) -> str:
+        """The word as it stands in the caption."""
+        return self.caption[self.start : self.end]
+
+    def put(self, new: str) -> str:
+        """The caption with ``new`` in the word's place; a directly preceding ``a`` or ``an`` follows."""
+        before, behind = self.caption[: self.start], self.caption[self.end :]
+        if self.word[:1].isupper():
+            new = new[:1].upper() + new[1:]
+        found = re.search(r"(?<!\w)([Aa])n?(\s+)$", before)
+        if found is not None:
+            before = f"{before[: found.start()]}{found[1]}{'n' if _takes_an(new) else ''}{found[2]}"
+        return f"{before}{new}{behind}"
+
+
+def pick(options: Sequence[str] | range, *key: str) -> int:
+    """The place of one of some options, the same for the same key on every machine (by a hash of the key)."""
+    digest = hashlib.blake2b("\x1f".join(key).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") % len(options)
+
+
+def find_swaps(caption: str, references: Sequence[str] = ()) -> list[Swap]:
+    """Every place of a caption where the rules replace something.
+
+    Args:
+        caption: a caption in English as published.
+        references: all captions of its image; what they say is not used as a wrong word.
+    """
+    words = lexicon()
+    text = _Text(caption, words)
+    said = " ".join([" ", *(" ".join(_tokens(reference)) for reference in (*references, caption)), " "])
+    found: list[Swap] = []
+    for place in range(len(text.tokens)):
+        found += text.objects(place, said)
+        found += text.actions(place, said)
+        found += text.properties(place, said)
+    return found
+
+
+def _tokens(caption: str) -> list[str]:
+    return [token.lower() for token in _TOKEN.findall(caption)] + ["."]
+
+
+def _takes_an(text: str) -> bool:
+    low = text.lower()
+    return low.startswith(_SILENT) or (low[:1] in "aeiou" and not _NOT_AN.match(low))
+
+
+class _Text:
+    """One caption in tokens, with the tests that the rules are made of."""
+
+    def __init__(self, caption: str, words: Lexicon) -> None:
+        self.caption, self.words = caption, words
+        matches = list(_TOKEN.finditer(caption))
+        self.spans = [match.span() for match in matches]
+        self.tokens = [match.group().lower() for match in matches]
+        self.joined = f" {' '.join(self.tokens)} "
+
+    def at(self, place: int) -> str:
+        """The token at a place; ``.`` before the first and after the last."""
+        return self.tokens[place] if 0 <= place < len(self.tokens) else "."
+
+    def swap(
+        self,
+        component: Component,
+        category: str,
+        places: tuple[int, int],
+        similar: Sequence[tuple[str, Sequence[str]]],
+        different: Sequence[tuple[str, Sequence[str]]],
+        said: str,
+    ) -> list[Swap]:
+        """The swap, unless nothing is left of its similar or of its different words.
+
+        Args:
+            component: what the word is.
+            category: what kind of property.
+            places: of the first token and of the one after the last.
+            similar: the words as they will stand, each with all forms that must not stand in the caption already.
+            different: the same, with all forms that must stand in no reference.
+            said: all references and the caption in tokens.
+        """
+        right = tuple(new for new, forms in similar if not any(f" {form} " in self.joined for form in forms))
+        wrong = tuple(new for new, forms in different if not any(f" {form} " in said for form in forms))
+        if not right or not wrong:
+            return []
+        start, end = self.spans[places[0]][0], self.spans[places[1] - 1][1]
+        return [Swap(component, category, self.caption, start, end, right, wrong)]
+
+    def behind(self, place: int) -> tuple[str, str]:
+        """The determiner (or ``""``) and what stands before the phrase of the noun at a place."""
+        place -= 1
+        while self.at(place) in self.words.adjectives:
+            place -= 1
+        determiner = ""
+        while self.at(place) in self.words.determiners or self.at(place) in self.words.numbers:
+            determiner = self.at(place)
+            place -= 1
+        return determiner, self.at(place)
+
+    # Objects
+
+    def objects(self, place: int, said: str) -> list[Swap]:
+        words = self.words
+        found = []
+        for rule, plural in words.objects.get(self.tokens[place], ()):
+            if not self._is_noun(place, rule, plural) or not self._fits(place, rule):
+                continue
+            own = words.noun_forms(rule.noun)
+            if sum(token in own for token in self.tokens) != 1:
+                continue
+            many = plural and not rule.as_is
+            similar = [(words.plural(n) if many else n, words.noun_forms(n)) for n in rule.similar]
+            different = [(words.plural(n) if many else n, words.kin(n)) for n in rule.different]
+            found += self.swap("object", "", (place, place + 1), similar, different, said)
+        return found
+
+    def _is_noun(self, place: int, rule: ObjectRule, plural: bool) -> bool:
+        before, after = self.at(place - 1), self.at(place + 1)
+        words = self.words
+        known = (words.determiners, words.prepositions, words.numbers, words.adjectives, _BEFORE_NOUN)
+        if place > 0 and not any(before in some for some in known):
+            return False
+        if after in _STOPS or after in words.prepositions or after in _BEHIND_NOUN:
+            return True
+        if not rule.kind:
+            return False
+        if rule.kind == "person" and after.endswith("ing"):
+            return True
+        return any(form in ("ing", "plural" if plural else "third") for _, form in words.verbs.get(after, ())) and (
+            after not in _NO_VERB_OF_ANIMALS
+        )
+
+    def _fits(self, place: int, rule: ObjectRule) -> bool:
+        if rule.kind == "person" and any(token in self.words.gendered for token in self.tokens):
+            return False
+        determiner, before = self.behind(place)
+        if rule.as_is and (determiner in ("a", "an") or (rule.after and not determiner)):
+            return False
+        if self.at(place + 1) == "of" and rule.after:
+            return False
+        return not rule.after or before in rule.after
+
+    # Actions
+
+    def actions(self, place: int, said: str) -> list[Swap]:
+        words = self.words
+        found = []
+        for rule, form in words.verbs.get(self.tokens[place], ()):
+            if not self._is_verb(place, form) or not self._goes_on(place, rule):
+                continue
+            if any(token in rule.unless for token in self.tokens):
+                continue
+            verbs = [v for v in rule.similar if not (self.at(place - 1) == "to" and v.startswith("be "))]
+            similar = [(words.verb(v, form), words.verb_forms(v)) for v in verbs]
+            different = [(words.verb(v, form), words.verb_kin(v)) for v in rule.different]
+            found += self.swap("action", "", (place, place + 1), similar, different, said)
+        return found
+
+    def _is_verb(self, place: int, form: str) -> bool:
+        before = self.at(place - 1)
+        plural = self.words.nouns.get(before)
+        if form == "ing":
+            return place == 0 or plural is not None or before in _BEFORE_ING
+        if form == "third":
+            return plural is False or before in _RELATIVES
+        return plural is True or before == "to"
+
+    def _goes_on(self, place: int, rule: ActionRule) -> bool:
+        for pattern in rule.before:
+            for offset, part in enumerate(pattern, 1):
+                token = self.at(place + offset)
+                if part == "DET":
+                    fits = token in self.words.determiners
+                else:
+                    fits = token in _STOPS if part == "." else token == part
+                if not fits:
+                    break
+            else:
+                return True
+        return False
+
+    # Properties
+
+    def properties(self, place: int, said: str) -> list[Swap]:
+        words = self.words
+        found = []
+        for rule in words.properties.get(self.tokens[place], ()):
+            end = place + len(rule.word)
+            if tuple(self.tokens[place:end]) != rule.word or not self._may_stand(place, rule):
+                continue
+            noun = self._noun(end)
+            if noun is None or not self._describes(noun, rule):
+                continue
+            similar = [(new, [new]) for new in rule.similar]
+            different = [(new, words.kin(new)) for new in rule.different]
+            found += self.swap("property", rule.category, (place, end), similar, different, said)
+        return found
+
+    def _may_stand(self, place: int, rule: PropertyRule) -> bool:
+        before, words = self.at(place - 1), self.words
+        if place == 0:
+            return True
+        if rule.category == "count":
+            return before != "of" and (before in words.prepositions or before in _BEFORE_NOUN)
+        if rule.category == "colour" and (before in _SHADES or before in words.colours):
+            return False
+        known = (words.determiners, words.prepositions, words.numbers, words.adjectives, _BEFORE_NOUN)
+        return any(before in some for some in known)
+
+    def _noun(self, place: int) -> str | None:
+        """The noun that a phrase goes on to, past other adjectives; None if that is not clear."""
+        while self.at(place) in self.words.adjectives and self.at(place) not in self.words.nouns:
+            place += 1
+        noun = self.at(place)
+        if noun not in self.words.nouns or self.at(place + 1) in ("'", "-"):
+            return None
+        # "tennis player", "dog house": the phrase's noun is the last one.
+        return None if self.at(place + 1) in self.words.nouns else noun
+
+    def _describes(self, noun: str, rule: PropertyRule) -> bool:
+        words = self.words
+        if rule.category == "count":
+            return words.nouns[noun] and noun not in words.as_is
+        if not rule.people and noun in words.people:
+            return False
+        return not rule.nouns or noun in rule.nouns

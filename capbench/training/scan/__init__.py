@@ -1,0 +1,1 @@
+"""Training of SCAN: settings, data, batches, losses, evaluation."""

@@ -1,0 +1,311 @@
+"""What a grounding model is trained on: captions with their images, split by split.
+
+Three sources are known, told apart by what is there:
+
+- captions that name their splits: Karpathy's JSON (``train``, ``restval``, ``val``, ``test``), Multi30k's folder;
+- Flickr8k's folder: ``Flickr8k.token.txt`` with ``Flickr_8k.{train,dev,test}Images.txt``;
+- the folder that the original SCAN reads: ``{split}_caps.txt`` (a caption a line), ``{split}_ids.txt`` and
+  ``{split}_ims.npy`` (images, regions, columns): one row a caption, or one row for every five captions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench import files
+from capbench.datasets.captions import read_any
+from capbench.datasets.root import DataRoot
+from capbench.datasets.user.caption_readers import Captions, read_token
+from capbench.errors import DataError, MissingFileError, UsageError, suggest
+from capbench.records import image_id
+from capbench.training.scan.config import ScanTraining
+
+__all__ = ["ROLES", "CaptionSource", "Pairs", "open_captions"]
+
+ROLES = ("train", "dev", "test")
+"""What splits are for."""
+
+# The names that a role's splits have where the training file does not say; all of a tuple that are there are taken.
+_NAMES: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "train": (("train", "restval"),),
+    "dev": (("dev",), ("val",), ("valid",), ("validation",)),
+    "test": (("test",), ("test_2016",)),
+}
+_CAPTIONS_AN_IMAGE = 5
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The captions of one or several splits and the images that they belong to.
+
+    Attributes:
+        images: ids, each once.
+        captions: texts, an image's captions beside each other.
+        image_of: (captions,) place of each caption's image in ``images``.
+        arrays: SCAN's feature arrays with, for each, the row of every image in it that it holds; else empty.
+        source: where the captions came from, for messages.
+    """
+
+    images: tuple[str, ...]
+    captions: tuple[str, ...]
+    image_of: NDArray[np.int64]
+    source: Path
+    arrays: tuple[tuple[Path, NDArray[np.int64]], ...] = ()
+
+    def sample(self, images: int | None, captions: int | None, seed: int) -> Pairs:
+        """Some images, drawn at random and left in their order, with the first so many captions of each.
+
+        None takes all; so does a number that is larger than what there is.
+        """
+        n = len(self.images)
+        kept = np.arange(n)
+        if images is not None and images < n:
+            kept = np.sort(np.random.default_rng(seed).permutation(n)[:images])
+        place = np.full(n, -1, dtype=np.int64)
+        place[kept] = np.arange(len(kept))
+        seen = np.zeros(n, dtype=np.int64)
+        chosen = []
+        for i, image in enumerate(self.image_of.tolist()):
+            if place[image] >= 0 and (captions is None or seen[image] < captions):
+                chosen.append(i)
+            seen[image] += 1
+        arrays, first = [], 0
+        for path, rows in self.arrays:
+            inside = kept[(kept >= first) & (kept < first + len(rows))] - first
+            arrays.append((path, rows[inside]))
+            first += len(rows)
+        return Pairs(
+            tuple(self.images[i] for i in kept.tolist()),
+            tuple(self.captions[i] for i in chosen),
+            place[self.image_of[chosen]],
+            self.source,
+            tuple(arrays),
+        )
+
+    def fingerprint(self) -> str:
+        """Sixteen hex digits that name images and captions in their order."""
+        import hashlib
+
+        digest = hashlib.blake2b(digest_size=8)
+        for image, text in zip(self.image_of.tolist(), self.captions, strict=True):
+            digest.update(f"{self.images[image]}\x1f{text}\n".encode())
+        return digest.hexdigest()
+
+
+class CaptionSource:
+    """Captions with splits; made by :func:`open_captions`."""
+
+    def __init__(self, path: Path, config: ScanTraining, captions: Captions | None) -> None:
+        self.path = path
+        self._config = config
+        self._captions = captions  # None: SCAN's own folder
+
+    def names(self) -> list[str]:
+        """The splits that there are."""
+        if self._captions is not None:
+            return sorted(set(self._captions.groups.values()))
+        return sorted(p.name.removesuffix("_caps.txt") for p in self.path.glob("*_caps.txt"))
+
+    def splits(self, role: str) -> tuple[str, ...]:
+        """The splits of a role (``train``, ``dev``, ``test``), as asked for or by their usual names.
+
+        Raises:
+            DataError: there is none.
+        """
+        there = self.names()
+        asked: tuple[str, ...] | None = getattr(self._config.splits, role)
+        if asked is not None:
+            for name in asked:
+                if name not in there:
+                    raise DataError(f"has no split '{name}'", path=self.path, hint=suggest(name, there))
+            return asked
+        for usual in _NAMES[role]:
+            found = tuple(name for name in usual if name in there)
+            if found:
+                return found
+        raise DataError(
+            f"has no split that is known to be for {role} (there are: {', '.join(there)})",
+            path=self.path,
+            hint=f"Name it in the training file, as 'splits: {{{role}: NAME}}'",
+        )
+
+    def pairs(self, role: str) -> Pairs:
+        """All captions of a role. Raises DataError or MissingFileError, naming file and row."""
+        if self._captions is None:
+            return _joined([_scan_split(self.path, name, self._config) for name in self.splits(role)])
+        chosen = self._captions.of_groups(*self.splits(role))
+        if self._config.features == "ims":
+            raise UsageError(
+                "'features: ims' takes the arrays of SCAN's folder, and the captions are not from one",
+                path=self.path,
+                hint="Name a feature store",
+            )
+        counts = [len(texts) for texts in chosen.values()]
+        return Pairs(
+            tuple(chosen),
+            tuple(text for texts in chosen.values() for text in texts),
+            np.repeat(np.arange(len(counts)), counts),
+            self.path,
+        )
+
+
+def locate(name: str, root: DataRoot | None, what: str) -> Path:
+    """A path as it stands, else below the data folder. Raises MissingFileError naming both."""
+    path = Path(name).expanduser()
+    if path.exists():
+        return path
+    below = None if root is None or path.is_absolute() else root.path / path
+    if below is not None and below.exists():
+        return below
+    nor = f", nor {below}" if below is not None else ""
+    hint = "Correct the training file, or give the data folder with --data or CAPBENCH_DATA"
+    raise MissingFileError(f"there is no such file or folder of {what}{nor}", path=path, hint=hint)
+
+
+def open_captions(config: ScanTraining, root: DataRoot | None) -> CaptionSource:
+    """Find and read the captions of a training.
+
+    Raises:
+        MissingFileError: they are neither in the current nor in the data folder.
+        DataError: they are in no known format, have no splits, or something in them is wrong.
+    """
+    path = locate(config.captions, root, "captions")
+    if path.is_dir() and any(path.glob("*_caps.txt")):
+        return CaptionSource(path, config, None)
+    if path.is_dir() and (path / "Flickr8k.token.txt").is_file():
+        return CaptionSource(path, config, _flickr8k(path))
+    if path.is_dir() and not any(path.rglob("*_images.txt")):
+        raise DataError(
+            "holds no captions in a known format",
+            path=path,
+            hint="Known are Flickr8k's and Multi30k's folders, SCAN's {split}_caps.txt, and Karpathy's JSON",
+        )
+    captions = read_any(path)
+    ungrouped = next((image for image in captions if image not in captions.groups), None)
+    if ungrouped is not None:
+        raise DataError(
+            f"does not say which split '{ungrouped}' is in",
+            path=path,
+            hint="Give Karpathy's JSON, or a folder with lists of splits",
+        )
+    return CaptionSource(path, config, captions)
+
+
+def _flickr8k(folder: Path) -> Captions:
+    captions = read_token(folder / "Flickr8k.token.txt")
+    groups: dict[str, str] = {}
+    for split in ROLES:
+        listed = folder / f"Flickr_8k.{split}Images.txt"
+        if not listed.is_file():
+            continue
+        for row, line in enumerate(files.read_lines(listed), 1):
+            image = image_id(line.strip())
+            if not image and row > 1:
+                continue  # an empty last line
+            if image not in captions:
+                raise DataError(f"the image '{line.strip()}' has no captions", path=listed, row=row)
+            if image in groups:
+                raise DataError(f"the image '{line.strip()}' is listed already", path=listed, row=row)
+            groups[image] = split
+    if not groups:
+        raise MissingFileError("there is no list of images", path=folder / "Flickr_8k.trainImages.txt")
+    # Images that are in no split are of no use here.
+    kept = Captions(captions, captions.source, captions.file_names, groups)
+    return kept.of_groups(*ROLES)
+
+
+def _scan_split(folder: Path, split: str, config: ScanTraining) -> Pairs:
+    listed = folder / f"{split}_caps.txt"
+    texts = [line.strip() for line in files.read_lines(listed)]
+    for row, text in enumerate(texts, 1):
+        if not text:
+            raise DataError("the caption is empty", path=listed, row=row, hint="Give one caption a line")
+    ids_file = folder / f"{split}_ids.txt"
+    ids = [image_id(line.strip()) for line in files.read_lines(ids_file)] if ids_file.is_file() else None
+    if config.features == "ims":
+        return _array_split(folder / f"{split}_ims.npy", split, texts, ids, listed)
+    if ids is None:
+        raise MissingFileError(
+            "the images' ids are not there", path=ids_file, hint="They say which features belong to which caption"
+        )
+    return _numbered(ids, _image_rows(len(ids), len(texts), ids_file, "ids"), texts, listed)
+
+
+def _image_rows(rows: int, captions: int, path: Path, what: str) -> NDArray[np.int64]:
+    """The row of each caption."""
+    if rows == captions:
+        return np.arange(captions)
+    if rows * _CAPTIONS_AN_IMAGE == captions:
+        return np.arange(captions) // _CAPTIONS_AN_IMAGE
+    raise DataError(
+        f"holds {rows:,} {what} for {captions:,} captions",
+        path=path,
+        hint="There should be one for each caption, or one for every five captions",
+    )
+
+
+def _numbered(ids: list[str], row_of: NDArray[np.int64], texts: list[str], source: Path) -> Pairs:
+    """Captions beside each other that name the same image become that image's; others are refused."""
+    place: dict[str, int] = {}
+    image_of = np.array([place.setdefault(ids[row], len(place)) for row in row_of.tolist()], dtype=np.int64)
+    order = np.argsort(image_of, kind="stable")
+    return Pairs(tuple(place), tuple(texts[i] for i in order.tolist()), image_of[order], source)
+
+
+def _array_split(path: Path, split: str, texts: list[str], ids: list[str] | None, source: Path) -> Pairs:
+    array = open_array(path)
+    row_of = _image_rows(len(array), len(texts), path, "images")
+    first = np.arange(len(array))
+    if len(array) == len(texts) > 1:
+        # One row a caption: rows beside each other that are equal are one image.
+        own = np.array([True, *(not _same(array, i) for i in range(1, len(array)))])
+        first = np.flatnonzero(own)
+        row_of = np.cumsum(own) - 1
+    known = ids if ids is not None and len(ids) == len(array) else None
+    names = [known[i] if known else f"{split}-{i}" for i in first.tolist()]
+    if len(set(names)) < len(names):  # ids of captions or of repeated images name no rows
+        names = [f"{split}-{i}" for i in first.tolist()]
+    return Pairs(tuple(names), tuple(texts), row_of.astype(np.int64), source, ((path, first.astype(np.int64)),))
+
+
+def _same(array: NDArray[Any], i: int) -> bool:
+    # The first region decides nearly always, so that a large file is not read whole.
+    return bool(np.array_equal(array[i, 0], array[i - 1, 0]) and np.array_equal(array[i], array[i - 1]))
+
+
+def open_array(path: Path) -> NDArray[Any]:
+    """SCAN's ``{split}_ims.npy``, mapped and not read. Raises DataError or MissingFileError."""
+    if not path.is_file():
+        raise MissingFileError("there is no such array of features", path=path, hint="Or name a feature store")
+    try:
+        array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"is no array of numbers ({error})", path=path, hint="Get the file again") from error
+    if array.ndim != 3 or array.dtype.kind != "f" or 0 in array.shape:
+        raise DataError(
+            f"has shape {array.shape} of {array.dtype}, not (images, regions, columns) of floats", path=path
+        )
+    return array
+
+
+def _joined(parts: list[Pairs]) -> Pairs:
+    if len(parts) == 1:
+        return parts[0]
+    images: list[str] = []
+    captions: list[str] = []
+    image_of: list[NDArray[np.int64]] = []
+    for part in parts:
+        twice = set(images) & set(part.images)
+        if twice:
+            raise DataError(f"the image '{min(twice)}' is in more than one split", path=part.source)
+        image_of.append(part.image_of + len(images))
+        images += part.images
+        captions += part.captions
+    arrays = tuple(array for part in parts for array in part.arrays)
+    return Pairs(tuple(images), tuple(captions), np.concatenate(image_of), parts[0].source, arrays)

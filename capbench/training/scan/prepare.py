@@ -1,0 +1,224 @@
+"""From a training's settings to what is in memory when its first step runs; and recall of a finished model."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from capbench.datasets.root import DataRoot
+from capbench.errors import DataError, ModelError, UsageError
+from capbench.features.store import open_store
+from capbench.machine import total_memory
+from capbench.models.scan.files import GroundingModel
+from capbench.models.scan.network import ScanOptions
+from capbench.text.vocabulary import Vocabulary, read_vocabulary
+from capbench.training.retrieval import Retrieval
+from capbench.training.scan.batches import Regions, open_regions
+from capbench.training.scan.config import ScanTraining
+from capbench.training.scan.data import Pairs, locate, open_array, open_captions
+from capbench.training.scan.evaluation import evaluate
+
+__all__ = ["Prepared", "Split", "check_size", "choose_device", "evaluate_scan", "prepare"]
+
+Encoded = list[list[int]]
+_BYTES_EACH = 16  # a weight, its gradient and Adam's two means of it, in float32
+
+
+@dataclass(frozen=True)
+class Split:
+    """A split with its captions as word numbers and its features.
+
+    Attributes:
+        pairs: images and captions.
+        captions: word numbers, in the order of ``pairs.captions``.
+        regions: features, in the order of ``pairs.images``.
+    """
+
+    pairs: Pairs
+    captions: Encoded
+    regions: Regions
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a training reads.
+
+    Attributes:
+        train: what is learned from.
+        dev: what recall is measured on; a sample if the settings ask for one.
+        vocabulary: built, or read.
+        features: the features' fingerprint (sixteen hex digits), None for SCAN's own arrays.
+        names: what names the data, for resuming and for the model's facts.
+    """
+
+    train: Split
+    dev: Split
+    vocabulary: Vocabulary
+    features: str | None
+    names: dict[str, str]
+
+
+def prepare(
+    config: ScanTraining, root: DataRoot | None = None, say: Callable[[str], None] = lambda _text: None
+) -> Prepared:
+    """Read captions and features, and build the vocabulary.
+
+    Args:
+        config: the settings.
+        root: the data folder, for relative paths that are not in the current folder.
+        say: called with one line for each thing that takes its time.
+
+    Raises:
+        CapbenchError: something is missing or does not fit; file and row are named.
+    """
+    source = open_captions(config, root)
+    pairs = {role: source.pairs(role) for role in ("train", "dev")}
+    both = set(pairs["train"].images) & set(pairs["dev"].images)
+    if both and config.features != "ims":
+        raise DataError(
+            f"{len(both):,} images are for train and for dev, one of them '{min(both)}'",
+            path=source.path,
+            hint="Name other 'splits' in the training file",
+        )
+    counts = ", ".join(f"{role} {len(p.images):,} images, {len(p.captions):,} captions" for role, p in pairs.items())
+    say(f"captions: {source.path}: {counts}")
+    vocabulary = _vocabulary(config, pairs, root)
+    say(f"vocabulary: {len(vocabulary):,} words")
+    evaluation = config.evaluation
+    dev_pairs = pairs["dev"].sample(evaluation.images, evaluation.captions, evaluation.seed)
+    train = _split(config, pairs["train"], vocabulary, root)
+    dev = _split(config, dev_pairs, vocabulary, root)
+    if train.regions.shape[2] != dev.regions.shape[2]:
+        raise DataError("the features of train and dev have different sizes", path=source.path)
+    n, regions, columns = train.regions.shape
+    where = "in memory" if train.regions.in_memory else "read batch by batch"
+    say(f"features: {n:,} x {regions} regions x {columns}, {where}")
+    features, named = _features(config, root, pairs["train"], dev_pairs)
+    names = {
+        "captions": pairs["train"].fingerprint(),
+        "dev captions": dev_pairs.fingerprint(),
+        "vocabulary": vocabulary.sha256,
+        "features": named,
+        "regions": f"{regions} x {columns}",
+    }
+    return Prepared(train, dev, vocabulary, features, names)
+
+
+def _vocabulary(config: ScanTraining, pairs: dict[str, Pairs], root: DataRoot | None) -> Vocabulary:
+    options = config.vocabulary
+    if options.file is not None:
+        return read_vocabulary(locate(options.file, root, "words"))
+    texts = [text for role in dict.fromkeys(options.splits) for text in pairs[role].captions]
+    vocabulary = Vocabulary.build(texts, options.min_count)
+    if len(vocabulary) == 4:
+        raise DataError(
+            f"no word occurs {options.min_count} times in {len(texts):,} captions",
+            path=pairs["train"].source,
+            hint="Lower 'vocabulary.min_count' in the training file",
+        )
+    return vocabulary
+
+
+def _split(config: ScanTraining, pairs: Pairs, vocabulary: Vocabulary, root: DataRoot | None) -> Split:
+    regions = open_regions(pairs, _store(config, root), config.regions, config.memory_mb)
+    return Split(pairs, [vocabulary.encode(text) for text in pairs.captions], regions)
+
+
+def _store(config: ScanTraining, root: DataRoot | None) -> Path | None:
+    return None if config.features == "ims" else locate(config.features, root, "features")
+
+
+def _features(config: ScanTraining, root: DataRoot | None, *splits: Pairs) -> tuple[str | None, str]:
+    """The kind of the features (:attr:`Fingerprint.kind`), and a line that names them."""
+    path = _store(config, root)
+    if path is not None:
+        with open_store(path) as store:
+            return store.fingerprint.kind, store.signature()
+    digest = hashlib.blake2b(digest_size=8)
+    for array, _ in (found for pairs in splits for found in pairs.arrays):
+        held = open_array(array)
+        digest.update(f"{held.shape} {held.dtype}\n".encode())
+        # These arrays are large: some rows must do.
+        for row in np.linspace(0, len(held) - 1, 16).astype(int).tolist():
+            digest.update(np.ascontiguousarray(held[row]).tobytes())
+    return None, f"ims:{digest.hexdigest()}"
+
+
+def choose_device(name: str) -> torch.device:
+    """``auto``, ``cpu``, ``cuda`` or ``cuda:N`` as a device. Raises UsageError if there is no such GPU."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:  # cuda:99999999999999
+        raise UsageError(f"there is no device '{name}'", hint="Set 'device' to auto or cpu") from error
+    if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
+        raise UsageError(f"there is no device '{name}'", hint="Set 'device' to auto or cpu")
+    return device
+
+
+def check_size(options: ScanOptions) -> None:
+    """Refuse a network that cannot be trained here. Raises UsageError if its state is more than all memory."""
+    there = total_memory()
+    needed = options.parameters * _BYTES_EACH
+    if there is not None and needed > there:
+        raise UsageError(
+            f"a network of {options.parameters:,} weights needs {needed / 1e9:,.1f} GB to be trained, and there are "
+            f"{there / 1e9:,.1f} GB of memory",
+            hint="Lower 'network.embed_dim', 'network.word_dim' or 'network.layers'",
+        )
+
+
+def evaluate_scan(
+    config: ScanTraining,
+    model: GroundingModel,
+    role: str,
+    root: DataRoot | None = None,
+    *,
+    images: int | None = None,
+    captions: int | None = None,
+    folds: int = 1,
+    total: Callable[[int], None] = lambda _captions: None,
+    progress: Callable[[int], None] = lambda _done: None,
+) -> Retrieval:
+    """Recalls of a trained model on a split.
+
+    Args:
+        config: says where captions and features are.
+        model: capbench's own or a released one, with its vocabulary.
+        role: ``train``, ``dev`` or ``test``.
+        root: the data folder.
+        images: only so many images, drawn as for dev in training.
+        captions: only so many captions of each.
+        folds: as :func:`capbench.training.retrieval.retrieval`.
+        total: called once with the number of captions.
+        progress: called with numbers of captions done.
+
+    Raises:
+        ModelError: the model was trained on features of another fingerprint or size.
+        CapbenchError: captions or features are missing or do not fit.
+    """
+    pairs = open_captions(config, root).pairs(role).sample(images, captions, config.evaluation.seed)
+    if len(pairs.images) % folds:
+        raise UsageError(f"{len(pairs.images):,} images cannot be cut into {folds} equal parts", hint="Change --folds")
+    digest, named = _features(config, root, pairs)
+    if None not in (model.features, digest) and model.features != digest:
+        raise ModelError(
+            f"was trained on features of another kind ({model.features}, here {digest})",
+            path=model.path,
+            hint="Give the features that it was trained on with --features",
+        )
+    split = _split(config, pairs, model.vocabulary, root)
+    if split.regions.shape[2] != model.options.image_dim:
+        raise ModelError(
+            f"reads features of {model.options.image_dim} columns; these ({named}) have {split.regions.shape[2]}",
+            path=model.path,
+        )
+    total(len(pairs.captions))
+    device = torch.device(model.device)
+    return evaluate(model.network, pairs, split.captions, split.regions, device, folds, progress)

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capbench.datasets.user.captions import user_items
+from capbench.errors import DataError, MissingFileError
+
+COCO = {
+    "images": [{"id": 7, "file_name": "COCO_val_000007.jpg"}, {"id": 8, "file_name": "COCO_val_000008.jpg"}],
+    "annotations": [
+        {"id": 1, "image_id": 7, "caption": "a dog"},
+        {"id": 2, "image_id": 8, "caption": "a cat"},
+        {"id": 3, "image_id": 7, "caption": "the dog\nruns "},
+    ],
+}
+PLAIN = {"x.jpg": ["a dog", "the dog"], "y.jpg": ["a cat"]}
+
+
+def _file(folder: Path, name: str, content: Any) -> Path:
+    path = folder / name
+    if path.suffix == ".jsonl" and isinstance(content, list):
+        path.write_text("".join(json.dumps(row) + "\n" for row in content), "utf-8")
+    else:
+        path.write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
+    return path
+
+
+def test_coco_results_and_annotations(tmp_path: Path) -> None:
+    candidates = _file(
+        tmp_path, "c.json", [{"image_id": 8, "caption": "one cat"}, {"image_id": 7, "caption": "one dog"}]
+    )
+    cat, dog = user_items(candidates, _file(tmp_path, "r.json", COCO))
+    assert (cat.image, cat.candidate, cat.references) == ("COCO_val_000008", "one cat", ("a cat",))
+    assert (dog.image, dog.references) == ("COCO_val_000007", ("a dog", "the dog runs"))
+    assert dog.candidate_id == "COCO_val_000007"
+
+
+def test_coco_annotations_without_a_list_of_images(tmp_path: Path) -> None:
+    candidates = _file(tmp_path, "c.json", [{"image_id": 7, "caption": "one dog"}])
+    (item,) = user_items(candidates, _file(tmp_path, "r.json", {"annotations": COCO["annotations"]}))
+    assert (item.image, item.references) == ("7", ("a dog", "the dog runs"))
+
+
+def test_jsonl_on_both_sides(tmp_path: Path) -> None:
+    candidates = _file(
+        tmp_path,
+        "c.jsonl",
+        [{"image": "x.jpg", "candidate": "one dog", "id": "model-1"}, {"image_id": "y", "caption": "one cat", "id": 5}],
+    )
+    lists = [{"image": "x", "references": ["a dog", "the dog"]}, {"image": "folder/y.png", "captions": ["a cat"]}]
+    lines = [
+        {"image": "x", "caption": "a dog"},
+        {"image": "y", "reference": "a cat"},
+        {"image": "x.jpg", "caption": "the dog"},
+    ]
+    for content in (lists, lines):
+        dog, cat = user_items(candidates, _file(tmp_path, "r.jsonl", content))
+        assert (dog.image, dog.candidate_id, dog.references) == ("x", "model-1", ("a dog", "the dog"))
+        assert (cat.image, cat.candidate_id, cat.references) == ("y", "5", ("a cat",))
+
+
+def test_an_image_may_have_several_candidates(tmp_path: Path) -> None:
+    rows = [{"image": "x", "caption": text} for text in ("one", "two", "one", "three")]
+    items = user_items(_file(tmp_path, "c.jsonl", rows), _file(tmp_path, "r.json", PLAIN))
+    assert [item.candidate_id for item in items] == ["x", "x#2", "x", "x#3"]
+
+
+OK = [{"image": "x", "caption": "one dog"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("c.json", "", "c.json: is empty"),
+        ("c.json", "[{", "is not JSON"),
+        ("c.json", "{}", "is no list of candidates"),
+        ("c.json", "[]", "holds no candidates"),
+        ("c.json", "[5]", "c.json, entry 1: is no JSON object"),
+        ("c.json", [{"caption": "a"}], "entry 1: lacks 'image' or 'image_id'"),
+        ("c.json", [{"image": "x"}], "entry 1: lacks 'caption'"),
+        ("c.json", [*OK, {"image": "z", "caption": "a"}], r"entry 2: the image 'z' has no references in .*r\.json"),
+        ("c.json", [{"image": "x", "caption": " \n "}], "entry 1: caption is empty"),
+        ("c.json", [{"image": "x", "caption": 5}], "entry 1: caption is 5, which is no text"),
+        ("c.json", [{"image": "x", "caption": None}], "caption is null, which is no text"),
+        ("c.json", [{"image": True, "caption": "a"}], "'image' is true, which is no name"),
+        ("c.json", [{"image": "", "caption": "a"}], "image is empty"),
+        ("c.json", [{"image": "x", "caption": "a\u001fb"}], "control character"),
+        ("c.json", '[{"image": "x", "caption": "a\\ud83d"}]', "half of a surrogate pair"),
+        (
+            "c.json",
+            [{**OK[0], "id": 1}, {"image": "x", "caption": "other", "id": 1}],
+            "entry 2: the id '1' has another",
+        ),
+        ("c.jsonl", "", "c.jsonl: is empty"),
+        ("c.jsonl", '{"image": "x", "caption": "a"}\n{"image"\n', "c.jsonl, row 2: is no JSON"),
+        ("c.jsonl", '"text"\n', "row 1: is no JSON object"),
+        ("c.jsonl", '{"image": "x", "caption": "a"}\n\n{"image": "x", "caption": "b"}\n', "row 2: is no JSON"),
+    ],
+)
+def test_bad_candidates_are_named_with_their_row(tmp_path: Path, name: str, content: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        user_items(_file(tmp_path, name, content), _file(tmp_path, "r.json", PLAIN))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("r.json", "[]", "r.json: holds no references"),
+        ("r.json", "{}", "holds no references"),
+        ("r.json", {"x": []}, "r.json, image 'x': has 0 references"),
+        ("r.json", {"x": "a dog"}, "image 'x': the value is no list of captions"),
+        ("r.json", {"x": ["a", ""]}, "image 'x': reference 2 is empty"),
+        ("r.json", {"x": ["a", 3]}, "reference 2 is 3, which is no text"),
+        ("r.json", {"x.jpg": ["a"], "x.png": ["b"]}, "two images with the id 'x'"),
+        ("r.json", '{"x": ["a"], "x": ["b"]}', "the key 'x' stands twice"),
+        ("r.json", {"annotations": [5]}, "annotations, entry 1: is no JSON object"),
+        ("r.json", {"annotations": [{"image_id": 1}]}, "annotations, entry 1: lacks 'caption'"),
+        ("r.json", {**COCO, "images": 5}, "'images' is no list"),
+        ("r.json", {**COCO, "images": [{}]}, "images, entry 1: is no image with an 'id'"),
+        ("r.json", {**COCO, "images": COCO["images"][:1]}, "annotations, entry 2: the image '8' is not among 'images'"),
+        ("r.json", {**COCO, "images": [COCO["images"][0]] * 2}, "images, entry 2: the image '7' stands twice"),
+        ("r.json", {**COCO, "annotations": []}, "the image 'x' has no references"),
+        ("r.jsonl", [{"image": "x"}], "r.jsonl, row 1: lacks 'references' or 'caption'"),
+        ("r.jsonl", [{"image": "x", "references": []}], "row 1: has 0 references"),
+        ("r.jsonl", [{"image": "x", "references": ["a"]}] * 2, "row 2: a second list of references for the image 'x'"),
+    ],
+)
+def test_bad_references_are_named_with_their_row(tmp_path: Path, name: str, content: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        user_items(_file(tmp_path, "c.jsonl", OK), _file(tmp_path, name, content))
+
+
+def test_missing_files_are_said_so(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match=r"c\.json: there is no such file"):
+        user_items(tmp_path / "c.json", _file(tmp_path, "r.json", PLAIN))
+    with pytest.raises(MissingFileError, match=r"gone\.json: there is no such file"):
+        user_items(_file(tmp_path, "c.jsonl", OK), tmp_path / "gone.json")
+
+
+def test_image_without_annotations_is_an_error_only_for_its_candidates(tmp_path: Path) -> None:
+    references = {**COCO, "images": [*COCO["images"], {"id": 9, "file_name": "nine.jpg"}]}
+    path = _file(tmp_path, "r.json", references)
+    assert len(user_items(_file(tmp_path, "c.jsonl", [{"image_id": 7, "caption": "a"}]), path)) == 1
+    with pytest.raises(DataError, match="the image '9' has no references"):
+        user_items(_file(tmp_path, "c.jsonl", [{"image_id": 9, "caption": "a"}]), path)

@@ -1,0 +1,74 @@
+"""A small grounding model with random weights and features to go with it, written to files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from capbench.features.records import Fingerprint, RegionFeatures
+from capbench.features.writing import StoreWriter
+from capbench.metrics.base import Resources
+from capbench.models.scan.files import save_scan
+from capbench.models.scan.network import Scan, ScanOptions
+from capbench.records import Item
+from capbench.text.vocabulary import Vocabulary
+
+FINGERPRINT = Fingerprint("invented", "random:1", "none", "10-12 regions")
+DIMENSION = 12
+_TEXT = "a the red blue small dog cat ball man woman house runs sits on under near with two and not"
+_WORDS = _TEXT.split()
+
+
+@dataclass(frozen=True)
+class Files:
+    """Where the model and the features lie."""
+
+    model: Path
+    features: Path
+
+    @property
+    def resources(self) -> Resources:
+        return Resources(features=str(self.features), model=str(self.model))
+
+
+def make_files(folder: Path, images: Sequence[str], *, trained_on: str | None = FINGERPRINT.kind) -> Files:
+    """Write a model of embed size 16 and features of 12 columns, 6 to 8 regions an image."""
+    torch.set_num_threads(1)
+    files = Files(folder / "scan.safetensors", folder / "features.h5")
+    write_features(files.features, images)
+    words = Vocabulary.build([" ".join(_WORDS)] * 4)
+    options = ScanOptions(vocabulary_size=len(words), word_dim=10, embed_dim=16, image_dim=DIMENSION)
+    network = Scan(options, torch.Generator().manual_seed(5))
+    save_scan(files.model, network, words, {} if trained_on is None else {"features": trained_on})
+    return files
+
+
+def write_features(path: Path, images: Sequence[str], columns: int = DIMENSION) -> None:
+    """Random features; an image's are the same whatever the other images."""
+    with StoreWriter(path, FINGERPRINT) as writer:
+        for image in dict.fromkeys(images):
+            generator = np.random.default_rng(list(image.encode()))
+            regions = 6 + len(image) % 3
+            values = generator.normal(size=(regions, columns)).astype(np.float32)
+            writer.add(RegionFeatures(image, 0, 0, None, values))
+        writer.finish()
+
+
+def make_items(number: int = 60, images: int = 9, seed: int = 2) -> tuple[Item, ...]:
+    """Captions of images in mixed order, with 1 to 4 references; some candidates are another image's references."""
+    generator = np.random.default_rng(seed)
+
+    def caption() -> str:
+        return " ".join(generator.choice(_WORDS, size=generator.integers(1, 12)))
+
+    references = [tuple(caption() for _ in range(generator.integers(1, 5))) for _ in range(images)]
+    found = []
+    for i in range(number):
+        image = int(generator.integers(images))
+        text = references[int(generator.integers(images))][0] if i % 5 == 0 else caption()
+        found.append(Item(f"image{'x' * (image % 3)}{image}", text, references[image], f"c{i}"))
+    return tuple(found)

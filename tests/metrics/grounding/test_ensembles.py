@@ -1,0 +1,243 @@
+"""TIGEr and REO under ensembles: means over networks, computed here by hand, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from capbench.errors import CapbenchError, FeatureError, MetricError, ModelError, UsageError
+from capbench.metrics.base import ReferenceSweep, Resources, resolve_metrics
+from capbench.metrics.grounding import source as grounding_source
+from capbench.metrics.grounding.covariance import default_path, write_covariance
+from capbench.metrics.grounding.vectors import Attention
+from capbench.metrics.reo import Reo
+from capbench.metrics.tiger import Tiger
+from capbench.models.ensembles import write_ensemble
+from capbench.models.scan.files import load_scan, save_scan
+from capbench.models.scan.network import Scan, ScanOptions
+from capbench.records import FloatArray
+from capbench.scoring import score
+from capbench.text.vocabulary import Vocabulary
+from capbench.training.reo_covariance import fit_covariance
+from tests.metrics.grounding.models import DIMENSION, FINGERPRINT, make_items, write_features
+
+ITEMS = make_items(30, 5)
+CAPTIONS = {item.image: (item.candidate, *item.references) for item in ITEMS}
+# The second network knows other words than the first, and has other sizes.
+TEXTS = {"a": "a the red blue small dog cat ball man", "b": "a dog woman house runs sits on under near with two"}
+
+
+def network(
+    path: Path, seed: int, text: str = TEXTS["a"], trained_on: str = FINGERPRINT.kind, **options: object
+) -> Path:
+    torch.set_num_threads(1)
+    words = Vocabulary.build([text] * 4)
+    sizes = {"vocabulary_size": len(words), "word_dim": 10, "embed_dim": 16, "image_dim": DIMENSION}
+    shape = ScanOptions(**{**sizes, **options})  # type: ignore[arg-type]
+    save_scan(path, Scan(shape, torch.Generator().manual_seed(seed)), words, {"features": trained_on})
+    return path
+
+
+def joined(path: Path, *models: Path) -> Path:
+    write_ensemble(path, [load_scan(model) for model in models])
+    return path
+
+
+class Folder:
+    """Features, two networks with their covariances, and ensembles of them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.features = path / "features.h5"
+        write_features(self.features, list(CAPTIONS))
+        self.a = network(path / "a.safetensors", 1)
+        self.b = network(path / "b.safetensors", 2, TEXTS["b"], embed_dim=20, word_dim=7)
+        for model in (self.a, self.b):
+            source = grounding_source.open_source(str(self.features), str(model))
+            write_covariance(default_path(model), fit_covariance(source, CAPTIONS, Attention(), corpus="invented"))
+        self.both = joined(path / "both.json", self.a, self.b)
+
+    def given(self, model: Path) -> Resources:
+        return Resources(features=str(self.features), model=str(model))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    return Folder(tmp_path_factory.mktemp("ensembles"))
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    grounding_source._open.clear()
+
+
+def columns(metric: Tiger | Reo) -> dict[str, FloatArray]:
+    return metric.scores(metric.statistics(ITEMS, lambda _: None))
+
+
+@pytest.mark.parametrize("metric", [Tiger, Reo])
+def test_one_network_twice_is_that_network(metric: type[Tiger | Reo], folder: Folder) -> None:
+    twice = joined(folder.path / "twice.json", folder.a, folder.a)
+    alone, doubled = columns(metric(folder.given(folder.a))), columns(metric(folder.given(twice)))
+    assert list(alone) == list(doubled)
+    for column, values in alone.items():
+        np.testing.assert_array_equal(doubled[column], values, err_msg=column)
+
+
+def test_every_tiger_column_follows_from_the_mean_vectors(folder: Folder) -> None:
+    parts = [Tiger(folder.given(model)) for model in (folder.a, folder.b)]
+    found = columns(Tiger(folder.given(folder.both)))
+    assert not np.allclose(found["tiger"], columns(parts[0])["tiger"], atol=1e-3)
+    for i in (0, 7, 13, 29):
+        item = ITEMS[i]
+        texts = [item.candidate, *item.references]
+        single = [part.grounding_vectors(item.image, texts) for part in parts]
+        mean = {text: (single[0][text] + single[1][text]) / 2 for text in texts}
+        candidate = mean[item.candidate]
+        reference = np.sum([mean[text] for text in item.references], axis=0) / len(item.references)
+        gains = (reference - reference.min()) / (reference.max() - reference.min())
+        discounts = np.log2(np.arange(2, len(gains) + 2))
+        rrs = (gains[np.argsort(-candidate)] / discounts).sum() / (np.sort(gains)[::-1] / discounts).sum()
+        p, q = (np.exp(v) / np.exp(v).sum() for v in (reference, candidate))
+        distance = (p * np.log(p / q)).sum() + np.log(np.linalg.norm(reference) / np.linalg.norm(candidate))
+        wds = 1 - 1 / (1 + np.exp(-1.5 * distance))
+        wanted = {"tiger": (rrs + wds) / 2, "rrs": rrs, "wds": wds, "grounding": candidate.mean()}
+        for column, value in wanted.items():
+            assert found[column][i] == pytest.approx(value, abs=1e-12), column
+
+
+@pytest.mark.parametrize("options", [{}, {"covariance": "identity"}, {"covariance": "diagonal", "count_ends": False}])
+def test_reo_is_the_mean_of_the_networks_scores(options: dict[str, object], folder: Folder) -> None:
+    models = (folder.a, folder.b, folder.both)
+    a, b, both = (columns(Reo(folder.given(model), **options)) for model in models)  # type: ignore[arg-type]
+    for column, values in both.items():
+        np.testing.assert_allclose(values, (a[column] + b[column]) / 2, rtol=1e-12, err_msg=column)
+
+
+def test_the_order_of_networks_changes_neither_scores_nor_signature(folder: Folder) -> None:
+    (folder.path / "below").mkdir(exist_ok=True)
+    turned = joined(folder.path / "below" / "turned.json", folder.b, folder.a)
+    for metric in (Tiger, Reo):
+        one, other = metric(folder.given(folder.both)), metric(folder.given(turned))
+        assert one.signature() == other.signature()
+        for column, values in columns(one).items():
+            grounding_source._open.clear()
+            np.testing.assert_array_equal(columns(metric(folder.given(turned)))[column], values)
+
+
+def test_the_signature_names_all_parts(folder: Folder) -> None:
+    parts = sorted(load_scan(model).sha256[:16] for model in (folder.a, folder.b))
+    signature = Tiger(folder.given(folder.both)).signature()
+    assert f"|model:mean-of-2+scan-{parts[0]}+scan-{parts[1]}|" in signature
+    for model in (folder.a, folder.b):
+        loaded = load_scan(model)
+        assert loaded.vocabulary.sha256[:16] in signature
+        assert Tiger(folder.given(model)).signature() != signature
+    twice = joined(folder.path / "again.json", folder.a, folder.a)
+    assert Tiger(folder.given(twice)).signature() != Tiger(folder.given(folder.a)).signature()
+    covariances = [word for word in Reo(folder.given(folder.both)).signature().split("|") if word.startswith("S:")]
+    assert covariances[0].count("-captions") == 2
+
+
+def test_the_cache_tells_an_ensemble_from_its_parts(folder: Folder) -> None:
+    requests = resolve_metrics(["tiger"])
+    tables = [
+        score(ITEMS, requests, folder.given(model), dataset="invented")
+        for model in (folder.a, folder.both, folder.both)
+    ]
+    assert [table.cached["tiger"] for table in tables] == [0, 0, len(ITEMS)]
+    first, second, third = (next(iter(table.values.values())) for table in tables)
+    assert not np.allclose(first, second, atol=1e-3)
+    np.testing.assert_array_equal(second, third)
+
+
+def test_growing_references_are_swept_with_mean_vectors(folder: Folder) -> None:
+    orders = (tuple(tuple(range(len(item.references))) for item in ITEMS),)
+    metric = Tiger(folder.given(folder.both))
+    found = metric.sweep(ReferenceSweep(ITEMS, orders, (9,)), lambda _: None)
+    assert found is not None
+    wanted = metric.statistics(ITEMS, lambda _: None)
+    np.testing.assert_allclose(next(found)[0], wanted, atol=1e-12)
+
+
+def test_each_network_encodes_every_caption_and_image_once(folder: Folder) -> None:
+    tiger, reo = Tiger(folder.given(folder.both)), Reo(folder.given(folder.both))
+    assert tiger.source is reo.source
+    columns(tiger)
+    columns(reo)
+    texts = {text for item in ITEMS for text in (item.candidate, *item.references)}
+    distinct = sum(len({tuple(m.vocabulary.encode(text)) for text in texts}) for m in tiger.source.models)
+    assert tiger.source.encoded_captions == distinct
+    assert tiger.source.encoded_images == 2 * len(CAPTIONS)
+
+
+def refused(metric: type[Tiger | Reo], resources: Resources, **options: object) -> CapbenchError:
+    with pytest.raises(CapbenchError) as caught:
+        metric(resources, **options)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 2
+    return caught.value
+
+
+def test_attention_that_differs_must_be_given(folder: Folder) -> None:
+    other = network(folder.path / "other.safetensors", 3, lambda_softmax=4.0)
+    mixed = folder.given(joined(folder.path / "mixed.json", folder.a, other))
+    error = refused(Tiger, mixed)
+    assert isinstance(error, ModelError)
+    assert "lambda_softmax" in str(error)
+    assert "tiger.lambda_softmax=" in str(error)
+    signature = Tiger(mixed, lambda_softmax=9).signature()
+    assert "|lambda:9|" in signature
+    attention = [f"t2i+clipped_l2norm+lambda{value}" for value in (4, 9)]
+    assert f"|attention:{','.join(attention)}|" in signature or f"|attention:{','.join(attention[::-1])}|" in signature
+
+
+def test_features_are_those_of_every_network(folder: Folder, tmp_path: Path) -> None:
+    strange = [network(tmp_path / f"{seed}.safetensors", seed, trained_on="0123456789abcdef") for seed in (1, 2)]
+    resources = folder.given(joined(tmp_path / "strange.json", *strange))
+    assert isinstance(refused(Tiger, resources), FeatureError)
+    assert "any_features:true" in Tiger(resources, any_features=True).signature()
+
+
+def test_a_part_that_changed_or_is_gone_is_named(folder: Folder, tmp_path: Path) -> None:
+    parts = [network(tmp_path / f"{seed}.safetensors", seed) for seed in (1, 2)]
+    resources = folder.given(joined(tmp_path / "e.json", *parts))
+    assert Tiger(resources).signature()
+    network(parts[1], 3)
+    error = refused(Tiger, resources)
+    assert error.path == str(parts[1])
+    assert f"another file than the one of which {tmp_path / 'e.json'} was made" in str(error)
+    parts[1].unlink()
+    error = refused(Tiger, resources)
+    assert error.path == str(parts[1])
+    assert "there is no such file, which is a part of the ensemble" in str(error)
+
+
+def test_reo_needs_every_networks_covariance(folder: Folder, tmp_path: Path) -> None:
+    parts = [network(tmp_path / f"{seed}.safetensors", seed) for seed in (1, 2)]
+    resources = folder.given(joined(tmp_path / "e.json", *parts))
+    source = grounding_source.open_source(str(folder.features), str(parts[0]))
+    fitted = fit_covariance(source, CAPTIONS, Attention(), corpus="invented")
+    write_covariance(default_path(parts[0]), fitted)
+    error = refused(Reo, resources)
+    assert isinstance(error, MetricError)
+    assert f"capbench train reo-covariance --model {parts[1]} " in str(error)
+    write_covariance(default_path(parts[1]), fitted)
+    assert f"is the covariance of another model than {parts[1]}" in str(refused(Reo, resources))
+    error = refused(Reo, resources, covariance_file=str(default_path(parts[0])))
+    assert isinstance(error, UsageError)
+    assert "is an ensemble of 2 networks" in str(error)
+
+
+def test_what_needs_one_network_refuses_an_ensemble(folder: Folder) -> None:
+    source = grounding_source.open_source(str(folder.features), str(folder.both))
+    for attempt in (
+        lambda: fit_covariance(source, CAPTIONS, Attention(), corpus="invented"),
+        lambda: load_scan(folder.both),
+    ):
+        with pytest.raises(ModelError, match="is an ensemble of 2 networks, and this needs a single one") as caught:
+            attempt()
+        assert caught.value.path == str(folder.both)
