@@ -37,7 +37,7 @@ def test_defaults_stand_and_values_are_read() -> None:
         ("sigma", float("nan"), "toy.sigma=nan"),
         ("df", "", "toy.df=: not a text such as coco-val"),
         ("df", None, "toy.df=None"),
-        ("norm", "l3", "toy.norm=l3: not one of l2, clip. Did you mean 'l2'"),
+        ("norm", "clp", "toy.norm=clp: not one of l2, clip. Did you mean 'clip'"),
         ("minmax", "yes", "toy.minmax=yes: not true or false. Write true or false"),
         ("vectors", 3, "toy.vectors=3: not a file of word vectors"),
         ("layer", 7, "toy.layer=7: not a whole number from 1 to 6"),
@@ -54,7 +54,12 @@ def test_a_value_that_does_not_fit_is_named(name: str, value: object, message: s
 
 def test_a_signature_says_every_option_that_is_declared_to(tmp_path: Path) -> None:
     assert Sample().signature_parts() == {
-        **{"sigma": "6", "df": "items", "norm": "none", "minmax": "yes", "cover": "0.95", "bias": "0"}
+        "sigma": "6",
+        "df": "items",
+        "norm": "none",
+        "minmax": "yes",
+        "cover": "0.95",
+        "bias": "0",
     }
     assert "minmax" not in Sample(minmax=False).signature_parts(recombining=False)
     vectors = tmp_path / "v.bin"
