@@ -168,24 +168,28 @@ class Judgements:
 
 @dataclass(frozen=True)
 class ScoreColumn:
-    """Names one column of one metric: ``tiger`` has the columns ``tiger``, ``rrs``, ``wds``."""
+    """Names one column of one request: ``tiger`` has the columns ``tiger``, ``rrs``, ``wds``.
 
-    metric: str
+    Attributes:
+        label: the request's label, by default the metric's name.
+        column: the metric's column.
+    """
+
+    label: str
     column: str
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreTable:
-    """Scores of items under one or more metrics.
+    """Scores of items under one or more metric requests.
 
     Attributes:
         dataset: name of the data set, or of the user's file.
         items: (n) items, in the order of the arrays.
         values: (n,) float64 for every column.
         corpus: one corpus-level value for every column (corpus BLEU, mean CIDEr).
-        signatures: one line per metric that names everything which can change its numbers.
-        cached: number of (item, metric) scores that came from the cache, by metric.
-        failed: what could not be scored and why, one line each; empty when all went well.
+        signatures: by label, one line that names everything which can change the numbers.
+        cached: by label, the number of items whose scores came from the cache.
     """
 
     dataset: str
@@ -194,4 +198,3 @@ class ScoreTable:
     corpus: Mapping[ScoreColumn, float]
     signatures: Mapping[str, str]
     cached: Mapping[str, int] = field(default_factory=dict)
-    failed: tuple[str, ...] = ()

@@ -50,10 +50,10 @@ def to_frame(table: ScoreTable) -> pd.DataFrame:
         pd.DataFrame(
             {
                 **base,
-                "metric": key.metric,
+                "metric": key.label,
                 "column": key.column,
                 "value": values[np.array(first, dtype=np.int64)],
-                "signature": table.signatures[key.metric],
+                "signature": table.signatures[key.label],
             }
         )
         for key, values in table.values.items()

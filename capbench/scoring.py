@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from capbench.cache import Cache
 from capbench.datasets.user.captions import user_items
-from capbench.errors import DataError, MetricError, MissingFeaturesError
-from capbench.metrics.base import Metric, MetricRequest, Resources
+from capbench.errors import CapbenchWarning, DataError, MetricError
+from capbench.metrics.base import CombinedMetric, Metric, Progress, Resources
+from capbench.metrics.requests import MetricRequest
 from capbench.records import FloatArray, IntArray, Item, ScoreColumn, ScoreTable
 from capbench.score_files import read_scores, to_frame, write_scores
 
 __all__ = ["complete", "read_scores", "score", "to_frame", "user_items", "write_scores"]
-
-Progress = Callable[[int], None]
 
 
 def score(
@@ -31,16 +31,17 @@ def score(
     """Score items with metrics.
 
     Statistics are extracted once for each distinct (image, candidate, references) and kept in the score cache
-    under the metric's signature, batch by batch, so that an interrupted run goes on where it stopped. Corpus
-    scores count repeated items as often as they stand in ``items``.
+    under the metric's signature, batch by batch, so that an interrupted run goes on where it stopped. Requests that
+    differ in nothing but what recombines statistics share them, and so do metrics made of other metrics' columns.
+    Corpus scores count repeated items as often as they stand in ``items``.
 
     Args:
         items: what to score, repeats included.
-        requests: metrics and their columns, from :func:`capbench.metrics.base.resolve_metrics`.
+        requests: metrics and their columns, from :func:`capbench.metrics.requests.resolve_metrics`.
         resources: what metrics need beside captions.
         dataset: name of the data set, for the table.
         cache: False neither reads nor writes the cache.
-        progress: called with numbers of items done; they add up to ``len(items)`` for each metric.
+        progress: called with numbers of items done; they add up to ``len(items)`` for each request.
 
     Raises:
         DataError: there are no items.
@@ -58,60 +59,22 @@ def score(
     signatures: dict[str, str] = {}
     cached: dict[str, int] = {}
     with Cache("scores", enabled=cache) as store:
-        runs = []
-        try:
-            for request in requests:
-                metric = request.make(resources)
-                metric.prepare(items)
-                runs.append(_Run(metric, distinct, index, store, progress or (lambda _: None)))
-        except MissingFeaturesError as error:
-            raise _with_covered_groups(error, items, resources, dataset) from error
-        _extract(runs, len(distinct))
-        for request, run in zip(requests, runs, strict=True):
-            metric, name = run.metric, run.metric.name
-            statistics = run.statistics()
+        extraction = _Extraction(items, distinct, index, store, progress or (lambda _: None))
+        metrics = [request.make(resources) for request in requests]
+        for metric in metrics:
+            extraction.add(metric)
+        extraction.run()
+        for request, metric in zip(requests, metrics, strict=True):
+            statistics, known = extraction.of(metric)
             columns = metric.scores(statistics)
             totals = metric.corpus_scores(statistics[index])
             for column in request.columns:
-                key = ScoreColumn(name, column)
-                values[key] = _checked(columns, column, distinct, name)[index]
-                corpus[key] = _checked_total(totals, column, name)
-            signatures[name] = metric.signature()
-            cached[name] = int(run.known[index].sum())
+                key = ScoreColumn(request.label, column)
+                values[key] = _checked(columns, column, distinct, request.label)[index]
+                corpus[key] = _checked_total(totals, column, request.label)
+            signatures[request.label] = metric.signature()
+            cached[request.label] = int(known[index].sum())
     return ScoreTable(dataset, tuple(items), values, corpus, signatures, cached)
-
-
-def covered_groups(items: Sequence[Item], resources: Resources) -> list[str]:
-    """The groups of which every image has features, while other items lack some; in the items' order.
-
-    Raises:
-        FeatureError: the feature store cannot be read.
-    """
-    from capbench.features.store import open_store
-
-    images: dict[str, set[str]] = {}
-    for item in items:
-        images.setdefault(item.group, set()).add(item.image)
-    if resources.features is None or len(images) < 2:
-        return []
-    with open_store(resources.features) as store:
-        return [group for group, names in images.items() if group and all(name in store for name in names)]
-
-
-def _with_covered_groups(
-    error: MissingFeaturesError, items: Sequence[Item], resources: Resources, dataset: str
-) -> MissingFeaturesError:
-    """The error with the groups of which no image lacks features: these can be scored alone."""
-    from capbench.datasets.groups import spelled
-
-    covered = covered_groups(items, resources)
-    if not covered:
-        return error
-    names = [f"{dataset}@{spelled(group)}" for group in covered]
-    what = f"all images of group{'s' if covered[1:] else ''} {', '.join(covered)} have features"
-    return MissingFeaturesError(
-        error.message, path=error.path, row=error.row, hint=f"{error.hint}; {what}: ask for {' or '.join(names)}"
-    )
 
 
 def complete(resources: Resources | None, *, cache: bool) -> Resources:
@@ -132,60 +95,159 @@ def _caption_lookup(data: str | None) -> Callable[[str], Mapping[str, Sequence[s
     return look_up
 
 
+class _Extraction:
+    """Statistics of distinct items under several metrics, each extracted once.
+
+    Args:
+        items: all items, repeats included, which metrics prepare themselves on.
+        distinct: each item once.
+        index: (items) place of each item among the distinct ones.
+        store: the score cache.
+        progress: takes numbers of items done.
+    """
+
+    def __init__(
+        self, items: Sequence[Item], distinct: Sequence[Item], index: IntArray, store: Cache, progress: Progress
+    ) -> None:
+        self._items, self._distinct, self._store, self._progress = items, distinct, store, progress
+        self._repeats = np.bincount(index, minlength=len(distinct))
+        self._runs: dict[str, _Run] = {}
+
+    def add(self, metric: Metric, shown: int = 1) -> None:
+        """Prepare a metric, and look up what the cache holds of it, or of the metrics that it is made of.
+
+        Args:
+            metric: the metric.
+            shown: how often its items count as progress.
+        """
+        metric.prepare(self._items)
+        if isinstance(metric, CombinedMetric):
+            for place, part in enumerate(metric.inputs()):
+                self.add(part, shown if place == 0 else 0)
+            return
+        key = _space(metric)
+        if key not in self._runs:
+            self._runs[key] = _Run(metric, self._distinct, self._repeats, self._store, self._progress)
+        self._runs[key].shown += shown
+
+    def run(self) -> None:
+        """Extract batch by batch; metrics with the same batches take turns, since they can share work on a batch."""
+        runs = list(self._runs.values())
+        for run in runs:
+            run.look_up()
+        for kind in dict.fromkeys((run.metric.batch_size, run.metric.by_image) for run in runs):
+            alike = [run for run in runs if (run.metric.batch_size, run.metric.by_image) == kind]
+            for batch in _batches(self._distinct, *kind):
+                for run in alike:
+                    run.extract(batch)
+
+    def of(self, metric: Metric) -> tuple[FloatArray, FloatArray]:
+        """(n, k) statistics of the distinct items, and (n) whether they came from the cache."""
+        if not isinstance(metric, CombinedMetric):
+            run = self._runs[_space(metric)]
+            return run.statistics(), run.known
+        columns: dict[str, FloatArray] = {}
+        known = np.ones(len(self._distinct), dtype=bool)
+        for part in metric.inputs():
+            statistics, of_part = self.of(part)
+            columns |= part.scores(statistics)
+            known &= of_part
+        combined = np.asarray(metric.combine(columns), dtype=np.float64)
+        _check_statistics(metric, combined, self._distinct)
+        return combined, known
+
+
+def _space(metric: Metric) -> str:
+    """What the cache keeps a metric's statistics under."""
+    return f"{metric.statistics_signature()}\n{metric.corpus_id()}"
+
+
+def _batches(items: Sequence[Item], size: int, by_image: bool) -> Iterator[list[int]]:
+    """Places of items in batches of at most ``size``; ``by_image`` keeps an image's items together."""
+    if not by_image:
+        for start in range(0, len(items), size):
+            yield list(range(start, min(start + size, len(items))))
+        return
+    of_image: dict[str, list[int]] = {}
+    for place, item in enumerate(items):
+        of_image.setdefault(item.image, []).append(place)
+    batch: list[int] = []
+    for image in sorted(of_image):
+        if batch and len(batch) + len(of_image[image]) > size:
+            yield batch
+            batch = []
+        batch += of_image[image]
+    if batch:
+        yield batch
+
+
 class _Run:
     """Statistics of distinct items under one metric: those that the cache holds, and those still to extract."""
 
     def __init__(
-        self, metric: Metric, items: Sequence[Item], index: IntArray, store: Cache, progress: Progress
+        self, metric: Metric, items: Sequence[Item], repeats: IntArray, store: Cache, progress: Progress
     ) -> None:
         self.metric = metric
-        self._items = items
-        self._store = store
-        self._progress = progress
-        self._space = f"{metric.statistics_signature()}\n{metric.corpus_id()}"
-        self._repeats = np.bincount(index, minlength=len(items))
+        self.shown = 0
+        self.known = np.zeros(len(items), dtype=bool)
+        self._items, self._repeats, self._progress = items, repeats, progress
+        self._store = store if metric.may_be_cached() else Cache("scores", enabled=False)
+        self._space = _space(metric)
         self._keys = [metric.cache_key(item) for item in items]
-        found = store.get(self._space, self._keys)
-        rows: list[FloatArray | None] = [_decode(found.get(key)) for key in self._keys]
+        self._done = np.zeros(len(items), dtype=bool)
+        self._rows = np.empty((len(items), 0))
+
+    def look_up(self) -> None:
+        """Take what the cache holds, and tell the metric what is left to do."""
+        blobs = self._store.get(self._space, self._keys)
         # One signature has one width; a row of another width is damage, and is extracted again.
-        widths = [len(row) for row in rows if row is not None]
+        widths = [len(blob) for blob in blobs.values() if blob and len(blob) % 8 == 0]
         width = max(set(widths), key=widths.count) if widths else 0
-        self._rows = [row if row is not None and len(row) == width else None for row in rows]
-        self.known = np.array([row is not None for row in self._rows])
-        progress(int(self._repeats[self.known].sum()))
+        places = [i for i, key in enumerate(self._keys) if width and len(blobs.get(key, b"")) == width]
+        if places:
+            rows = np.frombuffer(b"".join(blobs[self._keys[i]] for i in places), dtype="<f8").reshape(len(places), -1)
+            sound = np.isfinite(rows).all(axis=1)
+            self._rows = np.empty((len(self._items), rows.shape[1]))
+            self._rows[np.array(places)[sound]] = rows[sound]
+            self.known[np.array(places)[sound]] = True
+        self._done |= self.known
+        self._step(int(self._repeats[self.known].sum()))
         if not self.known.all():
-            metric.open([item for item, known in zip(items, self.known, strict=True) if not known])
+            if not self.metric.may_be_cached():
+                warnings.warn(
+                    f"the code of {self.metric.name} has no source file that could be signed: its scores are not kept",
+                    CapbenchWarning,
+                    stacklevel=2,
+                )
+            self.metric.open([item for item, known in zip(self._items, self.known, strict=True) if not known])
 
-    def extract(self, start: int, stop: int) -> None:
-        """Extract what is missing among the items from ``start`` to ``stop``, and keep it."""
-        part = [i for i in range(start, min(stop, len(self._rows))) if self._rows[i] is None]
-        if not part:
+    def extract(self, batch: Sequence[int]) -> None:
+        """Extract what is missing among the items at some places, and keep it."""
+        missing = [i for i in batch if not self._done[i]]
+        if not missing:
             return
-        items = [self._items[i] for i in part]
-        extracted = self.metric.statistics(items, _weighted(self._repeats[part].tolist(), self._progress))
+        items = [self._items[i] for i in missing]
+        extracted = self.metric.statistics(items, _weighted(self._repeats[missing].tolist(), self._step))
         _check_statistics(self.metric, extracted, items)
-        for i, row in zip(part, extracted, strict=True):
-            self._rows[i] = row
-        self._store.put(self._space, ((self._keys[i], _encode(row)) for i, row in zip(part, extracted, strict=True)))
-
-    def statistics(self) -> FloatArray:
-        """(n, k) statistics of all items."""
-        try:
-            return np.array(self._rows, dtype=np.float64)
-        except ValueError as error:
+        if not self._done.any():
+            self._rows = np.empty((len(self._items), extracted.shape[1]))
+        if extracted.shape[1] != self._rows.shape[1]:
             raise MetricError(
                 f"{self.metric.name} gave statistics of different widths under one signature",
                 hint="Clear the cache folder, or run with --no-cache",
-            ) from error
+            )
+        self._rows[missing] = extracted
+        self._done[missing] = True
+        rows = np.ascontiguousarray(extracted, dtype="<f8")
+        self._store.put(self._space, ((self._keys[i], row.tobytes()) for i, row in zip(missing, rows, strict=True)))
 
+    def statistics(self) -> FloatArray:
+        """(n, k) statistics of all items."""
+        return self._rows
 
-def _extract(runs: Sequence[_Run], n_items: int) -> None:
-    """Extract batch by batch; metrics with batches of one size take turns, since they can share work on a batch."""
-    for size in dict.fromkeys(run.metric.batch_size for run in runs):
-        for start in range(0, n_items, size):
-            for run in runs:
-                if run.metric.batch_size == size:
-                    run.extract(start, start + size)
+    def _step(self, count: int) -> None:
+        if self.shown:
+            self._progress(self.shown * count)
 
 
 def _weighted(repeats: Sequence[int], progress: Progress) -> Progress:
@@ -196,17 +258,6 @@ def _weighted(repeats: Sequence[int], progress: Progress) -> Progress:
         progress(sum(next(queue, 0) for _ in range(count)))
 
     return step
-
-
-def _encode(row: FloatArray) -> bytes:
-    return np.asarray(row, dtype="<f8").tobytes()
-
-
-def _decode(blob: bytes | None) -> FloatArray | None:
-    if not blob or len(blob) % 8:
-        return None
-    row = np.frombuffer(blob, dtype="<f8")
-    return row if np.isfinite(row).all() else None
 
 
 def _check_statistics(metric: Metric, extracted: FloatArray, items: Sequence[Item]) -> None:

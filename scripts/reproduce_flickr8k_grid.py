@@ -35,7 +35,8 @@ from capbench.features.importers import import_features  # noqa: E402
 from capbench.features.pooling import parse_pooling, pool_store  # noqa: E402
 from capbench.files import atomic_write, read_json, read_text  # noqa: E402
 from capbench.machine import keep_freed_memory  # noqa: E402
-from capbench.metrics.base import Resources, resolve_metrics  # noqa: E402
+from capbench.metrics.base import Resources  # noqa: E402
+from capbench.metrics.requests import resolve_metrics  # noqa: E402
 from capbench.records import FloatArray, IntArray, Item, ScoreColumn, image_id  # noqa: E402
 from capbench.scoring import score  # noqa: E402
 from capbench.stats.agreement import Correlations  # noqa: E402
@@ -216,7 +217,7 @@ def text_scores(data: Rated, root: DataRoot) -> dict[str, FloatArray]:
     found = {}
     for name in TEXT:
         request = resolve_metrics([name])
-        if not request[0].metric.is_set_up():
+        if request[0].lacking(Resources()):
             say(f"without {name}: 'capbench setup' was not run for it")
             continue
         made = score(data.items, request, Resources(data=str(root.path)), dataset="flickr8k")

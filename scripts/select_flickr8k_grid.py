@@ -24,7 +24,7 @@ from capbench.datasets.captions import load_captions  # noqa: E402
 from capbench.datasets.root import find_root  # noqa: E402
 from capbench.features.store import open_store  # noqa: E402
 from capbench.files import atomic_write, read_text  # noqa: E402
-from capbench.metrics.base import resolve_metrics  # noqa: E402
+from capbench.metrics.requests import resolve_metrics  # noqa: E402
 from capbench.records import FloatArray, IntArray, Item, image_id  # noqa: E402
 from capbench.scoring import score  # noqa: E402
 from capbench.stats.correlation import correlation  # noqa: E402

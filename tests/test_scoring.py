@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -9,7 +10,9 @@ import pytest
 
 from capbench.cache import Cache
 from capbench.errors import CapbenchWarning, DataError, MetricError
-from capbench.metrics.base import Metric, MetricRequest, Progress, Resources, resolve_metrics
+from capbench.metrics.base import Metric, Progress
+from capbench.metrics.requests import MetricRequest, resolve_metrics
+from capbench.options import Number, Options, option
 from capbench.records import FloatArray, Item, ScoreColumn
 from capbench.scoring import score
 from tests.metrics.captions import invented
@@ -20,6 +23,11 @@ ITEMS = (
     Item("i1", "a dog", ("the dog", "a brown dog"), "c1 again"),
     Item("i3", "a long caption of a tree", ("a tree",), "c3"),
 )
+
+
+@dataclass(frozen=True)
+class LengthsOptions(Options):
+    factor: float = option(1.0, Number(), "what lengths are multiplied by")
 
 
 class Lengths(Metric):
@@ -33,12 +41,8 @@ class Lengths(Metric):
     opened: ClassVar[list[int]] = []
     stop_after: ClassVar[int | None] = None
 
-    def __init__(self, resources: Resources | None = None, *, factor: float = 1.0) -> None:
-        super().__init__(resources)
-        self.factor = factor
-
-    def signature_parts(self) -> Mapping[str, object]:
-        return {"factor": self.factor}
+    option_type = LengthsOptions
+    options: LengthsOptions
 
     def open(self, items: Sequence[Item]) -> None:
         self.opened.append(len(items))
@@ -49,7 +53,9 @@ class Lengths(Metric):
         self.extracted.extend(item.candidate for item in items)
         for _ in items:
             progress(1)
-        return np.array([[len(i.candidate) * self.factor, len(i.references[0])] for i in items], dtype=np.float64)
+        return np.array(
+            [[len(i.candidate) * self.options.factor, len(i.references[0])] for i in items], dtype=np.float64
+        )
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
         return {"letters": statistics[:, 0], "ratio": statistics[:, 0] / statistics[:, 1]}
@@ -75,7 +81,6 @@ def test_values_are_in_the_order_of_the_items_and_repeats_are_scored_once() -> N
     assert table.cached == {"lengths": 0}
     assert table.dataset == "own"
     assert table.items == ITEMS
-    assert table.failed == ()
 
 
 def test_corpus_scores_count_repeats() -> None:

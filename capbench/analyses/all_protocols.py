@@ -16,10 +16,11 @@ from capbench.datasets.root import DataRoot
 from capbench.errors import ProtocolError, StatisticError, UsageError
 from capbench.stats.correlation import correlation
 from capbench.studies.config import Study
+from capbench.studies.judged import ProgressFactory
 from capbench.studies.plan import Plan, plan_study
 from capbench.studies.published import load_published, names
 from capbench.studies.results import PairTest, ProtocolRanking, Reversal, Sensitivity, SensitivityResult, StudyResult
-from capbench.studies.run import ProgressFactory, run_plan
+from capbench.studies.run import run_plan
 from capbench.studies.settings import misfit
 
 __all__ = ["agreement_of_rankings", "plan_all_protocols", "ranks", "run_all_protocols"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,16 @@ import numpy as np
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
 from capbench.errors import ProtocolError, UsageError
-from capbench.metrics.base import MetricRequest, Resources
-from capbench.scoring import score
+from capbench.metrics.base import Resources
+from capbench.metrics.requests import MetricRequest
 from capbench.stats.agreement import Agreement, Correlations, Unit
 from capbench.stats.correction import Correction
 from capbench.stats.intervals import Interval, bootstrap_intervals, draw_bootstrap
 from capbench.stats.power import Power, power
 from capbench.stats.significance import ComparisonTable, Test
+from capbench.studies.evaluate import evaluate
 from capbench.studies.human_side import agreement
+from capbench.studies.judged import ProgressFactory, judge, no_progress
 from capbench.studies.settings import TestSettings
 from capbench.studies.uncertainty import compare_pairs
 
@@ -34,7 +36,7 @@ class MetricComparison:
         n: data points (ratings, or pairs).
         intervals: bootstrap interval of each metric, by title.
         table: the tests, with metrics by title.
-        signatures: one line by metric.
+        signatures: one line by label.
         sample: True if the data was the embedded synthetic sample.
         notes: what the data set says of its items, one line each.
     """
@@ -64,7 +66,7 @@ def compare_metrics(
     unit: Unit = "image",
     resources: Resources | None = None,
     cache: bool = True,
-    progress: Callable[[int], None] | None = None,
+    progress: ProgressFactory = no_progress,
 ) -> MetricComparison:
     """Score, bootstrap and test.
 
@@ -80,18 +82,31 @@ def compare_metrics(
         unit: what is resampled.
         resources: what metrics need beside captions.
         cache: whether the score cache is used.
-        progress: called with numbers of items scored.
+        progress: makes progress bars.
 
     Raises:
         ProtocolError: the protocol's statistic is a plain mean.
         StatisticError: the test does not fit, or a statistic is undefined.
         DataError, MetricError, …: loading or scoring failed.
     """
-    data, n, signatures, notes = _scored(dataset, protocol, requests, unit, resources, cache, progress)
-    sample = draw_bootstrap(data, resamples=resamples, seed=seed, unit=unit)
+    compared = _compared(dataset, protocol, requests, unit, resources, cache, progress)
+    sample = draw_bootstrap(compared.data, resamples=resamples, seed=seed, unit=unit)
     settings = TestSettings(test, correction, resamples=resamples, seed=seed, unit=unit)
-    table, _ = compare_pairs(data, settings, sample=sample)
-    return MetricComparison(str(protocol), n, bootstrap_intervals(data, sample), table, signatures, notes=notes)
+    table, _ = compare_pairs(compared.data, settings, sample=sample)
+    # The values are those of 'correlate', from the same scores by the same path.
+    values = {title: compared.values[title] for title in table.values}
+    intervals = {
+        title: replace(interval, value=compared.values[title])
+        for title, interval in bootstrap_intervals(compared.data, sample).items()
+    }
+    return MetricComparison(
+        protocol=str(protocol),
+        n=compared.n,
+        intervals=intervals,
+        table=replace(table, values=values),
+        signatures=compared.signatures,
+        notes=compared.notes,
+    )
 
 
 @dataclass(frozen=True)
@@ -103,7 +118,7 @@ class MetricPower:
         n: data points (ratings, or pairs) at hand.
         values: the statistic of both metrics, by title.
         power: how much data separates them.
-        signatures: one line by metric.
+        signatures: one line by label.
         notes: what the data set says of its items, one line each.
     """
 
@@ -132,7 +147,7 @@ def metric_power(
     unit: Unit = "image",
     resources: Resources | None = None,
     cache: bool = True,
-    progress: Callable[[int], None] | None = None,
+    progress: ProgressFactory = no_progress,
 ) -> MetricPower:
     """Score two metrics, and find how much data separates them.
 
@@ -148,47 +163,63 @@ def metric_power(
         unit: what is resampled and counted.
         resources: what metrics need beside captions.
         cache: whether the score cache is used.
-        progress: called with numbers of items scored.
+        progress: makes progress bars.
 
     Raises:
         UsageError: not two columns.
         ProtocolError, StatisticError, DataError, MetricError, …: see :func:`compare_metrics` and
             :func:`capbench.stats.power.power`.
     """
-    columns = [column for request in requests for column in request.columns]
-    if len(columns) != 2:
+    names = [row.name for request in requests for row in request.rows]
+    if len(names) != 2:
         raise UsageError(
-            f"two metrics are wanted, and there are {len(columns)}: {', '.join(columns)}",
+            f"two metrics are wanted, and there are {len(names)}: {', '.join(names)}",
             hint="Name single columns, such as bleu-4 in place of bleu",
         )
-    data, n, signatures, notes = _scored(dataset, protocol, requests, unit, resources, cache, progress)
-    whole = np.ones((1, data.units), dtype=np.int32)
-    values = {name: float(data.statistic(name)(whole)[0]) for name in data.names}
-    found = power(data, *data.names, gap=gap, alpha=alpha, target=target, resamples=resamples, seed=seed, unit=unit)
-    return MetricPower(str(protocol), n, values, found, signatures, notes)
+    compared = _compared(dataset, protocol, requests, unit, resources, cache, progress)
+    data = compared.data
+    needed = power(data, *data.names, gap=gap, alpha=alpha, target=target, resamples=resamples, seed=seed, unit=unit)
+    return MetricPower(str(protocol), compared.n, compared.values, needed, compared.signatures, compared.notes)
 
 
-def _scored(
+@dataclass(frozen=True)
+class _Compared:
+    """Metrics beside the human side of a protocol.
+
+    Attributes:
+        data: what intervals and tests work on, metrics by title.
+        n: data points.
+        values: the protocol's statistic by title.
+        signatures: one line by label.
+        notes: what the data set says of its items.
+    """
+
+    data: Agreement
+    n: int
+    values: dict[str, float]
+    signatures: dict[str, str]
+    notes: tuple[str, ...]
+
+
+def _compared(
     dataset: Dataset,
     protocol: Protocol,
     requests: Sequence[MetricRequest],
     unit: Unit,
     resources: Resources | None,
     cache: bool,
-    progress: Callable[[int], None] | None,
-) -> tuple[Agreement, int, dict[str, str], tuple[str, ...]]:
-    """The metrics beside the human side, the number of data points, one signature by metric, and the data's notes."""
+    progress: ProgressFactory,
+) -> _Compared:
     if protocol.statistic.kind == "mean":
         raise ProtocolError(f"{protocol} has no human judgements to compare metrics on")
-    draws = dataset.load(protocol.items)
-    tables = [score(j.items, requests, resources, dataset=dataset.name, cache=cache, progress=progress) for j in draws]
-    titles = {
-        column: request.metric.titles.get(column.column, column.column)
-        for request in requests
-        for column in request.score_columns
+    judged = judge(dataset, protocol.items, requests, resources, cache=cache).require_all()
+    scored = judged.score(progress).require_all()
+    rows = [row for request in requests for row in request.rows]
+    values = {
+        cell.title: cell.value for cell in evaluate(protocol, scored.draws, scored.tables, rows)[0] if not cell.group
     }
-    scores = {title: np.stack([table.values[column] for table in tables]) for column, title in titles.items()}
-    data = agreement(protocol, draws[0], scores, unit)
-    n = len(data.human) if isinstance(data, Correlations) else len(draws[0].preferences[protocol.statistic.human])
-    # Draws differ in the fingerprint of their documents at most; the first one's stands for all.
-    return data, n, dict(tables[0].signatures), draws[0].notes
+    scores = {row.title: np.stack([table.values[row.key] for table in scored.tables]) for row in rows}
+    data = agreement(protocol, scored.draws[0], scores, unit)
+    preferences = scored.draws[0].preferences
+    n = len(data.human) if isinstance(data, Correlations) else len(preferences[protocol.statistic.human])
+    return _Compared(data, n, values, scored.signatures, scored.draws[0].notes)

@@ -25,10 +25,12 @@ from capbench.datasets.judging import reference_orders
 from capbench.datasets.protocol import Protocol
 from capbench.errors import DataError, MetricError, ProtocolError, UsageError
 from capbench.files import read_json
-from capbench.metrics.base import Metric, MetricRequest, ReferenceSweep, Resources
-from capbench.records import FloatArray, Item, Judgements, ScoreColumn, ScoreTable
+from capbench.metrics.base import Metric, ReferenceSweep, Resources
+from capbench.metrics.requests import MetricRequest
+from capbench.records import FloatArray, Item, Judgements, ScoreTable
 from capbench.scoring import complete, score
 from capbench.studies.evaluate import evaluate
+from capbench.studies.judged import judge
 
 __all__ = [
     "CURVES_SCHEMA_VERSION",
@@ -183,10 +185,10 @@ def reference_curves(
         )
     if draws < 1:
         raise UsageError(f"{draws} draws of references are not possible", hint="Give 1 or more")
-    (judgements,) = dataset.load(protocol.items)
+    (judgements,) = judge(dataset, protocol.items, requests, resources, cache=cache).require_all().draws
     sizes = np.array([len(item.references) for item in judgements.items])
-    free = [r.metric.titles.get(column, column) for r in requests for column in _free(r)]
-    bound = next((r.metric.name for r in requests if not _free(r)), None)
+    free = [row.title for request in requests for row in _free(request).rows]
+    bound = next((request.label for request in requests if not _free(request).columns), None)
     wanted = _counts(counts, int(sizes.max(initial=0)), bool(free), str(protocol))
     if wanted[-1] == 0 and bound is not None:
         raise UsageError(f"{bound} needs references, and no number but 0 is asked for", hint="Add 1 to --counts")
@@ -203,9 +205,9 @@ def reference_curves(
     points: list[CurvePoint] = []
     signatures: dict[str, str] = {}
     for request in requests:
-        found, signature = _curves_of(task, request)
-        points += found
-        signatures[request.metric.name] = signature
+        of_request, signature = _curves_of(task, request)
+        points += of_request
+        signatures[request.label] = signature
     notes = list(judgements.notes)
     for count in wanted:
         short = int((sizes < count).sum())
@@ -269,25 +271,23 @@ def _curves_of(task: _Task, request: MetricRequest) -> tuple[list[CurvePoint], s
     """All points of one metric, by column, group and count; and its signature."""
     metric = request.make(task.resources)
     metric.prepare(task.judgements.items)
-    order = [(c.metric, c.column, metric.titles.get(c.column, c.column)) for c in request.score_columns]
     values: dict[tuple[str, str], dict[int, list[float]]] = {}
     sizes: dict[str, int] = {}
     for count, table in _tables(task, request, metric):
-        there = [entry for entry in order if ScoreColumn(entry[0], entry[1]) in table.values]
-        cells, _ = evaluate(task.protocol, [task.judgements], [table], there, None)
+        rows = [row for row in request.rows if row.key in table.values]
+        cells, _ = evaluate(task.protocol, [task.judgements], [table], rows)
         for cell in cells:
             values.setdefault((cell.column, cell.group), {}).setdefault(count, []).append(cell.value)
             sizes[cell.group] = cell.n
-    titles = {column: title for _, column, title in order}
     points = []
-    for column in titles:
+    for row in request.rows:
         for group in sizes:
-            for count, of_draws in sorted(values[column, group].items()):
+            for count, of_draws in sorted(values[row.name, group].items()):
                 points.append(
                     CurvePoint(
-                        metric=metric.name,
-                        column=column,
-                        title=titles[column],
+                        metric=row.metric,
+                        column=row.name,
+                        title=row.title,
                         group=group,
                         count=count,
                         mean=float(np.mean(of_draws)),
@@ -303,9 +303,9 @@ def _tables(task: _Task, request: MetricRequest, metric: Metric) -> Iterator[tup
     """Number of references and scores, draw by draw."""
     items = task.judgements.items
     positive = tuple(count for count in task.counts if count > 0)
-    if 0 in task.counts and _free(request):
+    if 0 in task.counts and _free(request).columns:
         bare = tuple(replace(item, references=()) for item in items)
-        yield 0, _scored(task, replace(request, columns=_free(request)), bare, lambda _: None)
+        yield 0, _scored(task, _free(request), bare, lambda _: None)
     if not positive:
         return
     sweep = ReferenceSweep(items, task.orders, positive)
@@ -326,10 +326,10 @@ def _tables(task: _Task, request: MetricRequest, metric: Metric) -> Iterator[tup
                 yield count, _table(task, metric, request, statistics)
 
 
-def _free(request: MetricRequest) -> tuple[str, ...]:
-    """Those of the requested columns that do without references."""
+def _free(request: MetricRequest) -> MetricRequest:
+    """The request with those of its columns that do without references."""
     free = request.metric.reference_free()
-    return tuple(column for column in request.columns if column in free)
+    return replace(request, columns=tuple(column for column in request.columns if column in free))
 
 
 def _scored(task: _Task, request: MetricRequest, items: tuple[Item, ...], progress: Progress) -> ScoreTable:
@@ -338,9 +338,9 @@ def _scored(task: _Task, request: MetricRequest, items: tuple[Item, ...], progre
 
 def _table(task: _Task, metric: Metric, request: MetricRequest, statistics: FloatArray) -> ScoreTable:
     scores = metric.scores(np.ascontiguousarray(statistics))
-    values = {ScoreColumn(metric.name, column): scores[column] for column in request.columns}
-    corpus = {column: float(found.mean()) for column, found in values.items()}
-    return ScoreTable(task.judgements.dataset, task.judgements.items, values, corpus, {metric.name: ""})
+    values = {key: scores[key.column] for key in request.score_columns}
+    corpus = {key: float(of_column.mean()) for key, of_column in values.items()}
+    return ScoreTable(task.judgements.dataset, task.judgements.items, values, corpus, {request.label: ""})
 
 
 def load_curves(path: str | os.PathLike[str]) -> ReferenceCurves:

@@ -6,19 +6,20 @@ its appendix A.1, their differences from ratings its Figure 8, and examples of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Aggregation, Protocol
 from capbench.errors import ProtocolError, StatisticError
-from capbench.metrics.base import MetricRequest, Resources
+from capbench.metrics.base import Resources
+from capbench.metrics.requests import MetricRequest
 from capbench.records import FloatArray, IntArray, Item
-from capbench.scoring import score
 from capbench.stats.aggregate import aggregate
 from capbench.stats.correlation import finite_vector
+from capbench.studies.judged import ProgressFactory, judge, no_progress
 
 __all__ = [
     "MAX_LEVELS",
@@ -48,7 +49,7 @@ class RatedScores:
         scores: (n,) by title of the metric column.
         aggregation: what was done with several ratings of one item.
         draws: draws of references that the protocol makes; scores are those of the first.
-        signatures: one line by metric.
+        signatures: one line by label.
         sample: whether the data is the embedded sample.
         notes: what the data set says of its items, one line each.
     """
@@ -80,7 +81,7 @@ def rated_scores(
     resources: Resources | None = None,
     cache: bool = True,
     sample: bool = False,
-    progress: Callable[[int], None] | None = None,
+    progress: ProgressFactory = no_progress,
 ) -> RatedScores:
     """Score a data set with ratings.
 
@@ -92,7 +93,7 @@ def rated_scores(
         resources: what metrics need beside captions.
         cache: whether the score cache is used.
         sample: whether the data is the embedded sample; recorded only.
-        progress: called with numbers of items scored.
+        progress: makes progress bars.
 
     Raises:
         ProtocolError: the protocol has no ratings, or their values are too many for a scale.
@@ -101,7 +102,9 @@ def rated_scores(
     spec = protocol.statistic
     if spec.kind != "correlation":
         raise ProtocolError(f"{protocol} has no ratings", hint="Choose a data set with ratings, such as composite")
-    judgements = dataset.load(protocol.items)[0]
+    judged = judge(dataset, protocol.items, requests, resources, cache=cache).require_all()
+    judged = replace(judged, draws=judged.draws[:1])
+    judgements = judged.draws[0]
     ratings = judgements.ratings[spec.human]
     aggregation = aggregation or spec.aggregation
     item, human = aggregate(ratings.item, ratings.value, aggregation)
@@ -111,15 +114,15 @@ def rated_scores(
             f"{protocol} has {levels} different ratings, which is no scale of a few points",
             hint="Choose a protocol with the median or the mode of an item's ratings",
         )
-    table = score(judgements.items, requests, resources, dataset=dataset.name, cache=cache, progress=progress)
-    titles = {c: r.metric.titles.get(c.column, c.column) for r in requests for c in r.score_columns}
+    scored = judged.score(progress).require_all()
+    (table,) = scored.tables
     return RatedScores(
         str(protocol),
         dataset.title,
         judgements.items,
         item,
         human,
-        {title: table.values[column][item] for column, title in titles.items()},
+        {row.title: table.values[row.key][item] for request in requests for row in request.rows},
         aggregation,
         protocol.items.draws,
         table.signatures,
@@ -147,12 +150,12 @@ class RatingGroup:
 
 def by_rating(scores: FloatArray, human: FloatArray) -> tuple[RatingGroup, ...]:
     """Mean score of the data points of each rating, by ascending rating (TIGEr, Figure 4)."""
-    found = []
+    groups = []
     for rating in np.unique(human):
         chosen = scores[human == rating]
         sd = float(chosen.std(ddof=1)) if len(chosen) > 1 else None
-        found.append(RatingGroup(float(rating), len(chosen), float(chosen.mean()), sd))
-    return tuple(found)
+        groups.append(RatingGroup(float(rating), len(chosen), float(chosen.mean()), sd))
+    return tuple(groups)
 
 
 def score_groups(
@@ -222,8 +225,8 @@ def group_differences(rated: RatedScores) -> GroupDifferences:
     chances = np.outer(counts, counts) / counts.sum() ** 2
     shares = {}
     for title, scores in rated.scores.items():
-        found = np.round(score_groups(scores, rated.human, name=title) - rated.human, 9) + 0.0
-        shares[title] = tuple(float(np.mean(found == difference)) for difference in differences)
+        distances = np.round(score_groups(scores, rated.human, name=title) - rated.human, 9) + 0.0
+        shares[title] = tuple(float(np.mean(distances == difference)) for difference in differences)
     return GroupDifferences(
         tuple(differences.tolist()),
         shares,

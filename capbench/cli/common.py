@@ -21,25 +21,27 @@ if TYPE_CHECKING:
     from capbench.datasets.base import Dataset
     from capbench.datasets.protocol import Protocol
     from capbench.datasets.root import DataRoot
-    from capbench.metrics.base import MetricRequest, Resources
+    from capbench.metrics.base import Resources
+    from capbench.metrics.requests import MetricRequest
 
 __all__ = [
     "UNITS",
     "DataOption",
     "FeaturesOption",
     "JsonOption",
-    "Judged",
     "MetricOption",
     "ModelOption",
     "NoCacheOption",
+    "Opened",
     "announce_root",
     "check_choice",
     "count",
     "err",
+    "labels_of",
     "note",
     "open_judged",
     "out",
-    "parse_models",
+    "parse_files",
     "parse_options",
     "print_json",
     "progress",
@@ -58,18 +60,28 @@ DataOption = Annotated[
 ]
 MetricOption = Annotated[
     list[str] | None,
-    typer.Option("--option", metavar="METRIC.OPTION=VALUE", help="Metric option, such as cider.df=coco-val."),
+    typer.Option(
+        "--option",
+        metavar="NAME.OPTION=VALUE",
+        help="Option of a metric or label, such as cider.df=coco-val; OPTION=VALUE for all that have it; repeatable.",
+    ),
 ]
 UNITS = ("image", "item", "rating")
 """What can be resampled."""
 FeaturesOption = Annotated[
-    Path | None,
-    typer.Option("--features", metavar="FILE", help="Region features, for metrics that look at images."),
+    list[str] | None,
+    typer.Option(
+        "--features",
+        metavar="[NAME=]FILE",
+        help="Region features of a metric or label, or FILE for all that look at images; repeatable.",
+    ),
 ]
 ModelOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--model", metavar="METRIC=FILE", help="Weights of a metric, or FILE for all that need some; repeatable."
+        "--model",
+        metavar="[NAME=]FILE",
+        help="Weights of a metric or label, or FILE for all that need some; repeatable.",
     ),
 ]
 NoCacheOption = Annotated[bool, typer.Option("--no-cache", help="Score again, and do not read or write the cache.")]
@@ -134,9 +146,10 @@ def announce_root(root: DataRoot, *, json_output: bool = False, used: bool = Tru
 
 
 def parse_options(options: list[str]) -> dict[str, dict[str, Any]]:
-    """Parse ``metric.option=value`` arguments: ``cider.df=coco-val`` → ``{"cider": {"df": "coco-val"}}``.
+    """Parse ``name.option=value`` arguments: ``cider.df=coco-val`` → ``{"cider": {"df": "coco-val"}}``.
 
-    Values are read as YAML scalars, so ``1.5``, ``5e-4``, ``true`` and ``null`` are what they look like.
+    Without a name the owner is :data:`capbench.metrics.requests.FOR_ALL`. Values are read as YAML scalars, so
+    ``1.5``, ``5e-4``, ``true`` and ``null`` are what they look like.
 
     Raises:
         UsageError: an argument is not of that form, or an option is given twice.
@@ -146,43 +159,55 @@ def parse_options(options: list[str]) -> dict[str, dict[str, Any]]:
     parsed: dict[str, dict[str, Any]] = {}
     for text in options:
         name, equals, value = text.partition("=")
-        metric, dot, option = name.strip().rpartition(".")
-        if not equals or not dot or not metric or not option:
+        owner, dot, option = name.strip().rpartition(".")
+        if not equals or not option or (dot and not owner):
             raise UsageError(f"--option {text}: not of the form metric.option=value", hint="Example: cider.df=coco-val")
-        if option in parsed.get(metric, {}):
-            raise UsageError(f"--option {metric}.{option} is given twice", hint="Give it once")
+        if option in parsed.get(owner, {}):
+            raise UsageError(f"--option {name.strip()} is given twice", hint="Give it once")
         try:
-            parsed.setdefault(metric, {})[option] = parse_value(value)
+            parsed.setdefault(owner, {})[option] = parse_value(value)
         except ValueError as error:
             raise UsageError(f"--option {text}: the value cannot be read", hint="Put it in quotes") from error
     return parsed
 
 
-def parse_models(models: list[str]) -> tuple[str | None, dict[str, str]]:
-    """Parse ``--model`` arguments: the file for all metrics, if one is given, and files by metric.
+def parse_files(flag: str, texts: Sequence[str], labels: Sequence[str]) -> tuple[str | None, dict[str, str]]:
+    """Parse ``--features`` or ``--model`` arguments: the file for all, if one is given, and files by label or metric.
+
+    Args:
+        flag: the flag, for messages.
+        texts: its values, ``FILE`` or ``NAME=FILE``.
+        labels: labels that were given to metrics, which may be named beside the metrics themselves.
 
     Raises:
-        UsageError: two files for all, or for one metric; or a metric that does not exist.
+        UsageError: two files for all, or for one name; or a name that is neither a metric's nor a label.
     """
     from capbench import plugins
 
     for_all: str | None = None
-    by_metric: dict[str, str] = {}
-    known = plugins.names("capbench.metrics")
-    for text in models:
+    by_name: dict[str, str] = {}
+    known = [*labels, *(name for name in plugins.names("capbench.metrics") if name not in labels)]
+    for text in texts:
         name, equals, path = text.partition("=")
-        # A path may hold '=': what stands before it is a metric only if it looks like a name.
+        # A path may hold '=': what stands before it is a name only if it looks like one.
         if equals and name and not Path(text).exists() and "/" not in name and "\\" not in name:
             if name not in known and ":" not in name:
-                raise UsageError(f"--model {text}: there is no metric '{name}'", hint=suggest(name, list(known)))
-            if not path or name in by_metric:
-                raise UsageError(f"--model {text}: give one file for '{name}'", hint="Example: tiger=scan.safetensors")
-            by_metric[name] = path
+                raise UsageError(f"{flag} {text}: there is no metric '{name}'", hint=suggest(name, known))
+            if not path or name in by_name:
+                raise UsageError(f"{flag} {text}: give one file for '{name}'", hint=f"Example: {flag} tiger=FILE")
+            by_name[name] = path
         elif for_all is not None:
-            raise UsageError(f"--model {text}: a second file for all metrics", hint="Write METRIC=FILE")
+            raise UsageError(f"{flag} {text}: a second file for all metrics", hint="Write METRIC=FILE")
         else:
             for_all = text
-    return for_all, by_metric
+    return for_all, by_name
+
+
+def labels_of(names: Sequence[str]) -> list[str]:
+    """Labels that metrics are given on the command line (``-m cider-coco=cider``)."""
+    from capbench.metrics.requests import split_label
+
+    return [label for label, _ in map(split_label, names) if label]
 
 
 def check_choice(flag: str, value: str, choices: Sequence[str]) -> None:
@@ -194,33 +219,34 @@ def check_choice(flag: str, value: str, choices: Sequence[str]) -> None:
 def requested(
     names: Sequence[str],
     option: list[str] | None,
-    features: Path | None,
+    features: list[str] | None,
     model: list[str] | None,
     data: str | None = None,
 ) -> tuple[tuple[MetricRequest, ...], Resources]:
     """The metrics that are asked for, and what was given to them.
 
     Raises:
-        UsageError: a name, an option or ``--model`` does not fit.
+        UsageError: a name, an option, ``--features`` or ``--model`` does not fit.
         MetricError: a metric needs something that is not there.
     """
     from capbench.errors import MetricError
-    from capbench.metrics.base import Resources, resolve_metrics
+    from capbench.metrics.base import Resources
+    from capbench.metrics.requests import resolve_metrics
 
-    weights, by_metric = parse_models(model or [])
-    resources = Resources(
-        features=None if features is None else str(features), model=weights, models=by_metric, data=data
-    )
+    labels = labels_of(names)
+    store, stores = parse_files("--features", features or [], labels)
+    weights, models = parse_files("--model", model or [], labels)
+    resources = Resources(features=store, features_of=stores, model=weights, models=models, data=data)
     requests = resolve_metrics(names, parse_options(option or []), resources)
     for request in requests:
         lacking = request.lacks(resources)
         if lacking:
-            raise MetricError(f"{request.metric.name} waits for {lacking}")
+            raise MetricError(f"{request.label} waits for {lacking}")
     return requests, resources
 
 
 @dataclass(frozen=True)
-class Judged:
+class Opened:
     """Metrics beside a data set under one protocol: what commands that look at one protocol begin with.
 
     Attributes:
@@ -244,13 +270,13 @@ def open_judged(
     protocol: str | None,
     option: list[str] | None,
     data: Path | None,
-    features: Path | None,
+    features: list[str] | None,
     model: list[str] | None,
     *,
     resolve: Callable[[Dataset, str | None], Protocol] | None = None,
     one_alone: UsageError | None = None,
     json_output: bool = False,
-) -> Judged:
+) -> Opened:
     """Open what is asked for, and say on which data it is: the data folder, then metrics, data set and protocol.
 
     Args:
@@ -259,7 +285,7 @@ def open_judged(
         protocol: the protocol's id or a part of it. The id may name a group of the data set (``composite@8k/...``).
         option: ``--option`` arguments.
         data: ``--data``.
-        features: ``--features``.
+        features: ``--features`` arguments.
         model: ``--model`` arguments.
         resolve: finds the protocol; default: :meth:`capbench.datasets.base.Dataset.protocol`.
         one_alone: raised if there is but one column of scores.
@@ -282,7 +308,7 @@ def open_judged(
     opened = open_dataset(named if named.startswith(f"{dataset}@") else dataset, root)
     chosen = opened.protocol(protocol) if resolve is None else resolve(opened, protocol)
     announce_root(root, json_output=json_output, used=opened.under_root)
-    return Judged(opened, chosen, requests, resources, root.is_sample and opened.under_root)
+    return Opened(opened, chosen, requests, resources, root.is_sample and opened.under_root)
 
 
 @contextlib.contextmanager

@@ -72,20 +72,19 @@ def compare(
         one_alone=UsageError("one metric alone cannot be compared", hint="Name two or more"),
         json_output=json_output,
     )
-    with common.progress("scoring", None) as step:
-        found = compare_metrics(
-            judged.dataset,
-            judged.protocol,
-            judged.requests,
-            test=test,  # type: ignore[arg-type]  # checked above, as are the next two
-            correction=correction,  # type: ignore[arg-type]
-            unit=unit,  # type: ignore[arg-type]
-            resamples=resamples,
-            seed=seed,
-            resources=judged.resources,
-            cache=not no_cache,
-            progress=step,
-        )
+    found = compare_metrics(
+        judged.dataset,
+        judged.protocol,
+        judged.requests,
+        test=test,  # type: ignore[arg-type]  # checked above, as are the next two
+        correction=correction,  # type: ignore[arg-type]
+        unit=unit,  # type: ignore[arg-type]
+        resamples=resamples,
+        seed=seed,
+        resources=judged.resources,
+        cache=not no_cache,
+        progress=common.progress,
+    )
     found = replace(found, sample=judged.sample)
     used = found.table.resamples
     if used is not None and used > resamples:

@@ -132,10 +132,12 @@ def correlate(
                 "a study file and flags that define a study were given together",
                 hint="Change the study file, or leave it out and use flags alone",
             )
-        wanted = _with_files(load_study(find_study(study)), features, model or [])
+        wanted = _with_files(load_study(find_study(study)), features or [], model or [])
         out = out or Path("results") / wanted.name
     else:
-        wanted = _quick_study(dataset or [], metric or ["all"], protocol or [], option or [], features, model or [])
+        wanted = _quick_study(
+            dataset or [], metric or ["all"], protocol or [], option or [], features or [], model or []
+        )
     wanted = _with_statistics(wanted, chosen)
     if all_protocols:
         if study is not None or protocol:
@@ -222,20 +224,24 @@ def _with_statistics(study: Study, flags: dict[str, dict[str, Any]]) -> Study:
     return replace(study, bootstrap=bootstrap, compare=compare)
 
 
-def _with_files(study: Study, features: Path | None, models: list[str]) -> Study:
+def _with_files(study: Study, features: list[str], models: list[str]) -> Study:
     """A study file's features and weights are often elsewhere: flags come before it."""
-    if features is not None and not features.exists():
-        raise FeatureError(
-            "there is no such feature store", path=features, hint="Make one with 'capbench extract-features'"
-        )
     from dataclasses import replace
 
-    weights, by_metric = common.parse_models(models)
+    labels = common.labels_of(study.metrics)
+    store, stores = common.parse_files("--features", features, labels)
+    for path in filter(None, (store, *stores.values())):
+        if not Path(path).exists():
+            raise FeatureError(
+                "there is no such feature store", path=path, hint="Make one with 'capbench extract-features'"
+            )
+    weights, by_name = common.parse_files("--model", models, labels)
     return replace(
         study,
-        features=study.features if features is None else str(features),
+        features=store or study.features,
+        features_of=stores if store else {**study.features_of, **stores},
         model=weights or study.model,
-        models=by_metric if weights else {**study.models, **by_metric},
+        models=by_name if weights else {**study.models, **by_name},
     )
 
 
@@ -244,7 +250,7 @@ def _quick_study(
     metrics: list[str],
     protocols: list[str],
     options: list[str],
-    features: Path | None,
+    features: list[str],
     models: list[str],
 ) -> Study:
     from capbench.studies.config import Study
@@ -264,14 +270,17 @@ def _quick_study(
             ids.append(name)
     if not ids:
         ids = ["flickr8k-expert", "flickr8k-crowdflower", "composite", "pascal-50s"]
-    weights, paths = common.parse_models(models)
+    labels = common.labels_of(metrics)
+    store, stores = common.parse_files("--features", features, labels)
+    weights, paths = common.parse_files("--model", models, labels)
     return Study(
         name="quick-look",
         title="Agreement with human judgements",
         protocols=tuple(ids),
         metrics=tuple(dict.fromkeys(metrics)),
         options=common.parse_options(options),
-        features=None if features is None else str(features),
+        features=store,
+        features_of=stores,
         model=weights,
         models=paths,
     )

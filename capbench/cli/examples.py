@@ -52,17 +52,16 @@ def examples(
     if out is not None and out.suffix.lower() not in _ENDINGS:
         raise UsageError(f"--out {out.name}: unknown ending", hint=f"End the name in {', '.join(_ENDINGS)}")
     judged = common.open_judged([metric], dataset, protocol, option, data, features, model, json_output=json_output)
-    with common.progress("scoring", None) as step:
-        rated = rated_scores(
-            judged.dataset,
-            judged.protocol,
-            judged.requests,
-            aggregation="median" if judged.protocol.statistic.aggregation == "unaggregated" else None,
-            resources=judged.resources,
-            cache=not no_cache,
-            sample=judged.sample,
-            progress=step,
-        )
+    rated = rated_scores(
+        judged.dataset,
+        judged.protocol,
+        judged.requests,
+        aggregation="median" if judged.protocol.statistic.aggregation == "unaggregated" else None,
+        resources=judged.resources,
+        cache=not no_cache,
+        sample=judged.sample,
+        progress=common.progress,
+    )
     for line in rated.notes:
         common.note(line)
     found = choose_examples(rated, number=number, seed=seed)

@@ -79,8 +79,9 @@ def explain(
     from capbench.explain.subject import find_subject
     from capbench.explain.tiger import explain_tiger, to_dict
     from capbench.files import check_writable
-    from capbench.metrics.base import Resources, resolve_metrics
+    from capbench.metrics.base import Resources
     from capbench.metrics.reo import Reo
+    from capbench.metrics.requests import resolve_metrics
     from capbench.metrics.tiger import Tiger
 
     if metric.lower() not in _METRICS:

@@ -242,7 +242,7 @@ def _compared(
     unit: str,
     option: list[str] | None,
     data: Path | None,
-    features: Path | None,
+    features: list[str] | None,
     model: list[str] | None,
     *,
     cache: bool,
@@ -260,18 +260,17 @@ def _compared(
     common.check_choice("--unit", unit, common.UNITS)
     one_alone = UsageError("two metrics or more are compared", hint="Name them, or give --from")
     judged = common.open_judged(metric or [], dataset, protocol, option, data, features, model, one_alone=one_alone)
-    with common.progress("scoring", None) as step:
-        found = compare_metrics(
-            judged.dataset,
-            judged.protocol,
-            judged.requests,
-            resamples=resamples,
-            seed=seed,
-            unit=unit,  # type: ignore[arg-type]  # checked above
-            resources=judged.resources,
-            cache=cache,
-            progress=step,
-        )
+    found = compare_metrics(
+        judged.dataset,
+        judged.protocol,
+        judged.requests,
+        resamples=resamples,
+        seed=seed,
+        unit=unit,  # type: ignore[arg-type]  # checked above
+        resources=judged.resources,
+        cache=cache,
+        progress=common.progress,
+    )
     for line in found.notes:
         common.note(line)
     return from_comparison(found, sample=judged.sample)
@@ -284,7 +283,7 @@ def _rated(
     out: Path,
     option: list[str] | None,
     data: Path | None,
-    features: Path | None,
+    features: list[str] | None,
     model: list[str] | None,
     *,
     cache: bool,
@@ -297,16 +296,15 @@ def _rated(
     if not metric:
         raise UsageError("no metric is named", hint="Example: capbench figure ratings cider meteor")
     judged = common.open_judged(metric, dataset, protocol, option, data, features, model, json_output=json_output)
-    with common.progress("scoring", None) as step:
-        rated = rated_scores(
-            judged.dataset,
-            judged.protocol,
-            judged.requests,
-            resources=judged.resources,
-            cache=cache,
-            sample=judged.sample,
-            progress=step,
-        )
+    rated = rated_scores(
+        judged.dataset,
+        judged.protocol,
+        judged.requests,
+        resources=judged.resources,
+        cache=cache,
+        sample=judged.sample,
+        progress=common.progress,
+    )
     for line in rated.notes:
         common.note(line)
     return rated

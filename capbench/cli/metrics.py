@@ -2,51 +2,90 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from capbench.cli import common
+
+if TYPE_CHECKING:
+    from capbench.metrics.base import Metric
 
 __all__ = ["metrics"]
 
 
-def metrics(json_output: common.JsonOption = False) -> None:
-    """List metrics with their columns, options and what they need.
+def metrics(
+    metric: Annotated[
+        str | None, typer.Argument(metavar="[METRIC]", help="One metric, with all of its options; or module:Class.")
+    ] = None,
+    json_output: common.JsonOption = False,
+) -> None:
+    """List metrics with their columns, options and what they need; or tell all of one.
 
     A metric of your own is named as module:Class wherever a metric is asked for.
 
     Example: capbench metrics
+
+    Example: capbench metrics cider
     """
     from capbench import plugins
-    from capbench.metrics.base import metric_names
+    from capbench.metrics.requests import metric_columns, metric_names
 
-    found: list[dict[str, Any]] = []
-    for name in metric_names():
+    if metric is not None:
+        name = metric if ":" in metric else metric_columns().get(metric.lower(), (metric, ""))[0]
         cls = plugins.load("capbench.metrics", name)
-        found.append(
-            {
-                "metric": cls.name,
-                "columns": list(cls.columns),
-                "options": cls.option_defaults(),
-                "needs": sorted(cls.needs),
-                "waits_for": cls.waits_for,
-                "citation": cls.citation,
-            }
-        )
+        if json_output:
+            common.print_json(_entry(cls))
+        else:
+            _print_one(cls)
+        return
+    classes = [plugins.load("capbench.metrics", name) for name in metric_names()]
+    entries = [_entry(cls) for cls in classes]
     if json_output:
-        common.print_json(found)
+        common.print_json(entries)
         return
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
     for head in ("metric", "columns", "options", "needs", "state"):
         table.add_column(head, overflow="fold")
-    for entry in found:
-        options = ", ".join(f"{k}={v}" for k, v in entry["options"].items())
-        if entry["waits_for"]:
-            state = f"waits for {entry['waits_for']}"
-        elif "features" in entry["needs"]:
-            state = f"ready with --features STORE --model {entry['metric']}=FILE"
-        else:
-            state = "ready"
+    for entry in entries:
+        options = ", ".join(f"{name}={value}" for name, value in entry["options"].items())
+        state = f"waits for {entry['waits_for']}" if entry["waits_for"] else "ready"
         table.add_row(entry["metric"], ", ".join(entry["columns"]), options or "–", ", ".join(entry["needs"]), state)
     common.out().print(table)
+
+
+def _entry(cls: type[Metric]) -> dict[str, Any]:
+    """What the list says of a metric; ``waits_for`` is what must be given or set up, None if nothing."""
+    from capbench.metrics.base import Resources
+
+    return {
+        "metric": cls.name,
+        "columns": list(cls.columns),
+        "options": {declared.name: declared.default for declared in cls.option_type.declared()},
+        "needs": [need.name() for need in cls.needs],
+        "waits_for": cls.lacks(Resources()) or None,
+        "citation": cls.citation,
+    }
+
+
+def _print_one(cls: type[Metric]) -> None:
+    import inspect
+
+    from capbench.metrics.base import Resources
+
+    print(f"{cls.name}: {cls.citation}\n")
+    print(inspect.cleandoc(cls.__doc__ or ""))
+    print("\ncolumns")
+    for column in cls.columns:
+        free = "" if column not in cls.reference_free() else " (needs no references)"
+        print(f"  {column}: {cls.titles.get(column, column)}{free}")
+    print("needs")
+    lacking = dict(cls.lacking(Resources()))
+    for need in cls.needs:
+        print(f"  {need.name()}" + (f": {lacking[need]}" if need in lacking else ""))
+    options = list(cls.option_type.declared())
+    print("options" if options else "no options")
+    for declared in options:
+        print(f"  {declared.describe()}")

@@ -62,21 +62,20 @@ def power(
         if not 0 < value < 1:
             raise UsageError(f"{name} {value:g}: not a share between 0 and 1", hint=f"Example: {name} 0.8")
     judged = common.open_judged(metric, dataset, protocol, option, data, features, model, json_output=json_output)
-    with common.progress("scoring", None) as step:
-        found = metric_power(
-            judged.dataset,
-            judged.protocol,
-            judged.requests,
-            gap=gap,
-            alpha=alpha,
-            target=target,
-            resamples=resamples,
-            seed=seed,
-            unit=unit,  # type: ignore[arg-type]  # checked above
-            resources=judged.resources,
-            cache=not no_cache,
-            progress=step,
-        )
+    found = metric_power(
+        judged.dataset,
+        judged.protocol,
+        judged.requests,
+        gap=gap,
+        alpha=alpha,
+        target=target,
+        resamples=resamples,
+        seed=seed,
+        unit=unit,  # type: ignore[arg-type]  # checked above
+        resources=judged.resources,
+        cache=not no_cache,
+        progress=common.progress,
+    )
     if json_output:
         common.print_json(found.as_json())
     else:

@@ -92,10 +92,6 @@ def score(
     if out is not None:
         write_scores(table, out)
         common.note(f"wrote {out}")
-    if table.failed:
-        for line in table.failed:
-            common.warn(line)
-        raise typer.Exit(1)
 
 
 def _items(
@@ -140,7 +136,7 @@ def _summary(table: ScoreTable) -> list[dict[str, Any]]:
     for key, values in table.values.items():
         rows.append(
             {
-                "metric": key.metric,
+                "metric": key.label,
                 "column": key.column,
                 "corpus": table.corpus[key],
                 "mean": float(values.mean()),

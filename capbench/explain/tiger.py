@@ -147,7 +147,7 @@ def explain_tiger(
     captions = {text: _ground(metric, regions, text, words[text]) for text in texts}
     statistics = metric.image_statistics(image, items, words)
     scores = metric.scores(statistics)
-    parts = metric.signature_parts()
+    parts = {**metric.facts(), **metric.options.signature_parts()}
     columns = dict(zip(STATISTICS, statistics.T, strict=True))
     levels = d_rel(columns[f"norm_reference_{parts['d_rel']}"], columns[f"norm_candidate_{parts['d_rel']}"])
     found = []

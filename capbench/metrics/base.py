@@ -1,14 +1,17 @@
-"""The contract of a metric, and how one is found by name.
+"""The contract of a metric.
 
 A metric turns items into **statistics** (per-item numbers that take time to extract: n-gram matches,
 METEOR's counts), and statistics into **scores**, per item and for a corpus, which is cheap. So
 resampling and reference sweeps never extract twice, and the score cache keeps the statistics.
+
+The calls in their order: ``__init__`` (options are checked), ``prepare`` (the whole list of items), ``signature``,
+``cache_key``; and for what the cache does not hold ``open`` and ``statistics`` batch by batch; then ``scores`` and
+``corpus_scores``. CONTRIBUTING.md tells it with an example.
 """
 
 from __future__ import annotations
 
 import abc
-import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,19 +19,14 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from capbench import __version__, plugins
-from capbench.errors import CapbenchError, UsageError, suggest
-from capbench.records import FloatArray, Item, ScoreColumn
+from capbench import __version__
+from capbench.errors import MetricError
+from capbench.metrics.needs import Features, Need, References, Weights
+from capbench.metrics.signing import code_signature
+from capbench.options import Options
+from capbench.records import FloatArray, Item
 
-__all__ = [
-    "Metric",
-    "MetricRequest",
-    "ReferenceSweep",
-    "Resources",
-    "metric_columns",
-    "metric_names",
-    "resolve_metrics",
-]
+__all__ = ["CombinedMetric", "Metric", "Progress", "ReferenceSweep", "Resources"]
 
 Progress = Callable[[int], None]
 """Called with the number of items done since the last call."""
@@ -36,12 +34,15 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Resources:
-    """What a metric may need beside captions.
+    """What metrics are given beside captions and options.
 
     Attributes:
-        features: path of a region-feature store (``--features``).
-        model: path of weights (``--model FILE``), or a name that :func:`capbench.models.registry.locate` knows.
-        models: likewise by metric name (``--model METRIC=FILE``), which come before ``model``.
+        features: path of a region-feature store for all metrics (``--features FILE``).
+        model: path of weights for all metrics (``--model FILE``), or a name that
+            :func:`capbench.models.registry.locate` knows.
+        features_of: stores by label or metric name (``--features LABEL=FILE``), which come first.
+        models: weights by label or metric name (``--model LABEL=FILE``), which come first.
+        images: a folder with the pictures.
         data: the data folder, for named corpora such as ``coco-val``.
         captions: looks up a corpus of captions (``coco-val``, or a file): captions by image. Metrics know no
             data sets, so whoever runs them hands this in.
@@ -50,24 +51,27 @@ class Resources:
 
     features: str | None = None
     model: str | None = None
+    features_of: Mapping[str, str] = field(default_factory=dict)
     models: Mapping[str, str] = field(default_factory=dict)
+    images: str | None = None
     data: str | None = None
     captions: Callable[[str], Mapping[str, Sequence[str]]] | None = None
     cache: bool = True
 
-    def of(self, metric: str) -> Resources:
-        """These resources with the file of the metric's own weights as ``model``.
+    def of(self, label: str, metric: str) -> Resources:
+        """What one request is given: by its label, else by its metric's name, else what is there for all.
 
         Raises:
             ModelError: the weights are given by a name of ``capbench models``, and are not here.
         """
-        model = self.models.get(metric, self.model)
+        model = self.models.get(label, self.models.get(metric, self.model))
         if model is not None and not Path(model).exists():
             from capbench.models.registry import is_known, locate
 
             # What is neither a file nor a known name is the metric's own matter: it may be a name elsewhere.
             model = str(locate(model)) if is_known(model) else model
-        return replace(self, model=model)
+        features = self.features_of.get(label, self.features_of.get(metric, self.features))
+        return replace(self, features=features, model=model, features_of={}, models={})
 
 
 @dataclass(frozen=True)
@@ -95,8 +99,13 @@ class ReferenceSweep:
 class Metric(abc.ABC):
     """One metric with its options.
 
-    Options are the keyword-only parameters of ``__init__`` after ``resources``; each has a default,
-    so that the command line can list and check them. A subclass calls ``super().__init__(resources)``.
+    Args:
+        resources: what is given to it.
+        options: values by name, as ``option_type`` declares them.
+
+    Raises:
+        UsageError: there is no such option, or a value does not fit.
+        MetricError: something that it needs is not given.
     """
 
     name: ClassVar[str]
@@ -107,58 +116,99 @@ class Metric(abc.ABC):
     """Each column's name in tables (``BLEU-4``)."""
     citation: ClassVar[str]
     """The paper, one line."""
-    needs: ClassVar[frozenset[str]] = frozenset({"references"})
-    """Any of ``references``, ``images``, ``features``, ``java``, ``weights``."""
-    waits_for: ClassVar[str | None] = None
-    """For a metric that this version knows of but cannot compute: what it waits for."""
+    option_type: ClassVar[type[Options]] = Options
+    """Its options: ``--help``, checks and the signature follow from the declaration."""
+    needs: ClassVar[tuple[Need, ...]] = (References(),)
+    """What it needs beside candidates: what is lacking, what ``all`` means and every hint follow from it."""
     batch_size: int = 1024
     """Items that :meth:`statistics` gets at once; each batch is kept in the cache as soon as it is done."""
+    by_image: ClassVar[bool] = False
+    """True if :meth:`statistics` wants the items of an image together, in as few batches as can be."""
     order: ClassVar[int] = 1000
     """Its place in lists and tables, lowest first."""
-    uses_corpus: ClassVar[bool] = False
-    """True if :meth:`prepare` makes scores depend on the whole list of items."""
 
-    def __init__(self, resources: Resources | None = None) -> None:
+    options: Options
+    """The options as they were given or by default."""
+
+    def __init__(self, resources: Resources | None = None, **options: Any) -> None:
         self.resources = resources or Resources()
+        self.options = self.option_type.read(self.name, options)
+        lacking = [why for need, why in self.lacking(self.resources, options) if not need.may_be_spared]
+        if lacking:
+            raise MetricError(f"{self.name} waits for {' and '.join(lacking)}")
 
     @classmethod
-    def is_set_up(cls) -> bool:
-        """False if something must be fetched first (``capbench setup``): ``all`` then leaves the metric out."""
-        return True
-
-    @classmethod
-    def lacks(cls, resources: Resources, options: Mapping[str, Any] | None = None) -> str | None:
-        """What must be given before it can be computed, and how (it follows "waits for"); None if nothing.
+    def lacks(cls, resources: Resources, options: Mapping[str, Any] | None = None, label: str | None = None) -> str:
+        """What must be given before it can be computed, and how (it follows "waits for"); ``""`` if nothing.
 
         Args:
-            resources: what is given, ``model`` being this metric's.
+            resources: what is given to this metric.
             options: options that are given.
+            label: the request's label, which flags name.
+
+        Raises:
+            UsageError: an option does not fit.
         """
-        return cls.waits_for
+        return " and ".join(reason for _, reason in cls.lacking(resources, options, label))
+
+    @classmethod
+    def lacking(
+        cls, resources: Resources, options: Mapping[str, Any] | None = None, label: str | None = None
+    ) -> list[tuple[Need, str]]:
+        """The needs that are not met, each with what is lacking. Arguments and errors as for :meth:`lacks`."""
+        chosen = cls.option_type.read(cls.name, options or {})
+        reasons = ((need, need.lacking(label or cls.name, resources, chosen)) for need in cls.needs)
+        return [(need, reason) for need, reason in reasons if reason]
 
     @classmethod
     def reference_free(cls) -> frozenset[str]:
         """Columns that do without references, which an item may then lack."""
-        return frozenset() if "references" in cls.needs else frozenset(cls.columns)
-
-    @classmethod
-    def option_defaults(cls) -> dict[str, Any]:
-        """Options and their defaults, from the signature of ``__init__``."""
-        parameters = inspect.signature(cls.__init__).parameters.values()
-        return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+        return frozenset() if any(isinstance(need, References) for need in cls.needs) else frozenset(cls.columns)
 
     def signature(self) -> str:
-        """One line with everything that can change a score: ``name|capbench:version|key:value|…``."""
-        parts = [self.name, f"capbench:{__version__}", *(f"{k}:{v}" for k, v in self.signature_parts().items())]
-        return "|".join(parts)
+        """One line with everything that can change a score: ``name|capbench:version|key:value|…``.
+
+        Facts come first, then options in the order of their declaration. Valid after :meth:`prepare`.
+        """
+        return self._signed(recombining=True)
 
     def statistics_signature(self) -> str:
-        """What the cache keeps statistics under; shorter than the signature where options only recombine them."""
-        return self.signature()
+        """What the cache keeps statistics under: the signature without options that only recombine them."""
+        return self._signed(recombining=False)
 
-    def signature_parts(self) -> Mapping[str, object]:
-        """The metric's own part of the signature, in a fixed order. Valid after :meth:`prepare`."""
-        return {}
+    def _signed(self, *, recombining: bool) -> str:
+        facts = {key: str(value) for key, value in self.facts().items()}
+        options = self.options.signature_parts(recombining=recombining)
+        # A fact says what an option came to (the documents behind cider.df), so it is the fact that is signed.
+        parts = {key: value for key, value in facts.items() if key not in options}
+        parts |= {key: facts.get(key, value) for key, value in options.items()}
+        code = code_signature(type(self))
+        own_code = [] if code == "" else [f"code:{code or type(self).__qualname__ + '@unknown'}"]
+        return "|".join(
+            [self.name, f"capbench:{__version__}", *own_code, *(f"{key}:{value}" for key, value in parts.items())]
+        )
+
+    def may_be_cached(self) -> bool:
+        """False for a class whose code cannot be signed: its scores are never kept."""
+        return code_signature(type(self)) is not None
+
+    def facts(self) -> Mapping[str, object]:
+        """What can change a score and is no option: tokenisers, weights, features, documents. Valid after ``prepare``.
+
+        By default the weights by the first 16 digits of their SHA-256, and what computed the region features, if the
+        metric needs them. A fact under an option's key stands in its place.
+        """
+        facts: dict[str, object] = {}
+        if any(isinstance(need, Weights) for need in self.needs) and self.resources.model is not None:
+            from capbench.files import sha256_file
+
+            facts["model"] = sha256_file(self.resources.model)[:16]
+        if any(isinstance(need, Features) for need in self.needs) and self.resources.features is not None:
+            from capbench.features.store import open_store
+
+            with open_store(self.resources.features) as store:
+                facts["features"] = store.signature()
+        return facts
 
     def prepare(self, items: Sequence[Item]) -> None:  # noqa: B027  (most metrics have nothing to prepare)
         """See the whole list of items, repeats included, before scoring (document frequencies)."""
@@ -178,7 +228,7 @@ class Metric(abc.ABC):
     def open(self, items: Sequence[Item]) -> None:  # noqa: B027  (most metrics have nothing to do once)
         """Called once with all items whose statistics will be extracted, in batches, after :meth:`prepare`.
 
-        For what is cheaper at once: tokenising, reading features. Not called when the cache holds everything.
+        For what is cheaper at once: refusing items that cannot be scored. Not called when the cache holds everything.
         """
 
     @abc.abstractmethod
@@ -207,6 +257,29 @@ class Metric(abc.ABC):
         """
         return None
 
+    def matrix(
+        self,
+        images: Sequence[str],
+        captions: Sequence[str],
+        references: Mapping[str, Sequence[str]],
+        progress: Progress,
+    ) -> FloatArray | None:
+        """Scores of every caption against every image, each side encoded once; for retrieval.
+
+        Args:
+            images: (n) image ids.
+            captions: (m) captions.
+            references: each image's references; a metric that does without them leaves them unread.
+            progress: called with numbers of images done.
+
+        Returns:
+            (n, m) scores of the main column; None, the default, if the metric has no faster way than item by item.
+
+        Raises:
+            FeatureError, ModelError, MetricError: it cannot be computed.
+        """
+        return None
+
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
         """Per-item scores: column → (n,). By default the statistics are the columns."""
         return {column: np.ascontiguousarray(statistics[:, i]) for i, column in enumerate(self.columns)}
@@ -216,121 +289,60 @@ class Metric(abc.ABC):
         return {column: float(values.mean()) for column, values in self.scores(statistics).items()}
 
 
-@dataclass(frozen=True)
-class MetricRequest:
-    """A metric with options and the columns of it that were asked for."""
+class CombinedMetric(Metric):
+    """A metric made of other metrics' columns, which are extracted and cached once whoever asks for them."""
 
-    metric: type[Metric]
-    columns: tuple[str, ...]
-    options: Mapping[str, Any]
+    @abc.abstractmethod
+    def inputs(self) -> Sequence[Metric]:
+        """The metrics that it is made of, always the same objects."""
 
-    @property
-    def score_columns(self) -> tuple[ScoreColumn, ...]:
-        """The requested columns, named with their metric."""
-        return tuple(ScoreColumn(self.metric.name, column) for column in self.columns)
+    @abc.abstractmethod
+    def combine(self, columns: Mapping[str, FloatArray]) -> FloatArray:
+        """(n, k) statistics from the columns (n,) of :meth:`inputs`, by column name."""
 
-    def lacks(self, resources: Resources) -> str | None:
-        """What must be given before it can be computed (it follows "waits for"); None if nothing."""
-        return self.metric.lacks(resources.of(self.metric.name), self.options)
+    def prepare(self, items: Sequence[Item]) -> None:
+        """Prepare the inputs."""
+        for metric in self.inputs():
+            metric.prepare(items)
 
-    def make(self, resources: Resources) -> Metric:
-        """Build the metric with its own weights. Raises UsageError if an option's value does not fit."""
-        try:
-            return self.metric(resources.of(self.metric.name), **self.options)
-        except CapbenchError:
-            raise
-        except (TypeError, ValueError) as error:
-            raise UsageError(f"options of {self.metric.name}: {error}") from error
+    def corpus_id(self) -> str:
+        """What the inputs took from the items."""
+        return "+".join(filter(None, (metric.corpus_id() for metric in self.inputs())))
 
+    def facts(self) -> Mapping[str, object]:
+        """The inputs' signatures."""
+        inputs = (metric.signature().replace("|", ",") for metric in self.inputs())
+        return {**super().facts(), "of": "+".join(inputs)}
 
-def metric_names() -> list[str]:
-    """Names of all registered metrics, in the order of :attr:`Metric.order`."""
+    def cache_key(self, item: Item) -> bytes:
+        """The inputs' keys."""
+        return b"".join(metric.cache_key(item) for metric in self.inputs())
 
-    def place(name: str) -> int:
-        try:
-            return int(plugins.load("capbench.metrics", name).order)
-        except (CapbenchError, AttributeError):  # a broken plug-in must not hide the others
-            return Metric.order
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        """(n, k), the inputs' statistics extracted here; scoring hands their columns to :meth:`combine` instead."""
+        columns: dict[str, FloatArray] = {}
+        for metric in self.inputs():
+            metric.open(items)
+            columns |= metric.scores(metric.statistics(items, lambda _: None))
+        progress(len(items))
+        return self.combine(columns)
 
-    return sorted(plugins.names("capbench.metrics"), key=place)
+    def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
+        """(counts, n, k) for each draw, unless one of the inputs cannot sweep."""
+        sweeps = []
+        for place, metric in enumerate(self.inputs()):
+            arrays = metric.sweep(sweep, progress if place == 0 else lambda _: None)
+            if arrays is None:
+                return None
+            sweeps.append(arrays)
+        return self._combined(sweeps)
 
-
-def metric_columns() -> dict[str, tuple[str, str]]:
-    """Every name that can be asked for → (metric, column); ``""`` as column stands for all of the metric's."""
-    found: dict[str, tuple[str, str]] = {}
-    for name in metric_names():
-        cls = plugins.load("capbench.metrics", name)
-        for column in cls.columns:
-            found.setdefault(column, (name, column))
-    for name in metric_names():
-        found[name] = (name, "")
-    return found
-
-
-def resolve_metrics(
-    names: Sequence[str],
-    options: Mapping[str, Mapping[str, Any]] | None = None,
-    resources: Resources | None = None,
-) -> tuple[MetricRequest, ...]:
-    """Turn names into requests: one for each metric, with the columns in the order asked for.
-
-    Args:
-        names: metric or column names (``bleu``, ``bleu-4``, ``tiger``), ``metric.column`` for one column of a metric
-            that shares its name with it (``tiger.tiger``), ``module:Class``, or ``all`` for every metric that can be
-            computed here and now, without weights, or with the features and weights given.
-        options: options by metric name.
-        resources: what is given, for ``all``.
-
-    Raises:
-        UsageError: an unknown metric or option; the nearest name and the choices are printed.
-    """
-    options = dict(options or {})
-    wanted: dict[str, dict[str, None]] = {}
-    classes: dict[str, type[Metric]] = {}
-    for name in names:
-        for metric, column in _expand(name, resources or Resources(), options):
-            cls = classes.setdefault(metric, plugins.load("capbench.metrics", metric))
-            if not issubclass(cls, Metric):
-                raise UsageError(f"'{name}' is no metric", hint="It must be a subclass of capbench.metrics.base.Metric")
-            chosen = wanted.setdefault(metric, {})
-            chosen.update(dict.fromkeys([column] if column else cls.columns))
-    requests = []
-    for metric, columns in wanted.items():
-        cls = classes[metric]
-        given = dict(options.pop(cls.name, {}))
-        known = cls.option_defaults()
-        for option in given:
-            if option not in known:
-                raise UsageError(f"{cls.name} has no option '{option}'", hint=suggest(option, list(known)))
-        requests.append(MetricRequest(cls, tuple(columns), given))
-    if options:
-        stray = next(iter(options))
-        raise UsageError(
-            f"an option is given for '{stray}', which is not among the metrics",
-            hint=suggest(stray, [r.metric.name for r in requests]),
-        )
-    return tuple(requests)
-
-
-def _expand(name: str, resources: Resources, options: Mapping[str, Mapping[str, Any]]) -> list[tuple[str, str]]:
-    if ":" in name:
-        return [(name, "")]
-    columns = metric_columns()
-    if name == "all":
-        able = [(m, plugins.load("capbench.metrics", m)) for m in metric_names()]
-        return [(m, "") for m, cls in able if _is_able(cls, resources, options.get(m, {}))]
-    metric, dot, column = name.lower().partition(".")
-    if dot and metric in metric_names():
-        known = plugins.load("capbench.metrics", metric).columns
-        if column not in known:
-            raise UsageError(f"{metric} has no column '{column}'", hint=suggest(column, list(known)))
-        return [(metric, column)]
-    if name.lower() not in columns:
-        raise UsageError(f"unknown metric '{name}'", hint=suggest(name, ["all", *columns]))
-    return [columns[name.lower()]]
-
-
-def _is_able(cls: type[Metric], resources: Resources, options: Mapping[str, Any]) -> bool:
-    # Weights that do not go with features are given as an option, and so only to a metric that is asked for by name.
-    given = "weights" not in cls.needs or "features" in cls.needs
-    return given and cls.is_set_up() and cls.lacks(resources.of(cls.name), options) is None
+    def _combined(self, sweeps: Sequence[Iterator[FloatArray]]) -> Iterator[FloatArray]:
+        for draw in zip(*sweeps, strict=True):
+            steps = []
+            for statistics in zip(*draw, strict=True):
+                columns: dict[str, FloatArray] = {}
+                for metric, rows in zip(self.inputs(), statistics, strict=True):
+                    columns |= metric.scores(np.ascontiguousarray(rows))
+                steps.append(self.combine(columns))
+            yield np.stack(steps)

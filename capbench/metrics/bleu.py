@@ -8,9 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from capbench.metrics.base import Progress, ReferenceSweep, Resources
-from capbench.metrics.engines import get_engine, is_native
-from capbench.metrics.tokens import TokenMetric, ngram_sweep
+from capbench.metrics.base import Progress, ReferenceSweep
+from capbench.metrics.tokens import TokenMetric, ngram_engine, ngram_sweep
 from capbench.records import FloatArray, Item
 from capbench.text import ptb
 
@@ -26,9 +25,6 @@ class Bleu(TokenMetric):
 
     An empty candidate, and one whose references are empty after tokenisation, score 0 or (without a brevity
     penalty) less than 1e-3, as there.
-
-    Options:
-        engine: ``native`` (this package's), or ``reference`` (pycocoevalcap's counting, slower, the same numbers).
     """
 
     name: ClassVar[str] = "bleu"
@@ -37,27 +33,20 @@ class Bleu(TokenMetric):
     citation: ClassVar[str] = (
         "Papineni et al., BLEU: a method for automatic evaluation of machine translation, ACL 2002"
     )
-    needs: ClassVar[frozenset[str]] = frozenset({"references"})
     order: ClassVar[int] = 10
 
-    def __init__(self, resources: Resources | None = None, *, engine: str = "native") -> None:
-        super().__init__(resources)
-        self._engine = get_engine(self.name, engine)
-
-    def signature_parts(self) -> Mapping[str, object]:
+    def facts(self) -> Mapping[str, object]:
         """Engine, tokeniser, orders and the rule for the reference length."""
-        return {"engine": self._engine.version, "tok": ptb.VERSION, "n": 4, "length": "closest"}
+        return {"engine": ngram_engine().version, "tok": ptb.VERSION, "n": 4, "length": "closest"}
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """(n, 10): clipped matches of 1- to 4-grams, the candidate's 1- to 4-grams, its length, reference length."""
-        found = self._engine.bleu(*self.tokenize(items))
+        counts = ngram_engine().bleu(*self.tokenize(items))
         progress(len(items))
-        return found
+        return counts
 
     def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
-        """(counts, n, 10) for each draw, by the native engine."""
-        if not is_native(self._engine):
-            return None
+        """(counts, n, 10) for each draw, with every n-gram counted once."""
         from capbench.text.ngrams.sweep import bleu_sweep
 
         return ngram_sweep(self, sweep, bleu_sweep, progress)

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from capbench.errors import MetricError
-from capbench.metrics.base import Metric, Progress, Resources
+from capbench.metrics.base import Metric, Progress
+from capbench.metrics.needs import Need, References, Unavailable
 from capbench.records import FloatArray, Item
 
 __all__ = ["Faier", "NNEval", "ViLBERTScore"]
@@ -15,16 +16,9 @@ __all__ = ["Faier", "NNEval", "ViLBERTScore"]
 class _Planned(Metric):
     """A metric whose row in a table says what it waits for. Making one raises MetricError."""
 
-    def __init__(self, resources: Resources | None = None) -> None:
-        super().__init__(resources)
-        self._refuse()
-
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """Raise MetricError."""
-        return self._refuse()
-
-    def _refuse(self) -> FloatArray:
-        raise MetricError(f"{self.titles[self.columns[0]]} waits for {self.waits_for}")
+        raise MetricError(f"{self.name} waits for {self.lacks(self.resources)}")
 
 
 class NNEval(_Planned):
@@ -34,9 +28,11 @@ class NNEval(_Planned):
     columns: ClassVar[tuple[str, ...]] = ("nneval",)
     titles: ClassVar[Mapping[str, str]] = {"nneval": "NNEval"}
     citation: ClassVar[str] = "Sharif et al., NNEval: neural network based evaluation metric, ECCV 2018"
-    needs: ClassVar[frozenset[str]] = frozenset({"references", "java", "weights"})
+    needs: ClassVar[tuple[Need, ...]] = (
+        References(),
+        Unavailable("its trained weights, which this version cannot read yet"),
+    )
     order: ClassVar[int] = 120
-    waits_for: ClassVar[str | None] = "its trained weights, which this version cannot read yet"
 
 
 class Faier(_Planned):
@@ -46,9 +42,11 @@ class Faier(_Planned):
     columns: ClassVar[tuple[str, ...]] = ("faier",)
     titles: ClassVar[Mapping[str, str]] = {"faier": "FAIEr"}
     citation: ClassVar[str] = "Wang et al., FAIEr: fidelity and adequacy ensured image caption evaluation, CVPR 2021"
-    needs: ClassVar[frozenset[str]] = frozenset({"references", "features", "weights"})
+    needs: ClassVar[tuple[Need, ...]] = (
+        References(),
+        Unavailable("region features, scene graphs and a trained model, which this version lacks"),
+    )
     order: ClassVar[int] = 130
-    waits_for: ClassVar[str | None] = "region features, scene graphs and a trained model, which this version lacks"
 
 
 class ViLBERTScore(_Planned):
@@ -62,6 +60,8 @@ class ViLBERTScore(_Planned):
         "vilbertscore-r": "ViLBERTScore-R",
     }
     citation: ClassVar[str] = "Lee et al., ViLBERTScore: evaluating image caption using vision-and-language BERT, 2020"
-    needs: ClassVar[frozenset[str]] = frozenset({"references", "features", "weights"})
+    needs: ClassVar[tuple[Need, ...]] = (
+        References(),
+        Unavailable("region features and ViLBERT weights, which this version cannot read yet"),
+    )
     order: ClassVar[int] = 140
-    waits_for: ClassVar[str | None] = "region features and ViLBERT weights, which this version cannot read yet"

@@ -9,11 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.errors import ModelError, UsageError, suggest
+from capbench.errors import ModelError, UsageError
 from capbench.metrics.base import Resources
-from capbench.metrics.grounding.base import GroundedMetric
+from capbench.metrics.grounding.base import GroundedMetric, GroundingOptions
 from capbench.metrics.grounding.covariance import COVARIANCES, Covariance, default_path, read_covariance
-from capbench.metrics.grounding.source import Bounded
 from capbench.metrics.grounding.vectors import (
     LONG,
     Attention,
@@ -25,13 +24,15 @@ from capbench.metrics.grounding.vectors import (
     portions,
     quadratic,
 )
+from capbench.metrics.needs import Need
+from capbench.models.encodings import Encodings
 from capbench.models.ensembles import network_files
+from capbench.options import Choice, File, Options, option
 from capbench.records import FloatArray, Item
 
 __all__ = ["Reo"]
 
 _WHITENED_AT_ONCE = 512
-_GRAM_BYTES = 128 << 20
 _SCORES = 3
 
 
@@ -51,13 +52,12 @@ class _Space:
     Args:
         attention: how regions attend to words.
         whitener: B with S⁻¹ = BᵀB, (D, D) or (D,), or None for the identity.
-        share: of the memory for products of words.
     """
 
-    def __init__(self, attention: Attention, whitener: FloatArray | None, share: float) -> None:
+    def __init__(self, attention: Attention, whitener: FloatArray | None) -> None:
         self._attention = attention
         self._whitener = whitener
-        self._grams: Bounded[str] = Bounded(int(share * _GRAM_BYTES))
+        self._grams = Encodings()
         self._block: dict[str, FloatArray] = {}
 
     def see(self, words: Mapping[str, NDArray[np.float32]]) -> None:
@@ -72,19 +72,19 @@ class _Space:
 
         Long captions are left out, since their products are too many: their contexts are whitened instead.
         """
-        found = {text: held for text in words if (held := self._grams.get(text)) is not None}
+        products = {text: gram for text in words if (gram := self._grams.get(text)) is not None}
         longest = LONG if self._attention.count_ends else LONG + 2
-        new = [text for text, vectors in words.items() if text not in found and len(vectors) <= longest]
+        new = [text for text, vectors in words.items() if text not in products and len(vectors) <= longest]
         for start in range(0, len(new), _WHITENED_AT_ONCE):
-            part = new[start : start + _WHITENED_AT_ONCE]
-            kept = [words[text] if self._attention.count_ends else words[text][1:-1] for text in part]
-            flat = np.concatenate(kept).astype(np.float64)
+            batch = new[start : start + _WHITENED_AT_ONCE]
+            counted = [words[text] if self._attention.count_ends else words[text][1:-1] for text in batch]
+            flat = np.concatenate(counted).astype(np.float64)
             flat = flat * whitener if whitener.ndim == 1 else flat @ whitener.T
-            ends = np.cumsum([len(own) for own in kept])
-            for text, own in zip(part, np.split(flat, ends[:-1]), strict=True):
-                found[text] = own @ own.T
-                self._grams.put(text, found[text])
-        return found
+            ends = np.cumsum([len(vectors) for vectors in counted])
+            for text, whitened in zip(batch, np.split(flat, ends[:-1]), strict=True):
+                products[text] = whitened @ whitened.T
+                self._grams.put(text, products[text])
+        return products
 
     def statistics(
         self, regions: FloatArray, items: Sequence[Item], words: Mapping[str, NDArray[np.float32]]
@@ -100,20 +100,22 @@ class _Space:
         against_image = np.empty((len(candidates), _SCORES))
         against = np.empty((len(candidates), len(references), _SCORES))
         for rows in portions([len(words[text]) for text in candidates]):
-            own = self._contexts(regions, list(candidates)[rows], words)
-            scores = extraness_omission(own.image, (own.norms, norms), (own.mahalanobis, whitened))
+            of_candidates = self._contexts(regions, list(candidates)[rows], words)
+            scores = extraness_omission(
+                of_candidates.image, (of_candidates.norms, norms), (of_candidates.mahalanobis, whitened)
+            )
             against_image[rows] = np.stack([values.mean(axis=1) for values in scores], axis=1)
             for columns in portions([len(words[text]) for text in references]):
-                theirs = self._contexts(regions, list(references)[columns], words)
-                against[rows, columns] = _pairs(own, theirs)
-        found = np.zeros((len(items), 1 + 2 * _SCORES))
-        for row, item in zip(found, items, strict=True):
+                of_references = self._contexts(regions, list(references)[columns], words)
+                against[rows, columns] = _pairs(of_candidates, of_references)
+        statistics = np.zeros((len(items), 1 + 2 * _SCORES))
+        for row, item in zip(statistics, items, strict=True):
             i = candidates[item.candidate]
             row[0] = len(item.references)
             if item.references:
                 row[1 : 1 + _SCORES] = against[i, [references[text] for text in item.references]].mean(axis=0)
             row[1 + _SCORES :] = against_image[i]
-        return found
+        return statistics
 
     def _contexts(
         self, regions: FloatArray, texts: Sequence[str], words: Mapping[str, NDArray[np.float32]]
@@ -127,9 +129,9 @@ class _Space:
             mahalanobis = np.linalg.norm(vectors * b if b.ndim == 1 else vectors @ b.T, axis=2)
         elif b is not None:
             gram = np.zeros_like(padded.gram)
-            for own, text in zip(gram, texts, strict=True):
+            for products_of_text, text in zip(gram, texts, strict=True):
                 known = self._block[text]
-                own[: len(known), : len(known)] = known
+                products_of_text[: len(known), : len(known)] = known
             mahalanobis = np.sqrt(quadratic(weights, gram))
         return _Contexts(vectors, norms, mahalanobis, (weights * products).sum(axis=1))
 
@@ -140,6 +142,50 @@ def _pairs(candidates: _Contexts, references: _Contexts) -> FloatArray:
     dots = (a.vectors.transpose(1, 0, 2) @ g.vectors.transpose(1, 2, 0)).transpose(1, 2, 0)
     scores = extraness_omission(dots, (a.norms[:, None], g.norms[None]), (a.mahalanobis[:, None], g.mahalanobis[None]))
     return np.stack([values.mean(axis=2) for values in scores], axis=2)
+
+
+@dataclass(frozen=True)
+class ReoOptions(GroundingOptions):
+    """Options of REO."""
+
+    covariance: str = option(
+        "fitted",
+        Choice(*COVARIANCES),
+        "S of the distance; all but identity come from a file that 'capbench train reo-covariance' makes",
+        sign_as="",
+    )
+    covariance_file: str | None = option(
+        None,
+        File("a covariance"),
+        "that file, if it does not lie beside the model; not for an ensemble",
+        sign_as="",
+    )
+
+
+class FittedCovariance(Need):
+    """The covariance of context vectors, beside the model or as an option."""
+
+    def name(self) -> str:
+        """One word."""
+        return "covariance"
+
+    def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
+        """The file, with the command that makes it."""
+        assert isinstance(options, ReoOptions)
+        decided = options.covariance == "identity" or options.covariance_file is not None
+        if decided or not resources.model or not resources.features:
+            return None
+        files = network_files(resources.model)
+        for file in files:
+            path = default_path(file)
+            if not path.exists():
+                of = "" if len(files) == 1 else f", a part of {resources.model},"
+                return (
+                    f"the covariance of context vectors of {file}{of} in {path}, made by 'capbench train "
+                    f"reo-covariance --model {file} --features {resources.features} --captions NAME' (or use "
+                    "reo.covariance=identity)"
+                )
+        return None
 
 
 class Reo(GroundedMetric):
@@ -155,17 +201,6 @@ class Reo(GroundedMetric):
     its own S: contexts of different networks have no common space to be averaged in, while cosines, and distances that
     are measured in each space's own spread, can be. Networks with larger vectors have larger distances (about √D) and
     so more say in extraness and omission.
-
-    Options:
-        lambda_softmax: λ of the attention; the model's own by default (the paper gives none).
-        norm: how products are normalised before the attention; the model's own by default.
-        clip: ``leaky`` (LeakyReLU 0.1, as SCAN is trained) or ``relu`` (max(0, ·), as printed).
-        count_ends: whether ``<start>`` and ``<end>`` count as words.
-        covariance: S of the distance: ``fitted`` (with shrinkage), ``full``, ``diagonal`` or ``identity``. All but the
-            last come from a file that ``capbench train reo-covariance`` makes.
-        covariance_file: that file, if it does not lie beside the model; not for an ensemble.
-        vocabulary: the vocabulary JSON of a released checkpoint that it does not lie beside.
-        any_features: take features of another fingerprint than the model was trained on.
 
     Where a context or its ground truth is a zero vector, all three are 0 in that region. An item without references
     has scores against the image only: asking for the others is an error.
@@ -190,59 +225,27 @@ class Reo(GroundedMetric):
     }
     citation: ClassVar[str] = "Jiang et al., REO-Relevance, Extraness, Omission, EMNLP-IJCNLP 2019"
     order: ClassVar[int] = 110
+    needs: ClassVar[tuple[Need, ...]] = (*GroundedMetric.needs, FittedCovariance())
+    option_type = ReoOptions
+    options: ReoOptions
 
-    def __init__(
-        self,
-        resources: Resources | None = None,
-        *,
-        lambda_softmax: float | None = None,
-        norm: str | None = None,
-        clip: str = "leaky",
-        count_ends: bool = True,
-        covariance: str = "fitted",
-        covariance_file: str | None = None,
-        vocabulary: str | None = None,
-        any_features: bool = False,
-    ) -> None:
-        if covariance not in COVARIANCES:
-            raise UsageError(f"reo.covariance={covariance}: unknown", hint=suggest(str(covariance), list(COVARIANCES)))
-        if covariance == "identity" and covariance_file is not None:
+    def __init__(self, resources: Resources | None = None, **options: Any) -> None:
+        super().__init__(resources, **options)
+        kind, file = self.options.covariance, self.options.covariance_file
+        if kind == "identity" and file is not None:
             raise UsageError("reo.covariance_file is given with reo.covariance=identity", hint="Give one of them")
-        attention = {"smoothing": lambda_softmax, "norm": norm, "clip": clip, "count_ends": count_ends}
-        options = {"covariance": covariance, "covariance_file": covariance_file}
-        super().__init__(resources, attention, vocabulary, any_features, options)
-        self._kind = covariance
         models = self.source.models
         self._covariances: list[Covariance] = []
         whiteners: list[FloatArray | None] = [None] * len(models)
-        if covariance != "identity":
-            self._covariances = self._read_covariances(covariance_file)
-            whiteners = [found.whitener(covariance) for found in self._covariances]
-        self._spaces = [_Space(self.attention, whitener, 1 / len(models)) for whitener in whiteners]
+        if kind != "identity":
+            self._covariances = self._read_covariances(file)
+            whiteners = [covariance.whitener(kind) for covariance in self._covariances]
+        self._spaces = [_Space(self.attention, whitener) for whitener in whiteners]
 
     @classmethod
     def reference_free(cls) -> frozenset[str]:
         """The columns against the image alone."""
         return frozenset(column for column in cls.columns if column.startswith("reo-image-"))
-
-    @classmethod
-    def lacks(cls, resources: Resources, options: Mapping[str, Any] | None = None) -> str | None:
-        """Features, a model, or the model's covariance, with how to give and to make them."""
-        lacking = super().lacks(resources, options)
-        given = options or {}
-        if lacking or given.get("covariance", "fitted") == "identity" or given.get("covariance_file") is not None:
-            return lacking
-        files = network_files(str(resources.model))
-        for file in files:
-            path = default_path(file)
-            if not path.exists():
-                of = "" if len(files) == 1 else f", a part of {resources.model},"
-                return (
-                    f"the covariance of context vectors of {file}{of} in {path}, made by 'capbench train "
-                    f"reo-covariance --model {file} --features {resources.features} --captions NAME' (or use "
-                    "reo.covariance=identity)"
-                )
-        return None
 
     def _read_covariances(self, given: str | None) -> list[Covariance]:
         """One for each network, in the order of the source's."""
@@ -252,7 +255,7 @@ class Reo(GroundedMetric):
                 f"reo.covariance_file is one file, and {self.resources.model} is an ensemble of {len(files)} networks",
                 hint="Leave it out: each network's is read from beside it",
             )
-        found = []
+        covariances = []
         for model, file in zip(self.source.models, files, strict=True):
             covariance = read_covariance(default_path(file) if given is None else given)
             if covariance.facts.get("model") != model.sha256:
@@ -261,41 +264,45 @@ class Reo(GroundedMetric):
                     path=covariance.path,
                     hint="Make it again with 'capbench train reo-covariance'",
                 )
-            found.append(covariance)
-        return found
+            covariances.append(covariance)
+        return covariances
 
-    def signature_parts(self) -> Mapping[str, object]:
+    def facts(self) -> Mapping[str, object]:
         """Those of :class:`GroundedMetric`, and S: kind, corpus, shrinkage and the file's SHA-256."""
-        named = self._kind
+        kind = self.options.covariance
+        named = kind
         for covariance in self._covariances:
             facts = covariance.facts
             named += f"+{facts.get('corpus')}+{facts.get('captions')}-captions"
-            if self._kind == "fitted":
+            if kind == "fitted":
                 named += f"+shrinkage{covariance.shrinkage:.4g}"
             named += f"+{covariance.sha256[:16]}"
-        return {**super().signature_parts(), "S": named.replace("|", "/").replace(" ", "_"), "refs": "mean"}
+        return {**super().facts(), "S": named.replace("|", "/").replace(" ", "_"), "refs": "mean"}
 
     def encode(self, texts: Iterable[str]) -> dict[str, NDArray[np.float32]]:
         """Word vectors of texts; their products under S⁻¹ are made at once and kept."""
         words = super().encode(texts)
-        for space, own in zip(self._spaces, self._apart(words), strict=True):
-            space.see(own)
+        for space, words_of_network in zip(self._spaces, self._apart(words), strict=True):
+            space.see(words_of_network)
         return words
 
     def _apart(self, words: Mapping[str, NDArray[np.float32]]) -> list[dict[str, NDArray[np.float32]]]:
         """Each network's part of word vectors."""
         parts = {text: self.source.parts(vectors) for text, vectors in words.items()}
-        return [{text: own[i] for text, own in parts.items()} for i in range(len(self._spaces))]
+        return [{text: vectors[i] for text, vectors in parts.items()} for i in range(len(self._spaces))]
 
     def image_statistics(
-        self, image: str, items: Sequence[Item], words: Mapping[str, NDArray[np.float32]]
+        self, image: str, items: Sequence[Item], encodings: Mapping[str, NDArray[np.float32]]
     ) -> FloatArray:
         """(items, 7): number of references, three scores against the references, three against the image."""
         texts = {text for item in items for text in (item.candidate, *item.references)}
         regions = self.source.parts(self.source.regions(image))
-        apart = self._apart({text: words[text] for text in texts})
-        found = [s.statistics(seen, items, own) for s, seen, own in zip(self._spaces, regions, apart, strict=True)]
-        return np.asarray(np.mean(found, axis=0), dtype=np.float64)
+        apart = self._apart({text: encodings[text] for text in texts})
+        of_networks = [
+            space.statistics(seen, items, words)
+            for space, seen, words in zip(self._spaces, regions, apart, strict=True)
+        ]
+        return np.asarray(np.mean(of_networks, axis=0), dtype=np.float64)
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
         """The six columns; those against references are NaN for items without references."""

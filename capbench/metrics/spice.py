@@ -8,7 +8,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from capbench.metrics.base import Progress, ReferenceSweep, Resources
+from capbench.metrics.base import Progress, ReferenceSweep
+from capbench.metrics.needs import Need, Parser, References
 from capbench.metrics.tokens import TokenMetric
 from capbench.records import FloatArray, Item
 from capbench.text import ptb, scene_graph
@@ -32,20 +33,10 @@ class Spice(TokenMetric):
     columns: ClassVar[tuple[str, ...]] = ("spice",)
     titles: ClassVar[Mapping[str, str]] = {"spice": "SPICE"}
     citation: ClassVar[str] = "Anderson et al., SPICE: semantic propositional image caption evaluation, ECCV 2016"
-    needs: ClassVar[frozenset[str]] = frozenset({"references", "java"})
+    needs: ClassVar[tuple[Need, ...]] = (References(), Parser())
     order: ClassVar[int] = 50
 
-    def __init__(self, resources: Resources | None = None) -> None:
-        super().__init__(resources)
-
-    @classmethod
-    def is_set_up(cls) -> bool:
-        """Whether the parser is here; captions that were parsed before need none."""
-        from capbench.java.spice.files import spice_state
-
-        return spice_state().ready
-
-    def signature_parts(self) -> Mapping[str, object]:
+    def facts(self) -> Mapping[str, object]:
         """Version of the parser, synonym source, tokeniser."""
         return {"parser": _parser_version(), "synonyms": "meteor-1.5", "tok": ptb.VERSION}
 
@@ -59,19 +50,19 @@ class Spice(TokenMetric):
         tokens = self.tokenize(items)
         counts = np.empty((len(items), len(COUNTS)))
         for start in range(0, len(items), _STEP):
-            part = slice(start, start + _STEP)
-            counts[part] = self._counts(tokens[0][part], tokens[1][part])
-            progress(len(counts[part]))
+            step = slice(start, start + _STEP)
+            counts[step] = self._counts(tokens[0][step], tokens[1][step])
+            progress(len(counts[step]))
         return counts
 
     def _counts(self, candidates: Sequence[str], references: Sequence[Sequence[str]]) -> FloatArray:
         texts = [text for c, captions in zip(candidates, references, strict=True) for text in (c, *captions)]
-        found = scene_graph.tuples(texts, cache=self.resources.cache)
-        own, theirs = [], []
+        graphs = scene_graph.tuples(texts, cache=self.resources.cache)
+        of_candidates, of_references = [], []
         for captions in references:
-            own.append(next(found))
-            theirs.append([next(found) for _ in captions])
-        return _scorer().counts(own, theirs)
+            of_candidates.append(next(graphs))
+            of_references.append([next(graphs) for _ in captions])
+        return _scorer().counts(of_candidates, of_references)
 
     def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
         """(counts, n, 21) for each draw; candidates with the same references share the merged graphs."""
@@ -106,11 +97,11 @@ class Spice(TokenMetric):
 
         They are NaN for items whose references have no tuple of the category.
         """
-        found = {}
+        scores = {}
         for category in CATEGORIES:
             precision, recall, f = f_scores(statistics, category)
-            found[category] = {"precision": precision, "recall": recall, "f": f}
-        return found
+            scores[category] = {"precision": precision, "recall": recall, "f": f}
+        return scores
 
 
 def _parser_version() -> str:

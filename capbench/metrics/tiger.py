@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.errors import UsageError, suggest
-from capbench.metrics.base import Progress, ReferenceSweep, Resources
-from capbench.metrics.grounding.base import GroundedMetric, one_thread
+from capbench.metrics.base import Progress, ReferenceSweep
+from capbench.metrics.grounding.base import GroundedMetric, GroundingOptions, one_thread
 from capbench.metrics.grounding.vectors import D_RELS, STATISTICS, compare, d_rel, grounding, pad, portions, wds
-from capbench.metrics.tokens import positive_number
+from capbench.options import Choice, Flag, Positive, option
 from capbench.records import FloatArray, IntArray, Item
 
 __all__ = ["Tiger"]
 
 _PLACE = {name: place for place, name in enumerate(STATISTICS)}
+
+
+@dataclass(frozen=True)
+class TigerOptions(GroundingOptions):
+    """Options of TIGEr."""
+
+    tau: float = option(1.5, Positive(), "τ of WDS", recombines=True)
+    minmax: bool = option(
+        True, Flag(), "whether the references' vector is mapped to [0, 1] before it gives gains", recombines=True
+    )
+    d_rel: str = option(
+        "released",
+        Choice(*D_RELS),
+        "what D_rel takes lengths of: the grounding vectors (released), (1 + s)/2 (half) or max(0, s) (clip)",
+        recombines=True,
+    )
 
 
 class Tiger(GroundedMetric):
@@ -27,19 +43,6 @@ class Tiger(GroundedMetric):
     divergence, and the ratio of their lengths). ``grounding`` is the mean of the candidate's grounding vector and
     looks at no references. Defaults are the released run's. The grounding vector of a caption under an ensemble is the
     mean of the networks' grounding vectors, and everything else follows from it.
-
-    Options:
-        lambda_softmax: λ of the attention; the model's own by default (9 in the released run).
-        norm: how products are normalised before the attention: ``clipped_l2norm``, ``l2norm``, ``clipped``,
-            ``softmax``, ``no_norm``; the model's own by default.
-        clip: ``leaky`` (LeakyReLU 0.1, as released) or ``relu`` (max(0, ·), as printed).
-        count_ends: whether ``<start>`` and ``<end>`` count as words.
-        tau: τ of WDS.
-        minmax: whether the references' vector is mapped to [0, 1] before it gives gains.
-        d_rel: what D_rel takes lengths of: the grounding vectors (``released``), (1 + s)/2 (``half``) or max(0, s)
-            (``clip``).
-        vocabulary: the vocabulary JSON of a released checkpoint that it does not lie beside.
-        any_features: take features of another fingerprint than the model was trained on.
 
     Values that the original leaves undefined: RRS against a constant reference vector is 1 (every order is ideal),
     RRS of a constant candidate vector is its mean over all orders of the regions, both also with one region (1);
@@ -53,53 +56,23 @@ class Tiger(GroundedMetric):
     citation: ClassVar[str] = "Jiang et al., TIGEr: text-to-image grounding for image caption evaluation, EMNLP 2019"
     order: ClassVar[int] = 100
 
-    def __init__(
-        self,
-        resources: Resources | None = None,
-        *,
-        lambda_softmax: float | None = None,
-        norm: str | None = None,
-        clip: str = "leaky",
-        count_ends: bool = True,
-        tau: float = 1.5,
-        minmax: bool = True,
-        d_rel: str = "released",
-        vocabulary: str | None = None,
-        any_features: bool = False,
-    ) -> None:
-        self._tau = positive_number(self.name, "tau", tau)
-        if not isinstance(minmax, bool):
-            raise UsageError(f"tiger.minmax={minmax}: not true or false", hint="Write true or false")
-        if d_rel not in D_RELS:
-            raise UsageError(f"tiger.d_rel={d_rel}: unknown", hint=suggest(str(d_rel), list(D_RELS)))
-        self._minmax = minmax
-        self._d_rel = d_rel
-        attention = {"smoothing": lambda_softmax, "norm": norm, "clip": clip, "count_ends": count_ends}
-        super().__init__(resources, attention, vocabulary, any_features)
+    option_type = TigerOptions
+    options: TigerOptions
 
     @classmethod
     def reference_free(cls) -> frozenset[str]:
         """The mean grounding."""
         return frozenset({"grounding"})
 
-    def statistics_signature(self) -> str:
-        """The signature without τ, the gains' mapping and D_rel's, which only recombine statistics."""
-        left_out = (f"|tau:{self._tau:g}", f"|minmax:{_word(self._minmax)}", f"|d_rel:{self._d_rel}")
-        signature = self.signature()
-        for part in left_out:
-            signature = signature.replace(part, "")
-        return signature
-
-    def signature_parts(self) -> Mapping[str, object]:
-        """Those of :class:`GroundedMetric`, τ, and how gains and D_rel are made."""
-        own = {"tau": f"{self._tau:g}", "minmax": _word(self._minmax), "d_rel": self._d_rel, "refs": "mean"}
-        return {**super().signature_parts(), **own}
+    def facts(self) -> Mapping[str, object]:
+        """Those of :class:`GroundedMetric`, and how several references are taken together."""
+        return {**super().facts(), "refs": "mean"}
 
     def image_statistics(
-        self, image: str, items: Sequence[Item], words: Mapping[str, NDArray[np.float32]]
+        self, image: str, items: Sequence[Item], encodings: Mapping[str, NDArray[np.float32]]
     ) -> FloatArray:
         """(items, 11), the columns of :data:`~capbench.metrics.grounding.vectors.STATISTICS`."""
-        vectors = self.grounding_vectors(image, [t for i in items for t in (i.candidate, *i.references)], words)
+        vectors = self.grounding_vectors(image, [t for i in items for t in (i.candidate, *i.references)], encodings)
         return _compare(items, [item.references for item in items], vectors)
 
     def grounding_vectors(
@@ -119,16 +92,16 @@ class Tiger(GroundedMetric):
         words = self.encode(distinct) if words is None else words
         distinct.sort(key=lambda text: len(words[text]))  # less padding
         regions = self.source.regions(image)
-        found: dict[str, FloatArray] = {}
-        for some in portions([len(words[text]) for text in distinct]):
-            part = distinct[some]
-            own = zip(*(self.source.parts(words[text]) for text in part), strict=True)
+        by_text: dict[str, FloatArray] = {}
+        for rows in portions([len(words[text]) for text in distinct]):
+            batch = distinct[rows]
+            of_networks = zip(*(self.source.parts(words[text]) for text in batch), strict=True)
             vectors = [
                 grounding(seen, pad(captions, self.attention), self.attention)
-                for seen, captions in zip(self.source.parts(regions), own, strict=True)
+                for seen, captions in zip(self.source.parts(regions), of_networks, strict=True)
             ]
-            found.update(zip(part, np.mean(vectors, axis=0), strict=True))
-        return found
+            by_text.update(zip(batch, np.mean(vectors, axis=0), strict=True))
+        return by_text
 
     def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
         """(counts, n, 11) for each draw; every caption is grounded once. A count may be 0: grounding alone."""
@@ -142,7 +115,7 @@ class Tiger(GroundedMetric):
         draws = [np.empty((len(sweep.counts), len(sweep.items), len(STATISTICS))) for _ in sweep.orders]
         grouped = {image: [sweep.items[place] for place in places] for image, places in by_image.items()}
         with one_thread():
-            for image, items, words in self.by_image(grouped):
+            for image, items, words in self.images(grouped):
                 places = by_image[image]
                 texts = [text for item in items for text in (item.candidate, *item.references)]
                 vectors = self.grounding_vectors(image, texts, words)
@@ -160,9 +133,9 @@ class Tiger(GroundedMetric):
             return np.ascontiguousarray(statistics[:, _PLACE[name]])
 
         none = column("references") == 0
-        rrs = np.where(none, np.nan, column("rrs" if self._minmax else "rrs_plain"))
-        levels = d_rel(column(f"norm_reference_{self._d_rel}"), column(f"norm_candidate_{self._d_rel}"))
-        weights = np.where(none, np.nan, wds(column("kl") + levels, self._tau))
+        rrs = np.where(none, np.nan, column("rrs" if self.options.minmax else "rrs_plain"))
+        levels = d_rel(column(f"norm_reference_{self.options.d_rel}"), column(f"norm_candidate_{self.options.d_rel}"))
+        weights = np.where(none, np.nan, wds(column("kl") + levels, self.options.tau))
         return {"tiger": (rrs + weights) / 2, "rrs": rrs, "wds": weights, "grounding": column("grounding")}
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import TYPE_CHECKING
 
-from capbench.errors import MetricError, UsageError
+from capbench.errors import MetricError
 from capbench.metrics.base import Metric, Progress, ReferenceSweep
 from capbench.records import FloatArray, Item
 from capbench.text import ptb
 
 if TYPE_CHECKING:
     from capbench.text.ngrams.corpus import EncodedCorpus
+    from capbench.text.ngrams.engine import NativeEngine
     from capbench.text.ngrams.sweep import ReferenceOrder
 
-__all__ = ["TokenMetric", "ngram_sweep", "positive_number"]
+__all__ = ["TokenMetric", "ngram_engine", "ngram_sweep"]
 
 
 class TokenMetric(Metric):
@@ -72,9 +74,9 @@ def ngram_sweep(
         progress(len(sweep.items))
 
 
-def positive_number(metric: str, option: str, value: object) -> float:
-    """An option's value as a finite number above 0. Raises UsageError."""
-    # bool is an int in Python, and true is no number to a user.
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
-        raise UsageError(f"{metric}.{option} is {value!r}, which is no number above 0", hint=f"Example: {option}=1.5")
-    return float(value)
+@cache
+def ngram_engine() -> NativeEngine:
+    """The engine that counts n-grams, one for all metrics."""
+    from capbench.text.ngrams.engine import NativeEngine
+
+    return NativeEngine()

@@ -4,28 +4,42 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
 
-from capbench.errors import MetricError, ModelError, UsageError
+from capbench.errors import MetricError, ModelError
 from capbench.metrics.base import Metric, Progress, Resources
+from capbench.metrics.needs import Need, References, WordVectors
+from capbench.options import Choice, File, Flag, Options, option
 from capbench.records import FloatArray, Item
 from capbench.text import ptb, stopwords
-from capbench.text.embeddings.word_vectors import WordVectors
+from capbench.text.embeddings import word_vectors
 from capbench.text.transport import word_movers_distance
 
 __all__ = ["Wmd"]
 
-_TOKENS = ("nltk", "ptb")
 _FARTHEST = 2.0
 """The largest distance that vectors of length 1 can have."""
 
 
 @lru_cache(maxsize=4)
-def _open(path: str) -> WordVectors:
-    return WordVectors(path)
+def _open(path: str) -> word_vectors.WordVectors:
+    return word_vectors.WordVectors(path)
+
+
+@dataclass(frozen=True)
+class WmdOptions(Options):
+    """Options of Word Mover's Distance."""
+
+    vectors: str | None = option(
+        None, File("word vectors"), "the word vectors: word2vec .bin, GloVe text or gensim KeyedVectors"
+    )
+    tokens: str = option("nltk", Choice("nltk", "ptb"), "NLTK's tokens, or PTB tokens as they are")
+    keep_stop_words: bool = option(False, Flag(("nltk-179", "kept")), "whether stop words stay", sign_as="stop")
+    unit: bool = option(True, Flag(), "whether vectors are scaled to length 1")
 
 
 class Wmd(Metric):
@@ -36,16 +50,9 @@ class Wmd(Metric):
     length 1. A caption of which no word has a vector is infinitely far from any other: its similarity is 0, as in
     NNEval, and its distance is given as 2, the largest that vectors of length 1 can have.
 
-    Args:
-        resources: not used.
-        vectors: path of the word vectors (word2vec ``.bin``, GloVe text, gensim KeyedVectors).
-        tokens: ``nltk``, or ``ptb`` for PTB tokens as they are.
-        keep_stop_words: whether stop words stay.
-        unit: whether vectors are scaled to length 1.
-
     Raises:
         UsageError: an option's value does not fit.
-        ModelError: no vectors are given.
+        MetricError: no vectors are given.
         DataError: the vectors cannot be read.
     """
 
@@ -53,43 +60,21 @@ class Wmd(Metric):
     columns: ClassVar[tuple[str, ...]] = ("wmd", "wmd-distance")
     titles: ClassVar[Mapping[str, str]] = {"wmd": "WMD", "wmd-distance": "WMD distance"}
     citation: ClassVar[str] = "Kusner et al. 2015, From Word Embeddings To Document Distances (ICML)"
-    needs: ClassVar[frozenset[str]] = frozenset({"references", "java", "weights"})
+    needs: ClassVar[tuple[Need, ...]] = (References(), WordVectors())
     order: ClassVar[int] = 60
 
-    def __init__(
-        self,
-        resources: Resources | None = None,
-        *,
-        vectors: str | None = None,
-        tokens: str = "nltk",
-        keep_stop_words: bool = False,
-        unit: bool = True,
-    ) -> None:
-        super().__init__(resources)
-        if tokens not in _TOKENS:
-            raise UsageError(f"wmd.tokens={tokens}: no such tokens", hint=f"Choices: {', '.join(_TOKENS)}")
-        for option, value in (("keep_stop_words", keep_stop_words), ("unit", unit)):
-            if not isinstance(value, bool):
-                raise UsageError(f"wmd.{option}={value}: not true or false", hint="Write true or false")
-        if not vectors:
-            raise ModelError(
-                "wmd needs word vectors",
-                hint="Give them with --option wmd.vectors=FILE (word2vec .bin, GloVe text or gensim KeyedVectors), "
-                "or make some with 'capbench train word-vectors'",
-            )
-        self._vectors = _open(str(vectors))
-        self._tokens = tokens
-        self._keep_stop_words = keep_stop_words
-        self._unit = unit
+    option_type = WmdOptions
+    options: WmdOptions
 
-    def signature_parts(self) -> Mapping[str, object]:
-        """Vectors by the first 16 digits of their SHA-256, and how captions become bags of words."""
-        parts: dict[str, object] = {"vectors": self._vectors.sha256[:16], "dim": self._vectors.dimension}
-        parts["tokens"] = f"{ptb.VERSION}+nltk-{_nltk_version()}" if self._tokens == "nltk" else ptb.VERSION
-        parts["stop"] = "kept" if self._keep_stop_words else "nltk-179"
-        parts["unit"] = str(self._unit).lower()
-        parts["refs"] = "min"
-        return parts
+    def __init__(self, resources: Resources | None = None, **options: Any) -> None:
+        super().__init__(resources, **options)
+        self._vectors = _open(str(self.options.vectors))
+
+    def facts(self) -> Mapping[str, object]:
+        """Vectors by the first 16 digits of their SHA-256, their dimension, and how captions become words."""
+        tokens = f"{ptb.VERSION}+nltk-{_nltk_version()}" if self.options.tokens == "nltk" else ptb.VERSION
+        vectors = self._vectors
+        return {"vectors": vectors.sha256[:16], "dim": vectors.dimension, "tokens": tokens, "refs": "min"}
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """(n, 1): distance to the nearest reference; -1 where it is infinite.
@@ -103,15 +88,15 @@ class Wmd(Metric):
         texts = list(dict.fromkeys(text for item in items for text in (item.candidate, *item.references)))
         bags = dict(zip(texts, self._bags(texts), strict=True))
         words = dict.fromkeys(word for bag in bags.values() for word in bag)
-        found = self._vectors.unit_vectors(words) if self._unit else self._vectors.vectors(words)
-        if words and not found:
+        vectors = self._vectors.unit_vectors(words) if self.options.unit else self._vectors.vectors(words)
+        if words and not vectors:
             raise MetricError(
                 f"none of the {len(words)} words of these captions is among the {len(self._vectors)} word vectors",
                 path=self._vectors.path,
                 hint="Captions are in lower case: check that the vectors are of English words in lower case",
             )
         # Words without a vector do not count, so bags that differ in them alone are one bag.
-        known = {text: tuple(sorted(word for word in bag if word in found)) for text, bag in bags.items()}
+        known = {text: tuple(sorted(word for word in bag if word in vectors)) for text, bag in bags.items()}
         solved: dict[tuple[tuple[str, ...], tuple[str, ...]], float] = {}
         out = np.empty((len(items), 1))
         for row, item in enumerate(items):
@@ -120,7 +105,7 @@ class Wmd(Metric):
             for reference in dict.fromkeys(known[text] for text in item.references):
                 pair = (candidate, reference) if candidate <= reference else (reference, candidate)
                 if pair not in solved:
-                    solved[pair] = word_movers_distance(*pair, found)
+                    solved[pair] = word_movers_distance(*pair, vectors)
                 nearest = min(nearest, solved[pair])
             # Statistics are stored and must be numbers; no distance is negative.
             out[row, 0] = nearest if math.isfinite(nearest) else -1.0
@@ -132,17 +117,17 @@ class Wmd(Metric):
         distance = np.ascontiguousarray(statistics[:, 0])
         infinite = distance < 0
         similarity = np.where(infinite, 0.0, np.exp(-np.abs(distance)))
-        farthest = _FARTHEST if self._unit else max(_FARTHEST, float(distance.max(initial=0.0)))
+        farthest = _FARTHEST if self.options.unit else max(_FARTHEST, float(distance.max(initial=0.0)))
         return {"wmd": similarity, "wmd-distance": np.where(infinite, farthest, distance)}
 
     def _bags(self, texts: Sequence[str]) -> list[list[str]]:
         tokenised = ptb.tokenize(texts)
-        if self._tokens == "nltk":
+        if self.options.tokens == "nltk":
             split = _word_tokenize()
             bags = [split(text) for text in tokenised]
         else:
             bags = [text.split() for text in tokenised]
-        if self._keep_stop_words:
+        if self.options.keep_stop_words:
             return bags
         return [[word for word in bag if word not in stopwords.ENGLISH] for bag in bags]
 

@@ -12,9 +12,10 @@ Schema version 1::
     metrics:                          # names, or a name with options
       - bleu-4
       - cider: {df: coco-val}
+      - {label: cider-images, metric: cider, df: images}   # the same metric again: its label names its row
     published: tiger-table1           # optional: a table to compare with
-    features: features/composite.h5   # optional, for metrics that need region features
-    models: {tiger: scan.pth.tar}     # optional, weights by metric
+    features: features/composite.h5   # optional, region features; or by label or metric: {tiger: a.h5, faier: b.h5}
+    models: {tiger: scan.pth.tar}     # optional, weights by label or metric
     bootstrap: {resamples: 1000, unit: image, seed: 0, method: percentile, level: 0.95}   # optional: intervals
     compare: {test: permutation, correction: holm, alpha: 0.05, resamples: 1000, seed: 0} # optional: tests
     human_ceiling: true               # optional: false leaves the row of people's agreement out
@@ -48,11 +49,13 @@ class Study:
         name: folder name of the results.
         title: one line for the table's head.
         protocols: protocol ids or data set names.
-        metrics: metric or column names, in the order of the table's rows.
-        options: metric options by metric name.
+        metrics: metric or column names, in the order of the table's rows; ``LABEL=NAME`` where one has a label.
+        options: metric options by label, metric or column name.
+        titles: titles of rows by label.
         published: name of a published table, or None.
-        features: path of a region-feature store, or None.
-        models: path of weights by metric name.
+        features: path of a region-feature store for every metric that ``features_of`` does not name, or None.
+        features_of: paths of stores by label or metric name.
+        models: path of weights by label or metric name.
         model: path of weights for every metric that ``models`` does not name and that needs some.
         bootstrap: how intervals are made; None for none.
         compare: how metrics are tested against each other; None for no tests.
@@ -73,6 +76,8 @@ class Study:
     human_ceiling: bool = True
     path: str | None = None
     model: str | None = None
+    features_of: dict[str, str] = field(default_factory=dict)
+    titles: dict[str, str] = field(default_factory=dict)
 
 
 def shipped_configs() -> Path:
@@ -116,7 +121,9 @@ def load_study(path: str | os.PathLike[str]) -> Study:
     name = problems.text(raw, "name", required=True) or ""
     if name and not _safe_name(name):
         problems.add(f"'name' {name!r} cannot be a folder's name; use letters, digits, '-', '_' and '.'")
-    metrics, options = _metrics(raw.get("metrics"), problems)
+    entries = _metrics(raw.get("metrics"), problems)
+    features, features_of = _files(raw.get("features"), "features", problems)
+    model, models = _files(raw.get("models"), "models", problems)
     bootstrap = parse_bootstrap(raw.get("bootstrap"), problems.add)
     ceiling = raw.get("human_ceiling", True)
     if not isinstance(ceiling, bool):
@@ -125,11 +132,14 @@ def load_study(path: str | os.PathLike[str]) -> Study:
         name=name,
         title=problems.text(raw, "title") or name,
         protocols=_texts(raw.get("protocols"), "protocols", problems),
-        metrics=metrics,
-        options=options,
+        metrics=tuple(entries.names),
+        options=entries.options,
+        titles=entries.titles,
         published=problems.text(raw, "published"),
-        features=problems.text(raw, "features"),
-        models=_models(raw.get("models"), problems),
+        features=features,
+        features_of={**features_of, **entries.features},
+        model=model,
+        models={**models, **entries.models},
         bootstrap=bootstrap,
         compare=parse_compare(raw.get("compare"), bootstrap, problems.add),
         human_ceiling=ceiling,
@@ -188,39 +198,84 @@ def _texts(value: Any, key: str, problems: _Problems) -> tuple[str, ...]:
     return tuple(entries)
 
 
-def _metrics(value: Any, problems: _Problems) -> tuple[tuple[str, ...], dict[str, dict[str, Any]]]:
-    names: list[str] = []
-    options: dict[str, dict[str, Any]] = {}
-    entries = [value] if isinstance(value, str) else value
-    if not isinstance(entries, list) or not entries:
+@dataclass
+class _Entries:
+    """What the list of metrics says."""
+
+    names: list[str] = field(default_factory=list)
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    titles: dict[str, str] = field(default_factory=dict)
+    features: dict[str, str] = field(default_factory=dict)
+    models: dict[str, str] = field(default_factory=dict)
+
+
+_ENTRY_KEYS = ("label", "metric", "title", "features", "model")
+
+
+def _metrics(value: Any, problems: _Problems) -> _Entries:
+    entries = _Entries()
+    listed = [value] if isinstance(value, str) else value
+    if not isinstance(listed, list) or not listed:
         problems.add("the key 'metrics' should be a list of metrics with at least one entry")
-        return (), {}
-    for entry in entries:
+        return entries
+    for entry in listed:
         if isinstance(entry, str) and entry.strip():
-            names.append(entry)
+            entries.names.append(entry)
+        elif isinstance(entry, dict) and ("label" in entry or "metric" in entry):
+            _labelled(entry, entries, problems)
         elif isinstance(entry, dict) and len(entry) == 1:
-            ((name, given),) = entry.items()
-            if not isinstance(name, str) or not isinstance(given, dict):
+            ((name, options),) = entry.items()
+            if not isinstance(name, str) or not isinstance(options, dict):
                 problems.add(f"the metric entry {entry!r} should be a name, or 'name: {{option: value}}'")
                 continue
-            names.append(name)
-            options[name] = {str(k): v for k, v in given.items()}
+            entries.names.append(name)
+            entries.options[name.partition("=")[0]] = {str(k): v for k, v in options.items()}
         else:
             problems.add(f"the metric entry {entry!r} should be a name, or 'name: {{option: value}}'")
-    _refuse_repeats(names, "metrics", problems)
-    return tuple(names), options
+    seen: set[str] = set()
+    for name in entries.names:
+        label = name.partition("=")[0]
+        if label in seen:
+            problems.add(
+                f"'{label}' stands twice in 'metrics'. Give one of them a label: {{label: {label.split(':')[-1]}-2, "
+                f"metric: {name.partition('=')[2] or name}}}"
+            )
+        seen.add(label)
+    return entries
 
 
-def _models(value: Any, problems: _Problems) -> dict[str, str]:
+def _labelled(entry: dict[Any, Any], entries: _Entries, problems: _Problems) -> None:
+    """One entry ``{label: …, metric: …, option: value, …}``; its features, weights and title go by its label."""
+    texts = {key: entry[key] for key in _ENTRY_KEYS if key in entry}
+    for key, text in texts.items():
+        if not isinstance(text, str) or not text.strip():
+            problems.add(f"'{key}' of the metric entry {entry!r} should be a text")
+            return
+    if "label" not in texts or "metric" not in texts:
+        problems.add(f"the metric entry {entry!r} should have a 'label' and a 'metric'")
+        return
+    label = texts["label"]
+    entries.names.append(f"{label}={texts['metric']}")
+    entries.options[label] = {str(k): v for k, v in entry.items() if k not in _ENTRY_KEYS}
+    for key, target in (("title", entries.titles), ("features", entries.features), ("model", entries.models)):
+        if key in texts:
+            target[label] = texts[key]
+
+
+def _files(value: Any, key: str, problems: _Problems) -> tuple[str | None, dict[str, str]]:
+    """A path for all metrics, or paths by label or metric name."""
     if value is None:
-        return {}
-    if not isinstance(value, dict) or not all(isinstance(k, str) and isinstance(v, str) for k, v in value.items()):
-        problems.add(
-            "'models' should be a mapping of metric names to paths; several networks are one path if they are an "
-            "ensemble ('capbench models ensemble')"
-        )
-        return {}
-    return dict(value)
+        return None, {}
+    if isinstance(value, str) and value.strip():
+        return value, {}
+    if isinstance(value, dict) and all(isinstance(k, str) and isinstance(v, str) and v for k, v in value.items()):
+        return None, dict(value)
+    several = "; several networks are one path if they are an ensemble ('capbench models ensemble')"
+    problems.add(
+        f"'{key}' should be a path, or a mapping of metric names or labels to paths"
+        + (several if key == "models" else "")
+    )
+    return None, {}
 
 
 def _refuse_repeats(entries: Iterable[str], key: str, problems: _Problems) -> None:

@@ -10,7 +10,8 @@ import numpy as np
 
 from capbench.datasets.protocol import Protocol, StatisticSpec
 from capbench.errors import MissingFileError, StatisticError
-from capbench.records import FloatArray, Judgements, Preferences, Ratings, ScoreColumn, ScoreTable
+from capbench.metrics.requests import Row
+from capbench.records import FloatArray, Judgements, Preferences, Ratings, ScoreTable
 from capbench.stats.accuracy import pairwise_accuracy
 from capbench.stats.aggregate import aggregate
 from capbench.stats.correlation import correlation
@@ -33,8 +34,8 @@ def evaluate(
     protocol: Protocol,
     draws: Sequence[Judgements],
     tables: Sequence[ScoreTable],
-    order: Sequence[tuple[str, str, str]],
-    published: PublishedTable | None,
+    rows: Sequence[Row],
+    published: PublishedTable | None = None,
 ) -> tuple[list[Cell], tuple[str, ...]]:
     """Cells of every scored column under one protocol, and the names of the groups.
 
@@ -42,7 +43,7 @@ def evaluate(
         protocol: the protocol.
         draws: judgements, one for each draw.
         tables: their scores, in the same order; empty if nothing could be scored.
-        order: (metric, column, title) of the rows.
+        rows: the rows.
         published: a table to take printed numbers from.
 
     Raises:
@@ -52,19 +53,18 @@ def evaluate(
     _check_human_side(protocol, draws[0])
     groups: dict[str, None] = {}
     cells: list[Cell] = []
-    for metric, column, title in order:
-        key = ScoreColumn(metric, column)
+    for row in rows:
         per_draw: list[dict[str, _Number]] = []
         for judgements, table in zip(draws, tables, strict=False):
-            if key in table.values:
-                numbers = _numbers(protocol, judgements, table.values[key], table.corpus[key], title)
+            if row.key in table.values:
+                numbers = _numbers(protocol, judgements, table.values[row.key], table.corpus[row.key], row.title)
                 per_draw.append(numbers)
                 groups.update(dict.fromkeys(g for g in numbers if g))
         if not per_draw:
             continue
         for group in per_draw[0]:
             numbers_of_group = [numbers[group] for numbers in per_draw if group in numbers]
-            cells.append(_cell(protocol, metric, column, title, group, numbers_of_group, published))
+            cells.append(_cell(protocol, row, group, numbers_of_group, published))
     return cells, tuple(groups)
 
 
@@ -141,9 +141,7 @@ def _accuracies(spec: StatisticSpec, preferences: Preferences, values: FloatArra
 
 def _cell(
     protocol: Protocol,
-    metric: str,
-    column: str,
-    title: str,
+    row: Row,
     group: str,
     numbers: Sequence[_Number],
     published: PublishedTable | None,
@@ -152,9 +150,10 @@ def _cell(
     single = len(numbers) == 1
     return Cell(
         protocol=str(protocol),
-        metric=metric,
-        column=column,
-        title=title,
+        metric=row.metric,
+        label=row.key.label,
+        column=row.name,
+        title=row.title,
         group=group,
         value=float(values.mean()),
         sd=None if single else float(values.std(ddof=1)),
@@ -162,7 +161,7 @@ def _cell(
         p_value=numbers[0].p_value if single else None,
         ties=numbers[0].ties if single else None,
         chance=numbers[0].chance,
-        **_printed(published, column, str(protocol), group),
+        **_printed(published, row.name, str(protocol), group),
     )
 
 

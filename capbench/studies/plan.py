@@ -11,8 +11,9 @@ from capbench.datasets.base import Dataset
 from capbench.datasets.opening import open_dataset, split_protocol
 from capbench.datasets.protocol import Protocol
 from capbench.datasets.root import DataRoot
-from capbench.errors import CapbenchError, StudyError, suggest
-from capbench.metrics.base import MetricRequest, Resources, resolve_metrics
+from capbench.errors import CapbenchError, suggest
+from capbench.metrics.base import Resources
+from capbench.metrics.requests import MetricRequest, Row, resolve_metrics, split_label
 from capbench.models.registry import locate
 from capbench.studies.config import Study, _Problems
 from capbench.studies.published import PublishedTable, load_published
@@ -29,9 +30,8 @@ class Plan:
         study: what was asked for.
         root: where data lies.
         protocols: one for each entry of the study, with its data set.
-        requests: metrics that can be computed here.
-        waiting: metrics that cannot, which become rows that say why.
-        order: (metric, column, title) of the table's rows.
+        requests: the metrics; those that cannot be computed become rows that say why.
+        rows: the table's rows, in the order in which the study names them.
         published: the table to compare with.
     """
 
@@ -39,8 +39,7 @@ class Plan:
     root: DataRoot
     protocols: tuple[tuple[Dataset, Protocol], ...]
     requests: tuple[MetricRequest, ...]
-    waiting: tuple[MetricRequest, ...]
-    order: tuple[tuple[str, str, str], ...]
+    rows: tuple[Row, ...]
     published: PublishedTable | None = None
 
     @property
@@ -79,7 +78,6 @@ def plan_study(study: Study, root: DataRoot) -> Plan:
             problems.catch(error)
     requests: list[MetricRequest] = []
     resources = _resources(study, root)
-    options = dict(study.options)
     for name in study.metrics:
         try:
             # One name at a time, so that one misspelt metric does not hide another.
@@ -88,13 +86,14 @@ def plan_study(study: Study, root: DataRoot) -> Plan:
             problems.catch(error)
     if not problems.found:
         try:
-            requests = list(resolve_metrics(study.metrics, _options_by_metric(options), resources))
+            requests = list(resolve_metrics(study.metrics, study.options, resources, study.titles))
         except CapbenchError as error:
             problems.catch(error)
-    known = plugins.names("capbench.metrics")
-    for metric in study.models:
-        if metric not in known and ":" not in metric:
-            problems.add(f"'models' names '{metric}', which is no metric. {suggest(metric, list(known))}")
+    known = [*(label for label, _ in map(split_label, study.metrics) if label), *plugins.names("capbench.metrics")]
+    for key, files in (("models", study.models), ("features", study.features_of)):
+        for name in files:
+            if name not in known and ":" not in name:
+                problems.add(f"'{key}' names '{name}', which is no metric. {suggest(name, known)}")
     weights = [("the model", study.model), *((f"the model of {m}", p) for m, p in study.models.items())]
     for what, given in weights:
         try:
@@ -103,8 +102,9 @@ def plan_study(study: Study, root: DataRoot) -> Plan:
         except CapbenchError as error:
             problems.add(f"{what}: {error}")
     # A study's features are often not made yet: its other rows can be, and these rows say what they wait for.
-    if study.features is not None and study.path is None and not Path(study.features).exists():
-        problems.add(f"features: there is no such file: {study.features}")
+    for store in filter(None, (study.features, *study.features_of.values())):
+        if study.path is None and not Path(store).exists():
+            problems.add(f"features: there is no such file: {store}")
     if study.bootstrap is not None:
         for problem in problems_of_bootstrap(study.bootstrap):
             problems.add(problem)
@@ -123,38 +123,29 @@ def plan_study(study: Study, root: DataRoot) -> Plan:
         study=study,
         root=root,
         protocols=tuple(protocols),
-        requests=tuple(r for r in requests if r.lacks(resources) is None),
-        waiting=tuple(r for r in requests if r.lacks(resources) is not None),
-        order=_row_order(study.metrics, requests, resources),
+        requests=tuple(requests),
+        rows=_rows(study, requests, resources),
         published=published,
     )
 
 
 def _resources(study: Study, root: DataRoot) -> Resources:
-    return Resources(features=study.features, model=study.model, models=study.models, data=str(root.path))
+    return Resources(
+        features=study.features,
+        features_of=study.features_of,
+        model=study.model,
+        models=study.models,
+        data=str(root.path),
+    )
 
 
-def _options_by_metric(options: dict[str, dict[str, object]]) -> dict[str, dict[str, object]]:
-    """Options may stand at a column's name (``bleu-4``); they belong to its metric."""
-    merged: dict[str, dict[str, object]] = {}
-    for name, given in options.items():
-        metric = resolve_metrics([name])[0].metric.name
-        for option, value in given.items():
-            if merged.get(metric, {}).get(option, value) != value:
-                raise StudyError(f"the option '{option}' of {metric} is given twice with different values")
-            merged.setdefault(metric, {})[option] = value
-    return merged
-
-
-def _row_order(
-    names: Sequence[str], requests: Sequence[MetricRequest], resources: Resources
-) -> tuple[tuple[str, str, str], ...]:
+def _rows(study: Study, requests: Sequence[MetricRequest], resources: Resources) -> tuple[Row, ...]:
     """Rows in the order in which the study names them: ``rrs, wds, tiger`` stays so."""
-    known = {r.metric.name: r.metric for r in requests}
-    rows: dict[tuple[str, str], str] = {}
-    for name in names:
-        for request in resolve_metrics([name], resources=resources):
-            metric = known[request.metric.name]
-            for column in request.columns:
-                rows.setdefault((metric.name, column), metric.titles.get(column, column))
-    return tuple((metric, column, title) for (metric, column), title in rows.items())
+    by_key = {row.key: row for request in requests for row in request.rows}
+    keys = [
+        key
+        for name in study.metrics
+        for request in resolve_metrics([name], resources=resources)
+        for key in request.score_columns
+    ]
+    return tuple(by_key[key] for key in dict.fromkeys(keys))

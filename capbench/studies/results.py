@@ -102,6 +102,9 @@ class Cell(_Strict):
     """One number: one metric column under one protocol, overall (``group`` is ``""``) or in one group.
 
     Attributes:
+        metric: the metric's name.
+        label: the request's label; the same for a metric under its own name, and in files of schema 2 and before.
+        column: the row's name, unique in the study.
         value: the statistic; accuracies are shares in [0, 1]; the mean over draws if there are several.
         sd: sample standard deviation over draws, None for a single one.
         low: lower end of the bootstrap interval of ``value``, None without one.
@@ -119,6 +122,7 @@ class Cell(_Strict):
 
     protocol: str
     metric: str
+    label: str = ""
     column: str
     title: str
     group: str = ""

@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from capbench import __version__
 from capbench.datasets.base import Dataset
-from capbench.datasets.groups import group_of
 from capbench.datasets.protocol import Protocol
-from capbench.errors import MissingFeaturesError, MissingFileError, SetupError, StudyError
-from capbench.metrics.base import MetricRequest
-from capbench.records import Judgements, ScoreTable
-from capbench.scoring import covered_groups, score
+from capbench.errors import MissingFileError, StudyError
+from capbench.metrics.requests import MetricRequest
 from capbench.studies.evaluate import evaluate, in_group
+from capbench.studies.judged import ProgressFactory, Scored, judge
 from capbench.studies.plan import Plan
 from capbench.studies.published import PublishedTable
 from capbench.studies.results import Ceiling, Cell, Comparisons, Missing, ProtocolInfo, StudyResult
 from capbench.studies.uncertainty import assess
 
-__all__ = ["ProgressFactory", "run_plan"]
-
-ProgressFactory = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
-"""Makes a progress bar from a description and a number of steps; yields a function of the steps done."""
+__all__ = ["run_plan"]
 
 
 @dataclass
@@ -61,15 +54,15 @@ def run_plan(plan: Plan, progress: ProgressFactory, *, cache: bool = True, test_
     started = time.perf_counter()
     run = _Run()
     published = None if plan.on_sample else plan.published
-    for request in plan.waiting:
-        reason = request.lacks(plan.resources) or ""
-        run.missing += _missing_rows(plan, published, request, reason, planned=True)
+    for request in plan.requests:
+        if reason := request.lacks(plan.resources):
+            run.missing += _missing_rows(plan, published, request, reason, planned=True)
     by_items: dict[tuple[str, str], list[tuple[Dataset, Protocol]]] = {}
     for dataset, protocol in plan.protocols:
         by_items.setdefault((dataset.name, protocol.items.name), []).append((dataset, protocol))
     for (name, items), entries in by_items.items():
         _run_items(plan, f"{name}/{items}", entries, published, run, progress, cache, test_groups)
-    if not run.cells and not plan.waiting and run.missing:
+    if not run.cells and run.missing and not any(missing.planned for missing in run.missing):
         raise StudyError(run.missing[0].reason, path=plan.study.path)
     order = {str(protocol): i for i, (_, protocol) in enumerate(plan.protocols)}
     run.seconds["total"] = time.perf_counter() - started
@@ -80,11 +73,11 @@ def run_plan(plan: Plan, progress: ProgressFactory, *, cache: bool = True, test_
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         sample=plan.on_sample,
         protocols=tuple(sorted(run.infos, key=lambda info: order[info.id])),
-        columns={column: title for _, column, title in plan.order},
+        columns={row.name: row.title for row in plan.rows},
         signatures=run.signatures,
         cells=tuple(sorted(run.cells, key=lambda cell: order[cell.protocol])),
         ceilings=tuple(sorted(run.ceilings, key=lambda ceiling: order[ceiling.protocol])),
-        comparisons=tuple(sorted(run.comparisons, key=lambda found: order[found.protocol])),
+        comparisons=tuple(sorted(run.comparisons, key=lambda comparison: order[comparison.protocol])),
         missing=tuple(run.missing),
         published=None if published is None else published.source,
         seconds={key: round(value, 3) for key, value in run.seconds.items()},
@@ -106,26 +99,28 @@ def _run_items(
     dataset, first = entries[0]
     began = time.perf_counter()
     try:
-        draws = dataset.load(first.items)
+        judged = judge(dataset, first.items, plan.requests, plan.resources, cache=cache)
     except MissingFileError as error:
         run.missing += [Missing(protocol=str(protocol), reason=str(error)) for _, protocol in entries]
         return
-    tables, lacking = _score_draws(plan, key, draws, published, run, progress, cache)
-    parts = _score_groups(plan, key, dataset, draws, lacking, run, progress, cache)
+    scored = judged.score(progress)
+    draws = scored.draws
+    _note_scored(plan, key, scored, published, run)
     run.seconds[key] = time.perf_counter() - began
     for _, protocol in entries:
         try:
-            cells, groups = evaluate(protocol, draws, tables, plan.order, published)
+            cells, groups = evaluate(protocol, draws, scored.tables, plan.rows, published)
         except MissingFileError as error:
             run.missing.append(Missing(protocol=str(protocol), reason=str(error)))
             continue
         began = time.perf_counter()
         steps = len({cell.group for cell in cells if test_groups or not cell.group})
         with progress(f"statistics of {protocol}", steps) as step:
-            found = assess(
+            assessed = assess(
                 protocol,
                 draws,
-                tables,
+                scored.tables,
+                plan.rows,
                 cells,
                 bootstrap=plan.study.bootstrap,
                 tests=plan.study.compare,
@@ -135,14 +130,23 @@ def _run_items(
             )
         if plan.study.bootstrap is not None or plan.study.compare is not None:
             run.seconds[str(protocol)] = time.perf_counter() - began
-        run.cells += found.cells
-        for group, (of_group, scored) in parts.items():
-            alone, _ = evaluate(protocol, of_group, scored, plan.order, None)
-            sure = assess(protocol, of_group, scored, alone, bootstrap=plan.study.bootstrap, tests=None, ceiling=False)
+        run.cells += assessed.cells
+        for group, alone in scored.groups.items():
+            of_group, _ = evaluate(protocol, alone.draws, alone.tables, plan.rows)
+            sure = assess(
+                protocol,
+                alone.draws,
+                alone.tables,
+                plan.rows,
+                of_group,
+                bootstrap=plan.study.bootstrap,
+                tests=None,
+                ceiling=False,
+            )
             run.cells += [in_group(cell, group, published) for cell in sure.cells]
             groups = tuple(name for name in draws[0].groups if name in {*groups, group})
-        run.ceilings += found.ceilings
-        run.comparisons += found.comparisons
+        run.ceilings += assessed.ceilings
+        run.comparisons += assessed.comparisons
         run.infos.append(
             ProtocolInfo(
                 id=str(protocol),
@@ -152,100 +156,27 @@ def _run_items(
                 kind=protocol.statistic.kind,
                 description=f"{protocol.items.description}; {protocol.statistic.description}",
                 groups=groups,
-                notes=(*draws[0].notes, *found.notes),
+                notes=(*draws[0].notes, *assessed.notes),
                 n_items=len(draws[0].items),
                 draws=len(draws),
-                bootstrap=found.bootstrap,
+                bootstrap=assessed.bootstrap,
             )
         )
 
 
-def _score_draws(
-    plan: Plan,
-    key: str,
-    draws: Sequence[Judgements],
-    published: PublishedTable | None,
-    run: _Run,
-    progress: ProgressFactory,
-    cache: bool,
-) -> tuple[list[ScoreTable], list[MetricRequest]]:
-    """Scores of every draw, and the metrics that could not be computed since images lack features."""
-    if not plan.requests:
-        return [], []
-    # What is not set up, or looks at features that may lack images, is scored apart; the rest goes together, since
-    # metrics can share work on a batch.
-    apart = [r for r in plan.requests if not r.metric.is_set_up()]
-    looking = [r for r in plan.requests if "features" in r.metric.needs and r not in apart]
-    together = [r for r in plan.requests if r not in apart and r not in looking]
-    resources = plan.resources
-    tables: list[ScoreTable] = []
-    lacking: dict[str, MetricRequest] = {}
-    for judgements in draws:
-        label = key + (f" draw {judgements.draw + 1}" if len(draws) > 1 else "")
-        found: list[ScoreTable] = []
-        with progress(label, len(judgements.items) * len(plan.requests)) as step:
-            for requests in filter(None, [together, looking, *([request] for request in apart)]):
-                try:
-                    table = score(
-                        judgements.items, requests, resources, dataset=judgements.dataset, cache=cache, progress=step
-                    )
-                except SetupError as error:
-                    run.missing += _missing_rows(plan, published, requests[0], str(error))
-                    continue
-                except MissingFeaturesError as error:
-                    for request in requests:
-                        run.missing += _missing_rows(plan, published, request, f"{key}: {error}", protocol=key)
-                        lacking[request.metric.name] = request
-                    continue
-                found.append(table)
-        for table in found:
-            run.signatures.setdefault(key, {}).update(table.signatures)
-            for metric, count in table.cached.items():
-                run.cached[f"{key}|{metric}"] = run.cached.get(f"{key}|{metric}", 0) + count
-        if found:
-            tables.append(_join(found))
-    run.missing = list({(m.protocol, m.column): m for m in run.missing}.values())
-    return tables, list(lacking.values())
-
-
-def _score_groups(
-    plan: Plan,
-    key: str,
-    dataset: Dataset,
-    draws: Sequence[Judgements],
-    requests: Sequence[MetricRequest],
-    run: _Run,
-    progress: ProgressFactory,
-    cache: bool,
-) -> dict[str, tuple[list[Judgements], list[ScoreTable]]]:
-    """Groups whose images all have features, with their judgements and scores: what can be told of metrics that lack
-    features for others."""
-    found: dict[str, tuple[list[Judgements], list[ScoreTable]]] = {}
-    if not requests or not draws[0].groups:
-        return found
-    resources = plan.resources
-    for group in covered_groups(draws[0].items, resources):
-        parts = [group_of(dataset, group).part(judgements) for judgements in draws]
-        tables = []
-        with progress(f"{key}, {group}", sum(len(part.items) for part in parts) * len(requests)) as step:
-            for part in parts:
-                tables.append(score(part.items, requests, resources, dataset=part.dataset, cache=cache, progress=step))
-                run.signatures.setdefault(key, {}).update(tables[-1].signatures)
-        found[group] = parts, tables
-    return found
-
-
-def _join(tables: Sequence[ScoreTable]) -> ScoreTable:
-    """Tables of the same items under different metrics as one."""
-    return ScoreTable(
-        tables[0].dataset,
-        tables[0].items,
-        dict(pair for table in tables for pair in table.values.items()),
-        dict(pair for table in tables for pair in table.corpus.items()),
-        dict(pair for table in tables for pair in table.signatures.items()),
-        dict(pair for table in tables for pair in table.cached.items()),
-        tuple(line for table in tables for line in table.failed),
-    )
+def _note_scored(plan: Plan, key: str, scored: Scored, published: PublishedTable | None, run: _Run) -> None:
+    """What scoring says beside the scores: signatures, what came from the cache, what is lacking."""
+    if scored.signatures:
+        run.signatures[key] = scored.signatures
+    for label, count in scored.cached.items():
+        run.cached[f"{key}|{label}"] = count
+    waiting = {missing.column for missing in run.missing if missing.planned}
+    for lacking in scored.lacking:
+        if lacking.request.rows[0].name in waiting:
+            continue  # it was said once, for all protocols
+        reason, protocol = (str(lacking.error), "") if lacking.waits else (f"{key}: {lacking.error}", key)
+        run.missing += _missing_rows(plan, published, lacking.request, reason, protocol=protocol)
+    run.missing = list({(missing.protocol, missing.column): missing for missing in run.missing}.values())
 
 
 def _missing_rows(
@@ -261,13 +192,13 @@ def _missing_rows(
     return [
         Missing(
             protocol=protocol,
-            column=column,
-            title=request.metric.titles.get(column, column),
+            column=row.name,
+            title=row.title,
             reason=reason,
             planned=planned,
-            published=_published_row(plan, published, column),
+            published=_published_row(plan, published, row.name),
         )
-        for column in request.columns
+        for row in request.rows
     ]
 
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from capbench.datasets.protocol import Protocol
 from capbench.errors import StatisticError
-from capbench.records import FloatArray, Judgements, ScoreColumn, ScoreTable
+from capbench.metrics.requests import Row
+from capbench.records import FloatArray, Judgements, ScoreTable
 from capbench.stats.agreement import Agreement
 from capbench.stats.intervals import BootstrapSample, Interval, bootstrap_intervals, draw_bootstrap
 from capbench.stats.significance import ComparisonTable, compare, permutations_to_use
@@ -20,7 +21,7 @@ from capbench.studies.human_side import PEOPLE, agreement, people
 from capbench.studies.results import NO_TESTS, BootstrapInfo, Ceiling, Cell, Comparisons, PairTest
 from capbench.studies.settings import BootstrapSettings, TestSettings
 
-__all__ = ["Uncertainty", "assess", "common_scores", "compare_pairs"]
+__all__ = ["Uncertainty", "assess", "compare_pairs"]
 
 
 @dataclass
@@ -46,6 +47,7 @@ def assess(
     protocol: Protocol,
     draws: Sequence[Judgements],
     tables: Sequence[ScoreTable],
+    rows: Sequence[Row],
     cells: Sequence[Cell],
     *,
     bootstrap: BootstrapSettings | None,
@@ -62,6 +64,7 @@ def assess(
         protocol: the protocol; under a plain mean nothing is added.
         draws: its judgements, one for each draw.
         tables: their scores, in the same order.
+        rows: the rows of the study.
         cells: its cells, from :func:`~capbench.studies.evaluate.evaluate`.
         bootstrap: settings of intervals, None for none.
         tests: settings of tests, None for none.
@@ -72,7 +75,7 @@ def assess(
     found = Uncertainty(cells=list(cells))
     if protocol.statistic.kind == "mean":
         return found
-    scores = common_scores(tables, [(cell.metric, cell.column) for cell in cells if not cell.group])
+    scores = _common_scores(tables, rows)
     for group in dict.fromkeys(cell.group for cell in cells if groups or not cell.group):
         if scores and (bootstrap is not None or tests is not None):
             _assess_group(found, protocol, draws[0], scores, group, bootstrap, tests)
@@ -82,13 +85,12 @@ def assess(
     return found
 
 
-def common_scores(tables: Sequence[ScoreTable], columns: Sequence[tuple[str, str]]) -> dict[str, FloatArray]:
-    """(draws, items) scores by column name, of the columns that all draws have."""
-    keys = [ScoreColumn(metric, column) for metric, column in columns]
+def _common_scores(tables: Sequence[ScoreTable], rows: Sequence[Row]) -> dict[str, FloatArray]:
+    """(draws, items) scores by row name, of the rows that all draws have."""
     return {
-        key.column: np.stack([table.values[key] for table in tables])
-        for key in keys
-        if tables and all(key in table.values for table in tables)
+        row.name: np.stack([table.values[row.key] for table in tables])
+        for row in rows
+        if tables and all(row.key in table.values for table in tables)
     }
 
 

@@ -17,7 +17,9 @@ from capbench.datasets.pascal50s import Pascal50S
 from capbench.datasets.protocol import ItemSelection
 from capbench.datasets.root import DataRoot, find_root
 from capbench.errors import DataError, MetricError, ProtocolError, UsageError
-from capbench.metrics.base import Metric, MetricRequest, Progress, ReferenceSweep, resolve_metrics
+from capbench.metrics.base import Metric, Progress, ReferenceSweep
+from capbench.metrics.needs import Need, References
+from capbench.metrics.requests import MetricRequest, resolve_metrics
 from capbench.records import FloatArray, Item, Judgements
 from capbench.scoring import score
 from capbench.stats.accuracy import pairwise_accuracy
@@ -31,7 +33,7 @@ class Shared(Metric):
     columns: ClassVar[tuple[str, ...]] = ("shared",)
     titles: ClassVar[dict[str, str]] = {"shared": "Shared"}
     citation = "nobody"
-    needs: ClassVar[frozenset[str]] = frozenset()
+    needs: ClassVar[tuple[Need, ...]] = ()
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         progress(len(items))
@@ -47,7 +49,7 @@ class Misshapen(Shared):
     """Gives a sweep with the wrong number of items."""
 
     name = "misshapen"
-    needs: ClassVar[frozenset[str]] = frozenset({"references"})
+    needs: ClassVar[tuple[Need, ...]] = (References(),)
 
     def sweep(self, sweep: ReferenceSweep, progress: Progress):  # type: ignore[no-untyped-def]
         return iter([np.zeros((len(sweep.counts), 1, 1))])
@@ -79,7 +81,7 @@ def test_a_curve_at_five_references_is_the_protocol_with_five_drawn_references()
     draws = dataset.load(protocol.items)
     for request in resolve_metrics(["bleu-4", "rouge-l", "cider"]):
         (column,) = request.score_columns
-        (point,) = [p for p in found.curve(column.metric, column.column) if p.count == 5]
+        (point,) = [p for p in found.curve(column.label, column.column) if p.count == 5]
         expected = []
         for judgements in draws:
             values = score(judgements.items, [request], dataset=dataset.name, cache=False).values[column]

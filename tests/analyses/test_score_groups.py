@@ -15,7 +15,7 @@ from capbench.datasets.flickr8k import Flickr8kExpert
 from capbench.datasets.pascal50s import Pascal50S
 from capbench.datasets.root import find_root
 from capbench.errors import ProtocolError, StatisticError, UsageError
-from capbench.metrics.base import resolve_metrics
+from capbench.metrics.requests import resolve_metrics
 from capbench.records import Item
 
 

@@ -43,7 +43,7 @@ def test_the_version_is_printed() -> None:
         (["score", "--metric", "tiger"], "tiger waits for"),
         (["correlate", "no-such-study"], "there is no such study file"),
         (["correlate", "--data", "/nonexistent"], "does not exist or is no folder"),
-        (["score", "--metric", "bleu", "--option", "bleu=4"], "not of the form metric.option=value"),
+        (["score", "--metric", "bleu", "--option", "bleu=4"], "none of the metrics has an option 'bleu'"),
     ],
 )
 def test_an_error_is_one_line_and_exit_code_2(arguments: list[str], message: str) -> None:

@@ -54,11 +54,11 @@ def items(*candidates: str, references: tuple[str, ...] = REFERENCES) -> tuple[I
 
 
 def tiger(files: Files, **options: object) -> Tiger:
-    return Tiger(files.resources, **options)  # type: ignore[arg-type]
+    return Tiger(files.resources, **options)
 
 
 def reo(files: Files, **options: object) -> Reo:
-    return Reo(files.resources, covariance="identity", **options)  # type: ignore[arg-type]
+    return Reo(files.resources, covariance="identity", **options)
 
 
 def scene(files: Files, picture: NDArray[np.uint8] | None = None) -> Scene:

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from capbench.java import find_java
-from capbench.metrics.base import Resources, resolve_metrics
+from capbench.metrics.base import Resources
+from capbench.metrics.requests import resolve_metrics
 from capbench.records import FloatArray, Item
 from tests.metrics.captions import invented
 

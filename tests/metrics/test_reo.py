@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from capbench.errors import CapbenchError, MetricError, MissingFileError, ModelError, UsageError
-from capbench.metrics.base import Resources, resolve_metrics
+from capbench.metrics.base import Resources
 from capbench.metrics.grounding import source as grounding_source
 from capbench.metrics.grounding.covariance import Covariance, default_path, read_covariance, write_covariance
 from capbench.metrics.grounding.vectors import Attention
 from capbench.metrics.reo import Reo
+from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.tiger import Tiger
 from capbench.records import FloatArray, Item, ScoreColumn
 from capbench.scoring import score
@@ -102,11 +103,12 @@ def test_a_candidate_that_is_the_reference_is_wholly_relevant(made: Files) -> No
 def test_many_captions_and_references_are_worked_on_in_parts(made: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     from capbench.metrics import reo
     from capbench.metrics.grounding import vectors as grounding
+    from capbench.models import encodings
 
     wanted = statistics(Reo(made.resources))
     monkeypatch.setattr(grounding, "_AT_ONCE", 2)
     monkeypatch.setattr(reo, "_WHITENED_AT_ONCE", 2)
-    monkeypatch.setattr(reo, "_GRAM_BYTES", 500)
+    monkeypatch.setattr(encodings, "_PROCESS", encodings.shared(500))
     assert statistics(Reo(made.resources)) == pytest.approx(wanted, rel=1e-9)
 
 

@@ -67,7 +67,7 @@ def test_categories_are_undefined_where_the_references_have_none() -> None:
 
 @pytest.mark.java
 def test_through_the_scorer_a_second_run_reads_the_cache() -> None:
-    from capbench.metrics.base import MetricRequest
+    from capbench.metrics.requests import MetricRequest
 
     request = MetricRequest(Spice, Spice.columns, {})
     done: list[int] = []
@@ -101,7 +101,7 @@ def test_spider_is_the_mean_of_spice_and_cider() -> None:
     assert spider.corpus_id() == cider.corpus_id() != ""
     assert "sigma:5" in spider.signature()
     assert "parser:" in spider.signature()
-    assert Spider.option_defaults() == {"df": "items", "sigma": 6.0}
+    assert {d.name: d.default for d in Spider.option_type.declared()} == {"df": "items", "sigma": 6.0}
 
 
 @pytest.mark.java

@@ -15,10 +15,11 @@ from capbench.errors import CapbenchError, FeatureError, MetricError, ModelError
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter
-from capbench.metrics.base import ReferenceSweep, Resources, resolve_metrics
-from capbench.metrics.grounding import base as grounded
+from capbench.metrics.base import ReferenceSweep, Resources
 from capbench.metrics.grounding import source as grounding_source
 from capbench.metrics.grounding.vectors import CLIPS, D_RELS, NORMS, STATISTICS, Attention
+from capbench.metrics.image_metric import ImageMetric
+from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.tiger import Tiger
 from capbench.records import FloatArray, Item, ScoreColumn
 from capbench.scoring import score
@@ -143,13 +144,15 @@ def test_batches_and_order_change_nothing(size: int, made: Files) -> None:
 def test_what_is_held_in_memory_is_bounded(made: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = statistics(Tiger(made.resources))
     grounding_source._open.clear()
-    monkeypatch.setattr(grounding_source, "_CAPTION_BYTES", 2000)
-    monkeypatch.setattr(grounding_source, "_IMAGE_BYTES", 500)
-    monkeypatch.setattr(grounded, "_TEXTS_AT_ONCE", 5)
+    from capbench.models import encodings
+
+    kept = encodings.shared(2000)
+    monkeypatch.setattr(encodings, "_PROCESS", kept)
+    monkeypatch.setattr(ImageMetric, "texts_at_once", 5)
     metric = Tiger(made.resources)
     assert statistics(metric) == pytest.approx(wanted, abs=1e-12)
-    assert metric.source._encoders[0]._words._bytes <= 2000
-    assert len(metric.source._encoders[0]._regions._held) == 1
+    assert 0 < kept.bytes <= 2000
+    assert sum(array.nbytes for array in kept.arrays.values()) == kept.bytes
 
 
 def test_two_metrics_share_one_model_and_one_encoding(made: Files) -> None:
@@ -420,13 +423,13 @@ def test_images_without_features_are_counted_and_named(made: Files) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tau": 0}, "tiger.tau is 0"),
-        ({"tau": True}, "tiger.tau is True"),
+        ({"tau": 0}, "tiger.tau=0: not a number above 0"),
+        ({"tau": True}, "tiger.tau=true: not a number above 0"),
         ({"minmax": "yes"}, "tiger.minmax=yes"),
-        ({"d_rel": "third"}, "tiger.d_rel=third: unknown"),
+        ({"d_rel": "third"}, "tiger.d_rel=third: not one of released, half, clip"),
         ({"clip": "gelu"}, "clip=gelu"),
         ({"norm": "l1norm"}, "norm=l1norm"),
-        ({"lambda_softmax": -1}, "λ is -1"),
+        ({"lambda_softmax": -1}, "tiger.lambda_softmax=-1: not a number above 0"),
         ({"any_features": 1}, "tiger.any_features=1"),
     ],
 )

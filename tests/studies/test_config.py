@@ -56,7 +56,7 @@ def test_the_title_defaults_to_the_name(tmp_path: Path) -> None:
         ("  - flickr8k-expert\n", "  - flickr8k-expert\n  - flickr8k-expert\n", "stands twice in 'protocols'"),
         ("title: My study", "title: [a]", "'title' should be a text"),
         ("cider: {df: coco-val}", "cider: coco-val", "'name: {option: value}'"),
-        ("published: tiger-table1", "models: [a]", "'models' should be a mapping"),
+        ("published: tiger-table1", "models: [a]", "'models' should be a path, or a mapping"),
     ],
 )
 def test_a_bad_study_says_what_is_wrong(tmp_path: Path, before: str, after: str, message: str) -> None:

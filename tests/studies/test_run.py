@@ -138,7 +138,7 @@ def test_a_second_run_reads_the_cache(root: DataRoot) -> None:
 def test_options_change_signature_and_scores(root: DataRoot) -> None:
     run(root)
     scaled = run(root, options={LENGTH: {"scale": 2.0}})
-    assert "scale:2.0" in scaled.signatures["toy/all"]["length"]
+    assert "scale:2" in scaled.signatures["toy/all"]["length"]
     assert scaled.cached.get("toy/all|length", 0) == 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -10,7 +11,8 @@ import numpy as np
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, correlations
 from capbench.errors import MissingFileError
-from capbench.metrics.base import Metric, Progress, Resources
+from capbench.metrics.base import Metric, Progress
+from capbench.options import Number, Options, option
 from capbench.records import FloatArray, Item, Judgements, Preferences, Ratings
 
 LENGTHS = (1, 2, 3, 4, 5, 6)
@@ -67,6 +69,11 @@ class Toy(Dataset):
         )
 
 
+@dataclass(frozen=True)
+class LengthOptions(Options):
+    scale: float = option(1.0, Number(), "what lengths are multiplied by")
+
+
 class Length(Metric):
     """Number of words."""
 
@@ -75,18 +82,12 @@ class Length(Metric):
     titles: ClassVar[Mapping[str, str]] = {"length": "Length", "negative": "Negative length"}
     citation = "nobody"
 
-    def __init__(self, resources: Resources | None = None, *, scale: float = 1.0) -> None:
-        super().__init__(resources)
-        if not isinstance(scale, int | float):
-            raise ValueError(f"scale should be a number, not {scale!r}")
-        self.scale = scale
-
-    def signature_parts(self) -> dict[str, object]:
-        return {"scale": self.scale}
+    option_type = LengthOptions
+    options: LengthOptions
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         progress(len(items))
-        return np.array([[self.scale * len(i.candidate.split()), -len(i.candidate.split())] for i in items])
+        return np.array([[self.options.scale * len(i.candidate.split()), -len(i.candidate.split())] for i in items])
 
 
 class Constant(Length):

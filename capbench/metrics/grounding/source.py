@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from capbench import files
 from capbench.errors import FeatureError, ModelError
 from capbench.features.store import FeatureStore, open_store
+from capbench.models.encodings import Encodings
 from capbench.models.ensembles import read_ensemble
 from capbench.models.registry import locate
 from capbench.records import FloatArray
@@ -24,40 +25,12 @@ from capbench.text.vocabulary import UNKNOWN
 if TYPE_CHECKING:
     from capbench.models.scan.files import GroundingModel
 
-__all__ = ["Bounded", "GroundingSource", "open_source"]
+__all__ = ["GroundingSource", "open_source"]
 
-_CAPTION_BYTES = 512 << 20
-_IMAGE_BYTES = 256 << 20
 _SOURCES = 2
 _CAPTIONS_AT_ONCE = 128
 _WORDS_AT_ONCE = 128 * 128
 _STEP = 4
-
-K = TypeVar("K")
-
-
-class Bounded(Generic[K]):
-    """Arrays by key, the longest unused thrown away first once they take too many bytes."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._bytes = 0
-        self._held: OrderedDict[K, NDArray[Any]] = OrderedDict()
-
-    def get(self, key: K) -> NDArray[Any] | None:
-        """The array, or None."""
-        found = self._held.get(key)
-        if found is not None:
-            self._held.move_to_end(key)
-        return found
-
-    def put(self, key: K, value: NDArray[Any]) -> None:
-        """Keep an array."""
-        if key not in self._held:
-            self._bytes += value.nbytes
-            self._held[key] = value
-        while self._bytes > self._limit and len(self._held) > 1:
-            self._bytes -= self._held.popitem(last=False)[1].nbytes
 
 
 class _Encoder:
@@ -66,16 +39,15 @@ class _Encoder:
     Args:
         model: the network with its vocabulary.
         store: the region features.
-        share: of the memory for what is kept.
     """
 
-    def __init__(self, model: GroundingModel, store: FeatureStore, share: float) -> None:
+    def __init__(self, model: GroundingModel, store: FeatureStore) -> None:
         self.model = model
         self.store = store
         self.encoded_captions = 0
         self.encoded_images = 0
-        self._words: Bounded[tuple[int, ...]] = Bounded(int(share * _CAPTION_BYTES))
-        self._regions: Bounded[str] = Bounded(int(share * _IMAGE_BYTES))
+        self._words = Encodings()
+        self._regions = Encodings()
 
     def captions(self, texts: Iterable[str]) -> dict[str, NDArray[np.float32]]:
         """Word vectors (m, D) of each text, ``<start>`` and ``<end>`` included.
@@ -85,23 +57,23 @@ class _Encoder:
         differ in the eighth digit, since other kernels do the sums.
         """
         keys = {text: tuple(self.model.vocabulary.encode(text)) for text in dict.fromkeys(texts)}
-        found: dict[tuple[int, ...], NDArray[np.float32]] = {}
+        vectors: dict[tuple[int, ...], NDArray[np.float32]] = {}
         by_length: dict[int, list[tuple[int, ...]]] = {}
         for key in dict.fromkeys(keys.values()):
-            held = self._words.get(key)
-            if held is not None:
-                found[key] = held
+            kept = self._words.get(key)
+            if kept is not None:
+                vectors[key] = kept
             else:
                 by_length.setdefault(len(key), []).append(key)
         for _, waiting in sorted(by_length.items()):
             # Fewer of long ones: what the network remembers of a batch grows with its words.
             number = min(_CAPTIONS_AT_ONCE, max(_STEP, _WORDS_AT_ONCE // len(waiting[0]) // _STEP * _STEP))
             for start in range(0, len(waiting), number):
-                part = waiting[start : start + number]
-                for key, words in zip(part, self._encode(part), strict=True):
-                    found[key] = words
+                batch = waiting[start : start + number]
+                for key, words in zip(batch, self._encode(batch), strict=True):
+                    vectors[key] = words
                     self._words.put(key, words)
-        return {text: found[key] for text, key in keys.items()}
+        return {text: vectors[key] for text, key in keys.items()}
 
     def _encode(self, captions: Sequence[tuple[int, ...]]) -> list[NDArray[np.float32]]:
         import torch
@@ -117,12 +89,12 @@ class _Encoder:
 
     def regions(self, image: str) -> FloatArray:
         """Region vectors (n, D) float64 of an image. Raises FeatureError if the store lacks it."""
-        held = self._regions.get(image)
-        if held is None:
-            (held,) = self.model.encode_images([self.store[image].features])
+        regions = self._regions.get(image)
+        if regions is None:
+            (regions,) = self.model.encode_images([self.store[image].features])
             self.encoded_images += 1
-            self._regions.put(image, held)
-        return held.astype(np.float64)
+            self._regions.put(image, regions)
+        return regions.astype(np.float64)
 
 
 class GroundingSource:
@@ -146,7 +118,7 @@ class GroundingSource:
         self.models = tuple(models)
         self.store = store
         self._path = path
-        self._encoders = [_Encoder(model, store, 1 / len(models)) for model in models]
+        self._encoders = [_Encoder(model, store) for model in models]
         self._ends = np.cumsum([model.options.embed_dim for model in models])[:-1]
 
     @property
@@ -175,19 +147,19 @@ class GroundingSource:
 
         An ensemble names all its networks; of vocabulary and attention one, if all have the same.
         """
-        found = [model.signature_parts() for model in self.models]
-        parts: dict[str, object] = {key: _one_or_all([own[key] for own in found]) for key in found[0]}
-        if len(found) > 1:
-            parts["model"] = "+".join([f"mean-of-{len(found)}", *(own["model"] for own in found)])
+        signed = [model.signature_parts() for model in self.models]
+        parts: dict[str, object] = {key: _one_or_all([of_model[key] for of_model in signed]) for key in signed[0]}
+        if len(signed) > 1:
+            parts["model"] = "+".join([f"mean-of-{len(signed)}", *(of_model["model"] for of_model in signed)])
         return {**parts, "features": self.store.signature()}
 
     def captions(self, texts: Iterable[str]) -> dict[str, NDArray[np.float32]]:
         """Word vectors (m, D) of each text, ``<start>`` and ``<end>`` included; words are encoded once."""
         texts = list(texts)
-        found = [encoder.captions(texts) for encoder in self._encoders]
-        if len(found) == 1:
-            return found[0]
-        return {text: np.concatenate([words[text] for words in found], axis=1) for text in found[0]}
+        of_networks = [encoder.captions(texts) for encoder in self._encoders]
+        if len(of_networks) == 1:
+            return of_networks[0]
+        return {text: np.concatenate([words[text] for words in of_networks], axis=1) for text in of_networks[0]}
 
     def regions(self, image: str) -> FloatArray:
         """Region vectors (n, D) float64 of an image. Raises FeatureError if the store lacks it."""

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from capbench.errors import CapbenchError, FeatureError, MetricError, ModelError, UsageError
-from capbench.metrics.base import ReferenceSweep, Resources, resolve_metrics
+from capbench.metrics.base import ReferenceSweep, Resources
 from capbench.metrics.grounding import source as grounding_source
 from capbench.metrics.grounding.covariance import default_path, write_covariance
 from capbench.metrics.grounding.vectors import Attention
 from capbench.metrics.reo import Reo
+from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.tiger import Tiger
 from capbench.models.ensembles import write_ensemble
 from capbench.models.scan.files import load_scan, save_scan
@@ -36,7 +37,7 @@ def network(
     torch.set_num_threads(1)
     words = Vocabulary.build([text] * 4)
     sizes = {"vocabulary_size": len(words), "word_dim": 10, "embed_dim": 16, "image_dim": DIMENSION}
-    shape = ScanOptions(**{**sizes, **options})  # type: ignore[arg-type]
+    shape = ScanOptions(**{**sizes, **options})
     save_scan(path, Scan(shape, torch.Generator().manual_seed(seed)), words, {"features": trained_on})
     return path
 
@@ -112,7 +113,7 @@ def test_every_tiger_column_follows_from_the_mean_vectors(folder: Folder) -> Non
 @pytest.mark.parametrize("options", [{}, {"covariance": "identity"}, {"covariance": "diagonal", "count_ends": False}])
 def test_reo_is_the_mean_of_the_networks_scores(options: dict[str, object], folder: Folder) -> None:
     models = (folder.a, folder.b, folder.both)
-    a, b, both = (columns(Reo(folder.given(model), **options)) for model in models)  # type: ignore[arg-type]
+    a, b, both = (columns(Reo(folder.given(model), **options)) for model in models)
     for column, values in both.items():
         np.testing.assert_allclose(values, (a[column] + b[column]) / 2, rtol=1e-12, err_msg=column)
 
@@ -176,7 +177,7 @@ def test_each_network_encodes_every_caption_and_image_once(folder: Folder) -> No
 
 def refused(metric: type[Tiger | Reo], resources: Resources, **options: object) -> CapbenchError:
     with pytest.raises(CapbenchError) as caught:
-        metric(resources, **options)  # type: ignore[arg-type]
+        metric(resources, **options)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == 2
     return caught.value

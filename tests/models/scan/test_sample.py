@@ -15,8 +15,9 @@ from capbench.datasets.root import find_root
 from capbench.features.detectors.base import load_detector
 from capbench.features.writing import StoreWriter
 from capbench.files import sha256_file
-from capbench.metrics.base import Resources, resolve_metrics
+from capbench.metrics.base import Resources
 from capbench.metrics.grounding.covariance import default_path, read_covariance
+from capbench.metrics.requests import resolve_metrics
 from capbench.models.registry import locate
 from capbench.models.scan.files import load_scan
 from capbench.records import Item

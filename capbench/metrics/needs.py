@@ -1,0 +1,212 @@
+"""What a metric needs beside captions, typed: what is lacking, and how to give it, follow from the declaration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from capbench.metrics.base import Resources
+    from capbench.options import Options
+
+__all__ = [
+    "Columns",
+    "Features",
+    "Images",
+    "Need",
+    "Parser",
+    "References",
+    "Unavailable",
+    "Weights",
+    "WordVectors",
+]
+
+
+class Need:
+    """Something that a metric cannot be computed without."""
+
+    may_be_spared: bool = False
+    """True if some items can be scored without it all the same, so that a metric that lacks it is tried."""
+
+    def name(self) -> str:
+        """One word for lists (``features``)."""
+        raise NotImplementedError
+
+    def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
+        """What is lacking and how to give it; None if nothing is.
+
+        Args:
+            label: the request's label, which flags name.
+            resources: what is given to the request.
+            options: its options.
+        """
+        return None
+
+
+@dataclass(frozen=True)
+class References(Need):
+    """Reference captions of each item; :meth:`capbench.metrics.base.Metric.reference_free` names columns without."""
+
+    def name(self) -> str:
+        """One word."""
+        return "references"
+
+
+@dataclass(frozen=True)
+class Images(Need):
+    """The pictures themselves."""
+
+    def name(self) -> str:
+        """One word."""
+        return "images"
+
+    def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
+        """A folder with pictures."""
+        if resources.images is None:
+            return "the images (--images FOLDER)"
+        return None if Path(resources.images).is_dir() else f"the images: there is no folder {resources.images}"
+
+
+@dataclass(frozen=True)
+class Features(Need):
+    """Region features of the items' images.
+
+    Attributes:
+        size: columns that they must have; None for any.
+    """
+
+    size: int | None = None
+
+    def name(self) -> str:
+        """One word."""
+        return "features" if self.size is None else f"features of {self.size} columns"
+
+    def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
+        """A store of features, or one whose features have the right size."""
+        if not resources.features:
+            return "region features (--features STORE, made by 'capbench extract-features')"
+        if not Path(resources.features).exists():
+            return f"region features: there is no {resources.features} (make it with 'capbench extract-features')"
+        if self.size is not None:
+            from capbench.features.store import open_store
+
+            with open_store(resources.features) as store:
+                if store.feature_size != self.size:
+                    return (
+                        f"region features of {self.size} columns (those of {resources.features} have "
+                        f"{store.feature_size})"
+                    )
+        return None
+
+
+@dataclass(frozen=True)
+class Weights(Need):
+    """Weights of a network.
+
+    Attributes:
+        what: the model in words (``a grounding model``).
+        made_by: the command that makes one.
+    """
+
+    what: str
+    made_by: str
+
+    def name(self) -> str:
+        """One word."""
+        return "weights"
+
+    def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
+        """A file of weights."""
+        return None if resources.model else f"{self.what} (--model {label}=FILE, made by '{self.made_by}')"
+
+
+@dataclass(frozen=True)
+class WordVectors(Need):
+    """Word vectors, given by an option.
+
+    Attributes:
+        option: the option's name.
+    """
+
+    option: str = "vectors"
+
+    def name(self) -> str:
+        """One word."""
+        return "word vectors"
+
+    def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
+        """A file of word vectors."""
+        path = getattr(options, self.option)
+        how = f"--option {label}.{self.option}=FILE: word2vec .bin, GloVe text or gensim KeyedVectors"
+        if path is None:
+            return f"word vectors ({how}; 'capbench train word-vectors' makes some)"
+        return None if Path(path).exists() else f"word vectors: there is no {path} ({how})"
+
+
+@dataclass(frozen=True)
+class Parser(Need):
+    """SPICE's parser. Captions that were parsed before need none."""
+
+    may_be_spared = True
+
+    def name(self) -> str:
+        """One word."""
+        return "parser"
+
+    def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
+        """The parser's files."""
+        from capbench.java.spice.files import spice_state
+
+        return None if spice_state().ready else "SPICE's parser ('capbench setup spice' fetches it once)"
+
+
+@dataclass(frozen=True)
+class Columns(Need):
+    """Columns of other metrics, which in turn need something.
+
+    Attributes:
+        metrics: names of these metrics.
+    """
+
+    metrics: tuple[str, ...]
+
+    def __init__(self, *metrics: str) -> None:
+        object.__setattr__(self, "metrics", metrics)
+
+    def name(self) -> str:
+        """The metrics."""
+        return f"columns of {', '.join(self.metrics)}"
+
+    def _needs(self) -> list[Need]:
+        from capbench import plugins
+
+        return [need for metric in self.metrics for need in plugins.load("capbench.metrics", metric).needs]
+
+    @property
+    def may_be_spared(self) -> bool:  # type: ignore[override]
+        """True if all that these metrics need may be spared."""
+        return all(need.may_be_spared or isinstance(need, References) for need in self._needs())
+
+    def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
+        """The first thing that one of these metrics lacks."""
+        return next(filter(None, (need.lacking(label, resources, options) for need in self._needs())), None)
+
+
+@dataclass(frozen=True)
+class Unavailable(Need):
+    """Something that this version of capbench does not have.
+
+    Attributes:
+        what: what the metric waits for.
+    """
+
+    what: str
+
+    def name(self) -> str:
+        """One word."""
+        return "a later version"
+
+    def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
+        """Always."""
+        return self.what

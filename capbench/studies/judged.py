@@ -1,0 +1,274 @@
+"""Judgements and their scores: the one place where every command gets both.
+
+What is lacking is decided here, before any work: a request whose needs are not met, and one whose features cover some
+groups of the data set and not others. What is covered is scored once, and a number is computed from these scores by
+one path (:mod:`capbench.studies.evaluate`), whichever command asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+from capbench.datasets.base import Dataset
+from capbench.datasets.groups import group_of, spelled
+from capbench.datasets.protocol import ItemSelection
+from capbench.errors import CapbenchError, MetricError, MissingFeaturesError, SetupError
+from capbench.metrics.base import Resources
+from capbench.metrics.needs import Features
+from capbench.metrics.requests import MetricRequest
+from capbench.records import Item, Judgements, ScoreTable
+from capbench.scoring import score
+
+__all__ = ["Judged", "Lacking", "ProgressFactory", "Scored", "ScoredGroup", "judge", "no_progress"]
+
+ProgressFactory = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
+"""Makes a progress bar from a description and a number of steps; yields a function of the steps done."""
+
+
+def no_progress(description: str, steps: int | None) -> AbstractContextManager[Callable[[int], None]]:
+    """A progress factory that shows nothing."""
+    return nullcontext(lambda _: None)
+
+
+@dataclass(frozen=True)
+class Lacking:
+    """A request that cannot be scored on all items, and why.
+
+    Attributes:
+        request: the request.
+        error: what a command says that needs it.
+        waits: True if something must be given first, whatever the items; False if it is these items that lack it.
+        groups: groups of the items that it can be scored on alone.
+    """
+
+    request: MetricRequest
+    error: CapbenchError
+    waits: bool
+    groups: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredGroup:
+    """One group of the items, scored alone for requests that cannot be scored on all.
+
+    Attributes:
+        draws: the group's judgements, one for each draw.
+        tables: their scores, in the same order.
+    """
+
+    draws: tuple[Judgements, ...]
+    tables: tuple[ScoreTable, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """Judgements with scores.
+
+    Attributes:
+        dataset: the data set.
+        draws: its judgements under one choice of items, one for each draw of references.
+        tables: scores of the requests that cover all items, one table for each draw; empty if there are none.
+        groups: scores of the others in the groups that they cover, by group.
+        lacking: the requests that could not be scored on all items.
+    """
+
+    dataset: Dataset
+    draws: tuple[Judgements, ...]
+    tables: tuple[ScoreTable, ...]
+    groups: Mapping[str, ScoredGroup] = field(default_factory=dict)
+    lacking: tuple[Lacking, ...] = ()
+
+    def require_all(self) -> Scored:
+        """Itself, if every request is scored on all items. Raises what stands in the way."""
+        for lacking in self.lacking:
+            raise lacking.error
+        return self
+
+    @property
+    def signatures(self) -> dict[str, str]:
+        """One line for each label; draws differ in their documents at most, and the first one's stands for all."""
+        lines: dict[str, str] = {}
+        for table in (*self.tables, *(table for group in self.groups.values() for table in group.tables)):
+            for label, line in table.signatures.items():
+                lines.setdefault(label, line)
+        return lines
+
+    @property
+    def cached(self) -> dict[str, int]:
+        """By label, how many scores came from the cache, over all draws."""
+        counts: dict[str, int] = {}
+        for table in self.tables:
+            for label, count in table.cached.items():
+                counts[label] = counts.get(label, 0) + count
+        return counts
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Judgements, and what of the requests can be scored on them. Made by :func:`judge`.
+
+    Attributes:
+        dataset: the data set.
+        selection: which items count, and which references.
+        draws: the judgements, one for each draw of references.
+        requests: requests that can be scored on all items.
+        lacking: the others.
+        resources: what is given to the metrics.
+        cache: whether the score cache is used.
+    """
+
+    dataset: Dataset
+    selection: ItemSelection
+    draws: tuple[Judgements, ...]
+    requests: tuple[MetricRequest, ...]
+    lacking: tuple[Lacking, ...]
+    resources: Resources
+    cache: bool = True
+
+    def require_all(self) -> Judged:
+        """Itself, if every request can be scored on all items.
+
+        Raises:
+            MetricError: a request waits for something.
+            MissingFeaturesError: images lack features; groups that could be asked for are named.
+        """
+        for lacking in self.lacking:
+            raise lacking.error
+        return self
+
+    def score(self, progress: ProgressFactory = no_progress) -> Scored:
+        """Score every draw, and the groups of those that cover no more.
+
+        A metric that needs SPICE's parser for captions that were never parsed joins ``lacking`` if there is none.
+
+        Raises:
+            CapbenchError: a metric failed.
+        """
+        # What may be spared is tried alone, so that it takes nothing else down with it.
+        tried = [request for request in self.requests if request.lacking(self.resources)]
+        sure = [request for request in self.requests if request not in tried]
+        lacking = list(self.lacking)
+        tables: list[ScoreTable] = []
+        for judgements in self.draws:
+            name = f"{self.dataset.name}/{self.selection.name}"
+            label = name + (f" draw {judgements.draw + 1}" if len(self.draws) > 1 else "")
+            of_draw: list[ScoreTable] = []
+            with progress(label, len(judgements.items) * len(self.requests)) as step:
+                for requests in filter(None, [sure, *([request] for request in tried)]):
+                    try:
+                        of_draw.append(self._table(judgements, requests, step))
+                    except SetupError as error:
+                        if requests[0] not in tried:
+                            raise
+                        tried.remove(requests[0])
+                        lacking.append(Lacking(requests[0], error, waits=True))
+            if of_draw:
+                tables.append(_join(of_draw))
+        return Scored(self.dataset, self.draws, tuple(tables), self._groups(progress), tuple(lacking))
+
+    def _groups(self, progress: ProgressFactory) -> dict[str, ScoredGroup]:
+        scored: dict[str, ScoredGroup] = {}
+        for group in self.draws[0].groups:
+            requests = [lacking.request for lacking in self.lacking if group in lacking.groups]
+            if not requests:
+                continue
+            draws = tuple(group_of(self.dataset, group).part(judgements) for judgements in self.draws)
+            steps = sum(len(judgements.items) for judgements in draws) * len(requests)
+            with progress(f"{self.dataset.name}/{self.selection.name}, {group}", steps) as step:
+                tables = tuple(self._table(judgements, requests, step) for judgements in draws)
+            scored[group] = ScoredGroup(draws, tables)
+        return scored
+
+    def _table(
+        self, judgements: Judgements, requests: Sequence[MetricRequest], step: Callable[[int], None]
+    ) -> ScoreTable:
+        return score(
+            judgements.items,
+            requests,
+            self.resources,
+            dataset=judgements.dataset,
+            cache=self.cache,
+            progress=step,
+        )
+
+
+def judge(
+    dataset: Dataset,
+    selection: ItemSelection,
+    requests: Sequence[MetricRequest],
+    resources: Resources | None = None,
+    *,
+    cache: bool = True,
+) -> Judged:
+    """Load judgements, and decide which requests can be scored on all of their items, and which on some groups.
+
+    Args:
+        dataset: the data set.
+        selection: which items count, and which references.
+        requests: the metrics.
+        resources: what is given to them.
+        cache: whether the score cache is used.
+
+    Raises:
+        MissingFileError: a file of the data set is not here.
+        DataError, FeatureError: a file is damaged.
+    """
+    resources = resources or Resources()
+    draws = tuple(dataset.load(selection))
+    sure: list[MetricRequest] = []
+    lacking: list[Lacking] = []
+    for request in requests:
+        reason = request.lacks(resources)
+        if reason:
+            lacking.append(Lacking(request, MetricError(f"{request.label} waits for {reason}"), waits=True))
+            continue
+        uncovered = _uncovered(dataset, draws[0].items, request, resources)
+        if uncovered is None:
+            sure.append(request)
+        else:
+            lacking.append(uncovered)
+    return Judged(dataset, selection, draws, tuple(sure), tuple(lacking), resources, cache)
+
+
+def _uncovered(dataset: Dataset, items: Sequence[Item], request: MetricRequest, resources: Resources) -> Lacking | None:
+    """Whether images of the items lack features, which, and which groups lack none; None if all have them."""
+    features = resources.of(request.label, request.metric.name).features
+    if features is None or not request.needs(Features):
+        return None
+    from capbench.features.store import open_store
+
+    with open_store(features) as store:
+        try:
+            store.require([item.image for item in items])
+        except MissingFeaturesError as error:
+            images: dict[str, set[str]] = {}
+            for item in items:
+                images.setdefault(item.group, set()).add(item.image)
+            groups = tuple(g for g, names in images.items() if g and all(name in store for name in names))
+            return Lacking(request, _with_groups(error, dataset, groups), waits=False, groups=groups)
+    return None
+
+
+def _with_groups(error: MissingFeaturesError, dataset: Dataset, groups: Sequence[str]) -> MissingFeaturesError:
+    """The error with the groups of which no image lacks features: these can be asked for alone."""
+    if not groups:
+        return error
+    names = " or ".join(f"{dataset.name}@{spelled(group)}" for group in groups)
+    what = f"all images of group{'s' if groups[1:] else ''} {', '.join(groups)} have features"
+    return MissingFeaturesError(
+        error.message, path=error.path, row=error.row, hint=f"{error.hint}; {what}: ask for {names}"
+    )
+
+
+def _join(tables: Sequence[ScoreTable]) -> ScoreTable:
+    """Tables of the same items under different requests as one."""
+    return ScoreTable(
+        tables[0].dataset,
+        tables[0].items,
+        dict(pair for table in tables for pair in table.values.items()),
+        dict(pair for table in tables for pair in table.corpus.items()),
+        dict(pair for table in tables for pair in table.signatures.items()),
+        dict(pair for table in tables for pair in table.cached.items()),
+    )
