@@ -37,7 +37,7 @@ def network(
     torch.set_num_threads(1)
     words = Vocabulary.build([text] * 4)
     sizes = {"vocabulary_size": len(words), "word_dim": 10, "embed_dim": 16, "image_dim": DIMENSION}
-    shape = ScanOptions(**{**sizes, **options})
+    shape = ScanOptions(**{**sizes, **options})  # type: ignore[arg-type]
     save_scan(path, Scan(shape, torch.Generator().manual_seed(seed)), words, {"features": trained_on})
     return path
 
