@@ -16,9 +16,9 @@ from capbench.errors import MissingFeaturesError, MissingFileError, SetupError, 
 from capbench.metrics.base import MetricRequest
 from capbench.records import Judgements, ScoreTable
 from capbench.scoring import covered_groups, score
-from capbench.studies.evaluate import evaluate, in_group
+from capbench.studies.evaluate import evaluate
 from capbench.studies.plan import Plan
-from capbench.studies.published import PublishedTable
+from capbench.studies.published.joining import ResultRow, join_published
 from capbench.studies.results import Ceiling, Cell, Comparisons, Missing, ProtocolInfo, StudyResult
 from capbench.studies.uncertainty import assess
 
@@ -60,20 +60,18 @@ def run_plan(plan: Plan, progress: ProgressFactory, *, cache: bool = True, test_
     """
     started = time.perf_counter()
     run = _Run()
-    published = None if plan.on_sample else plan.published
     for request in plan.waiting:
-        reason = request.lacks(plan.resources) or ""
-        run.missing += _missing_rows(plan, published, request, reason, planned=True)
+        run.missing += _missing_rows(request, request.lacks(plan.resources) or "", planned=True)
     by_items: dict[tuple[str, str], list[tuple[Dataset, Protocol]]] = {}
     for dataset, protocol in plan.protocols:
         by_items.setdefault((dataset.name, protocol.items.name), []).append((dataset, protocol))
     for (name, items), entries in by_items.items():
-        _run_items(plan, f"{name}/{items}", entries, published, run, progress, cache, test_groups)
+        _run_items(plan, f"{name}/{items}", entries, run, progress, cache, test_groups)
     if not run.cells and not plan.waiting and run.missing:
         raise StudyError(run.missing[0].reason, path=plan.study.path)
     order = {str(protocol): i for i, (_, protocol) in enumerate(plan.protocols)}
     run.seconds["total"] = time.perf_counter() - started
-    return StudyResult(
+    result = StudyResult(
         capbench=__version__,
         name=plan.study.name,
         title=plan.study.title,
@@ -86,17 +84,19 @@ def run_plan(plan: Plan, progress: ProgressFactory, *, cache: bool = True, test_
         ceilings=tuple(sorted(run.ceilings, key=lambda ceiling: order[ceiling.protocol])),
         comparisons=tuple(sorted(run.comparisons, key=lambda found: order[found.protocol])),
         missing=tuple(run.missing),
-        published=None if published is None else published.source,
         seconds={key: round(value, 3) for key, value in run.seconds.items()},
         cached=run.cached,
     )
+    if plan.published is None or plan.on_sample:
+        return result
+    rows = [ResultRow(column, metric, metric, column, title) for metric, column, title in plan.order]
+    return join_published(result, plan.published, rows)
 
 
 def _run_items(
     plan: Plan,
     key: str,
     entries: list[tuple[Dataset, Protocol]],
-    published: PublishedTable | None,
     run: _Run,
     progress: ProgressFactory,
     cache: bool,
@@ -110,12 +110,12 @@ def _run_items(
     except MissingFileError as error:
         run.missing += [Missing(protocol=str(protocol), reason=str(error)) for _, protocol in entries]
         return
-    tables, lacking = _score_draws(plan, key, draws, published, run, progress, cache)
+    tables, lacking = _score_draws(plan, key, draws, run, progress, cache)
     parts = _score_groups(plan, key, dataset, draws, lacking, run, progress, cache)
     run.seconds[key] = time.perf_counter() - began
     for _, protocol in entries:
         try:
-            cells, groups = evaluate(protocol, draws, tables, plan.order, published)
+            cells, groups = evaluate(protocol, draws, tables, plan.order)
         except MissingFileError as error:
             run.missing.append(Missing(protocol=str(protocol), reason=str(error)))
             continue
@@ -137,9 +137,9 @@ def _run_items(
             run.seconds[str(protocol)] = time.perf_counter() - began
         run.cells += found.cells
         for group, (of_group, scored) in parts.items():
-            alone, _ = evaluate(protocol, of_group, scored, plan.order, None)
+            alone, _ = evaluate(protocol, of_group, scored, plan.order)
             sure = assess(protocol, of_group, scored, alone, bootstrap=plan.study.bootstrap, tests=None, ceiling=False)
-            run.cells += [in_group(cell, group, published) for cell in sure.cells]
+            run.cells += [cell.model_copy(update={"group": group}) for cell in sure.cells]
             groups = tuple(name for name in draws[0].groups if name in {*groups, group})
         run.ceilings += found.ceilings
         run.comparisons += found.comparisons
@@ -164,7 +164,6 @@ def _score_draws(
     plan: Plan,
     key: str,
     draws: Sequence[Judgements],
-    published: PublishedTable | None,
     run: _Run,
     progress: ProgressFactory,
     cache: bool,
@@ -190,11 +189,11 @@ def _score_draws(
                         judgements.items, requests, resources, dataset=judgements.dataset, cache=cache, progress=step
                     )
                 except SetupError as error:
-                    run.missing += _missing_rows(plan, published, requests[0], str(error))
+                    run.missing += _missing_rows(requests[0], str(error))
                     continue
                 except MissingFeaturesError as error:
                     for request in requests:
-                        run.missing += _missing_rows(plan, published, request, f"{key}: {error}", protocol=key)
+                        run.missing += _missing_rows(request, f"{key}: {error}", protocol=key)
                         lacking[request.metric.name] = request
                     continue
                 found.append(table)
@@ -248,15 +247,7 @@ def _join(tables: Sequence[ScoreTable]) -> ScoreTable:
     )
 
 
-def _missing_rows(
-    plan: Plan,
-    published: PublishedTable | None,
-    request: MetricRequest,
-    reason: str,
-    *,
-    planned: bool = False,
-    protocol: str = "",
-) -> list[Missing]:
+def _missing_rows(request: MetricRequest, reason: str, *, planned: bool = False, protocol: str = "") -> list[Missing]:
     """One entry for each column of a metric that cannot be computed."""
     return [
         Missing(
@@ -265,19 +256,6 @@ def _missing_rows(
             title=request.metric.titles.get(column, column),
             reason=reason,
             planned=planned,
-            published=_published_row(plan, published, column),
         )
         for column in request.columns
     ]
-
-
-def _published_row(plan: Plan, published: PublishedTable | None, column: str) -> dict[str, str]:
-    """What the published table prints in a row that cannot be computed here, by ``protocol|group``."""
-    if published is None:
-        return {}
-    wanted = {str(protocol) for _, protocol in plan.protocols}
-    return {
-        f"{value.protocol}|{value.group}": value.printed
-        for value in published.values_of(column)
-        if value.protocol in wanted
-    }
