@@ -58,8 +58,9 @@ def _value(entry: Entry, column: Column) -> str:
 
 def _heads(column: Column, height: int = 1) -> tuple[str, ...]:
     """The heads of a column's texts, filled up to a number of lines so that their last lines align."""
-    lines = [part for part in (column.head[0], column.detail, column.head[1]) if part]
-    return tuple(_filled(head, height) for head in column.parts(_BELOW.join(lines), "paper", "diff"))
+    head = _BELOW.join(part for part in (column.head[0], column.detail, column.head[1]) if part)
+    shown = column.parts(head, head if column.published_alone else "paper", "diff")
+    return tuple(_filled(text, height) for text in shown)
 
 
 def _filled(head: str, height: int) -> str:
