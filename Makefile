@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 PYTEST_ARGS ?= -n auto --maxprocesses 8 --dist loadfile
 STAMP := $(VENV)/.capbench-installed
 SHELL := /bin/bash
+# Exit code 1 says that rows wait (TIGEr's for its model and features): the rest of the table is there.
+ROWS_MAY_WAIT := || [ $$? -eq 1 ]
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-all check format reproduce-table1 reproduce-table2 reproduce-flickr8k-grid bench sample clean
@@ -42,10 +44,10 @@ format: $(STAMP) ## Format the code
 	$(BIN)/ruff format .
 
 reproduce-table1: $(STAMP) ## Table 1 of the TIGEr paper, ours beside the published numbers (needs CAPBENCH_DATA)
-	$(BIN)/capbench correlate configs/tiger-table1.yaml
+	$(BIN)/capbench correlate configs/tiger-table1.yaml $(ROWS_MAY_WAIT)
 
 reproduce-table2: $(STAMP) ## Table 2 of the TIGEr paper (needs CAPBENCH_DATA)
-	$(BIN)/capbench correlate configs/tiger-table2.yaml
+	$(BIN)/capbench correlate configs/tiger-table2.yaml $(ROWS_MAY_WAIT)
 
 reproduce-flickr8k-grid: $(STAMP) ## Train SCAN on Flickr8k's grid features, score TIGEr and REO (needs CAPBENCH_DATA; an hour)
 	$(BIN)/python scripts/reproduce_flickr8k_grid.py

@@ -98,7 +98,7 @@ def correlate(
     defaults are all judged data sets at hand and all metrics. Flags for intervals and tests, --features and --model
     go with both, and take the place of what the file says. DATASET@GROUP is one group of a data set's items.
 
-    Exit code 1: done, but some data files are missing (listed).
+    Exit code 1: done, but something is missing (listed): data files, features, what a metric waits for.
 
     Example: capbench correlate configs/tiger-table1.yaml
 
@@ -171,7 +171,7 @@ def correlate(
     if out is not None:
         for path in write_result(result, out):
             common.note(f"wrote {path}")
-    if any(missing.protocol for missing in result.missing):
+    if result.missing:
         raise typer.Exit(1)
 
 
@@ -191,7 +191,7 @@ def _all_protocols(study: Study, root: DataRoot, out: Path | None, *, cache: boo
     if out is not None:
         for path in write_sensitivity(found, out):
             common.note(f"wrote {path}")
-    if any(missing.protocol for missing in found.result.missing):
+    if found.result.missing:
         raise typer.Exit(1)
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Iterator
 
-from capbench.reports.tables import Entry, Row, Table
+from capbench.reports.tables import PUBLISHED_ONLY, Entry, Row, Table
 from capbench.reports.tables import tables as make_tables
 from capbench.studies.results import Cell, PairTest, StudyResult
 
@@ -42,22 +43,22 @@ def to_markdown(result: StudyResult) -> str:
     for table in make_tables(result):
         heads = ["metric"]
         for column in table.columns:
-            name = " ".join(part for part in column.head if part)
-            heads += [name, "published", "diff"] if column.compared else [name]
+            heads += column.parts(column.name, column.name if column.published_alone else "published", "diff")
         lines = [
             f"### {table.title}",
             "",
             "| " + " | ".join(markdown_text(head) for head in heads) + " |",
             "|" + "|".join(["---"] + ["---:"] * (len(heads) - 1)) + "|",
         ]
-        for row in _rows(table):
+        for row in table.all_rows:
+            if table.published_only and row is table.published_only[0]:
+                lines.append(f"| *{PUBLISHED_ONLY}* " + "| " * (len(heads) - 1) + "|")
             texts = [row.title]
             for entry, column in zip(row.entries, table.columns, strict=True):
                 ours = _ours(row, entry)
                 ours = f"**{ours}**" if row is not table.ceiling and _is_best(entry, column.best) else ours
-                texts.append(f"{ours} {entry.interval}".rstrip())
-                if column.compared:
-                    texts += [entry.published, entry.difference]
+                paper = entry.published.replace("*", r"\*")
+                texts += column.parts(f"{ours} {entry.interval}".rstrip(), paper, entry.difference)
             lines.append("| " + " | ".join(markdown_text(text, keep_bold=True) for text in texts) + " |")
         lines += ["", *(f"- {markdown_text(note)}" for note in table.notes)]
         lines += [f"- ranks, {markdown_text(ranks)}" for ranks in table.ranks]
@@ -68,10 +69,6 @@ def to_markdown(result: StudyResult) -> str:
     origin = "Computed on the embedded synthetic sample: these numbers say nothing about metrics.\n\n"
     head = f"<!-- capbench {result.capbench}, {result.created} -->\n\n" + (origin if result.sample else "")
     return head + "\n\n".join(block for block in blocks if block) + "\n"
-
-
-def _rows(table: Table) -> list[Row]:
-    return [*table.rows, *([table.ceiling] if table.ceiling else [])]
 
 
 def _ours(row: Row, entry: Entry) -> str:
@@ -104,12 +101,12 @@ def to_latex(result: StudyResult) -> str:
 
 
 def _latex_table(result: StudyResult, table: Table, number: int) -> str:
-    spans = [3 if column.compared else 1 for column in table.columns]
+    spans = [len(column.parts("", "", "")) for column in table.columns]
     inner = ["Metric"]
     outer: list[tuple[str, int]] = []
     for column, span in zip(table.columns, spans, strict=True):
-        name, part = column.head
-        inner += [tex_text(part), "paper", "diff."] if span == 3 else [tex_text(part)]
+        name, part = column.outer, tex_text(column.head[1])
+        inner += column.parts(part, part if column.published_alone else "paper", "diff.")
         # Neighbours of one data set share its head.
         if outer and outer[-1][0] == name:
             outer[-1] = (name, outer[-1][1] + span)
@@ -121,19 +118,19 @@ def _latex_table(result: StudyResult, table: Table, number: int) -> str:
         rules.append(rf"\cmidrule(lr){{{position}-{position + span - 1}}}")
         position += span
     body = []
-    for row in _rows(table):
+    for row in table.all_rows:
         if row is table.ceiling:
             body.append(r"\midrule")
+        if table.published_only and row is table.published_only[0]:
+            body += [r"\midrule", rf"\emph{{{PUBLISHED_ONLY}}}" + " &" * sum(spans) + r" \\"]
         texts, below = [tex_text(row.title)], [""]
         for entry, column in zip(row.entries, table.columns, strict=True):
             ours = tex_text(_ours(row, entry)) or "--"
             best = row is not table.ceiling and _is_best(entry, column.best)
-            texts.append(rf"\textbf{{{ours}}}" if best else ours)
+            paper, difference = (tex_text(text) or "--" for text in (entry.published, entry.difference))
+            texts += column.parts(rf"\textbf{{{ours}}}" if best else ours, paper, difference)
             interval = re.sub(r"-(?=\d)", "$-$", tex_text(entry.interval))
-            below.append(rf"{{\scriptsize {interval}}}" if interval else "")
-            if column.compared:
-                texts += [tex_text(entry.published) or "--", tex_text(entry.difference) or "--"]
-                below += ["", ""]
+            below += column.parts(rf"{{\scriptsize {interval}}}" if interval else "", "", "")
         body.append(" & ".join(texts) + r" \\")
         if any(below):
             body.append(" & ".join(below) + r" \\")
@@ -172,20 +169,50 @@ def to_csv(result: StudyResult) -> str:
 
     ``rank`` is the significance cluster and ``top`` says whether the metric is the best or not significantly worse;
     both are empty without tests. The human ceiling has lines of its own, with ``human-ceiling`` as its metric.
+    Published numbers without one of ours have lines without ``value``; ``published_column`` is their column's head in
+    print.
     """
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, [*Cell.model_fields, "difference", "rank", "top"], lineterminator="\n")
+    fields = [*Cell.model_fields, "difference", "rank", "top", "published_column"]
+    writer = csv.DictWriter(stream, fields, lineterminator="\n")
     writer.writeheader()
     for cell in result.cells:
         difference = None if cell.published is None else cell.value - cell.published
-        found = result.comparison(cell.protocol, cell.group)
-        rank = None if found is None else found.ranks.get(cell.column)
-        top = None if found is None or rank is None else cell.column in found.top
+        tests = result.comparison(cell.protocol, cell.group)
+        rank = None if tests is None else tests.ranks.get(cell.column)
+        top = None if tests is None or rank is None else cell.column in tests.top
         writer.writerow({**cell.model_dump(), "difference": difference, "rank": rank, "top": top})
     for ceiling in result.ceilings:
         name = dict.fromkeys(("metric", "column"), "human-ceiling")
         writer.writerow({**ceiling.model_dump(exclude={"method"}), **name, "title": "human ceiling"})
+    writer.writerows(_published_alone(result))
     return stream.getvalue()
+
+
+def _published_alone(result: StudyResult) -> Iterator[dict[str, object]]:
+    """Lines of the published numbers that stand in no cell: of rows that wait, or that only the paper has."""
+    table = result.published_table
+    if table is None:
+        return
+    columns = {column.key: column for column in table.columns}
+    with_cells = {(cell.column, cell.protocol, cell.group) for cell in result.cells}
+    for row in table.rows:
+        for number in row.numbers:
+            column = columns[number.column]
+            for name in row.rows or ("",):
+                if (name, column.protocol, column.group) not in with_cells:
+                    yield {
+                        "protocol": column.protocol,
+                        "column": name,
+                        "title": result.columns.get(name, row.title),
+                        "group": column.group,
+                        "published": number.value,
+                        "published_printed": number.printed,
+                        "published_digits": number.digits,
+                        "published_sd": number.sd,
+                        "published_note": number.note,
+                        "published_column": column.head,
+                    }
 
 
 def comparisons_to_csv(result: StudyResult) -> str:
@@ -195,8 +222,8 @@ def comparisons_to_csv(result: StudyResult) -> str:
     how = ["test", "correction", "alpha", "unit", "units", "resamples", "seed", "level"]
     writer = csv.DictWriter(stream, [*shared, *PairTest.model_fields, *how], lineterminator="\n")
     writer.writeheader()
-    for found in result.comparisons:
-        common = found.model_dump(include={*shared, *how})
-        for pair in found.pairs:
+    for tests in result.comparisons:
+        common = tests.model_dump(include={*shared, *how})
+        for pair in tests.pairs:
             writer.writerow({**common, **pair.model_dump()})
     return stream.getvalue()

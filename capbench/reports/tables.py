@@ -5,19 +5,27 @@ table of groups for every correlation or mean that has groups (Composite's sourc
 
 Where metrics were tested against each other, :data:`MARK` stands at the best of a column and at all metrics that are
 not significantly worse. People's agreement with each other is a row of its own and never the best.
+
+Published numbers stand beside ours; rows that only the paper has come below, and columns that none of ours is have a
+table of their own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from capbench.reports import uncertainty
+from capbench.reports import published, uncertainty
+from capbench.reports.heads import details
+from capbench.studies.published.printed import PrintedColumn, PrintedNumber
 from capbench.studies.results import Ceiling, Cell, Missing, ProtocolInfo, StudyResult
 
-__all__ = ["MARK", "Column", "Entry", "Row", "Table", "number", "tables"]
+__all__ = ["MARK", "PUBLISHED_ONLY", "Column", "Entry", "Row", "Table", "number", "tables"]
 
 #: Stands at the best metric of a column and at those that are not significantly worse.
 MARK = uncertainty.MARK
+#: Head of the rows that only the paper has.
+PUBLISHED_ONLY = "published only"
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,9 @@ class Column:
         percent: True if values are shown times 100.
         best: our highest number as printed, for emphasis; None if there is only one.
         tested: True if its metrics were tested against each other.
+        detail: the part of the protocol's id that tells it from another column with the same head, or ``""``.
+        where: what it shows, as said in notes.
+        published_alone: True if it shows published numbers and none of ours.
     """
 
     head: tuple[str, str]
@@ -41,6 +52,25 @@ class Column:
     percent: bool
     best: str | None = None
     tested: bool = False
+    detail: str = ""
+    where: str = ""
+    published_alone: bool = False
+
+    @property
+    def outer(self) -> str:
+        """The outer head, with the detail."""
+        return ", ".join(part for part in (self.head[0], self.detail) if part)
+
+    @property
+    def name(self) -> str:
+        """The whole head in one line."""
+        return " ".join(part for part in (self.outer, self.head[1]) if part)
+
+    def parts(self, ours: str, paper: str, difference: str) -> tuple[str, ...]:
+        """Those of three texts that the column shows."""
+        if self.published_alone:
+            return (paper,)
+        return (ours, paper, difference) if self.compared else (ours,)
 
 
 @dataclass(frozen=True)
@@ -53,6 +83,8 @@ class Entry:
         difference: ours minus published.
         interval: ``[low, high]``, with a digit less than the value.
         top: True for the best metric of a tested column and those that are not significantly worse.
+        note: a remark on the published number.
+        unexplained: True if nothing explains the difference.
     """
 
     ours: str = ""
@@ -60,6 +92,8 @@ class Entry:
     difference: str = ""
     interval: str = ""
     top: bool = False
+    note: str = ""
+    unexplained: bool = False
 
     @property
     def marked(self) -> str:
@@ -88,6 +122,7 @@ class Table:
         notes: one line each.
         ceiling: the row of people's agreement with each other, None where it is not known.
         ranks: the significance clusters of each tested column, one line each.
+        published_only: rows that the paper has and the study has not.
     """
 
     title: str
@@ -96,59 +131,204 @@ class Table:
     notes: tuple[str, ...] = ()
     ceiling: Row | None = None
     ranks: tuple[str, ...] = ()
+    published_only: tuple[Row, ...] = ()
+
+    @property
+    def all_rows(self) -> tuple[Row, ...]:
+        """Every row: ours, the ceiling, those that are published only."""
+        return (*self.rows, *([self.ceiling] if self.ceiling else []), *self.published_only)
 
 
 def tables(result: StudyResult) -> list[Table]:
     """The tables of a result, the main one first.
 
     Correlations share one table. Accuracies have one for each data set, whose columns are the groups of
-    pairs and their mean.
+    pairs and their mean. Published columns that none of ours is come last.
     """
-    made = []
+    builder = _Builder(result, details(result.protocols))
     correlations = [p for p in result.protocols if p.kind == "correlation"]
     if correlations:
-        columns = [_column(result, p, "", (p.dataset_title, p.statistic)) for p in correlations]
-        made.append(_table(result, result.title, columns, correlations))
+        builder.add(result.title, [builder.column(p, "", p.statistic) for p in correlations], correlations)
     for info in (p for p in result.protocols if p.kind != "correlation"):
-        columns = [_column(result, info, group, (info.dataset_title, group)) for group in info.groups]
-        overall = "mean" if info.kind == "accuracy" and info.groups else "all"
-        columns.append(_column(result, info, "", (info.dataset_title, overall)))
-        title = result.title if not made else f"{info.dataset_title}, {info.statistic}"
-        made.append(_table(result, title, columns, [info]))
+        columns = [builder.column(info, group, group) for group in builder.groups(info)]
+        overall = "mean" if info.kind == "accuracy" and columns else "all"
+        columns.append(builder.column(info, "", overall))
+        title = ", ".join(part for part in (info.dataset_title, builder.details[info.id], info.statistic) if part)
+        builder.add(title if builder.made else result.title, columns, [info])
     for info in correlations:
-        if info.groups:
-            columns = [_column(result, info, group, (info.dataset_title, group)) for group in info.groups]
+        groups = builder.groups(info)
+        if groups:
+            columns = [builder.column(info, group, group) for group in groups]
             # The main table compares the pooled value with the paper already.
-            columns.append(_column(result, info, "", (info.dataset_title, "pooled"), compare=False))
-            made.append(_table(result, f"{info.dataset_title} by source, {info.statistic}", columns, [info]))
-    if not made:
-        made.append(_table(result, result.title, [], []))
-    return made
-
-
-def _column(
-    result: StudyResult, info: ProtocolInfo, group: str, head: tuple[str, str], *, compare: bool = True
-) -> Column:
-    cells = [c for c in result.cells if c.protocol == info.id and c.group == group]
-    percent = info.kind == "accuracy"
-    printed_elsewhere = any(f"{info.id}|{group}" in m.published for m in result.missing)
-    best = None
-    if info.kind != "mean" and len(cells) > 1:
-        best = number(max(c.value for c in cells), percent)
-    return Column(
-        head,
-        info.id,
-        group,
-        compared=compare and (printed_elsewhere or any(c.published is not None for c in cells)),
-        percent=percent,
-        best=best,
-        tested=result.comparison(info.id, group) is not None,
-    )
+            columns.append(builder.column(info, "", "pooled", compare=False))
+            source = ", ".join(part for part in (info.dataset_title, builder.details[info.id]) if part)
+            builder.add(f"{source} by source, {info.statistic}", columns, [info])
+    if not result.protocols:
+        builder.add(result.title, [], [])
+    for title, printed in published.unplaced(result).items():
+        builder.add_unplaced(title, printed)
+    return builder.made
 
 
 def number(value: float, percent: bool) -> str:
     """A statistic in print: four digits, or two of a percentage."""
     return f"{100 * value:.2f}" if percent else f"{value:.4f}"
+
+
+@dataclass
+class _Builder:
+    """Makes the tables of one result.
+
+    Attributes:
+        result: the result.
+        details: what tells protocols with the same head apart, by id.
+        made: the tables so far.
+        remarked: True once a table carries the remarks on the whole published table.
+    """
+
+    result: StudyResult
+    details: dict[str, str]
+    made: list[Table] = field(default_factory=list)
+    remarked: bool = False
+
+    def groups(self, info: ProtocolInfo) -> tuple[str, ...]:
+        """Groups of a protocol that there are numbers of: ours or published ones."""
+        table = self.result.published_table
+        printed = [] if table is None else [c.group for c in table.columns if c.protocol == info.id and c.group]
+        return tuple(dict.fromkeys((*info.groups, *printed)))
+
+    def column(self, info: ProtocolInfo, group: str, inner: str, *, compare: bool = True) -> Column:
+        result = self.result
+        cells = [c for c in result.cells if c.protocol == info.id and c.group == group]
+        percent = info.kind == "accuracy"
+        printed = result.published_table is not None and result.published_table.column(info.id, group) is not None
+        waiting = any(f"{info.id}|{group}" in missing.published for missing in result.missing)
+        best = None
+        if info.kind != "mean" and len(cells) > 1:
+            best = number(max(c.value for c in cells), percent)
+        detail = self.details[info.id]
+        title = f"{info.dataset_title}{f' ({detail})' if detail else ''}"
+        return Column(
+            (info.dataset_title, inner),
+            info.id,
+            group,
+            compared=compare and (printed or waiting or any(c.published is not None for c in cells)),
+            percent=percent,
+            best=best,
+            tested=result.comparison(info.id, group) is not None,
+            detail=detail,
+            where=f"{title}{f' {group}' if group else ''}, {info.statistic}",
+        )
+
+    def add(self, title: str, columns: list[Column], infos: list[ProtocolInfo]) -> None:
+        """Make the table of some columns of ours."""
+        result = self.result
+        missing_by_row = {missing.column: missing for missing in result.missing if missing.column}
+        rows = []
+        for name, row_title in result.columns.items():
+            missing = missing_by_row.get(name)
+            entries = tuple(self._entry(name, column, missing) for column in columns)
+            rows.append(Row(row_title, entries, "" if missing is None else missing.reason))
+        only = self._published_only(columns)
+        places = [(column.protocol, column.group) for column in columns]
+        notes = [
+            *_sizes(result, infos),
+            *self._published_notes(columns, [*rows, *only]),
+            *uncertainty.notes(result, places),
+        ]
+        ranks = tuple(
+            f"{column.name}: {uncertainty.ranks(result, tests)}"
+            for column in columns
+            if (tests := result.comparison(column.protocol, column.group)) is not None
+        )
+        ceiling = _ceiling(result, columns)
+        self.made.append(
+            Table(title, tuple(columns), tuple(rows), tuple(dict.fromkeys(notes)), ceiling, ranks, tuple(only))
+        )
+
+    def add_unplaced(self, title: str, printed: list[PrintedColumn]) -> None:
+        """Make the table of published columns that none of ours is."""
+        columns = [
+            Column(
+                ("", column.head),
+                column.protocol or "",
+                column.group,
+                compared=False,
+                percent=column.unit == "percent",
+                where=column.head,
+                published_alone=True,
+            )
+            for column in printed
+        ]
+        rows = self._printed_rows(printed)
+        notes = [f"published: {self.result.published}", *self._remarks(), *_footnotes(columns, rows)]
+        self.made.append(Table(title, tuple(columns), tuple(rows), tuple(notes)))
+
+    def _entry(self, name: str, column: Column, missing: Missing | None) -> Entry:
+        result = self.result
+        cell = result.cell(column.protocol, name, column.group)
+        if cell is not None:
+            tests = result.comparison(column.protocol, column.group)
+            return _cell_entry(cell, column, tests is not None and name in tests.top)
+        if not column.compared:
+            return Entry()
+        if result.published_table is not None:
+            return _printed_entry(result.published_table.number(name, column.protocol, column.group))
+        return Entry(
+            published="" if missing is None else missing.published.get(f"{column.protocol}|{column.group}", "")
+        )
+
+    def _published_only(self, columns: list[Column]) -> list[Row]:
+        """Rows of the paper that are none of ours and have a number under one of the columns."""
+        table = self.result.published_table
+        if table is None:
+            return []
+        return self._printed_rows(
+            [table.column(c.protocol, c.group) if c.compared else None for c in columns], only=True
+        )
+
+    def _printed_rows(self, columns: Sequence[PrintedColumn | None], *, only: bool = False) -> list[Row]:
+        """Rows of the paper that have a number in one of the columns, in print order; ``only`` those that none of ours
+        is."""
+        table = self.result.published_table
+        rows = []
+        for printed in [] if table is None else table.rows:
+            numbers = {number.column: number for number in printed.numbers}
+            entries = tuple(_printed_entry(None if column is None else numbers.get(column.key)) for column in columns)
+            if any(entry.published for entry in entries) and not (only and printed.rows):
+                rows.append(Row(printed.title, entries))
+        return rows
+
+    def _published_notes(self, columns: list[Column], rows: list[Row]) -> list[str]:
+        compared = [column for column in columns if column.compared]
+        if not compared:
+            return [] if self.made else published.no_numbers(self.result)
+        return [
+            f"published: {self.result.published}",
+            *published.basis(self.result, [(c.protocol, c.group, c.name) for c in compared]),
+            *published.own_models(self.result),
+            *self._remarks(),
+            *_footnotes(columns, rows),
+        ]
+
+    def _remarks(self) -> list[str]:
+        """The remarks on the whole published table, once."""
+        lines = [] if self.remarked else published.remarks(self.result)
+        self.remarked = True
+        return lines
+
+
+def _footnotes(columns: list[Column], rows: list[Row]) -> list[str]:
+    noted: dict[str, list[str]] = {}
+    unexplained: list[str] = []
+    for index, column in enumerate(columns):
+        for row in rows:
+            entry = row.entries[index]
+            if entry.note:
+                noted.setdefault(entry.note, []).append(f"{row.title} on {column.where}")
+            if entry.unexplained:
+                unexplained.append(f"{row.title} on {column.where}")
+    return published.footnotes(noted, unexplained)
 
 
 def _interval(cell: Cell | Ceiling, percent: bool) -> str:
@@ -158,101 +338,68 @@ def _interval(cell: Cell | Ceiling, percent: bool) -> str:
     return f"[{low}, {high}]"
 
 
-def _entry(cell: Cell | None, column: Column, missing: Missing | None, top: bool) -> Entry:
-    if cell is None:
-        return Entry(
-            published="" if missing is None else missing.published.get(f"{column.protocol}|{column.group}", "")
-        )
+def _printed_entry(printed: PrintedNumber | None) -> Entry:
+    if printed is None:
+        return Entry()
+    return Entry(published=_noted(printed.printed, printed.note, unexplained=False), note=printed.note or "")
+
+
+def _noted(printed: str, note: str | None, *, unexplained: bool) -> str:
+    """A published number with its footnote mark, in the form of ours (``50.9 ±0.70``)."""
+    mark = "*" if note else published.UNEXPLAINED if unexplained else ""
+    return printed.replace("± ", "±") + mark
+
+
+def _cell_entry(cell: Cell, column: Column, top: bool) -> Entry:
     scale = 100 if column.percent else 1
     ours = number(cell.value, column.percent)
     if cell.sd is not None:
         ours += f" ±{number(cell.sd, column.percent)}"
-    if cell.published is None:
+    if cell.published is None or not column.compared:
         return Entry(ours, interval=_interval(cell, column.percent), top=top)
-    digits = cell.published_digits if cell.published_digits is not None else 4
-    published = f"{scale * cell.published:.{digits}f}"
-    if cell.published_sd is not None:
-        published += f" ±{scale * cell.published_sd:.{digits}f}"
-    if cell.published_note:
-        published += "*"
+    printed = cell.published_printed
+    if printed is None:
+        digits = cell.published_digits if cell.published_digits is not None else 4
+        printed = f"{scale * cell.published:.{digits}f}"
+        if cell.published_sd is not None:
+            printed += f" ±{scale * cell.published_sd:.{digits}f}"
     difference = scale * (cell.value - cell.published)
-    signed = f"{difference:+.2f}" if column.percent else f"{difference:+.4f}"
-    return Entry(ours, published, signed, _interval(cell, column.percent), top)
-
-
-def _table(result: StudyResult, title: str, columns: list[Column], infos: list[ProtocolInfo]) -> Table:
-    by_column = {m.column: m for m in result.missing if m.column}
-    rows = []
-    for column_name, row_title in result.columns.items():
-        missing = by_column.get(column_name)
-        entries = tuple(
-            _entry(result.cell(c.protocol, column_name, c.group), c, missing, _is_top(result, c, column_name))
-            for c in columns
-        )
-        rows.append(Row(row_title, entries, "" if missing is None else missing.reason))
-    notes = (*_notes(result, infos, columns), *uncertainty.notes(result, [(c.protocol, c.group) for c in columns]))
-    ranks = tuple(
-        f"{' '.join(part for part in column.head if part)}: {uncertainty.ranks(result, found)}"
-        for column in columns
-        if (found := result.comparison(column.protocol, column.group)) is not None
+    return Entry(
+        ours,
+        _noted(printed, cell.published_note, unexplained=cell.unexplained),
+        f"{difference:+.2f}" if column.percent else f"{difference:+.4f}",
+        _interval(cell, column.percent),
+        top,
+        cell.published_note or "",
+        cell.unexplained,
     )
-    return Table(title, tuple(columns), tuple(rows), notes, _ceiling(result, columns), ranks)
-
-
-def _is_top(result: StudyResult, column: Column, name: str) -> bool:
-    found = result.comparison(column.protocol, column.group)
-    return found is not None and name in found.top
 
 
 def _ceiling(result: StudyResult, columns: list[Column]) -> Row | None:
-    found = [result.ceiling(column.protocol, column.group) for column in columns]
-    if not any(found):
+    ceilings = [result.ceiling(column.protocol, column.group) for column in columns]
+    if not any(ceilings):
         return None
     entries = tuple(
         Entry()
         if ceiling is None
         else Entry(number(ceiling.value, column.percent), interval=_interval(ceiling, column.percent))
-        for ceiling, column in zip(found, columns, strict=True)
+        for ceiling, column in zip(ceilings, columns, strict=True)
     )
     return Row("human ceiling", entries)
 
 
-def _notes(result: StudyResult, infos: list[ProtocolInfo], columns: list[Column]) -> tuple[str, ...]:
+def _sizes(result: StudyResult, infos: list[ProtocolInfo]) -> list[str]:
+    """How much data is behind each protocol, and what was left out."""
     notes = []
     for info in infos:
-        shown = [c for c in result.cells if c.protocol == info.id and c.group == ""]
-        n = shown[0].n if shown else 0
+        cells = [c for c in result.cells if c.protocol == info.id and c.group == ""]
         what = {"correlation": "ratings", "accuracy": "pairs", "mean": "captions"}[info.kind]
+        size = f"{cells[0].n:,} {what} of {info.n_items:,} items" if cells else f"{info.n_items:,} items"
         draws = f", {info.draws} draws" if info.draws > 1 else ""
         units = "" if info.bootstrap is None else f", {info.bootstrap.units:,} {info.bootstrap.unit}s are resampled"
-        notes.append(f"{info.id}: {n:,} {what} of {info.n_items:,} items{draws}{units}")
-        chances = sorted({f"{100 * c.chance:.1f}" for c in shown if c.chance is not None})
+        notes.append(f"{info.id}: {size}{draws}{units}")
+        chances = sorted({f"{100 * c.chance:.1f}" for c in cells if c.chance is not None})
         if chances:
             notes.append(f"chance under this tie rule: {' to '.join(dict.fromkeys((chances[0], chances[-1])))} %")
         notes += info.notes
-    if any(c.compared for c in columns):
-        notes.append(f"published: {result.published}")
-        notes += _models(result)
-    compared = {(column.protocol, column.group) for column in columns if column.compared}
-    for cell in result.cells:
-        if cell.published_note and (cell.protocol, cell.group) in compared:
-            notes.append(f"* {cell.title} on {_where(result, cell)}: {cell.published_note}")
-    return tuple(dict.fromkeys(notes))
-
-
-def _models(result: StudyResult) -> list[str]:
-    """Trained metrics with numbers beside published ones: whose weights they are."""
-    notes = []
-    for metric in dict.fromkeys(cell.metric for cell in result.cells if cell.published is not None):
-        lines = [signatures[metric] for signatures in result.signatures.values() if metric in signatures]
-        names = {part.removeprefix("model:") for line in lines for part in line.split("|") if part.startswith("model:")}
-        if names:
-            titles = dict.fromkeys(cell.title for cell in result.cells if cell.metric == metric)
-            named = f"{', '.join(titles)}: by the model {', '.join(sorted(names))} that was given"
-            notes.append(f"{named}; the published numbers are of the authors' own")
     return notes
-
-
-def _where(result: StudyResult, cell: Cell) -> str:
-    info = next(p for p in result.protocols if p.id == cell.protocol)
-    return f"{info.dataset_title}{f' {cell.group}' if cell.group else ''}, {info.statistic}"

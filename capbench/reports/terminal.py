@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from capbench.reports.tables import Column, Entry, Row, Table
+from capbench.reports.tables import PUBLISHED_ONLY, Column, Entry, Row, Table
 from capbench.reports.tables import tables as make_tables
 from capbench.studies.results import StudyResult
 
@@ -28,11 +28,11 @@ def print_result(result: StudyResult, console: Console) -> None:
 def print_table(table: Table, console: Console) -> None:
     """Print one table; columns that do not fit beside each other go below each other."""
     # Intervals stand beside their values if everything fits like that, else below them.
-    parts = _split(table, console.width, beside=True)
-    beside = len(parts) == 1
+    blocks = _split(table, console.width, beside=True)
+    beside = len(blocks) == 1
     if not beside:
-        parts = _split(table, console.width, beside=False)
-    for number, columns in enumerate(parts):
+        blocks = _split(table, console.width, beside=False)
+    for number, columns in enumerate(blocks):
         title = table.title if number == 0 else f"{table.title} (continued)"
         console.print(title, style="bold", markup=False, soft_wrap=not console.is_terminal)
         console.print(_rich(table, columns, beside))
@@ -46,7 +46,7 @@ def _texts(entry: Entry, column: Column, beside: bool) -> tuple[str, ...]:
     value = _value(entry, column)
     if entry.interval:
         value += f"{' ' if beside else _BELOW}{entry.interval}"
-    return (value, entry.published, entry.difference) if column.compared else (value,)
+    return column.parts(value, entry.published, entry.difference)
 
 
 def _value(entry: Entry, column: Column) -> str:
@@ -56,37 +56,44 @@ def _value(entry: Entry, column: Column) -> str:
     return f"{value} {space}{deviation}"  # so that digits stand below digits
 
 
-def _head(column: Column) -> tuple[str, ...]:
-    outer, inner = column.head
-    return (f"{outer}\n{inner}", "\npaper", "\ndiff") if column.compared else (f"{outer}\n{inner}",)
+def _heads(column: Column, height: int = 1) -> tuple[str, ...]:
+    """The heads of a column's texts, filled up to a number of lines so that their last lines align."""
+    head = _BELOW.join(part for part in (column.head[0], column.detail, column.head[1]) if part)
+    shown = column.parts(head, head if column.published_alone else "paper", "diff")
+    return tuple(_filled(text, height) for text in shown)
+
+
+def _filled(head: str, height: int) -> str:
+    return _BELOW * (height - 1 - head.count(_BELOW)) + head
 
 
 def _widths(table: Table, index: int, beside: bool) -> int:
     column = table.columns[index]
-    rows = [*table.rows, *([table.ceiling] if table.ceiling else [])]
-    texts = [_texts(row.entries[index], column, beside) for row in rows]
+    texts = [_texts(row.entries[index], column, beside) for row in table.all_rows]
     total = 0
-    for i, head in enumerate(_head(column)):
+    for i, head in enumerate(_heads(column)):
         lines = [line for text in (head, *(text[i] for text in texts)) for line in text.split(_BELOW)]
         total += max(len(line) for line in lines) + 2  # padding and the space between columns
     return total
 
 
 def _split(table: Table, width: int, *, beside: bool) -> list[list[int]]:
-    titles = [row.title for row in table.rows] + ([table.ceiling.title] if table.ceiling else [])
-    first = max([len(title) for title in titles] + [6]) + 2
-    parts: list[list[int]] = [[]]
+    """Column numbers of the blocks that a table is printed in."""
+    first = max([len(row.title) for row in table.all_rows] + [len("metric")]) + 2
+    if table.published_only:
+        first = max(first, len(PUBLISHED_ONLY) + 2)
+    blocks: list[list[int]] = [[]]
     used = first
     for index in range(len(table.columns)):
         need = _widths(table, index, beside)
-        if parts[-1] and used + need > width:
-            parts.append([])
+        if blocks[-1] and used + need > width:
+            blocks.append([])
             used = first
-        parts[-1].append(index)
+        blocks[-1].append(index)
         used += need
     if beside and used > width:
-        parts.append([])  # one column alone that is too wide
-    return parts
+        blocks.append([])  # one column alone that is too wide
+    return blocks
 
 
 def _rich(table: Table, indices: list[int], beside: bool) -> object:
@@ -94,9 +101,10 @@ def _rich(table: Table, indices: list[int], beside: bool) -> object:
     from rich.table import Table as RichTable
 
     made = RichTable(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    made.add_column("\nmetric", no_wrap=True)
+    height = max((head.count(_BELOW) + 1 for i in indices for head in _heads(table.columns[i])), default=1)
+    made.add_column(_filled("metric", height), no_wrap=True)
     for index in indices:
-        for i, head in enumerate(_head(table.columns[index])):
+        for i, head in enumerate(_heads(table.columns[index], height)):
             made.add_column(head, justify="right", no_wrap=True, style="dim" if i else "")
     for row in table.rows:
         empty = row.missing and not any(entry.ours for entry in row.entries)
@@ -104,6 +112,13 @@ def _rich(table: Table, indices: list[int], beside: bool) -> object:
     if table.ceiling is not None:
         made.add_section()
         made.add_row(table.ceiling.title, *_cells(table, table.ceiling, indices, beside), style="italic")
+    # A block of columns shows only those rows that have a number in it.
+    only = [row for row in table.published_only if any(row.entries[index].published for index in indices)]
+    if only:
+        made.add_section()
+        made.add_row(PUBLISHED_ONLY, style="italic")
+    for row in only:
+        made.add_row(row.title, *_cells(table, row, indices, beside))
     return made
 
 
@@ -120,9 +135,12 @@ def _cells(table: Table, row: Row, indices: list[int], beside: bool) -> list[Tex
         text = Text(value, style="bold" if is_best else "")
         if entry.interval:
             text.append(f"{' ' if beside else _BELOW}{entry.interval}", style="not bold dim")
-        cells.append(text)
+        if not column.published_alone:
+            cells.append(text)
+        if column.compared or column.published_alone:
+            cells.append(entry.published)
         if column.compared:
-            cells += [entry.published, entry.difference]
+            cells.append(entry.difference)
     return cells
 
 

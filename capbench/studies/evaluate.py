@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -15,10 +14,9 @@ from capbench.records import FloatArray, Judgements, Preferences, Ratings, Score
 from capbench.stats.accuracy import pairwise_accuracy
 from capbench.stats.aggregate import aggregate
 from capbench.stats.correlation import correlation
-from capbench.studies.published import PublishedTable
 from capbench.studies.results import Cell
 
-__all__ = ["evaluate", "in_group"]
+__all__ = ["evaluate"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,6 @@ def evaluate(
     draws: Sequence[Judgements],
     tables: Sequence[ScoreTable],
     rows: Sequence[Row],
-    published: PublishedTable | None = None,
 ) -> tuple[list[Cell], tuple[str, ...]]:
     """Cells of every scored column under one protocol, and the names of the groups.
 
@@ -44,7 +41,6 @@ def evaluate(
         draws: judgements, one for each draw.
         tables: their scores, in the same order; empty if nothing could be scored.
         rows: the rows.
-        published: a table to take printed numbers from.
 
     Raises:
         MissingFileError: the human side that the statistic needs is in a file that is not here.
@@ -64,7 +60,7 @@ def evaluate(
             continue
         for group in per_draw[0]:
             numbers_of_group = [numbers[group] for numbers in per_draw if group in numbers]
-            cells.append(_cell(protocol, row, group, numbers_of_group, published))
+            cells.append(_cell(protocol, row, group, numbers_of_group))
     return cells, tuple(groups)
 
 
@@ -144,7 +140,6 @@ def _cell(
     row: Row,
     group: str,
     numbers: Sequence[_Number],
-    published: PublishedTable | None,
 ) -> Cell:
     values = np.array([number.value for number in numbers])
     single = len(numbers) == 1
@@ -161,23 +156,4 @@ def _cell(
         p_value=numbers[0].p_value if single else None,
         ties=numbers[0].ties if single else None,
         chance=numbers[0].chance,
-        **_printed(published, row.name, str(protocol), group),
     )
-
-
-def in_group(cell: Cell, group: str, published: PublishedTable | None) -> Cell:
-    """The overall cell of a group that was evaluated alone, as that group's cell of the whole."""
-    return cell.model_copy(update={"group": group, **_printed(published, cell.column, cell.protocol, group)})
-
-
-def _printed(published: PublishedTable | None, column: str, protocol: str, group: str) -> dict[str, Any]:
-    """What a cell says of the published number, if there is one."""
-    printed = None if published is None else published.value(column, protocol, group)
-    if printed is None:
-        return {}
-    return {
-        "published": printed.number,
-        "published_digits": printed.digits,
-        "published_sd": printed.sd,
-        "published_note": printed.note,
-    }

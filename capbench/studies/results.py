@@ -3,8 +3,9 @@
 ``results.json`` holds one :class:`StudyResult`. A reader of a later version must go on reading
 files of this one; a test keeps an old file for that.
 
-Version 2 added intervals, tests between metrics and the human ceiling. All of them are optional, so a file of version 1
-is a valid file of version 2.
+Version 2 added intervals, tests between metrics and the human ceiling; version 3 labels of metrics, and the published
+table with its notes, its rows that none of ours is, and differences that nothing explains. All of them are optional, so
+a file of an earlier version is a valid file of a later one.
 
 ``all-protocols.json`` holds one :class:`SensitivityResult`, which has a version of its own: version 3 added which
 changes of rank are significant, which is optional likewise.
@@ -15,10 +16,12 @@ from __future__ import annotations
 import os
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import Field, ValidationError
 
 from capbench.errors import DataError
 from capbench.files import read_json
+from capbench.studies.published.printed import PublishedInfo
+from capbench.studies.strict import Strict
 
 __all__ = [
     "RESULT_SCHEMA_VERSION",
@@ -38,17 +41,13 @@ __all__ = [
     "load_result",
 ]
 
-RESULT_SCHEMA_VERSION = 2
+RESULT_SCHEMA_VERSION = 3
 SENSITIVITY_SCHEMA_VERSION = 3
 NO_TESTS = ": no tests between metrics: "
 """Stands in a note between the protocol, with its group, and the reason."""
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class BootstrapInfo(_Strict):
+class BootstrapInfo(Strict):
     """How the intervals of a protocol were made.
 
     Attributes:
@@ -68,7 +67,7 @@ class BootstrapInfo(_Strict):
     seed: int
 
 
-class ProtocolInfo(_Strict):
+class ProtocolInfo(Strict):
     """One protocol of the study.
 
     Attributes:
@@ -98,7 +97,7 @@ class ProtocolInfo(_Strict):
     bootstrap: BootstrapInfo | None = None
 
 
-class Cell(_Strict):
+class Cell(Strict):
     """One number: one metric column under one protocol, overall (``group`` is ``""``) or in one group.
 
     Attributes:
@@ -115,9 +114,11 @@ class Cell(_Strict):
             for accuracies.
         chance: accuracy that is reached by chance under the tie rule, None for other statistics.
         published: the number in the published table, in the unit of ``value``; None if there is none.
+        published_printed: the same as it stands in the paper; None in files of version 1 and 2.
         published_digits: decimals that it was printed with.
         published_sd: its printed standard deviation.
         published_note: a remark on the published number (a likely misprint).
+        unexplained: True if ours differs from it by more than rounding and draws can do, and nobody knows why.
     """
 
     protocol: str
@@ -135,12 +136,14 @@ class Cell(_Strict):
     ties: int | None = None
     chance: float | None = None
     published: float | None = None
+    published_printed: str | None = None
     published_digits: int | None = None
     published_sd: float | None = None
     published_note: str | None = None
+    unexplained: bool = False
 
 
-class Ceiling(_Strict):
+class Ceiling(Strict):
     """How well one more person would agree with people under a protocol: not a metric.
 
     Attributes:
@@ -163,7 +166,7 @@ class Ceiling(_Strict):
     method: Literal["leave-one-rater-out", "votes"]
 
 
-class PairTest(_Strict):
+class PairTest(Strict):
     """The test of one pair of metrics.
 
     Attributes:
@@ -187,7 +190,7 @@ class PairTest(_Strict):
     significant: bool
 
 
-class Comparisons(_Strict):
+class Comparisons(Strict):
     """Tests between all pairs of metrics under one protocol, overall or in one group.
 
     Attributes:
@@ -223,7 +226,7 @@ class Comparisons(_Strict):
     pairs: tuple[PairTest, ...]
 
 
-class Missing(_Strict):
+class Missing(Strict):
     """Something that was asked for and could not be computed.
 
     Attributes:
@@ -232,7 +235,8 @@ class Missing(_Strict):
         title: the column's title, ``""`` for all metrics.
         reason: what it waits for, one sentence.
         planned: True if this version of capbench does not have the metric at all; False for files that are not here.
-        published: numbers of that row as the paper prints them, by ``protocol|group``.
+        published: numbers of that row as the paper prints them, by ``protocol|group``: in files of version 1 and 2
+            alone, since version 3 they stand in ``published_table``.
     """
 
     protocol: str = ""
@@ -240,10 +244,10 @@ class Missing(_Strict):
     title: str = ""
     reason: str
     planned: bool = False
-    published: dict[str, str] = {}
+    published: dict[str, str] = Field(default_factory=dict)
 
 
-class StudyResult(_Strict):
+class StudyResult(Strict):
     """Everything that one run of a study found.
 
     Attributes:
@@ -254,13 +258,14 @@ class StudyResult(_Strict):
         created: UTC time in ISO 8601.
         sample: True if the data was the embedded synthetic sample.
         protocols: in the order of the study.
-        columns: titles by metric column, in the order of the table's rows, those that could not be computed included.
+        columns: titles by name of the row, in the order of the table's rows, those that could not be computed included.
         signatures: one line by metric and protocol's *dataset/items* (scores depend on these alone).
         cells: all numbers.
         ceilings: people's agreement with each other, where raters or votes are known.
         comparisons: tests between metrics, by protocol and group; empty if none were asked for.
         missing: what could not be computed, and why.
         published: citation of the published table, None if there is none.
+        published_table: what belongs beside the study of that table; None without one, and in files of version 1 and 2.
         seconds: wall-clock time of scoring by *dataset/items*, of intervals and tests by protocol, and of everything as
             ``total``.
         cached: items whose scores came from the cache, by *dataset/items* and metric as ``dataset/items|metric``.
@@ -280,13 +285,13 @@ class StudyResult(_Strict):
     comparisons: tuple[Comparisons, ...] = ()
     missing: tuple[Missing, ...] = ()
     published: str | None = None
+    published_table: PublishedInfo | None = None
     seconds: dict[str, float]
-    cached: dict[str, int] = {}
+    cached: dict[str, int] = Field(default_factory=dict)
 
     def cell(self, protocol: str, column: str, group: str = "") -> Cell | None:
         """The cell of a column under a protocol, or None if it could not be computed."""
-        found = (c for c in self.cells if (c.protocol, c.column, c.group) == (protocol, column, group))
-        return next(found, None)
+        return next((c for c in self.cells if (c.protocol, c.column, c.group) == (protocol, column, group)), None)
 
     def ceiling(self, protocol: str, group: str = "") -> Ceiling | None:
         """People's agreement with each other under a protocol, or None where it is not known."""
@@ -297,7 +302,7 @@ class StudyResult(_Strict):
         return next((c for c in self.comparisons if (c.protocol, c.group) == (protocol, group)), None)
 
 
-class ProtocolRanking(_Strict):
+class ProtocolRanking(Strict):
     """The ranking of metrics under one protocol.
 
     Attributes:
@@ -321,7 +326,7 @@ class ProtocolRanking(_Strict):
     tau: float | None
 
 
-class Reversal(_Strict):
+class Reversal(Strict):
     """Two metrics that are in another order under a protocol than under the default one.
 
     Attributes:
@@ -345,7 +350,7 @@ class Reversal(_Strict):
     real: bool
 
 
-class Sensitivity(_Strict):
+class Sensitivity(Strict):
     """How far the ranking of metrics depends on the protocol of one data set.
 
     Attributes:
@@ -366,7 +371,7 @@ class Sensitivity(_Strict):
     reversals: tuple[Reversal, ...] | None = None
 
 
-class SensitivityResult(_Strict):
+class SensitivityResult(Strict):
     """What ``capbench correlate --all-protocols`` found.
 
     Attributes:

@@ -11,10 +11,10 @@ from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
 from capbench.errors import MissingFileError, StudyError
 from capbench.metrics.requests import MetricRequest
-from capbench.studies.evaluate import evaluate, in_group
+from capbench.studies.evaluate import evaluate
 from capbench.studies.judged import ProgressFactory, Scored, judge
 from capbench.studies.plan import Plan
-from capbench.studies.published import PublishedTable
+from capbench.studies.published.joining import ResultRow, join_published
 from capbench.studies.results import Ceiling, Cell, Comparisons, Missing, ProtocolInfo, StudyResult
 from capbench.studies.uncertainty import assess
 
@@ -53,20 +53,19 @@ def run_plan(plan: Plan, progress: ProgressFactory, *, cache: bool = True, test_
     """
     started = time.perf_counter()
     run = _Run()
-    published = None if plan.on_sample else plan.published
     for request in plan.requests:
         if reason := request.lacks(plan.resources):
-            run.missing += _missing_rows(plan, published, request, reason, planned=True)
+            run.missing += _missing_rows(request, reason, planned=True)
     by_items: dict[tuple[str, str], list[tuple[Dataset, Protocol]]] = {}
     for dataset, protocol in plan.protocols:
         by_items.setdefault((dataset.name, protocol.items.name), []).append((dataset, protocol))
     for (name, items), entries in by_items.items():
-        _run_items(plan, f"{name}/{items}", entries, published, run, progress, cache, test_groups)
+        _run_items(plan, f"{name}/{items}", entries, run, progress, cache, test_groups)
     if not run.cells and run.missing and not any(missing.planned for missing in run.missing):
         raise StudyError(run.missing[0].reason, path=plan.study.path)
     order = {str(protocol): i for i, (_, protocol) in enumerate(plan.protocols)}
     run.seconds["total"] = time.perf_counter() - started
-    return StudyResult(
+    result = StudyResult(
         capbench=__version__,
         name=plan.study.name,
         title=plan.study.title,
@@ -79,17 +78,19 @@ def run_plan(plan: Plan, progress: ProgressFactory, *, cache: bool = True, test_
         ceilings=tuple(sorted(run.ceilings, key=lambda ceiling: order[ceiling.protocol])),
         comparisons=tuple(sorted(run.comparisons, key=lambda comparison: order[comparison.protocol])),
         missing=tuple(run.missing),
-        published=None if published is None else published.source,
         seconds={key: round(value, 3) for key, value in run.seconds.items()},
         cached=run.cached,
     )
+    if plan.published is None or plan.on_sample:
+        return result
+    rows = [ResultRow(row.name, row.key.label, row.metric, row.key.column, row.title) for row in plan.rows]
+    return join_published(result, plan.published, rows)
 
 
 def _run_items(
     plan: Plan,
     key: str,
     entries: list[tuple[Dataset, Protocol]],
-    published: PublishedTable | None,
     run: _Run,
     progress: ProgressFactory,
     cache: bool,
@@ -105,11 +106,11 @@ def _run_items(
         return
     scored = judged.score(progress)
     draws = scored.draws
-    _note_scored(plan, key, scored, published, run)
+    _note_scored(key, scored, run)
     run.seconds[key] = time.perf_counter() - began
     for _, protocol in entries:
         try:
-            cells, groups = evaluate(protocol, draws, scored.tables, plan.rows, published)
+            cells, groups = evaluate(protocol, draws, scored.tables, plan.rows)
         except MissingFileError as error:
             run.missing.append(Missing(protocol=str(protocol), reason=str(error)))
             continue
@@ -143,7 +144,7 @@ def _run_items(
                 tests=None,
                 ceiling=False,
             )
-            run.cells += [in_group(cell, group, published) for cell in sure.cells]
+            run.cells += [cell.model_copy(update={"group": group}) for cell in sure.cells]
             groups = tuple(name for name in draws[0].groups if name in {*groups, group})
         run.ceilings += assessed.ceilings
         run.comparisons += assessed.comparisons
@@ -164,7 +165,7 @@ def _run_items(
         )
 
 
-def _note_scored(plan: Plan, key: str, scored: Scored, published: PublishedTable | None, run: _Run) -> None:
+def _note_scored(key: str, scored: Scored, run: _Run) -> None:
     """What scoring says beside the scores: signatures, what came from the cache, what is lacking."""
     if scored.signatures:
         run.signatures[key] = scored.signatures
@@ -175,19 +176,11 @@ def _note_scored(plan: Plan, key: str, scored: Scored, published: PublishedTable
         if lacking.request.rows[0].name in waiting:
             continue  # it was said once, for all protocols
         reason, protocol = (str(lacking.error), "") if lacking.waits else (f"{key}: {lacking.error}", key)
-        run.missing += _missing_rows(plan, published, lacking.request, reason, protocol=protocol)
+        run.missing += _missing_rows(lacking.request, reason, protocol=protocol)
     run.missing = list({(missing.protocol, missing.column): missing for missing in run.missing}.values())
 
 
-def _missing_rows(
-    plan: Plan,
-    published: PublishedTable | None,
-    request: MetricRequest,
-    reason: str,
-    *,
-    planned: bool = False,
-    protocol: str = "",
-) -> list[Missing]:
+def _missing_rows(request: MetricRequest, reason: str, *, planned: bool = False, protocol: str = "") -> list[Missing]:
     """One entry for each column of a metric that cannot be computed."""
     return [
         Missing(
@@ -196,19 +189,6 @@ def _missing_rows(
             title=row.title,
             reason=reason,
             planned=planned,
-            published=_published_row(plan, published, row.name),
         )
         for row in request.rows
     ]
-
-
-def _published_row(plan: Plan, published: PublishedTable | None, column: str) -> dict[str, str]:
-    """What the published table prints in a row that cannot be computed here, by ``protocol|group``."""
-    if published is None:
-        return {}
-    wanted = {str(protocol) for _, protocol in plan.protocols}
-    return {
-        f"{value.protocol}|{value.group}": value.printed
-        for value in published.values_of(column)
-        if value.protocol in wanted
-    }

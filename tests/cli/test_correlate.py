@@ -68,7 +68,7 @@ def test_a_study_writes_four_files_that_agree(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     ran = capbench("correlate", "tiger-table1")
-    assert ran.code == 0, ran.err
+    assert ran.code == 1, ran.err  # TIGEr's rows wait
     folder = tmp_path / "results" / "tiger-table1"
     assert sorted(p.name for p in folder.iterdir() if not p.name.startswith(".")) == [
         "results.csv",
@@ -104,6 +104,15 @@ def test_missing_files_are_listed_and_the_exit_code_is_1(
     assert "pascal-50s/json-5-refs/direct-strict" in ran.out
     assert "there is no such file" in ran.out
     assert "flickr8k-expert/no-own-captions/unaggregated-tau-c: 900 ratings" in ran.out
+
+
+def test_a_row_that_waits_is_listed_and_the_exit_code_is_1(capbench: Callable[..., Ran]) -> None:
+    quick = ("correlate", "-d", "flickr8k-expert", "-m", "bleu-1")
+    ran = capbench(*quick, "-m", "faier")
+    assert ran.code == 1
+    assert "FAIEr waits for region features" in ran.out
+    assert capbench(*quick, "-m", "faier", "--json").code == 1
+    assert capbench(*quick).code == 0
 
 
 def test_nothing_at_hand_is_an_error(capbench: Callable[..., Ran], tmp_path: Path) -> None:

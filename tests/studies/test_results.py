@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from capbench.errors import DataError
-from capbench.reports.markup import to_latex, to_markdown
+from capbench.reports.markup import to_csv, to_latex, to_markdown
 from capbench.reports.tables import tables
 from capbench.studies.results import RESULT_SCHEMA_VERSION, load_result
 
@@ -95,6 +95,28 @@ def test_a_file_that_version_1_wrote_is_read_whole() -> None:
         assert table.ranks == ()
     assert to_markdown(result)
     assert to_latex(result)
+
+
+def test_a_file_that_version_2_wrote_shows_its_published_numbers_as_before() -> None:
+    path = Path(__file__).with_name("results_v2.json")
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    result = load_result(path)
+    assert raw["schema_version"] == result.schema_version == 2
+    for cell, before in zip(result.cells, raw["cells"], strict=True):
+        assert {key: value for key, value in cell.model_dump().items() if key in before} == before
+        assert (cell.label, cell.published_printed, cell.unexplained) == ("", None, False)
+    assert result.published_table is None
+    (table,) = tables(result)
+    bleu, cider, tiger = (row.entries[0] for row in table.rows)
+    assert (bleu.published, bleu.difference) == ("0.138*", "+0.1698")
+    assert (cider.published, cider.difference) == ("0.439", "-0.0001")
+    assert (tiger.ours, tiger.published) == ("", "0.493")
+    assert table.published_only == ()
+    assert any(note.startswith("published: Jiang, Huang") for note in table.notes)
+    assert "* BLEU-4 on Flickr8k Expert, τ-c: likely a misprint" in "\n".join(table.notes)
+    assert "| TIGEr | waits | 0.493 |" in to_markdown(result)
+    assert to_latex(result)
+    assert "published_column" in to_csv(result).splitlines()[0]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,148 @@
+"""Puts a published table beside the numbers of a study."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from capbench.studies.published.printed import PrintedColumn, PrintedNumber, PrintedRow, PublishedInfo
+from capbench.studies.published.tables import PublishedColumn, PublishedRow, PublishedTable, PublishedValue
+from capbench.studies.results import Cell, StudyResult
+
+__all__ = ["TOLERANCE", "ResultRow", "join_published"]
+
+TOLERANCE = 0.01
+"""A larger difference from a published number (a point of a percentage) needs a reason."""
+
+
+@dataclass(frozen=True)
+class ResultRow:
+    """A row of a study's tables.
+
+    Attributes:
+        name: its name, unique in the study: ``column`` of its cells.
+        label: label of its metric request; the metric's name if it was given none.
+        metric: the metric's name.
+        column: the metric's column.
+        title: its title in tables.
+    """
+
+    name: str
+    label: str
+    metric: str
+    column: str
+    title: str
+
+    def is_printed_as(self, printed: PublishedRow) -> bool:
+        """True if a published row is this one: the same column, and the variant that the label names.
+
+        A request without a label is the metric's default variant.
+        """
+        if printed.metric != self.column:
+            return False
+        if self.label == self.metric:
+            return not printed.variant
+        return bool(printed.variant) and self.label in (printed.variant, f"{self.metric}-{printed.variant}")
+
+
+def join_published(result: StudyResult, table: PublishedTable, rows: Sequence[ResultRow]) -> StudyResult:
+    """A result with a published table: numbers in its cells, and all of the table that belongs beside them.
+
+    Columns whose protocol the study does not ask for stay out. Rows that none of ours is are published only.
+
+    Args:
+        result: a result without published numbers.
+        table: the table that the study names.
+        rows: the study's rows, those that could not be computed included.
+    """
+    asked = {info.id for info in result.protocols} | {missing.protocol for missing in result.missing}
+    columns = [column for column in table.columns if column.protocol is None or column.protocol in asked]
+    printed_rows = [_printed_row(table, printed, columns, rows) for printed in table.rows]
+    info = PublishedInfo(
+        name=table.name,
+        source=table.source,
+        missing=table.missing,
+        notes=table.notes,
+        columns=tuple(_printed_column(column) for column in columns),
+        rows=tuple(printed for printed in printed_rows if printed.numbers),
+        authors_models=_authors_models(result),
+    )
+    cells = tuple(_joined(cell, info.number(cell.column, cell.protocol, cell.group)) for cell in result.cells)
+    return result.model_copy(update={"cells": cells, "published": table.source, "published_table": info})
+
+
+def _printed_column(column: PublishedColumn) -> PrintedColumn:
+    return PrintedColumn(
+        key=column.key,
+        head=column.printed,
+        protocol=column.protocol,
+        group=column.group,
+        basis=column.basis,
+        unit=column.unit,
+        note=column.note,
+    )
+
+
+def _printed_row(
+    table: PublishedTable, printed: PublishedRow, columns: Sequence[PublishedColumn], rows: Sequence[ResultRow]
+) -> PrintedRow:
+    values = [table.values.get((column.key, printed.key)) for column in columns]
+    return PrintedRow(
+        title=printed.printed,
+        metric=printed.metric,
+        variant=printed.variant,
+        cited=printed.cited,
+        rows=tuple(row.name for row in rows if row.is_printed_as(printed)),
+        numbers=tuple(_printed_number(value) for value in values if value is not None),
+    )
+
+
+def _printed_number(value: PublishedValue) -> PrintedNumber:
+    return PrintedNumber(
+        column=value.column.key,
+        printed=value.printed,
+        value=value.number,
+        digits=value.digits,
+        sd=value.sd,
+        note=value.note,
+    )
+
+
+def _joined(cell: Cell, number: PrintedNumber | None) -> Cell:
+    if number is None:
+        return cell
+    return cell.model_copy(
+        update={
+            "published": number.value,
+            "published_printed": number.printed,
+            "published_digits": number.digits,
+            "published_sd": number.sd,
+            "published_note": number.note,
+            "unexplained": number.note is None and _differs(cell, number),
+        }
+    )
+
+
+def _differs(cell: Cell, number: PrintedNumber) -> bool:
+    """True if two numbers differ by more than rounding and draws of references can do.
+
+    A paper that prints no deviation is taken to have drawn as we did, so that its number varies as ours does.
+    """
+    sd = cell.sd or 0.0
+    spread = math.hypot(sd, sd if number.sd is None else number.sd)
+    # A difference of .010 in print is no more than the tolerance, whatever its last binary digit is.
+    return abs(cell.value - number.value) > max(TOLERANCE + 1e-9, 2 * spread)
+
+
+def _authors_models(result: StudyResult) -> tuple[str, ...]:
+    """Models of the signatures that are weights of a paper's authors, added to ours under the name they have there."""
+    lines = {line for signatures in result.signatures.values() for line in signatures.values()}
+    models = {part.removeprefix("model:") for line in lines for part in line.split("|") if part.startswith("model:")}
+    if not models:
+        return ()
+    from capbench.models.registry import entries, status
+
+    known = [status(name) for name, entry in entries().items() if "tiger" in entry.used_by]
+    authors = {f"scan-{weights.sha256[:16]}" for weights in known if weights.state == "here" and weights.sha256}
+    return tuple(sorted(models & authors))

@@ -1,0 +1,382 @@
+"""A published table beside a study: every number that belongs there, and every word that its file says."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from capbench.datasets.root import DataRoot, sample_dir
+from capbench.models.registry import Status
+from capbench.reports.markup import to_csv, to_latex, to_markdown
+from capbench.reports.tables import Row, Table, tables
+from capbench.reports.terminal import print_result
+from capbench.studies.config import load_study, shipped_configs
+from capbench.studies.plan import plan_study
+from capbench.studies.published import PublishedTable, load_published, names, parse_table
+from capbench.studies.published.joining import ResultRow, join_published
+from capbench.studies.results import Cell, Missing, ProtocolInfo, StudyResult
+from tests.studies.toys import Toy
+
+MADE_UP = """
+schema: 1
+paper: {authors: A and B, title: A title, venue: V, year: 2020}
+where: Table 1
+description: One sentence.
+notes: ["A remark on the whole."]
+columns:
+  - {key: tau, printed: τ of the paper, protocol: toy/all/mean-tau-b, basis: stated, unit: fraction, note: One column.}
+  - {key: rho, printed: ρ of the paper, protocol: toy/drawn/mean-spearman, basis: inferred, unit: fraction}
+  - {key: acc, printed: acc. of A, protocol: toy/all/votes-strict, basis: inferred, group: A, unit: percent}
+  - {key: other, printed: Other τ, protocol: toy/other/mean-tau-b, basis: stated, unit: fraction}
+  - {key: private, printed: Private τ, protocol: null, unit: fraction}
+rows:
+  - {key: a, printed: Length, metric: length, values: ["0.500", "0.400 ± 0.050", "50.0", "0.111", "0.222"]}
+  - key: b
+    printed: Length (long)
+    metric: length
+    variant: long
+    cited: true
+    values: ["0.510", "0.410", null, null, null]
+  - {key: c, printed: Sum, metric: null, values: [{value: "0.520", note: printed as .52O}, null, "51.0", null, "0.333"]}
+  - {key: d, printed: Nowhere, metric: null, values: [null, null, null, "0.999", null]}
+  - {key: e, printed: Waiting, metric: tiger, values: ["0.530", "0.430", null, null, null]}
+"""
+TAU, RHO, ACCURACY = "toy/all/mean-tau-b", "toy/drawn/mean-spearman", "toy/all/votes-strict"
+ROWS = (
+    ResultRow("length", "length", "length", "length", "Length"),
+    ResultRow("long", "long", "length", "length", "Length, long"),
+    ResultRow("tiger", "tiger", "tiger", "tiger", "TIGEr"),
+)
+
+
+def info(protocol: str, groups: tuple[str, ...] = ()) -> ProtocolInfo:
+    spec = Toy.statistics[protocol.rpartition("/")[2]]
+    return ProtocolInfo(
+        id=protocol,
+        dataset="toy",
+        dataset_title="Toy",
+        statistic=spec.label,
+        kind=spec.kind,
+        description="rules",
+        groups=groups,
+        n_items=6,
+    )
+
+
+def cell(protocol: str, row: str, value: float, group: str = "", sd: float | None = None) -> Cell:
+    return Cell(
+        protocol=protocol, metric="length", column=row, title=row, label=row, group=group, value=value, sd=sd, n=6
+    )
+
+
+def result_of(*cells: Cell, protocols: tuple[ProtocolInfo, ...] | None = None, **more: object) -> StudyResult:
+    return StudyResult.model_validate(
+        {
+            "capbench": "0.1.0",
+            "name": "toy",
+            "title": "Toy study",
+            "created": "2020-01-01T00:00:00+00:00",
+            "sample": False,
+            "protocols": protocols or (info(TAU), info(RHO), info(ACCURACY, ("A",))),
+            "columns": {row.name: row.title for row in ROWS},
+            "signatures": {},
+            "cells": cells,
+            "missing": (Missing(column="tiger", title="TIGEr", reason="a model", planned=True),),
+            "seconds": {"total": 1.0},
+        }
+        | more
+    )
+
+
+def joined(*cells: Cell, text: str = MADE_UP, **more: object) -> StudyResult:
+    return join_published(result_of(*cells, **more), parse_table("made-up", text), ROWS)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def study() -> StudyResult:
+    return joined(
+        cell(TAU, "length", 0.5004),
+        cell(TAU, "long", 0.6),
+        cell(RHO, "length", 0.42, sd=0.01),
+        cell(ACCURACY, "length", 0.5, "A"),
+        cell(ACCURACY, "length", 0.5),
+    )
+
+
+def by_title(rows: tuple[Row, ...]) -> dict[str, Row]:
+    return {row.title: row for row in rows}
+
+
+def terminal(result: StudyResult, width: int = 300) -> str:
+    stream = io.StringIO()
+    print_result(result, Console(file=stream, width=width, no_color=True))
+    return stream.getvalue()
+
+
+def test_rows_join_by_column_and_label(study: StudyResult) -> None:
+    rows = by_title(tables(study)[0].rows)
+    assert [row.entries[0].published for row in rows.values()] == ["0.500", "0.510?", "0.530"]
+    assert rows["Length"].entries[0].difference == "+0.0004"
+    assert rows["TIGEr"].entries[0].ours == ""
+    assert rows["Length"].entries[1].published == "0.400 ±0.050"
+
+
+@pytest.mark.parametrize(
+    ("label", "variant", "same"),
+    [
+        ("length", "", True),
+        ("length", "long", False),
+        ("long", "long", True),
+        ("length-long", "long", True),
+        ("long", "", False),
+        ("mine", "long", False),
+    ],
+)
+def test_a_label_names_the_variant_and_no_label_the_default(label: str, variant: str, same: bool) -> None:
+    printed = replace(parse_table("made-up", MADE_UP).rows[0], variant=variant)
+    assert ResultRow("x", label, "length", "length", "X").is_printed_as(printed) is same
+    assert not ResultRow("x", label, "length", "negative", "X").is_printed_as(printed)
+
+
+def test_rows_that_only_the_paper_has_come_below_in_print_order(study: StudyResult) -> None:
+    first, second = tables(study)[:2]
+    assert [row.title for row in first.published_only] == ["Sum"]
+    assert [entry.published for entry in first.published_only[0].entries] == ["0.520*", ""]
+    assert [[entry.published for entry in row.entries] for row in second.published_only] == [["51.0", ""]]
+    without_label = join_published(result_of(cell(TAU, "length", 0.5)), parse_table("x", MADE_UP), ROWS[:1])
+    assert [row.title for row in tables(without_label)[0].published_only] == ["Length (long)", "Sum", "Waiting"]
+
+
+def test_columns_without_a_protocol_have_a_table_of_their_own(study: StudyResult) -> None:
+    last = tables(study)[-1]
+    assert (last.title, [column.name for column in last.columns]) == ("Published, no protocol of ours", ["Private τ"])
+    assert {row.title: row.entries[0].published for row in last.rows} == {"Length": "0.222", "Sum": "0.333"}
+    assert "Private τ" in terminal(study)
+
+
+def test_protocols_that_the_study_does_not_ask_for_stay_out(study: StudyResult) -> None:
+    for text in (terminal(study), to_markdown(study), to_latex(study), to_csv(study), study.model_dump_json()):
+        assert "0.999" not in text
+        assert "0.111" not in text
+
+
+def test_published_numbers_of_data_that_is_not_here_are_printed() -> None:
+    gone = Missing(protocol=RHO, reason="there is no such file")
+    study = joined(cell(TAU, "length", 0.5), protocols=(info(TAU),), missing=(gone,))
+    block = tables(study)[-2]
+    assert block.title == "Published, data not here"
+    assert [row.entries[0].published for row in block.rows] == ["0.400 ±0.050", "0.410", "0.430"]
+
+
+def test_groups_are_shown_though_none_of_ours_could_be_computed() -> None:
+    study = joined(protocols=(info(ACCURACY),))
+    (table, _) = tables(study)
+    assert [column.head[1] for column in table.columns] == ["A", "mean"]
+    assert [row.entries[0].published for row in (*table.rows, *table.published_only)] == ["50.0", "", "", "51.0"]
+    assert "toy/all/votes-strict: 6 items" in table.notes
+
+
+def test_what_the_file_says_stands_under_the_first_table_once(study: StudyResult) -> None:
+    first, second, *_, last = tables(study)
+    assert "published: A and B (2020). A title. V. Table 1" in first.notes
+    assert "A remark on the whole." in first.notes
+    assert "the paper copied these rows from elsewhere: Length (long)" in first.notes
+    known = "protocol of the published numbers: stated (by the paper) for Toy τ-b; inferred (it fits best) for Toy ρ"
+    assert known in first.notes
+    assert "published Toy τ-b: One column." in first.notes
+    assert "* Sum on Toy, τ-b: printed as .52O" in first.notes
+    assert "protocol of the published numbers: inferred (it fits best)" in second.notes
+    assert all("A remark on the whole." not in table.notes for table in (second, last))
+
+
+@pytest.mark.parametrize(
+    ("row", "value", "sd", "protocol", "unexplained"),
+    [
+        ("length", 0.51, None, TAU, False),
+        ("length", 0.5101, None, TAU, True),
+        ("length", 0.4899, None, TAU, True),
+        # Printed .400 ± .050: two standard deviations of the difference are .102 with a deviation of .01.
+        ("length", 0.50, 0.01, RHO, False),
+        ("length", 0.51, 0.01, RHO, True),
+        # Printed .410 without a deviation: the paper's draws are taken to vary as ours do.
+        ("long", 0.43, 0.01, RHO, False),
+        ("long", 0.44, 0.01, RHO, True),
+    ],
+)
+def test_a_difference_beyond_rounding_and_draws_is_said_to_be_unexplained(
+    row: str, value: float, sd: float | None, protocol: str, unexplained: bool
+) -> None:
+    study = joined(cell(protocol, row, value, sd=sd))
+    assert [c.unexplained for c in study.cells] == [unexplained]
+    notes = [note for note in tables(study)[0].notes if note.startswith("? not explained")]
+    assert len(notes) == unexplained
+    marked = [e.published.endswith("?") for row in tables(study)[0].rows for e in row.entries]
+    assert marked.count(True) == unexplained
+
+
+def test_a_difference_with_a_reason_is_not_unexplained() -> None:
+    text = MADE_UP.replace('values: ["0.500",', 'values: [{value: "0.500", note: "another tokeniser"},')
+    study = joined(cell(TAU, "length", 0.9), text=text)
+    assert not study.cells[0].unexplained
+    assert "* Length on Toy, τ-b: another tokeniser" in tables(study)[0].notes
+
+
+def test_a_table_without_numbers_says_so_in_one_line() -> None:
+    study = join_published(result_of(cell(TAU, "length", 0.5)), load_published("nneval-table1"), ROWS)
+    lines = [note for table in tables(study) for note in table.notes if "no numbers" in note]
+    assert len(lines) == 1
+    assert "The table is a picture in the text at hand" in lines[0]
+    assert lines[0] in terminal(study)
+
+
+def test_a_model_is_not_the_papers_unless_it_is_the_authors(monkeypatch: pytest.MonkeyPatch) -> None:
+    digits = "0123456789abcdef" * 4
+    signatures = {"toy/all": {"length": f"length|model:scan-{digits[:16]}|tau:1.5"}}
+    line = f"length: by the model scan-{digits[:16]} that was given, which is not the paper's"
+    study = joined(cell(TAU, "length", 0.5), signatures=signatures)
+    assert any(note.startswith(line) for note in tables(study)[0].notes)
+    weights = Status("scan-tiger", "here", "model_best.pth.tar", digits, None, False)
+    monkeypatch.setattr("capbench.models.registry.status", lambda _name: weights)
+    authors = joined(cell(TAU, "length", 0.5), signatures=signatures)
+    assert not any("which is not the paper's" in note for note in tables(authors)[0].notes)
+
+
+def test_the_csv_holds_numbers_without_one_of_ours(study: StudyResult) -> None:
+    lines = list(csv.DictReader(io.StringIO(to_csv(study))))
+    alone = {
+        (line["title"], line["published_column"]): line["published_printed"] for line in lines if not line["value"]
+    }
+    assert alone == {
+        ("Length", "Private τ"): "0.222",
+        ("Length, long", "ρ of the paper"): "0.410",
+        ("Sum", "τ of the paper"): "0.520",
+        ("Sum", "acc. of A"): "51.0",
+        ("Sum", "Private τ"): "0.333",
+        ("TIGEr", "τ of the paper"): "0.530",
+        ("TIGEr", "ρ of the paper"): "0.430",
+    }
+
+
+# -- the studies that come with capbench ------------------------------------------------------------------------------
+
+SHIPPED = {path.stem: load_study(path) for path in sorted(shipped_configs().glob("*.yaml"))}
+COMPARED = sorted(name for name, study in SHIPPED.items() if study.published)
+
+
+def shipped_result(name: str) -> tuple[StudyResult, PublishedTable]:
+    """A shipped study as if every metric but those that wait had been computed."""
+    plan = plan_study(SHIPPED[name], DataRoot(sample_dir(), False, "test"))
+    assert plan.published is not None
+    infos, cells = [], []
+    waiting = {row.name for request in plan.requests if request.lacks(plan.resources) for row in request.rows}
+    for dataset, protocol in plan.protocols:
+        spec = protocol.statistic
+        groups = ("", *(dataset.groups or ())) if spec.kind == "accuracy" else ("",)
+        infos.append(
+            ProtocolInfo(
+                id=str(protocol),
+                dataset=dataset.name,
+                dataset_title=dataset.title,
+                statistic=spec.label,
+                kind=spec.kind,
+                description="rules",
+                groups=groups[1:],
+                n_items=6,
+            )
+        )
+        cells += [
+            cell(str(protocol), row.name, 0.7654, group)
+            for row in plan.rows
+            for group in groups
+            if row.name not in waiting
+        ]
+    result = result_of(
+        *cells,
+        protocols=tuple(infos),
+        columns={row.name: row.title for row in plan.rows},
+        missing=tuple(Missing(column=column, title=column, reason="a model") for column in waiting),
+    )
+    rows = [ResultRow(row.name, row.key.label, row.metric, row.key.column, row.title) for row in plan.rows]
+    return join_published(result, plan.published, rows), plan.published
+
+
+def places(table: Table) -> list[tuple[str, str, str, str, str]]:
+    """Title of the row, protocol, group, head and published number of every entry with one."""
+    return [
+        (row.title, column.protocol, column.group, column.head[1], entry.published.rstrip("*?"))
+        for row in table.all_rows
+        for column, entry in zip(table.columns, row.entries, strict=True)
+        if entry.published
+    ]
+
+
+def expected_places(result: StudyResult, table: PublishedTable) -> list[tuple[str, str | None, str, str, str]]:
+    asked = {info.id for info in result.protocols}
+    expected = []
+    for value in table.values.values():
+        if value.protocol is None or value.protocol in asked:
+            title = result.columns.get(value.row.metric or "") if value.protocol and not value.row.variant else None
+            printed = value.printed.replace("± ", "±")
+            expected.append((title or value.row.printed, value.protocol, value.group, value.column.printed, printed))
+    return expected
+
+
+@pytest.mark.parametrize("name", COMPARED)
+def test_every_number_of_a_shipped_studys_table_stands_in_its_place(name: str) -> None:
+    result, table = shipped_result(name)
+    shown = [place for made in tables(result) for place in places(made)]
+    expected = expected_places(result, table)
+    assert len(shown) == len(expected) > 0
+    # Columns of ours have heads of ours, those without a protocol the paper's.
+    assert sorted(place[:3] + place[4:] for place in shown) == sorted(
+        (title, protocol or "", group, printed) for title, protocol, group, _, printed in expected
+    )
+    assert {place[3] for place in shown if not place[1]} == {
+        head for _, protocol, _, head, _ in expected if not protocol
+    }
+
+
+@pytest.mark.parametrize("name", COMPARED)
+@pytest.mark.parametrize("width", [80, 300])
+def test_every_published_number_is_in_every_form_of_a_shipped_study(name: str, width: int) -> None:
+    result, table = shipped_result(name)
+    expected = expected_places(result, table)
+    for text, plus_minus in ((terminal(result, width), "±"), (to_markdown(result), "±"), (to_latex(result), r"$\pm$")):
+        tokens = text.replace(r"\*", "*").replace("*", " ").replace("?", " ").split()
+        for printed in {place[4] for place in expected}:
+            count = sum(place[4] == printed for place in expected)
+            words = printed.replace("±", plus_minus).split()
+            starts = [i for i in range(len(tokens)) if tokens[i : i + len(words)] == words]
+            assert len(starts) >= count, (printed, count)
+    in_csv = [line["published_printed"] for line in csv.DictReader(io.StringIO(to_csv(result)))]
+    assert sorted(p.replace("± ", "±") for p in in_csv if p) == sorted(place[4] for place in expected)
+    for note in table.notes:
+        assert note in terminal(result, width)
+
+
+def test_the_shipped_studies_print_every_number_that_has_a_protocol() -> None:
+    printed: set[tuple[str, str, str]] = set()
+    for name in COMPARED:
+        result, table = shipped_result(name)
+        asked = {info.id for info in result.protocols}
+        printed |= {
+            (table.name, *key)
+            for key, value in table.values.items()
+            if value.protocol is None or value.protocol in asked
+        }
+    every = {(name, *key): value for name in names() for key, value in load_published(name).values.items()}
+    assert (len(every), len(printed)) == (462, 410)
+    left = {key[0] for key in every if key not in printed}
+    assert left == {"faier-table2", "faier-table5", "faier-table6"}
+    assert not [key for key, value in every.items() if value.protocol and key not in printed]
+
+
+@pytest.mark.parametrize("name", sorted(SHIPPED))
+def test_a_shipped_study_is_found_by_its_name(name: str) -> None:
+    assert SHIPPED[name].name == name
+    assert Path(SHIPPED[name].path or "").name == f"{name}.yaml"
