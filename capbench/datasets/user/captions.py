@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ _REFERENCE_FORM = (
     'or {"image": …, "caption": "…"}'
 )
 _BLANKS = str.maketrans("\t\n\r", "   ")
+_NO_CHARACTER = re.compile("[\x00-\x1f\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -220,7 +222,7 @@ def _caption(value: Any, key: str, path: Path, row: int | str) -> str:
     text = value.translate(_BLANKS).strip()
     if not text:
         raise DataError(f"{key} is empty", path=path, row=row, hint="Fill it in or remove the entry")
-    if any(ord(c) < 32 or 0xD800 <= ord(c) < 0xE000 for c in text):
+    if _NO_CHARACTER.search(text):
         raise DataError(
             f"{key} holds a control character or half of a surrogate pair", path=path, row=row, hint="Remove it"
         )

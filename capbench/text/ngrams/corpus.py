@@ -143,14 +143,14 @@ class EncodedCorpus:
         """The n-grams of an order, numbered over all texts of the corpus."""
         if order == 1:
             return NgramNumbers(self.words, len(self.vocabulary))
-        found = self._numbers.get(order)
-        if found is None:
+        numbers = self._numbers.get(order)
+        if numbers is None:
             shorter = self.ngrams(order - 1)
-            found = self._number(order, NgramNumbers(shorter.at.copy(), shorter.count))
+            numbers = self.number(order, NgramNumbers(shorter.at.copy(), shorter.count))
             if len(self.words) > _KEEP_NUMBERS:
                 self._numbers.clear()
-            self._numbers[order] = found
-        return found
+            self._numbers[order] = numbers
+        return numbers
 
     def ngrams_up_to(self, longest: int) -> Iterator[NgramNumbers]:
         """The n-grams of orders 1 to ``longest``, one after the other.
@@ -167,30 +167,24 @@ class EncodedCorpus:
         if longest > 1:
             numbers = NgramNumbers(self.words.copy(), numbers.count)
         for order in range(2, longest + 1):
-            numbers = self._number(order, numbers)
+            numbers = self.number(order, numbers)
             yield numbers
 
-    def ngram_keys(self, order: int) -> IntArray:
-        """(n-grams,) ascending: number of the n-gram's first n-1 words times vocabulary size plus its last word."""
-        numbers = self.ngrams(order)
-        if order == 1:
-            return np.arange(numbers.count, dtype=np.int64)
-        place = np.zeros(numbers.count + 1, dtype=np.int32)
-        place[numbers.at] = np.arange(len(numbers.at), dtype=np.int32)
-        place = place[:-1]
-        keys = self.ngrams(order - 1).at[place].astype(np.int64)
-        keys *= len(self.vocabulary)
-        place += order - 1
-        keys += self.words[place]
-        return keys
+    def number(self, order: int, shorter: NgramNumbers, keys: list[IntArray] | None = None) -> NgramNumbers:
+        """Number the n-grams of an order from those of the order below, whose array is overwritten with them.
 
-    def _number(self, order: int, shorter: NgramNumbers) -> NgramNumbers:
-        """The n-grams of an order from those of the order below, whose array is overwritten with them."""
+        Args:
+            order: words of an n-gram, at least 2.
+            shorter: the n-grams one word shorter. Where its ``at`` is negative no n-gram is to be numbered.
+            keys: gets, in parts that ascend, each n-gram's key: the number of its first n-1 words times vocabulary size
+                plus its last word.
+        """
         size, tokens, at = len(self.vocabulary), len(self.words), shorter.at
         # Shares of the shorter n-grams, in their order: keys ascend over the shares, and no sort is large.
         # A sample tells where to cut, since a few n-grams make up most of a text.
-        sample = np.sort(at[:: max(1, tokens >> 16)])
-        shares = -(-tokens // _TOKENS_AT_ONCE)
+        sample = at[:: max(1, tokens >> 16)]
+        sample = np.sort(sample[sample >= 0])
+        shares = -(-tokens // _TOKENS_AT_ONCE) if len(sample) else 0
         cuts = [int(sample[len(sample) * share // shares]) for share in range(1, shares)]
         for back in range(1, order):  # places from which fewer than ``order`` words are left in the text
             ends = self.first_token[1:] - back
@@ -203,6 +197,8 @@ class EncodedCorpus:
             distinct, inverse = np.unique(key, return_inverse=True)
             at[where] = _NONE - 1 - count - inverse
             count += len(distinct)
+            if keys is not None:
+                keys.append(distinct)
         np.subtract(_NONE - 1, at, out=at)
         at[at < 0] = count
         return NgramNumbers(at, count)
@@ -213,32 +209,38 @@ def _encode(texts: Sequence[str]) -> tuple[NDArray[np.int32], IntArray, dict[str
     vocabulary = _Vocabulary()
     # Room for all words at once: parts that grow or are joined at the end would stand in memory twice. It is exact but
     # for white space other than single spaces, and what is not used takes no memory.
-    room = sum(map(methodcaller("count", " "), texts)) + len(texts)
+    spaces = np.fromiter(map(methodcaller("count", " "), texts), np.int64, len(texts))
+    room = int(spaces.sum()) + len(texts)
     words = np.empty(room + room // 64 + _TEXTS_AT_ONCE, dtype=np.int32)
-    first = np.zeros(len(texts) + 1, dtype=np.int64)
-    odd: list[int] = []
+    lengths = np.zeros(len(texts), dtype=np.int64)
+    other_rows: list[list[str]] = []  # words of the texts that are cut in two ways, cut at single spaces
+    other_texts: list[int] = []
     filled = 0
 
-    def add(rows: Sequence[list[str]]) -> IntArray:
-        """Append rows; gives where each of them ends."""
+    def add(new: Sequence[str]) -> None:
+        """Append words."""
         nonlocal words, filled
-        ends = np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows))) + filled
-        begin, filled = filled, int(ends[-1]) if len(rows) else filled
+        begin, filled = filled, filled + len(new)
         if filled > len(words):
             words = np.concatenate([words[:begin], np.empty(2 * filled - begin, dtype=np.int32)])
-        numbers = map(vocabulary.__getitem__, chain.from_iterable(rows))
-        words[begin:filled] = np.fromiter(numbers, np.int32, filled - begin)
-        return ends
+        words[begin:filled] = np.fromiter(map(vocabulary.__getitem__, new), np.int32, len(new))
 
     for begin in range(0, len(texts), _TEXTS_AT_ONCE):
-        some = texts[begin : begin + _TEXTS_AT_ONCE]
-        rows = [text.split() for text in some]
-        # No printable character but the plain space is white space.
-        odd += [
-            begin + i
-            for i, (row, text) in enumerate(zip(rows, some, strict=True))
-            if text.count(" ") + 1 != len(row) or not text.isprintable()
-        ]
-        first[begin + 1 : begin + len(rows) + 1] = add(rows)
-    first = np.concatenate([first, add([texts[i].split(" ") for i in odd])])
-    return words[:filled], first, dict(vocabulary), {text: len(texts) + i for i, text in enumerate(odd)}
+        batch = texts[begin : begin + _TEXTS_AT_ONCE]
+        joined = " ".join(batch)
+        all_words = joined.split()
+        expected = spaces[begin : begin + len(batch)] + 1
+        # No printable character but the plain space is white space; and no two spaces, no end and no empty text hides
+        # in as many words as there are spaces between them.
+        if len(all_words) != expected.sum() or not joined.isprintable():
+            rows = [text.split() for text in batch]
+            expected = np.fromiter(map(len, rows), np.int64, len(rows))
+            for i, text in enumerate(batch):
+                if text.count(" ") + 1 != len(rows[i]) or not text.isprintable():
+                    other_texts.append(begin + i)
+                    other_rows.append(text.split(" "))
+        lengths[begin : begin + len(batch)] = expected
+        add(all_words)
+    add(list(chain.from_iterable(other_rows)))
+    sizes = np.concatenate([[0], lengths, np.fromiter(map(len, other_rows), np.int64, len(other_rows))])
+    return words[:filled], np.cumsum(sizes), dict(vocabulary), {t: len(texts) + i for i, t in enumerate(other_texts)}

@@ -28,6 +28,9 @@ _TOKENS_AT_ONCE = 1 << 17
 class DocumentFrequencies:
     """Document frequencies of a corpus, to weigh n-grams of another one.
 
+    Beyond single words, only n-grams of more than one document are kept: CIDEr gives those of one document the weight
+    of those of none, and most n-grams stand in one.
+
     Attributes:
         vocabulary: word → number.
         keys: for n = 1, 2, …: the corpus's n-grams, ascending; each as the place of its first n-1 words in the keys
@@ -42,27 +45,38 @@ class DocumentFrequencies:
     documents: int
 
     def of(self, corpus: EncodedCorpus) -> Iterator[NDArray[np.int32]]:
-        """For n = 1, 2, …: the frequency here of each n-gram of a corpus, 0 where it does not occur; -1 at the end."""
+        """For n = 1, 2, …: (tokens,) the frequency here of the n-gram that begins at each token of a corpus.
+
+        It is 0 where the n-gram is not kept here, and -1 where none begins (too near the end of its text).
+        """
         size = len(self.vocabulary)
-        words = np.array([self.vocabulary.get(word, -1) for word in corpus.vocabulary], dtype=np.int64)
-        places = words
+        number_here = np.array([self.vocabulary.get(word, -1) for word in corpus.vocabulary], dtype=np.int64)
+        words = number_here[corpus.words] if len(number_here) else np.empty(0, dtype=np.int64)
+        places = words.copy()
+        too_late = np.zeros(len(words), dtype=bool)
         for order, (keys, counts) in enumerate(zip(self.keys, self.counts, strict=True), 1):
             if order > 1:
-                theirs = corpus.ngram_keys(order)
-                prefix, word = places[theirs // len(words)], words[theirs % len(words)]
-                places = _find(keys, prefix * size + word, (prefix >= 0) & (word >= 0))
-            found = np.where(places >= 0, counts[places] if len(counts) else 0, 0)
-            yield np.append(found, -1).astype(np.int32)
+                ends = corpus.first_token[1:] - order + 1
+                too_late[ends[ends >= corpus.first_token[:-1]]] = True
+                places[too_late] = -1
+                last_word = np.append(words[order - 1 :], np.full(min(order - 1, len(words)), -1))
+                known = np.flatnonzero((places >= 0) & (last_word >= 0))
+                longer = _find(keys, places[known] * size + last_word[known])
+                places.fill(-1)
+                places[known] = longer
+            frequency = np.where(places >= 0, counts[places] if len(counts) else 0, 0).astype(np.int32)
+            frequency[too_late] = -1
+            yield frequency
 
     def __getitem__(self, ngram: str) -> int:
-        """Frequency of one n-gram, its words joined by spaces; 0 if it does not occur."""
+        """Frequency of one n-gram, its words joined by spaces; 0 if it is not kept."""
         words = [self.vocabulary.get(word, -1) for word in ngram.split()]
         if not words or min(words) < 0 or len(words) > len(self.keys):
             return 0
         place = words[0]
         for keys, word in zip(self.keys[1:], words[1:], strict=False):
-            found = _find(keys, np.array([place * len(self.vocabulary) + word]), np.array([True]))
-            if (place := int(found[0])) < 0:
+            place = int(_find(keys, np.array([place * len(self.vocabulary) + word]))[0])
+            if place < 0:
                 return 0
         return int(self.counts[len(words) - 1][place])
 
@@ -80,24 +94,46 @@ def document_frequencies(
     Raises:
         MetricError: an item has no references.
     """
-    from capbench.text.ngrams.corpus import EncodedCorpus
+    from capbench.text.ngrams.corpus import EncodedCorpus, NgramNumbers
 
     corpus = EncodedCorpus.build([""] * len(references), references)
-    rank = np.zeros(len(corpus.reference), dtype=np.int32)
-    documents = Documents(corpus, rank, times)
+    documents = Documents(corpus, np.zeros(len(corpus.reference), dtype=np.int32), times)
+    numbers = NgramNumbers(corpus.words.copy(), len(corpus.vocabulary))
+    all_keys: list[IntArray] = [np.arange(numbers.count, dtype=np.int64)]
     keys, counts = [], []
     for order in range(1, n + 1):
-        keys.append(corpus.ngram_keys(order))
-        counts.append(next(documents.frequencies(corpus.ngrams(order), (1,)))[:-1].copy())
+        if order > 1:
+            all_keys = [np.empty(0, dtype=np.int64)]
+            numbers = corpus.number(order, numbers, all_keys)
+        frequency = next(documents.frequencies(numbers, (1,)))[:-1]
+        recurs = frequency > 1
+        kept = recurs if order > 1 else np.ones(len(frequency), dtype=bool)
+        keys.append(np.concatenate(all_keys)[kept])
+        counts.append(frequency[kept])
+        if order < n:
+            numbers = _that_can_grow(numbers, kept, recurs)
     return DocumentFrequencies(corpus.vocabulary, tuple(keys), tuple(counts), int(documents.weight.sum()))
 
 
-def _find(keys: IntArray, wanted: IntArray, valid: NDArray[np.bool_]) -> IntArray:
-    """Places of wanted keys among ascending ones, -1 where absent or not valid."""
+def _that_can_grow(numbers: NgramNumbers, kept: NDArray[np.bool_], recurs: NDArray[np.bool_]) -> NgramNumbers:
+    """N-grams by their places among those kept; -1 where the n-gram one word longer stands in one document at most.
+
+    That is so where the first or the last n of its n+1 words do.
+    """
+    from capbench.text.ngrams.corpus import NgramNumbers
+
+    place = np.append(np.cumsum(kept, dtype=np.int32) - np.int32(1), np.int32(-1))
+    grows = np.append(recurs, False)[numbers.at]
+    grows[:-1] &= grows[1:]
+    return NgramNumbers(np.where(grows, place[numbers.at], np.int32(-1)), int(kept.sum()))
+
+
+def _find(keys: IntArray, wanted: IntArray) -> IntArray:
+    """Places of wanted keys among ascending ones, -1 where absent."""
     if not len(keys):
         return np.full(len(wanted), -1, dtype=np.int64)
     places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where(valid & (keys[places] == wanted), places, -1)
+    return np.where(keys[places] == wanted, places, -1)
 
 
 class Documents:

@@ -193,19 +193,20 @@ def cider_d_sweep(
     penalty = _length_penalty(corpus, corpus.item_of_pair, every, sigma) if len(order.steps) > 1 else None
 
     total = np.zeros((len(order.steps), corpus.items))
-    # With frequencies from elsewhere the corpus's n-grams are looked up, which goes through their numbers, too.
-    numbers = corpus.ngrams_up_to(n) if known is None else map(corpus.ngrams, range(1, n + 1))
+    numbers = corpus.ngrams_up_to(n)
+    tokens = np.arange(len(corpus.words), dtype=np.int32)
     for size in range(1, n + 1):
-        found: Iterable[NDArray[np.int32]]
+        frequency_by_step: Iterable[NDArray[np.int32]]
         if documents is not None:
             ngrams = next(numbers)
-            found = documents.frequencies(ngrams, order.steps)
+            at, frequency_by_step = ngrams.at, documents.frequencies(ngrams, order.steps)
+            del ngrams  # what it holds is as large as all n-grams are many
         else:
+            # Frequencies from elsewhere are looked up by token: the n-grams need no numbers.
             assert known is not None
-            found = repeat(next(known))
-            ngrams = next(numbers)
-        _add_similarities(total, corpus, order, size, ngrams.at, found, log_documents, used, ends, sigma, penalty)
-        del found, ngrams  # what they hold is as large as all n-grams are many
+            at, frequency_by_step = tokens, repeat(next(known))
+        _add_similarities(total, corpus, order, size, at, frequency_by_step, log_documents, used, ends, sigma, penalty)
+        del at, frequency_by_step
     return total / n / sizes * 10.0
 
 

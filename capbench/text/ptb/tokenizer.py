@@ -21,7 +21,7 @@ from typing import Literal, get_args
 from capbench.cache import Cache
 from capbench.errors import DataError, ToolError, UsageError
 from capbench.java import run_batch, tokenizer_jar
-from capbench.text.ptb.native import PUNCTUATION, tokenize_native
+from capbench.text.ptb.native import PUNCTUATION, tokenize_native_each
 
 __all__ = ["PUNCTUATION", "VERSION", "Engine", "tokenize", "tokenize_jar"]
 
@@ -58,22 +58,29 @@ def tokenize(captions: Sequence[str], *, engine: Engine = "native", cache: bool 
     """
     if engine not in _ENGINES:
         raise UsageError(f"unknown tokeniser engine '{engine}'", hint=f"Choices: {', '.join(_ENGINES)}")
-    tokens = {} if engine == "jar" else _native(captions)
-    unmatched = [caption for caption in dict.fromkeys(captions) if tokens.get(caption) is None]
-    missing = [caption for caption in unmatched if caption not in _known]
-    if missing:
-        _learn(missing, cache)
-    return [found if (found := tokens.get(caption)) is not None else _known[caption] for caption in captions]
+    if engine == "native":
+        tokens = _native(captions)
+        if None not in tokens:
+            return tokens  # type: ignore[return-value]
+    else:
+        tokens = [None] * len(captions)
+    unmatched = dict.fromkeys(caption for caption, text in zip(captions, tokens, strict=True) if text is None)
+    unknown = [caption for caption in unmatched if caption not in _known]
+    if unknown:
+        _learn(unknown, cache)
+    return [_known[caption] if text is None else text for caption, text in zip(captions, tokens, strict=True)]
 
 
-def _native(captions: Sequence[str]) -> dict[str, str | None]:
-    """Native tokens of captions, at least; metrics that take turns on one batch ask for the same ones."""
-    new = [caption for caption in dict.fromkeys(captions) if caption not in _recent]
+def _native(captions: Sequence[str]) -> list[str | None]:
+    """Native tokens of captions; metrics that take turns on one batch ask for the same ones."""
+    distinct = dict.fromkeys(captions)
+    new = [caption for caption in distinct if caption not in _recent]
     if len(_recent) + len(new) > _RECENT:
         _recent.clear()
-        new = list(dict.fromkeys(captions))
-    _recent.update((caption, tokenize_native(caption)) for caption in new)
-    return _recent
+        new = list(distinct)
+    if new:
+        _recent.update(zip(new, tokenize_native_each(new), strict=True))
+    return list(map(_recent.__getitem__, captions))
 
 
 def _learn(captions: list[str], cache: bool) -> None:

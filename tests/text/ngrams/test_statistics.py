@@ -198,11 +198,18 @@ def test_a_subset_of_references_equals_a_corpus_of_those(data: st.DataObject) ->
 
 
 def test_document_frequencies_count_items_and_not_occurrences() -> None:
-    found = document_frequencies([["a dog a dog", "a dog"], ["a cat"], ["a dog"], ["a dog"]])
-    assert found.documents == 4
-    assert [found[ngram] for ngram in ("a", "dog", "cat", "a dog", "dog a", "a dog a dog", "bird", "a cat a", "")] == [
-        *(4, 3, 1, 3, 1, 1, 0, 0, 0)
-    ]
+    frequencies = document_frequencies([["a dog a dog", "a dog"], ["a cat"], ["a dog"], ["a dog"]])
+    assert frequencies.documents == 4
+    ngrams = ("a", "dog", "cat", "a dog", "bird", "a cat a", "")
+    assert [frequencies[ngram] for ngram in ngrams] == [4, 3, 1, 3, 0, 0, 0]
+
+
+def test_document_frequencies_keep_longer_ngrams_of_several_documents_alone() -> None:
+    frequencies = document_frequencies([["a dog a dog", "a dog"], ["a cat"], ["a dog a dog"], ["a dog"]])
+    ngrams = ("a dog", "dog a", "a dog a dog", "a cat", "dog a cat")
+    assert [frequencies[ngram] for ngram in ngrams] == [3, 2, 2, 0, 0]
+    once, twice = (document_frequencies([["a b c d", "c d e"]], times=[times]) for times in (1, 2))
+    assert [frequencies["a b c d"] for frequencies in (once, twice)] == [0, 2]
 
 
 def test_own_frequencies_given_explicitly_change_nothing() -> None:
