@@ -36,7 +36,7 @@ from capbench.features.detectors.images import SamplePreparation  # noqa: E402
 from capbench.features.detectors.sample import (  # noqa: E402
     DELTA_WEIGHTS,
     SampleDetector,
-    SampleSettings,
+    SampleOptions,
     load,
     proposals,
 )
@@ -296,7 +296,7 @@ def train_detector(target: Path, steps: int, held_out: list[Picture]) -> None:
     state = {name: t.half().float() if t.is_floating_point() else t for name, t in network.state_dict().items()}
     network.load_state_dict(state)
     digest = hashlib.sha256(data).hexdigest()
-    detector = SampleDetector(network, CLASSES, COLOUR_NAMES, digest, "cpu", SampleSettings(**BOXES))
+    detector = SampleDetector(network, CLASSES, COLOUR_NAMES, digest, "cpu", SampleOptions(**BOXES))
     card = {
         "what": "Small Faster R-CNN for the synthetic scenes of the embedded sample. It knows nothing of photographs.",
         "sha256": digest,

@@ -13,7 +13,7 @@ import torch
 from capbench.errors import DataError, MissingFileError, ModelError, UsageError
 from capbench.features.detectors import boxes as bx
 from capbench.features.detectors.base import Detector, load_detector, names
-from capbench.features.detectors.bottom_up_boxes import (
+from capbench.features.detectors.bottom_up.selection import (
     caffe_proposals,
     caffe_selection,
     hf_detections,

@@ -11,7 +11,7 @@ import torch
 
 from capbench.features.detectors import boxes as bx
 from capbench.features.detectors.base import load_detector
-from capbench.features.detectors.bottom_up_boxes import (
+from capbench.features.detectors.bottom_up.selection import (
     caffe_proposals,
     caffe_selection,
     hf_detections,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from capbench import files
 from capbench.errors import DataError
-from capbench.features.importers.found import (
+from capbench.features.importers.values import (
     Found,
     base64_array,
     flat_field,

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from capbench.errors import DataError, FeatureError, MissingFileError, UsageError, suggest
 from capbench.features.importers.arrays import read_milvlg, read_npz, read_scan, read_vilbert
-from capbench.features.importers.found import Found, unreadable
 from capbench.features.importers.lmdb_files import read_lmdb
 from capbench.features.importers.tsv import COLUMNS, columns_of, read_tsv
+from capbench.features.importers.values import Found, unreadable
 from capbench.features.records import UNKNOWN, Fingerprint
 from capbench.features.store import FeatureStore
 from capbench.features.writing import StoreWriter

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from capbench.errors import DataError, ToolError
 from capbench.features.importers.arrays import parse_vilbert
-from capbench.features.importers.found import Found
+from capbench.features.importers.values import Found
 from capbench.safe_pickle import load_pickle
 
 __all__ = ["read_lmdb"]

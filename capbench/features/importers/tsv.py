@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from capbench.errors import DataError
-from capbench.features.importers.found import (
+from capbench.features.importers.values import (
     Found,
     base64_array,
     flat_field,
