@@ -235,7 +235,7 @@ def test_reference_mode_takes_one_picture_and_a_batch_is_marked(weights: Path, i
     prepared = single.preprocess(image)
     with pytest.raises(UsageError, match="takes 1 picture at once, 2 were given"):
         single.detect([prepared, prepared])
-    both = load_detector("bottom-up-hf", weights=weights, options=options | {"batch": "2"})
+    both = load_detector("bottom-up-hf", weights=weights, options=options | {"batch": 2})
     assert both.batchable
     assert both.fingerprint().batch == "batched:2"
     assert both.fingerprint().digest != single.fingerprint().digest
@@ -281,15 +281,16 @@ def test_names_of_classes_come_from_a_vocabulary(weights: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"min_boxs": 3}, "unknown option 'min_boxs'. Did you mean 'min_boxes'"),
-        ({"min_boxes": "many"}, "option min_boxes='many' does not fit"),
+        ({"min_boxs": 3}, "bottom-up-hf has no option 'min_boxs'. Did you mean 'min_boxes'"),
+        ({"min_boxes": "many"}, "bottom-up-hf.min_boxes=many: not a whole number from 1"),
         ({"min_boxes": 40, "max_boxes": 10}, "do not fit"),
-        ({"nms": []}, "does not fit"),
-        ({"delta_weights": [1, 2]}, "2 numbers, not 4"),
-        ({"batch": 0}, "no number of pictures"),
-        ({"precision": "half"}, "unknown precision 'half'"),
-        ({"caffe_pool": "perhaps"}, "does not fit"),
-        ({"rpn_nms": float("nan")}, "does not fit"),
+        ({"nms": []}, "nms=[]: not numbers from 0 to 1 with commas between them. Example: 0.5,0.7"),
+        ({"nms": "0.5,x"}, "nms=0.5,x: not numbers"),
+        ({"delta_weights": [1, 2]}, "delta_weights=[1, 2]: not 4 numbers from 0"),
+        ({"batch": 0}, "batch=0: not a whole number from 1"),
+        ({"precision": "half"}, "precision=half: not one of float32, amp-bfloat16, amp-float16"),
+        ({"caffe_pool": "perhaps"}, "caffe_pool=perhaps: not true or false"),
+        ({"rpn_nms": float("nan")}, "rpn_nms=nan: not a number from 0 to 1"),
     ],
 )
 def test_wrong_options_give_one_line(weights: Path, options: dict[str, Any], message: str) -> None:
