@@ -37,7 +37,6 @@ from capbench.features.detectors.sample import (  # noqa: E402
     DELTA_WEIGHTS,
     SampleDetector,
     SampleOptions,
-    load,
     proposals,
 )
 from capbench.files import atomic_write  # noqa: E402
@@ -270,7 +269,7 @@ def main(arguments: list[str] | None = None) -> int:
     held_out = read_split("held-out")
     target = options.out / "sample_detector.safetensors"
     if options.check:
-        detector = load(weights=target, device="cpu", options=BOXES)
+        detector = SampleDetector.open(SampleOptions(**BOXES), weights=target, device="cpu", variant="")
         print(json.dumps(evaluate(detector, held_out), indent=2))
         return 0
     if options.only != "scan":

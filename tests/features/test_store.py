@@ -378,8 +378,8 @@ def test_a_store_is_read_on_while_it_is_added_to(tmp_path: Path) -> None:
 
 def test_opening_reads_no_features(tmp_path: Path) -> None:
     store = write(tmp_path / "a.h5")
-    part = store._parts[0]
-    opened = open_store(tmp_path / "a.h5")._parts[0]
+    part = store._files[0]
+    opened = open_store(tmp_path / "a.h5")._files[0]
     assert opened._ids is None
     assert part.header == opened.header
 
