@@ -215,12 +215,14 @@ class Fingerprint:
 
     def differences(self, other: Fingerprint) -> str:
         """In which parts another one differs, in words: ``mode 'caffe' against 'hf'``."""
-        mine, theirs = self.to_dict(), other.to_dict()
-        flat_mine = mine.pop("versions") | mine
-        flat_theirs = theirs.pop("versions") | theirs
-        names = [n for n in flat_mine | flat_theirs if flat_mine.get(n) != flat_theirs.get(n)]
-        phrases = (f"{n} '{_short(flat_mine.get(n))}' against '{_short(flat_theirs.get(n))}'" for n in names)
-        return ", ".join(phrases)
+        ours, theirs = self._flat(), other._flat()
+        names = [name for name in ours | theirs if ours.get(name) != theirs.get(name)]
+        return ", ".join(f"{n} '{_short(ours.get(n))}' against '{_short(theirs.get(n))}'" for n in names)
+
+    def _flat(self) -> dict[str, str]:
+        """All parts by name, each library's version by the library's."""
+        texts = self.to_dict()
+        return {**texts.pop("versions"), **texts}
 
 
 def _short(text: str | None) -> str:

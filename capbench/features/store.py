@@ -106,9 +106,9 @@ class _StoreFile:
 
     def find(self, image: str) -> int:
         """Position of an image, -1 if it is not here."""
-        ids, wanted = self.ids(), np.bytes_(image.encode("utf-8", "surrogatepass"))  # file names need not be UTF-8
-        position = int(np.searchsorted(ids, wanted))
-        return position if position < len(ids) and ids[position] == wanted else -1
+        ids, encoded = self.ids(), np.bytes_(image.encode("utf-8", "surrogatepass"))  # file names need not be UTF-8
+        position = int(np.searchsorted(ids, encoded))
+        return position if position < len(ids) and ids[position] == encoded else -1
 
     def count(self, position: int) -> int:
         self.ids()

@@ -167,8 +167,8 @@ def _expand(sources: Sequence[Path], format: str | None) -> list[Path]:
             paths.append(source)
             continue
         endings = {"milvlg": (".npz",), "npz": (".npz",), "vilbert": (".npy",), "scan": (".npy",), "lmdb": (".mdb",)}
-        wanted = endings.get(format or "", (".tsv", ".npz", ".npy"))
-        inside = sorted(path for path in source.iterdir() if path.suffix in wanted)
+        suffixes = endings.get(format or "", (".tsv", ".npz", ".npy"))
+        inside = sorted(path for path in source.iterdir() if path.suffix in suffixes)
         if len({path.suffix for path in inside}) > 1:
             raise DataError(
                 f"holds files of several kinds: {', '.join(sorted({path.suffix for path in inside}))}",
@@ -176,7 +176,7 @@ def _expand(sources: Sequence[Path], format: str | None) -> list[Path]:
                 hint="Name the files, or say which with --format",
             )
         if not inside:
-            raise DataError(f"holds no {' or '.join(wanted)} file", path=source)
+            raise DataError(f"holds no {' or '.join(suffixes)} file", path=source)
         paths += inside
     return paths
 

@@ -68,8 +68,8 @@ def float_matrix(array: Any, rows: int, columns: int | None, what: str) -> NDArr
         raise ValueError(f"there are {rows} boxes")
     width, rest = divmod(array.size, rows)
     if rest or width == 0 or (columns is not None and width != columns):
-        wanted = f"{rows} x {columns}" if columns else f"a multiple of {rows}"
-        raise ValueError(f"{what} has {array.size} numbers where {rows} boxes need {wanted}")
+        needed = f"{rows} x {columns}" if columns else f"a multiple of {rows}"
+        raise ValueError(f"{what} has {array.size} numbers where {rows} boxes need {needed}")
     if array.ndim > 1 and array.shape != (rows, width):
         raise ValueError(f"{what} has shape {array.shape}, not ({rows}, {width})")
     return np.asarray(array.reshape(rows, width), dtype=np.float32)
