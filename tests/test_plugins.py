@@ -30,7 +30,7 @@ def test_a_broken_plug_in_hides_no_other(group: plugins.Group, tmp_path: Path, m
         assert [plugin.package for plugin in plugins.registered(group) if plugin.name == "good"] == ["good-one"]
         with pytest.raises(UsageError, match=r"'bad' cannot be imported .*worn out.*remove the package 'bad-one'"):
             plugins.load(group, "bad")
-        with pytest.raises(UsageError, match="'leaving' cannot be imported .*SystemExit"):
+        with pytest.raises(UsageError, match=r"'leaving' cannot be imported .*SystemExit"):
             plugins.load(group, "leaving")
         with pytest.raises(UsageError, match="Did you mean 'good'"):
             plugins.load(group, "goood")

@@ -184,9 +184,9 @@ def _page(image: NDArray[np.uint8], regions: RegionFeatures, header: Header, sho
         colour = _COLOURS[rank % len(_COLOURS)]
         x1, y1, x2, y2 = drawn.box
         caption, label = html.escape(drawn.caption()), html.escape(drawn.label)
-        place = f'x="{x1:.2f}" y="{y1:.2f}" width="{x2 - x1:.2f}" height="{y2 - y1:.2f}"'
+        place = f'id="region-{drawn.region}" x="{x1:.2f}" y="{y1:.2f}" width="{x2 - x1:.2f}" height="{y2 - y1:.2f}"'
         boxes.append(
-            f'<rect id="region-{drawn.region}" {place} stroke="{colour}" color="{colour}"><title>{caption}</title></rect>'
+            f'<rect {place} stroke="{colour}" color="{colour}"><title>{caption}</title></rect>'
             f'<text x="{x1:.2f}" y="{max(y1, size):.2f}" font-size="{size:.2f}">{caption}</text>'
         )
         score = "" if drawn.confidence is None else f"{drawn.confidence:.3f}"

@@ -45,7 +45,7 @@ def test_a_registered_detector_is_known_by_name(
         listed = capbench("extract-features", "-D", "stripess", "-i", "pictures", "-o", "b.h5")
         workers = capbench("extract-features", "-D", "stripes", "-i", "pictures", "-o", "c.h5", "--workers", 1)
         assert workers.code == 0, workers.err
-        for arguments, told in (
+        for arguments, message in (
             (("--option", "count=0"), "stripes.count=0: not a whole number from 1"),
             (("--option", "cuont=2"), "stripes has no option 'cuont'. Did you mean 'count'?"),
             (("--weights", "a.pth"), "the detector 'stripes' has no weights"),
@@ -53,7 +53,7 @@ def test_a_registered_detector_is_known_by_name(
         ):
             refused = capbench("extract-features", "-D", "stripes", "-i", "pictures", "-o", "b.h5", *arguments)
             assert (refused.code, refused.err.count("\n")) == (2, 1)
-            assert told in refused.err
+            assert message in refused.err
         broken = capbench("extract-features", "-D", "broken", "-i", "pictures", "-o", "b.h5")
     with open_store("a.h5") as store:
         assert store.ids == ["p000", "p001"]
@@ -71,7 +71,7 @@ def test_a_detector_may_be_a_class_of_a_file_here(example: str, tmp_path: Path, 
     ran = capbench("extract-features", "-D", "stripes:Stripes", "-i", "pictures")
     assert ran.code == 0, ran.err
     assert "features/pictures.stripes-Stripes.h5: 2 images" in ran.out
-    for name, told in (
+    for name, message in (
         ("stripes:StripesOptions", "the class StripesOptions behind 'stripes:StripesOptions' is no detector"),
         ("stripes:Strips", "the detector 'stripes:Strips' cannot be imported (AttributeError"),
         ("gird:resnet50", "Did you mean 'grid'? Give it as module:Class"),
@@ -80,7 +80,7 @@ def test_a_detector_may_be_a_class_of_a_file_here(example: str, tmp_path: Path, 
     ):
         refused = capbench("extract-features", "-D", name, "-i", "pictures", "-o", "b.h5")
         assert (refused.code, refused.err.count("\n")) == (2, 1), refused.err
-        assert told in refused.err
+        assert message in refused.err
 
 
 def test_a_detector_that_cannot_be_made_is_told_in_one_line(tmp_path: Path, example: str, capbench: Run) -> None:
