@@ -63,6 +63,7 @@ def examine(data: str | os.PathLike[str] | None = None, *, start_java: bool = Tr
         ("cache", _cache),
         ("data", lambda: _data(data)),
         ("weights", _weights),
+        ("detectors", _detectors),
         ("features", _features),
         ("processor", _processor),
         ("GPU", _gpu),
@@ -254,6 +255,26 @@ def _weights() -> list[Check]:
             what = f"{one.path} has SHA-256 {one.sha256}, not {one.expected}"
             checks.append(Check(f"  {one.name}", "fail", what, f"capbench models info {one.name}"))
     return checks
+
+
+def _detectors() -> list[Check]:
+    """Every registered detector is imported; one that cannot be does not hide the others."""
+    from capbench import plugins
+    from capbench.features.detectors.base import Detector
+
+    usable, checks = [], []
+    for plugin in plugins.registered("capbench.detectors"):
+        try:
+            cls = plugins.load("capbench.detectors", plugin.name)
+        except CapbenchError as error:
+            checks.append(Check(f"  {plugin.name}", "fail", error.message, error.hint or ""))
+            continue
+        if issubclass(cls, Detector):
+            usable.append(plugin.name if plugin.is_built_in else f"{plugin.name} (of {plugin.package})")
+        else:
+            mend = f"Update or remove the package '{plugin.package}'"
+            checks.append(Check(f"  {plugin.name}", "fail", f"{plugin.target} is no detector", mend))
+    return [Check("detectors", "ok", ", ".join(usable)), *checks]
 
 
 def _features() -> list[Check]:

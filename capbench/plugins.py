@@ -1,39 +1,90 @@
-"""Finds metrics and data sets by name: entry points, and ``module:Class`` on the command line.
+"""Finds metrics, data sets and detectors by name: entry points, and ``module:Class`` on the command line.
 
-Built-in ones are registered in ``pyproject.toml`` in the same way as anybody else's, under the
-groups ``capbench.metrics`` and ``capbench.datasets``.
+Built-in ones are registered in ``pyproject.toml`` in the same way as anybody else's, under the groups
+``capbench.metrics``, ``capbench.datasets`` and ``capbench.detectors``.
 """
 
 from __future__ import annotations
 
+import contextlib
+import difflib
 import importlib
 import importlib.metadata
 import os
 import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
 
 from capbench.errors import UsageError, suggest
 
-__all__ = ["load", "names"]
+__all__ = ["Group", "Plugin", "load", "names", "registered"]
 
-Group = Literal["capbench.metrics", "capbench.datasets"]
+Group = Literal["capbench.metrics", "capbench.datasets", "capbench.detectors"]
+_KINDS: dict[str, str] = {
+    "capbench.metrics": "metric",
+    "capbench.datasets": "data set",
+    "capbench.detectors": "detector",
+}
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A registered name.
+
+    Attributes:
+        name: as users write it.
+        target: the class, as ``module:Class``.
+        package: the installed package that registers it.
+    """
+
+    name: str
+    target: str
+    package: str
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether it comes with capbench."""
+        return self.target.startswith("capbench.")
 
 
 @cache
 def _entry_points(group: Group) -> dict[str, importlib.metadata.EntryPoint]:
-    found: dict[str, importlib.metadata.EntryPoint] = {}
-    for point in importlib.metadata.entry_points(group=group):
+    by_name: dict[str, importlib.metadata.EntryPoint] = {}
+    for point in _listed(group):
         # A built-in name cannot be taken over by another package without a word.
-        if point.name not in found or point.value.startswith("capbench."):
-            found[point.name] = point
-    return found
+        if point.name not in by_name or point.value.startswith("capbench."):
+            by_name[point.name] = point
+    return by_name
+
+
+def _listed(group: Group) -> Iterator[importlib.metadata.EntryPoint]:
+    try:
+        yield from importlib.metadata.entry_points(group=group)
+        return
+    except Exception:  # one package with a damaged list breaks the list of all
+        pass
+    for distribution in importlib.metadata.distributions():
+        with contextlib.suppress(Exception):
+            yield from distribution.entry_points.select(group=group)
+
+
+def registered(group: Group) -> list[Plugin]:
+    """What is registered under a group, built-in ones first, each part in the order of registration.
+
+    Nothing is imported, so that one which cannot be imported stands here as well.
+    """
+    plugins = [
+        Plugin(point.name, point.value, point.dist.name if point.dist else "")
+        for point in _entry_points(group).values()
+    ]
+    return sorted(plugins, key=lambda plugin: not plugin.is_built_in)
 
 
 def names(group: Group) -> list[str]:
-    """Registered names of a group, built-in ones first, each part in the order of registration."""
-    points = _entry_points(group).values()
-    return [p.name for p in sorted(points, key=lambda p: not p.value.startswith("capbench."))]
+    """Registered names of a group, in the order of :func:`registered`."""
+    return [plugin.name for plugin in registered(group)]
 
 
 def load(group: Group, name: str) -> type[Any]:
@@ -42,30 +93,38 @@ def load(group: Group, name: str) -> type[Any]:
     Raises:
         UsageError: no such name (the choices are listed), or the class cannot be imported.
     """
-    kind = group.removeprefix("capbench.").removesuffix("s").replace("dataset", "data set")
+    kind = _KINDS[group]
     if ":" in name:
-        module_name, _, attribute = name.partition(":")
-        # A script's own folder is on sys.path, a console command's is not: users expect ./my_metric.py to be found.
-        if os.getcwd() not in sys.path and "" not in sys.path:
-            sys.path.append(os.getcwd())
-        try:
-            found = getattr(importlib.import_module(module_name), attribute)
-        except Exception as error:  # a user's module may raise anything while it is imported
-            raise UsageError(
-                f"the {kind} '{name}' cannot be imported ({type(error).__name__}: {error})",
-                hint="Give it as module:Class, with the module importable from here",
-            ) from error
+        target = _import(name, kind, names(group))
     else:
         point = _entry_points(group).get(name)
         if point is None:
             raise UsageError(f"unknown {kind} '{name}'", hint=suggest(name, names(group)))
         try:
-            found = point.load()
-        except Exception as error:  # as above: a plug-in may raise anything
+            target = point.load()
+        except (Exception, SystemExit) as error:  # a plug-in may raise anything while it is imported
+            package = f"the package '{point.dist.name}'" if point.dist else "the package that registers it"
             raise UsageError(
                 f"the {kind} '{name}' cannot be imported from {point.value} ({type(error).__name__}: {error})",
-                hint="Update or remove the package that registers it",
+                hint=f"Update or remove {package}",
             ) from error
-    if not isinstance(found, type):
+    if not isinstance(target, type):
         raise UsageError(f"'{name}' is not a class", hint=f"Give a class that follows the {kind} contract")
-    return found
+    return target
+
+
+def _import(name: str, kind: str, known: list[str]) -> Any:
+    module, _, attribute = name.partition(":")
+    # A script's own folder is on sys.path, a console command's is not: users expect ./my_metric.py to be found.
+    if os.getcwd() not in sys.path and "" not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
+        hint = "Give it as module:Class, with the module importable from here"
+        near = difflib.get_close_matches(module, known, n=1, cutoff=0.6)
+        if near and isinstance(error, ModuleNotFoundError):  # a colon also stands in names such as grid:resnet50
+            hint = f"Did you mean '{near[0]}'? {hint}"
+        raise UsageError(
+            f"the {kind} '{name}' cannot be imported ({type(error).__name__}: {error})", hint=hint
+        ) from error

@@ -36,8 +36,7 @@ from capbench.features.detectors.images import SamplePreparation  # noqa: E402
 from capbench.features.detectors.sample import (  # noqa: E402
     DELTA_WEIGHTS,
     SampleDetector,
-    SampleSettings,
-    load,
+    SampleOptions,
     proposals,
 )
 from capbench.files import atomic_write  # noqa: E402
@@ -270,7 +269,7 @@ def main(arguments: list[str] | None = None) -> int:
     held_out = read_split("held-out")
     target = options.out / "sample_detector.safetensors"
     if options.check:
-        detector = load(weights=target, device="cpu", options=BOXES)
+        detector = SampleDetector.open(SampleOptions(**BOXES), weights=target, device="cpu", variant="")
         print(json.dumps(evaluate(detector, held_out), indent=2))
         return 0
     if options.only != "scan":
@@ -296,7 +295,7 @@ def train_detector(target: Path, steps: int, held_out: list[Picture]) -> None:
     state = {name: t.half().float() if t.is_floating_point() else t for name, t in network.state_dict().items()}
     network.load_state_dict(state)
     digest = hashlib.sha256(data).hexdigest()
-    detector = SampleDetector(network, CLASSES, COLOUR_NAMES, digest, "cpu", SampleSettings(**BOXES))
+    detector = SampleDetector(network, CLASSES, COLOUR_NAMES, digest, "cpu", SampleOptions(**BOXES))
     card = {
         "what": "Small Faster R-CNN for the synthetic scenes of the embedded sample. It knows nothing of photographs.",
         "sha256": digest,

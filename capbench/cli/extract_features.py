@@ -43,8 +43,8 @@ def extract_features(
             "--detector",
             "-D",
             metavar="NAME",
-            help="bottom-up-caffe, bottom-up-hf, x152-fpn, torchvision-frcnn, grid:BACKBONE, or sample (knows the "
-            "embedded sample's drawn scenes only).",
+            help="A detector of 'capbench models list' (sample knows the embedded sample's drawn scenes only; for "
+            "photographs take another), or module:Class of your own.",
         ),
     ] = "sample",
     out: Annotated[
@@ -111,33 +111,33 @@ def extract_features(
     from capbench.features.extract import Shard, default_workers, extract
     from capbench.machine import keep_freed_memory
 
-    part = None if shard is None else Shard.parse(shard)
+    chosen_shard = None if shard is None else Shard.parse(shard)
     if images and dataset:
         raise UsageError("--images and --dataset cannot be given both", hint="Give one; --image-root adds a folder")
     options = _options(option or []) | ({"batch": batch} if batch > 1 else {})
     options |= {"precision": precision} if precision != "float32" else {}
     root = find_root(data)
     common.announce_root(root, json_output=json_output, used=not images)
-    found, missing, what = _find(images, dataset, root, image_root)
+    image_files, missing, what = _find(images, dataset, root, image_root)
     target = out or Path("features") / _file_name(what, detector)
-    target = target if part is None else part.path(target)
+    target = target if chosen_shard is None else chosen_shard.path(target)
     if threads is not None:
         import torch
 
         torch.set_num_threads(threads)
     model = load_detector(detector, weights=weights, device=device, options=options)
-    on = getattr(model, "device", "cpu")
-    if str(on) == "cpu":
+    if model.device == "cpu":
         keep_freed_memory()
-    common.note(f"{len(found):,} images, detector {model.name} on {on}, into {target}")
-    with images_progress("extracting", len(found) if part is None else -(-len(found) // part.count)) as step:
+    count = len(image_files)
+    common.note(f"{count:,} images, detector {model.name} on {model.device}, into {target}")
+    with images_progress("extracting", count if chosen_shard is None else -(-count // chosen_shard.count)) as step:
         result = extract(
-            found,
+            image_files,
             model,
             target,
             missing=missing,
-            shard=part,
-            workers=default_workers(on) if workers is None else workers,
+            shard=chosen_shard,
+            workers=default_workers(model.device) if workers is None else workers,
             dtype=dtype,
             compression=compression,
             restart=restart,
@@ -169,15 +169,20 @@ def _file_name(what: str, detector: str) -> str:
 
 
 def _options(texts: list[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    from capbench.yaml_files import parse_value
+
+    options: dict[str, Any] = {}
     for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name.strip():
+        name, equals, value = (word.strip() for word in text.partition("="))
+        if not equals or not name:
             raise UsageError(f"--option {text}: not of the form name=value", hint="Example: max_boxes=36")
-        if name.strip() in found:
-            raise UsageError(f"--option {name.strip()} is given twice", hint="Give it once")
-        found[name.strip()] = value.strip()
-    return found
+        if name in options:
+            raise UsageError(f"--option {name} is given twice", hint="Give it once")
+        try:
+            options[name] = parse_value(value)
+        except ValueError as error:
+            raise UsageError(f"--option {text}: the value cannot be read", hint="Put it in quotes") from error
+    return options
 
 
 def _tell(result: Extracted, target: Path, *, json_output: bool) -> None:
@@ -192,27 +197,27 @@ def _tell(result: Extracted, target: Path, *, json_output: bool) -> None:
                 "stored": len(store),
                 "extracted": result.extracted,
                 "resumed": result.resumed,
-                "failed": [vars(one) for one in result.failures],
+                "failed": [vars(failure) for failure in result.failures],
                 "seconds": {name: round(value, 4) for name, value in seconds.items()},
                 "signature": store.signature(),
             }
         )
     else:
         speed = f" ({_speed(result.extracted, seconds['total'])})" if result.extracted else ""
-        before = result.images - result.extracted - len(result.failures)
-        kept = f", {before:,} were there" if before else ""
-        print(f"{target}: {len(store):,} images; {result.extracted:,} extracted now{speed}{kept}")
+        earlier = result.images - result.extracted - len(result.failures)
+        were_there = f", {earlier:,} were there" if earlier else ""
+        print(f"{target}: {len(store):,} images; {result.extracted:,} extracted now{speed}{were_there}")
         if result.extracted and seconds["network"] > 0:
             beside = seconds["waiting"] + seconds["writing"] + seconds["finishing"]
             share = 100 * beside / seconds["network"]
             print(f"time: network {seconds['network']:.1f} s, everything beside it {beside:.1f} s ({share:.0f}%)")
         print(f"signature: {store.signature()}")
-    for one in result.failures[:_MOST_LISTED]:
-        common.warn(f"{one.file or one.image}: {one.reason}")
+    for failure in result.failures[:_MOST_LISTED]:
+        common.warn(f"{failure.file or failure.image}: {failure.reason}")
     if result.failures:
         count = len(result.failures)
-        told = f"{count:,} image{'s have' if count != 1 else ' has'} no features"
-        common.warn(f"{told}; listed in {report_path(target)}")
+        how_many = f"{count:,} image{'s have' if count != 1 else ' has'} no features"
+        common.warn(f"{how_many}; listed in {report_path(target)}")
 
 
 def _speed(images: int, seconds: float) -> str:

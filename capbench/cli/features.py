@@ -36,37 +36,37 @@ def info(stores: _Stores, json_output: common.JsonOption = False) -> None:
     from capbench.features.store import open_store
 
     with open_store(stores if len(stores) > 1 else stores[0]) as store:
-        found = describe(store)
+        facts = describe(store)
     if json_output:
-        common.print_json(found)
+        common.print_json(facts)
         return
-    for label, text in _lines(found):
+    for label, text in _lines(facts):
         print(f"{label + ':':<16}{text}")
-    for path in found["unfinished"]:
+    for path in facts["unfinished"]:
         common.warn(f"{path}: an extraction was interrupted; run the same command again to finish it")
 
 
-def _lines(found: dict[str, Any]) -> list[tuple[str, str]]:
-    low, high = found["regions_per_image"]
-    fingerprint = found["fingerprint"]
+def _lines(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    low, high = facts["regions_per_image"]
+    fingerprint = facts["fingerprint"]
     versions = ", ".join(f"{name} {version}" for name, version in fingerprint["versions"].items()) or "unknown"
     each = f"{low}" if low == high else f"{low} to {high}"
-    fields = ", ".join([*(["boxes"] if found["boxes"] else []), *found["fields"]]) or "none but features"
-    kept = f"{found['dtype']}, compression {found['compression']}, {found['bytes'] / 1e6:,.1f} MB"
-    names = f"{found['classes']:,} classes, {found['attributes']:,} attributes"
+    fields = ", ".join([*(["boxes"] if facts["boxes"] else []), *facts["fields"]]) or "none but features"
+    stored = f"{facts['dtype']}, compression {facts['compression']}, {facts['bytes'] / 1e6:,.1f} MB"
+    names = f"{facts['classes']:,} classes, {facts['attributes']:,} attributes"
     return [
-        *(("file", path) for path in found["files"]),
-        ("images", f"{found['images']:,}"),
-        ("regions", f"{found['regions']:,} ({each} an image) of {found['feature_size']:,} columns"),
+        *(("file", path) for path in facts["files"]),
+        ("images", f"{facts['images']:,}"),
+        ("regions", f"{facts['regions']:,} ({each} an image) of {facts['feature_size']:,} columns"),
         ("fields", fields),
         ("names", names),
-        ("stored", kept),
+        ("stored", stored),
         ("detector", fingerprint["detector"]),
         ("weights", f"SHA-256 {fingerprint['weights_sha256']}"),
         ("preprocessing", fingerprint["preprocessing"]),
         ("mode", f"{fingerprint['mode']}; {fingerprint['batch']}; {fingerprint['precision']}"),
         ("versions", versions),
-        ("signature", found["signature"]),
+        ("signature", facts["signature"]),
     ]
 
 
@@ -83,15 +83,15 @@ def verify(stores: _Stores, json_output: common.JsonOption = False) -> None:
         open_store(stores if len(stores) > 1 else stores[0]) as store,
         images_progress("verifying", len(store)) as step,
     ):
-        found = verify_store(store, step)
+        verified = verify_store(store, step)
     if json_output:
-        common.print_json(vars(found) | {"ok": not found.bad})
+        common.print_json(vars(verified) | {"ok": not verified.bad})
     else:
-        state = "all right" if not found.bad else f"{found.bad:,} damaged"
-        print(f"{stores[0]}: {found.images:,} images, {found.regions:,} regions: {state}")
-    for problem in found.problems:
+        state = "all right" if not verified.bad else f"{verified.bad:,} damaged"
+        print(f"{stores[0]}: {verified.images:,} images, {verified.regions:,} regions: {state}")
+    for problem in verified.problems:
         common.warn(problem)
-    if found.bad:
+    if verified.bad:
         raise typer.Exit(1)
 
 
@@ -244,10 +244,10 @@ def show(
     target = out or Path(f"{name}.regions.png")
     shown = draw(decode(path), regions, header, target, top)
     if json_output:
-        common.print_json({"file": str(target), "image": name, "boxes": [vars(one) for one in shown]})
+        common.print_json({"file": str(target), "image": name, "boxes": [vars(drawn) for drawn in shown]})
         return
-    for one in shown:
-        print(one.line())
+    for drawn in shown:
+        print(drawn.line())
     print(f"{target}: {len(shown)} of {len(regions)} boxes")
 
 

@@ -14,6 +14,7 @@ from capbench.errors import UsageError
 
 if TYPE_CHECKING:
     from capbench.models.scan.files import GroundingModel
+    from capbench.plugins import Plugin
 
 __all__ = ["app"]
 
@@ -36,28 +37,31 @@ _Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where t
 _Replace = Annotated[bool, typer.Option("--replace", help="Replace FILE if it is there.")]
 
 
-def _told(name: str) -> dict[str, Any]:
+def _facts(name: str) -> dict[str, Any]:
     from capbench.models.registry import entry, status
 
-    known = entry(name).model_dump(exclude_none=True)
-    known["for"] = list(known.pop("used_by"))
-    there = dataclasses.asdict(status(name))
-    return known | {key: there[key] for key in ("state", "path", "expected", "official")} | {"found": there["sha256"]}
+    facts = entry(name).model_dump(exclude_none=True)
+    facts["for"] = list(facts.pop("used_by"))
+    file = dataclasses.asdict(status(name))
+    return facts | {key: file[key] for key in ("state", "path", "expected", "official")} | {"found": file["sha256"]}
 
 
 @app.command("list")
 def list_(json_output: common.JsonOption = False) -> None:
-    """List the weights that are known, and which of them are here.
+    """List the weights that are known, and which of them are here; and the detectors.
 
     Weights that are here are read and compared with their SHA-256. Exit code 1 if a file is not the right one.
 
     Example: capbench models list
     """
+    from capbench import plugins
     from capbench.models.registry import entries, models_dir
 
-    found = [_told(name) for name in entries()]
+    models = [_facts(name) for name in entries()]
+    detectors = plugins.registered("capbench.detectors")
     if json_output:
-        common.print_json({"folder": str(models_dir()), "models": found})
+        listed = [{"name": detector.name, "package": detector.package} for detector in detectors]
+        common.print_json({"folder": str(models_dir()), "models": models, "detectors": listed})
     else:
         from rich.table import Table
 
@@ -65,14 +69,21 @@ def list_(json_output: common.JsonOption = False) -> None:
         for column in ("model", "state", "for"):
             table.add_column(column, no_wrap=True)
         table.add_column("what", overflow="fold")
-        for entry in found:
-            table.add_row(entry["name"], entry["state"], ", ".join(entry["for"]), entry["title"])
+        for model in models:
+            table.add_row(model["name"], model["state"], ", ".join(model["for"]), model["title"])
         common.out().print(table)
         print("and grid:BACKBONE for every classification backbone of torchvision (grid:resnet50)")
         print("'sample', a detector and a grounding model of the embedded sample's scenes, comes with capbench")
+        print(f"detectors: {', '.join(map(_detector, detectors))}")
         common.note("Where to get one: capbench models info NAME")
-    if any(entry["state"] == "wrong" for entry in found):
+    if any(model["state"] == "wrong" for model in models):
         raise typer.Exit(1)
+
+
+def _detector(detector: Plugin) -> str:
+    if not detector.is_built_in:
+        return f"{detector.name} (of {detector.package})"
+    return "grid:BACKBONE" if detector.name == "grid" else detector.name
 
 
 @app.command()
@@ -83,36 +94,36 @@ def info(name: _Name, json_output: common.JsonOption = False) -> None:
 
     Example: capbench models info torchvision-frcnn
     """
-    found = _told(name)
+    facts = _facts(name)
     if json_output:
-        common.print_json(found)
+        common.print_json(facts)
     else:
-        expected = found["expected"]
+        expected = facts["expected"]
         if expected is None:
             digest = "not stated by the publisher; recorded when the file is added"
-        elif found["official"]:
+        elif facts["official"]:
             digest = expected if len(expected) == 64 else f"begins with {expected} (in the official file's name)"
         else:
             digest = f"{expected} (recorded when the file was added)"
         lines = {
-            "for": ", ".join(found["for"]),
-            "page": found["page"],
-            "file": found["file"] + (f", {found['megabytes']} MB" if "megabytes" in found else ""),
-            "address": found.get("url", "none; see the page"),
+            "for": ", ".join(facts["for"]),
+            "page": facts["page"],
+            "file": facts["file"] + (f", {facts['megabytes']} MB" if "megabytes" in facts else ""),
+            "address": facts.get("url", "none; see the page"),
             "SHA-256": digest,
-            "terms": found["terms"],
-            "note": found.get("note"),
-            "state": found["state"],
-            "path": found["path"],
-            "found": found["found"],
+            "terms": facts["terms"],
+            "note": facts.get("note"),
+            "state": facts["state"],
+            "path": facts["path"],
+            "found": facts["found"],
         }
-        print(f"{found['name']}: {found['title']}")
+        print(f"{facts['name']}: {facts['title']}")
         for label, value in lines.items():
             if value:
                 print(f"  {label + ':':<9}{value}")
-        if found["state"] != "here":
-            print(f"{found['manual']}, then: capbench models add {name} FILE")
-    if found["state"] == "wrong":
+        if facts["state"] != "here":
+            print(f"{facts['manual']}, then: capbench models add {name} FILE")
+    if facts["state"] == "wrong":
         raise typer.Exit(1)
 
 
@@ -132,13 +143,13 @@ def add(
     """
     from capbench.models import registry
 
-    done = registry.add(name, file, replace=replace)
+    status = registry.add(name, file, replace=replace)
     if json_output:
-        common.print_json(dataclasses.asdict(done))
+        common.print_json(dataclasses.asdict(status))
         return
-    word = "official" if done.official else "no official one is known; recorded"
-    print(f"{name}: kept in {done.path}")
-    print(f"SHA-256 {done.sha256} ({word})")
+    origin = "official" if status.official else "no official one is known; recorded"
+    print(f"{name}: kept in {status.path}")
+    print(f"SHA-256 {status.sha256} ({origin})")
 
 
 @app.command()
@@ -160,7 +171,7 @@ def ensemble(models: _Networks, out: _Out, replace: _Replace = False, json_outpu
         if len(values) > 1:
             option = name.replace("feature_", "")
             common.warn(f"{name} is {' and '.join(values)}: say which to use (--option tiger.{option}=...)")
-    order = {part.sha256: place for place, part in enumerate(written.parts)}
+    order = {network.sha256: place for place, network in enumerate(written.parts)}
     networks = sorted(map(_network, loaded), key=lambda network: order[network["sha256"]])
     _tell("ensemble", out, networks, json_output, {})
 

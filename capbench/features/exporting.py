@@ -46,8 +46,8 @@ def export_store(
     path = Path(target)
     kind = format or {".npz": "npz", ".tsv": "butd-tsv"}.get(path.suffix)
     if kind not in EXPORTS:
-        told = f"unknown format '{kind}'" if kind else f"the ending '{path.suffix}' names no format"
-        raise UsageError(told, hint=f"Say it with --format. {suggest(kind or '', list(EXPORTS))}")
+        problem = f"unknown format '{kind}'" if kind else f"the ending '{path.suffix}' names no format"
+        raise UsageError(problem, hint=f"Say it with --format. {suggest(kind or '', list(EXPORTS))}")
     if path.exists() and not replace:
         raise UsageError("is there already", path=path, hint="Name another file, or replace it with --replace")
     lacking = [] if store.header.boxes else ["boxes"]

@@ -161,10 +161,10 @@ def extract(
                 started = time.perf_counter()
                 prepared = [next(source) for _ in group]
                 seconds["waiting"] += time.perf_counter() - started
-                found, failed = _detect(detector, prepared, seconds)
-                failures += failed
+                records, group_failures = _detect(detector, prepared, seconds)
+                failures += group_failures
                 started = time.perf_counter()
-                for regions in found:
+                for regions in records:
                     if regions.image in done:
                         continue
                     failure = _add(writer, regions, group)
@@ -199,7 +199,7 @@ def _detect(
         return [], failures
     started = time.perf_counter()
     try:
-        found = detector.detect([entry.value for entry in usable])
+        records = detector.detect([entry.value for entry in usable])
     except FeatureError as error:  # no numbers, no boxes: a matter of one image, which must not take others with it
         if len(usable) == 1:
             return [], [*failures, _failure(usable[0].source, error)]
@@ -213,9 +213,9 @@ def _detect(
         ) from error
     finally:
         seconds["network"] += time.perf_counter() - started
-    if len(found) != len(usable):
-        raise FeatureError(f"{detector.name} gave {len(found)} results for {len(usable)} images")
-    return [dataclasses.replace(r, image=e.source.image) for r, e in zip(found, usable, strict=True)], failures
+    if len(records) != len(usable):
+        raise FeatureError(f"{detector.name} gave {len(records)} results for {len(usable)} images")
+    return [dataclasses.replace(r, image=e.source.image) for r, e in zip(records, usable, strict=True)], failures
 
 
 def _add(writer: StoreWriter, regions: RegionFeatures, group: Sequence[ImageFile]) -> Failure | None:
@@ -235,6 +235,6 @@ def _report(path: Path, failures: Sequence[Failure]) -> None:
     if not failures:
         path.unlink(missing_ok=True)
         return
-    text = "".join(json.dumps(vars(one), ensure_ascii=False) + "\n" for one in failures)
+    text = "".join(json.dumps(vars(failure), ensure_ascii=False) + "\n" for failure in failures)
     # A file's name need not be UTF-8: what is not becomes JSON's own escape.
     files.write_text(path, text.encode("utf-8", "backslashreplace").decode("utf-8"))

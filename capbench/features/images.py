@@ -40,16 +40,16 @@ def images_in(folder: Path) -> list[ImageFile]:
     Raises:
         DataError: there are none.
     """
-    found = [
+    paths = [
         Path(base, name)
         for base, folders, names in os.walk(folder, followlinks=True)
         if not _hide(folders)
         for name in names
         if name.lower().endswith(ENDINGS) and not name.startswith(".")
     ]
-    if not found:
+    if not paths:
         raise DataError(f"holds no images ({', '.join(ENDINGS)})", path=folder)
-    return [ImageFile(image_id(path.name), path) for path in sorted(found)]
+    return [ImageFile(image_id(path.name), path) for path in sorted(paths)]
 
 
 def _hide(folders: list[str]) -> bool:
@@ -69,48 +69,48 @@ def find_images(sources: Sequence[str | os.PathLike[str]], image_root: Path | No
         DataError: a list is not as it should be, names a file that is not there, or one id is given two files.
         MissingFileError: a source is not there.
     """
-    found: list[ImageFile] = []
+    images: list[ImageFile] = []
     for source in sources:
         path = Path(source)
         if path.is_dir():
-            found += images_in(path)
+            images += images_in(path)
         elif not path.exists():
             raise MissingFileError("there is no such file or folder", path=path)
         elif path.name.lower().endswith(ENDINGS):
-            found.append(ImageFile(image_id(path.name), path))
+            images.append(ImageFile(image_id(path.name), path))
         elif path.suffix.lower() == ".json":
-            found += _coco(path, image_root or path.parent)
+            images += _coco(path, image_root or path.parent)
         else:
-            found += _listed(path, image_root or path.parent)
-    return unique(found)
+            images += _listed(path, image_root or path.parent)
+    return unique(images)
 
 
 def unique(images: Iterable[ImageFile]) -> list[ImageFile]:
     """Each image once, in order. Raises DataError if two files would have the same id."""
-    kept: dict[str, ImageFile] = {}
+    by_id: dict[str, ImageFile] = {}
     for entry in images:
-        first = kept.setdefault(entry.image, entry)
+        first = by_id.setdefault(entry.image, entry)
         if first.path != entry.path and first.path.resolve() != entry.path.resolve():
             raise DataError(
                 f"has the image id '{entry.image}', and so has {first.path}",
                 path=entry.path,
                 hint="Rename one, or extract them into two stores",
             )
-    return list(kept.values())
+    return list(by_id.values())
 
 
 def _listed(path: Path, root: Path) -> list[ImageFile]:
-    found = []
+    images = []
     for row, line in enumerate(files.read_lines(path), start=1):
         text = line.strip()
         if not text or text.startswith("#"):
             continue
         name, tab, place = text.rpartition("\t")
         file = _existing(root / place, path, row)
-        found.append(ImageFile(name.strip() if tab else image_id(file.name), file))
-    if not found:
+        images.append(ImageFile(name.strip() if tab else image_id(file.name), file))
+    if not images:
         raise DataError("names no images", path=path, hint="Give one path a line")
-    return found
+    return images
 
 
 def _coco(path: Path, root: Path) -> list[ImageFile]:
@@ -120,14 +120,14 @@ def _coco(path: Path, root: Path) -> list[ImageFile]:
         raise DataError(
             "holds no list 'images'", path=path, hint="Give COCO's JSON, or a text file with one path a line"
         )
-    found = []
+    images = []
     for number, entry in enumerate(entries, start=1):
         name = entry.get("file_name") if isinstance(entry, dict) else None
         if not isinstance(name, str) or not name:
             raise DataError("lacks 'file_name'", path=path, row=f"image {number}")
         file = _existing(root / name, path, f"image {number}")
-        found.append(ImageFile(image_id(name), file))
-    return found
+        images.append(ImageFile(image_id(name), file))
+    return images
 
 
 def _existing(file: Path, source: Path, row: int | str) -> Path:

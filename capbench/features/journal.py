@@ -92,8 +92,8 @@ class Journal:
         first = self._next()
         if magic != _MAGIC or first is None:
             return False
-        found = json.loads(first)
-        self.header, self.replaces = Header.from_dict(found["header"]), found["replaces"]
+        beginning = json.loads(first)
+        self.header, self.replaces = Header.from_dict(beginning["header"]), beginning["replaces"]
         while True:
             begin = self._end
             payload = self._next()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import shutil
 import zlib
@@ -25,7 +24,7 @@ from capbench.features.records import FLAT_FIELDS, Fingerprint, RegionFeatures
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["COMPRESSIONS", "DTYPES", "Entry", "Header", "build", "checksum", "read_header"]
+__all__ = ["COMPRESSIONS", "DTYPES", "Entry", "Header", "build", "checksum"]
 
 FORMAT = "capbench-features"
 VERSION = 1
@@ -36,7 +35,6 @@ COMPRESSIONS = ("none", "gzip", "lzf")
 # A compressed chunk is unpacked whole for any row of it: small ones waste less.
 _CHUNK_BYTES = {"none": 256 * 1024, "gzip": 64 * 1024, "lzf": 64 * 1024}
 _BLOCK_BYTES = 8 << 20
-_INDEX = ("image_ids", "image_sizes", "offsets", "checksums")
 
 
 @dataclass(frozen=True)
@@ -84,12 +82,12 @@ class Header:
         return {**vars(self), "fingerprint": self.fingerprint.to_dict()}
 
     @classmethod
-    def from_dict(cls, found: dict[str, Any]) -> Header:
+    def from_dict(cls, facts: dict[str, Any]) -> Header:
         """Read back what :meth:`to_dict` gave (from JSON, where tuples are lists)."""
         values: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in found.items()
+            key: tuple(value) if isinstance(value, list) else value for key, value in facts.items()
         }
-        values["fingerprint"] = Fingerprint.from_dict(found["fingerprint"])
+        values["fingerprint"] = Fingerprint.from_dict(facts["fingerprint"])
         return cls(**values)
 
 
@@ -314,81 +312,15 @@ def _make_features(file: h5py.File, header: Header, total: int, size: int) -> h5
 def _blocks(entries: Sequence[Entry], counts: Any, header: Header) -> Iterator[list[RegionFeatures]]:
     row_bytes = header.feature_size * np.dtype(header.dtype).itemsize
     block: list[RegionFeatures] = []
-    held = 0
+    block_bytes = 0
     for entry, count in zip(entries, counts, strict=True):
         regions = entry.read()
         if regions.image != entry.image or len(regions) != count:
             raise FeatureError(f"the image '{entry.image}' changed while it was read")
         block.append(regions)
-        held += len(regions) * row_bytes
-        if held >= _BLOCK_BYTES:
+        block_bytes += len(regions) * row_bytes
+        if block_bytes >= _BLOCK_BYTES:
             yield block
-            block, held = [], 0
+            block, block_bytes = [], 0
     if block:
         yield block
-
-
-def read_header(file: h5py.File, path: Path) -> Header:
-    """Read and check what a file says of itself: attributes, names, shapes and types of its data sets.
-
-    Raises:
-        FeatureError: it is no feature store, of a later version, or its parts do not fit each other.
-    """
-    import h5py
-
-    remake = "Extract or import the features again"
-    if file.attrs.get("format") != FORMAT:
-        raise FeatureError(
-            "is HDF5 but no feature store of capbench", path=path, hint="docs/features.md has the layout"
-        )
-    version = file.attrs.get("version")
-    if version != VERSION:
-        raise FeatureError(
-            f"is of layout version {version}, this capbench reads {VERSION}", path=path, hint="Update capbench"
-        )
-    for name in ("features", *_INDEX):
-        if not isinstance(file.get(name), h5py.Dataset):
-            raise FeatureError(f"lacks the data set '{name}'", path=path, hint=remake)
-    features, n = file["features"], len(file["image_ids"])
-    if features.ndim != 2 or features.dtype.name not in DTYPES or n == 0:
-        raise FeatureError(
-            f"holds features of shape {features.shape} and type {features.dtype} for {n} images",
-            path=path,
-            hint="They must be (regions, columns) of float32 or float16",
-        )
-    regions, size = features.shape
-    wanted: dict[str, tuple[tuple[int, ...], str]] = {
-        "image_sizes": ((n, 2), "int32"),
-        "offsets": ((n + 1,), "int64"),
-        "checksums": ((n,), "uint32"),
-        "boxes": ((regions, 4), "float32"),
-        **{name: ((regions,), "int32" if name.endswith("ids") else "float32") for name in FLAT_FIELDS},
-    }
-    for name, (shape, dtype) in wanted.items():
-        if name in file and (file[name].shape, file[name].dtype.name) != (shape, dtype):
-            found = f"{file[name].shape} of {file[name].dtype}"
-            raise FeatureError(f"'{name}' is {found}, not {shape} of {dtype}", path=path, hint=remake)
-    if file["image_ids"].dtype.kind != "S":
-        raise FeatureError("'image_ids' are no fixed-length texts", path=path, hint="docs/features.md has the layout")
-    try:
-        fingerprint = Fingerprint.from_dict(json.loads(file.attrs["fingerprint"]))
-    except (KeyError, TypeError, ValueError, FeatureError) as error:
-        raise FeatureError("has no readable fingerprint of its detector", path=path, hint=remake) from error
-    if file.attrs.get("fingerprint_id") != fingerprint.digest:
-        raise FeatureError("has a fingerprint that was changed by hand", path=path, hint=remake)
-    return Header(
-        fingerprint,
-        dtype=features.dtype.name,
-        compression=features.compression or "none",
-        class_names=_read_texts(file, "class_names"),
-        attribute_names=_read_texts(file, "attribute_names"),
-        feature_size=int(size),
-        boxes="boxes" in file,
-        fields=tuple(name for name in FLAT_FIELDS if name in file),
-    )
-
-
-def _read_texts(file: h5py.File, name: str) -> tuple[str, ...] | None:
-    if name not in file:
-        return None
-    return tuple(raw.decode("utf-8", "replace") for raw in file[name][()].tolist())

@@ -73,10 +73,10 @@ def verify_store(store: FeatureStore, progress: Progress | None = None) -> Verif
     images = store.ids
     for image in images:
         try:
-            found = store[image]
-            found.check()
-            _check_names(found, header.class_names, header.attribute_names)
-            regions += len(found)
+            regions_of_image = store[image]
+            regions_of_image.check()
+            _check_names(regions_of_image, header.class_names, header.attribute_names)
+            regions += len(regions_of_image)
         except FeatureError as error:
             bad += 1
             if bad <= _MOST_PROBLEMS:
@@ -86,10 +86,10 @@ def verify_store(store: FeatureStore, progress: Progress | None = None) -> Verif
     return Verified(len(images), regions, tuple(problems), bad)
 
 
-def _check_names(found: RegionFeatures, classes: tuple[str, ...] | None, attributes: tuple[str, ...] | None) -> None:
-    for what, ids, names in (("class", found.class_ids, classes), ("attribute", found.attribute_ids, attributes)):
+def _check_names(regions: RegionFeatures, classes: tuple[str, ...] | None, attributes: tuple[str, ...] | None) -> None:
+    for what, ids, names in (("class", regions.class_ids, classes), ("attribute", regions.attribute_ids, attributes)):
         if ids is not None and names is not None and len(ids) and int(ids.max()) >= len(names):
-            raise FeatureError(f"image '{found.image}': there is no {what} {int(ids.max())} of {len(names)}")
+            raise FeatureError(f"image '{regions.image}': there is no {what} {int(ids.max())} of {len(names)}")
 
 
 def merge_stores(

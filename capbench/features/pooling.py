@@ -79,12 +79,12 @@ class Pooling:
             UsageError: the pooling is for another grid, or a window is larger than the grid.
         """
         if self.grid is not None and self.grid != (rows, columns):
-            wanted = f"{self.grid[0]} x {self.grid[1]}"
+            size = f"{self.grid[0]} x {self.grid[1]}"
             raise UsageError(
-                f"this pooling is for {wanted} cells, and the grid has {rows} x {columns}",
+                f"this pooling is for {size} cells, and the grid has {rows} x {columns}",
                 hint=f"Write the levels out, such as '{self}'",
             )
-        found = []
+        corners = []
         for level in self.levels:
             if level.rows > rows or level.columns > columns:
                 raise UsageError(
@@ -93,8 +93,8 @@ class Pooling:
                 )
             for top in range(0, rows - level.rows + 1, level.stride):
                 for left in range(0, columns - level.columns + 1, level.stride):
-                    found.append((top, left, top + level.rows - 1, left + level.columns - 1))
-        return np.array(found, dtype=np.int64)
+                    corners.append((top, left, top + level.rows - 1, left + level.columns - 1))
+        return np.array(corners, dtype=np.int64)
 
 
 def parse_pooling(text: str) -> Pooling:
@@ -110,8 +110,8 @@ def parse_pooling(text: str) -> Pooling:
     """
     written, grid = NAMED.get(text, (text, None))
     levels = []
-    for part in written.split("+"):
-        match = _LEVEL.fullmatch(part)
+    for level in written.split("+"):
+        match = _LEVEL.fullmatch(level)
         if match is None:
             raise UsageError(
                 f"unknown pooling '{text}'",
@@ -160,7 +160,7 @@ def pool_regions(cells: RegionFeatures, pooling: Pooling, shape: tuple[int, int]
     return RegionFeatures(cells.image, cells.width, cells.height, boxes, means.astype(cells.features.dtype))
 
 
-def _shape(cells: RegionFeatures, given: tuple[int, int] | None) -> tuple[int, int]:
+def _shape(cells: RegionFeatures, stated: tuple[int, int] | None) -> tuple[int, int]:
     """Rows and columns of a grid. Raises FeatureError if the regions are none."""
     n = len(cells)
     if cells.flat():
@@ -168,23 +168,23 @@ def _shape(cells: RegionFeatures, given: tuple[int, int] | None) -> tuple[int, i
             f"image '{cells.image}': its regions have {', '.join(cells.flat())}, of which there is no mean",
             hint="Pool the cells of a grid, which have features and boxes only",
         )
-    if given is not None and given[0] * given[1] != n:
-        raise FeatureError(f"image '{cells.image}' has {n} regions, not {given[0]} x {given[1]}")
+    if stated is not None and stated[0] * stated[1] != n:
+        raise FeatureError(f"image '{cells.image}' has {n} regions, not {stated[0]} x {stated[1]}")
     if cells.boxes is None:
         side = round(n**0.5)
-        if given is None and side * side != n:
+        if stated is None and side * side != n:
             raise FeatureError(
                 f"image '{cells.image}': {n} regions without boxes are no square grid",
                 hint="Tell its rows and columns with --grid",
             )
-        return given or (side, side)
+        return stated or (side, side)
     size = float(max(cells.width, cells.height))
-    if given is None:
+    if stated is None:
         # The first row ends where a cell does not begin at the first one's height any more.
         below = np.flatnonzero(cells.boxes[:, 1] > cells.boxes[0, 1] + _SAME_EDGE * size)
         columns = int(below[0]) if len(below) else n
-        given = (n // columns, columns)
-    rows, columns = given
+        stated = (n // columns, columns)
+    rows, columns = stated
     if rows * columns != n or not _is_grid(cells.boxes.reshape(rows, columns, 4), _SAME_EDGE * size):
         raise FeatureError(
             f"image '{cells.image}': its {n} boxes are not the cells of a grid, row by row",
@@ -236,7 +236,7 @@ def pool_store(
     if path.exists() and not replace:
         raise UsageError("is there already", path=path, hint="Name another file, or replace it with --replace")
     cells = source if isinstance(source, FeatureStore) else open_store(source)
-    if any(path.resolve() == one.resolve() for one in cells.paths):
+    if any(path.resolve() == source_path.resolve() for source_path in cells.paths):
         raise UsageError("a store cannot be pooled into itself", path=path, hint="Name another target")
     mode = f"{cells.fingerprint.mode} windows {pooling}"
     writer = StoreWriter(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ BOX_TOLERANCE_PX = 1.0
 
 UNKNOWN = "unknown"
 """A part of a fingerprint that an imported file does not tell."""
+
+_LARGEST_SIDE = 2**31 - 1  # stores keep 32 bits
 
 FLAT_FIELDS = ("class_ids", "class_scores", "attribute_ids", "attribute_scores")
 """The optional fields of :class:`RegionFeatures`, one value a region."""
@@ -58,8 +61,8 @@ class RegionFeatures:
 
     def flat(self) -> dict[str, NDArray[Any]]:
         """Those of :data:`FLAT_FIELDS` that are there."""
-        found = {name: getattr(self, name) for name in FLAT_FIELDS}
-        return {name: values for name, values in found.items() if values is not None}
+        fields = {name: getattr(self, name) for name in FLAT_FIELDS}
+        return {name: values for name, values in fields.items() if values is not None}
 
     def check(self) -> None:
         """Raise FeatureError, naming the image, unless shapes and dtypes agree, all is finite and boxes fit."""
@@ -86,7 +89,7 @@ class RegionFeatures:
 
     def _boxes_problem(self) -> str | None:
         size = (self.width, self.height)
-        if min(size) < 0 or (min(size) == 0 and max(size) > 0):
+        if min(size) < 0 or (min(size) == 0 and max(size) > 0) or max(size) > _LARGEST_SIDE:
             return f"has the size {self.width} x {self.height}"
         if self.boxes is None:
             return None
@@ -111,12 +114,12 @@ class RegionFeatures:
 
     def _flat_problem(self) -> str | None:
         for name, values in self.flat().items():
-            wanted = np.dtype(np.int32 if name.endswith("ids") else np.float32)
-            if values.shape != (len(self),) or values.dtype != wanted:
-                return f"{name} has shape {values.shape} of {values.dtype}, not ({len(self)},) of {wanted}"
-            if wanted.kind == "i" and (values < 0).any():
+            dtype = np.dtype(np.int32 if name.endswith("ids") else np.float32)
+            if values.shape != (len(self),) or values.dtype != dtype:
+                return f"{name} has shape {values.shape} of {values.dtype}, not ({len(self)},) of {dtype}"
+            if dtype.kind == "i" and (values < 0).any():
                 return f"{name} holds a negative index"
-            if wanted.kind == "f" and not (np.isfinite(values) & (values >= 0) & (values <= 1.001)).all():
+            if dtype.kind == "f" and not (np.isfinite(values) & (values >= 0) & (values <= 1.001)).all():
                 return f"{name} holds a confidence that is not between 0 and 1"
         return None
 
@@ -150,6 +153,12 @@ class Fingerprint:
     precision: str = "float32"
     versions: tuple[tuple[str, str], ...] = ()
 
+    def __post_init__(self) -> None:
+        texts = (self.detector, self.weights_sha256, self.preprocessing, self.mode, self.batch, self.precision)
+        for text in (*texts, *itertools.chain.from_iterable(self.versions)):
+            if not text.isprintable():  # a line end would break the signatures that this becomes a part of
+                raise FeatureError(f"the fingerprint's {text[:80]!r} is no line of text", hint="Give plain words")
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON: ``versions`` is an object."""
         return {
@@ -163,17 +172,17 @@ class Fingerprint:
         }
 
     @classmethod
-    def from_dict(cls, found: Mapping[str, Any]) -> Fingerprint:
+    def from_dict(cls, facts: Mapping[str, Any]) -> Fingerprint:
         """Read back what :meth:`to_dict` gave. Raises FeatureError if a part is missing or no text."""
         texts = ("detector", "weights_sha256", "preprocessing", "mode", "batch", "precision")
         for name in texts:
-            if not isinstance(found.get(name), str):
+            if not isinstance(facts.get(name), str):
                 raise FeatureError(f"the fingerprint lacks '{name}'", hint="The file was not made by capbench")
-        versions = found.get("versions")
+        versions = facts.get("versions")
         if not isinstance(versions, Mapping) or not all(isinstance(v, str) for v in versions.values()):
             raise FeatureError("the fingerprint lacks 'versions'", hint="The file was not made by capbench")
         pairs = tuple(sorted((str(key), value) for key, value in versions.items()))
-        return cls(**{name: found[name] for name in texts}, versions=pairs)
+        return cls(**{name: facts[name] for name in texts}, versions=pairs)
 
     def json(self) -> str:
         """One line of JSON with sorted keys."""
@@ -206,12 +215,14 @@ class Fingerprint:
 
     def differences(self, other: Fingerprint) -> str:
         """In which parts another one differs, in words: ``mode 'caffe' against 'hf'``."""
-        mine, theirs = self.to_dict(), other.to_dict()
-        flat_mine = mine.pop("versions") | mine
-        flat_theirs = theirs.pop("versions") | theirs
-        names = [n for n in flat_mine | flat_theirs if flat_mine.get(n) != flat_theirs.get(n)]
-        told = (f"{n} '{_short(flat_mine.get(n))}' against '{_short(flat_theirs.get(n))}'" for n in names)
-        return ", ".join(told)
+        ours, theirs = self._flat(), other._flat()
+        names = [name for name in ours | theirs if ours.get(name) != theirs.get(name)]
+        return ", ".join(f"{n} '{_short(ours.get(n))}' against '{_short(theirs.get(n))}'" for n in names)
+
+    def _flat(self) -> dict[str, str]:
+        """All parts by name, each library's version by the library's."""
+        texts = self.to_dict()
+        return {**texts.pop("versions"), **texts}
 
 
 def _short(text: str | None) -> str:

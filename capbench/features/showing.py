@@ -65,12 +65,12 @@ def top_regions(regions: RegionFeatures, header: Header, width: int, height: int
     scale = np.array([width / regions.width, height / regions.height] * 2, dtype=np.float64)
     scores = regions.class_scores
     order = np.arange(len(regions)) if scores is None else np.argsort(-scores, kind="stable")
-    found = []
+    shown = []
     for i in order[:top].tolist():
         box = tuple(float(x) for x in regions.boxes[i] * scale)
         confidence = None if scores is None else float(scores[i])
-        found.append(Shown(i, box, _label(regions, header, i), confidence))  # type: ignore[arg-type]
-    return found
+        shown.append(Shown(i, box, _label(regions, header, i), confidence))  # type: ignore[arg-type]
+    return shown
 
 
 def _label(regions: RegionFeatures, header: Header, i: int) -> str:
@@ -118,11 +118,11 @@ def _png(image: NDArray[np.uint8], shown: list[Shown]) -> bytes:
     picture = Image.fromarray(image).resize((width, height), Image.Resampling.NEAREST)
     pen = ImageDraw.Draw(picture)
     font = ImageFont.load_default()
-    for rank, one in reversed(list(enumerate(shown))):  # the most confident on top
+    for rank, drawn in reversed(list(enumerate(shown))):  # the most confident on top
         colour = _COLOURS[rank % len(_COLOURS)]
-        box = [value * factor for value in one.box]
+        box = [value * factor for value in drawn.box]
         pen.rectangle(box, outline=colour, width=3)
-        _write_label(pen, font, one.caption(), (box[0], box[1]), colour, width, height)
+        _write_label(pen, font, drawn.caption(), (box[0], box[1]), colour, width, height)
     return _encoded(picture)
 
 
@@ -180,20 +180,20 @@ def _page(image: NDArray[np.uint8], regions: RegionFeatures, header: Header, sho
     name = html.escape(regions.image)
     boxes, rows = [], []
     size = max(width, height) / 45  # of the letters, in pixels of the picture
-    for rank, one in enumerate(shown):
+    for rank, drawn in enumerate(shown):
         colour = _COLOURS[rank % len(_COLOURS)]
-        x1, y1, x2, y2 = one.box
-        caption, label = html.escape(one.caption()), html.escape(one.label)
-        place = f'x="{x1:.2f}" y="{y1:.2f}" width="{x2 - x1:.2f}" height="{y2 - y1:.2f}"'
+        x1, y1, x2, y2 = drawn.box
+        caption, label = html.escape(drawn.caption()), html.escape(drawn.label)
+        place = f'id="region-{drawn.region}" x="{x1:.2f}" y="{y1:.2f}" width="{x2 - x1:.2f}" height="{y2 - y1:.2f}"'
         boxes.append(
-            f'<rect id="region-{one.region}" {place} stroke="{colour}" color="{colour}"><title>{caption}</title></rect>'
+            f'<rect {place} stroke="{colour}" color="{colour}"><title>{caption}</title></rect>'
             f'<text x="{x1:.2f}" y="{max(y1, size):.2f}" font-size="{size:.2f}">{caption}</text>'
         )
-        score = "" if one.confidence is None else f"{one.confidence:.3f}"
-        corners = "".join(f'<td class="number">{value:.1f}</td>' for value in one.box)
+        score = "" if drawn.confidence is None else f"{drawn.confidence:.3f}"
+        corners = "".join(f'<td class="number">{value:.1f}</td>' for value in drawn.box)
         rows.append(
-            f'<tr data-region="{one.region}"><td><span class="key" style="background:{colour}"></span></td>'
-            f'<td class="number">{one.region}</td><td>{label}</td><td class="number">{score}</td>{corners}</tr>'
+            f'<tr data-region="{drawn.region}"><td><span class="key" style="background:{colour}"></span></td>'
+            f'<td class="number">{drawn.region}</td><td>{label}</td><td class="number">{score}</td>{corners}</tr>'
         )
     heads = ("", "region", "label", "confidence", "x1", "y1", "x2", "y2")
     shown_width = width * _factor(image)

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.errors import FeatureError, MissingFeaturesError, suggest
-from capbench.features.layout import Header, checksum, read_header
+from capbench.features.header import MAX_IMAGE_BYTES, read_header
+from capbench.features.layout import Header, checksum
 from capbench.features.records import Fingerprint, RegionFeatures
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ __all__ = ["FeatureStore", "open_store"]
 _BLOCK_BYTES = 16 << 20
 
 
-class _Part:
+class _StoreFile:
     """One file of a store."""
 
     def __init__(self, path: Path) -> None:
@@ -75,7 +76,7 @@ class _Part:
         """Whatever HDF5 finds wrong becomes one FeatureError."""
         try:
             return read(self.file())
-        except (OSError, RuntimeError, KeyError, ValueError, TypeError) as error:
+        except _DAMAGE as error:
             raise FeatureError(f"is damaged ({_why(error)})", path=self.path, hint=_ADVICE) from error
 
     def ids(self) -> NDArray[np.bytes_]:
@@ -86,8 +87,18 @@ class _Part:
             self._sums = self._guarded(lambda file: file["checksums"][()])
             offsets, regions = self._offsets, self._guarded(lambda file: file["features"].shape[0])
             assert offsets is not None
-            if offsets[0] != 0 or offsets[-1] != regions or (np.diff(offsets) <= 0).any():
+            # Compared and not subtracted, which could overflow.
+            if offsets[0] != 0 or offsets[-1] != regions or (offsets[1:] <= offsets[:-1]).any():
                 raise FeatureError("is damaged (its offsets do not fit its features)", path=self.path, hint=_ADVICE)
+            largest = int(np.diff(offsets).max()) * self.header.feature_size * np.dtype(self.header.dtype).itemsize
+            if largest > MAX_IMAGE_BYTES:
+                raise FeatureError(
+                    f"has an image of {largest / 1e9:,.1f} GB, more than {MAX_IMAGE_BYTES / 1e9:.1f} GB",
+                    path=self.path,
+                    hint=_ADVICE,
+                )
+            if not _are_texts(ids):
+                raise FeatureError("is damaged (its ids are no texts)", path=self.path, hint=_ADVICE)
             if len(ids) > 1 and not (ids[:-1] < ids[1:]).all():
                 raise FeatureError("is damaged (its ids are not sorted or not unique)", path=self.path, hint=_ADVICE)
             self._ids = ids
@@ -95,9 +106,9 @@ class _Part:
 
     def find(self, image: str) -> int:
         """Position of an image, -1 if it is not here."""
-        ids, wanted = self.ids(), np.bytes_(image.encode("utf-8", "surrogatepass"))  # file names need not be UTF-8
-        position = int(np.searchsorted(ids, wanted))
-        return position if position < len(ids) and ids[position] == wanted else -1
+        ids, encoded = self.ids(), np.bytes_(image.encode("utf-8", "surrogatepass"))  # file names need not be UTF-8
+        position = int(np.searchsorted(ids, encoded))
+        return position if position < len(ids) and ids[position] == encoded else -1
 
     def count(self, position: int) -> int:
         self.ids()
@@ -119,22 +130,35 @@ class _Part:
         begin, end = int(offsets[first]), int(offsets[last])
         names = ("features", *(("boxes",) if header.boxes else ()), *header.fields)
         arrays = self._guarded(lambda file: {name: self._dataset(file, name)[begin:end] for name in names})
-        found = []
+        images = []
         for i in range(first, last):
             rows = slice(int(offsets[i]) - begin, int(offsets[i + 1]) - begin)
             width, height = self._sizes[i].tolist()
-            parts = {name: array[rows] for name, array in arrays.items()}
-            image = ids[i].decode("utf-8", "replace")
-            regions = RegionFeatures(image, width, height, **{"boxes": None, **parts})
+            fields = {name: array[rows] for name, array in arrays.items()}
+            image = ids[i].decode()
+            regions = RegionFeatures(image, width, height, **{"boxes": None, **fields})
             if checksum(regions) != self._sums[i]:
                 raise FeatureError(
                     f"the image '{image}' does not have its checksum: the file is damaged", path=self.path, hint=_ADVICE
                 )
-            found.append(regions)
-        return found
+            images.append(regions)
+        return images
 
 
 _ADVICE = "Extract or import the features again"
+# What h5py raises on a damaged file.
+_DAMAGE = (OSError, RuntimeError, LookupError, ValueError, TypeError, AttributeError, OverflowError, MemoryError)
+
+
+def _are_texts(ids: NDArray[np.bytes_]) -> bool:
+    """Whether all ids are UTF-8, not empty, and of one line."""
+    lines = ids.tolist()
+    joined = b"\n".join(lines)
+    try:
+        joined.decode()
+    except UnicodeDecodeError:
+        return False
+    return all(lines) and b"\r" not in joined and joined.count(b"\n") == len(lines) - 1
 
 
 def _why(error: Exception) -> str:
@@ -157,21 +181,21 @@ class FeatureStore:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self.paths = tuple(paths)
-        self._parts = [_Part(path) for path in self.paths]
-        first = self._parts[0]
-        for part in self._parts[1:]:
-            conflict = first.header.conflict(part.header)
+        self._files = [_StoreFile(path) for path in self.paths]
+        first = self._files[0]
+        for file in self._files[1:]:
+            conflict = first.header.conflict(file.header)
             if conflict:
                 raise FeatureError(
                     f"does not go with {first.path}: it holds {conflict}",
-                    path=part.path,
+                    path=file.path,
                     hint="Features of different fingerprints are never mixed",
                 )
 
     @property
     def header(self) -> Header:
         """What all images share: fingerprint, dtype, names, fields."""
-        header: Header = self._parts[0].header
+        header: Header = self._files[0].header
         return header
 
     @property
@@ -192,13 +216,13 @@ class FeatureStore:
     def ids(self) -> list[str]:
         """The images' ids, in the order of iteration."""
         self._check_disjoint()
-        return [raw.decode("utf-8", "replace") for part in self._parts for raw in part.ids().tolist()]
+        return [raw.decode() for file in self._files for raw in file.ids().tolist()]
 
     def __len__(self) -> int:
-        return sum(len(part.ids()) for part in self._parts)
+        return sum(len(file.ids()) for file in self._files)
 
     def __contains__(self, image: object) -> bool:
-        return isinstance(image, str) and any(part.find(image) >= 0 for part in self._parts)
+        return isinstance(image, str) and any(file.find(image) >= 0 for file in self._files)
 
     def __getitem__(self, image: str) -> RegionFeatures:
         """The regions of one image.
@@ -206,57 +230,57 @@ class FeatureStore:
         Raises:
             FeatureError: it has none here, or they are damaged.
         """
-        for part in self._parts:
-            position = part.find(image)
+        for file in self._files:
+            position = file.find(image)
             if position >= 0:
-                return part.read(position, position + 1)[0]
+                return file.read(position, position + 1)[0]
         raise self._lacking(image)
 
     def __iter__(self) -> Iterator[RegionFeatures]:
         """All images, file by file in the order of their ids, read in blocks. Raises FeatureError at a damaged one."""
         self._check_disjoint()
-        row = self.feature_size * np.dtype(self.header.dtype).itemsize
-        for part in self._parts:
-            first, held = 0, 0
-            for i in range(len(part.ids())):
-                held += part.count(i) * row
-                if held >= _BLOCK_BYTES:
-                    yield from part.read(first, i + 1)
-                    first, held = i + 1, 0
-            if first < len(part.ids()):
-                yield from part.read(first, len(part.ids()))
+        row_bytes = self.feature_size * np.dtype(self.header.dtype).itemsize
+        for file in self._files:
+            first, block_bytes = 0, 0
+            for i in range(len(file.ids())):
+                block_bytes += file.count(i) * row_bytes
+                if block_bytes >= _BLOCK_BYTES:
+                    yield from file.read(first, i + 1)
+                    first, block_bytes = i + 1, 0
+            if first < len(file.ids()):
+                yield from file.read(first, len(file.ids()))
 
     def regions(self, image: str) -> int:
         """Number of regions of an image, without reading them. Raises FeatureError if it is not here."""
-        for part in self._parts:
-            position = part.find(image)
+        for file in self._files:
+            position = file.find(image)
             if position >= 0:
-                return part.count(position)
+                return file.count(position)
         raise self._lacking(image)
 
     def checksum(self, image: str) -> int | None:
         """The CRC-32 that was stored of an image's regions, without reading them; None if it is not here."""
-        for part in self._parts:
-            position = part.find(image)
+        for file in self._files:
+            position = file.find(image)
             if position >= 0:
-                return part.checksum(position)
+                return file.checksum(position)
         return None
 
     def require(self, images: Sequence[str]) -> None:
         """Raise one MissingFeaturesError that counts and names images which are not here."""
         missing = [image for image in dict.fromkeys(images) if image not in self]
         if missing:
-            some = ", ".join(f"'{image}'" for image in missing[:3]) + (", ..." if len(missing) > 3 else "")
+            first = ", ".join(f"'{image}'" for image in missing[:3]) + (", ..." if len(missing) > 3 else "")
             raise MissingFeaturesError(
-                f"lacks {len(missing):,} of {len(set(images)):,} images: {some}",
+                f"lacks {len(missing):,} of {len(set(images)):,} images: {first}",
                 path=self.paths[0],
                 hint="Extract them into it with 'capbench extract-features', under the same ids",
             )
 
     def close(self) -> None:
         """Close the files; they are opened again when asked."""
-        for part in self._parts:
-            part.close()
+        for file in self._files:
+            file.close()
 
     def __enter__(self) -> FeatureStore:
         return self
@@ -265,23 +289,23 @@ class FeatureStore:
         self.close()
 
     def _lacking(self, image: str) -> FeatureError:
-        sample = [raw.decode("utf-8", "replace") for raw in self._parts[0].ids()[:1000].tolist()]
+        sample = [raw.decode() for raw in self._files[0].ids()[:1000].tolist()]
         near = suggest(image, sample).partition(" Choices")[0] if len(sample) < 1000 else ""
         # Stores are sorted: of images from several data sets the first one alone tells little.
-        some = dict.fromkeys((sample[0], sample[len(sample) // 2], sample[-1]))
-        like = "Its ids look like " + ", ".join(f"'{one}'" for one in some)
+        examples = dict.fromkeys((sample[0], sample[len(sample) // 2], sample[-1]))
+        like = "Its ids look like " + ", ".join(f"'{example}'" for example in examples)
         hint = near.removesuffix("?") + "?" if near.startswith("Did you mean") else like
         return FeatureError(f"has no features of the image '{image}'", path=self.paths[0], hint=hint)
 
     def _check_disjoint(self) -> None:
-        if len(self._parts) < 2:
+        if len(self._files) < 2:
             return
-        ids = np.concatenate([part.ids() for part in self._parts])
+        ids = np.concatenate([file.ids() for file in self._files])
         distinct, counts = np.unique(ids, return_counts=True)
         if (counts > 1).any():
-            twice = distinct[counts > 1][0].decode("utf-8", "replace")
+            twice = distinct[counts > 1][0].decode()
             raise FeatureError(
-                f"the image '{twice}' stands in more than one of {len(self._parts)} files",
+                f"the image '{twice}' stands in more than one of {len(self._files)} files",
                 path=self.paths[0],
                 hint="Leave one of the files out",
             )
@@ -298,13 +322,13 @@ def open_store(source: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
         path = Path(source)
         if not path.is_dir():
             return FeatureStore([path])
-        found = sorted(path.glob("*.h5"))
-        if not found:
+        paths = sorted(path.glob("*.h5"))
+        if not paths:
             raise FeatureError("there is no feature store (.h5) in this folder", path=path)
     else:
-        found = [Path(part) for part in source]
-    if not found:
+        paths = [Path(file) for file in source]
+    if not paths:
         raise FeatureError("no feature store is given")
-    store = FeatureStore(found)
+    store = FeatureStore(paths)
     store._check_disjoint()
     return store

@@ -134,15 +134,15 @@ def _work(path: Path) -> _Message:
     buffers: list[pickle.PickleBuffer] = []
     pickled = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
     raw = [buffer.raw() for buffer in buffers]
-    sizes = tuple(len(part) for part in raw)
+    sizes = tuple(len(buffer) for buffer in raw)
     if sum(sizes) >= _SHARED_FROM:
         name = _share(raw, sum(sizes))
         if name is not None:
             return _Message(pickled, sizes, shared=name)
-    return _Message(pickled, sizes, buffers=tuple(bytes(part) for part in raw))
+    return _Message(pickled, sizes, buffers=tuple(bytes(buffer) for buffer in raw))
 
 
-def _share(parts: list[memoryview], size: int) -> str | None:
+def _share(buffers: list[memoryview], size: int) -> str | None:
     try:
         block = shared_memory.SharedMemory(create=True, size=size)
     except OSError:
@@ -152,9 +152,9 @@ def _share(parts: list[memoryview], size: int) -> str | None:
             os.posix_fallocate(block._fd, 0, size)  # type: ignore[attr-defined]
         assert block.buf is not None
         position = 0
-        for part in parts:
-            block.buf[position : position + len(part)] = part
-            position += len(part)
+        for buffer in buffers:
+            block.buf[position : position + len(buffer)] = buffer
+            position += len(buffer)
         return block.name
     except OSError:
         block.unlink()
@@ -170,7 +170,7 @@ def _received(image: ImageFile, message: _Message) -> Prepared:
     if message.error is not None:
         return Prepared(image, None, message.error)
     if message.shared is None:
-        return Prepared(image, pickle.loads(message.pickled, buffers=[bytearray(part) for part in message.buffers]))
+        return Prepared(image, pickle.loads(message.pickled, buffers=[bytearray(buffer) for buffer in message.buffers]))
     block = shared_memory.SharedMemory(message.shared)
     try:
         block.unlink()

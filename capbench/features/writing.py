@@ -86,8 +86,8 @@ class StoreWriter:
             raise
         self.resumed = len(self._journal.index)
 
-    def _adopt(self, found: Header, path: Path, compression: str | None) -> None:
-        conflict = found.conflict(self._header)
+    def _adopt(self, existing: Header, path: Path, compression: str | None) -> None:
+        conflict = existing.conflict(self._header)
         if conflict:
             raise FeatureError(
                 f"the new features do not go with it: they are {conflict}",
@@ -95,8 +95,8 @@ class StoreWriter:
                 hint="Write to another file, or start anew with --restart",
             )
         if self._header.feature_size == 0:
-            kept = found.compression if compression is None else compression
-            self._header = dataclasses.replace(found, compression=kept)
+            compression_kept = existing.compression if compression is None else compression
+            self._header = dataclasses.replace(existing, compression=compression_kept)
 
     @property
     def done(self) -> frozenset[str]:
@@ -117,19 +117,19 @@ class StoreWriter:
             raise FeatureError(f"the image '{regions.image}' stands twice", path=self.path, hint="Keep one of the two")
         regions.check()
         header = self._header
-        mine = dataclasses.replace(
+        with_image = dataclasses.replace(
             header,
             feature_size=regions.features.shape[1],
             boxes=regions.boxes is not None,
             fields=tuple(regions.flat()),
         )
-        conflict = header.conflict(mine)
+        conflict = header.conflict(with_image)
         if conflict:
             raise FeatureError(f"image '{regions.image}' does not go with the others: it has {conflict}")
         self._check_ids(regions)
         stored = _as_stored(regions, header.dtype)
-        self._journal.add(stored, mine)
-        self._header = mine
+        self._journal.add(stored, with_image)
+        self._header = with_image
 
     def _check_ids(self, regions: RegionFeatures) -> None:
         header = self._header
@@ -180,8 +180,8 @@ class StoreWriter:
 @contextlib.contextmanager
 def _lock(path: Path) -> Iterator[None]:
     try:
-        held = files.lock(path, _LOCK_S)
-        held.__enter__()
+        lock = files.lock(path, _LOCK_S)
+        lock.__enter__()
     except UsageError as error:
         if "another run has held" not in error.message:
             raise
@@ -191,7 +191,7 @@ def _lock(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        held.__exit__(None, None, None)
+        lock.__exit__(None, None, None)
 
 
 def _reader(read: Callable[[str], RegionFeatures], image: str) -> Callable[[], RegionFeatures]:

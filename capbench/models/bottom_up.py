@@ -292,15 +292,17 @@ def _sizes(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], base: Bo
     anchors = width(rpn + "anchor_deltas.bias", 4)
     logits = width(rpn + "objectness_logits.bias")
     if logits not in (anchors, 2 * anchors):
-        told = (
+        problem = (
             f"'{rpn}objectness_logits.bias' has shape ({logits},), the network needs ({anchors},) or ({2 * anchors},)"
         )
-        raise ModelError(f"{told} for {anchors} anchors", path=path)
+        raise ModelError(f"{problem} for {anchors} anchors", path=path)
     outputs = width(predictor + "cls_score.bias")
     box_outputs = width(predictor + "bbox_pred.bias", 4)
     if box_outputs not in (1, outputs - 1, outputs):
-        told = f"'{predictor}bbox_pred.bias' has shape ({4 * box_outputs},), the network needs ({4 * (outputs - 1)},), "
-        raise ModelError(f"{told}({4 * outputs},) or (4,) for {outputs} class logits", path=path)
+        problem = (
+            f"'{predictor}bbox_pred.bias' has shape ({4 * box_outputs},), the network needs ({4 * (outputs - 1)},), "
+        )
+        raise ModelError(f"{problem}({4 * outputs},) or (4,) for {outputs} class logits", path=path)
     attributes = predictor + "cls_embedding.weight" in tensors
     return dataclasses.replace(
         base,
@@ -320,7 +322,7 @@ def _sizes(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], base: Bo
     )
 
 
-def _own_name(name: str) -> str:
+def _network_name(name: str) -> str:
     """A published name in the form that this network uses."""
     name = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
     for theirs, ours in _ATTRIBUTE_NAMES.items():
@@ -359,10 +361,10 @@ def load_bottom_up(
     """
     if is_bottom_up(tensors):
         tensors = bottom_up_names(tensors)
-    own = {_own_name(name): tensor for name, tensor in tensors.items() if not _NOT_NEEDED.search(name)}
+    renamed = {_network_name(name): tensor for name, tensor in tensors.items() if not _NOT_NEEDED.search(name)}
     base = BottomUpConfig(stride_in_1x1=stride_in_1x1, caffe_pool=caffe_pool, halve_res5=halve_res5)
-    network = BottomUp(_sizes(own, path, base))
-    fit_state(network, own, path, optional=("cell_anchors.0",))
+    network = BottomUp(_sizes(renamed, path, base))
+    fit_state(network, renamed, path, optional=("cell_anchors.0",))
     return network
 
 

@@ -28,22 +28,22 @@ def read_caffemodel(path: str | os.PathLike[str]) -> dict[str, NDArray[np.float3
         ModelError: it is no such file, or is cut off.
     """
     data = memoryview(Path(path).read_bytes())
-    found: dict[str, NDArray[np.float32]] = {}
+    blobs_by_name: dict[str, NDArray[np.float32]] = {}
     try:
         for number, layer in _fields(data):
             if number in (2, 100) and isinstance(layer, memoryview):
                 old = number == 2
-                parts = list(_fields(layer))
-                names = [v for n, v in parts if n == (4 if old else 1) and isinstance(v, memoryview)]
-                blobs = [v for n, v in parts if n == (6 if old else 7) and isinstance(v, memoryview)]
+                fields = list(_fields(layer))
+                names = [v for n, v in fields if n == (4 if old else 1) and isinstance(v, memoryview)]
+                blobs = [v for n, v in fields if n == (6 if old else 7) and isinstance(v, memoryview)]
                 for i, blob in enumerate(blobs):
-                    found[f"{bytes(names[0]).decode('utf-8')}.{i}"] = _blob(blob)
+                    blobs_by_name[f"{bytes(names[0]).decode('utf-8')}.{i}"] = _blob(blob)
     except (IndexError, ValueError) as error:
         hint = "The file is damaged or no .caffemodel: get it again"
         raise ModelError(f"cannot be read as a Caffe net ({error})", path=path, hint=hint) from error
-    if not found:
+    if not blobs_by_name:
         raise ModelError("holds no layers with weights", path=path, hint="Give the .caffemodel, not the .prototxt")
-    return found
+    return blobs_by_name
 
 
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
@@ -102,11 +102,11 @@ def _blob(blob: memoryview) -> NDArray[np.float32]:
 def _numbers(dims: int | memoryview) -> list[int]:
     if isinstance(dims, int):
         return [dims]
-    found, at = [], 0
+    numbers, at = [], 0
     while at < len(dims):
         value, at = _varint(dims, at)
-        found.append(value)
-    return found
+        numbers.append(value)
+    return numbers
 
 
 _LINEAR = {"cls_score": "cls_score", "bbox_pred": "bbox_pred", "fc_attr": "fc_attr", "attr_score": "attr_score"}
@@ -123,23 +123,25 @@ def bottom_up_names(blobs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     Raises:
         ModelError: a normalisation lacks one of its blobs.
     """
-    found: dict[str, Tensor] = {}
+    renamed: dict[str, Tensor] = {}
     for name, tensor in blobs.items():
         layer, _, index = name.rpartition(".")
         if layer in _LINEAR or layer == "cls_embedding":
             end = "weight" if index == "0" else "bias"
-            found[f"roi_heads.box_predictor.{layer}.{end}"] = _matrix(tensor) if end == "weight" else tensor.reshape(-1)
+            renamed[f"roi_heads.box_predictor.{layer}.{end}"] = (
+                _matrix(tensor) if end == "weight" else tensor.reshape(-1)
+            )
         elif layer in _RPN:
             end = "weight" if index == "0" else "bias"
-            found[f"proposal_generator.rpn_head.{_RPN[layer]}.{end}"] = (
+            renamed[f"proposal_generator.rpn_head.{_RPN[layer]}.{end}"] = (
                 tensor if end == "weight" else tensor.reshape(-1)
             )
         elif (place := _place(layer)) is not None:
             kind, where = place
             if kind == "res":
-                found[f"{where}.weight"] = tensor
+                renamed[f"{where}.weight"] = tensor
             elif kind == "scale":
-                found[f"{where}.norm.{'weight' if index == '0' else 'bias'}"] = tensor.reshape(-1)
+                renamed[f"{where}.norm.{'weight' if index == '0' else 'bias'}"] = tensor.reshape(-1)
             elif index in ("0", "1"):
                 factor = blobs.get(f"{layer}.2")
                 if factor is None:
@@ -148,8 +150,8 @@ def bottom_up_names(blobs: Mapping[str, Tensor]) -> dict[str, Tensor]:
                     raise ModelError(f"'{layer}.2' has shape {tuple(factor.shape)}, the network needs (1,)")
                 scale = float(factor)
                 values = tensor.reshape(-1) * (0.0 if scale == 0 else 1.0 / scale)
-                found[f"{where}.norm.{'running_mean' if index == '0' else 'running_var'}"] = values
-    return found
+                renamed[f"{where}.norm.{'running_mean' if index == '0' else 'running_var'}"] = values
+    return renamed
 
 
 def _matrix(tensor: Tensor) -> Tensor:
@@ -163,14 +165,14 @@ def _place(layer: str) -> tuple[str, str] | None:
     """What a layer of the ResNet is (``res``, ``bn``, ``scale``) and the convolution that it belongs to."""
     if layer in ("conv1", "bn_conv1", "scale_conv1"):
         return {"c": "res", "b": "bn", "s": "scale"}[layer[0]], "backbone.stem.conv1"
-    found: Any = re.fullmatch(r"(res|bn|scale)([2-5])([a-z])(\d*)_branch(1|2[abc])", layer)
-    if found is None:
+    match: Any = re.fullmatch(r"(res|bn|scale)([2-5])([a-z])(\d*)_branch(1|2[abc])", layer)
+    if match is None:
         return None
-    kind, stage, letter, number, branch = found.groups()
+    kind, stage, letter, number, branch = match.groups()
     # Blocks are a, b, c, or a, b1, b2 ...
     block = int(number) if number else ord(letter) - ord("a")
-    part = "roi_heads" if stage == "5" else "backbone"
-    return kind, f"{part}.res{stage}.{block}.{_BRANCHES[branch]}"
+    room = "roi_heads" if stage == "5" else "backbone"
+    return kind, f"{room}.res{stage}.{block}.{_BRANCHES[branch]}"
 
 
 def is_bottom_up(names: Mapping[str, Tensor]) -> bool:

@@ -88,19 +88,19 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         if head[:4] == b"PK\x03\x04":
             with zipfile.ZipFile(file) as archive:
                 arrays = all(name.endswith(".npy") for name in archive.namelist())
-            found: Any = _read_npz(file) if arrays else _read_torch(file)
+            content: Any = _read_npz(file) if arrays else _read_torch(file)
         elif _is_safetensors(head, file.stat().st_size):
-            found = _read_safetensors(file)
+            content = _read_safetensors(file)
         elif b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19" in head:  # the magic number of PyTorch before 1.6
-            found = _read_torch(file)
+            content = _read_torch(file)
         elif file.suffix == ".caffemodel":
             from capbench.models.caffe import read_caffemodel
 
-            found = read_caffemodel(file)
+            content = read_caffemodel(file)
         else:
             from capbench.safe_pickle import load_pickle
 
-            found = load_pickle(file)
+            content = load_pickle(file)
     except MissingFileError:
         raise
     except DataError as error:
@@ -109,7 +109,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
         raise
     except Exception as error:  # zip, torch and NumPy raise many kinds on a damaged file
         raise _unreadable(file, error) from error
-    return Checkpoint(file, digest, tensors_of(found, file))
+    return Checkpoint(file, digest, tensors_of(content, file))
 
 
 def read_torch(path: str | os.PathLike[str]) -> Any:
@@ -186,9 +186,9 @@ def _read_torch(file: Path) -> Any:
                     return torch.load(file, map_location="cpu", weights_only=True, encoding="latin1")
         except pickle.UnpicklingError as error:
             named = re.search(r"GLOBAL ([\w.]+)", str(error))
-            what = f"asks for '{named.group(1)}', which is refused" if named else "is no state dict and is refused"
+            problem = f"asks for '{named.group(1)}', which is refused" if named else "is no state dict and is refused"
             raise ModelError(
-                f"the file {what}", path=file, hint="Save only the state dict, or do not trust where it came from"
+                f"the file {problem}", path=file, hint="Save only the state dict, or do not trust where it came from"
             ) from error
 
 
@@ -210,7 +210,7 @@ def _read_safetensors(file: Path) -> dict[str, Any]:
         length = int.from_bytes(stream.read(8), "little")
         header = json.loads(stream.read(length))
         body = stream.read()
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     for name, entry in header.items():
         if name == "__metadata__":
             continue
@@ -225,11 +225,11 @@ def _read_safetensors(file: Path) -> dict[str, Any]:
             values = np.frombuffer(raw, _SAFETENSORS[entry["dtype"]]).copy()
         else:
             raise ModelError(f"'{name}' is of the unknown type {entry['dtype']}", path=file)
-        found[name] = values.reshape(entry["shape"])
-    return found
+        arrays[name] = values.reshape(entry["shape"])
+    return arrays
 
 
-def tensors_of(found: Any, file: Path) -> dict[str, torch.Tensor]:
+def tensors_of(content: Any, file: Path) -> dict[str, torch.Tensor]:
     """The tensors of a state dict, of one inside a training checkpoint, or of a dictionary of arrays.
 
     Prefixes that wrappers add are taken off, half and double precision become float32.
@@ -238,13 +238,13 @@ def tensors_of(found: Any, file: Path) -> dict[str, torch.Tensor]:
         ModelError: there are none, or one holds NaN or infinity.
     """
     for key in _INSIDE:
-        if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
-            found = found[key]
+        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
+            content = content[key]
             break
-    if not isinstance(found, Mapping):
-        raise ModelError(f"holds a {type(found).__name__} and no dictionary of tensors", path=file)
+    if not isinstance(content, Mapping):
+        raise ModelError(f"holds a {type(content).__name__} and no dictionary of tensors", path=file)
     result: dict[str, torch.Tensor] = {}
-    for key, value in found.items():
+    for key, value in content.items():
         if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
             # ascontiguousarray makes a vector of a scalar.
             native = np.ascontiguousarray(value.astype(value.dtype.newbyteorder("="), copy=False)).reshape(value.shape)
@@ -289,8 +289,8 @@ def shape_of(
         raise ModelError(f"lacks '{name}'", path=path, hint=hint)
     shape = tensors[name].shape
     if len(shape) != axes or 0 in shape:
-        wanted = f"{axes} axes" if axes > 1 else "one axis"
-        raise ModelError(f"'{name}' has shape {tuple(shape)}, the network needs {wanted} of 1 or more", path=path)
+        needed = f"{axes} axes" if axes > 1 else "one axis"
+        raise ModelError(f"'{name}' has shape {tuple(shape)}, the network needs {needed} of 1 or more", path=path)
     return shape
 
 
@@ -318,10 +318,10 @@ def width_of(
 def blocks_of(tensors: Mapping[str, torch.Tensor], stage: str, path: str | os.PathLike[str], hint: str) -> int:
     """How many blocks a stage of a ResNet has. Raises ModelError if it has none, or one between them is missing."""
     pattern = re.compile(rf"{re.escape(stage)}\.(\d+)\.")
-    found = {int(match[1]) for name in tensors if (match := pattern.match(name))}
-    count = len(found)
-    if not found or found != set(range(count)):
-        first = min(set(range(count + 1)) - found)
+    numbers = {int(match[1]) for name in tensors if (match := pattern.match(name))}
+    count = len(numbers)
+    if not numbers or numbers != set(range(count)):
+        first = min(set(range(count + 1)) - numbers)
         raise ModelError(f"lacks '{stage}.{first}.conv1.weight'", path=path, hint=hint)
     return count
 
@@ -346,33 +346,33 @@ def fit_state(
     Raises:
         ModelError: something is missing, left over or of another shape; the first of each is named.
     """
-    own = module.state_dict()
-    given: dict[str, torch.Tensor] = {}
+    state = module.state_dict()
+    fitting: dict[str, torch.Tensor] = {}
     left_over: list[str] = []
     for name, tensor in tensors.items():
-        new = rename(name)
-        if new is None:
+        parameter = rename(name)
+        if parameter is None:
             continue
-        if new not in own:
+        if parameter not in state:
             left_over.append(name)
             continue
-        if new in given:
-            raise ModelError(f"two tensors stand for '{new}', one of them '{name}'", path=path)
-        if tuple(own[new].shape) != tuple(tensor.shape):
-            if new.endswith(_COUNTER):
+        if parameter in fitting:
+            raise ModelError(f"two tensors stand for '{parameter}', one of them '{name}'", path=path)
+        if tuple(state[parameter].shape) != tuple(tensor.shape):
+            if parameter.endswith(_COUNTER):
                 continue  # NumPy makes a vector of it
             raise ModelError(
-                f"'{name}' has shape {tuple(tensor.shape)}, the network needs {tuple(own[new].shape)}",
+                f"'{name}' has shape {tuple(tensor.shape)}, the network needs {tuple(state[parameter].shape)}",
                 path=path,
                 hint="These weights are of another architecture",
             )
-        given[new] = tensor
+        fitting[parameter] = tensor
     endings = (*optional, _COUNTER)
-    missing = [name for name in own if name not in given and not name.endswith(endings)]
+    missing = [name for name in state if name not in fitting and not name.endswith(endings)]
     for names, what in ((missing, "lacks"), (left_over, "holds what the network does not know:")):
         if names:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             hint = "These weights are of another architecture"
             raise ModelError(f"{what} '{names[0]}'{more}", path=path, hint=hint)
-    module.load_state_dict(given, strict=False)
+    module.load_state_dict(fitting, strict=False)
     module.eval()

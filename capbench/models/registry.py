@@ -108,18 +108,18 @@ def parse_registry(text: str, path: str = "registry.yaml") -> dict[str, Entry]:
     import yaml
 
     try:
-        found = yaml.safe_load(text)
-        if isinstance(found, dict) and isinstance(found.get("models"), dict):
-            found["models"] = {
+        registry = yaml.safe_load(text)
+        if isinstance(registry, dict) and isinstance(registry.get("models"), dict):
+            registry["models"] = {
                 name: {"name": name, **value} if isinstance(value, dict) else value
-                for name, value in found["models"].items()
+                for name, value in registry["models"].items()
             }
-        return _Registry.model_validate(found).models
+        return _Registry.model_validate(registry).models
     except yaml.YAMLError as error:
         raise DataError(f"is not YAML ({error})", path=path) from error
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
+        place = ".".join(str(key) for key in first["loc"])
         raise DataError(f"{place}: {first['msg']}" if place else first["msg"], path=path) from error
 
 
@@ -144,10 +144,10 @@ def _grid_entry(name: str) -> Entry:
     from torchvision import models
 
     backbone = name.partition(":")[2]
-    known = models.list_models(module=models)
-    if backbone not in known:
-        near = suggest(backbone, known).split(" Choices")[0]
-        hint = near if near.startswith("Did") else f"torchvision's backbones: {', '.join(known)}"
+    backbones = models.list_models(module=models)
+    if backbone not in backbones:
+        near = suggest(backbone, backbones).split(" Choices")[0]
+        hint = near if near.startswith("Did") else f"torchvision's backbones: {', '.join(backbones)}"
         raise UsageError(
             f"torchvision knows no backbone '{backbone}'", hint=hint.rstrip("?") + "?" * hint.endswith("?")
         )
@@ -183,9 +183,9 @@ def _terms(weights: Any) -> str:
 
 def models_dir() -> Path:
     """The folder of weights: ``$CAPBENCH_MODELS``, else ``models`` in ``$CAPBENCH_HOME`` or the user's data folder."""
-    given = os.environ.get("CAPBENCH_MODELS")
-    if given:
-        return Path(given).expanduser()
+    folder = os.environ.get("CAPBENCH_MODELS")
+    if folder:
+        return Path(folder).expanduser()
     home = os.environ.get("CAPBENCH_HOME")
     if home:
         return Path(home).expanduser() / "models"
@@ -202,8 +202,8 @@ def _recorded(path: Path) -> str | None:
     record = _record_path(path)
     if not record.exists():
         return None
-    found = read_json(record)
-    digest = found.get("sha256") if isinstance(found, dict) else None
+    facts = read_json(record)
+    digest = facts.get("sha256") if isinstance(facts, dict) else None
     if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
         raise DataError("holds no SHA-256", path=record, hint="Remove it and add the weights again")
     return digest
@@ -215,22 +215,22 @@ def status(name: str) -> Status:
     Raises:
         UsageError: there is no such entry.
     """
-    known = entry(name)
-    path = known.path
-    expected = known.expected or _recorded(path)
-    official = known.expected is not None
+    weights = entry(name)
+    path = weights.path
+    expected = weights.expected or _recorded(path)
+    official = weights.expected is not None
     if not path.exists():
-        return Status(name, "missing", str(path), None, known.expected, official)
-    found = sha256_file(path)
-    right = expected is None or found.startswith(expected)
-    return Status(name, "here" if right else "wrong", str(path), found, expected, official)
+        return Status(name, "missing", str(path), None, weights.expected, official)
+    digest = sha256_file(path)
+    right = expected is None or digest.startswith(expected)
+    return Status(name, "here" if right else "wrong", str(path), digest, expected, official)
 
 
-def _refuse(path: Path, expected: str, found: str, *, official: bool) -> ModelError:
+def _refuse(path: Path, expected: str, actual: str, *, official: bool) -> ModelError:
     whose = "official" if official else "recorded when it was added"
     digits = f"{expected}... ({len(expected)} digits are known)" if len(expected) < 64 else expected
     return ModelError(
-        f"these are other weights: expected SHA-256 {digits}, {whose}; found {found}",
+        f"these are other weights: expected SHA-256 {digits}, {whose}; found {actual}",
         path=path,
         hint="Get the file again from its official source",
     )
@@ -249,32 +249,32 @@ def add(name: str, file: str | os.PathLike[str], *, replace: bool = False) -> St
         MissingFileError: there is no such file.
         ModelError: it is another file than the official one, or another one is already there.
     """
-    known = entry(name)
+    weights = entry(name)
     source = Path(file).expanduser()
     if not source.exists():
         raise MissingFileError("there is no such file", path=source, hint=f"See 'capbench models info {name}'")
-    found = sha256_file(source)
-    if known.expected is not None and not found.startswith(known.expected):
-        raise _refuse(source, known.expected, found, official=True)
-    if known.expected is None:
+    digest = sha256_file(source)
+    if weights.expected is not None and not digest.startswith(weights.expected):
+        raise _refuse(source, weights.expected, digest, official=True)
+    if weights.expected is None:
         # Nobody says what the file should be, but it must at least hold weights.
         from capbench.models.checkpoints import read_checkpoint
 
         read_checkpoint(source)
-    target = known.path
+    target = weights.path
     with lock(target):
         if target.exists() and not replace:
-            there = sha256_file(target)
-            if there != found:
+            present = sha256_file(target)
+            if present != digest:
                 raise ModelError(
-                    f"other weights are there already: SHA-256 {there}; the new file has {found}",
+                    f"other weights are there already: SHA-256 {present}; the new file has {digest}",
                     path=target,
                     hint="Use --replace to put the new ones in their place",
                 )
         elif not (target.exists() and target.samefile(source)):
             with open(source, "rb") as stream, atomic_write(target, "wb") as copy:
                 shutil.copyfileobj(stream, copy, 1 << 20)
-        record: dict[str, Any] = {"name": name, "file": known.file, "sha256": found, "bytes": source.stat().st_size}
+        record: dict[str, Any] = {"name": name, "file": weights.file, "sha256": digest, "bytes": source.stat().st_size}
         write_text(_record_path(target), json.dumps(record, indent=2) + "\n")
     return status(name)
 
@@ -285,18 +285,18 @@ def find_weights(used_by: str) -> Path:
     Raises:
         ModelError: none is here (where to get it is said), or the one that is here is another file than is known.
     """
-    names = [name for name, known in entries().items() if used_by in known.used_by]
+    names = [name for name, weights in entries().items() if used_by in weights.used_by]
     names = names or [entry(used_by).name]
     for name in names:
-        there = status(name)
-        if there.state == "wrong":
-            raise _refuse(Path(there.path), there.expected or "", there.sha256 or "", official=there.official)
-        if there.state == "here":
-            return Path(there.path)
-    known = entry(names[0])
+        file = status(name)
+        if file.state == "wrong":
+            raise _refuse(Path(file.path), file.expected or "", file.sha256 or "", official=file.official)
+        if file.state == "here":
+            return Path(file.path)
+    weights = entry(names[0])
     raise ModelError(
-        f"the weights of '{used_by}' are not here ({known.file})",
-        path=known.path,
+        f"the weights of '{used_by}' are not here ({weights.file})",
+        path=weights.path,
         hint=f"'capbench models info {names[0]}' says where to get them; then: capbench models add {names[0]} FILE",
     )
 
@@ -306,33 +306,38 @@ def is_known(name: str) -> bool:
     return name == "sample" or name in entries()
 
 
-def locate(given: str | os.PathLike[str]) -> Path:
+def locate(model: str | os.PathLike[str]) -> Path:
     """The grounding model that ``--model`` means: a path, ``sample`` for the one that comes with capbench, or a name.
 
     Raises:
         ModelError: there is no such file or name, or the weights of that name are not here or are other weights; or
             the file is an ensemble that is damaged or lacks a part.
     """
-    path = Path(given).expanduser()
+    path = Path(model).expanduser()
     if path.exists():
         read_ensemble(path)
         return path
-    text = os.fspath(given)
+    text = os.fspath(model)
     if text == "sample":
         return Path(str(importlib.resources.files("capbench.models") / "weights" / "sample_scan.safetensors"))
     if not is_known(text):
-        names = ["sample", *(name for name, known in entries().items() if "tiger" in known.used_by)]
+        names = ["sample", *(name for name, weights in entries().items() if "tiger" in weights.used_by)]
         hint = f"Give a file. {suggest(text, names)}"
         if path.suffix or path.name != text:  # a path, and no name
             hint = "Correct the path, or make one with 'capbench train scan' or 'capbench models ensemble'"
         raise ModelError("there is no such grounding model", path=path, hint=hint)
-    there = status(text)
-    if there.state == "wrong":
-        raise _refuse(Path(there.path), there.expected or "", there.sha256 or "", official=there.official)
-    if there.state == "missing":
+    weights_status = status(text)
+    if weights_status.state == "wrong":
+        raise _refuse(
+            Path(weights_status.path),
+            weights_status.expected or "",
+            weights_status.sha256 or "",
+            official=weights_status.official,
+        )
+    if weights_status.state == "missing":
         raise ModelError(
             f"the weights '{text}' are not here",
-            path=there.path,
+            path=weights_status.path,
             hint=f"'capbench models info {text}' says where to get them; then: capbench models add {text} FILE",
         )
-    return Path(there.path)
+    return Path(weights_status.path)

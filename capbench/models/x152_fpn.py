@@ -244,13 +244,13 @@ def _from_detectron(name: str) -> str | None:
     """The network's name for one of Detectron's blobs; None for what inference does not need."""
     if name == "conv1_w":
         return "backbone.body.stem.conv1.weight"
-    if found := re.fullmatch(r"res_conv1_bn_([sb])", name):
-        return f"backbone.body.stem.bn1.{_ENDS[found[1]]}"
-    if found := re.fullmatch(r"res([2-5])_(\d+)_branch(1|2[abc])(_bn)?_([wsb])", name):
-        part = _BRANCHES[found[3]][1 if found[4] else 0]
-        return f"backbone.body.layer{int(found[1]) - 1}.{found[2]}.{part}.{_ENDS[found[5]]}"
-    if found := re.fullmatch(r"fpn_(inner_)?res([2-5])_\d+_sum(?:_lateral)?_([wb])", name):
-        return f"backbone.fpn.fpn_{'inner' if found[1] else 'layer'}{int(found[2]) - 1}.{_ENDS[found[3]]}"
+    if match := re.fullmatch(r"res_conv1_bn_([sb])", name):
+        return f"backbone.body.stem.bn1.{_ENDS[match[1]]}"
+    if match := re.fullmatch(r"res([2-5])_(\d+)_branch(1|2[abc])(_bn)?_([wsb])", name):
+        layer = _BRANCHES[match[3]][1 if match[4] else 0]
+        return f"backbone.body.layer{int(match[1]) - 1}.{match[2]}.{layer}.{_ENDS[match[5]]}"
+    if match := re.fullmatch(r"fpn_(inner_)?res([2-5])_\d+_sum(?:_lateral)?_([wb])", name):
+        return f"backbone.fpn.fpn_{'inner' if match[1] else 'layer'}{int(match[2]) - 1}.{_ENDS[match[3]]}"
     head, _, end = name.rpartition("_")
     return f"{_HEADS[head]}.{_ENDS[end]}" if head in _HEADS and end in ("w", "b") else None
 
@@ -272,20 +272,20 @@ def load_x152(tensors: Mapping[str, Tensor], path: str | os.PathLike[str] = "wei
     """
     detectron = "conv1_w" in tensors
     rename = _from_detectron if detectron else _from_maskrcnn
-    own = {new: tensor for name, tensor in tensors.items() if (new := rename(name)) is not None}
+    renamed = {parameter: tensor for name, tensor in tensors.items() if (parameter := rename(name)) is not None}
 
     hint = "Give the weights of a Faster R-CNN with ResNeXt and FPN of maskrcnn-benchmark or Detectron"
 
     def width(name: str, multiple: int = 1) -> int:
-        return width_of(own, name, path, hint, multiple)
+        return width_of(renamed, name, path, hint, multiple)
 
     def blocks(layer: int) -> int:
-        return blocks_of(own, f"backbone.body.layer{layer}", path, hint)
+        return blocks_of(renamed, f"backbone.body.layer{layer}", path, hint)
 
     body, box = "backbone.body.", "roi_heads.box."
     inner = width(body + "layer1.0.bn2.weight")
-    in_group = shape_of(own, body + "layer1.0.conv2.weight", 4, path, hint)[1]
-    inputs = shape_of(own, box + "feature_extractor.fc6.weight", 2, path, hint)[1]
+    in_group = shape_of(renamed, body + "layer1.0.conv2.weight", 4, path, hint)[1]
+    inputs = shape_of(renamed, box + "feature_extractor.fc6.weight", 2, path, hint)[1]
     pyramid = width("backbone.fpn.fpn_inner1.bias")
     network = X152FPN(
         X152Config(
@@ -303,7 +303,7 @@ def load_x152(tensors: Mapping[str, Tensor], path: str | os.PathLike[str] = "wei
         )
     )
     # Detectron folded the statistics into scale and shift.
-    fit_state(network, own, path, optional=("running_mean", "running_var") if detectron else ())
+    fit_state(network, renamed, path, optional=("running_mean", "running_var") if detectron else ())
     return network
 
 

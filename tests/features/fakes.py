@@ -35,16 +35,16 @@ def made_up(
     return RegionFeatures(image, width, height, **(values | changes))
 
 
-def assert_same(found: RegionFeatures, wanted: RegionFeatures) -> None:
+def assert_same(actual: RegionFeatures, expected: RegionFeatures) -> None:
     """All parts equal, types included."""
-    assert (found.image, found.width, found.height) == (wanted.image, wanted.width, wanted.height)
-    assert found.flat().keys() == wanted.flat().keys()
-    assert (found.boxes is None) == (wanted.boxes is None)
-    pairs = [(found.features, wanted.features), (found.boxes, wanted.boxes)]
-    for mine, theirs in [*pairs, *((found.flat()[name], wanted.flat()[name]) for name in found.flat())]:
-        if mine is not None and theirs is not None:
-            assert mine.dtype == theirs.dtype
-            np.testing.assert_array_equal(mine, theirs)
+    assert (actual.image, actual.width, actual.height) == (expected.image, expected.width, expected.height)
+    assert actual.flat().keys() == expected.flat().keys()
+    assert (actual.boxes is None) == (expected.boxes is None)
+    pairs = [(actual.features, expected.features), (actual.boxes, expected.boxes)]
+    for ours, theirs in [*pairs, *((actual.flat()[name], expected.flat()[name]) for name in actual.flat())]:
+        if ours is not None and theirs is not None:
+            assert ours.dtype == theirs.dtype
+            np.testing.assert_array_equal(ours, theirs)
 
 
 def thumbnail(image: NDArray[np.uint8]) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class FakeDetector(Detector):
         time.sleep(self.pause_s)
         self.seen.append(len(prepared))
         together = float(sum(entry["pixels"].sum() for entry in prepared)) % 1000
-        found = []
+        records = []
         for entry in prepared:
             height, width = entry["size"]
             mean = entry["pixels"].mean(axis=(0, 1))
@@ -87,8 +87,8 @@ class FakeDetector(Detector):
             features = np.outer(np.arange(1, n + 1), np.resize(mean, 16)).astype(np.float32) + np.float32(together)
             bright = np.full(n, int(mean.sum() > 384), np.int32)
             scores = np.linspace(0.9, 0.1, n, dtype=np.float32)
-            found.append(RegionFeatures("", width, height, boxes, features, bright, scores))
-        return found
+            records.append(RegionFeatures("", width, height, boxes, features, bright, scores))
+        return records
 
 
 def pictures(folder: Path, count: int) -> list[ImageFile]:

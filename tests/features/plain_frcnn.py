@@ -19,26 +19,26 @@ LIMIT = math.log(1000 / 16)
 # -- boxes ------------------------------------------------------------------------------------------------------------
 
 
-def decode(box: Array, deltas: Array, weights: Sequence[float], one: int, limit: float | None) -> list[float]:
+def decode(box: Array, deltas: Array, weights: Sequence[float], pixel: int, limit: float | None) -> list[float]:
     dx, dy, dw, dh = (float(d) / w for d, w in zip(deltas, weights, strict=True))
     if limit is not None:
         dw, dh = min(dw, limit), min(dh, limit)
-    w, h = box[2] - box[0] + one, box[3] - box[1] + one
+    w, h = box[2] - box[0] + pixel, box[3] - box[1] + pixel
     x, y = dx * w + box[0] + 0.5 * w, dy * h + box[1] + 0.5 * h
     w, h = w * math.exp(dw), h * math.exp(dh)
     return [x - 0.5 * w, y - 0.5 * h, x + 0.5 * w, y + 0.5 * h]
 
 
-def clip(box: Sequence[float], size: tuple[int, int], one: int) -> list[float]:
-    limits = [size[1] - one, size[0] - one] * 2
+def clip(box: Sequence[float], size: tuple[int, int], pixel: int) -> list[float]:
+    limits = [size[1] - pixel, size[0] - pixel] * 2
     return [min(max(value, 0.0), limit) for value, limit in zip(box, limits, strict=True)]
 
 
-def iou(a: Sequence[float], b: Sequence[float], one: int) -> float:
-    w, h = min(a[2], b[2]) - max(a[0], b[0]) + one, min(a[3], b[3]) - max(a[1], b[1]) + one
+def iou(a: Sequence[float], b: Sequence[float], pixel: int) -> float:
+    w, h = min(a[2], b[2]) - max(a[0], b[0]) + pixel, min(a[3], b[3]) - max(a[1], b[1]) + pixel
     if w <= 0 or h <= 0:
         return 0.0
-    areas = [(c[2] - c[0] + one) * (c[3] - c[1] + one) for c in (a, b)]
+    areas = [(c[2] - c[0] + pixel) * (c[3] - c[1] + pixel) for c in (a, b)]
     return w * h / (sum(areas) - w * h)
 
 
@@ -48,13 +48,13 @@ def order(scores: Sequence[float] | Array) -> list[int]:
 
 
 def nms(
-    boxes: Sequence[Sequence[float]] | Array, scores: Sequence[float] | Array, threshold: float, one: int
+    boxes: Sequence[Sequence[float]] | Array, scores: Sequence[float] | Array, threshold: float, pixel: int
 ) -> list[int]:
-    kept: list[int] = []
+    survivors: list[int] = []
     for i in order(scores):
-        if all(iou(boxes[i], boxes[j], one) <= threshold for j in kept):
-            kept.append(i)
-    return kept
+        if all(iou(boxes[i], boxes[j], pixel) <= threshold for j in survivors):
+            survivors.append(i)
+    return survivors
 
 
 def softmax(values: Array) -> Array:
@@ -78,25 +78,25 @@ def proposals(
     min_size: float,
 ) -> Array:
     """Boxes (n, 4) of maps (12 or 24, h, w) and (48, h, w)."""
-    count, one = len(anchors), int(caffe)
+    count, pixel = len(anchors), int(caffe)
     if len(logits) == 2 * count:
         logits = 1 / (1 + np.exp(logits[:count].astype(np.float64) - logits[count:]))
-    found: list[tuple[float, list[float]]] = []
+    scored_boxes: list[tuple[float, list[float]]] = []
     for y in range(logits.shape[1]):
         for x in range(logits.shape[2]):
             for a in range(count):
                 anchor = anchors[a] + 16.0 * np.array([x, y, x, y])
                 moves = deltas[4 * a : 4 * a + 4, y, x]
-                box = clip(decode(anchor, moves, (1,) * 4, one, None if caffe else LIMIT), size, one)
-                found.append((float(np.float32(logits[a, y, x])), box))
+                box = clip(decode(anchor, moves, (1,) * 4, pixel, None if caffe else LIMIT), size, pixel)
+                scored_boxes.append((float(np.float32(logits[a, y, x])), box))
     if not caffe:  # counted before small ones are dropped
-        found = [found[i] for i in order([score for score, _ in found])[:before]]
-        found = [(s, b) for s, b in found if b[2] - b[0] > min_size and b[3] - b[1] > min_size]
+        scored_boxes = [scored_boxes[i] for i in order([score for score, _ in scored_boxes])[:before]]
+        scored_boxes = [(s, b) for s, b in scored_boxes if b[2] - b[0] > min_size and b[3] - b[1] > min_size]
     else:
-        found = [(s, b) for s, b in found if b[2] - b[0] + 1 >= min_size and b[3] - b[1] + 1 >= min_size]
-        found = [found[i] for i in order([score for score, _ in found])[:before]]
-    kept = nms([b for _, b in found], [s for s, _ in found], 0.7, one)[:after]
-    return np.array([found[i][1] for i in kept]).reshape(-1, 4)
+        scored_boxes = [(s, b) for s, b in scored_boxes if b[2] - b[0] + 1 >= min_size and b[3] - b[1] + 1 >= min_size]
+        scored_boxes = [scored_boxes[i] for i in order([score for score, _ in scored_boxes])[:before]]
+    survivors = nms([b for _, b in scored_boxes], [s for s, _ in scored_boxes], 0.7, pixel)[:after]
+    return np.array([scored_boxes[i][1] for i in survivors]).reshape(-1, 4)
 
 
 def hf_choice(regions: Array, classes: Array, deltas: Array, size: tuple[int, int], low: int, high: int) -> Any:
@@ -143,8 +143,8 @@ def _conv(x: Tensor, state: State, name: str, stride: int = 1, pad: int = 0, dil
     if f"{name}.bias" in state:
         return y + state[f"{name}.bias"].double()[:, None, None]
     scale, shift, mean, variance = (
-        state[f"{name}.norm.{part}"].double()[:, None, None]
-        for part in ("weight", "bias", "running_mean", "running_var")
+        state[f"{name}.norm.{tensor}"].double()[:, None, None]
+        for tensor in ("weight", "bias", "running_mean", "running_var")
     )
     return (y - mean) / torch.sqrt(variance + 1e-5) * scale + shift
 
@@ -178,7 +178,7 @@ def backbone(image: Array, state: State) -> Tensor:
 def first_stage(res4: Tensor, state: State) -> tuple[Array, Array]:
     head = "proposal_generator.rpn_head."
     hidden = _conv(res4, state, head + "conv", 1, 1).clamp(min=0)
-    logits, deltas = (_conv(hidden, state, head + part)[0] for part in ("objectness_logits", "anchor_deltas"))
+    logits, deltas = (_conv(hidden, state, head + layer)[0] for layer in ("objectness_logits", "anchor_deltas"))
     return logits.float().numpy(), deltas.numpy()
 
 

@@ -13,7 +13,7 @@ import torch
 from capbench.errors import DataError, MissingFileError, ModelError, UsageError
 from capbench.features.detectors import boxes as bx
 from capbench.features.detectors.base import Detector, load_detector, names
-from capbench.features.detectors.bottom_up_boxes import (
+from capbench.features.detectors.bottom_up.selection import (
     caffe_proposals,
     caffe_selection,
     hf_detections,
@@ -78,11 +78,11 @@ def test_the_whole_chain_gives_the_original_detections(tiny: Arrays) -> None:
         assert np.abs(scores.numpy() - tiny["proposal_logits"]).max() < 1e-4
         outputs = network.describe(network.pool(res4, [proposals]))
         scales = tuple(tiny["scales_yx"][0].tolist())
-        found = hf_detections(proposals, outputs.classes, outputs.boxes, size, scales, min_boxes=6, max_boxes=12)
-    assert np.array_equal(found.class_ids, tiny["out__obj_ids"][0])
-    assert np.abs(found.class_scores.numpy() - tiny["out__obj_probs"][0]).max() < 1e-5
-    assert np.abs(found.boxes.numpy() - tiny["out__boxes"][0]).max() < 0.05
-    assert np.abs(outputs.features[found.rows].numpy() - tiny["out__roi_features"][0]).max() < 1e-4
+        chosen = hf_detections(proposals, outputs.classes, outputs.boxes, size, scales, min_boxes=6, max_boxes=12)
+    assert np.array_equal(chosen.class_ids, tiny["out__obj_ids"][0])
+    assert np.abs(chosen.class_scores.numpy() - tiny["out__obj_probs"][0]).max() < 1e-5
+    assert np.abs(chosen.boxes.numpy() - tiny["out__boxes"][0]).max() < 0.05
+    assert np.abs(outputs.features[chosen.rows].numpy() - tiny["out__roi_features"][0]).max() < 1e-4
 
 
 def test_the_detector_gives_the_original_output_from_a_picture(
@@ -98,16 +98,16 @@ def test_the_detector_gives_the_original_output_from_a_picture(
     assert np.abs(prepared.pixels - tiny["input_normalised"][0]).max() < 1e-3
     # The original picture was larger; its size only scales boxes.
     y, x = tiny["scales_yx"][0].tolist()
-    found = detector.detect([dataclasses.replace(prepared, scale_y=y, scale_x=x)])[0]
-    assert found.boxes is not None
-    assert found.class_ids is not None
-    assert found.attribute_ids is not None
-    assert found.attribute_scores is not None
-    assert np.abs(found.boxes - tiny["out__boxes"][0]).max() < 0.05
-    assert np.abs(found.features - tiny["out__roi_features"][0]).max() < 1e-3 * np.abs(found.features).max()
-    assert np.array_equal(found.class_ids, tiny["out__obj_ids"][0])
-    assert np.array_equal(found.attribute_ids, tiny["out__attr_ids"][0])
-    assert np.abs(found.attribute_scores - tiny["out__attr_probs"][0]).max() < 1e-5
+    regions = detector.detect([dataclasses.replace(prepared, scale_y=y, scale_x=x)])[0]
+    assert regions.boxes is not None
+    assert regions.class_ids is not None
+    assert regions.attribute_ids is not None
+    assert regions.attribute_scores is not None
+    assert np.abs(regions.boxes - tiny["out__boxes"][0]).max() < 0.05
+    assert np.abs(regions.features - tiny["out__roi_features"][0]).max() < 1e-3 * np.abs(regions.features).max()
+    assert np.array_equal(regions.class_ids, tiny["out__obj_ids"][0])
+    assert np.array_equal(regions.attribute_ids, tiny["out__attr_ids"][0])
+    assert np.abs(regions.attribute_scores - tiny["out__attr_probs"][0]).max() < 1e-5
 
 
 def test_thresholds_are_tried_in_turn_as_in_the_original(parity: Path) -> None:
@@ -119,20 +119,20 @@ def test_thresholds_are_tried_in_turn_as_in_the_original(parity: Path) -> None:
     size, scale = tuple(z["size_hw"].tolist()), tuple(z["scale_yx"].tolist())
     assert any(isinstance(count, str) for count in cases.values())
     for case, count in cases.items():
-        low, high = (int(part[3:]) for part in case.split("_"))
-        found = hf_detections(
+        low, high = (int(word[3:]) for word in case.split("_"))
+        chosen = hf_detections(
             z["proposals"], z["obj_logits"], z["box_deltas"], size, scale, min_boxes=low, max_boxes=high
         )
         if isinstance(count, str):  # the original crashes: the best are kept instead
-            assert len(found.rows) == low
-            assert (found.class_scores.diff() <= 0).all()
+            assert len(chosen.rows) == low
+            assert (chosen.class_scores.diff() <= 0).all()
             continue
-        assert len(found.rows) == count
-        assert torch.equal(found.class_ids, z[f"{case}__classes"])
-        assert torch.allclose(found.boxes, z[f"{case}__boxes"], atol=0.05)
-        assert torch.allclose(found.class_scores, z[f"{case}__probs"], atol=1e-6)
-        assert torch.equal(z["features"][found.rows], z[f"{case}__features"])
-        attributes = z["attr_logits"][found.rows][:, :-1].softmax(dim=1).max(dim=1)
+        assert len(chosen.rows) == count
+        assert torch.equal(chosen.class_ids, z[f"{case}__classes"])
+        assert torch.allclose(chosen.boxes, z[f"{case}__boxes"], atol=0.05)
+        assert torch.allclose(chosen.class_scores, z[f"{case}__probs"], atol=1e-6)
+        assert torch.equal(z["features"][chosen.rows], z[f"{case}__features"])
+        attributes = z["attr_logits"][chosen.rows][:, :-1].softmax(dim=1).max(dim=1)
         assert torch.equal(attributes.indices, z[f"{case}__attrs"])
 
 
@@ -157,11 +157,11 @@ def test_caffe_proposals_drop_small_boxes_before_they_are_counted() -> None:
     logits = torch.zeros(4, 2, 2)  # backgrounds of both anchors, then foregrounds
     logits[2] = 5.0  # the small anchor scores best everywhere, and is too small everywhere
     logits[3] = torch.tensor([[0.0, 1.0], [2.0, 3.0]])
-    found, scores = caffe_proposals(
+    boxes, scores = caffe_proposals(
         logits, torch.zeros(8, 2, 2), anchors, (40, 40), 1.0, before=3, nms=0.99, min_size=16
     )
     # Clipped at the last pixel, best first; with widths of x2 - x1 + 1 the corners come out one further.
-    assert found.tolist() == [[8, 8, 39, 39], [0, 8, 24, 39], [8, 0, 39, 24]]
+    assert boxes.tolist() == [[8, 8, 39, 39], [0, 8, 24, 39], [8, 0, 39, 24]]
     assert scores.tolist() == pytest.approx((1 / (1 + np.exp([-3.0, -2.0, -1.0]))).tolist())
 
 
@@ -169,8 +169,8 @@ def test_hf_proposals_are_counted_before_empty_ones_are_dropped() -> None:
     anchors = torch.tensor([[-4.0, -4.0, 4.0, 4.0]])
     deltas = torch.zeros(4, 1, 3)
     deltas[0, 0, 0] = -10.0  # the best one is moved out of the picture
-    found, scores = hf_proposals(torch.tensor([[[3.0, 1.0, 2.0]]]), deltas, anchors, (20, 48), before=2)
-    assert found.tolist() == [[28.0, 0.0, 36.0, 4.0]]
+    boxes, scores = hf_proposals(torch.tensor([[[3.0, 1.0, 2.0]]]), deltas, anchors, (20, 48), before=2)
+    assert boxes.tolist() == [[28.0, 0.0, 36.0, 4.0]]
     assert scores.tolist() == [2.0]
 
 
@@ -180,14 +180,14 @@ def test_caffe_mode_reads_the_background_from_the_weights(
     for path in (weights, caffe_weights):
         options = QUICK | {"min_boxes": 5, "max_boxes": 9, "rpn_min_size": 1}
         detector = load_detector("bottom-up-caffe", weights=path, options=options)
-        found = detector.detect([detector.preprocess(image)])[0]
-        dataclasses.replace(found, image="a").check()
-        assert 5 <= len(found) <= 9
-        assert found.features.shape[1] == detector.feature_size == 64
-        assert found.class_ids is not None
-        assert found.attribute_ids is not None
-        assert found.class_ids.max() < 5
-        assert found.attribute_ids.max() < 4
+        regions = detector.detect([detector.preprocess(image)])[0]
+        dataclasses.replace(regions, image="a").check()
+        assert 5 <= len(regions) <= 9
+        assert regions.features.shape[1] == detector.feature_size == 64
+        assert regions.class_ids is not None
+        assert regions.attribute_ids is not None
+        assert regions.class_ids.max() < 5
+        assert regions.attribute_ids.max() < 4
     assert detector.fingerprint().mode.startswith("caffe 0.2 nms 0.3 5-9")
 
 
@@ -220,13 +220,13 @@ def test_a_detectron2_pickle_gives_the_same_features(
     state = {n: t.numpy() for n, t in torch.load(weights).items() if "num_batches" not in n}
     (tmp_path / "d2.pkl").write_bytes(pickle.dumps({"model": state, "__author__": "x"}))
     options = QUICK | {"min_boxes": 4, "max_boxes": 8}
-    found = []
+    results = []
     for path in (weights, tmp_path / "d2.pkl"):
         detector = load_detector("bottom-up-hf", weights=path, options=options)
-        found.append((detector.detect([detector.preprocess(image)])[0], detector.fingerprint()))
-    assert np.array_equal(found[0][0].features, found[1][0].features)
-    assert found[0][1] != found[1][1]  # another file, another fingerprint
-    assert found[0][1].weights_sha256 != found[1][1].weights_sha256
+        results.append((detector.detect([detector.preprocess(image)])[0], detector.fingerprint()))
+    assert np.array_equal(results[0][0].features, results[1][0].features)
+    assert results[0][1] != results[1][1]  # another file, another fingerprint
+    assert results[0][1].weights_sha256 != results[1][1].weights_sha256
 
 
 def test_reference_mode_takes_one_picture_and_a_batch_is_marked(weights: Path, image: np.ndarray[Any, Any]) -> None:
@@ -235,34 +235,34 @@ def test_reference_mode_takes_one_picture_and_a_batch_is_marked(weights: Path, i
     prepared = single.preprocess(image)
     with pytest.raises(UsageError, match="takes 1 picture at once, 2 were given"):
         single.detect([prepared, prepared])
-    both = load_detector("bottom-up-hf", weights=weights, options=options | {"batch": "2"})
+    both = load_detector("bottom-up-hf", weights=weights, options=options | {"batch": 2})
     assert both.batchable
     assert both.fingerprint().batch == "batched:2"
     assert both.fingerprint().digest != single.fingerprint().digest
     tall = both.preprocess(np.ascontiguousarray(image[:, :40]))
-    found = both.detect([prepared, tall])
-    assert [(f.height, f.width) for f in found] == [(60, 90), (60, 40)]
+    records = both.detect([prepared, tall])
+    assert [(f.height, f.width) for f in records] == [(60, 90), (60, 40)]
     alone = single.detect([prepared])[0]
     # Padding is seen by the network at the picture's edge: near, not the same.
-    assert np.allclose(found[0].features[0], alone.features[0], atol=0.02 * np.abs(alone.features).max())
+    assert np.allclose(records[0].features[0], alone.features[0], atol=0.02 * np.abs(alone.features).max())
     assert np.array_equal(both.detect([prepared])[0].features, alone.features)
 
 
 @pytest.mark.parametrize("size", [(1, 1), (3, 200), (200, 2), (1, 3000), (2500, 11)])
 def test_tiny_and_thin_pictures_still_give_regions(caffe_weights: Path, size: tuple[int, int]) -> None:
     detector = load_detector("bottom-up-caffe", weights=caffe_weights, options=QUICK)
-    found = detector.detect([detector.preprocess(np.zeros((*size, 3), dtype=np.uint8))])[0]
-    dataclasses.replace(found, image="a").check()
+    regions = detector.detect([detector.preprocess(np.zeros((*size, 3), dtype=np.uint8))])[0]
+    dataclasses.replace(regions, image="a").check()
 
 
 def test_anchors_of_the_weights_are_used_where_there_are_any(weights: Path, tmp_path: Path) -> None:
     state = torch.load(weights)
-    own = torch.arange(48.0).reshape(12, 4)
-    state["proposal_generator.anchor_generator.cell_anchors.0"] = own
+    anchors = torch.arange(48.0).reshape(12, 4)
+    state["proposal_generator.anchor_generator.cell_anchors.0"] = anchors
     torch.save(state, tmp_path / "own.bin")
     with_anchors: Any = load_detector("bottom-up-hf", weights=tmp_path / "own.bin")
     without: Any = load_detector("bottom-up-hf", weights=weights)
-    assert torch.equal(with_anchors.anchors, own)
+    assert torch.equal(with_anchors.anchors, anchors)
     assert torch.equal(without.anchors, bx.centred_anchors())
     assert "anchors of the weights" in with_anchors.fingerprint().mode
     assert "anchors of the weights" not in without.fingerprint().mode
@@ -281,15 +281,16 @@ def test_names_of_classes_come_from_a_vocabulary(weights: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"min_boxs": 3}, "unknown option 'min_boxs'. Did you mean 'min_boxes'"),
-        ({"min_boxes": "many"}, "option min_boxes='many' does not fit"),
+        ({"min_boxs": 3}, "bottom-up-hf has no option 'min_boxs'. Did you mean 'min_boxes'"),
+        ({"min_boxes": "many"}, "bottom-up-hf.min_boxes=many: not a whole number from 1"),
         ({"min_boxes": 40, "max_boxes": 10}, "do not fit"),
-        ({"nms": []}, "does not fit"),
-        ({"delta_weights": [1, 2]}, "2 numbers, not 4"),
-        ({"batch": 0}, "no number of pictures"),
-        ({"precision": "half"}, "unknown precision 'half'"),
-        ({"caffe_pool": "perhaps"}, "does not fit"),
-        ({"rpn_nms": float("nan")}, "does not fit"),
+        ({"nms": []}, "nms=[]: not numbers from 0 to 1 with commas between them. Example: 0.5,0.7"),
+        ({"nms": "0.5,x"}, "nms=0.5,x: not numbers"),
+        ({"delta_weights": [1, 2]}, "delta_weights=[1, 2]: not 4 numbers from 0"),
+        ({"batch": 0}, "batch=0: not a whole number from 1"),
+        ({"precision": "half"}, "precision=half: not one of float32, amp-bfloat16, amp-float16"),
+        ({"caffe_pool": "perhaps"}, "caffe_pool=perhaps: not true or false"),
+        ({"rpn_nms": float("nan")}, "rpn_nms=nan: not a number from 0 to 1"),
     ],
 )
 def test_wrong_options_give_one_line(weights: Path, options: dict[str, Any], message: str) -> None:
@@ -316,7 +317,7 @@ def test_unknown_names_devices_and_files_are_refused(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("name", ["bottom-up-hf", "bottom-up-caffe", "sample", "grid:resnet18"])
 def test_mixed_precision_is_marked_and_stays_near(name: str, weights: Path, image: np.ndarray[Any, Any]) -> None:
-    found = []
+    means = []
     for precision in ("float32", "amp-bfloat16"):
         options: dict[str, Any] = {"precision": precision}
         if name.startswith("bottom-up"):
@@ -326,17 +327,17 @@ def test_mixed_precision_is_marked_and_stays_near(name: str, weights: Path, imag
         assert detector.fingerprint().precision == precision
         regions = detector.detect([detector.preprocess(image)])[0]
         dataclasses.replace(regions, image="a").check()
-        found.append(regions.features.mean(axis=0))
-    assert not np.array_equal(found[0], found[1])
-    assert np.abs(found[0] - found[1]).max() < 0.5 * np.abs(found[0]).max()
+        means.append(regions.features.mean(axis=0))
+    assert not np.array_equal(means[0], means[1])
+    assert np.abs(means[0] - means[1]).max() < 0.5 * np.abs(means[0]).max()
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_a_gpu_gives_nearly_the_same_regions(weights: Path, image: np.ndarray[Any, Any]) -> None:
     options = QUICK | {"min_boxes": 4, "max_boxes": 8}
-    found = []
+    records = []
     for device in ("cpu", "cuda"):
         detector: Detector = load_detector("bottom-up-hf", weights=weights, device=device, options=options)
-        found.append(detector.detect([detector.preprocess(image)])[0])
-    assert np.abs(found[0].features - found[1].features).max() < 1e-3 * np.abs(found[0].features).max()
+        records.append(detector.detect([detector.preprocess(image)])[0])
+    assert np.abs(records[0].features - records[1].features).max() < 1e-3 * np.abs(records[0].features).max()

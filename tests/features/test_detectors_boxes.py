@@ -35,20 +35,20 @@ def some_boxes(count: int, seed: int = 0, side: int = 100) -> Tensor:
     return torch.from_numpy(np.hstack([start, start + rng.uniform(5, side / 2, (count, 2))])).float()
 
 
-def slow_nms(boxes: np.ndarray, scores: np.ndarray, threshold: float, one: float) -> list[int]:
+def slow_nms(boxes: np.ndarray, scores: np.ndarray, threshold: float, pixel: float) -> list[int]:
     """Greedy suppression, one box after the other."""
-    area = (boxes[:, 2] - boxes[:, 0] + one) * (boxes[:, 3] - boxes[:, 1] + one)
-    kept: list[int] = []
+    area = (boxes[:, 2] - boxes[:, 0] + pixel) * (boxes[:, 3] - boxes[:, 1] + pixel)
+    survivors: list[int] = []
     for i in np.argsort(-scores, kind="stable"):
-        for j in kept:
-            w = min(boxes[i, 2], boxes[j, 2]) - max(boxes[i, 0], boxes[j, 0]) + one
-            h = min(boxes[i, 3], boxes[j, 3]) - max(boxes[i, 1], boxes[j, 1]) + one
+        for j in survivors:
+            w = min(boxes[i, 2], boxes[j, 2]) - max(boxes[i, 0], boxes[j, 0]) + pixel
+            h = min(boxes[i, 3], boxes[j, 3]) - max(boxes[i, 1], boxes[j, 1]) + pixel
             common = max(w, 0.0) * max(h, 0.0)
             if common / (area[i] + area[j] - common) > threshold:
                 break
         else:
-            kept.append(int(i))
-    return kept
+            survivors.append(int(i))
+    return survivors
 
 
 def test_caffe_anchors_are_the_published_ones() -> None:
@@ -96,8 +96,8 @@ def test_suppression_agrees_with_torchvision_vectors(parity: Path) -> None:
     with np.load(parity / "frcnn" / "torchvision_ops.npz") as archive:
         z = {name: torch.from_numpy(archive[name]) for name in archive.files}
     for threshold in (0.3, 0.5, 0.6, 0.7):
-        kept = bx.nms(z["nms_boxes"], z["nms_scores"], threshold)
-        assert torch.equal(kept, z[f"nms_keep_{threshold}"])
+        rows = bx.nms(z["nms_boxes"], z["nms_scores"], threshold)
+        assert torch.equal(rows, z[f"nms_keep_{threshold}"])
     assert torch.equal(bx.nms(z["nms_boxes"], z["nms_scores"], 0.5, groups=z["nms_groups"]), z["batched_nms_keep_0.5"])
     assert torch.allclose(bx.iou(z["nms_boxes"][:20], z["nms_boxes"][20:50]), z["iou"], atol=1e-6)
 
@@ -107,8 +107,8 @@ def test_suppression_agrees_with_torchvision_vectors(parity: Path) -> None:
 def test_suppression_agrees_with_one_box_after_the_other(inclusive: bool, seed: int) -> None:
     boxes = some_boxes(80, seed).round()
     scores = torch.from_numpy(np.random.default_rng(seed).integers(0, 20, 80) / 20).float()  # many ties
-    kept = bx.nms(boxes, scores, 0.3, inclusive=inclusive)
-    assert kept.tolist() == slow_nms(boxes.numpy(), scores.numpy(), 0.3, float(inclusive))
+    rows = bx.nms(boxes, scores, 0.3, inclusive=inclusive)
+    assert rows.tolist() == slow_nms(boxes.numpy(), scores.numpy(), 0.3, float(inclusive))
 
 
 def test_an_overlap_of_exactly_the_threshold_stays() -> None:
@@ -122,11 +122,11 @@ def test_an_overlap_of_exactly_the_threshold_stays() -> None:
 def test_best_class_scores_are_those_of_suppression_class_by_class(seed: int) -> None:
     boxes = some_boxes(60, seed)
     scores = torch.from_numpy(np.random.default_rng(seed).dirichlet(np.full(9, 0.2), 60)).float()
-    wanted = np.zeros(60, dtype=np.float32)
+    expected = np.zeros(60, dtype=np.float32)
     for c in range(9):
-        kept = slow_nms(boxes.double().numpy(), scores[:, c].numpy(), 0.3, 1.0)
-        wanted[kept] = np.maximum(wanted[kept], scores[kept, c].numpy())
-    assert np.array_equal(bx.best_class_scores(boxes, scores, 0.3, inclusive=True), wanted)
+        rows = slow_nms(boxes.double().numpy(), scores[:, c].numpy(), 0.3, 1.0)
+        expected[rows] = np.maximum(expected[rows], scores[rows, c].numpy())
+    assert np.array_equal(bx.best_class_scores(boxes, scores, 0.3, inclusive=True), expected)
 
 
 def test_the_smallest_side_decides() -> None:
@@ -161,9 +161,9 @@ def test_grid_pictures_are_centred_after_resizing(image: np.ndarray) -> None:
     mean, deviation = (0.5, 0.25, 0.0), (0.5, 2.0, 1.0)
     prepared = GridPreparation(20, mean, deviation)(image)
     resized = resize_smooth(image, 20, 20).transpose(1, 2, 0)
-    wanted = (resized / np.float32(255) - np.array(mean, np.float32)) / np.array(deviation, np.float32)
+    expected = (resized / np.float32(255) - np.array(mean, np.float32)) / np.array(deviation, np.float32)
     assert prepared.pixels.dtype == np.float32
-    assert np.array_equal(prepared.pixels, wanted.transpose(2, 0, 1))
+    assert np.array_equal(prepared.pixels, expected.transpose(2, 0, 1))
     assert (prepared.height, prepared.width) == (37, 53)
     assert (prepared.scale_y, prepared.scale_x) == (37 / 20, 53 / 20)
 
@@ -188,9 +188,9 @@ def test_caffe_resizing_samples_at_the_exact_scale() -> None:
         (True, 500, 333, (901, 600)),
     ],
 )
-def test_sizes_are_the_published_ones(caffe: bool, height: int, width: int, wanted: tuple[int, int]) -> None:
+def test_sizes_are_the_published_ones(caffe: bool, height: int, width: int, size: tuple[int, int]) -> None:
     edge = ShortestEdge(600, 1000, caffe=True) if caffe else ShortestEdge()
-    assert edge.size(height, width)[:2] == wanted
+    assert edge.size(height, width)[:2] == size
 
 
 def test_pictures_are_turned_to_bgr_and_centred(image: np.ndarray) -> None:
@@ -202,8 +202,8 @@ def test_pictures_are_turned_to_bgr_and_centred(image: np.ndarray) -> None:
 
 
 def test_batches_are_padded_right_and_below() -> None:
-    one, two = (Prepared(np.ones((3, h, w), np.float32), h, w, 1.0, 1.0, 1.0) for h, w in ((12, 5), (9, 13)))
-    batch = pad_batch([one, two], 4)
+    wide, two = (Prepared(np.ones((3, h, w), np.float32), h, w, 1.0, 1.0, 1.0) for h, w in ((12, 5), (9, 13)))
+    batch = pad_batch([wide, two], 4)
     assert batch.shape == (2, 3, 12, 16)
     assert batch[0].sum() == 180
     assert batch[0, :, :12, :5].min() == 1

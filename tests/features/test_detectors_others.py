@@ -42,13 +42,13 @@ def test_x152_gives_the_best_regions_in_order(x152: Path, image: np.ndarray[Any,
     detector = load_detector("x152-fpn", weights=x152, options=options)
     prepared = detector.preprocess(image)
     assert prepared.pixels.shape == (3, 120, 180)
-    found = detector.detect([prepared])[0]
-    dataclasses.replace(found, image="a").check()
-    assert found.features.shape == (12, 10)
-    assert found.class_scores is not None
-    assert found.attribute_ids is None
+    regions = detector.detect([prepared])[0]
+    dataclasses.replace(regions, image="a").check()
+    assert regions.features.shape == (12, 10)
+    assert regions.class_scores is not None
+    assert regions.attribute_ids is None
     again = detector.detect([prepared])[0]
-    assert np.array_equal(found.features, again.features)
+    assert np.array_equal(regions.features, again.features)
     fingerprint = detector.fingerprint()
     assert fingerprint.mode == "fc6 nms 0.5 12, rpn 0.7 1000-50"
     assert "pad 32" in fingerprint.preprocessing
@@ -61,11 +61,11 @@ def test_level_proposals_join_levels_by_score() -> None:
         logits = torch.full((3, side, side), -10.0)
         logits[1, 0, 0] = float(i)  # the square anchor of the first cell, better on coarser levels
         outputs.append((logits, torch.zeros(12, side, side)))
-    found = level_proposals(outputs, (64, 64), before=1, after=4)
+    proposals = level_proposals(outputs, (64, 64), before=1, after=4)
     # Anchors of 512, 256, 128 and 64 pixels: all cover the picture but the last; inclusive boxes end at 63.
-    assert found[:3].tolist() == [[0, 0, 63, 63]] * 3
+    assert proposals[:3].tolist() == [[0, 0, 63, 63]] * 3
     # 64 pixels around the centre of a cell of 8: from -28 to 35.
-    assert found[3].tolist() == [0, 0, 35, 35]
+    assert proposals[3].tolist() == [0, 0, 35, 35]
 
 
 def test_selection_has_no_least_confidence() -> None:
@@ -105,9 +105,9 @@ def test_torchvision_features_agree_with_its_own_parts(tmp_path: Path, image: np
     torch.save(network.state_dict(), path)
     options = {"shorter": 96, "longer": 160, "min_boxes": 5, "max_boxes": 10}
     detector = load_detector("torchvision-frcnn", weights=path, options=options)
-    found = detector.detect([detector.preprocess(image)])[0]
-    dataclasses.replace(found, image="a").check()
-    assert detector.feature_size == found.features.shape[1] == 1024
+    record = detector.detect([detector.preprocess(image)])[0]
+    dataclasses.replace(record, image="a").check()
+    assert detector.feature_size == record.features.shape[1] == 1024
     assert detector.class_names is not None
     assert detector.class_names[0] == "person"
     assert len(detector.class_names) == 90
@@ -116,7 +116,7 @@ def test_torchvision_features_agree_with_its_own_parts(tmp_path: Path, image: np
         maps = network.backbone(batch.tensors)
         regions, _ = network.rpn(batch, maps)
         features = network.roi_heads.box_head(network.roi_heads.box_roi_pool(maps, regions, batch.image_sizes))
-    nearest = torch.cdist(torch.from_numpy(found.features), features).min(dim=1).values
+    nearest = torch.cdist(torch.from_numpy(record.features), features).min(dim=1).values
     assert nearest.max() < 1e-2 * features.norm(dim=1).mean()
     torch.save({"conv1.weight": torch.zeros(1)}, tmp_path / "other.pth")
     with pytest.raises(ModelError, match="lacks"):
@@ -132,14 +132,14 @@ def test_torchvision_features_agree_with_its_own_parts(tmp_path: Path, image: np
 )
 def test_grid_features_tile_the_picture(backbone: str, size: int, image: np.ndarray[Any, Any]) -> None:
     detector = load_detector(f"grid:{backbone}", weights="random:1")
-    found = detector.detect([detector.preprocess(image)])[0]
-    dataclasses.replace(found, image="a").check()
-    assert found.features.shape == (49, size)
+    regions = detector.detect([detector.preprocess(image)])[0]
+    dataclasses.replace(regions, image="a").check()
+    assert regions.features.shape == (49, size)
     assert detector.feature_size == size
-    assert found.boxes is not None
-    assert found.boxes[0].tolist() == pytest.approx([0, 0, 90 / 7, 60 / 7])
-    assert found.boxes[8].tolist() == pytest.approx([90 / 7, 60 / 7, 180 / 7, 120 / 7])
-    assert ((found.boxes[:, 2:] - found.boxes[:, :2]).prod(axis=1).sum()) == pytest.approx(60 * 90, rel=1e-5)
+    assert regions.boxes is not None
+    assert regions.boxes[0].tolist() == pytest.approx([0, 0, 90 / 7, 60 / 7])
+    assert regions.boxes[8].tolist() == pytest.approx([90 / 7, 60 / 7, 180 / 7, 120 / 7])
+    assert ((regions.boxes[:, 2:] - regions.boxes[:, :2]).prod(axis=1).sum()) == pytest.approx(60 * 90, rel=1e-5)
     assert detector.fingerprint().weights_sha256 == "random:1"
 
 
@@ -152,18 +152,18 @@ def test_the_last_map_is_what_the_backbone_pools(image: np.ndarray[Any, Any], tm
     detector = load_detector("grid:resnet18", weights=tmp_path / "r.pth")
     prepared = detector.preprocess(image)
     with torch.inference_mode():
-        wanted = network(torch.from_numpy(prepared.pixels)[None])[0].numpy()
+        expected = network(torch.from_numpy(prepared.pixels)[None])[0].numpy()
         mean = detector.detect([prepared])[0].features.mean(axis=0)
         logits = network.fc(torch.from_numpy(mean)).numpy()
-    assert np.allclose(logits, wanted, atol=1e-4)
+    assert np.allclose(logits, expected, atol=1e-4)
 
 
 def test_cells_are_pooled_and_batches_agree(image: np.ndarray[Any, Any]) -> None:
     whole = load_detector("grid:resnet18", weights="random", options={"size": 96, "cells": 3})
-    one = load_detector("grid:resnet18", weights="random", options={"size": 96, "cells": 1, "batch": 2})
+    single_cell = load_detector("grid:resnet18", weights="random", options={"size": 96, "cells": 1, "batch": 2})
     prepared = [whole.preprocess(image), whole.preprocess(np.ascontiguousarray(image[:30]))]
     nine = whole.detect(prepared[:1])[0].features
-    pair = one.detect(prepared)
+    pair = single_cell.detect(prepared)
     assert nine.shape == (9, 512)
     assert np.allclose(pair[0].features[0], nine.mean(axis=0), atol=1e-4)
     assert (pair[1].height, pair[1].width) == (30, 90)

@@ -11,7 +11,7 @@ import torch
 
 from capbench.features.detectors import boxes as bx
 from capbench.features.detectors.base import load_detector
-from capbench.features.detectors.bottom_up_boxes import (
+from capbench.features.detectors.bottom_up.selection import (
     caffe_proposals,
     caffe_selection,
     hf_detections,
@@ -57,15 +57,15 @@ def test_proposals_are_those_of_plain_loops(caffe: bool, kind: str) -> None:
     options = {"before": 9 if kind == "few" else 6000, "after": 20, "min_size": 24.0 if caffe else 0.0}
     anchors = bx.caffe_anchors() if caffe else bx.centred_anchors()
     size = (400, 700) if kind == "huge" else (29, 47)
-    wanted = plain.proposals(logits, deltas, anchors.double().numpy(), size, caffe=caffe, **options)  # type: ignore[arg-type]
+    expected = plain.proposals(logits, deltas, anchors.double().numpy(), size, caffe=caffe, **options)  # type: ignore[arg-type]
     maps = (torch.from_numpy(logits), torch.from_numpy(deltas), anchors, size)
     if caffe:
         options["min_size"] /= 1.5  # it is meant before resizing
-        found = caffe_proposals(*maps, 1.5, **options)[0]  # type: ignore[arg-type]
+        proposals = caffe_proposals(*maps, 1.5, **options)[0]  # type: ignore[arg-type]
     else:
-        found = hf_proposals(*maps, **options)[0]  # type: ignore[arg-type]
-    assert found.shape == wanted.shape
-    assert np.abs(found.numpy() - wanted).max() < 1e-3
+        proposals = hf_proposals(*maps, **options)[0]  # type: ignore[arg-type]
+    assert proposals.shape == expected.shape
+    assert np.abs(proposals.numpy() - expected).max() < 1e-3
 
 
 @pytest.mark.parametrize(("low", "high"), [(1, 3), (10, 100), (36, 36), (50, 60)])
@@ -84,13 +84,13 @@ def test_what_is_kept_is_what_plain_loops_keep(kind: str, low: int, high: int) -
         regions[::2, 2:] = regions[::2, :2]
     r, c, d = (torch.from_numpy(a) for a in (regions, classes, deltas))
     rows, boxes, ids = plain.hf_choice(regions.astype(np.float64), classes, deltas, (140, 170), low, high)
-    found = hf_detections(r, c, d, (140, 170), (2.0, 0.5), min_boxes=low, max_boxes=high)
-    assert found.rows.tolist() == rows
-    assert found.class_ids.tolist() == ids.tolist()
-    assert np.abs(found.boxes.numpy() - boxes * [0.5, 2.0, 0.5, 2.0]).max() < 1e-3
+    chosen = hf_detections(r, c, d, (140, 170), (2.0, 0.5), min_boxes=low, max_boxes=high)
+    assert chosen.rows.tolist() == rows
+    assert chosen.class_ids.tolist() == ids.tolist()
+    assert np.abs(chosen.boxes.numpy() - boxes * [0.5, 2.0, 0.5, 2.0]).max() < 1e-3
     probabilities = c.softmax(dim=1)[:, 1:]
-    kept, _ = caffe_selection(r, probabilities, min_boxes=low, max_boxes=high)
-    assert kept.tolist() == plain.caffe_choice(regions.astype(np.float64), probabilities.numpy(), low, high)
+    selected, _ = caffe_selection(r, probabilities, min_boxes=low, max_boxes=high)
+    assert selected.tolist() == plain.caffe_choice(regions.astype(np.float64), probabilities.numpy(), low, high)
 
 
 @pytest.mark.parametrize("size", [(60, 90), (111, 47), (5, 120), (120, 6)], ids=str)
@@ -108,7 +108,7 @@ def test_whole_detectors_give_what_plain_loops_give(tmp_path: Path, caffe: bool,
     detector: Any = load_detector(name, weights=tmp_path / "w.bin", options=options)
     picture = np.random.default_rng(1).integers(0, 256, (*size, 3), dtype=np.uint8)
     prepared = detector.preprocess(picture)
-    found = detector.detect([prepared])[0]
+    record = detector.detect([prepared])[0]
 
     small = prepared.pixels.shape[1:]
     res4 = plain.backbone(prepared.pixels, state)
@@ -127,9 +127,9 @@ def test_whole_detectors_give_what_plain_loops_give(tmp_path: Path, caffe: bool,
         rows, boxes, ids = plain.hf_choice(regions, classes, deltas, small, 4, 9)
         boxes = boxes * np.array([prepared.scale_x, prepared.scale_y] * 2)
         said = plain.softmax(attributes[:, :-1])[rows]
-    assert found.boxes.shape == boxes.shape
-    assert np.abs(found.boxes - boxes).max() < 0.05
-    assert np.abs(found.features - features[rows]).max() < 1e-3 * np.abs(features).max()
-    assert found.class_ids.tolist() == ids.tolist()
-    assert found.attribute_ids.tolist() == said.argmax(axis=1).tolist()
-    assert np.abs(found.attribute_scores - said.max(axis=1)).max() < 1e-4
+    assert record.boxes.shape == boxes.shape
+    assert np.abs(record.boxes - boxes).max() < 0.05
+    assert np.abs(record.features - features[rows]).max() < 1e-3 * np.abs(features).max()
+    assert record.class_ids.tolist() == ids.tolist()
+    assert record.attribute_ids.tolist() == said.argmax(axis=1).tolist()
+    assert np.abs(record.attribute_scores - said.max(axis=1)).max() < 1e-4

@@ -35,9 +35,9 @@ def test_the_card_names_the_weights_and_what_they_know() -> None:
 
 def test_objects_and_colours_of_held_out_pictures_are_found(held_out: list[training.Picture]) -> None:
     detector = load_detector("sample", options=training.BOXES)
-    some = held_out[::6]
-    found, truth = [], []
-    for picture in some:
+    pictures = held_out[::6]
+    detections, truth = [], []
+    for picture in pictures:
         regions = detector.detect([detector.preprocess(picture.pixels)])[0]
         dataclasses.replace(regions, image="a").check()
         assert regions.features.shape[1] == detector.feature_size == 128
@@ -45,13 +45,13 @@ def test_objects_and_colours_of_held_out_pictures_are_found(held_out: list[train
         assert regions.boxes is not None
         assert regions.class_ids is not None
         assert regions.class_scores is not None
-        found.append((regions.boxes, regions.class_ids, regions.class_scores))
+        detections.append((regions.boxes, regions.class_ids, regions.class_scores))
         truth.append((picture.boxes.numpy(), picture.classes.numpy()))
-    mean, _ = mean_average_precision(found, truth)
+    mean, _ = mean_average_precision(detections, truth)
     assert mean > 0.95
-    told = training.evaluate(detector, some)  # type: ignore[arg-type]
-    assert told["mean_average_precision"] == round(mean, 4)
-    assert told["colours_right"] > 0.97
+    quality = training.evaluate(detector, pictures)  # type: ignore[arg-type]
+    assert quality["mean_average_precision"] == round(mean, 4)
+    assert quality["colours_right"] > 0.97
 
 
 def test_every_picture_has_twelve_regions_by_default(held_out: list[training.Picture]) -> None:
@@ -68,10 +68,10 @@ def test_labels_can_be_read(held_out: list[training.Picture]) -> None:
     assert regions.class_ids is not None
     assert regions.attribute_ids is not None
     best = (detector.attribute_names[regions.attribute_ids[0]], detector.class_names[regions.class_ids[0]])
-    there = {
+    labels = {
         (training.COLOUR_NAMES[c], training.CLASSES[k]) for c, k in zip(picture.colours, picture.classes, strict=True)
     }
-    assert best in there
+    assert best in labels
 
 
 def test_larger_pictures_and_batches_give_boxes_in_their_own_pixels(held_out: list[training.Picture]) -> None:
@@ -92,8 +92,8 @@ def test_larger_pictures_and_batches_give_boxes_in_their_own_pixels(held_out: li
 @pytest.mark.parametrize("size", [(1, 1), (5, 400), (160, 20)])
 def test_any_picture_gives_regions(size: tuple[int, int]) -> None:
     detector = load_detector("sample")
-    found = detector.detect([detector.preprocess(np.full((*size, 3), 255, dtype=np.uint8))])[0]
-    dataclasses.replace(found, image="a").check()
+    regions = detector.detect([detector.preprocess(np.full((*size, 3), 255, dtype=np.uint8))])[0]
+    dataclasses.replace(regions, image="a").check()
 
 
 def test_changed_weights_are_refused_with_both_hashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,6 +154,6 @@ def test_the_script_tells_the_precision_of_what_is_there(
     finally:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(deterministic)
-    told: dict[str, Any] = json.loads(capsys.readouterr().out)
-    assert told["pictures"] == 10
-    assert told["mean_average_precision"] > 0.9
+    quality: dict[str, Any] = json.loads(capsys.readouterr().out)
+    assert quality["pictures"] == 10
+    assert quality["mean_average_precision"] > 0.9

@@ -17,15 +17,15 @@ from tests.features.fakes import PRINT, assert_same, made_up
 def ragged(image: str, regions: int) -> RegionFeatures:
     """With all fields, and features of every size that float32 has."""
     rng = np.random.default_rng(regions)
-    found = made_up(
+    image_regions = made_up(
         image,
         regions=regions,
         attribute_ids=rng.integers(0, 400, regions).astype(np.int32),
         attribute_scores=rng.random(regions).astype(np.float32),
     )
-    found.features[...] *= np.float32(10.0) ** rng.integers(-40, 4, found.features.shape)
-    found.features.flat[0] = -0.0
-    return found
+    image_regions.features[...] *= np.float32(10.0) ** rng.integers(-40, 4, image_regions.features.shape)
+    image_regions.features.flat[0] = -0.0
+    return image_regions
 
 
 def write(path: Path, images: list[RegionFeatures], dtype: str = "float32") -> FeatureStore:
@@ -44,12 +44,14 @@ def test_what_is_exported_is_imported_to_the_bit(tmp_path: Path, kind: str, dtyp
     back = import_features([tmp_path / "out"], tmp_path / "b.h5", format=kind, dtype=dtype).store
     assert back.ids == store.ids
     for image in images:
-        found, wanted = back[image.image], store[image.image]
-        assert found.features.tobytes() == wanted.features.tobytes()
-        assert wanted.features.tobytes() == image.features.astype(dtype).tobytes()
+        imported, exported = back[image.image], store[image.image]
+        assert imported.features.tobytes() == exported.features.tobytes()
+        assert exported.features.tobytes() == image.features.astype(dtype).tobytes()
         if kind == "butd-tsv":  # has no classes
-            wanted = RegionFeatures(wanted.image, wanted.width, wanted.height, wanted.boxes, wanted.features)
-        assert_same(found, wanted)
+            exported = RegionFeatures(
+                exported.image, exported.width, exported.height, exported.boxes, exported.features
+            )
+        assert_same(imported, exported)
 
 
 def test_an_npz_keeps_ids_with_folders_and_endings_and_sizes_without_boxes(tmp_path: Path) -> None:

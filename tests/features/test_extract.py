@@ -29,19 +29,19 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> list[ImageFile]:
 
 
 def test_images_become_a_verified_store(images: list[ImageFile], tmp_path: Path) -> None:
-    told: list[int] = []
-    result = extract(images, FakeDetector(), tmp_path / "a.h5", progress=told.append)
+    steps: list[int] = []
+    result = extract(images, FakeDetector(), tmp_path / "a.h5", progress=steps.append)
     assert (result.images, result.extracted, result.resumed, result.failures) == (COUNT, COUNT, 0, ())
-    assert sum(told) == COUNT
+    assert sum(steps) == COUNT
     assert verify_store(result.store).bad == 0
     assert result.store.ids == sorted(entry.image for entry in images)
     assert result.store.header.class_names == ("dark", "bright")
     with Image.open(images[3].path) as picture:
         pixels = np.asarray(picture.convert("RGB"), dtype=np.float32)
-    found = result.store[images[3].image]
-    assert (found.width, found.height) == (30, pixels.shape[0])
+    regions = result.store[images[3].image]
+    assert (regions.width, regions.height) == (30, pixels.shape[0])
     together = float(pixels.sum()) % 1000
-    np.testing.assert_allclose(found.features[0], np.resize(pixels.mean(axis=(0, 1)), 16) + together, rtol=1e-5)
+    np.testing.assert_allclose(regions.features[0], np.resize(pixels.mean(axis=(0, 1)), 16) + together, rtol=1e-5)
     assert result.seconds["network"] > 0
     assert not report_path(tmp_path / "a.h5").exists()
 
@@ -132,8 +132,10 @@ def test_damaged_images_are_listed_and_stop_nothing(
     result = extract(order, FakeDetector(batch), tmp_path / "a.h5", missing=["absent"], workers=workers)
     assert result.store.ids == sorted(entry.image for entry in images)
     listed = [json.loads(line) for line in report_path(tmp_path / "a.h5").read_text().splitlines()]
-    assert [(one["image"], one["file"]) for one in listed] == [(one.image, one.file) for one in result.failures]
-    reasons = {one["image"]: one["reason"] for one in listed}
+    assert [(failure["image"], failure["file"]) for failure in listed] == [
+        (failure.image, failure.file) for failure in result.failures
+    ]
+    reasons = {failure["image"]: failure["reason"] for failure in listed}
     assert {entry.image for entry in damaged} | {"gone", "absent"} <= reasons.keys()
     assert "truncated" in reasons["cut.png"] or "cannot be decoded" in reasons["cut.png"]
     assert "cannot be decoded" in reasons["cut.jpg"]
@@ -174,15 +176,15 @@ def test_a_file_whose_name_is_no_unicode_is_listed_and_stops_nothing(images: lis
 def test_features_that_do_not_hold_are_failures(images: list[ImageFile], tmp_path: Path) -> None:
     class Outside(FakeDetector):
         def detect(self, prepared):  # type: ignore[no-untyped-def]
-            found = super().detect(prepared)
+            records = super().detect(prepared)
             if len(self.seen) == 3:
-                boxes = found[0].boxes
+                boxes = records[0].boxes
                 assert boxes is not None
                 boxes[0, 2] += 100
-            return found
+            return records
 
     result = extract(images, Outside(), tmp_path / "a.h5")
-    assert [one.image for one in result.failures] == [images[2].image]
+    assert [failure.image for failure in result.failures] == [images[2].image]
     assert "leaves the image" in result.failures[0].reason
     assert len(result.store) == COUNT - 1
 

@@ -64,8 +64,8 @@ def test_folders_are_searched_without_hidden_files(tmp_path: Path) -> None:
 def test_an_image_named_twice_is_read_once(tmp_path: Path) -> None:
     (tmp_path / "a.png").touch()
     (tmp_path / "b").mkdir()
-    found = find_images([tmp_path, tmp_path / "a.png", tmp_path / "b" / ".." / "a.png"])
-    assert found == [ImageFile("a", tmp_path / "a.png")]
+    images = find_images([tmp_path, tmp_path / "a.png", tmp_path / "b" / ".." / "a.png"])
+    assert images == [ImageFile("a", tmp_path / "a.png")]
     (tmp_path / "b" / "a.jpg").touch()
     with pytest.raises(DataError, match="has the image id 'a', and so has"):
         find_images([tmp_path])

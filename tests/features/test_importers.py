@@ -28,20 +28,28 @@ def b64(array: Any) -> str:
     return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
 
 
-def butd_row(found: RegionFeatures) -> str:
-    cells = (found.image, found.width, found.height, len(found), b64(found.boxes), b64(found.features))
+def butd_row(regions: RegionFeatures) -> str:
+    cells = (regions.image, regions.width, regions.height, len(regions), b64(regions.boxes), b64(regions.features))
     return "\t".join(map(str, cells))
 
 
-def lxmert_row(found: RegionFeatures) -> str:
-    flat = found.flat()
+def lxmert_row(regions: RegionFeatures) -> str:
+    flat = regions.flat()
     arrays = [
         b64(flat["class_ids"].astype(np.int64)),
         b64(flat["class_scores"]),
         b64(flat["class_ids"].astype(np.int64) + 1),
         b64(flat["class_scores"] / 2),
     ]
-    cells = (found.image, found.height, found.width, *arrays, len(found), b64(found.boxes), b64(found.features))
+    cells = (
+        regions.image,
+        regions.height,
+        regions.width,
+        *arrays,
+        len(regions),
+        b64(regions.boxes),
+        b64(regions.features),
+    )
     return "\t".join(map(str, cells))
 
 
@@ -61,16 +69,16 @@ def expected(parity: Path) -> Any:
 def assert_expected(store: FeatureStore, expected: Any, name: Callable[[str], str] = str, fields: str = "") -> None:
     assert sorted(store.ids) == sorted(name(image) for image in IDS)
     for image in IDS:
-        found = store[name(image)]
-        np.testing.assert_array_equal(found.boxes, expected[f"{image}__boxes"])
-        np.testing.assert_array_equal(found.features, expected[f"{image}__features"])
-        assert [found.width, found.height] == expected[f"{image}__wh"].tolist()
+        regions = store[name(image)]
+        np.testing.assert_array_equal(regions.boxes, expected[f"{image}__boxes"])
+        np.testing.assert_array_equal(regions.features, expected[f"{image}__features"])
+        assert [regions.width, regions.height] == expected[f"{image}__wh"].tolist()
         if "objects" in fields:
-            np.testing.assert_array_equal(found.class_ids, expected[f"{image}__objects_id"])
+            np.testing.assert_array_equal(regions.class_ids, expected[f"{image}__objects_id"])
         if "all" in fields:
-            np.testing.assert_array_equal(found.class_scores, expected[f"{image}__objects_conf"])
-            np.testing.assert_array_equal(found.attribute_ids, expected[f"{image}__attrs_id"])
-            np.testing.assert_array_equal(found.attribute_scores, expected[f"{image}__attrs_conf"])
+            np.testing.assert_array_equal(regions.class_scores, expected[f"{image}__objects_conf"])
+            np.testing.assert_array_equal(regions.attribute_ids, expected[f"{image}__attrs_id"])
+            np.testing.assert_array_equal(regions.attribute_scores, expected[f"{image}__attrs_conf"])
     assert verify_store(store).bad == 0
 
 
@@ -109,23 +117,23 @@ def test_the_scan_fixture(parity: Path, expected: Any, tmp_path: Path) -> None:
     made = import_features([source], tmp_path / "a.h5", ids=tmp_path / "ids.txt")
     assert made.format == "scan"
     for image in IDS:
-        found = made.store[image]
-        np.testing.assert_array_equal(found.features, expected[f"{image}__features"][:3])
-        assert found.boxes is None
-        assert (found.width, found.height) == (0, 0)
+        regions = made.store[image]
+        np.testing.assert_array_equal(regions.features, expected[f"{image}__features"][:3])
+        assert regions.boxes is None
+        assert (regions.width, regions.height) == (0, 0)
 
 
 @pytest.mark.real_data
 def test_the_published_grid_features_are_imported_and_verified(real_data: Path, tmp_path: Path) -> None:
     source = real_data / "flickr8k" / "mobilenetv2_grid49_pca256_int8.npz"
     made = import_features([source], tmp_path / "a.h5", detector="mobilenetv2-grid49-pca256")
-    found = verify_store(made.store)
-    assert (found.images, found.bad, found.regions) == (8091, 0, 8091 * 49)
+    verified = verify_store(made.store)
+    assert (verified.images, verified.bad, verified.regions) == (8091, 0, 8091 * 49)
     with np.load(source) as arrays:
         names = arrays["image_names"]
-        wanted = arrays["features_int8"][[0, 4000, 8090]] * arrays["scale"]
+        expected = arrays["features_int8"][[0, 4000, 8090]] * arrays["scale"]
         boxes = arrays["boxes_normalised_xyxy"]
-    for i, features in zip((0, 4000, 8090), wanted, strict=True):
+    for i, features in zip((0, 4000, 8090), expected, strict=True):
         regions = made.store[str(names[i]).removesuffix(".jpg")]
         np.testing.assert_array_equal(regions.features, features)
         np.testing.assert_array_equal(regions.boxes, boxes)
@@ -146,11 +154,11 @@ def test_tsv_rows_come_back_bit_for_bit(tmp_path: Path) -> None:
 def test_lxmert_has_the_height_first_and_all_fields(tmp_path: Path) -> None:
     image = made_up("a")
     store = import_features([lines(tmp_path / "a.tsv", [lxmert_row(image)])], tmp_path / "a.h5").store
-    found = store["a"]
-    assert (found.width, found.height) == (image.width, image.height)
-    np.testing.assert_array_equal(found.class_ids, image.flat()["class_ids"])
-    np.testing.assert_array_equal(found.attribute_ids, image.flat()["class_ids"] + 1)
-    assert found.flat()["attribute_ids"].dtype == np.int32
+    regions = store["a"]
+    assert (regions.width, regions.height) == (image.width, image.height)
+    np.testing.assert_array_equal(regions.class_ids, image.flat()["class_ids"])
+    np.testing.assert_array_equal(regions.attribute_ids, image.flat()["class_ids"] + 1)
+    assert regions.flat()["attribute_ids"].dtype == np.int32
 
 
 def test_several_files_become_one_store(tmp_path: Path) -> None:
@@ -182,7 +190,7 @@ def bad_cells(**changes: Any) -> str:
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "message"),
     [
         (butd_row(made_up("bad")).replace("\t", ","), "row 2: has 1 column, not 6"),
         (butd_row(made_up("bad")) + "\tx", "row 2: has 7 columns, not 6"),
@@ -199,10 +207,10 @@ def bad_cells(**changes: Any) -> str:
         ("", "row 2: has 1 column"),
     ],
 )
-def test_a_bad_row_is_named_and_nothing_is_left(tmp_path: Path, row: str, told: str) -> None:
+def test_a_bad_row_is_named_and_nothing_is_left(tmp_path: Path, row: str, message: str) -> None:
     good = butd_row(made_up("good"))
     lines(tmp_path / "bad.tsv", [good, row, butd_row(made_up("last"))])
-    with pytest.raises(DataError, match=told) as refused:
+    with pytest.raises(DataError, match=message) as refused:
         import_features([tmp_path / "bad.tsv"], tmp_path / "a.h5")
     assert "bad.tsv" in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -234,13 +242,13 @@ def test_keep_first_counts_what_it_leaves_out(tmp_path: Path) -> None:
 
 
 def test_milvlg_with_info_and_with_columns_for_boxes(tmp_path: Path) -> None:
-    one = made_up("one.jpg", regions=4)
-    info = {"objects_id": one.flat()["class_ids"], "objects_conf": one.flat()["class_scores"]}
-    arrays: dict[str, Any] = {"x": one.features.T, "bbox": one.boxes, "num_bbox": 4, "image_h": one.height}
-    np.savez(tmp_path / "one.jpg.npz", image_w=one.width, info=np.array(info, dtype=object), **arrays)
-    found = import_features([tmp_path / "one.jpg.npz"], tmp_path / "a.h5").store["one"]
-    np.testing.assert_array_equal(found.features, one.features)
-    np.testing.assert_array_equal(found.class_ids, one.flat()["class_ids"])
+    image = made_up("one.jpg", regions=4)
+    info = {"objects_id": image.flat()["class_ids"], "objects_conf": image.flat()["class_scores"]}
+    arrays: dict[str, Any] = {"x": image.features.T, "bbox": image.boxes, "num_bbox": 4, "image_h": image.height}
+    np.savez(tmp_path / "one.jpg.npz", image_w=image.width, info=np.array(info, dtype=object), **arrays)
+    imported = import_features([tmp_path / "one.jpg.npz"], tmp_path / "a.h5").store["one"]
+    np.testing.assert_array_equal(imported.features, image.features)
+    np.testing.assert_array_equal(imported.class_ids, image.flat()["class_ids"])
 
 
 class Bomb:
@@ -251,8 +259,8 @@ class Bomb:
 def test_pickle_bombs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     np.save("bomb.npy", np.array({"features": Bomb()}, dtype=object), allow_pickle=True)
-    one = made_up("one")
-    arrays: dict[str, Any] = {"x": one.features, "bbox": one.boxes, "image_h": 9, "image_w": 9}
+    image = made_up("one")
+    arrays: dict[str, Any] = {"x": image.features, "bbox": image.boxes, "image_h": 9, "image_w": 9}
     np.savez("bomb.npz", info=np.array(Bomb(), dtype=object), **arrays)
     for name in ("bomb.npy", "bomb.npz"):
         with pytest.raises(DataError, match=rf"{name}.*'posix\.system', which is refused"):
@@ -275,19 +283,19 @@ def test_scan_needs_ids_that_fit(tmp_path: Path) -> None:
         import_features([tmp_path / "flat.npy"], tmp_path / "b.h5", ids=tmp_path / "ids.txt")
 
 
-def vilbert(found: RegionFeatures, **changes: Any) -> dict[str, Any]:
+def vilbert(regions: RegionFeatures, **changes: Any) -> dict[str, Any]:
     return {
-        "image_id": found.image,
-        "bbox": found.boxes,
-        "features": found.features,
-        "num_boxes": len(found),
-        "image_width": found.width,
-        "image_height": found.height,
+        "image_id": regions.image,
+        "bbox": regions.boxes,
+        "features": regions.features,
+        "num_boxes": len(regions),
+        "image_width": regions.width,
+        "image_height": regions.height,
     } | changes
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"features": None}, "features is of object"),
         ({"num_boxes": 9}, "9 boxes need"),
@@ -295,9 +303,9 @@ def vilbert(found: RegionFeatures, **changes: Any) -> dict[str, Any]:
         ({"bbox": np.ones((2, 5), np.float32)}, "boxes has"),
     ],
 )
-def test_vilbert_dictionaries_that_do_not_fit(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+def test_vilbert_dictionaries_that_do_not_fit(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     np.save(tmp_path / "a.npy", np.array(vilbert(made_up("a"), **changes), dtype=object), allow_pickle=True)
-    with pytest.raises(DataError, match=rf"a\.npy: .*{told}"):
+    with pytest.raises(DataError, match=rf"a\.npy: .*{message}"):
         import_features([tmp_path / "a.npy"], tmp_path / "a.h5")
 
 
@@ -305,8 +313,8 @@ def probabilities(*best: int, columns: int = 6) -> np.ndarray[Any, Any]:
     """A softmax over background and classes; ``best`` are the highest columns, 0 the background."""
     logits = np.random.default_rng(3).normal(size=(len(best), columns))
     logits[np.arange(len(best)), best] += 6
-    found = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
-    result: np.ndarray[Any, Any] = found.astype(np.float32)
+    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    result: np.ndarray[Any, Any] = shares.astype(np.float32)
     return result
 
 
@@ -323,25 +331,25 @@ def probabilities(*best: int, columns: int = 6) -> np.ndarray[Any, Any]:
 def test_vilbert_confidences_are_those_of_the_best_class_but_the_background(
     tmp_path: Path, objects: list[int] | None, ids: list[int], coded: bool
 ) -> None:
-    one, found = made_up("a", regions=3, fields=False), probabilities(3, 5, 1)
-    changes: dict[str, Any] = {"cls_prob": base64.b64encode(found.tobytes()) if coded else found}
+    image, class_shares = made_up("a", regions=3, fields=False), probabilities(3, 5, 1)
+    changes: dict[str, Any] = {"cls_prob": base64.b64encode(class_shares.tobytes()) if coded else class_shares}
     if objects is not None:
         raw = np.array(objects, dtype=np.int64)
         changes["objects"] = b64(raw) if coded else raw
-    np.save(tmp_path / "a.npy", np.array(vilbert(one, **changes), dtype=object), allow_pickle=True)
+    np.save(tmp_path / "a.npy", np.array(vilbert(image, **changes), dtype=object), allow_pickle=True)
     regions = import_features([tmp_path / "a.npy"], tmp_path / "a.h5").store["a"]
     assert regions.flat()["class_ids"].tolist() == ids
-    np.testing.assert_array_equal(regions.flat()["class_scores"], found[:, 1:].max(axis=1))
+    np.testing.assert_array_equal(regions.flat()["class_scores"], class_shares[:, 1:].max(axis=1))
 
 
 def test_a_region_that_is_mostly_background_has_its_best_class(tmp_path: Path) -> None:
-    found = probabilities(3, 0)
-    columns = found.argmax(axis=1)  # as the script's --background writes objects
-    record = vilbert(made_up("a", regions=2, fields=False), cls_prob=found, objects=columns)
+    class_shares = probabilities(3, 0)
+    columns = class_shares.argmax(axis=1)  # as the script's --background writes objects
+    record = vilbert(made_up("a", regions=2, fields=False), cls_prob=class_shares, objects=columns)
     np.save(tmp_path / "a.npy", np.array(record, dtype=object), allow_pickle=True)
     regions = import_features([tmp_path / "a.npy"], tmp_path / "a.h5").store["a"]
-    assert regions.flat()["class_ids"].tolist() == [2, int(found[1, 1:].argmax())]
-    np.testing.assert_array_equal(regions.flat()["class_scores"], found[:, 1:].max(axis=1))
+    assert regions.flat()["class_ids"].tolist() == [2, int(class_shares[1, 1:].argmax())]
+    np.testing.assert_array_equal(regions.flat()["class_scores"], class_shares[:, 1:].max(axis=1))
 
 
 def test_vilbert_without_probabilities_has_classes_and_no_confidences(tmp_path: Path) -> None:
@@ -353,13 +361,13 @@ def test_vilbert_without_probabilities_has_classes_and_no_confidences(tmp_path: 
 
 
 def test_regions_that_vilbert_does_not_count_are_kept_as_its_reader_does(tmp_path: Path) -> None:
-    one = made_up("a", regions=5, fields=False)
-    np.save(tmp_path / "a.npy", np.array(vilbert(one, num_boxes=3), dtype=object), allow_pickle=True)
-    assert_same(import_features([tmp_path / "a.npy"], tmp_path / "a.h5").store["a"], one)
+    image = made_up("a", regions=5, fields=False)
+    np.save(tmp_path / "a.npy", np.array(vilbert(image, num_boxes=3), dtype=object), allow_pickle=True)
+    assert_same(import_features([tmp_path / "a.npy"], tmp_path / "a.h5").store["a"], image)
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"cls_prob": probabilities(1, 2) * 2}, r"cls_prob of region 0 is no distribution .*\(sum 2\)"),
         ({"cls_prob": probabilities(1, 2) - 1}, "cls_prob of region 0 is no distribution"),
@@ -380,10 +388,10 @@ def test_regions_that_vilbert_does_not_count_are_kept_as_its_reader_does(tmp_pat
         ({"objects": np.array([0, 1, 2, 3])}, "objects has 4 values for 2 boxes"),
     ],
 )
-def test_vilbert_classes_that_do_not_fit(tmp_path: Path, changes: dict[str, Any], told: str) -> None:
+def test_vilbert_classes_that_do_not_fit(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     record = vilbert(made_up("a", regions=2, fields=False), **changes)
     np.save(tmp_path / "a.npy", np.array(record, dtype=object), allow_pickle=True)
-    with pytest.raises(DataError, match=rf"a\.npy: {told}"):
+    with pytest.raises(DataError, match=rf"a\.npy: {message}"):
         import_features([tmp_path / "a.npy"], tmp_path / "a.h5")
 
 
@@ -401,9 +409,9 @@ def test_lmdb_with_arrays_or_base64(tmp_path: Path, subdir: bool, coded: bool) -
     images = [made_up(image, fields=False) for image in ("7", "8")]
     records = {b"keys": pickle.dumps([b"7", b"8"])}
     for image in images:
-        found = vilbert(image)
+        record = vilbert(image)
         if coded:
-            found = {
+            record = {
                 "img_id": image.image,
                 "image_h": str(image.height),
                 "image_w": str(image.width),
@@ -411,7 +419,7 @@ def test_lmdb_with_arrays_or_base64(tmp_path: Path, subdir: bool, coded: bool) -
                 "boxes": base64.b64encode(image.boxes.tobytes()),  # type: ignore[union-attr]
                 "features": b64(image.features),
             }
-        records[image.image.encode()] = pickle.dumps(found)
+        records[image.image.encode()] = pickle.dumps(record)
     path = make_lmdb(tmp_path / ("base" if subdir else "base.lmdb"), records, subdir=subdir)
     made = import_features([path], tmp_path / "a.h5")
     assert made.format == "lmdb"
@@ -464,12 +472,12 @@ HALVES = [[0.0, 0.0, 0.5, 1.0], [0.5, 0.0, 1.0, 1.0]]
 def test_plain_npz(tmp_path: Path, arrays: dict[str, Any], size: tuple[int, int], boxes: Any) -> None:
     features = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
     np.savez(tmp_path / "a.npz", image_names=NAMES, features=features, **arrays)
-    found = import_features([tmp_path / "a.npz"], tmp_path / "a.h5").store["a"]
-    np.testing.assert_array_equal(found.features, features[0])
-    assert (found.width, found.height) == size
-    assert (found.boxes is None) == (boxes is None)
+    regions = import_features([tmp_path / "a.npz"], tmp_path / "a.h5").store["a"]
+    np.testing.assert_array_equal(regions.features, features[0])
+    assert (regions.width, regions.height) == size
+    assert (regions.boxes is None) == (boxes is None)
     if boxes is not None:
-        np.testing.assert_allclose(found.boxes, boxes)  # type: ignore[arg-type]
+        np.testing.assert_allclose(regions.boxes, boxes)  # type: ignore[arg-type]
 
 
 def test_quantised_features_are_scaled(tmp_path: Path) -> None:
@@ -493,7 +501,7 @@ ONES = np.ones((2, 2, 3), np.float32)
 
 
 @pytest.mark.parametrize(
-    ("arrays", "told"),
+    ("arrays", "message"),
     [
         ({"features": ONES}, "lacks 'image_names'"),
         ({"image_names": NAMES}, "lacks 'features'"),
@@ -509,9 +517,9 @@ ONES = np.ones((2, 2, 3), np.float32)
         ({"image_names": NAMES, "features": ONES, "class_ids": np.arange(3)}, "class_ids has"),
     ],
 )
-def test_plain_npz_that_does_not_fit(tmp_path: Path, arrays: dict[str, Any], told: str) -> None:
+def test_plain_npz_that_does_not_fit(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
     np.savez(tmp_path / "a.npz", **arrays)
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=message):
         import_features([tmp_path / "a.npz"], tmp_path / "a.h5")
 
 

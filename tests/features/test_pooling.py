@@ -88,8 +88,8 @@ def test_cells_without_boxes_are_a_square_or_of_the_told_shape() -> None:
     assert pooled.boxes is None
     np.testing.assert_array_equal(pooled.features, pool_regions(grid(), parse_pooling("5x5")).features)
     wide = grid(rows=2, columns=6)
-    told = pool_regions(dataclasses.replace(wide, boxes=None), parse_pooling("2x2/2"), (2, 6))
-    np.testing.assert_array_equal(told.features, pool_regions(wide, parse_pooling("2x2/2")).features)
+    of_told_shape = pool_regions(dataclasses.replace(wide, boxes=None), parse_pooling("2x2/2"), (2, 6))
+    np.testing.assert_array_equal(of_told_shape.features, pool_regions(wide, parse_pooling("2x2/2")).features)
     with pytest.raises(FeatureError, match=r"12 regions without boxes are no square grid.*--grid"):
         pool_regions(dataclasses.replace(wide, boxes=None), parse_pooling("2x2/2"))
 
@@ -145,9 +145,9 @@ def test_a_store_is_pooled_and_says_so(tmp_path: Path) -> None:
     assert sum(done) == 3
     assert pooled.ids == ["a", "b", "c"]
     for image in images:
-        wanted = pool_regions(image, parse_pooling("pyr30"))
-        np.testing.assert_array_equal(pooled[image.image].features, wanted.features)
-        np.testing.assert_array_equal(pooled[image.image].boxes, wanted.boxes)
+        expected = pool_regions(image, parse_pooling("pyr30"))
+        np.testing.assert_array_equal(pooled[image.image].features, expected.features)
+        np.testing.assert_array_equal(pooled[image.image].boxes, expected.boxes)
     assert pooled.fingerprint.mode == "none windows 3x3/1+5x5/2+7x7/1"
     assert pooled.fingerprint.digest != source.fingerprint.digest
     assert pool_store(source, tmp_path / "other.h5", parse_pooling("5x5")).fingerprint.digest not in (
@@ -183,21 +183,21 @@ def test_float16_and_compression_are_kept_or_chosen(tmp_path: Path) -> None:
     with StoreWriter(tmp_path / "half.h5", PRINT, dtype="float16", compression="lzf") as writer:
         writer.add(grid("a"))
         source = writer.finish()
-    kept = pool_store(source, tmp_path / "kept.h5", parse_pooling("5x5"))
-    assert (kept.header.dtype, kept.header.compression) == ("float16", "lzf")
+    unchanged = pool_store(source, tmp_path / "kept.h5", parse_pooling("5x5"))
+    assert (unchanged.header.dtype, unchanged.header.compression) == ("float16", "lzf")
     full = pool_store(source, tmp_path / "full.h5", Pooling(parse_pooling("5x5").levels), dtype="float32")
-    np.testing.assert_allclose(full["a"].features, kept["a"].features, atol=2e-3)
+    np.testing.assert_allclose(full["a"].features, unchanged["a"].features, atol=2e-3)
 
 
 def test_the_command_pools(tmp_path: Path, capbench: Callable[..., Any]) -> None:
     stored(tmp_path / "cells.h5", [grid("a"), grid("b")])
     ran = capbench("features", "pool", tmp_path / "cells.h5", tmp_path / "out.h5", "--windows", "pyr30", "--json")
     assert ran.code == 0
-    found = json.loads(ran.out)
-    assert found["images"] == 2
-    assert found["windows"] == 30
-    assert found["levels"] == "3x3/1+5x5/2+7x7/1"
-    assert open_store(tmp_path / "out.h5").signature() == found["signature"]
+    facts = json.loads(ran.out)
+    assert facts["images"] == 2
+    assert facts["windows"] == 30
+    assert facts["levels"] == "3x3/1+5x5/2+7x7/1"
+    assert open_store(tmp_path / "out.h5").signature() == facts["signature"]
     again = capbench("features", "pool", tmp_path / "cells.h5", tmp_path / "out.h5", "-w", "5x5")
     assert again.code == 2
     assert "is there already" in again.err

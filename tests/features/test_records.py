@@ -28,7 +28,7 @@ def test_good_regions_pass() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"image": ""}, "image id"),
         ({"image": "a\nb"}, "image id"),
@@ -51,8 +51,8 @@ def test_good_regions_pass() -> None:
         ({"attribute_scores": np.array([0.5], np.float32)}, "attribute_scores has shape"),
     ],
 )
-def test_bad_regions_are_refused_with_the_image(changes: dict[str, Any], told: str) -> None:
-    with pytest.raises(FeatureError, match=told):
+def test_bad_regions_are_refused_with_the_image(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(FeatureError, match=message):
         regions(**changes).check()
 
 

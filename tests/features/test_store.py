@@ -129,7 +129,7 @@ def test_an_image_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("second", "told"),
+    ("second", "message"),
     [
         (made_up("img_005"), "stands twice"),
         (made_up("z", size=17), "features of 17 columns, not 16"),
@@ -138,10 +138,12 @@ def test_an_image_that_is_not_there_is_named(tmp_path: Path) -> None:
         (made_up("z", features=np.full((1, 16), np.nan, np.float32), regions=1), "NaN"),
     ],
 )
-def test_images_that_do_not_go_with_the_others_are_refused(tmp_path: Path, second: RegionFeatures, told: str) -> None:
+def test_images_that_do_not_go_with_the_others_are_refused(
+    tmp_path: Path, second: RegionFeatures, message: str
+) -> None:
     with StoreWriter(tmp_path / "a.h5", PRINT) as writer:
         writer.add(made_up("img_005"))
-        with pytest.raises(FeatureError, match=told):
+        with pytest.raises(FeatureError, match=message):
             writer.add(second)
         assert writer.done == {"img_005"}
         assert writer.finish().ids == ["img_005"]
@@ -190,12 +192,12 @@ OTHER = dataclasses.replace(PRINT, mode="other", weights_sha256="cd" * 32)
 def test_fingerprints_are_never_mixed(tmp_path: Path) -> None:
     write(tmp_path / "a.h5", IMAGES[:2])
     write(tmp_path / "b.h5", IMAGES[2:], fingerprint=OTHER)
-    told = r"mode 'none' against 'other'"
-    with pytest.raises(FeatureError, match=told):
+    message = r"mode 'none' against 'other'"
+    with pytest.raises(FeatureError, match=message):
         open_store([tmp_path / "a.h5", tmp_path / "b.h5"])
-    with pytest.raises(FeatureError, match=told):
+    with pytest.raises(FeatureError, match=message):
         merge_stores(tmp_path / "c.h5", [tmp_path / "a.h5", tmp_path / "b.h5"])
-    with pytest.raises(FeatureError, match=told):
+    with pytest.raises(FeatureError, match=message):
         StoreWriter(tmp_path / "a.h5", OTHER)
     with pytest.raises(FeatureError, match="features of float16, not float32"):
         StoreWriter(tmp_path / "a.h5", PRINT, dtype="float16")
@@ -361,10 +363,10 @@ def _read_in_process(store: FeatureStore) -> float:
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_several_processes_read_at_once(tmp_path: Path, start: str) -> None:
     store = write(tmp_path / "a.h5")
-    wanted = _read_all(store)  # opened here before the fork
+    expected = _read_all(store)  # opened here before the fork
     with concurrent.futures.ProcessPoolExecutor(3, multiprocessing.get_context(start)) as pool:
-        assert list(pool.map(_read_in_process, [store] * 6)) == [wanted] * 6
-    assert _read_all(store) == wanted
+        assert list(pool.map(_read_in_process, [store] * 6)) == [expected] * 6
+    assert _read_all(store) == expected
 
 
 def test_a_store_is_read_on_while_it_is_added_to(tmp_path: Path) -> None:
@@ -378,10 +380,10 @@ def test_a_store_is_read_on_while_it_is_added_to(tmp_path: Path) -> None:
 
 def test_opening_reads_no_features(tmp_path: Path) -> None:
     store = write(tmp_path / "a.h5")
-    part = store._parts[0]
-    opened = open_store(tmp_path / "a.h5")._parts[0]
+    file = store._files[0]
+    opened = open_store(tmp_path / "a.h5")._files[0]
     assert opened._ids is None
-    assert part.header == opened.header
+    assert file.header == opened.header
 
 
 def _change(name: str, change: Callable[[Any], Any]) -> Callable[[h5py.File], None]:
@@ -399,7 +401,7 @@ def _nan(values: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "message"),
     [
         (lambda f: f.attrs.__setitem__("format", "else"), "no feature store of capbench"),
         (lambda f: f.attrs.__setitem__("version", 99), "layout version 99, this capbench reads 1"),
@@ -414,18 +416,18 @@ def _nan(values: Any) -> Any:
     ],
 )
 def test_files_that_are_not_as_documented_are_refused_when_opened(
-    tmp_path: Path, damage: Callable[[h5py.File], None], told: str
+    tmp_path: Path, damage: Callable[[h5py.File], None], message: str
 ) -> None:
     write(tmp_path / "a.h5").close()
     with h5py.File(tmp_path / "a.h5", "r+") as file:
         damage(file)
-    with pytest.raises(FeatureError, match=told) as refused:
+    with pytest.raises(FeatureError, match=message) as refused:
         open_store(tmp_path / "a.h5")
     assert "a.h5" in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "message"),
     [
         (_change("offsets", lambda x: x[::-1].copy()), "offsets"),
         (_change("image_ids", lambda x: x[::-1].copy()), "not sorted or not unique"),
@@ -436,12 +438,14 @@ def test_files_that_are_not_as_documented_are_refused_when_opened(
         (_change("checksums", lambda x: x ^ 1), "checksum"),
     ],
 )
-def test_damage_inside_is_found_when_it_is_read(tmp_path: Path, damage: Callable[[h5py.File], None], told: str) -> None:
+def test_damage_inside_is_found_when_it_is_read(
+    tmp_path: Path, damage: Callable[[h5py.File], None], message: str
+) -> None:
     write(tmp_path / "a.h5").close()
     with h5py.File(tmp_path / "a.h5", "r+") as file:
         damage(file)
     store = open_store(tmp_path / "a.h5")
-    with pytest.raises(FeatureError, match=told):
+    with pytest.raises(FeatureError, match=message):
         list(store)
 
 
@@ -451,9 +455,9 @@ def test_verify_names_what_is_wrong(tmp_path: Path) -> None:
     assert good.regions == sum(len(made_up(image)) for image in IMAGES)
     with h5py.File(tmp_path / "a.h5", "r+") as file:
         file["features"][0, 0] += 1
-    found = verify_store(open_store(tmp_path / "a.h5"))
-    assert found.bad == 1
-    assert "image 'img_001' does not have its checksum" in found.problems[0]
+    verified = verify_store(open_store(tmp_path / "a.h5"))
+    assert verified.bad == 1
+    assert "image 'img_001' does not have its checksum" in verified.problems[0]
 
 
 def test_a_file_cut_off_anywhere_is_refused(tmp_path: Path) -> None:

@@ -20,10 +20,10 @@ SMALL = BottomUpConfig(
 )  # fmt: skip
 
 
-def relative(found: Tensor | np.ndarray[Any, Any], wanted: np.ndarray[Any, Any]) -> float:
-    found = np.asarray(found)
-    assert found.shape == wanted.shape
-    return float(np.abs(found - wanted).max() / np.abs(wanted).max())
+def relative(actual: Tensor | np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> float:
+    actual = np.asarray(actual)
+    assert actual.shape == expected.shape
+    return float(np.abs(actual - expected).max() / np.abs(expected).max())
 
 
 @pytest.fixture(scope="session")
@@ -59,16 +59,16 @@ def test_every_stage_agrees_with_the_original(network: BottomUp, tiny: dict[str,
 def test_the_full_network_has_the_published_names_and_shapes(parity: Path) -> None:
     published = json.loads((parity / "frcnn" / "full_size_state_dict_shapes_hf.json").read_text())
     with torch.device("meta"):
-        own = BottomUp(BottomUpConfig()).state_dict()
-    assert {name: list(tensor.shape) for name, tensor in own.items()} == published
+        state = BottomUp(BottomUpConfig()).state_dict()
+    assert {name: list(tensor.shape) for name, tensor in state.items()} == published
 
 
 def test_sizes_are_read_off_the_weights() -> None:
     wide = dataclasses.replace(SMALL, groups=2, objectness=2, box_outputs=6, embedding=0)
     wide = dataclasses.replace(wide, attribute_hidden=0, attribute_outputs=0)
     for config in (SMALL, wide, dataclasses.replace(SMALL, box_outputs=1, halve_res5=True)):
-        found = load_bottom_up(BottomUp(config).state_dict(), halve_res5=config.halve_res5)
-        assert found.config == config
+        loaded = load_bottom_up(BottomUp(config).state_dict(), halve_res5=config.halve_res5)
+        assert loaded.config == config
     assert wide.background_first
     assert not SMALL.background_first
 
@@ -89,8 +89,8 @@ def test_other_published_names_load_too(ours: str, theirs: str) -> None:
     state = random_bottom_up(SMALL, 1).state_dict()
     renamed = {name.replace(ours, theirs): tensor for name, tensor in state.items()}
     assert renamed.keys() != state.keys()
-    found = load_bottom_up(renamed).state_dict()
-    assert all(torch.equal(found[name], state[name]) for name in state)
+    loaded = load_bottom_up(renamed).state_dict()
+    assert all(torch.equal(loaded[name], state[name]) for name in state)
 
 
 def test_anchors_and_counters_may_be_missing_but_nothing_else() -> None:
@@ -128,8 +128,8 @@ def test_a_tensor_of_a_wrong_shape_is_named_with_both_shapes(name: str, change: 
     right = state[name]
     changes = {"turn": right.transpose(0, 1), "flat": right.flatten(), "none": right[:0], "scalar": right.sum()}
     wrong = changes[change]
-    told = f"'{name}' has shape {tuple(wrong.shape)}, the network needs {tuple(right.shape)}"
-    with pytest.raises(ModelError, match=re.escape(told)) as caught:
+    message = f"'{name}' has shape {tuple(wrong.shape)}, the network needs {tuple(right.shape)}"
+    with pytest.raises(ModelError, match=re.escape(message)) as caught:
         load_bottom_up(state | {name: wrong}, "w.pth")
     assert "\n" not in str(caught.value)
 

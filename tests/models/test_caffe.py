@@ -19,11 +19,11 @@ CONFIG = BottomUpConfig(
 
 
 def varint(value: int) -> bytes:
-    found = b""
+    digits = b""
     while value > 127:
-        found += bytes([value & 127 | 128])
+        digits += bytes([value & 127 | 128])
         value >>= 7
-    return found + bytes([value])
+    return digits + bytes([value])
 
 
 def field(number: int, value: bytes) -> bytes:
@@ -40,11 +40,11 @@ def blob(values: np.ndarray, *, old: bool = False) -> bytes:
 
 def net(layers: dict[str, list[np.ndarray]], *, old: bool = False) -> bytes:
     """A net as Caffe writes it, in the old or the new form."""
-    found = field(1, b"ResNet-101")
+    content = field(1, b"ResNet-101")
     for name, blobs in layers.items():
         body = field(4 if old else 1, name.encode()) + b"".join(field(6 if old else 7, blob(b, old=old)) for b in blobs)
-        found += field(2 if old else 100, body + varint(10 << 3) + varint(1))
-    return found
+        content += field(2 if old else 100, body + varint(10 << 3) + varint(1))
+    return content
 
 
 def as_caffe(state: dict[str, torch.Tensor]) -> dict[str, list[np.ndarray]]:
@@ -52,15 +52,15 @@ def as_caffe(state: dict[str, torch.Tensor]) -> dict[str, list[np.ndarray]]:
     layers: dict[str, list[np.ndarray]] = {}
     for name in [n for n in state if n.endswith("norm.weight")]:
         conv = name.removesuffix(".norm.weight")
-        parts = conv.split(".")
-        if "stem" in parts:
+        words = conv.split(".")
+        if "stem" in words:
             label, end = "", "conv1"
             keys = ("conv1", "bn_conv1", "scale_conv1")
         else:
-            stage, block, part = parts[-3], int(parts[-2]), parts[-1]
+            stage, block, module = words[-3], int(words[-2]), words[-1]
             lettered = stage in ("res2", "res5")
             label = stage[-1] + ("abc"[block] if lettered or block == 0 else f"b{block}")
-            end = "branch" + {"shortcut": "1", "conv1": "2a", "conv2": "2b", "conv3": "2c"}[part]
+            end = "branch" + {"shortcut": "1", "conv1": "2a", "conv2": "2b", "conv3": "2c"}[module]
             keys = (f"res{label}_{end}", f"bn{label}_{end}", f"scale{label}_{end}")
         layers[keys[0]] = [state[f"{conv}.weight"].numpy()]
         mean, variance = (state[f"{conv}.norm.running_{s}"].numpy() * 0.5 for s in ("mean", "var"))
@@ -87,12 +87,12 @@ def test_the_original_net_gives_the_same_network(tmp_path: Path, old: bool) -> N
             values.uniform_(0.5, 2.0, generator=torch.Generator().manual_seed(len(name)))
     path = tmp_path / "final.caffemodel"
     path.write_bytes(net(as_caffe(network.state_dict()), old=old))
-    found = load_bottom_up(read_checkpoint(path).tensors, path)
-    assert found.config == CONFIG
-    assert found.config.background_first
+    loaded = load_bottom_up(read_checkpoint(path).tensors, path)
+    assert loaded.config == CONFIG
+    assert loaded.config.background_first
     for name, tensor in network.state_dict().items():
         if "cell_anchors" not in name:
-            assert torch.allclose(found.state_dict()[name].float(), tensor.float(), rtol=1e-6), name
+            assert torch.allclose(loaded.state_dict()[name].float(), tensor.float(), rtol=1e-6), name
 
 
 def test_a_net_without_a_layer_or_a_factor_is_refused(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from capbench.errors import MissingFileError, ModelError
 from capbench.models.checkpoints import fit_state, read_checkpoint, read_torch
 
 
-def _same(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> bool:
-    return found.keys() == wanted.keys() and all(torch.equal(found[k], wanted[k]) for k in wanted)
+def _same(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> bool:
+    return actual.keys() == expected.keys() and all(torch.equal(actual[k], expected[k]) for k in expected)
 
 
 @pytest.fixture
@@ -51,18 +51,18 @@ def test_wrappers_of_wrappers_are_taken_off(tmp_path: Path, tensors: dict[str, t
 
 def test_counters_of_any_shape_are_passed_over() -> None:
     norm = nn.BatchNorm2d(2)
-    wanted = {name: tensor.clone() + 1 for name, tensor in norm.state_dict().items()}
-    fit_state(norm, wanted | {"num_batches_tracked": torch.tensor([5])}, "w.pth")
-    assert torch.equal(norm.state_dict()["running_var"], wanted["running_var"])
+    expected = {name: tensor.clone() + 1 for name, tensor in norm.state_dict().items()}
+    fit_state(norm, expected | {"num_batches_tracked": torch.tensor([5])}, "w.pth")
+    assert torch.equal(norm.state_dict()["running_var"], expected["running_var"])
 
 
 def test_a_detectron2_pickle_is_read(tmp_path: Path, tensors: dict[str, torch.Tensor]) -> None:
     arrays = {key: value.numpy() for key, value in tensors.items()}
     path = tmp_path / "w.pkl"
     path.write_bytes(pickle.dumps({"model": arrays, "__author__": "someone", "matching_heuristics": True}, protocol=2))
-    found = read_checkpoint(path)
-    assert _same(found.tensors, tensors)
-    assert len(found.sha256) == 64
+    checkpoint = read_checkpoint(path)
+    assert _same(checkpoint.tensors, tensors)
+    assert len(checkpoint.sha256) == 64
 
 
 def test_npz_and_safetensors_are_read(tmp_path: Path, tensors: dict[str, torch.Tensor]) -> None:
@@ -78,8 +78,8 @@ def test_npz_and_safetensors_are_read(tmp_path: Path, tensors: dict[str, torch.T
     }).encode()  # fmt: skip
     body = values.astype(np.float16).tobytes() + upper
     (tmp_path / "w.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + body)
-    found = read_checkpoint(tmp_path / "w.safetensors").tensors
-    assert _same(found, {"half": torch.tensor([[1.5], [-2.0]]), "brain": torch.tensor([1.5, -2.0])})
+    loaded = read_checkpoint(tmp_path / "w.safetensors").tensors
+    assert _same(loaded, {"half": torch.tensor([[1.5], [-2.0]]), "brain": torch.tensor([1.5, -2.0])})
     cut = (tmp_path / "w.safetensors").read_bytes()[:-2]
     (tmp_path / "cut.safetensors").write_bytes(cut)
     with pytest.raises(ModelError, match="'brain' is cut off"):

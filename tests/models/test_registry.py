@@ -32,8 +32,8 @@ def test_every_entry_says_where_from_and_under_which_terms() -> None:
     for entry in registry.entries().values():
         assert entry.page.startswith("https://")
         assert entry.terms
-        if found := re.search(r"-([0-9a-f]{8})\.pth$", entry.file):
-            assert entry.sha256_prefix == found.group(1)
+        if digits := re.search(r"-([0-9a-f]{8})\.pth$", entry.file):
+            assert entry.sha256_prefix == digits.group(1)
 
 
 def test_backbones_are_asked_of_torchvision() -> None:
@@ -52,23 +52,23 @@ def test_backbones_are_asked_of_torchvision() -> None:
 
 
 def test_a_wrong_file_is_refused_with_expected_and_found_hash(weights: Path, models: Path) -> None:
-    found = hashlib.sha256(weights.read_bytes()).hexdigest()
+    digest = hashlib.sha256(weights.read_bytes()).hexdigest()
     with pytest.raises(ModelError) as caught:
         registry.add("torchvision-frcnn", weights)
     assert "expected SHA-256 dd69338a..." in str(caught.value)
-    assert f"found {found}" in str(caught.value)
+    assert f"found {digest}" in str(caught.value)
     assert not (models / "torchvision-frcnn").exists()
 
 
 def test_a_file_without_official_hash_is_recorded_and_guarded(weights: Path, models: Path) -> None:
     assert registry.status("x152-fpn").state == "missing"
     done = registry.add("x152-fpn", weights)
-    kept = models / "x152-fpn" / "detectron_model.pth"
+    file = models / "x152-fpn" / "detectron_model.pth"
     assert done.state == "here"
     assert not done.official
-    assert kept.read_bytes() == weights.read_bytes()
-    assert registry.find_weights("x152-fpn") == kept
-    kept.write_bytes(b"something else")
+    assert file.read_bytes() == weights.read_bytes()
+    assert registry.find_weights("x152-fpn") == file
+    file.write_bytes(b"something else")
     assert registry.status("x152-fpn").state == "wrong"
     with pytest.raises(
         ModelError, match=rf"expected SHA-256 {done.sha256}, recorded when it was added; found [0-9a-f]"
@@ -89,12 +89,12 @@ def test_other_weights_are_replaced_only_when_asked(weights: Path, tmp_path: Pat
 
 
 def test_a_file_already_in_place_is_recorded(weights: Path, models: Path) -> None:
-    kept = models / "bottom-up-d2" / "faster_rcnn_from_caffe_attr.pkl"
-    kept.parent.mkdir(parents=True)
-    kept.write_bytes(weights.read_bytes())
+    file = models / "bottom-up-d2" / "faster_rcnn_from_caffe_attr.pkl"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(weights.read_bytes())
     assert registry.status("bottom-up-d2").expected is None
-    assert registry.add("bottom-up-d2", kept).expected == hashlib.sha256(weights.read_bytes()).hexdigest()
-    assert registry.find_weights("bottom-up-hf") == kept  # the second of its entries
+    assert registry.add("bottom-up-d2", file).expected == hashlib.sha256(weights.read_bytes()).hexdigest()
+    assert registry.find_weights("bottom-up-hf") == file  # the second of its entries
 
 
 def test_what_holds_no_weights_is_refused(tmp_path: Path) -> None:

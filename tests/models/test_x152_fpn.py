@@ -40,39 +40,39 @@ def to_detectron(name: str) -> str | None:
     if name.endswith(("running_mean", "running_var")):
         return None
     end = {"weight": "w", "bias": "b"}[name.rpartition(".")[2]]
-    if found := re.match(r"backbone\.body\.stem\.(conv1|bn1)\.", name):
-        return "conv1_w" if found[1] == "conv1" else f"res_conv1_bn_{'s' if end == 'w' else 'b'}"
-    if found := re.match(r"backbone\.body\.layer(\d)\.(\d+)\.(downsample\.[01]|conv\d|bn\d)\.", name):
-        part = {"downsample.0": "1", "downsample.1": "1_bn"}.get(found[3])
-        if part is None:
-            part = "2" + "abc"[int(found[3][-1]) - 1] + ("_bn" if "bn" in found[3] else "")
-        end = {"w": "s", "b": "b"}[end] if part.endswith("_bn") else end
-        return f"res{int(found[1]) + 1}_{found[2]}_branch{part}_{end}"
-    if found := re.match(r"backbone\.fpn\.fpn_(inner|layer)(\d)\.", name):
-        last = SMALL.blocks[int(found[2]) - 1] - 1
-        inner = "inner_" if found[1] == "inner" else ""
-        lateral = "_lateral" if inner and found[2] != "4" else ""
-        return f"fpn_{inner}res{int(found[2]) + 1}_{last}_sum{lateral}_{end}"
+    if match := re.match(r"backbone\.body\.stem\.(conv1|bn1)\.", name):
+        return "conv1_w" if match[1] == "conv1" else f"res_conv1_bn_{'s' if end == 'w' else 'b'}"
+    if match := re.match(r"backbone\.body\.layer(\d)\.(\d+)\.(downsample\.[01]|conv\d|bn\d)\.", name):
+        layer = {"downsample.0": "1", "downsample.1": "1_bn"}.get(match[3])
+        if layer is None:
+            layer = "2" + "abc"[int(match[3][-1]) - 1] + ("_bn" if "bn" in match[3] else "")
+        end = {"w": "s", "b": "b"}[end] if layer.endswith("_bn") else end
+        return f"res{int(match[1]) + 1}_{match[2]}_branch{layer}_{end}"
+    if match := re.match(r"backbone\.fpn\.fpn_(inner|layer)(\d)\.", name):
+        last = SMALL.blocks[int(match[2]) - 1] - 1
+        inner = "inner_" if match[1] == "inner" else ""
+        lateral = "_lateral" if inner and match[2] != "4" else ""
+        return f"fpn_{inner}res{int(match[2]) + 1}_{last}_sum{lateral}_{end}"
     heads = {"conv": "conv_rpn_fpn2", "cls_logits": "rpn_cls_logits_fpn2", "bbox_pred": "rpn_bbox_pred_fpn2"}
-    part = name.split(".")[-2]
-    return f"{heads[part] if name.startswith('rpn') else part}_{end}"
+    layer = name.split(".")[-2]
+    return f"{heads[layer] if name.startswith('rpn') else layer}_{end}"
 
 
 def test_the_full_network_has_the_published_names_and_shapes() -> None:
     with torch.device("meta"):
-        own = {name: list(tensor.shape) for name, tensor in X152FPN(X152Config()).state_dict().items()}
-    assert {name: own.get(name) for name in PUBLISHED} == PUBLISHED
+        shapes = {name: list(tensor.shape) for name, tensor in X152FPN(X152Config()).state_dict().items()}
+    assert {name: shapes.get(name) for name in PUBLISHED} == PUBLISHED
     # 3 + 8 + 36 + 3 blocks of 3 convolutions with 4 numbers a normalisation, 4 shortcuts, the stem, pyramid and heads.
-    assert len(own) == (50 * 3 + 4 + 1) * 5 + 4 * 4 + 3 * 2 + 4 * 2
+    assert len(shapes) == (50 * 3 + 4 + 1) * 5 + 4 * 4 + 3 * 2 + 4 * 2
 
 
 def test_maskrcnn_names_load_and_other_heads_are_left() -> None:
     state = dict(random_x152(SMALL, 0).state_dict())
     state["rpn.anchor_generator.cell_anchors.0"] = torch.zeros(3, 4)
     state["roi_heads.attribute.predictor.attr_score.weight"] = torch.zeros(2, 2)
-    found = load_x152(state)
-    assert found.config == SMALL
-    assert all(torch.equal(tensor, state[name]) for name, tensor in found.state_dict().items())
+    loaded = load_x152(state)
+    assert loaded.config == SMALL
+    assert all(torch.equal(tensor, state[name]) for name, tensor in loaded.state_dict().items())
     with pytest.raises(ModelError, match=r"lacks 'backbone\.fpn\.fpn_layer2\.bias'"):
         load_x152({name: t for name, t in state.items() if name != "backbone.fpn.fpn_layer2.bias"})
     with pytest.raises(ModelError, match="maskrcnn-benchmark or Detectron"):
@@ -88,8 +88,8 @@ def test_a_tensor_of_a_wrong_shape_is_named_with_both_shapes(name: str) -> None:
     state = random_x152(SMALL, 0).state_dict()
     right = state[name]
     for wrong in (right.transpose(0, 1), right.flatten(), right[:0], right.sum()):
-        told = f"'{name}' has shape {tuple(wrong.shape)}, the network needs {tuple(right.shape)}"
-        with pytest.raises(ModelError, match=re.escape(told)):
+        message = f"'{name}' has shape {tuple(wrong.shape)}, the network needs {tuple(right.shape)}"
+        with pytest.raises(ModelError, match=re.escape(message)):
             load_x152(state | {name: wrong})
     for shape in ((), (0,), (3, 5)):
         for other in ("roi_heads.box.feature_extractor.fc6.weight", "backbone.body.layer1.0.conv2.weight"):
@@ -102,8 +102,8 @@ def test_detectron_blobs_give_the_same_network() -> None:
     blobs = {new: tensor for name, tensor in network.state_dict().items() if (new := to_detectron(name)) is not None}
     assert "res5_0_branch2b_bn_s" in blobs
     assert "fpn_inner_res4_1_sum_lateral_w" in blobs
-    found = load_x152(blobs | {"conv1_w_momentum": torch.zeros(1), "lr": torch.zeros(1)})
-    assert all(torch.equal(tensor, network.state_dict()[name]) for name, tensor in found.state_dict().items())
+    loaded = load_x152(blobs | {"conv1_w_momentum": torch.zeros(1), "lr": torch.zeros(1)})
+    assert all(torch.equal(tensor, network.state_dict()[name]) for name, tensor in loaded.state_dict().items())
 
 
 def test_levels_halve_and_small_regions_come_from_fine_ones() -> None:

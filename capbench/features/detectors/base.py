@@ -1,25 +1,27 @@
 """The contract of detectors, and how one is opened by name.
 
 A detector turns pictures into regions. It says how a picture is prepared (in worker processes, without the network),
-takes some prepared pictures through the network, and names in a fingerprint everything that can change its numbers.
+takes prepared pictures through the network, and names in a fingerprint everything that can change its numbers.
+Detectors are registered under the entry points ``capbench.detectors``.
 """
 
 from __future__ import annotations
 
 import abc
 import contextlib
-import dataclasses
-import importlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.errors import DataError, FeatureError, MissingFileError, UsageError, suggest
+from capbench import plugins
+from capbench.errors import CapbenchError, DataError, FeatureError, MissingFileError, UsageError, suggest
+from capbench.features.detectors.options import NetworkOptions
 from capbench.features.records import Fingerprint, RegionFeatures
+from capbench.options import Options
 
 if TYPE_CHECKING:
     import torch
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Detector",
     "Network",
+    "detector_class",
     "forward_pass",
     "load_detector",
     "names",
@@ -34,21 +37,8 @@ __all__ = [
     "random_seed",
     "read_names",
     "region_features",
-    "settings",
     "weights_file",
 ]
-
-_LOADERS = {
-    "bottom-up-caffe": "capbench.features.detectors.bottom_up:load_caffe",
-    "bottom-up-hf": "capbench.features.detectors.bottom_up:load_hf",
-    "x152-fpn": "capbench.features.detectors.x152_fpn:load",
-    "torchvision-frcnn": "capbench.features.detectors.torchvision_frcnn:load",
-    "grid": "capbench.features.detectors.grid:load",
-    "sample": "capbench.features.detectors.sample:load",
-}
-_PRECISIONS = ("float32", "amp-bfloat16", "amp-float16")
-
-T = TypeVar("T")
 
 
 class Detector(abc.ABC):
@@ -63,7 +53,12 @@ class Detector(abc.ABC):
             features must not depend on its neighbours.
         preprocessor: what :meth:`preprocess` calls: small, picklable, without the network; may run in other processes.
         device: where the network is (``cpu``, ``cuda``, ``cuda:1``).
+        options_class: declares what may be set about it.
+        variants: what follows its name and a colon, with an example (``("backbone", "resnet50")``); None: nothing does.
     """
+
+    options_class: ClassVar[type[Options]] = Options
+    variants: ClassVar[tuple[str, str] | None] = None
 
     name: str
     feature_size: int
@@ -72,6 +67,27 @@ class Detector(abc.ABC):
     batchable: bool = False
     preprocessor: Callable[[NDArray[np.uint8]], Any]
     device: str = "cpu"
+
+    def __init__(self, options: Any) -> None:
+        self.options = options
+
+    @classmethod
+    def open(cls, options: Any, *, weights: str | os.PathLike[str] | None, device: str, variant: str) -> Self:
+        """Make the detector; this one is for those without weights, and gives the class its options.
+
+        Args:
+            options: an ``options_class``, checked.
+            weights: as for :func:`load_detector`.
+            device: ``cpu``, ``cuda`` or ``cuda:N``.
+            variant: what followed the name and a colon; empty where ``variants`` is None.
+
+        Raises:
+            UsageError: options do not fit each other, or weights are given where there are none.
+            ModelError: the weights are not here, or are not the right ones.
+        """
+        if weights is not None:
+            raise UsageError(f"the detector '{cls.name}' has no weights", hint="Leave --weights out")
+        return cls(options)
 
     @abc.abstractmethod
     def fingerprint(self) -> Fingerprint:
@@ -83,7 +99,7 @@ class Detector(abc.ABC):
 
     @abc.abstractmethod
     def detect(self, prepared: Sequence[Any]) -> list[RegionFeatures]:
-        """The regions of some prepared pictures, in their order; ``image`` is empty and is the caller's to fill in.
+        """The regions of prepared pictures, in their order; ``image`` is empty and is the caller's to fill in.
 
         Raises:
             UsageError: more pictures than the detector may take at once.
@@ -93,25 +109,16 @@ class Detector(abc.ABC):
 class Network(Detector):
     """What detectors with a PyTorch network share: device, precision, batch size, fingerprint."""
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        weights_sha256: str,
-        device: str,
-        batch: int = 1,
-        precision: str = "float32",
-    ) -> None:
-        if batch < 1:
-            raise UsageError(f"{name}: option batch={batch} is no number of pictures", hint="Give 1 or more")
-        if precision not in _PRECISIONS:
-            raise UsageError(f"{name}: unknown precision '{precision}'", hint=suggest(precision, list(_PRECISIONS)))
+    options: NetworkOptions
+
+    def __init__(self, options: NetworkOptions, *, name: str, weights_sha256: str, device: str) -> None:
+        super().__init__(options)
         self.name = name
         self.weights_sha256 = weights_sha256
         self.device = device
-        self.batch = batch
-        self.batchable = batch > 1
-        self.precision = precision
+        self.batch = options.batch
+        self.batchable = options.batch > 1
+        self.precision = options.precision
 
     @abc.abstractmethod
     def preprocessing_line(self) -> str:
@@ -203,8 +210,32 @@ def weights_file(name: str, weights: str | os.PathLike[str] | None) -> Path:
 
 
 def names() -> tuple[str, ...]:
-    """Names that :func:`load_detector` takes; ``grid`` stands for ``grid:BACKBONE``."""
-    return tuple(_LOADERS)
+    """Registered names, those of other packages too; ``grid`` stands for ``grid:BACKBONE``."""
+    return tuple(plugins.names("capbench.detectors"))
+
+
+def detector_class(name: str) -> tuple[type[Detector], str]:
+    """The class that a name means, and the variant that it asks for (``""`` if there are none).
+
+    Raises:
+        UsageError: unknown name, a variant that is missing or that there is not, or no class of a detector.
+    """
+    base, colon, variant = name.partition(":")
+    is_registered = base in names()
+    cls = plugins.load("capbench.detectors", base if is_registered else name)
+    if not issubclass(cls, Detector):
+        raise UsageError(
+            f"the class {cls.__name__} behind '{name}' is no detector",
+            hint="Derive it from capbench.features.detectors.base.Detector; docs/extend.md has an example",
+        )
+    if not is_registered:
+        return cls, ""
+    if colon and cls.variants is None:
+        raise UsageError(f"unknown detector '{name}'", hint=suggest(name, list(names())))
+    if cls.variants is not None and not variant:
+        what, example = cls.variants
+        raise UsageError(f"detector '{base}' needs a {what}", hint=f"Example: {base}:{example}")
+    return cls, variant
 
 
 def load_detector(
@@ -217,27 +248,31 @@ def load_detector(
     """Open a detector.
 
     Args:
-        name: one of :func:`names`, or ``grid:BACKBONE``.
+        name: one of :func:`names`, ``grid:BACKBONE``, or ``module:Class``.
         weights: a file; None: the one that ``capbench models`` knows under this name; ``"random"`` or
             ``"random:SEED"``: an untrained network, for measuring speed (the fingerprint says so).
         device: ``cpu``, ``cuda``, ``cuda:N``, or ``auto`` for a GPU where there is one.
-        options: what may be set about the detector; all take ``batch`` (more than 1 leaves reference mode) and
-            ``precision`` (``float32``, ``amp-bfloat16``, ``amp-float16``).
+        options: what may be set about the detector; those of capbench take ``batch`` (more than 1 leaves reference
+            mode) and ``precision`` (``float32``, ``amp-bfloat16``, ``amp-float16``).
 
     Raises:
-        UsageError: unknown name, option or device.
+        UsageError: unknown name, option or device, or a detector of another package that cannot be opened.
         ModelError: the weights are not here, or are not the right ones.
     """
-    base, colon, variant = name.partition(":")
-    if base not in _LOADERS or (colon and base != "grid"):
-        raise UsageError(f"unknown detector '{name}'", hint=suggest(name, list(_LOADERS)))
-    module, _, function = _LOADERS[base].partition(":")
-    load = getattr(importlib.import_module(module), function)
-    if base == "grid" and not variant:
-        raise UsageError("detector 'grid' needs a backbone", hint="Example: grid:resnet50")
-    arguments = {"weights": weights, "device": _device(device), "options": dict(options or {})}
-    found: Detector = load(variant, **arguments) if base == "grid" else load(**arguments)
-    return found
+    cls, variant = detector_class(name)
+    checked = cls.options_class.read(name, options or {})
+    place = _device(device)
+    try:
+        return cls.open(checked, weights=weights, device=place, variant=variant)
+    except CapbenchError:
+        raise
+    except Exception as error:
+        if cls.__module__.startswith("capbench."):
+            raise  # a bug of ours
+        raise UsageError(
+            f"the detector '{name}' cannot be opened ({type(error).__name__}: {error})",
+            hint=f"Mend {cls.__module__}.{cls.__qualname__}",
+        ) from error
 
 
 def _device(device: str) -> str:
@@ -256,71 +291,27 @@ def _device(device: str) -> str:
     return device
 
 
-def settings(kind: type[T], detector: str, options: Mapping[str, Any]) -> T:
-    """Fill a dataclass of settings from options, each of the type of its default.
-
-    A tuple is given as a list or as numbers with commas; a string that looks like a number is taken as one.
-
-    Raises:
-        UsageError: an unknown option, or a value of the wrong type.
-    """
-    defaults = {field.name: field.default for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    values: dict[str, Any] = {}
-    for option, value in options.items():
-        if option not in defaults:
-            raise UsageError(f"{detector}: unknown option '{option}'", hint=suggest(option, list(defaults)))
-        try:
-            values[option] = _convert(value, defaults[option])
-        except (TypeError, ValueError):
-            raise UsageError(
-                f"{detector}: option {option}={value!r} does not fit", hint=f"The default is {defaults[option]!r}"
-            ) from None
-    return kind(**values)
-
-
-def _convert(value: Any, default: Any) -> Any:
-    if isinstance(default, bool):
-        if isinstance(value, bool):
-            return value
-        return {"true": True, "false": False}[str(value).lower()] if str(value).lower() in ("true", "false") else _bad()
-    if isinstance(default, tuple):
-        parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
-        return tuple(_convert(part, default[0]) for part in parts) if parts else _bad()
-    if isinstance(default, int):
-        return int(str(value)) if not isinstance(value, bool) else _bad()
-    if isinstance(default, float):
-        number = float(value) if not isinstance(value, bool) else _bad()
-        return number if np.isfinite(number) else _bad()
-    if isinstance(default, str):
-        return value if isinstance(value, str) else _bad()
-    return _bad()
-
-
-def _bad() -> Any:
-    raise ValueError
-
-
-def read_names(path: str, count: int, what: str) -> tuple[str, ...] | None:
+def read_names(path: str | None, count: int, what: str) -> tuple[str, ...] | None:
     """A vocabulary file: one name a line, in order; of several names with commas on a line the first is taken.
 
     Args:
-        path: the file; empty: none, and None is returned.
+        path: the file; None: there is none, and None is returned.
         count: how many names the network needs.
         what: ``classes`` or ``attributes``, for the message.
 
     Raises:
         DataError: it holds another number of names.
     """
-    if not path:
+    if path is None:
         return None
     from capbench.files import read_lines
 
-    found = tuple(line.split(",")[0].strip() for line in read_lines(Path(path).expanduser()))
-    if len(found) == count + 1 and found[0] in ("__background__", "__no_attribute__", "background"):
-        found = found[1:]
-    if len(found) != count:
-        raise DataError(f"holds {len(found)} names, the network has {count} {what}", path=path)
-    return found
+    vocabulary = tuple(line.split(",")[0].strip() for line in read_lines(Path(path).expanduser()))
+    if len(vocabulary) == count + 1 and vocabulary[0] in ("__background__", "__no_attribute__", "background"):
+        vocabulary = vocabulary[1:]
+    if len(vocabulary) != count:
+        raise DataError(f"holds {len(vocabulary)} names, the network has {count} {what}", path=path)
+    return vocabulary
 
 
 def region_features(
@@ -333,5 +324,5 @@ def region_features(
     """
     if not np.isfinite(features).all() or not np.isfinite(boxes).all():
         raise FeatureError("the network gave NaN or infinity", hint="Check the weights; on a GPU try float32")
-    kept = {key: value for key, value in flat.items() if value is not None}
-    return RegionFeatures("", prepared_width, prepared_height, boxes.astype(np.float32), features, **kept)
+    fields = {name: values for name, values in flat.items() if values is not None}
+    return RegionFeatures("", prepared_width, prepared_height, boxes.astype(np.float32), features, **fields)

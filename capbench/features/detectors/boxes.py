@@ -46,15 +46,15 @@ def caffe_anchors(
         float32 (len(ratios) * len(scales), 4), around the centre of the box (0, 0, base - 1, base - 1).
     """
     centre = 0.5 * (base - 1)
-    found = []
+    corners = []
     for ratio in ratios:
         # np.round rounds half to even, which the published anchors depend on.
         width = float(np.round(np.sqrt(base * base / ratio)))
         height = float(np.round(width * ratio))
         for scale in scales:
             x, y = 0.5 * (width * scale - 1), 0.5 * (height * scale - 1)
-            found.append([centre - x, centre - y, centre + x, centre + y])
-    return torch.tensor(found, dtype=torch.float64).float()
+            corners.append([centre - x, centre - y, centre + x, centre + y])
+    return torch.tensor(corners, dtype=torch.float64).float()
 
 
 def centred_anchors(sizes: Sequence[float] = (64, 128, 256, 512), ratios: Sequence[float] = (0.5, 1.0, 2.0)) -> Tensor:
@@ -67,13 +67,13 @@ def centred_anchors(sizes: Sequence[float] = (64, 128, 256, 512), ratios: Sequen
     Returns:
         float32 (len(sizes) * len(ratios), 4).
     """
-    found = []
+    corners = []
     for size in sizes:
         for ratio in ratios:
             width = math.sqrt(size * size / ratio)
             height = ratio * width
-            found.append([-width / 2, -height / 2, width / 2, height / 2])
-    return torch.tensor(found, dtype=torch.float64).float()
+            corners.append([-width / 2, -height / 2, width / 2, height / 2])
+    return torch.tensor(corners, dtype=torch.float64).float()
 
 
 def grid(anchors: Tensor, height: int, width: int, stride: int, offset: float = 0.0) -> Tensor:
@@ -109,8 +109,8 @@ def decode(
     Returns:
         (n, 4 * k).
     """
-    one = 1.0 if inclusive else 0.0
-    size = boxes[:, 2:] - boxes[:, :2] + one  # (n, 2)
+    pixel = 1.0 if inclusive else 0.0
+    size = boxes[:, 2:] - boxes[:, :2] + pixel  # (n, 2)
     centre = boxes[:, :2] + 0.5 * size
     d = deltas.reshape(len(boxes), -1, 4)
     scale = torch.tensor(list(weights), dtype=d.dtype, device=d.device)
@@ -125,8 +125,8 @@ def decode(
 
 def clip(boxes: Tensor, height: float, width: float, *, inclusive: bool = False) -> Tensor:
     """Cut boxes (n, 4 * k) off at the image's edge: at width and height, or at the last pixel if inclusive."""
-    one = 1.0 if inclusive else 0.0
-    limits = torch.tensor([width - one, height - one] * 2, dtype=boxes.dtype, device=boxes.device)
+    pixel = 1.0 if inclusive else 0.0
+    limits = torch.tensor([width - pixel, height - pixel] * 2, dtype=boxes.dtype, device=boxes.device)
     b = boxes.reshape(len(boxes), -1, 4)
     return torch.minimum(b, limits).clamp(min=0.0).reshape(boxes.shape)
 
@@ -140,12 +140,12 @@ def wide_enough(boxes: Tensor, side: float, *, inclusive: bool = False) -> Tenso
 
 def iou(first: Tensor, second: Tensor, *, inclusive: bool = False) -> Tensor:
     """Intersection over union (n, m) of boxes (n, 4) and (m, 4); 0 where both are empty."""
-    one = 1.0 if inclusive else 0.0
-    area_1 = ((first[:, 2:] - first[:, :2]) + one).prod(dim=1)
-    area_2 = ((second[:, 2:] - second[:, :2]) + one).prod(dim=1)
+    pixel = 1.0 if inclusive else 0.0
+    area_1 = ((first[:, 2:] - first[:, :2]) + pixel).prod(dim=1)
+    area_2 = ((second[:, 2:] - second[:, :2]) + pixel).prod(dim=1)
     low = torch.maximum(first[:, None, :2], second[None, :, :2])
     high = torch.minimum(first[:, None, 2:], second[None, :, 2:])
-    common = (high - low + one).clamp(min=0.0).prod(dim=2)
+    common = (high - low + pixel).clamp(min=0.0).prod(dim=2)
     union = area_1[:, None] + area_2[None] - common
     return torch.where(union > 0, common / union.clamp(min=torch.finfo(union.dtype).tiny), torch.zeros_like(common))
 
@@ -167,12 +167,12 @@ def nms(
     if len(boxes) == 0:
         return torch.zeros(0, dtype=torch.int64, device=boxes.device)
     if groups is not None:
-        kept = torch.zeros(len(boxes), dtype=torch.bool, device=boxes.device)
+        survives = torch.zeros(len(boxes), dtype=torch.bool, device=boxes.device)
         for group in torch.unique(groups):
             members = (groups == group).nonzero()[:, 0]
-            kept[members[nms(boxes[members], scores[members], threshold, inclusive=inclusive)]] = True
+            survives[members[nms(boxes[members], scores[members], threshold, inclusive=inclusive)]] = True
         order = scores.sort(descending=True, stable=True).indices
-        return order[kept[order]]
+        return order[survives[order]]
     from torchvision.ops import nms as torchvision_nms
 
     if inclusive:

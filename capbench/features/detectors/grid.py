@@ -9,8 +9,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -25,46 +25,44 @@ from capbench.features.detectors.base import (
     numpy32,
     random_seed,
     region_features,
-    settings,
     weights_file,
 )
 from capbench.features.detectors.images import GridPreparation, Prepared, pad_batch
+from capbench.features.detectors.options import NetworkOptions
 from capbench.models.checkpoints import fit_state, read_checkpoint
+from capbench.options import Count, option
 
 if TYPE_CHECKING:
     from capbench.features.records import RegionFeatures
 
-__all__ = ["GridSettings", "load"]
+__all__ = ["Grid", "GridOptions"]
 
-# The part of a backbone whose output is its last map, by the parts that its family has.
+# The module of a backbone whose output is its last map, by the modules that its family has.
 _LAST = ("layer4", "trunk_output", "conv5", "inception5b", "Mixed_7c", "permute", "blocks", "layers", "features")
 _TOKENS = "encoder"  # of vision transformers
 
 
 @dataclasses.dataclass(frozen=True)
-class GridSettings:
-    """Options of grid features: cells a side, and pixels a side of what the network sees."""
+class GridOptions(NetworkOptions):
+    """Options of grid features."""
 
-    cells: int = 7
-    size: int = 224
-    batch: int = 1
-    precision: str = "float32"
+    cells: int = option(7, Count(1), "cells a side")
+    size: int = option(224, Count(32), "pixels a side of what the network sees")
 
 
-class _Grid(Network):
-    def __init__(self, name: str, network: nn.Module, sha256: str, device: str, options: GridSettings) -> None:
-        super().__init__(
-            name=name, weights_sha256=sha256, device=device, batch=options.batch, precision=options.precision
-        )
-        if options.cells < 1 or options.size < 32:
-            raise UsageError(
-                f"{name}: cells={options.cells} and size={options.size} do not fit",
-                hint="Give 1 or more cells a side, and 32 or more pixels",
-            )
-        self.options = options
+class Grid(Network):
+    """The detectors ``grid:BACKBONE``."""
+
+    name = "grid"
+    options_class = GridOptions
+    variants = ("backbone", "resnet50")
+    options: GridOptions
+
+    def __init__(self, name: str, network: nn.Module, sha256: str, device: str, options: GridOptions) -> None:
+        super().__init__(options, name=name, weights_sha256=sha256, device=device)
         self.network = network.to(device).eval()
         children = dict(network.named_children())
-        self._last = next((part for part in _LAST if part in children), "")
+        self._last = next((module for module in _LAST if module in children), "")
         if not self._last and _TOKENS in children:
             self._last = _TOKENS
         if not self._last:
@@ -78,6 +76,29 @@ class _Grid(Network):
         self.preprocessor: GridPreparation = GridPreparation(options.size, mean, deviation)
         with forward_pass(device, "float32"):
             self.feature_size = self._maps(torch.zeros(1, 3, options.size, options.size, device=device)).shape[1]
+
+    @classmethod
+    def open(cls, options: Any, *, weights: str | os.PathLike[str] | None, device: str, variant: str) -> Self:
+        """Fill torchvision's backbone ``variant``; see :func:`capbench.features.detectors.base.load_detector`."""
+        from torchvision import models
+
+        from capbench.models.registry import entry
+
+        name = f"{cls.name}:{variant}"
+        entry(name)  # refuses names that torchvision does not know
+        seed = random_seed(weights)
+        checkpoint = None if seed is not None else read_checkpoint(weights_file(name, weights))
+        # Inception and GoogLeNet have side branches for training alone, and turn ImageNet's normalisation into theirs.
+        extra: dict[str, Any] = {}
+        if variant in ("inception_v3", "googlenet"):
+            extra = {"aux_logits": False, "transform_input": True, "init_weights": False}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed or 0)
+            network = models.get_model(variant, weights=None, **extra)
+        if checkpoint is None:
+            return cls(name, network, f"random:{seed}", device, options)
+        fit_state(network, checkpoint.tensors, checkpoint.path, rename=_torchvision_name)
+        return cls(name, network, checkpoint.sha256, device, options)
 
     def preprocessing_line(self) -> str:
         """How a picture is prepared, in words."""
@@ -107,7 +128,7 @@ class _Grid(Network):
         return F.relu(output) if type(self.network).__name__ == "DenseNet" else output
 
     def detect(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
-        """The cells of some prepared pictures, row by row; see :meth:`Detector.detect`."""
+        """The cells of prepared pictures, row by row; see :meth:`Detector.detect`."""
         self.check_batch(len(prepared))
         if not prepared:
             return []
@@ -139,31 +160,7 @@ def _normalisation(backbone: str) -> tuple[tuple[float, ...], tuple[float, ...]]
     return tuple(usual.mean), tuple(usual.std)
 
 
-def load(backbone: str, *, weights: str | os.PathLike[str] | None, device: str, options: Mapping[str, Any]) -> Network:
-    """Open ``grid:BACKBONE``; see :func:`capbench.features.detectors.base.load_detector`."""
-    from torchvision import models
-
-    from capbench.models.registry import entry
-
-    name = f"grid:{backbone}"
-    chosen = settings(GridSettings, name, options)
-    entry(name)  # refuses names that torchvision does not know
-    seed = random_seed(weights)
-    found = None if seed is not None else read_checkpoint(weights_file(name, weights))
-    # Inception and GoogLeNet have side branches for training alone, and turn ImageNet's normalisation into their own.
-    extra: dict[str, Any] = {}
-    if backbone in ("inception_v3", "googlenet"):
-        extra = {"aux_logits": False, "transform_input": True, "init_weights": False}
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed or 0)
-        network = models.get_model(backbone, weights=None, **extra)
-    if found is None:
-        return _Grid(name, network, f"random:{seed}", device, chosen)
-    fit_state(network, found.tensors, found.path, rename=_own_name)
-    return _Grid(name, network, found.sha256, device, chosen)
-
-
-def _own_name(name: str) -> str | None:
+def _torchvision_name(name: str) -> str | None:
     """The network's name for a file's: without side branches, and DenseNet's from before its layers were renamed."""
     if name.startswith(("aux1.", "aux2.", "AuxLogits.")):
         return None

@@ -101,13 +101,13 @@ def resize_bilinear(
 
 
 def _between(
-    source: Floats, low: NDArray[np.int64], high: NDArray[np.int64], part: Floats, axis: int, work: Floats, out: Floats
+    source: Floats, low: NDArray[np.int64], high: NDArray[np.int64], share: Floats, axis: int, work: Floats, out: Floats
 ) -> None:
     """``out`` = source[low] + (source[high] - source[low]) * part, along an axis."""
     np.take(source, low, axis=axis, out=work, mode="clip")  # with other modes it would copy first
     np.take(source, high, axis=axis, out=out, mode="clip")
     out -= work
-    out *= part
+    out *= share
     out += work
 
 

@@ -9,9 +9,9 @@ import dataclasses
 import importlib.resources
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -24,21 +24,21 @@ from capbench.features.detectors.base import (
     numpy32,
     random_seed,
     region_features,
-    settings,
 )
-from capbench.features.detectors.bottom_up_boxes import hf_detections, hf_proposals
+from capbench.features.detectors.bottom_up.selection import hf_detections, hf_proposals
 from capbench.features.detectors.images import Prepared, SamplePreparation, pad_batch
+from capbench.features.detectors.options import NetworkOptions, Numbers
 from capbench.models.checkpoints import fit_state, read_checkpoint
 from capbench.models.sample_frcnn import SampleFRCNN
+from capbench.options import Count, option
 
 if TYPE_CHECKING:
     from capbench.features.records import RegionFeatures
 
 __all__ = [
     "SampleDetector",
+    "SampleOptions",
     "SamplePreparation",
-    "SampleSettings",
-    "load",
     "proposals",
     "sample_card",
     "sample_weights",
@@ -48,15 +48,13 @@ DELTA_WEIGHTS = (10.0, 10.0, 5.0, 5.0)
 
 
 @dataclasses.dataclass(frozen=True)
-class SampleSettings:
+class SampleOptions(NetworkOptions):
     """Options of the sample detector."""
 
-    min_boxes: int = 12
-    max_boxes: int = 12
-    nms: tuple[float, ...] = (0.5, 0.6, 0.7)
-    proposals: int = 60
-    batch: int = 1
-    precision: str = "float32"
+    min_boxes: int = option(12, Count(1), "the fewest regions of an image")
+    max_boxes: int = option(12, Count(1), "the most")
+    nms: tuple[float, ...] = option((0.5, 0.6, 0.7), Numbers(most=1), "largest IoU of regions, tried in turn")
+    proposals: int = option(60, Count(1), "boxes of the first stage")
 
 
 def sample_weights() -> Path:
@@ -68,12 +66,12 @@ def sample_card(weights: Path | None = None) -> dict[str, Any]:
     """What was written down when the weights were trained: names of classes and colours, SHA-256, mAP, how."""
     path = (weights or sample_weights()).with_suffix(".json")
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        card: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ModelError(
             f"the weights' card cannot be read ({error})", path=path, hint="Install capbench again"
         ) from error
-    return found
+    return card
 
 
 def proposals(logits: Tensor, deltas: Tensor, size: tuple[int, int], count: int) -> Tensor:
@@ -86,6 +84,10 @@ def proposals(logits: Tensor, deltas: Tensor, size: tuple[int, int], count: int)
 class SampleDetector(Network):
     """Finds the sample's objects and their colours (as attributes)."""
 
+    name = "sample"
+    options_class = SampleOptions
+    options: SampleOptions
+
     def __init__(
         self,
         network: SampleFRCNN,
@@ -93,17 +95,36 @@ class SampleDetector(Network):
         colours: Sequence[str],
         sha256: str,
         device: str,
-        options: SampleSettings,
+        options: SampleOptions,
     ) -> None:
-        super().__init__(
-            name="sample", weights_sha256=sha256, device=device, batch=options.batch, precision=options.precision
-        )
-        self.options = options
+        super().__init__(options, name=type(self).name, weights_sha256=sha256, device=device)
         self.network = network.to(device).eval()
         self.feature_size = network.feature_size
         self.class_names = tuple(classes)
         self.attribute_names = tuple(colours)
         self.preprocessor: SamplePreparation = SamplePreparation()
+
+    @classmethod
+    def open(cls, options: Any, *, weights: str | os.PathLike[str] | None, device: str, variant: str) -> Self:
+        """Fill the network; see :func:`capbench.features.detectors.base.load_detector`."""
+        card = sample_card()
+        classes, colours = card["classes"], card["colours"]
+        seed = random_seed(weights)
+        if seed is not None:
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(seed)
+                network = SampleFRCNN(len(classes), len(colours))
+            return cls(network, classes, colours, f"random:{seed}", device, options)
+        checkpoint = read_checkpoint(sample_weights() if weights is None else weights)
+        if weights is None and checkpoint.sha256 != card["sha256"]:
+            raise ModelError(
+                f"these are other weights: expected SHA-256 {card['sha256']}, found {checkpoint.sha256}",
+                path=checkpoint.path,
+                hint="Install capbench again",
+            )
+        network = SampleFRCNN(len(classes), len(colours))
+        fit_state(network, checkpoint.tensors, checkpoint.path)
+        return cls(network, classes, colours, checkpoint.sha256, device, options)
 
     def preprocessing_line(self) -> str:
         """How a picture is prepared, in words."""
@@ -115,7 +136,7 @@ class SampleDetector(Network):
         return f"hf nms {','.join(f'{t:g}' for t in o.nms)} {o.min_boxes}-{o.max_boxes}, rpn 0.7 400-{o.proposals}"
 
     def detect(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
-        """The regions of some prepared pictures; see :meth:`Detector.detect`."""
+        """The regions of prepared pictures; see :meth:`Detector.detect`."""
         self.check_batch(len(prepared))
         if not prepared:
             return []
@@ -154,26 +175,3 @@ class SampleDetector(Network):
             attribute_ids=colours.indices.int().cpu().numpy(),
             attribute_scores=numpy32(colours.values),
         )
-
-
-def load(*, weights: str | os.PathLike[str] | None, device: str, options: Mapping[str, Any]) -> SampleDetector:
-    """Open ``sample``; see :func:`capbench.features.detectors.base.load_detector`."""
-    chosen = settings(SampleSettings, "sample", options)
-    card = sample_card()
-    classes, colours = card["classes"], card["colours"]
-    seed = random_seed(weights)
-    if seed is not None:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            network = SampleFRCNN(len(classes), len(colours))
-        return SampleDetector(network, classes, colours, f"random:{seed}", device, chosen)
-    found = read_checkpoint(sample_weights() if weights is None else weights)
-    if weights is None and found.sha256 != card["sha256"]:
-        raise ModelError(
-            f"these are other weights: expected SHA-256 {card['sha256']}, found {found.sha256}",
-            path=found.path,
-            hint="Install capbench again",
-        )
-    network = SampleFRCNN(len(classes), len(colours))
-    fit_state(network, found.tensors, found.path)
-    return SampleDetector(network, classes, colours, found.sha256, device, chosen)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -22,54 +22,67 @@ from capbench.features.detectors.base import (
     numpy32,
     random_seed,
     region_features,
-    settings,
     weights_file,
 )
-from capbench.features.detectors.bottom_up_boxes import hf_detections
+from capbench.features.detectors.bottom_up.selection import hf_detections
 from capbench.features.detectors.images import Prepared, TorchvisionPreparation, pad_batch
+from capbench.features.detectors.options import NetworkOptions, Numbers
 from capbench.models.checkpoints import fit_state, read_checkpoint
+from capbench.options import Count, option
 
 if TYPE_CHECKING:
     from capbench.features.records import RegionFeatures
 
-__all__ = ["TorchvisionSettings", "load"]
+__all__ = ["TorchvisionFRCNN", "TorchvisionOptions"]
 
 _MULTIPLE = 32
 
 
 @dataclasses.dataclass(frozen=True)
-class TorchvisionSettings:
+class TorchvisionOptions(NetworkOptions):
     """Options of the torchvision detector."""
 
-    shorter: int = 800
-    longer: int = 1333
-    min_boxes: int = 36
-    max_boxes: int = 36
-    nms: tuple[float, ...] = (0.5, 0.6, 0.7)
-    batch: int = 1
-    precision: str = "float32"
+    shorter: int = option(800, Count(1), "pixels of an image's shorter side")
+    longer: int = option(1333, Count(1), "the most pixels of its longer side")
+    min_boxes: int = option(36, Count(1), "the fewest regions of an image")
+    max_boxes: int = option(36, Count(1), "the most")
+    nms: tuple[float, ...] = option((0.5, 0.6, 0.7), Numbers(most=1), "largest IoU of regions, tried in turn")
 
 
-class _Torchvision(Network):
-    def __init__(self, network: Any, sha256: str, device: str, options: TorchvisionSettings) -> None:
-        super().__init__(
-            name="torchvision-frcnn",
-            weights_sha256=sha256,
-            device=device,
-            batch=options.batch,
-            precision=options.precision,
-        )
-        if not 1 <= options.min_boxes <= options.max_boxes:
+class TorchvisionFRCNN(Network):
+    """The detector ``torchvision-frcnn``."""
+
+    name = "torchvision-frcnn"
+    options_class = TorchvisionOptions
+    options: TorchvisionOptions
+
+    def __init__(self, network: Any, sha256: str, device: str, options: TorchvisionOptions) -> None:
+        super().__init__(options, name=type(self).name, weights_sha256=sha256, device=device)
+        if options.min_boxes > options.max_boxes:
             raise UsageError(
                 f"torchvision-frcnn: min_boxes={options.min_boxes} and max_boxes={options.max_boxes} do not fit"
             )
         from torchvision.models.detection import FasterRCNN_ResNet50_FPN_V2_Weights
 
-        self.options = options
         self.network = network.to(device).eval()
         self.feature_size = network.roi_heads.box_predictor.cls_score.in_features
         self.class_names = tuple(FasterRCNN_ResNet50_FPN_V2_Weights.COCO_V1.meta["categories"][1:])
         self.preprocessor: TorchvisionPreparation = TorchvisionPreparation(options.shorter, options.longer)
+
+    @classmethod
+    def open(cls, options: Any, *, weights: str | os.PathLike[str] | None, device: str, variant: str) -> Self:
+        """Fill torchvision's network; see :func:`capbench.features.detectors.base.load_detector`."""
+        from torchvision.models.detection import fasterrcnn_resnet50_fpn_v2
+
+        seed = random_seed(weights)
+        checkpoint = None if seed is not None else read_checkpoint(weights_file(cls.name, weights))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed or 0)
+            network = fasterrcnn_resnet50_fpn_v2(weights=None, weights_backbone=None)
+        if checkpoint is None:
+            return cls(network, f"random:{seed}", device, options)
+        fit_state(network, checkpoint.tensors, checkpoint.path)
+        return cls(network, checkpoint.sha256, device, options)
 
     def preprocessing_line(self) -> str:
         """How a picture is prepared, in words."""
@@ -82,7 +95,7 @@ class _Torchvision(Network):
         return f"hf nms {','.join(f'{t:g}' for t in o.nms)} {o.min_boxes}-{o.max_boxes}, torchvision rpn"
 
     def detect(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
-        """The regions of some prepared pictures; see :meth:`Detector.detect`."""
+        """The regions of prepared pictures; see :meth:`Detector.detect`."""
         self.check_batch(len(prepared))
         if not prepared:
             return []
@@ -95,17 +108,17 @@ class _Torchvision(Network):
             # torchvision's RoIAlign and NMS have no reduced precision on every device.
             maps = {name: level.float() for name, level in network.backbone(batch).items()}
             regions, _ = network.rpn(ImageList(batch, sizes), maps)
-            found = []
+            records = []
             for i, image in enumerate(prepared):
-                mine = {name: level[i : i + 1] for name, level in maps.items()}
+                image_maps = {name: level[i : i + 1] for name, level in maps.items()}
                 boxes = regions[i].float()
                 if len(boxes) == 0:
                     boxes = torch.tensor([[0.0, 0.0, float(sizes[i][1]), float(sizes[i][0])]], device=batch.device)
-                pooled = network.roi_heads.box_roi_pool(mine, [boxes], [sizes[i]])
+                pooled = network.roi_heads.box_roi_pool(image_maps, [boxes], [sizes[i]])
                 features = network.roi_heads.box_head(pooled)
                 classes, deltas = network.roi_heads.box_predictor(features)
-                found.append(self._record(boxes, features, classes, deltas, image))
-        return found
+                records.append(self._record(boxes, features, classes, deltas, image))
+        return records
 
     def _record(
         self, boxes: Tensor, features: Tensor, classes: Tensor, deltas: Tensor, image: Prepared
@@ -130,19 +143,3 @@ class _Torchvision(Network):
             class_ids=chosen.class_ids.int().cpu().numpy(),
             class_scores=numpy32(chosen.class_scores),
         )
-
-
-def load(*, weights: str | os.PathLike[str] | None, device: str, options: Mapping[str, Any]) -> Network:
-    """Open ``torchvision-frcnn``; see :func:`capbench.features.detectors.base.load_detector`."""
-    from torchvision.models.detection import fasterrcnn_resnet50_fpn_v2
-
-    chosen = settings(TorchvisionSettings, "torchvision-frcnn", options)
-    seed = random_seed(weights)
-    found = None if seed is not None else read_checkpoint(weights_file("torchvision-frcnn", weights))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed or 0)
-        network = fasterrcnn_resnet50_fpn_v2(weights=None, weights_backbone=None)
-    if found is None:
-        return _Torchvision(network, f"random:{seed}", device, chosen)
-    fit_state(network, found.tensors, found.path)
-    return _Torchvision(network, found.sha256, device, chosen)

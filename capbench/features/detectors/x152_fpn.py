@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -23,35 +23,34 @@ from capbench.features.detectors.base import (
     random_seed,
     read_names,
     region_features,
-    settings,
     weights_file,
 )
 from capbench.features.detectors.images import Prepared, ShortestEdge, pad_batch
+from capbench.features.detectors.options import NetworkOptions
 from capbench.models.checkpoints import read_checkpoint
 from capbench.models.x152_fpn import X152FPN, X152Config, load_x152, random_x152
+from capbench.options import Count, File, Number, option
 
 if TYPE_CHECKING:
     from capbench.features.records import RegionFeatures
 
-__all__ = ["X152Settings", "level_proposals", "load", "select"]
+__all__ = ["X152Detector", "X152Options", "level_proposals", "select"]
 
 _ANCHOR_SIZES = (32, 64, 128, 256, 512)
 
 
 @dataclasses.dataclass(frozen=True)
-class X152Settings:
+class X152Options(NetworkOptions):
     """Options, with the values of the published extraction."""
 
-    shorter: int = 800
-    longer: int = 1333
-    boxes: int = 100
-    nms: float = 0.5
-    rpn_nms: float = 0.7
-    rpn_before: int = 1000
-    rpn_after: int = 1000
-    classes: str = ""
-    batch: int = 1
-    precision: str = "float32"
+    shorter: int = option(800, Count(1), "pixels of an image's shorter side")
+    longer: int = option(1333, Count(1), "the most pixels of its longer side")
+    boxes: int = option(100, Count(1), "regions of an image")
+    nms: float = option(0.5, Number(0, 1), "largest IoU of regions within a class")
+    rpn_nms: float = option(0.7, Number(0, 1), "largest IoU of proposals within a level")
+    rpn_before: int = option(1000, Count(1), "proposals of a level that go into suppression")
+    rpn_after: int = option(1000, Count(1), "proposals that come out of it, and in the end of all levels together")
+    classes: str | None = option(None, File("class names"), "one name a line, in the weights' order")
 
 
 def level_proposals(
@@ -74,7 +73,7 @@ def level_proposals(
     Returns:
         Inclusive boxes (n, 4).
     """
-    every, scores = [], []
+    level_boxes, level_scores = [], []
     for (logits, deltas), stride, side in zip(outputs, X152FPN.strides, _ANCHOR_SIZES, strict=True):
         count = len(logits)
         anchors = bx.caffe_anchors(stride, scales=(side / stride,)).to(logits.device)
@@ -82,15 +81,15 @@ def level_proposals(
         moves = deltas.float().reshape(count, 4, *deltas.shape[1:]).permute(2, 3, 0, 1).reshape(-1, 4)
         order = values.sort(descending=True, stable=True).indices[:before]
         cells = bx.grid(anchors, logits.shape[1], logits.shape[2], stride)[order]
-        found = bx.clip(bx.decode(cells, moves[order], inclusive=True, last_pixel=True), *size, inclusive=True)
-        values = values[order]
-        wide = bx.wide_enough(found, 0.0, inclusive=True)
-        found, values = found[wide], values[wide]
-        keep = bx.nms(found, values, nms, inclusive=True)[:after]
-        every.append(found[keep])
-        scores.append(values[keep])
-    best = torch.cat(scores).sort(descending=True, stable=True).indices[:after]
-    return torch.cat(every)[best]
+        boxes = bx.clip(bx.decode(cells, moves[order], inclusive=True, last_pixel=True), *size, inclusive=True)
+        scores = values[order]
+        wide = bx.wide_enough(boxes, 0.0, inclusive=True)
+        boxes, scores = boxes[wide], scores[wide]
+        keep = bx.nms(boxes, scores, nms, inclusive=True)[:after]
+        level_boxes.append(boxes[keep])
+        level_scores.append(scores[keep])
+    best = torch.cat(level_scores).sort(descending=True, stable=True).indices[:after]
+    return torch.cat(level_boxes)[best]
 
 
 def select(regions: Tensor, probabilities: Tensor, *, nms: float = 0.5, count: int = 100) -> Tensor:
@@ -106,20 +105,32 @@ def select(regions: Tensor, probabilities: Tensor, *, nms: float = 0.5, count: i
     return best.sort(descending=True, stable=True).indices[:count]
 
 
-class _X152(Network):
-    def __init__(self, network: X152FPN, sha256: str, device: str, options: X152Settings) -> None:
-        super().__init__(
-            name="x152-fpn", weights_sha256=sha256, device=device, batch=options.batch, precision=options.precision
-        )
-        if not 1 <= options.boxes <= options.rpn_after:
+class X152Detector(Network):
+    """The detector ``x152-fpn``."""
+
+    name = "x152-fpn"
+    options_class = X152Options
+    options: X152Options
+
+    def __init__(self, network: X152FPN, sha256: str, device: str, options: X152Options) -> None:
+        super().__init__(options, name=type(self).name, weights_sha256=sha256, device=device)
+        if options.boxes > options.rpn_after:
             raise UsageError(f"x152-fpn: boxes={options.boxes} is not between 1 and rpn_after={options.rpn_after}")
-        self.options = options
         self.feature_size = network.config.hidden
         self.class_names = read_names(options.classes, network.config.outputs - 1, "classes")
         self.network = network.to(device).eval()
         self.preprocessor: ShortestEdge = ShortestEdge(
             options.shorter, options.longer, caffe=True, multiple=X152FPN.multiple
         )
+
+    @classmethod
+    def open(cls, options: Any, *, weights: str | os.PathLike[str] | None, device: str, variant: str) -> Self:
+        """Build the network that the weights are of; see :func:`capbench.features.detectors.base.load_detector`."""
+        seed = random_seed(weights)
+        if seed is not None:
+            return cls(random_x152(X152Config(), seed), f"random:{seed}", device, options)
+        checkpoint = read_checkpoint(weights_file(cls.name, weights))
+        return cls(load_x152(checkpoint.tensors, checkpoint.path), checkpoint.sha256, device, options)
 
     def preprocessing_line(self) -> str:
         """How a picture is prepared, in words."""
@@ -131,7 +142,7 @@ class _X152(Network):
         return f"fc6 nms {o.nms:g} {o.boxes}, rpn {o.rpn_nms:g} {o.rpn_before}-{o.rpn_after}"
 
     def detect(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
-        """The regions of some prepared pictures; see :meth:`Detector.detect`."""
+        """The regions of prepared pictures; see :meth:`Detector.detect`."""
         self.check_batch(len(prepared))
         if not prepared:
             return []
@@ -139,11 +150,11 @@ class _X152(Network):
             batch = torch.from_numpy(pad_batch(prepared, X152FPN.multiple)).to(self.device)
             levels = self.network.features(batch)
             outputs = self.network.propose(levels)
-            found = []
+            records = []
             for i, image in enumerate(prepared):
-                mine = [(logits[i], deltas[i]) for logits, deltas in outputs]
-                found.append(self._one([level[i : i + 1] for level in levels], mine, image))
-        return found
+                image_outputs = [(logits[i], deltas[i]) for logits, deltas in outputs]
+                records.append(self._one([level[i : i + 1] for level in levels], image_outputs, image))
+        return records
 
     def _one(
         self, levels: Sequence[Tensor], outputs: Sequence[tuple[Tensor, Tensor]], image: Prepared
@@ -164,13 +175,3 @@ class _X152(Network):
             class_ids=ids.int().cpu().numpy(),
             class_scores=numpy32(scores),
         )
-
-
-def load(*, weights: str | os.PathLike[str] | None, device: str, options: Mapping[str, Any]) -> Network:
-    """Open ``x152-fpn``; see :func:`capbench.features.detectors.base.load_detector`."""
-    chosen = settings(X152Settings, "x152-fpn", options)
-    seed = random_seed(weights)
-    if seed is not None:
-        return _X152(random_x152(X152Config(), seed), f"random:{seed}", device, chosen)
-    found = read_checkpoint(weights_file("x152-fpn", weights))
-    return _X152(load_x152(found.tensors, found.path), found.sha256, device, chosen)

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
 from capbench.errors import DataError, FeatureError, MissingFileError, UsageError, suggest
-from capbench.features.importers.arrays import read_milvlg, read_npz, read_scan, read_vilbert
-from capbench.features.importers.found import Found, unreadable
+from capbench.features.importers.arrays import read_milvlg, read_scan
 from capbench.features.importers.lmdb_files import read_lmdb
+from capbench.features.importers.npy import Npz
+from capbench.features.importers.npz import read_npz, stored_bytes
 from capbench.features.importers.tsv import COLUMNS, columns_of, read_tsv
+from capbench.features.importers.values import ImportedImage, unreadable
+from capbench.features.importers.vilbert import read_vilbert
 from capbench.features.records import UNKNOWN, Fingerprint
 from capbench.features.store import FeatureStore
 from capbench.features.writing import StoreWriter
@@ -96,13 +100,15 @@ def import_features(
             f"the format {kind} {'needs' if kind == 'scan' else 'does not take'} --ids",
             hint="Give a file with one image id a line for SCAN's arrays, and for nothing else",
         )
-    found = chain.from_iterable(_read(one, kind, None if ids is None else Path(ids)) for one in paths)
+    if kind == "npz":
+        _check_space(path, sum(map(stored_bytes, paths)))
+    images = chain.from_iterable(_read(source, kind, None if ids is None else Path(ids)) for source in paths)
     fingerprint = _fingerprint(paths, detector, weights_sha256)
     duplicates = 0
     writer = StoreWriter(path, fingerprint, dtype=dtype, compression=compression, restart=True)
     finished = False
     try:
-        for entry in found:
+        for entry in images:
             if keep_first and entry.regions.image in writer:
                 duplicates += 1
                 continue
@@ -121,6 +127,18 @@ def import_features(
         # An import starts anew: what is left of this one would only be in the way.
         writer.close() if finished else writer.discard()
     return Imported(store, kind, duplicates)
+
+
+def _check_space(target: Path, needed: int) -> None:
+    """Raise UsageError, before anything is unpacked, if there is no room for the journal and the file made of it."""
+    folder = next(folder for folder in target.absolute().parents if folder.is_dir())
+    free = shutil.disk_usage(folder).free
+    if 2 * needed > free:
+        raise UsageError(
+            f"needs {2 * needed / 1e9:.2f} GB while it is made, and {free / 1e9:.2f} GB are free",
+            path=target,
+            hint="Make space, or write to another disk with --out",
+        )
 
 
 def _fingerprint(paths: Sequence[Path], detector: str | None, weights: str | None) -> Fingerprint:
@@ -149,8 +167,8 @@ def _expand(sources: Sequence[Path], format: str | None) -> list[Path]:
             paths.append(source)
             continue
         endings = {"milvlg": (".npz",), "npz": (".npz",), "vilbert": (".npy",), "scan": (".npy",), "lmdb": (".mdb",)}
-        wanted = endings.get(format or "", (".tsv", ".npz", ".npy"))
-        inside = sorted(path for path in source.iterdir() if path.suffix in wanted)
+        suffixes = endings.get(format or "", (".tsv", ".npz", ".npy"))
+        inside = sorted(path for path in source.iterdir() if path.suffix in suffixes)
         if len({path.suffix for path in inside}) > 1:
             raise DataError(
                 f"holds files of several kinds: {', '.join(sorted({path.suffix for path in inside}))}",
@@ -158,7 +176,7 @@ def _expand(sources: Sequence[Path], format: str | None) -> list[Path]:
                 hint="Name the files, or say which with --format",
             )
         if not inside:
-            raise DataError(f"holds no {' or '.join(wanted)} file", path=source)
+            raise DataError(f"holds no {' or '.join(suffixes)} file", path=source)
         paths += inside
     return paths
 
@@ -175,14 +193,8 @@ def detect_format(path: Path) -> str:
     if head.startswith(b"\x93NUMPY"):
         return "vilbert" if b"'|O'" in head[:128] else "scan"
     if head.startswith(b"PK"):
-        import zipfile
-
-        try:
-            with zipfile.ZipFile(path) as archive:
-                names = {name.removesuffix(".npy") for name in archive.namelist()}
-        except (zipfile.BadZipFile, OSError) as error:
-            raise DataError(f"is no .npz file ({error})", path=path, hint="Get the file again") from error
-        return "milvlg" if {"x", "bbox"} <= names else "npz"
+        with Npz(path) as archive:
+            return "milvlg" if "x" in archive and "bbox" in archive else "npz"
     columns = columns_of(path)
     if columns not in COLUMNS:
         raise DataError(
@@ -194,7 +206,7 @@ def detect_format(path: Path) -> str:
     return {6: "butd-tsv", 10: "lxmert-tsv"}[columns]
 
 
-def _read(path: Path, kind: str, ids: Path | None) -> Iterator[Found]:
+def _read(path: Path, kind: str, ids: Path | None) -> Iterator[ImportedImage]:
     if kind == "butd-tsv":
         return read_tsv(path, 6)
     if kind == "lxmert-tsv":

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from capbench.errors import DataError, ToolError
-from capbench.features.importers.arrays import parse_vilbert
-from capbench.features.importers.found import Found
+from capbench.features.importers.values import ImportedImage, too_large
+from capbench.features.importers.vilbert import parse_vilbert
 from capbench.safe_pickle import load_pickle
 
 __all__ = ["read_lmdb"]
 
 
-def read_lmdb(path: Path) -> Iterator[Found]:
+def read_lmdb(path: Path) -> Iterator[ImportedImage]:
     """All images of a database (a folder with ``data.mdb``, or one file); pickles through a restricted unpickler.
 
     Raises:
@@ -37,7 +37,8 @@ def read_lmdb(path: Path) -> Iterator[Found]:
                     continue
                 name = key.decode("utf-8", "replace")
                 place = f"key '{name[:60]}'"
+                too_large(len(value), path, place)
                 record = load_pickle(bytes(value), name=f"{path}, {place}")
-                yield Found(parse_vilbert(record, path, place, default_id=name), path, place)
+                yield ImportedImage(parse_vilbert(record, path, place, default_id=name), path, place)
     except lmdb.Error as error:
         raise DataError(f"cannot be read as LMDB ({error})", path=path, hint="Get it again") from error

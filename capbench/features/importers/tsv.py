@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from capbench.errors import DataError
-from capbench.features.importers.found import (
-    Found,
+from capbench.features.importers.values import (
+    MAX_RECORD_BYTES,
+    ImportedImage,
     base64_array,
     flat_field,
     float_matrix,
@@ -35,14 +36,13 @@ _LXMERT_FIELDS = {
     "attribute_ids": ("attrs_id", "int64"),
     "attribute_scores": ("attrs_conf", "float32"),
 }
-_LONGEST_LINE = 1 << 28
 
 
 def columns_of(path: Path) -> int:
     """Number of columns of the first line. Raises DataError if it cannot be read or is empty."""
     try:
         with open(path, "rb") as stream:
-            first = stream.readline(_LONGEST_LINE)
+            first = stream.readline(MAX_RECORD_BYTES)
     except OSError as error:
         raise unreadable(path, error) from error
     if not first.strip():
@@ -50,7 +50,7 @@ def columns_of(path: Path) -> int:
     return first.count(b"\t") + 1
 
 
-def read_tsv(path: Path, columns: int) -> Iterator[Found]:
+def read_tsv(path: Path, columns: int) -> Iterator[ImportedImage]:
     """All images of a file with 6 or 10 columns.
 
     Raises:
@@ -59,23 +59,23 @@ def read_tsv(path: Path, columns: int) -> Iterator[Found]:
     names = COLUMNS[columns]
     try:
         with open(path, "rb") as stream:
-            for row, line in enumerate(iter(lambda: stream.readline(_LONGEST_LINE), b""), start=1):
+            for row, line in enumerate(iter(lambda: stream.readline(MAX_RECORD_BYTES), b""), start=1):
                 text = line.rstrip(b"\r\n")
                 if not text and not stream.peek(1):
                     return
-                yield Found(_parse(text, names, path, row, whole=line.endswith(b"\n")), path, row)
+                yield ImportedImage(_parse(text, names, path, row, whole=line.endswith(b"\n")), path, row)
     except OSError as error:
         raise unreadable(path, error) from error
 
 
 def _parse(line: bytes, names: tuple[str, ...], path: Path, row: int, *, whole: bool) -> RegionFeatures:
-    cells = line.split(b"\t")
     cut = "The file is cut off: get it again" if not whole else None
-    if len(cells) != len(names):
-        found = f"{len(cells)} column{'s' if len(cells) != 1 else ''}"
+    columns = line.count(b"\t") + 1
+    if columns != len(names):
         hint = cut or f"It must be separated by tabs, without a header: {', '.join(names)}"
-        raise DataError(f"has {found}, not {len(names)}", path=path, row=row, hint=hint)
-    cell = dict(zip(names, cells, strict=True))
+        plural = "s" if columns != 1 else ""
+        raise DataError(f"has {columns} column{plural}, not {len(names)}", path=path, row=row, hint=hint)
+    cell = dict(zip(names, line.split(b"\t"), strict=True))
     lxmert = len(names) == 10
     try:
         name = cell["img_id" if lxmert else "image_id"].decode("utf-8")

@@ -72,14 +72,14 @@ def hf_proposals(
         Boxes (n, 4), and their logits (n,) (with two logits an anchor: probabilities), best first.
     """
     scores, moves = _flat(logits.float(), deltas.float(), len(anchors))
-    every = bx.grid(anchors, logits.shape[1], logits.shape[2], stride)
+    all_anchors = bx.grid(anchors, logits.shape[1], logits.shape[2], stride)
     order = scores.sort(descending=True, stable=True).indices[:before]
-    found = bx.clip(bx.decode(every[order], moves[order]), *size)
+    boxes = bx.clip(bx.decode(all_anchors[order], moves[order]), *size)
     scores = scores[order]
-    wide = bx.wide_enough(found, min_size)
-    found, scores = found[wide], scores[wide]
-    keep = bx.nms(found, scores, nms)[:after]
-    return found[keep], scores[keep]
+    wide = bx.wide_enough(boxes, min_size)
+    boxes, scores = boxes[wide], scores[wide]
+    keep = bx.nms(boxes, scores, nms)[:after]
+    return boxes[keep], scores[keep]
 
 
 def caffe_proposals(
@@ -104,14 +104,14 @@ def caffe_proposals(
         Boxes (n, 4), and probabilities (n,) (with one logit an anchor: logits), best first.
     """
     scores, moves = _flat(logits.float(), deltas.float(), len(anchors))
-    every = bx.grid(anchors, logits.shape[1], logits.shape[2], stride)
-    found = bx.clip(bx.decode(every, moves, inclusive=True, limit=None), *size, inclusive=True)
-    wide = bx.wide_enough(found, min_size * scale, inclusive=True)
-    found, scores = found[wide], scores[wide]
+    all_anchors = bx.grid(anchors, logits.shape[1], logits.shape[2], stride)
+    boxes = bx.clip(bx.decode(all_anchors, moves, inclusive=True, limit=None), *size, inclusive=True)
+    wide = bx.wide_enough(boxes, min_size * scale, inclusive=True)
+    boxes, scores = boxes[wide], scores[wide]
     order = scores.sort(descending=True, stable=True).indices[:before]
-    found, scores = found[order], scores[order]
-    keep = bx.nms(found, scores, nms, inclusive=True)[:after]
-    return found[keep], scores[keep]
+    boxes, scores = boxes[order], scores[order]
+    keep = bx.nms(boxes, scores, nms, inclusive=True)[:after]
+    return boxes[keep], scores[keep]
 
 
 # -- second stage -----------------------------------------------------------------------------------------------------
@@ -177,16 +177,14 @@ def hf_detections(
         delta_weights: what box deltas were multiplied by in training.
     """
     scores, ids = classes.float().softmax(dim=1)[:, :-1].max(dim=1)
-    every = bx.decode(proposals.float(), deltas.float(), weights=delta_weights).reshape(len(proposals), -1, 4)
-    column = ids if every.shape[1] > 1 else torch.zeros_like(ids)
-    found = bx.clip(every[torch.arange(len(ids), device=ids.device), column], *size)
-    rows = None
+    class_boxes = bx.decode(proposals.float(), deltas.float(), weights=delta_weights).reshape(len(proposals), -1, 4)
+    column = ids if class_boxes.shape[1] > 1 else torch.zeros_like(ids)
+    boxes = bx.clip(class_boxes[torch.arange(len(ids), device=ids.device), column], *size)
     for threshold in nms:
-        kept = bx.nms(found, scores, threshold)[:max_boxes]
-        if len(kept) >= min_boxes:
-            rows = kept
+        rows = bx.nms(boxes, scores, threshold)[:max_boxes]
+        if len(rows) >= min_boxes:
             break
-    if rows is None:
+    else:
         rows = scores.sort(descending=True, stable=True).indices[:min_boxes]
     y, x = scales_yx
-    return Chosen(rows, found[rows] * found.new_tensor([x, y, x, y]), ids[rows], scores[rows])
+    return Chosen(rows, boxes[rows] * boxes.new_tensor([x, y, x, y]), ids[rows], scores[rows])

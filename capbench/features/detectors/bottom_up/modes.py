@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -25,10 +25,9 @@ from capbench.features.detectors.base import (
     random_seed,
     read_names,
     region_features,
-    settings,
     weights_file,
 )
-from capbench.features.detectors.bottom_up_boxes import (
+from capbench.features.detectors.bottom_up.selection import (
     Chosen,
     caffe_proposals,
     caffe_selection,
@@ -36,76 +35,78 @@ from capbench.features.detectors.bottom_up_boxes import (
     hf_proposals,
 )
 from capbench.features.detectors.images import Prepared, ShortestEdge, pad_batch
+from capbench.features.detectors.options import NetworkOptions, Numbers
 from capbench.models.bottom_up import BottomUp, BottomUpConfig, HeadOutputs, load_bottom_up, random_bottom_up
 from capbench.models.checkpoints import read_checkpoint
+from capbench.options import Count, File, Flag, Number, option
 
 if TYPE_CHECKING:
     from capbench.features.records import RegionFeatures
 
-__all__ = ["CaffeSettings", "HFSettings", "load_caffe", "load_hf"]
+__all__ = ["BottomUpCaffe", "BottomUpHF", "BottomUpOptions", "CaffeOptions", "HFOptions"]
 
+_ARCHITECTURE = ("stride_in_1x1", "caffe_pool", "halve_res5")  # options that change the network itself
 _REGIONS_AT_ONCE = 100  # of the second stage: bounds memory; the same for every image, so results do not depend on it
 
 
 @dataclasses.dataclass(frozen=True)
-class _Common:
-    batch: int = 1
-    precision: str = "float32"
-    rpn_nms: float = 0.7
-    rpn_before: int = 6000
-    rpn_after: int = 300
-    stride_in_1x1: bool = True
-    caffe_pool: bool = True
-    halve_res5: bool = False
-    classes: str = ""
-    attributes: str = ""
+class BottomUpOptions(NetworkOptions):
+    """Options of both modes."""
+
+    rpn_nms: float = option(0.7, Number(0, 1), "largest IoU of proposals")
+    rpn_before: int = option(6000, Count(1), "proposals that go into suppression")
+    rpn_after: int = option(300, Count(1), "proposals that come out of it")
+    stride_in_1x1: bool = option(True, Flag(), "a stage's stride is in its first 1 x 1 convolution, as in Caffe")
+    caffe_pool: bool = option(True, Flag(), "the stem's pooling has no padding and rounds up, as in Caffe")
+    halve_res5: bool = option(False, Flag(), "res5 has stride 2 and no dilation")
+    classes: str | None = option(None, File("class names"), "one name a line, in the weights' order")
+    attributes: str | None = option(None, File("attribute names"), "one name a line, in the weights' order")
 
 
 @dataclasses.dataclass(frozen=True)
-class CaffeSettings(_Common):
+class CaffeOptions(BottomUpOptions):
     """Options of Caffe mode, with the values of the published extraction of 10 to 100 boxes (the other has 36)."""
 
-    shorter: int = 600
-    longer: int = 1000
-    min_boxes: int = 10
-    max_boxes: int = 100
-    threshold: float = 0.2
-    nms: float = 0.3
-    rpn_min_size: float = 16.0
+    shorter: int = option(600, Count(1), "pixels of an image's shorter side")
+    longer: int = option(1000, Count(1), "the most pixels of its longer side")
+    min_boxes: int = option(10, Count(1), "the fewest regions of an image")
+    max_boxes: int = option(100, Count(1), "the most")
+    threshold: float = option(0.2, Number(0, 1), "least class score of a region")
+    nms: float = option(0.3, Number(0, 1), "largest IoU of regions within a class")
+    rpn_min_size: float = option(16.0, Number(0), "shortest side of a proposal in pixels of the image")
 
 
 @dataclasses.dataclass(frozen=True)
-class HFSettings(_Common):
+class HFOptions(BottomUpOptions):
     """Options of HF mode, with the values of the published configuration."""
 
-    shorter: int = 800
-    longer: int = 1333
-    min_boxes: int = 36
-    max_boxes: int = 36
-    nms: tuple[float, ...] = (0.5, 0.6, 0.7)
-    rpn_min_size: float = 0.0
-    delta_weights: tuple[float, ...] = (10.0, 10.0, 5.0, 5.0)
+    shorter: int = option(800, Count(1), "pixels of an image's shorter side")
+    longer: int = option(1333, Count(1), "the most pixels of its longer side")
+    min_boxes: int = option(36, Count(1), "the fewest regions of an image")
+    max_boxes: int = option(36, Count(1), "the most")
+    nms: tuple[float, ...] = option((0.5, 0.6, 0.7), Numbers(most=1), "largest IoU of regions, tried in turn")
+    rpn_min_size: float = option(0.0, Number(0), "shortest side of a proposal in the network's pixels")
+    delta_weights: tuple[float, ...] = option((10.0, 10.0, 5.0, 5.0), Numbers(4), "what box deltas are divided by")
 
 
 class _BottomUp(Network):
     """Both modes: prepare, first stage, second stage; what is kept is the mode's."""
 
+    options: CaffeOptions | HFOptions
     default_anchors: Tensor
-    background_first: bool
+    untrained: ClassVar[BottomUpConfig]
 
-    def __init__(self, name: str, network: BottomUp, sha256: str, device: str, options: CaffeSettings | HFSettings):
-        super().__init__(
-            name=name, weights_sha256=sha256, device=device, batch=options.batch, precision=options.precision
-        )
+    def __init__(self, network: BottomUp, sha256: str, device: str, options: CaffeOptions | HFOptions) -> None:
+        name = type(self).name
+        super().__init__(options, name=name, weights_sha256=sha256, device=device)
         config = network.config
-        if not 1 <= options.min_boxes <= options.max_boxes:
+        if options.min_boxes > options.max_boxes:
             raise UsageError(f"{name}: min_boxes={options.min_boxes} and max_boxes={options.max_boxes} do not fit")
         if options.rpn_after < options.min_boxes:
             raise UsageError(f"{name}: rpn_after={options.rpn_after} is less than min_boxes={options.min_boxes}")
-        own = network.cell_anchors
         # The anchors of the checkpoint, if there are any: ports of the Caffe weights carry them along.
-        self.anchors_of_weights = bool(own.any())
-        anchors = own.float() if self.anchors_of_weights else self.default_anchors
+        self.anchors_of_weights = bool(network.cell_anchors.any())
+        anchors = network.cell_anchors.float() if self.anchors_of_weights else self.default_anchors
         if len(anchors) != config.anchors:
             raise ModelError(f"the network has {config.anchors} anchors a cell and comes without them")
         self.anchors = anchors.to(device)
@@ -115,12 +116,24 @@ class _BottomUp(Network):
         self.network = network.to(device).eval()
         self.preprocessor: ShortestEdge
 
+    @classmethod
+    def open(cls, options: Any, *, weights: str | os.PathLike[str] | None, device: str, variant: str) -> Self:
+        """Build the network that the weights are of; see :func:`capbench.features.detectors.base.load_detector`."""
+        architecture = {name: getattr(options, name) for name in _ARCHITECTURE}
+        seed = random_seed(weights)
+        if seed is not None:
+            network = random_bottom_up(dataclasses.replace(cls.untrained, **architecture), seed)
+            return cls(network, f"random:{seed}", device, options)
+        checkpoint = read_checkpoint(weights_file(cls.name, weights))
+        network = load_bottom_up(checkpoint.tensors, checkpoint.path, **architecture)
+        return cls(network, checkpoint.sha256, device, options)
+
     def preprocessing_line(self) -> str:
         """How a picture is prepared, in words."""
         return self.preprocessor.line()
 
     def detect(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
-        """The regions of some prepared pictures; see :meth:`Detector.detect`."""
+        """The regions of prepared pictures; see :meth:`Detector.detect`."""
         self.check_batch(len(prepared))
         if not prepared:
             return []
@@ -128,19 +141,17 @@ class _BottomUp(Network):
             batch = torch.from_numpy(pad_batch(prepared, least=self.network.least)).to(self.device)
             res4 = self.network.features(batch)
             logits, deltas = self.network.propose(res4)
-            found = []
+            records = []
             for i, image in enumerate(prepared):
                 regions = self._propose(logits[i], deltas[i], image)
                 if len(regions) == 0:
                     # Nothing proposed (a blank or tiny picture): the whole picture is the one region.
                     _, h, w = image.pixels.shape
                     regions = torch.tensor([[0.0, 0.0, float(w), float(h)]], device=res4.device)
-                parts = []
-                for part in torch.split(regions, _REGIONS_AT_ONCE):
-                    parts.append(self.network.describe(self.network.pool(res4[i : i + 1], [part])))
-                chosen = self._choose(regions, _join(parts), image)
-                found.append(self._record(chosen, _join(parts), image))
-        return found
+                blocks = torch.split(regions, _REGIONS_AT_ONCE)
+                outputs = _join([self.network.describe(self.network.pool(res4[i : i + 1], [b])) for b in blocks])
+                records.append(self._record(self._choose(regions, outputs, image), outputs, image))
+        return records
 
     def _propose(self, logits: Tensor, deltas: Tensor, image: Prepared) -> Tensor:
         raise NotImplementedError
@@ -168,22 +179,27 @@ class _BottomUp(Network):
         )
 
 
-def _join(parts: Sequence[HeadOutputs]) -> HeadOutputs:
-    attributes = [p.attributes for p in parts if p.attributes is not None]
+def _join(blocks: Sequence[HeadOutputs]) -> HeadOutputs:
+    attributes = [block.attributes for block in blocks if block.attributes is not None]
     return HeadOutputs(
-        torch.cat([p.features for p in parts]),
-        torch.cat([p.classes for p in parts]),
-        torch.cat([p.boxes for p in parts]),
+        torch.cat([block.features for block in blocks]),
+        torch.cat([block.classes for block in blocks]),
+        torch.cat([block.boxes for block in blocks]),
         torch.cat(attributes) if attributes else None,
     )
 
 
-class _CaffeMode(_BottomUp):
-    default_anchors = bx.caffe_anchors()
+class BottomUpCaffe(_BottomUp):
+    """Caffe mode."""
 
-    def __init__(self, network: BottomUp, sha256: str, device: str, options: CaffeSettings) -> None:
-        super().__init__("bottom-up-caffe", network, sha256, device, options)
-        self.options = options
+    name = "bottom-up-caffe"
+    options_class = CaffeOptions
+    options: CaffeOptions
+    default_anchors = bx.caffe_anchors()
+    untrained = BottomUpConfig(objectness=2, box_outputs=1601)
+
+    def __init__(self, network: BottomUp, sha256: str, device: str, options: CaffeOptions) -> None:
+        super().__init__(network, sha256, device, options)
         self.preprocessor = ShortestEdge(options.shorter, options.longer, caffe=True)
         # Weights that were ported to detectron2 number the background last; a class-agnostic head does not tell.
         self.background_first = network.config.box_outputs != network.config.outputs - 1
@@ -234,19 +250,22 @@ class _CaffeMode(_BottomUp):
         return scores, ids
 
 
-class _HFMode(_BottomUp):
-    default_anchors = bx.centred_anchors()
+class BottomUpHF(_BottomUp):
+    """HF mode."""
 
-    def __init__(self, network: BottomUp, sha256: str, device: str, options: HFSettings) -> None:
+    name = "bottom-up-hf"
+    options_class = HFOptions
+    options: HFOptions
+    default_anchors = bx.centred_anchors()
+    untrained = BottomUpConfig()
+
+    def __init__(self, network: BottomUp, sha256: str, device: str, options: HFOptions) -> None:
         if network.config.background_first:
             raise ModelError(
                 "these weights number the background first, as Caffe's do",
                 hint="Use the detector bottom-up-caffe",
             )
-        super().__init__("bottom-up-hf", network, sha256, device, options)
-        if len(options.delta_weights) != 4:
-            raise UsageError(f"bottom-up-hf: delta_weights has {len(options.delta_weights)} numbers, not 4")
-        self.options = options
+        super().__init__(network, sha256, device, options)
         self.preprocessor = ShortestEdge(options.shorter, options.longer)
 
     def mode_line(self) -> str:
@@ -291,33 +310,7 @@ class _HFMode(_BottomUp):
         return scores, ids
 
 
-def _architecture(options: _Common) -> str:
-    usual = _Common()
-    names = ("stride_in_1x1", "caffe_pool", "halve_res5")
-    return "".join(f", {n}={getattr(options, n)}" for n in names if getattr(options, n) != getattr(usual, n))
-
-
-def _open(
-    weights: str | os.PathLike[str] | None, name: str, options: _Common, untrained: BottomUpConfig
-) -> tuple[BottomUp, str]:
-    shape = {n: getattr(options, n) for n in ("stride_in_1x1", "caffe_pool", "halve_res5")}
-    seed = random_seed(weights)
-    if seed is not None:
-        return random_bottom_up(dataclasses.replace(untrained, **shape), seed), f"random:{seed}"
-    found = read_checkpoint(weights_file(name, weights))
-    return load_bottom_up(found.tensors, found.path, **shape), found.sha256
-
-
-def load_caffe(*, weights: str | os.PathLike[str] | None, device: str, options: Mapping[str, Any]) -> Network:
-    """Open ``bottom-up-caffe``; see :func:`capbench.features.detectors.base.load_detector`."""
-    chosen = settings(CaffeSettings, "bottom-up-caffe", options)
-    untrained = BottomUpConfig(objectness=2, box_outputs=1601)
-    network, sha256 = _open(weights, "bottom-up-caffe", chosen, untrained)
-    return _CaffeMode(network, sha256, device, chosen)
-
-
-def load_hf(*, weights: str | os.PathLike[str] | None, device: str, options: Mapping[str, Any]) -> Network:
-    """Open ``bottom-up-hf``; see :func:`capbench.features.detectors.base.load_detector`."""
-    chosen = settings(HFSettings, "bottom-up-hf", options)
-    network, sha256 = _open(weights, "bottom-up-hf", chosen, BottomUpConfig())
-    return _HFMode(network, sha256, device, chosen)
+def _architecture(options: BottomUpOptions) -> str:
+    usual = BottomUpOptions()
+    changed = {name: getattr(options, name) for name in _ARCHITECTURE}
+    return "".join(f", {name}={value}" for name, value in changed.items() if value != getattr(usual, name))

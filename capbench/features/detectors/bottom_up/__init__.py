@@ -1,0 +1,1 @@
+"""Bottom-up attention features in the two published families of post-processing."""

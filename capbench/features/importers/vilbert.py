@@ -1,0 +1,131 @@
+"""ViLBERT's pickled dictionaries, one image each: in ``.npy`` files here, in LMDB in ``lmdb_files.py``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.errors import DataError
+from capbench.features.importers.values import (
+    ImportedImage,
+    base64_array,
+    demand,
+    flat_field,
+    float_matrix,
+    single_number,
+    too_large,
+    unreadable,
+    whole_number,
+)
+from capbench.features.records import RegionFeatures
+from capbench.records import image_id
+from capbench.safe_pickle import load_npy
+
+__all__ = ["parse_vilbert", "read_vilbert"]
+
+_SUM_SLACK = 0.01  # half precision rounds each of 1,601 probabilities
+_VILBERT_NAMES = {"bbox": "boxes", "image_h": "image_height", "image_w": "image_width", "img_id": "image_id"}
+
+
+def read_vilbert(path: Path) -> Iterator[ImportedImage]:
+    """One image as ViLBERT's extraction script saves it: a pickled dictionary, read by a restricted unpickler.
+
+    Raises:
+        DataError: it holds something else, an unknown class, or arrays that do not fit each other.
+    """
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        raise unreadable(path, error) from error
+    too_large(size, path)
+    yield ImportedImage(parse_vilbert(load_npy(path), path, None, default_id=path.name.removesuffix(".npy")), path)
+
+
+def parse_vilbert(record: Any, path: Path, row: str | None, *, default_id: str) -> RegionFeatures:
+    """Regions from ViLBERT's dictionary; arrays may be base64, as in LMDB files.
+
+    All rows of ``features`` are taken, as ViLBERT's reader does: its extraction script puts regions that were
+    suppressed in every class last and does not count them in ``num_boxes``. For classes see :func:`_vilbert_classes`.
+
+    Raises:
+        DataError: it is no dictionary of such arrays, or they do not fit each other.
+    """
+    if not isinstance(record, Mapping):
+        raise DataError(f"holds a {type(record).__name__}, not a dictionary of arrays", path=path, row=row)
+    renamed = {_VILBERT_NAMES.get(str(key), str(key)): value for key, value in record.items()}
+    demand(renamed, ("features", "boxes", "image_width", "image_height"), path)
+    try:
+        features, boxes = (_decoded(renamed[name], name) for name in ("features", "boxes"))
+        n = whole_number(single_number(renamed.get("num_boxes", len(boxes))), "num_boxes")
+        if features.ndim == boxes.ndim == 2 and 0 < n < len(features) == len(boxes):
+            n = len(features)
+        width, height = (whole_number(single_number(renamed[name]), name) for name in ("image_width", "image_height"))
+        name = renamed.get("image_id", default_id)
+        text = name.decode() if isinstance(name, bytes) else str(name)
+        return RegionFeatures(
+            image_id(text),
+            width,
+            height,
+            float_matrix(boxes, n, 4, "boxes"),
+            float_matrix(features, n, None, "features"),
+            **_vilbert_classes(renamed, n),
+        )
+    except (ValueError, TypeError) as error:
+        raise DataError(str(error), path=path, row=row, hint="Get the file again") from None
+
+
+def _vilbert_classes(record: Mapping[str, Any], n: int) -> dict[str, NDArray[Any]]:
+    """Classes and confidences of the ``n`` regions, as far as the dictionary has them.
+
+    ``cls_prob`` (n, 1 + classes) holds each region's probabilities, the background first: the class is the most
+    probable one but the background, counted from 0 without it, the confidence its probability. ``objects`` must then
+    be these classes, or columns of ``cls_prob`` (the script's ``--background``). Without probabilities (none, or zero
+    everywhere) ``objects`` are the classes and there are no confidences. Where there is one of ``objects`` too few
+    they say nothing: by default the script drops the first region where it means to drop the background.
+    """
+    objects = None
+    if record.get("objects") is not None:
+        objects = _decoded(record["objects"], "objects", "int64")
+        if objects.size not in (n - 1, n):
+            raise ValueError(f"objects has {objects.size} values for {n} boxes")
+        objects = None if objects.size < n else flat_field(objects, n, "class_ids")
+    stated = None if record.get("cls_prob") is None else _decoded(record["cls_prob"], "cls_prob")
+    if stated is None or not np.any(stated):
+        return {} if objects is None else {"class_ids": objects}
+    probabilities = float_matrix(stated, n, None, "cls_prob")
+    sums = probabilities.sum(axis=1, dtype=np.float64)
+    wrong = ~((np.abs(sums - 1) <= _SUM_SLACK) & (probabilities >= 0).all(axis=1))
+    if probabilities.shape[1] < 2 or wrong.any():
+        row = int(np.flatnonzero(wrong)[0]) if wrong.any() else 0
+        raise ValueError(
+            f"cls_prob of region {row} is no distribution over background and classes (sum {sums[row]:.3g})"
+        )
+    foreground = probabilities[:, 1:]
+    ids, scores = foreground.argmax(axis=1).astype(np.int32), foreground.max(axis=1)
+    if objects is not None:
+        of_classes = _are_best(objects, foreground)
+        if of_classes.all():
+            ids = objects  # of equally probable ones the file's own choice
+        elif not _are_best(objects, probabilities).all():
+            row = int(np.flatnonzero(~of_classes)[0])
+            message = (
+                f"objects of region {row} is {objects[row]}, and class {ids[row]} is the most probable in cls_prob"
+            )
+            raise ValueError(message)
+    return {"class_ids": ids, "class_scores": scores}
+
+
+def _are_best(ids: NDArray[Any], probabilities: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """For each row, whether the column that is named has the highest value."""
+    last = probabilities.shape[1] - 1
+    named = probabilities[np.arange(len(ids)), np.clip(ids, 0, last)]
+    best: NDArray[np.bool_] = (ids >= 0) & (ids <= last) & (named >= probabilities.max(axis=1))
+    return best
+
+
+def _decoded(value: Any, what: str, dtype: str = "float32") -> NDArray[Any]:
+    return base64_array(value, dtype, what) if isinstance(value, bytes | str) else np.asarray(value)

@@ -1,0 +1,93 @@
+"""A detector of another package: the one that docs/extend.md shows."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capbench.features.store import open_store
+from tests.conftest import Ran
+from tests.features.fakes import pictures
+from tests.plugged import install, on_path
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def example(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The code that the documentation shows; two pictures lie in ``pictures`` of the working folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # module:Class puts the working folder there
+    monkeypatch.delitem(sys.modules, "stripes", raising=False)
+    pictures(tmp_path / "pictures", 2)
+    page = (Path(__file__).resolve().parents[2] / "docs" / "extend.md").read_text(encoding="utf-8")
+    section = page.partition("## A detector of your own\n")[2]
+    (code,) = re.findall(r"```python\n(.*?)```", section.split("\n## ")[0], re.DOTALL)
+    return str(code)
+
+
+def test_a_registered_detector_is_known_by_name(
+    example: str, tmp_path: Path, capbench: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries = "[capbench.detectors]\nstripes = stripes:Stripes\nbroken = no_such_module:Broken\n"
+    install(tmp_path / "packages", "stripes-package", entries, {"stripes": example})
+    with on_path(tmp_path / "packages", monkeypatch):
+        ran = capbench("extract-features", "-D", "stripes", "-i", "pictures", "--option", "count=3", "-o", "a.h5")
+        assert ran.code == 0, ran.err
+        assert "a.h5: 2 images; 2 extracted now" in ran.out
+        (line,) = re.findall(r"signature: (.*)", ran.out)
+        assert line.startswith("stripes+weights:none+mode:3_stripes+single+float32+id:")
+        listed = capbench("extract-features", "-D", "stripess", "-i", "pictures", "-o", "b.h5")
+        workers = capbench("extract-features", "-D", "stripes", "-i", "pictures", "-o", "c.h5", "--workers", 1)
+        assert workers.code == 0, workers.err
+        for arguments, message in (
+            (("--option", "count=0"), "stripes.count=0: not a whole number from 1"),
+            (("--option", "cuont=2"), "stripes has no option 'cuont'. Did you mean 'count'?"),
+            (("--weights", "a.pth"), "the detector 'stripes' has no weights"),
+            (("--batch", "2"), "stripes has no option 'batch'"),
+        ):
+            refused = capbench("extract-features", "-D", "stripes", "-i", "pictures", "-o", "b.h5", *arguments)
+            assert (refused.code, refused.err.count("\n")) == (2, 1)
+            assert message in refused.err
+        broken = capbench("extract-features", "-D", "broken", "-i", "pictures", "-o", "b.h5")
+    with open_store("a.h5") as store:
+        assert store.ids == ["p000", "p001"]
+        regions = store["p001"]
+    assert regions.features.shape == (3, 3)
+    assert regions.boxes is not None
+    np.testing.assert_array_equal(regions.boxes[:, [0, 2]], [[0, 10], [10, 20], [20, 30]])
+    assert "unknown detector 'stripess'. Did you mean 'stripes'? Choices: bottom-up-caffe, " in listed.err
+    assert "the detector 'broken' cannot be imported from no_such_module:Broken" in broken.err
+    assert "remove the package 'stripes-package'" in broken.err
+
+
+def test_a_detector_may_be_a_class_of_a_file_here(example: str, tmp_path: Path, capbench: Run) -> None:
+    (tmp_path / "stripes.py").write_text(example, encoding="utf-8")
+    ran = capbench("extract-features", "-D", "stripes:Stripes", "-i", "pictures")
+    assert ran.code == 0, ran.err
+    assert "features/pictures.stripes-Stripes.h5: 2 images" in ran.out
+    for name, message in (
+        ("stripes:StripesOptions", "the class StripesOptions behind 'stripes:StripesOptions' is no detector"),
+        ("stripes:Strips", "the detector 'stripes:Strips' cannot be imported (AttributeError"),
+        ("gird:resnet50", "Did you mean 'grid'? Give it as module:Class"),
+        ("x152-fpn:resnet50", "unknown detector 'x152-fpn:resnet50'"),
+        ("grid", "detector 'grid' needs a backbone. Example: grid:resnet50"),
+    ):
+        refused = capbench("extract-features", "-D", name, "-i", "pictures", "-o", "b.h5")
+        assert (refused.code, refused.err.count("\n")) == (2, 1), refused.err
+        assert message in refused.err
+
+
+def test_a_detector_that_cannot_be_made_is_told_in_one_line(tmp_path: Path, example: str, capbench: Run) -> None:
+    (tmp_path / "unfinished.py").write_text(
+        example
+        + "\n\nclass Unfinished(Stripes):\n    def __init__(self, options):\n        raise KeyError('stripes')\n"
+    )
+    refused = capbench("extract-features", "-D", "unfinished:Unfinished", "-i", "pictures", "-o", "b.h5")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "'unfinished:Unfinished' cannot be opened (KeyError: 'stripes'). Mend unfinished.Unfinished" in refused.err
