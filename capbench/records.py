@@ -33,7 +33,8 @@ __all__ = [
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-Coefficient = Literal["tau-b", "tau-c", "spearman", "pearson"]
+Coefficient = Literal["tau-b", "tau-c", "spearman", "pearson", "acc-eq"]
+"""What relates scores to ratings: four correlations, and pairwise accuracy with tie calibration."""
 TieRule = Literal["strict", "ties-right", "ties-half"]
 
 _UNIT = "\x1f"  # ASCII unit separator: cannot occur inside a caption that passed validation
@@ -69,9 +70,9 @@ class Item:
     """One thing to score: a candidate caption of an image, against references.
 
     Two identities meet here. What is scored is the triple of ``image``, ``candidate`` and ``references``: a score is
-    computed once for each distinct triple (:attr:`key`). What people judged is a candidate: its image, its ``system`` or
-    ``candidate_id``, and its text. Two systems that wrote the same caption for one image are two candidates with
-    one score.
+    computed once for each distinct triple (:attr:`key`). What people judged is a candidate: its image, its ``system``
+    or ``candidate_id``, and its text. Two systems that wrote one caption for an image are two candidates with one
+    score.
 
     Attributes:
         image: image id (file name without its ending).
