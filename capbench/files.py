@@ -232,6 +232,9 @@ def read_json(path: str | os.PathLike[str], *, unique_keys: bool = False) -> Any
         raise DataError(
             f"is not JSON: {error.msg} (column {error.colno})", path=path, row=error.lineno, hint=hint
         ) from error
+    except ValueError as error:
+        hint = "Mend or remove that number"
+        raise DataError("holds a whole number of more than 4,300 digits", path=path, hint=hint) from error
     except RecursionError as error:
         raise DataError("is nested too deeply to be read", path=path) from error
 

@@ -33,7 +33,8 @@ __all__ = [
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
-Coefficient = Literal["tau-b", "tau-c", "spearman", "pearson"]
+Coefficient = Literal["tau-b", "tau-c", "spearman", "pearson", "acc-eq"]
+"""What relates scores to ratings: four correlations, and pairwise accuracy with tie calibration."""
 TieRule = Literal["strict", "ties-right", "ties-half"]
 
 _UNIT = "\x1f"  # ASCII unit separator: cannot occur inside a caption that passed validation
@@ -68,16 +69,20 @@ def references_hash(references: Sequence[str]) -> str:
 class Item:
     """One thing to score: a candidate caption of an image, against references.
 
-    ``image``, ``candidate`` and ``references`` are its identity: a score is computed once for
-    each distinct triple. ``candidate_id`` and ``group`` are labels and do not change a score.
+    Two identities meet here. What is scored is the triple of ``image``, ``candidate`` and ``references``: a score is
+    computed once for each distinct triple (:attr:`key`). What people judged is a candidate: its image, its ``system``
+    or ``candidate_id``, and its text. Two systems that wrote one caption for an image are two candidates with one
+    score.
 
     Attributes:
         image: image id (file name without its ending).
         candidate: the caption as published, not tokenised.
         references: the captions to compare with, in published order; may be empty only where a
             protocol says so.
-        candidate_id: a name that is unique for (image, candidate text) within its data set.
+        candidate_id: a name that is unique for (image, system, candidate text) within its data set. One caption
+            that several rows of a data set judge keeps its name.
         group: the part of the data set that it is reported under (``8k``, ``in-domain``), or ``""``.
+        system: who or what wrote the candidate (``Up-Down``, ``Human``), or ``""`` where that is not known.
     """
 
     image: str
@@ -85,6 +90,7 @@ class Item:
     references: tuple[str, ...]
     candidate_id: str = ""
     group: str = ""
+    system: str = ""
 
     @cached_property
     def key(self) -> bytes:

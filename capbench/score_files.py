@@ -102,6 +102,9 @@ def read_scores(path: str | Path) -> pd.DataFrame:
         raise DataError(
             f"lacks the column(s) {', '.join(missing)}", path=path, hint=f"A score file has {', '.join(COLUMNS)}"
         )
+    if not frame.columns.is_unique:
+        twice = frame.columns[frame.columns.duplicated()][0]
+        raise DataError(f"the column '{twice}' is there twice", path=path, hint="Remove one of the two")
     if frame.empty:
         raise DataError("holds no scores", path=path, hint="Write it again with 'capbench score --out'")
     frame = frame[list(COLUMNS)].reset_index(drop=True)
@@ -152,7 +155,7 @@ def _read_csv(path: Path) -> pd.DataFrame:
     except csv.Error as error:
         raise DataError(f"is no CSV ({error})", path=path, row=reader.line_num) from error
     frame = pd.DataFrame(rows, columns=header, dtype=object)
-    if "value" in frame.columns:
+    if header.count("value") == 1:
         frame["value"] = pd.Series([_number(value) for value in frame["value"]], dtype=object)
     return frame
 
@@ -171,7 +174,7 @@ def _read_jsonl(path: Path) -> pd.DataFrame:
     for number, line in enumerate(read_lines(path), 1):
         try:
             row = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
+        except (ValueError, RecursionError) as error:
             raise DataError("is no JSON", path=path, row=number, hint="Every line is one JSON object") from error
         if not isinstance(row, dict):
             raise DataError("is no JSON object", path=path, row=number, hint="Every line is one JSON object")
@@ -188,6 +191,6 @@ def _read_parquet(path: Path) -> pd.DataFrame:
     if not path.is_file():
         read_text(path)  # raises the error that says why
     try:
-        return pd.read_parquet(path)
-    except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
+        return pd.read_parquet(path).astype(object)  # texts are decoded here, and not when they are first looked at
+    except Exception as error:  # a damaged file may make pyarrow and pandas raise anything
         raise DataError(f"is no Parquet file ({error})", path=path, hint="Write it again") from error

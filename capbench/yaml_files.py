@@ -1,7 +1,8 @@
 """How settings are read from YAML: strictly, and without surprises.
 
 Beside what PyYAML's safe loader refuses, a key that stands twice in one mapping is refused (PyYAML keeps the last one),
-``5e-4`` is a number (YAML 1.1 takes it for a text), and ``2024-01-31`` is a text and no date.
+``5e-4`` is a number (YAML 1.1 takes it for a text), and ``2024-01-31`` is a text and no date. Of explicit tags only
+those of texts, numbers, truth values, nothing, lists and mappings are known (``!!str 5``).
 """
 
 from __future__ import annotations
@@ -21,11 +22,38 @@ __all__ = ["parse_value", "read_yaml"]
 _LARGEST = 1_000_000  # bytes; a file of settings has a few thousand
 
 
+_TAG = "tag:yaml.org,2002:"
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_MOST_BITS = 1000  # Python refuses to print what is much larger
+_KNOWN_TAGS = ("str", "int", "float", "bool", "null", "seq", "map")
+
+
 class _Loader(yaml.SafeLoader):
+    def __init__(self, stream: str) -> None:
+        super().__init__(stream)
+        self.deep_construct = True  # so that a list which holds itself is refused
+
+    def construct_object(self, node: Any, deep: bool = False) -> Any:
+        try:
+            value = super().construct_object(node, deep)
+        except (ValueError, LookupError) as error:
+            # PyYAML takes the text behind a tag for what the tag says: '!!int ""', '!!bool z', or 5,000 digits.
+            raise self._misfit(node, f"is no {str(node.tag).replace(_TAG, '!!')}") from error
+        if isinstance(value, str) and _SURROGATE.search(value):
+            raise self._misfit(node, "holds half of a surrogate pair")
+        if isinstance(value, int) and value.bit_length() > _MOST_BITS:
+            raise self._misfit(node, "is too large a number")
+        return value
+
+    @staticmethod
+    def _misfit(node: Any, why: str) -> yaml.constructor.ConstructorError:
+        shown = str(node.value)[:40].encode("utf-8", "backslashreplace").decode()
+        return yaml.constructor.ConstructorError(None, None, f"'{shown}' {why}", node.start_mark)
+
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
-        seen = set()
+        seen: set[tuple[str, str]] = set()
         for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+            if isinstance(key, yaml.ScalarNode) and key.tag != f"{_TAG}merge":
                 if (key.tag, key.value) in seen:
                     raise yaml.constructor.ConstructorError(
                         None, None, f"the key '{key.value}' stands twice in one mapping", key.start_mark
@@ -34,12 +62,17 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+_Loader.yaml_constructors = {
+    tag: construct
+    for tag, construct in yaml.SafeLoader.yaml_constructors.items()
+    if tag is None or tag.removeprefix(_TAG) in _KNOWN_TAGS  # None: what refuses all others
+}
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != f"{_TAG}timestamp"]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+\Z"), list("-+0123456789")
+    f"{_TAG}float", re.compile(r"[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+\Z"), list("-+0123456789")
 )
 
 
@@ -68,7 +101,7 @@ def read_yaml(path: str | os.PathLike[str], wanted: str) -> dict[Any, Any]:
         raise StudyError(f"holds no {wanted} is wanted, not {size:,.1f} MB", path=path)
     text = read_text(path)
     try:
-        found = yaml.load(text, _Loader)  # a safe loader
+        settings = yaml.load(text, _Loader)  # a safe loader
     except yaml.MarkedYAMLError as error:
         row = error.problem_mark.line + 1 if error.problem_mark else None
         problem, hint = f"is not YAML: {error.problem}", "Mend the file at that place"
@@ -83,6 +116,6 @@ def read_yaml(path: str | os.PathLike[str], wanted: str) -> dict[Any, Any]:
         raise StudyError(f"is not YAML: {error}", path=path) from error
     except RecursionError as error:
         raise StudyError("is nested too deeply to be read", path=path) from error
-    if not isinstance(found, dict):
+    if not isinstance(settings, dict):
         raise StudyError(f"holds no {wanted} is wanted", path=path)
-    return found
+    return settings

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from capbench.errors import DataError, MissingFileError, UsageError
 from capbench.records import Item, ScoreColumn, ScoreTable, references_hash
@@ -101,6 +104,7 @@ def test_missing_columns_are_named(tmp_path: Path, ending: str) -> None:
         ("c.csv", ",".join(COLUMNS) + "\na,b\n", r"c.csv, row 2: has 2 fields instead of 9"),
         ("d.csv", ",".join(COLUMNS) + "\na,b,c,d,e,f,g,high,i\n", "row 2: the value 'high' is no finite number"),
         ("e.csv", ",".join(COLUMNS) + '\na,"b"c,d\n', "is no CSV"),
+        ("f.csv", ",".join((*COLUMNS, "value")) + "\n" + "1," * 9 + "1\n", "the column 'value' is there twice"),
         ("a.jsonl", "", "is empty"),
         ("b.jsonl", "{\n", r"b.jsonl, row 1: is no JSON"),
         ("c.jsonl", "[1]\n", r"row 1: is no JSON object"),
@@ -111,6 +115,20 @@ def test_damaged_files_are_named(tmp_path: Path, name: str, content: str, messag
     (tmp_path / name).write_text(content)
     with pytest.raises(DataError, match=message):
         read_scores(tmp_path / name)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.data())
+def test_a_damaged_parquet_file_is_a_data_error_or_can_be_read(tmp_path: Path, data: st.DataObject) -> None:
+    whole = _write(tmp_path / "scores.parquet", _rows()).read_bytes()
+    cut = data.draw(st.integers(0, len(whole)))
+    place, byte = data.draw(st.integers(0, len(whole) - 1)), data.draw(st.integers(0, 255))
+    flipped = whole[:place] + bytes([byte]) + whole[place + 1 :]
+    for content in (whole[:cut], flipped):
+        damaged = tmp_path / "damaged.parquet"
+        damaged.write_bytes(content)
+        with contextlib.suppress(DataError):
+            assert list(read_scores(damaged).columns) == list(COLUMNS)
 
 
 def test_numbers_where_text_belongs_are_refused(tmp_path: Path) -> None:

@@ -31,7 +31,9 @@ def test_values_are_what_they_look_like(text: str, value: object) -> None:
     assert type(found) is type(value)
 
 
-@pytest.mark.parametrize("text", ["[1", "a: b: c", "[" * 5000, "!!python/object/apply:os.getcwd []"])
+@pytest.mark.parametrize(
+    "text", ["[1", "a: b: c", "[" * 5000, "!!python/object/apply:os.getcwd []", '!!int ""', "!!bool z"]
+)
 def test_a_value_that_cannot_be_read_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError):  # PyYAML's own words
         parse_value(text)
@@ -48,7 +50,17 @@ def test_a_value_that_cannot_be_read_is_a_value_error(text: str) -> None:
         ("a: [1\n", "is not YAML"),
         ("a: !!python/object/apply:os.getcwd []\n", "row 1: is not YAML"),
         ("? [a, b]\n: 1\n", "row 1: is not YAML"),
-        ("a: " + "9" * 5000, "is not YAML"),
+        ("a: " + "9" * 5000, "row 1: is not YAML: '9+' is no !!int"),
+        ("a: 1\nb: " + "1:" * 3000 + "1", "row 2: is not YAML: .* is too large a number"),
+        ('a: 1\nb: !!int ""\n', "row 2: is not YAML: '' is no !!int"),
+        ("a: !!bool z\n", "row 1: is not YAML: 'z' is no !!bool"),
+        ("a: !!float x\n", "row 1: is not YAML: 'x' is no !!float"),
+        ("a: !!set {b}\n", "row 1: is not YAML: could not determine a constructor"),
+        ("a: !!timestamp 2001-01-01\n", "row 1: is not YAML: could not determine a constructor"),
+        ('{!!int "": 1}\n', "row 1: is not YAML: '' is no !!int"),
+        ("a: 1\nb: &own [*own]\n", "row 2: is not YAML: found unconstructable recursive node"),
+        ('a: "composite/\\ud800"\n', r"row 1: is not YAML: 'composite/\\ud800' holds half of a surrogate pair"),
+        ('a: "\\U00110000"\n', "is not YAML"),
         ("a: " + "[" * 5000, "is nested too deeply"),
         ("- a\n", "holds no study: a mapping is wanted"),
         ("", "holds no study: a mapping is wanted"),

@@ -44,9 +44,9 @@ def list_(data: common.DataOption = None, json_output: common.JsonOption = False
 
     root = find_root(data)
     common.announce_root(root, json_output=json_output)
-    found = inventory(root, catalog())
+    statuses = inventory(root, catalog())
     if json_output:
-        common.print_json([dataclasses.asdict(status) for status in found])
+        common.print_json([dataclasses.asdict(status) for status in statuses])
         return
     from rich.table import Table
 
@@ -55,17 +55,17 @@ def list_(data: common.DataOption = None, json_output: common.JsonOption = False
     table.add_column("state", no_wrap=True)
     table.add_column("items", justify="right", no_wrap=True)
     table.add_column("judgements, default protocol, what is missing", overflow="fold")
-    for status in found:
+    for status in statuses:
         human = ", ".join(f"{n:,} {aspect}" for aspect, n in status.human.items())
         lacks = f"missing: {', '.join(status.missing)}" if status.missing else ""
         lines = [line for line in (human, status.protocol, lacks) if line] or [status.kind]
         items = "" if status.items is None else f"{status.items:,}"
         table.add_row(status.name, status.state, items, "\n".join(lines))
     common.out().print(table)
-    for status in found:
+    for status in statuses:
         if status.note:
             common.warn(f"{status.name}: {status.note}")
-    if any(status.missing for status in found):
+    if any(status.missing for status in statuses):
         common.note("How to get what is missing: capbench data info DATASET")
 
 
@@ -84,16 +84,16 @@ def info(
     from capbench.datasets.user.imported import imported_names
 
     root, known = find_root(data), catalog()
-    own = imported_names(root)
-    if dataset is not None and dataset not in known.datasets and dataset not in own:
-        raise UsageError(f"unknown data set '{dataset}'", hint=suggest(dataset, [*known.datasets, *own]))
+    imported = imported_names(root)
+    if dataset is not None and dataset not in known.datasets and dataset not in imported:
+        raise UsageError(f"unknown data set '{dataset}'", hint=suggest(dataset, [*known.datasets, *imported]))
     common.announce_root(root, json_output=json_output)
-    names = [dataset] if dataset else [*known.datasets, *own]
-    found = [dataset_info(n, root, known) if n in known.datasets else imported_info(n, root) for n in names]
+    names = [dataset] if dataset else [*known.datasets, *imported]
+    entries = [dataset_info(n, root, known) if n in known.datasets else imported_info(n, root) for n in names]
     if json_output:
-        common.print_json(found if dataset is None else found[0])
+        common.print_json(entries if dataset is None else entries[0])
         return
-    for entry in found:
+    for entry in entries:
         print_info(entry, full=dataset is not None)
     if dataset is None:
         print("More of one data set, with its protocols and all sources: capbench data info DATASET")
@@ -114,12 +114,12 @@ def verify(dataset: _Names = None, data: common.DataOption = None, json_output: 
     from capbench.datasets.verify import HashRecord, verify_files
 
     root, known = find_root(data), catalog()
-    own = imported_names(root)
+    imported = imported_names(root)
     for name in dataset or []:
-        if name not in known.datasets and name not in own:
-            raise UsageError(f"unknown data set '{name}'", hint=suggest(name, [*known.datasets, *own]))
+        if name not in known.datasets and name not in imported:
+            raise UsageError(f"unknown data set '{name}'", hint=suggest(name, [*known.datasets, *imported]))
     common.announce_root(root, json_output=json_output)
-    chosen = list(dict.fromkeys(dataset)) if dataset else [*known.datasets, *own]
+    chosen = list(dict.fromkeys(dataset)) if dataset else [*known.datasets, *imported]
     plan = {name: _to_check(name, known, root, asked=bool(dataset)) for name in chosen if name in known.datasets}
     paths = list(dict.fromkeys(path for files in plan.values() for path in files))
     with common.progress("verifying", len(paths)) as step:
@@ -165,14 +165,14 @@ def _verify_imported(name: str, root: DataRoot) -> FileReport:
     folder = find_imported(name, root)
     assert folder is not None
     try:
-        found = sha256_file(folder / "judgements.jsonl")
+        digest = sha256_file(folder / "judgements.jsonl")
         open_dataset(name, root)
         meta = read_meta(folder)
     except CapbenchError as error:
         return FileReport(path, "wrong", str(error))
-    if found != meta["sha256"]:
-        return FileReport(path, "differs", "was changed after it was imported", (), found, "import")
-    return FileReport(path, "ok", f"{meta['rows']:,} rows; SHA-256 as imported", (), found, "import")
+    if digest != meta["sha256"]:
+        return FileReport(path, "differs", "was changed after it was imported", (), digest, "import")
+    return FileReport(path, "ok", f"{meta['rows']:,} rows; SHA-256 as imported", (), digest, "import")
 
 
 @app.command()
@@ -263,8 +263,9 @@ def import_(
     """Take your own judgements into a data set that every command works on.
 
     Columns: image, references (a JSON list, or reference_1, reference_2, …) and either candidate with rating or
-    ratings (optional: rater, candidate_id, scale), or candidate_a, candidate_b with preferred (a, b, tie) or votes_a
-    and votes_b; group is optional. Nothing is stored if any row does not fit; --json lists all problems.
+    ratings (optional: rater, system, candidate_id, scale), or candidate_a, candidate_b with preferred (a, b, tie) or
+    votes_a and votes_b; group is optional. One caption of two systems is two candidates. Nothing is stored if any row
+    does not fit; --json lists every kind of problem with its rows.
 
     Example: capbench data import ratings.csv --name mine --scale 1-5
     """
@@ -290,11 +291,11 @@ def import_(
     human = {aspect: len(r) for aspect, r in judgements.ratings.items()}
     human |= {label: len(p) for label, p in judgements.preferences.items()}
     if json_output:
-        found = {"ok": True, "dataset": name, "folder": str(made.path.parent), "items": len(judgements.items)}
-        common.print_json(found | {"human": human, "protocol": str(made.protocol())})
+        told = {"ok": True, "dataset": name, "folder": str(made.path.parent), "items": len(judgements.items)}
+        common.print_json(told | {"human": human, "protocol": str(made.protocol())})
         return
-    told = ", ".join(f"{n:,} {'ratings' if a == 'rating' else 'preferences'}" for a, n in human.items())
-    print(f"{name}: {told} of {len(judgements.items):,} items, kept in {made.path.parent}")
+    counts = ", ".join(f"{n:,} {'ratings' if a == 'rating' else 'preferences'}" for a, n in human.items())
+    print(f"{name}: {counts} of {len(judgements.items):,} items, kept in {made.path.parent}")
     print(f"default protocol: {made.protocol()}")
     for line in judgements.notes:
         common.note(line)

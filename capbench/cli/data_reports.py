@@ -42,8 +42,8 @@ def dataset_info(name: str, root: DataRoot, known: Catalog) -> dict[str, Any]:
                 "files": files,
             }
         )
-    found: dict[str, Any] = {"dataset": name, "title": entry.title, "what": entry.what, "citation": entry.citation}
-    return found | {
+    about: dict[str, Any] = {"dataset": name, "title": entry.title, "what": entry.what, "citation": entry.citation}
+    return about | {
         "needs": needs,
         "sources": sources,
         "protocols": _protocols(name) if name in dataset_names() else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -32,6 +33,7 @@ __all__ = [
 T = TypeVar("T")
 PathLike = str | os.PathLike[str]
 
+_UNFIT = re.compile("[\0\x1f\ud800-\udfff]")
 _DELIMITERS = {"\t": "a tab", ",": "a comma", ";": "a semicolon", "|": "a bar", " ": "a space"}
 
 
@@ -123,15 +125,17 @@ def parse_caption(text: object, what: str, *, path: PathLike, row: int | str) ->
     """A caption without the white space around it, as it stands otherwise.
 
     Raises DataError with file and row if it is no text, is empty, or holds a control character that separates
-    captions elsewhere in capbench (U+001F) or a NUL.
+    captions elsewhere in capbench (U+001F), a NUL, or half of a surrogate pair, which UTF-8 cannot hold.
     """
     if not isinstance(text, str):
         raise DataError(f"the {what} is no text", path=path, row=row, hint="Write it as a string")
     stripped = text.strip()
     if not stripped:
         raise DataError(f"the {what} is empty", path=path, row=row, hint="Give its text, or remove it with its ratings")
-    if "\x1f" in stripped or "\0" in stripped:
-        raise DataError(f"the {what} holds a control character", path=path, row=row, hint="Remove that character")
+    unfit = _UNFIT.search(stripped)
+    if unfit is not None:
+        kind = "half of a surrogate pair" if unfit[0] >= "\ud800" else "a control character"
+        raise DataError(f"the {what} holds {kind}", path=path, row=row, hint="Remove that character")
     return stripped
 
 

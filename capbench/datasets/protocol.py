@@ -43,7 +43,8 @@ class StatisticSpec:
 
     Attributes:
         name: as it stands in an id (``unaggregated-tau-c``).
-        kind: ``correlation`` with ratings, ``accuracy`` on preferences, or plain ``mean`` scores.
+        kind: ``correlation`` with ratings, ``accuracy`` on preferences, or plain ``mean`` scores. acc*_eq, which
+            relates scores to ratings too, is of the first kind.
         human: the aspect of the ratings, or the label of the preferences, that it is computed on.
         aggregation: what is done with several ratings of one item first (correlations).
         coefficient: which correlation.
@@ -63,9 +64,11 @@ class StatisticSpec:
 
     @property
     def label(self) -> str:
-        """Short name for a table's head: ``τ-c``, ``ρ``, ``r``, ``accuracy``, ``mean``."""
+        """Short name for a table's head: ``τ-c``, ``ρ``, ``r``, ``acc-eq``, ``accuracy``, ``mean``."""
         if self.kind == "correlation" and self.coefficient is not None:
-            return {"tau-b": "τ-b", "tau-c": "τ-c", "spearman": "ρ", "pearson": "r"}[self.coefficient]
+            return {"tau-b": "τ-b", "tau-c": "τ-c", "spearman": "ρ", "pearson": "r", "acc-eq": "acc-eq"}[
+                self.coefficient
+            ]
         return self.kind
 
 
@@ -86,7 +89,9 @@ _COEFFICIENT_NAMES: dict[Coefficient, str] = {
     "tau-c": "Kendall's (Stuart's) tau-c",
     "spearman": "Spearman's rho",
     "pearson": "Pearson's r",
+    "acc-eq": "pairwise accuracy with tie calibration, acc*_eq",
 }
+_COEFFICIENT_SOURCES: dict[Coefficient, str] = {"acc-eq": "Deutsch, Foster and Freitag 2023"}
 _AGGREGATION_NAMES: dict[Aggregation, str] = {
     "unaggregated": "every single rating is a data point",
     "mean": "the mean of an item's ratings is its data point",
@@ -98,7 +103,7 @@ _AGGREGATION_NAMES: dict[Aggregation, str] = {
 def correlations(
     human: str, aggregations: tuple[Aggregation, ...] = ("unaggregated",), prefix: str = ""
 ) -> dict[str, StatisticSpec]:
-    """All correlation statistics over one aspect of ratings, named ``[prefix-][aggregation-]coefficient``.
+    """All statistics that relate scores to one aspect of ratings, named ``[prefix-][aggregation-]coefficient``.
 
     With a single possible aggregation its name is left out of the id.
     """
@@ -114,6 +119,7 @@ def correlations(
                 aggregation,
                 coefficient,
                 description=f"{title}; {_AGGREGATION_NAMES[aggregation]}",
+                source=_COEFFICIENT_SOURCES.get(coefficient, ""),
             )
     return specs
 

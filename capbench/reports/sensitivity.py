@@ -36,7 +36,7 @@ __all__ = [
     "write_sensitivity",
 ]
 
-_SYMBOLS = {"tau-b": "τ-b", "tau-c": "τ-c", "spearman": "ρ", "pearson": "r"}
+_SYMBOLS = {"tau-b": "τ-b", "tau-c": "τ-c", "spearman": "ρ", "pearson": "r", "acc-eq": "acc-eq"}
 _PAPER = 8  # columns of a printed table
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.errors import StatisticError, suggest
+from capbench.errors import StatisticError
 from capbench.records import Coefficient, FloatArray, IntArray, TieRule
-from capbench.stats.correlation import correlation, finite_vector
+from capbench.stats.correlation import checked_sides, correlation, finite_vector
 from capbench.stats.resampling import unit_codes
 from capbench.stats.swapping import Scale, SwapDifference, swap_difference
 from capbench.stats.weighted import (
@@ -19,6 +19,7 @@ from capbench.stats.weighted import (
     MeanStatistic,
     PearsonStatistic,
     RankStatistic,
+    TieCalibratedStatistic,
     WeightedStatistic,
 )
 
@@ -37,7 +38,7 @@ class Correlations:
     Made by :meth:`of`, which checks everything.
 
     Attributes:
-        coefficient: ``tau-b``, ``tau-c``, ``spearman`` or ``pearson``.
+        coefficient: ``tau-b``, ``tau-c``, ``spearman``, ``pearson`` or ``acc-eq``.
         scores: (draws, n) scores of each metric at the n data points; with several draws of references, one row for
             each, and the statistic is the mean over draws.
         human: (n,) human ratings.
@@ -70,16 +71,15 @@ class Correlations:
         Raises:
             StatisticError: see :func:`capbench.stats.correlation.correlation`; also fewer than two units.
         """
-        if coefficient not in get_args(Coefficient):
-            raise StatisticError(
-                f"unknown coefficient '{coefficient}'", hint=suggest(str(coefficient), list(get_args(Coefficient)))
-            )
         ratings = finite_vector(human, "the human ratings")
         arrays = {}
         for name, values in scores.items():
             arrays[name] = _draws(values, name)
             for row in arrays[name]:
-                correlation(coefficient, row, ratings, name_x=name)  # raises where it is not defined
+                if coefficient == "acc-eq":  # which takes long, and is defined wherever both sides vary
+                    checked_sides(coefficient, row, ratings, name)
+                else:
+                    correlation(coefficient, row, ratings, name_x=name)  # raises where it is not defined
         codes, units = _units(unit, len(ratings))
         _same_draws(arrays)
         return cls(coefficient, arrays, ratings, codes, units)
@@ -93,6 +93,14 @@ class Correlations:
     def label(self) -> str:
         """Name of the statistic."""
         return self.coefficient
+
+    def check_resampling(self) -> None:
+        """Raise StatisticError if the statistic takes too long for intervals and tests by resampling."""
+        if self.coefficient == "acc-eq":
+            raise StatisticError(
+                "acc-eq takes too long for resampling: its ε is chosen anew for every resample",
+                hint="Choose a correlation for intervals and tests",
+            )
 
     def statistic(self, name: str) -> WeightedStatistic:
         """The correlation of one metric under resampling."""
@@ -111,6 +119,7 @@ class Correlations:
         Returns:
             A statistic of weights 0 (as it is) and 1 (swapped).
         """
+        self.check_resampling()
         chosen = scale or ("z-scores" if self.coefficient == "pearson" else "ranks")
         parts = [
             swap_difference(self.coefficient, a, b, self.human, self.unit, self.units, chosen)
@@ -121,6 +130,8 @@ class Correlations:
     def _prepare(self, x: FloatArray, y: FloatArray, unit: IntArray, units: int) -> WeightedStatistic:
         if self.coefficient == "pearson":
             return PearsonStatistic(x, y, unit, units)
+        if self.coefficient == "acc-eq":
+            return TieCalibratedStatistic(x, y, unit, units)
         return RankStatistic(self.coefficient, x, y, unit, units)
 
 
@@ -203,6 +214,9 @@ class Accuracies:
     def label(self) -> str:
         """Name of the statistic."""
         return f"accuracy ({self.ties})"
+
+    def check_resampling(self) -> None:
+        """Nothing: accuracies can be resampled."""
 
     def statistic(self, name: str) -> WeightedStatistic:
         """The accuracy of one metric under resampling."""

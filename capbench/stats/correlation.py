@@ -1,7 +1,7 @@
-"""Correlation of a metric with people: Kendall's tau-b and tau-c, Spearman's rho, Pearson's r.
+"""How a metric relates to people's ratings: Kendall's tau-b and tau-c, Spearman's rho, Pearson's r, and acc*_eq.
 
-All four agree with :mod:`scipy.stats` to rounding, and refuse what has no correlation (constant sides, NaN)
-instead of passing a NaN on.
+The four correlations agree with :mod:`scipy.stats` to rounding. What has no correlation (constant sides, NaN) is
+refused instead of passing a NaN on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from capbench.stats.kendall import (
     tau_c,
 )
 
-__all__ = ["CorrelationResult", "correlation", "exact_dot", "finite_vector"]
+__all__ = ["CorrelationResult", "checked_sides", "correlation", "exact_dot", "finite_vector"]
 
 
 @dataclass(frozen=True)
@@ -35,22 +35,22 @@ class CorrelationResult:
 
     Attributes:
         coefficient: which one.
-        value: the coefficient, in [-1, 1].
+        value: the coefficient, in [-1, 1]; acc*_eq in [0, 1].
         n: number of data points.
-        p_value: two-sided p-value under the hypothesis of no association, see :func:`correlation`.
+        p_value: two-sided p-value under the hypothesis of no association, see :func:`correlation`; None for acc*_eq.
         ties_x: pairs of data points with equal x (the scores), whether or not y is equal too.
         ties_y: pairs with equal y (the human ratings), whether or not x is equal too.
         ties_xy: pairs that are equal on both sides.
         levels_x: number of distinct values of x.
         levels_y: number of distinct values of y.
-        concordant: pairs ordered alike; None for Spearman and Pearson, which do not count pairs.
-        discordant: pairs ordered in opposite ways; None for Spearman and Pearson.
+        concordant: pairs ordered alike; None but for the two taus.
+        discordant: pairs ordered in opposite ways; None but for the two taus.
     """
 
     coefficient: Coefficient
     value: float
     n: int
-    p_value: float
+    p_value: float | None
     ties_x: int
     ties_y: int
     ties_xy: int
@@ -82,6 +82,7 @@ def correlation(
     tau-c     ``2 (C - D) / (n² (m - 1) / m)`` (Stuart 1953)              the same as tau-b's
     spearman  Pearson's r of the average ranks (Spearman 1904)            ``I(1 - r²; (n - 2) / 2, 1/2)``
     pearson   ``Σ dx dy / sqrt(Σ dx² Σ dy²)``, d = deviation from mean    ``I(1 - r²; (n - 2) / 2, 1/2)``
+    acc-eq    ``(C + Txy) / N``, x tied up to the best ε (Deutsch 2023)   none
     ========  ==========================================================  =======================================
 
     C and D are the numbers of concordant and discordant pairs among N, Tx and Ty the tied ones, m the smaller
@@ -93,7 +94,8 @@ def correlation(
     ratings they are too small.
 
     Args:
-        coefficient: ``tau-b``, ``tau-c``, ``spearman`` or ``pearson``.
+        coefficient: ``tau-b``, ``tau-c``, ``spearman``, ``pearson`` or ``acc-eq`` (see
+            :func:`~capbench.stats.pairwise.calibrate_ties`).
         x: (n,) scores of a metric.
         y: (n,) human ratings of the same data points.
         name_x: what x is, for error messages.
@@ -103,6 +105,37 @@ def correlation(
         StatisticError: fewer than two data points, unequal lengths, a value that is NaN or infinite, or
             a side on which all values are equal.
     """
+    xs, ys = checked_sides(coefficient, x, y, name_x, name_y)
+    x_code, y_code = rank_encode(xs), rank_encode(ys)
+    if coefficient in ("tau-b", "tau-c"):
+        counts = pair_counts(x_code, y_code)
+        value = tau_b(counts) if coefficient == "tau-b" else tau_c(counts)
+        return _result(
+            coefficient,
+            value,
+            kendall_p_value(x_code, y_code, counts),
+            x_code,
+            y_code,
+            counts.ties_xy,
+            counts,
+        )
+    if coefficient == "acc-eq":
+        from capbench.stats.pairwise import calibrate_ties
+
+        accuracy = calibrate_ties(xs, ys, name=name_x).accuracy
+        return _result(coefficient, accuracy, None, x_code, y_code, _joint_ties(x_code, y_code))
+    value, rest = _spearman(x_code, y_code) if coefficient == "spearman" else _pearson(xs, ys)
+    return _result(coefficient, value, _t_p_value(rest, len(xs)), x_code, y_code, _joint_ties(x_code, y_code))
+
+
+def checked_sides(
+    coefficient: Coefficient,
+    x: Sequence[float] | NDArray[np.generic],
+    y: Sequence[float] | NDArray[np.generic],
+    name_x: str = "the scores",
+    name_y: str = "the human ratings",
+) -> tuple[FloatArray, FloatArray]:
+    """Both sides as (n,) float64 arrays of which :func:`correlation` is defined. Arguments and errors are its own."""
     if coefficient not in get_args(Coefficient):
         raise StatisticError(
             f"unknown coefficient '{coefficient}'", hint=suggest(str(coefficient), list(get_args(Coefficient)))
@@ -118,21 +151,7 @@ def correlation(
                 f"the correlation of {name_x} with {name_y} is not defined: all {len(values)} values of {name} "
                 f"are equal to {float(values[0]):g}"
             )
-    x_code, y_code = rank_encode(xs), rank_encode(ys)
-    if coefficient in ("tau-b", "tau-c"):
-        counts = pair_counts(x_code, y_code)
-        value = tau_b(counts) if coefficient == "tau-b" else tau_c(counts)
-        return _result(
-            coefficient,
-            value,
-            kendall_p_value(x_code, y_code, counts),
-            x_code,
-            y_code,
-            counts.ties_xy,
-            counts,
-        )
-    value, rest = _spearman(x_code, y_code) if coefficient == "spearman" else _pearson(xs, ys)
-    return _result(coefficient, value, _t_p_value(rest, len(xs)), x_code, y_code, _joint_ties(x_code, y_code))
+    return xs, ys
 
 
 def finite_vector(values: Sequence[float] | NDArray[np.generic], name: str) -> FloatArray:
@@ -166,7 +185,7 @@ def finite_vector(values: Sequence[float] | NDArray[np.generic], name: str) -> F
 def _result(
     coefficient: Coefficient,
     value: float,
-    p_value: float,
+    p_value: float | None,
     x: RankCode,
     y: RankCode,
     ties_xy: int,

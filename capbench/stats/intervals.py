@@ -123,10 +123,12 @@ def draw_bootstrap(
         workers: threads; None for the available cores. The values do not depend on it.
 
     Raises:
-        StatisticError: too few resamples, or a statistic that is undefined on more than 5 % of them.
+        StatisticError: too few resamples, a statistic that is undefined on more than 5 % of them, or one that takes
+            too long for resampling.
     """
     if resamples < 100:
         raise StatisticError(f"{resamples} resamples are too few for an interval", hint="Give 100 or more")
+    data.check_resampling()
     statistics = [data.statistic(name) for name in data.names]
     whole = np.ones((1, data.units), dtype=np.int32)
     estimates = np.array([statistic(whole)[0] for statistic in statistics])
@@ -234,9 +236,12 @@ def correlation_interval(
     here to compare with, not to report.
 
     Raises:
-        StatisticError: see :func:`~capbench.stats.correlation.correlation`; fewer than four data points.
+        StatisticError: see :func:`~capbench.stats.correlation.correlation`; fewer than four data points; acc*_eq,
+            which has no formula.
     """
     _check_level(level)
+    if coefficient == "acc-eq":
+        raise StatisticError("acc-eq has no interval from a formula")
     value = correlation(coefficient, x, y, name_x=name).value
     xs, ys = finite_vector(x, name), finite_vector(y, "the human ratings")
     n = len(xs)

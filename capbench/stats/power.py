@@ -116,6 +116,7 @@ def power(
         raise StatisticError(f"a power of {target:g} at the significance level {alpha:g} does not make sense")
     if resamples < 100:
         raise StatisticError(f"{resamples} resamples are too few for a standard error", hint="Give 100 or more")
+    data.check_resampling()
     statistics = [data.statistic(first), data.statistic(second)]
     whole = np.ones((1, data.units), dtype=np.int32)
     difference = float(statistics[0](whole)[0] - statistics[1](whole)[0])

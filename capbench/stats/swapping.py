@@ -16,6 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from capbench.errors import StatisticError
 from capbench.records import Coefficient, FloatArray, IntArray
 from capbench.stats.dominance import partner_differences
 from capbench.stats.kendall import rank_encode
@@ -50,9 +51,14 @@ def swap_difference(
 
     Returns:
         A statistic of (B, U) weights 0 (as it is) and 1 (swapped).
+
+    Raises:
+        StatisticError: the coefficient is acc*_eq.
     """
     both = np.concatenate([_to_scale(first, scale), _to_scale(second, scale)])
     twice, place = np.tile(human, 2), np.concatenate([unit, unit + units])
+    if coefficient == "acc-eq":
+        raise StatisticError("acc-eq takes too long for a permutation test")
     if coefficient == "pearson":
         return SwapDifference(PearsonStatistic(both, twice, place, 2 * units), units)
     if coefficient == "spearman":

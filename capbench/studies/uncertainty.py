@@ -181,7 +181,7 @@ def _add_ceiling(
         if human is None:
             return
         data, ceiling = human
-        if bootstrap is not None:
+        if bootstrap is not None and protocol.statistic.coefficient != "acc-eq":  # which has no intervals
             sample = draw_bootstrap(data, resamples=bootstrap.resamples, seed=bootstrap.seed, unit=unit)
             interval = bootstrap_intervals(data, sample, method=bootstrap.method, level=bootstrap.level)[PEOPLE]
             ceiling = ceiling.model_copy(update={"low": interval.low, "high": interval.high})

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from capbench.datasets.base import load_dataset
+from capbench.datasets.protocol import ItemSelection, Protocol, accuracy
 from capbench.datasets.root import find_root
 from capbench.errors import StatisticError
-from capbench.records import Coefficient
+from capbench.records import Coefficient, Item, Judgements, Preferences
 from capbench.stats.ceiling import leave_one_rater_out, vote_agreement, vote_credit
 from capbench.stats.correlation import correlation
+from capbench.studies.human_side import people
 
 
 def test_each_rating_stands_beside_the_mean_of_the_others() -> None:
@@ -77,6 +79,19 @@ def test_a_group_without_votes_is_named() -> None:
         vote_agreement([(3, 4), (1, 0)], ["HC", "MM"])
     with pytest.raises(StatisticError, match="1 groups for 2 pairs"):
         vote_agreement([(3, 4), (1, 0)], ["HC"])
+
+
+def test_pairs_on_which_people_are_even_do_not_count_in_the_ceiling() -> None:
+    votes = np.array([(3, 1), (5, 0), (1, 3), (2, 2)])
+    items = tuple(Item(f"i{i // 2}", f"caption {i}", ("r",)) for i in range(8))
+    pairs = Preferences(np.arange(0, 8, 2), np.arange(1, 8, 2), np.array([1, 1, -1, 0]), ("",) * 4, votes)
+    judged = Judgements("mine", "all", items, preferences={"votes": pairs})
+    protocol = Protocol("mine", ItemSelection("all", ""), accuracy("votes")["votes-strict"])
+    human = people(protocol, judged, "image")
+    assert human is not None
+    # Two pairs in which one of four voters differs, one without a doubt. The even pair would make it .625 of four.
+    assert human[1].value == pytest.approx((0.75 + 1 + 0.75) / 3)
+    assert human[1].n == 3
 
 
 @pytest.mark.real_data

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from capbench import files
+from capbench.datasets.user.records import plain_text
 from capbench.errors import DataError
 from capbench.records import Item, image_id
 
 __all__ = ["user_items"]
 
-_CANDIDATE_FORM = 'A candidate is {"image_id": …, "caption": "…"}, in a JSON list (COCO results) or one a line (JSONL)'
+_CANDIDATE_FORM = (
+    'A candidate is {"image_id": …, "caption": "…"}, in a JSON list (COCO results) or one a line (JSONL), or one line '
+    "of a .txt file beside references in the same order"
+)
 _REFERENCE_FORM = (
     'References are COCO annotations, {"image": ["caption", …]} in JSON, or JSONL of {"image": …, "references": […]} '
-    'or {"image": …, "caption": "…"}'
+    'or {"image": …, "caption": "…"}; for candidates in plain text a JSON list of lists, or a .txt file with one a line'
 )
-_BLANKS = str.maketrans("\t\n\r", "   ")
-_NO_CHARACTER = re.compile("[\x00-\x1f\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
@@ -37,14 +38,17 @@ def user_items(candidates: str | Path, references: str | Path) -> tuple[Item, ..
 
     Args:
         candidates: COCO results (``[{"image_id": 42, "caption": "…"}]``) or JSONL with ``image`` or ``image_id``,
-            ``caption`` or ``candidate``, and optionally ``id``. An image may have several candidates.
+            ``caption`` or ``candidate``, and optionally ``id`` and ``system``. An image may have several
+            candidates. Or a ``.txt`` file with one candidate a line: it names no images, so the references
+            must be a list in the same order.
         references: COCO annotations, ``{"image": ["…", "…"]}``, or JSONL with ``image`` or ``image_id`` and either
             ``references`` (a list) or ``caption`` or ``reference`` (one a line). Images without a candidate
-            are left alone.
+            are left alone. For candidates in plain text: a JSON list with the list of references of each line, or a
+            ``.txt`` file with one reference a line.
 
     Returns:
         One item for each candidate, in file order. Where no ``id`` is given, it is the image's id, with
-        ``#2``, ``#3`` … for further candidates of the image.
+        ``#2``, ``#3`` … for further candidates of the image. The image of line 7 of a ``.txt`` file is ``line-7``.
 
     Raises:
         MissingFileError: a file is not there.
@@ -52,8 +56,13 @@ def user_items(candidates: str | Path, references: str | Path) -> tuple[Item, ..
     """
     candidates, references = Path(candidates), Path(references)
     known = _read_references(references)
+    if _is_plain(candidates):
+        return _plain_items(candidates, references, known)
+    if not isinstance(known, _References):
+        hint = f"Name the image of each list. {_REFERENCE_FORM}"
+        raise DataError("names no images, but the candidates do", path=references, hint=hint)
     items: list[Item] = []
-    by_id: dict[str, Item] = {}
+    ids = _Ids()
     for row, record in _candidate_records(candidates):
         name = _image(record, candidates, row)
         image = known.names.get(name)
@@ -65,28 +74,66 @@ def user_items(candidates: str | Path, references: str | Path) -> tuple[Item, ..
         if key is None:
             raise DataError("lacks 'caption'", path=candidates, row=row, hint=_CANDIDATE_FORM)
         text = _caption(record[key], key, candidates, row)
-        given = _given_id(record, candidates, row)
-        candidate_id = given or _free_id(image, text, by_id)
-        item = Item(image, text, tuple(known.by_image[image]), candidate_id)
-        other = by_id.setdefault(candidate_id, item)
-        if (other.image, other.candidate) != (image, text):
+        system = _optional_name(record, ("system",), candidates, row)
+        candidate = (image, system, text)
+        candidate_id = _optional_name(record, ("id", "candidate_id"), candidates, row) or ids.free(candidate)
+        owner = ids.owners.setdefault(candidate_id, candidate)
+        if owner != candidate:
+            whose = f"caption above ('{owner[2][:60]}')" if owner[2] != text else "image or system above"
             raise DataError(
-                f"the id '{candidate_id}' has another caption above ('{other.candidate[:60]}')",
-                path=candidates,
-                row=row,
-                hint="Ids must be different",
+                f"the id '{candidate_id}' has another {whose}", path=candidates, row=row, hint="Ids must be different"
             )
-        items.append(item)
+        items.append(Item(image, text, tuple(known.by_image[image]), candidate_id, system=system))
     return tuple(items)
 
 
-def _free_id(image: str, text: str, taken: dict[str, Item]) -> str:
-    """The image's id, or with a number if other candidates have it; the same text keeps its id."""
-    candidate_id, number = image, 1
-    while candidate_id in taken and (taken[candidate_id].image, taken[candidate_id].candidate) != (image, text):
-        number += 1
-        candidate_id = f"{image}#{number}"
-    return candidate_id
+class _Ids:
+    """Who has which id, a candidate being (image, system, text), and ids for candidates that came without one."""
+
+    def __init__(self) -> None:
+        self.owners: dict[str, tuple[str, str, str]] = {}
+        self._names: dict[tuple[str, str, str], str] = {}
+        self._next: dict[str, int] = {}
+
+    def free(self, candidate: tuple[str, str, str]) -> str:
+        """The image's id, or with a number if other candidates have it; the same candidate keeps its id."""
+        image = candidate[0]
+        while candidate not in self._names:
+            number = self._next.get(image, 1)
+            candidate_id = image if number == 1 else f"{image}#{number}"
+            owner = self.owners.get(candidate_id, candidate)
+            if owner[0] == image:
+                self._names.setdefault(owner, candidate_id)
+            self._next[image] = number + 1  # nobody looks at this id again
+        return self._names[candidate]
+
+
+def _is_plain(path: Path) -> bool:
+    """Whether a file holds captions and nothing else: a ``.txt`` file that does not begin as JSON does."""
+    return path.suffix.lower() == ".txt" and files.read_text(path).lstrip()[:1] not in ("[", "{")
+
+
+def _plain_items(path: Path, references: Path, lists: _References | list[list[str]]) -> tuple[Item, ...]:
+    if isinstance(lists, _References):
+        raise DataError(
+            f"is plain text, which names no images, but the references in {references} do",
+            path=path,
+            hint='Write candidates as {"image": …, "caption": "…"}, or references as a JSON list of lists in the order '
+            "of the candidates, or one a line in a .txt file",
+        )
+    texts = _plain_captions(path)
+    if len(texts) != len(lists):
+        raise DataError(
+            f"holds {len(texts)} candidates, but {references} has references for {len(lists)}",
+            path=path,
+            hint="Line n of the one belongs to line or list n of the other",
+        )
+    pairs = enumerate(zip(texts, lists, strict=True), 1)
+    return tuple(Item(f"line-{row}", text, tuple(listed), f"line-{row}") for row, (text, listed) in pairs)
+
+
+def _plain_captions(path: Path) -> list[str]:
+    return [_caption(line, "the caption", path, row) for row, line in enumerate(files.read_lines(path), 1)]
 
 
 def _candidate_records(path: Path) -> Iterator[tuple[int | str, dict[str, Any]]]:
@@ -94,50 +141,63 @@ def _candidate_records(path: Path) -> Iterator[tuple[int | str, dict[str, Any]]]
     if _is_jsonl(path):
         yield from _json_lines(path, _CANDIDATE_FORM)
         return
-    data = files.read_json(path)
+    data = files.read_json(path, unique_keys=True)
     if not isinstance(data, list):
         raise DataError("is no list of candidates", path=path, hint=_CANDIDATE_FORM)
     if not data:
         raise DataError("holds no candidates", path=path, hint=_CANDIDATE_FORM)
     for number, record in enumerate(data, 1):
+        if isinstance(record, str):
+            hint = f"Name the image of each caption. {_CANDIDATE_FORM}"
+            raise DataError("is a caption without an image", path=path, row=f"entry {number}", hint=hint)
         if not isinstance(record, dict):
             raise DataError("is no JSON object", path=path, row=f"entry {number}", hint=_CANDIDATE_FORM)
         yield f"entry {number}", record
 
 
-def _read_references(path: Path) -> _References:
-    found = _References({}, {})
+def _read_references(path: Path) -> _References | list[list[str]]:
+    """References by image, or lists of them in the order of candidates that name no images."""
+    if _is_plain(path):
+        return [[text] for text in _plain_captions(path)]
     if _is_jsonl(path):
-        for row, record in _json_lines(path, _REFERENCE_FORM):
-            name = _image(record, path, row)
-            key = next((k for k in ("references", "captions", "caption", "reference") if k in record), None)
-            if key is None:
-                raise DataError("lacks 'references' or 'caption'", path=path, row=row, hint=_REFERENCE_FORM)
-            value = record[key]
-            texts = _captions(value, key, path, row) if key.endswith("s") else [_caption(value, key, path, row)]
-            if key.endswith("s") and name in found.by_image:
-                raise DataError(f"a second list of references for the image '{name}'", path=path, row=row)
-            found.names[name] = name
-            found.by_image.setdefault(name, []).extend(texts)
-        return found
+        return _reference_lines(path)
     data = files.read_json(path, unique_keys=True)
+    if isinstance(data, list) and data:
+        return [_captions(value, "the entry", path, f"entry {number}") for number, value in enumerate(data, 1)]
     if not isinstance(data, dict) or not data:
         raise DataError("holds no references", path=path, hint=_REFERENCE_FORM)
     if isinstance(data.get("annotations"), list):
         return _coco_annotations(data, path)
+    references = _References({}, {})
     for key, value in data.items():
         place = f"image '{key}'"
-        name = image_id(key.strip())
-        if name in found.by_image:
+        name = _image_of(key, "the image", path, place)
+        if name in references.by_image:
             raise DataError(f"two images with the id '{name}'", path=path, row=place, hint="Rename one of them")
-        found.names[name] = name
-        found.by_image[name] = _captions(value, "the value", path, place)
-    return found
+        references.names[name] = name
+        references.by_image[name] = _captions(value, "the value", path, place)
+    return references
+
+
+def _reference_lines(path: Path) -> _References:
+    references = _References({}, {})
+    for row, record in _json_lines(path, _REFERENCE_FORM):
+        name = _image(record, path, row)
+        key = next((k for k in ("references", "captions", "caption", "reference") if k in record), None)
+        if key is None:
+            raise DataError("lacks 'references' or 'caption'", path=path, row=row, hint=_REFERENCE_FORM)
+        value = record[key]
+        texts = _captions(value, key, path, row) if key.endswith("s") else [_caption(value, key, path, row)]
+        if key.endswith("s") and name in references.by_image:
+            raise DataError(f"a second list of references for the image '{name}'", path=path, row=row)
+        references.names[name] = name
+        references.by_image.setdefault(name, []).extend(texts)
+    return references
 
 
 def _coco_annotations(data: dict[str, Any], path: Path) -> _References:
     """COCO: an image is known by its number and, where ``images`` tells it, by its file name, which names it."""
-    found = _References({}, {})
+    references = _References({}, {})
     images = data.get("images", [])
     if not isinstance(images, list):
         raise DataError("'images' is no list", path=path, hint=_REFERENCE_FORM)
@@ -147,26 +207,26 @@ def _coco_annotations(data: dict[str, Any], path: Path) -> _References:
             raise DataError("is no image with an 'id'", path=path, row=row, hint=_REFERENCE_FORM)
         key = _name(record["id"], "id", path, row)
         file_name = record.get("file_name")
-        image = image_id(_name(file_name, "file_name", path, row)) if file_name is not None else key
-        if key in found.names or image in found.by_image:
+        image = _image_of(file_name, "file_name", path, row) if file_name is not None else key
+        if key in references.names or image in references.by_image:
             raise DataError(f"the image '{key}' stands twice", path=path, row=row, hint="Remove one of them")
-        found.names[key] = found.names[image] = image
-        found.by_image[image] = []
+        references.names[key] = references.names[image] = image
+        references.by_image[image] = []
     for number, record in enumerate(data["annotations"], 1):
         row = f"annotations, entry {number}"
         if not isinstance(record, dict):
             raise DataError("is no JSON object", path=path, row=row, hint=_REFERENCE_FORM)
         key = _image(record, path, row)
-        if images and key not in found.names:
+        if images and key not in references.names:
             raise DataError(f"the image '{key}' is not among 'images'", path=path, row=row, hint="Add it there")
         if "caption" not in record:
             raise DataError("lacks 'caption'", path=path, row=row, hint=_REFERENCE_FORM)
-        image = found.names.setdefault(key, key)
-        found.by_image.setdefault(image, []).append(_caption(record["caption"], "caption", path, row))
-    # An image without annotations has no references, which is an error only if a candidate needs them.
-    empty = {image for image, texts in found.by_image.items() if not texts}
-    names = {name: image for name, image in found.names.items() if image not in empty}
-    return _References(found.by_image, names)
+        image = references.names.setdefault(key, key)
+        references.by_image.setdefault(image, []).append(_caption(record["caption"], "caption", path, row))
+    # An image without annotations has no references: an error only if a candidate needs them.
+    empty = {image for image, texts in references.by_image.items() if not texts}
+    names = {name: image for name, image in references.names.items() if image not in empty}
+    return _References(references.by_image, names)
 
 
 def _is_jsonl(path: Path) -> bool:
@@ -174,11 +234,23 @@ def _is_jsonl(path: Path) -> bool:
 
 
 def _json_lines(path: Path, form: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    twice: list[str] = []
+
+    def note_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        record = dict(pairs)
+        if len(record) < len(pairs):
+            keys = [key for key, _ in pairs]
+            twice.extend(key for key in record if keys.count(key) > 1)
+        return record
+
+    decode = json.JSONDecoder(object_pairs_hook=note_repeats).decode
     for row, line in enumerate(files.read_lines(path), 1):
         try:
-            record = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
+            record = decode(line)
+        except (ValueError, RecursionError) as error:
             raise DataError("is no JSON", path=path, row=row, hint=form) from error
+        if twice:
+            raise DataError(f"the key '{twice[0]}' stands twice", path=path, row=row, hint="Keep one of the two")
         if not isinstance(record, dict):
             raise DataError("is no JSON object", path=path, row=row, hint=form)
         yield row, record
@@ -188,11 +260,20 @@ def _image(record: dict[str, Any], path: Path, row: int | str) -> str:
     key = next((key for key in ("image", "image_id") if key in record), None)
     if key is None:
         raise DataError("lacks 'image' or 'image_id'", path=path, row=row, hint="Name the image that it belongs to")
-    return image_id(_name(record[key], key, path, row))
+    return _image_of(record[key], key, path, row)
 
 
-def _given_id(record: dict[str, Any], path: Path, row: int | str) -> str:
-    key = next((key for key in ("id", "candidate_id") if record.get(key) is not None), None)
+def _image_of(value: Any, key: str, path: Path, row: int | str) -> str:
+    name = _name(value, key, path, row)
+    image = image_id(name)
+    if not image:
+        hint = "Write the image's file name, such as kite.jpg"
+        raise DataError(f"{key} is '{name}', which names no image", path=path, row=row, hint=hint)
+    return image
+
+
+def _optional_name(record: dict[str, Any], keys: tuple[str, ...], path: Path, row: int | str) -> str:
+    key = next((key for key in keys if record.get(key) is not None), None)
     return _name(record[key], key, path, row) if key is not None else ""
 
 
@@ -218,12 +299,9 @@ def _captions(value: Any, key: str, path: Path, row: int | str) -> list[str]:
 def _caption(value: Any, key: str, path: Path, row: int | str) -> str:
     if not isinstance(value, str):
         raise DataError(f"{key} is {json.dumps(value)[:40]}, which is no text", path=path, row=row, hint="Give a text")
-    # Line breaks and tabs mean nothing to a metric and would break tables.
-    text = value.translate(_BLANKS).strip()
+    text, unfit = plain_text(value)
     if not text:
         raise DataError(f"{key} is empty", path=path, row=row, hint="Fill it in or remove the entry")
-    if _NO_CHARACTER.search(text):
-        raise DataError(
-            f"{key} holds a control character or half of a surrogate pair", path=path, row=row, hint="Remove it"
-        )
+    if unfit:
+        raise DataError(f"{key} holds {unfit}", path=path, row=row, hint="Remove it")
     return text

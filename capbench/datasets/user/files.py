@@ -8,32 +8,27 @@ row that does not fit is a problem, and all problems of a file are found in one 
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-from capbench.datasets.user.records import (
-    COMMON,
-    PAIRED,
-    RATED,
-    SUFFIXES,
-    Check,
-    ImportProblemsError,
-    jsonl_records,
-    table_records,
-)
+from capbench.datasets.user.records import COMMON, PAIRED, RATED, Check, ImportProblemsError
+from capbench.datasets.user.tables import SUFFIXES, jsonl_records, table_records
 from capbench.errors import DataError
 from capbench.files import read_text
 
 __all__ = ["SUFFIXES", "PairRow", "RatedRow", "UserJudgements", "parse_scale", "read_user_file"]
 
+_OF_RATED, _OF_PAIRED = COMMON | RATED, COMMON | PAIRED
+_PAIR_FIELDS = ("candidate_a", "candidate_b", "preferred")
+_MADE_UP = re.compile(r"row-\d+(-[ab])?", re.ASCII)
 _SCALE = re.compile(r"\s*\[?\s*([-+]?[\d.]+)\s*(?:,|\.\.|to|:|-)\s*([-+]?[\d.]+)\s*\]?\s*")
 
 
-@dataclass(frozen=True)
-class RatedRow:
+class RatedRow(NamedTuple):
     """One row with ratings of one candidate."""
 
     row: int
@@ -44,10 +39,15 @@ class RatedRow:
     rater: str = ""
     candidate_id: str = ""
     group: str = ""
+    system: str = ""
+
+    @property
+    def key(self) -> tuple[str, str, str, str]:
+        """What makes two rows ratings of one candidate: image, system, candidate id and text."""
+        return self.image, self.system, self.candidate_id, self.candidate
 
 
-@dataclass(frozen=True)
-class PairRow:
+class PairRow(NamedTuple):
     """One row with a choice between two candidates: ``preferred`` is +1 for a, -1 for b, 0 for a tie."""
 
     row: int
@@ -58,6 +58,7 @@ class PairRow:
     votes: tuple[int, int] | None = None
     candidate_ids: tuple[str, str] = ("", "")
     group: str = ""
+    systems: tuple[str, str] = ("", "")
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def parse_scale(text: str) -> tuple[float, float] | None:
         low, high = float(match[1]), float(match[2])
     except ValueError:
         return None
-    return (low, high) if low < high else None
+    return (low, high) if low < high and math.isfinite(high - low) else None
 
 
 def read_user_file(
@@ -102,7 +103,7 @@ def read_user_file(
         scale: lowest and highest possible rating, if the file does not say.
 
     Raises:
-        DataError: the file cannot be read as its ending says.
+        DataError: the file cannot be read as its ending says, or its name is not UTF-8.
         ImportProblemsError: rows do not fit the schema; all of them are in ``problems``.
     """
     suffix = path.suffix.lower()
@@ -110,96 +111,158 @@ def read_user_file(
         raise DataError(
             f"has the ending '{suffix}'", path=path, hint="Judgements are read from .jsonl, .csv and .tsv files"
         )
+    try:
+        path.name.encode()
+    except UnicodeEncodeError as error:
+        # It would stand in protocol ids, which are written as UTF-8.
+        hint = "Rename the file"
+        raise DataError("has a name that is not UTF-8", path=ascii(str(path)), hint=hint) from error
     check = Check()
     text = read_text(path)
     if not text.strip():
         raise DataError("is empty", path=path, hint="See 'capbench data import --help' for the columns")
-    records = list(jsonl_records(text, check) if suffix == ".jsonl" else table_records(path, text, check))
-    records = [(row, {key: value for key, value in record.items() if key not in ignore}) for row, record in records]
-    if not records and not check.problems:
+    if suffix == ".jsonl":
+        records = list(jsonl_records(text, check, ignore))
+    else:
+        records = list(table_records(path, text, check, ignore))
+    if not records and not check.count:
         raise DataError("holds no judgements", path=path, hint="A header alone is not enough: add rows")
-    paired = any(key in record for _, record in records for key in ("candidate_a", "candidate_b", "preferred"))
-    found = (
-        UserJudgements("preferences", pairs=tuple(_pairs(records, check))) if paired else _rated(records, check, scale)
-    )
-    if check.problems:
-        raise ImportProblemsError.of(path, sorted(check.problems, key=lambda problem: problem.row))
-    return found
+    paired = any(not record.keys().isdisjoint(_PAIR_FIELDS) for _, record in records)
+    judgements = _preferences(records, check) if paired else _rated(records, check, scale)
+    if check.count:
+        raise ImportProblemsError.of(path, check.problems())
+    return judgements
 
 
 def _rated(
     records: list[tuple[int, dict[str, Any]]], check: Check, scale: tuple[float, float] | None
 ) -> UserJudgements:
     rows: list[RatedRow] = []
-    stated: tuple[float, float] | None = scale
-    seen: dict[tuple[str, str], RatedRow] = {}
-    raters: dict[tuple[str, str, str], int] = {}
+    stated = _Scale(check, scale)
+    repeats = _RatedRepeats(check)
     ids = _Ids(check)
-    with_rater = bool(records) and "rater" in records[0][1]
+    always = _Always(check, records, ("rater", "system"))
     for row, record in records:
-        before = len(check.problems)
-        check.fields(row, record, COMMON | RATED, "ratings")
-        image = check.image(row, record.get("image"))
-        candidate = check.text(row, "candidate", record.get("candidate"))
-        references = check.references(row, record.get("references"))
-        ratings = _ratings(row, record, check)
-        group = check.text(row, "group", record.get("group"), needed=False)
-        candidate_id = check.text(row, "candidate_id", record.get("candidate_id"), needed=False)
-        rater = record.get("rater", "")
-        rater = (
-            str(rater)
-            if isinstance(rater, int) and not isinstance(rater, bool)
-            else check.text(row, "rater", rater, needed=False)
-        )
-        if ("rater" in record) != with_rater:
-            check.add(row, "some rows name a 'rater' and others do not", "Name it in every row or in none")
-        if rater and ratings is not None and len(ratings) > 1:
-            check.add(row, "names one 'rater' but gives several ratings", "Give one row for each rater")
-        if "scale" in record:
-            found = _scale(record["scale"])
-            if found is None:
-                check.add(row, "'scale' is no scale", "Write it as [1, 5], in a table as 1-5")
-            elif stated is not None and found != stated:
-                check.add(
-                    row,
-                    f"the scale {found[0]:g}-{found[1]:g} differs from {stated[0]:g}-{stated[1]:g}",
-                    "A file has one scale",
-                )
-            else:
-                stated = found
-        if len(check.problems) > before or not (image and candidate and references and ratings):
+        always.check(row, record)
+        stated.check(row, record)
+        rated = _rated_row(row, record, check)
+        if rated is None:
             continue
-        new = RatedRow(row, image, candidate, references, ratings, rater or "", candidate_id or "", group or "")
-        first = seen.setdefault((image, candidate), new)
-        if first is not new and not rater:
-            check.add(
-                row,
-                f"rates the same candidate as row {first.row}",
-                "Give its ratings as one list, or name a 'rater' in every row",
-            )
-        elif raters.setdefault((image, candidate, new.rater), row) != row:
-            check.add(
-                row,
-                f"rater '{rater}' rated this candidate in row {raters[image, candidate, new.rater]} already",
-                "Remove one",
-            )
-        for what in ("references", "group", "candidate_id"):
-            if getattr(first, what) != getattr(new, what):
-                check.add(row, f"gives the candidate of row {first.row} other {what}", "Make the two rows agree")
-        ids.claim(row, new.candidate_id, image, candidate)
-        rows.append(new)
-    values = [value for one in rows for value in one.ratings]
-    if stated is not None:
-        for one in rows:
-            for value in one.ratings:
-                if not stated[0] <= value <= stated[1]:
-                    check.add(
-                        one.row,
-                        f"the rating {value:g} is outside of {stated[0]:g}-{stated[1]:g}",
-                        "Mend the rating or the scale",
-                    )
+        repeats.check(rated)
+        ids.claim(row, rated.candidate_id, (rated.image, rated.system, rated.candidate))
+        rows.append(rated)
+    ids.check_made_up()
+    values = [value for rated in rows for value in rated.ratings]
+    if stated.limits is not None:
+        low, high = stated.limits
+        for rated in rows:
+            for value in rated.ratings:
+                if not low <= value <= high:
+                    kind = f"is outside of {low:g}-{high:g}"
+                    check.add(rated.row, f"the rating {value:g} {kind}", "Mend the rating or the scale", kind)
     seen_scale = (min(values), max(values)) if values else (0.0, 0.0)
-    return UserJudgements("ratings", rated=tuple(rows), scale=stated or seen_scale, scale_given=stated is not None)
+    given = stated.limits is not None
+    return UserJudgements("ratings", rated=tuple(rows), scale=stated.limits or seen_scale, scale_given=given)
+
+
+def _rated_row(row: int, record: dict[str, Any], check: Check) -> RatedRow | None:
+    """The checked row, or None after its problems were added."""
+    before = check.count
+    check.fields(row, record, _OF_RATED, "ratings")
+    image = check.image(row, record.get("image"))
+    candidate = check.text(row, "candidate", record.get("candidate"), caption=True)
+    references = check.references(row, record.get("references"))
+    ratings = _ratings(row, record, check)
+    # The cells of most rows hold no such names.
+    group = check.text(row, "group", record["group"], needed=False) if "group" in record else ""
+    candidate_id = check.name(row, "candidate_id", record["candidate_id"]) if "candidate_id" in record else ""
+    system = check.name(row, "system", record["system"]) if "system" in record else ""
+    rater = check.name(row, "rater", record["rater"]) if "rater" in record else ""
+    if rater and ratings is not None and len(ratings) > 1:
+        check.add(row, "names one 'rater' but gives several ratings", "Give one row for each rater")
+    if check.count > before:
+        return None
+    # Each None came with a problem.
+    assert image is not None is not candidate
+    assert references is not None is not ratings
+    return RatedRow(
+        row, image, candidate, references, ratings, rater or "", candidate_id or "", group or "", system or ""
+    )
+
+
+class _Always:
+    """Makes sure that a field stands in every row or in none."""
+
+    def __init__(self, check: Check, records: list[tuple[int, dict[str, Any]]], names: tuple[str, ...]) -> None:
+        self._check = check
+        self._in_first = {name: bool(records) and name in records[0][1] for name in names}
+
+    def check(self, row: int, record: dict[str, Any]) -> None:
+        for name, wanted in self._in_first.items():
+            if (name in record) != wanted:
+                hint = "Name it in every row or in none"
+                self._check.add(row, f"some rows name a '{name}' and others do not", hint)
+
+
+class _Scale:
+    """The one scale of a file."""
+
+    def __init__(self, check: Check, limits: tuple[float, float] | None) -> None:
+        self._check = check
+        self.limits = limits
+
+    def check(self, row: int, record: dict[str, Any]) -> None:
+        if "scale" not in record:
+            return
+        value = record["scale"]
+        limits = parse_scale(value if isinstance(value, str) else json.dumps(value))
+        if limits is None:
+            self._check.add(row, "'scale' is no scale", "Write it as [1, 5], in a table as 1-5")
+        elif self.limits is None:
+            self.limits = limits
+        elif limits != self.limits:
+            (low, high), (first_low, first_high) = limits, self.limits
+            message = f"the scale {low:g}-{high:g} differs from {first_low:g}-{first_high:g}"
+            self._check.add(row, message, "A file has one scale", "the scale differs")
+
+
+class _RatedRepeats:
+    """Makes sure that rows which rate one candidate agree, and that each rater rates it once."""
+
+    def __init__(self, check: Check) -> None:
+        self._check = check
+        self._first: dict[tuple[str, str, str, str], RatedRow] = {}
+        self._with_id: dict[tuple[str, str, str], RatedRow] = {}
+        self._raters: dict[tuple[tuple[str, str, str, str], str], int] = {}
+
+    def check(self, rated: RatedRow) -> None:
+        add, row, key = self._check.add, rated.row, rated.key
+        same_text = self._with_id.setdefault((rated.image, rated.system, rated.candidate), rated)
+        if bool(same_text.candidate_id) != bool(rated.candidate_id):
+            kind = "of two rows with the same caption one names a 'candidate_id' and the other does not"
+            hint = "Name it in both or in neither"
+            add(
+                row,
+                f"of this row and row {same_text.row}, which have the same caption, only one names a 'candidate_id'",
+                hint,
+                kind,
+            )
+        first = self._first.setdefault(key, rated)
+        if first is rated:
+            if rated.rater:
+                self._raters[key, rated.rater] = row
+            return
+        if not rated.rater:
+            hint = "Give its ratings as one list, or name a 'rater' in every row; two systems' captions need a 'system'"
+            add(row, f"rates the same candidate as row {first.row}", hint, "rates the same candidate")
+        elif self._raters.setdefault((key, rated.rater), row) != row:
+            earlier = self._raters[key, rated.rater]
+            hint = "Remove one; if two systems wrote the caption, name the 'system' in every row"
+            add(row, f"rater '{rated.rater}' rated this candidate in row {earlier} already", hint, "rated already")
+        for what in ("references", "group"):
+            if getattr(first, what) != getattr(rated, what):
+                message = f"gives the candidate of row {first.row} other {what}"
+                add(row, message, "Make the two rows agree", f"other {what}")
 
 
 def _ratings(row: int, record: dict[str, Any], check: Check) -> tuple[float, ...] | None:
@@ -207,46 +270,73 @@ def _ratings(row: int, record: dict[str, Any], check: Check) -> tuple[float, ...
         both = "gives both 'rating' and 'ratings'" if "rating" in record else "lacks 'rating'"
         check.add(row, both, "Give 'rating' (a number) or 'ratings' (a list of numbers)")
         return None
-    given = record["ratings"] if "ratings" in record else record["rating"]
-    if isinstance(given, list) and not given:
+    stated = record["ratings"] if "ratings" in record else record["rating"]
+    if not isinstance(stated, list):
+        number = check.number(row, "rating", stated)
+        return None if number is None else (number,)
+    if not stated:
         check.add(row, "'ratings' is empty", "Give at least one rating")
         return None
-    values = [check.number(row, "rating", value) for value in (given if isinstance(given, list) else [given])]
+    values = [check.number(row, "rating", value) for value in stated]
     return tuple(value for value in values if value is not None) if None not in values else None
 
 
-def _scale(value: Any) -> tuple[float, float] | None:
-    return parse_scale(value if isinstance(value, str) else json.dumps(value))
-
-
-def _pairs(records: list[tuple[int, dict[str, Any]]], check: Check) -> Iterator[PairRow]:
-    seen: dict[tuple[str, frozenset[str]], int] = {}
+def _preferences(records: list[tuple[int, dict[str, Any]]], check: Check) -> UserJudgements:
+    rows: list[PairRow] = []
+    first_rows: dict[tuple[str, frozenset[tuple[str, str, str]]], int] = {}
     ids = _Ids(check)
+    always = _Always(check, records, ("system_a", "system_b"))
     with_votes = bool(records) and "votes_a" in records[0][1]
     for row, record in records:
-        before = len(check.problems)
-        check.fields(row, record, COMMON | PAIRED, "preferences")
-        image = check.image(row, record.get("image"))
-        a = check.text(row, "candidate_a", record.get("candidate_a"))
-        b = check.text(row, "candidate_b", record.get("candidate_b"))
-        references = check.references(row, record.get("references"))
-        group = check.text(row, "group", record.get("group"), needed=False)
-        id_a = check.text(row, "candidate_id_a", record.get("candidate_id_a"), needed=False)
-        id_b = check.text(row, "candidate_id_b", record.get("candidate_id_b"), needed=False)
-        votes = _votes(row, record, with_votes, check)
-        preferred = _preferred(row, record, votes, check)
-        if len(check.problems) > before or not (image and a and b and references) or preferred is None:
+        always.check(row, record)
+        pair = _pair_row(row, record, with_votes, check)
+        if pair is None:
             continue
-        if a == b:
-            check.add(row, "the two candidates are the same text", "Remove the row")
-        other = seen.setdefault((image, frozenset((a, b))), row)
-        if other != row:
-            check.add(
-                row, f"holds the same pair as row {other}", "Give one row a pair and count votes in votes_a and votes_b"
-            )
-        ids.claim(row, id_a or "", image, a)
-        ids.claim(row, id_b or "", image, b)
-        yield PairRow(row, image, (a, b), references, preferred, votes, (id_a or "", id_b or ""), group or "")
+        sides = list(zip(pair.systems, pair.candidate_ids, pair.candidates, strict=True))
+        first_row = first_rows.setdefault((pair.image, frozenset(sides)), row)
+        if first_row != row:
+            hint = "Give one row a pair and count votes in votes_a and votes_b"
+            check.add(row, f"holds the same pair as row {first_row}", hint, "holds the same pair")
+        for system, name, candidate in sides:
+            ids.claim(row, name, (pair.image, system, candidate))
+        rows.append(pair)
+    ids.check_made_up()
+    return UserJudgements("preferences", pairs=tuple(rows))
+
+
+def _pair_row(row: int, record: dict[str, Any], with_votes: bool, check: Check) -> PairRow | None:
+    """The checked row, or None after its problems were added."""
+    before = check.count
+    check.fields(row, record, _OF_PAIRED, "preferences")
+    image = check.image(row, record.get("image"))
+    a = check.text(row, "candidate_a", record.get("candidate_a"), caption=True)
+    b = check.text(row, "candidate_b", record.get("candidate_b"), caption=True)
+    references = check.references(row, record.get("references"))
+    group = check.text(row, "group", record.get("group"), needed=False)
+    id_a, id_b, system_a, system_b = (
+        check.name(row, name, record.get(name)) for name in ("candidate_id_a", "candidate_id_b", "system_a", "system_b")
+    )
+    votes = _votes(row, record, with_votes, check)
+    preferred = _preferred(row, record, votes, check)
+    if check.count == before and a == b:
+        check.add(row, "the two candidates are the same text", "Remove the row")
+    if check.count > before:
+        return None
+    # Each None came with a problem.
+    assert image is not None is not references
+    assert a is not None is not b
+    assert preferred is not None
+    return PairRow(
+        row,
+        image,
+        (a, b),
+        references,
+        preferred,
+        votes,
+        (id_a or "", id_b or ""),
+        group or "",
+        (system_a or "", system_b or ""),
+    )
 
 
 def _votes(row: int, record: dict[str, Any], with_votes: bool, check: Check) -> tuple[int, int] | None:
@@ -258,7 +348,9 @@ def _votes(row: int, record: dict[str, Any], with_votes: bool, check: Check) -> 
     counts = [record.get("votes_a"), record.get("votes_b")]
     for name, count in zip(("votes_a", "votes_b"), counts, strict=True):
         if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < 1 << 53:
-            check.add(row, f"'{name}' is no count ({json.dumps(count)})", "Give whole numbers from 0 in both columns")
+            kind = f"'{name}' is no count"
+            hint = "Give whole numbers from 0 in both columns"
+            check.add(row, f"{kind} ({json.dumps(count)[:40]})", hint, kind)
             return None
     if counts == [0, 0]:
         check.add(row, "has no votes at all", "Remove the row")
@@ -275,23 +367,41 @@ def _preferred(row: int, record: dict[str, Any], votes: tuple[int, int] | None, 
         return majority
     choice = {"a": 1, "b": -1, "tie": 0}.get(given.strip().lower()) if isinstance(given, str) else None
     if choice is None:
-        check.add(row, f"'preferred' is {json.dumps(given)}", "Give a, b or tie")
+        kind = "'preferred' is not a, b or tie"
+        check.add(row, f"'preferred' is {json.dumps(given)[:40]}", "Give a, b or tie", kind)
     elif majority is not None and choice != majority:
-        check.add(row, f"'preferred' is {given} but the votes are {votes}", "Make them agree, or leave one out")
+        message = f"'preferred' is {given} but the votes are {votes}"
+        check.add(row, message, "Make them agree, or leave one out", "'preferred' is not what the votes say")
     return choice
 
 
 class _Ids:
-    """Makes sure that a candidate id names one candidate of one image."""
+    """Makes sure that a candidate id names one candidate: one caption that one system wrote for one image.
+
+    A candidate without an id is called by its row: ids that look so are refused where there are such candidates.
+    """
 
     def __init__(self, check: Check) -> None:
-        self.check = check
-        self.owner: dict[str, tuple[str, str, int]] = {}
+        self._check = check
+        self._owners: dict[str, tuple[tuple[str, str, str], int]] = {}
+        self._unnamed = False
 
-    def claim(self, row: int, name: str, image: str, candidate: str) -> None:
+    def claim(self, row: int, name: str, candidate: tuple[str, str, str]) -> None:
+        """Take an id, or note that the candidate (image, system, text) gets one made up from its row."""
         if not name:
+            self._unnamed = True
             return
-        owner = self.owner.setdefault(name, (image, candidate, row))
-        if owner[:2] != (image, candidate):
+        owner, first_row = self._owners.setdefault(name, (candidate, row))
+        if owner != candidate:
             hint = "Give every caption an id of its own, or leave the column out"
-            self.check.add(row, f"the candidate id '{name}' names another candidate in row {owner[2]}", hint)
+            message = f"the candidate id '{name}' names another candidate in row {first_row}"
+            self._check.add(row, message, hint, "the candidate id names another candidate")
+
+    def check_made_up(self) -> None:
+        """Look for ids that might be taken for one that was made up."""
+        if not self._unnamed:
+            return
+        for name, (_, row) in self._owners.items():
+            if _MADE_UP.fullmatch(name):
+                message = f"the candidate id '{name}' is what captions without an id are called by their row"
+                self._check.add(row, message, "Give every caption an id, or change this one", "an id like a row's")

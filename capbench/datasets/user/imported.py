@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import json
 import os
@@ -24,7 +25,7 @@ from capbench.datasets.base import Dataset, dataset_names
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, correlations
 from capbench.datasets.root import DataRoot
 from capbench.datasets.user.files import SUFFIXES, UserJudgements, read_user_file
-from capbench.errors import DataError, MissingFileError, UsageError
+from capbench.errors import DataError, UsageError
 from capbench.files import read_json, sha256_file, write_text
 from capbench.records import Item, Judgements, Preferences, Ratings
 
@@ -71,18 +72,17 @@ def _rating_judgements(
     table: UserJudgements, keep: int | None
 ) -> tuple[tuple[Item, ...], dict[str, Ratings], dict[str, Preferences]]:
     items: list[Item] = []
-    index: dict[tuple[str, str], int] = {}
+    index: dict[tuple[str, str, str, str], int] = {}
     # Raters are numbered by first appearance of their names; without names by their place in an item's list.
     numbers: dict[str, int] = {}
     item, value, rater = [], [], []
     for row in table.rated:
-        key = (row.image, row.candidate)
-        if key not in index:
-            index[key] = len(items)
+        place_of_item = index.setdefault(row.key, len(items))
+        if place_of_item == len(items):
             name = row.candidate_id or f"row-{row.row}"
-            items.append(Item(row.image, row.candidate, row.references[:keep], name, row.group))
+            items.append(Item(row.image, row.candidate, row.references[:keep], name, row.group, row.system))
         for place, rating in enumerate(row.ratings):
-            item.append(index[key])
+            item.append(place_of_item)
             value.append(rating)
             rater.append(numbers.setdefault(row.rater, len(numbers)) if row.rater else place)
     ratings = Ratings(
@@ -98,12 +98,13 @@ def _preference_judgements(
     table: UserJudgements, keep: int | None
 ) -> tuple[tuple[Item, ...], dict[str, Ratings], dict[str, Preferences]]:
     items: list[Item] = []
-    names: dict[tuple[str, str], str] = {}
+    names: dict[tuple[str, str, str], str] = {}
     for row in table.pairs:
-        for candidate, given, side in zip(row.candidates, row.candidate_ids, "ab", strict=True):
-            # One id for each (image, candidate): that of its first row.
-            name = names.setdefault((row.image, candidate), given or f"row-{row.row}-{side}")
-            items.append(Item(row.image, candidate, row.references[:keep], name))
+        sides = zip(row.candidates, row.candidate_ids, row.systems, "ab", strict=True)
+        for candidate, candidate_id, system, side in sides:
+            # A candidate that a row does not name is called as in the first row that has it.
+            name = names.setdefault((row.image, system, candidate), candidate_id or f"row-{row.row}-{side}")
+            items.append(Item(row.image, candidate, row.references[:keep], candidate_id or name, system=system))
     n = len(table.pairs)
     votes = [row.votes for row in table.pairs if row.votes is not None]
     preferences = Preferences(
@@ -122,12 +123,8 @@ def _make(name: str, path: Path, table: UserJudgements, root: DataRoot, citation
         statistics, default = accuracy("preference"), "preference-strict"
         references = max(len(row.references) for row in table.pairs)
     else:
-        per_item: dict[tuple[str, str], int] = {}
-        for row in table.rated:
-            key = (row.image, row.candidate)
-            per_item[key] = per_item.get(key, 0) + len(row.ratings)
         # With one rating an item there is nothing to aggregate, and the ids stay short.
-        several = max(per_item.values()) > 1
+        several = len({row.key for row in table.rated}) < sum(len(row.ratings) for row in table.rated)
         statistics = correlations(
             "rating", ("unaggregated", "mean", "median", "mode") if several else ("unaggregated",)
         )
@@ -168,16 +165,19 @@ def open_imported(name: str, root: DataRoot) -> ImportedDataset | None:
         return None
     meta = read_meta(folder)
     path = folder / "judgements.jsonl"
-    given = tuple(meta["scale"]) if meta["scale"] is not None else None
-    source = f"imported from {meta['source']['file']} on {meta['imported'][:10]}"
-    return _make(name, path, read_user_file(path, scale=given), root, source)
+    scale = tuple(meta["scale"]) if meta["scale"] is not None else None
+    return _make(name, path, read_user_file(path, scale=scale), root, _origin(meta))
+
+
+def _origin(meta: dict[str, Any]) -> str:
+    return f"imported from {meta['source']['file']} on {meta['imported'][:10]}"
 
 
 def home_dir() -> Path:
     """The folder for what is the user's own and no published data: ``$CAPBENCH_HOME`` or the user's data folder."""
-    given = os.environ.get("CAPBENCH_HOME")
-    if given:
-        return Path(given).expanduser()
+    named = os.environ.get("CAPBENCH_HOME")
+    if named:
+        return Path(named).expanduser()
     import platformdirs
 
     return Path(platformdirs.user_data_dir("capbench", appauthor=False))
@@ -185,17 +185,17 @@ def home_dir() -> Path:
 
 def _folders(root: DataRoot) -> list[Path]:
     """Where imported data sets are looked for, in this order."""
-    own = [] if root.is_sample else [root.path / "imported"]
-    return [*own, home_dir() / "imported"]
+    beside_data = [] if root.is_sample else [root.path / "imported"]
+    return [*beside_data, home_dir() / "imported"]
 
 
 def imported_names(root: DataRoot) -> list[str]:
     """Names of all imported data sets that can be used with a data folder."""
-    found: set[str] = set()
+    entries: set[str] = set()
     for folder in _folders(root):
         with contextlib.suppress(OSError):
-            found.update(entry.name for entry in folder.iterdir() if (entry / "meta.json").is_file())
-    return sorted(name for name in found if _NAME.fullmatch(name))
+            entries.update(entry.name for entry in folder.iterdir() if (entry / "meta.json").is_file())
+    return sorted(name for name in entries if _NAME.fullmatch(name))
 
 
 def find_imported(name: str, root: DataRoot) -> Path | None:
@@ -286,10 +286,13 @@ def import_file(
         _swap(new, target)
     finally:
         shutil.rmtree(new, ignore_errors=True)
-    made = open_imported(name, DataRoot(parent.parent, False, "import"))
-    if made is None:
-        raise MissingFileError("vanished while it was written", path=target, hint="Run the import again")
-    return made
+    # What was checked is not read again: rows are called by their place in the file that is kept.
+    table = dataclasses.replace(
+        table,
+        rated=tuple(row._replace(row=number) for number, row in enumerate(table.rated, 1)),
+        pairs=tuple(row._replace(row=number) for number, row in enumerate(table.pairs, 1)),
+    )
+    return _make(name, target / "judgements.jsonl", table, DataRoot(parent.parent, False, "import"), _origin(meta))
 
 
 def _swap(new: Path, target: Path) -> None:
@@ -311,6 +314,7 @@ def _swap(new: Path, target: Path) -> None:
 
 def _normal_lines(table: UserJudgements) -> list[str]:
     """The rows in the one form that is kept: JSONL with lists, absent fields left out."""
+    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
     lines = []
     for row in table.rated:
         record: dict[str, Any] = {
@@ -320,9 +324,10 @@ def _normal_lines(table: UserJudgements) -> list[str]:
             "ratings": row.ratings,
             "rater": row.rater,
             "candidate_id": row.candidate_id,
+            "system": row.system,
             "group": row.group,
         }
-        lines.append(_line(record))
+        lines.append(encode({key: value for key, value in record.items() if value != ""}) + "\n")
     for pair in table.pairs:
         record = {
             "image": pair.image,
@@ -332,13 +337,11 @@ def _normal_lines(table: UserJudgements) -> list[str]:
             "preferred": {1: "a", -1: "b", 0: "tie"}[pair.preferred],
             "candidate_id_a": pair.candidate_ids[0],
             "candidate_id_b": pair.candidate_ids[1],
+            "system_a": pair.systems[0],
+            "system_b": pair.systems[1],
             "group": pair.group,
         }
         if pair.votes is not None:
             record |= {"votes_a": pair.votes[0], "votes_b": pair.votes[1]}
-        lines.append(_line(record))
+        lines.append(encode({key: value for key, value in record.items() if value != ""}) + "\n")
     return lines
-
-
-def _line(record: dict[str, Any]) -> str:
-    return json.dumps({k: v for k, v in record.items() if v != ""}, ensure_ascii=False, allow_nan=False) + "\n"

@@ -69,6 +69,53 @@ def test_an_image_may_have_several_candidates(tmp_path: Path) -> None:
     assert [item.candidate_id for item in items] == ["x", "x#2", "x", "x#3"]
 
 
+def test_two_systems_with_one_caption_are_two_candidates(tmp_path: Path) -> None:
+    rows = [{"image": "x", "caption": "one", "system": system} for system in ("a", "b", "a")]
+    items = user_items(_file(tmp_path, "c.jsonl", rows), _file(tmp_path, "r.json", PLAIN))
+    assert [(item.candidate_id, item.system) for item in items] == [("x", "a"), ("x#2", "b"), ("x", "a")]
+    assert len({item.key for item in items}) == 1
+
+
+def test_names_that_a_file_gives_are_passed_over_by_those_made_up(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"image": "x", "caption": text} for text in ("one", "two", "three", "two", "x2")]
+    rows.insert(0, {"image": "x", "caption": "x2", "id": "x#2"})
+    rows.insert(1, {"image": "y", "caption": "one", "id": "x#3"})
+    items = user_items(_file(tmp_path, "c.jsonl", rows), _file(tmp_path, "r.json", PLAIN))
+    assert [item.candidate_id for item in items] == ["x#2", "x#3", "x", "x#4", "x#5", "x#4", "x#2"]
+
+
+LISTED = [["a dog", "the dog"], ["a cat"]]
+
+
+@pytest.mark.parametrize("references", [("r.json", LISTED), ("r.txt", "a dog\na cat\n"), ("r.txt", json.dumps(LISTED))])
+def test_plain_text_stands_beside_references_in_the_same_order(tmp_path: Path, references: tuple[str, Any]) -> None:
+    candidates = _file(tmp_path, "c.txt", "one dog, running\n  one\tcat \r\n")
+    dog, cat = user_items(candidates, _file(tmp_path, *references))
+    assert (dog.image, dog.candidate_id, dog.candidate) == ("line-1", "line-1", "one dog, running")
+    assert (cat.image, cat.candidate, cat.references) == ("line-2", "one cat", ("a cat",))
+    assert dog.references == (("a dog", "the dog") if references[1] != "a dog\na cat\n" else ("a dog",))
+
+
+@pytest.mark.parametrize(
+    ("candidates", "references", "message"),
+    [
+        (("c.txt", "a\nb\n"), ("r.json", PLAIN), r"c\.txt: is plain text, which names no images.*Write candidates as"),
+        (("c.txt", "a\n"), ("r.json", LISTED), r"c\.txt: holds 1 candidates, but .*r\.json has references for 2"),
+        (("c.txt", "a\n\nb\n"), ("r.json", [["x"]] * 3), r"c\.txt, row 2: the caption is empty"),
+        (("c.txt", "a\nb\n"), ("r.json", [["x"], []]), r"r\.json, entry 2: has 0 references"),
+        (("c.txt", "a\nb\n"), ("r.json", [["x"], "y"]), r"r\.json, entry 2: the entry is no list of captions"),
+        (("c.txt", "a\nb\n"), ("r.txt", "x\n"), r"has references for 1"),
+        (("c.json", [{"image": "x", "caption": "a"}]), ("r.json", [["x"]]), r"r\.json: names no images, but the cand"),
+        (("c.json", ["a caption"]), ("r.json", PLAIN), r"c\.json, entry 1: is a caption without an image"),
+    ],
+)
+def test_captions_without_images_are_refused_where_nothing_tells_their_references(
+    tmp_path: Path, candidates: tuple[str, Any], references: tuple[str, Any], message: str
+) -> None:
+    with pytest.raises(DataError, match=message):
+        user_items(_file(tmp_path, *candidates), _file(tmp_path, *references))
+
+
 OK = [{"image": "x", "caption": "one dog"}]
 
 
@@ -95,6 +142,12 @@ OK = [{"image": "x", "caption": "one dog"}]
             [{**OK[0], "id": 1}, {"image": "x", "caption": "other", "id": 1}],
             "entry 2: the id '1' has another",
         ),
+        ("c.json", '[{"image": "x", "caption": "a", "caption": "b"}]', "the key 'caption' stands twice"),
+        ("c.jsonl", '{"image": "x", "caption": "a", "caption": "b"}', "row 1: the key 'caption' stands twice"),
+        ("c.json", '[{"image": ' + "1" * 5000 + ', "caption": "a"}]', "a whole number of more than 4,300 digits"),
+        ("c.jsonl", '{"image": ' + "1" * 5000 + ', "caption": "a"}', "row 1: is no JSON"),
+        ("c.json", [{"image": ".jpg", "caption": "a"}], "entry 1: image is '.jpg', which names no image"),
+        ("c.json", [{**OK[0], "id": 1, "system": "a"}, {**OK[0], "id": 1, "system": "b"}], "another image or system"),
         ("c.jsonl", "", "c.jsonl: is empty"),
         ("c.jsonl", '{"image": "x", "caption": "a"}\n{"image"\n', "c.jsonl, row 2: is no JSON"),
         ("c.jsonl", '"text"\n', "row 1: is no JSON object"),
@@ -110,6 +163,7 @@ def test_bad_candidates_are_named_with_their_row(tmp_path: Path, name: str, cont
     ("name", "content", "message"),
     [
         ("r.json", "[]", "r.json: holds no references"),
+        ("r.json", {"folder/.png": ["a"]}, "the image is 'folder/.png', which names no image"),
         ("r.json", "{}", "holds no references"),
         ("r.json", {"x": []}, "r.json, image 'x': has 0 references"),
         ("r.json", {"x": "a dog"}, "image 'x': the value is no list of captions"),

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from capbench.datasets.user.files import parse_scale, read_user_file
 from capbench.datasets.user.imported import ImportedDataset, find_imported, home_dir, import_file, imported_names
 from capbench.datasets.user.records import ImportProblemsError
 from capbench.errors import CapbenchError, DataError, UsageError
+from tests.conftest import Ran
 
 RATED: dict[str, Any] = {
     "image": "one.jpg",
@@ -167,7 +170,21 @@ def test_raters_in_long_form_become_one_item(tmp_path: Path, root: DataRoot) -> 
         ([other(image="  ")], 1, "'image' is empty"),
         ([other(candidate=5)], 1, "'candidate' is no text"),
         ([other(candidate="")], 1, "'candidate' is empty"),
-        ([other(candidate="two\nlines")], 1, "line break or another control character"),
+        ([other(candidate="a\x07bell")], 1, "'candidate' holds a control character"),
+        ([other(group="two\nlines")], 1, "'group' holds a line break or a tab"),
+        ([other(image=".jpg")], 1, "'image' is '.jpg', which names no image"),
+        ([RATED, other(image="folder/", candidate="x")], 2, "'image' is 'folder/', which names no image"),
+        ([other(system="one"), other(candidate="x")], 2, "some rows name a 'system'"),
+        (
+            [other(system="one", rater="a"), other(system="one", rater="a")],
+            2,
+            "rater 'a' rated this candidate in row 1",
+        ),
+        ([other(candidate_id="c", rater="a"), other(rater="b")], 2, "only one names a 'candidate_id'"),
+        ([other(candidate_id="c", system="one"), other(candidate_id="c", system="two")], 2, "names another candidate"),
+        ([other(candidate_id="row-2"), other(candidate="x")], 1, "what captions without an id are called"),
+        ([other(scale="1-" + "9" * 400)], 1, "'scale' is no scale"),
+        ([json.dumps(RATED).replace(": 4", ": " + "9" * 5000)], 1, "is not JSON"),
         ([other(references=None)], 1, "lacks 'references'"),
         ([other(references=[])], 1, "'references' is empty"),
         ([other(references="one")], 1, "'references' is no list"),
@@ -234,6 +251,8 @@ def test_a_row_that_does_not_fit_is_named(
         ("a.csv", "image,candidate,reference_1,rating\nx,a,b,1_000\n", "'rating' is no finite number"),
         ("a.csv", "image,candidate,reference_1,rating\nx,a,b,\n", "lacks 'rating'"),
         ("a.csv", "image,candidate,reference_1,rating\n\nx,a,b,1\n", "is blank"),
+        ("a.csv", "image,candidate,reference_1,reference_01,rating\nx,a,b,c,1\n", "'reference_01' is there twice"),
+        ("a.csv", 'image,candidate,reference_1,rating\nx,"a\n\nb",c,1\nx,d,e,high\n', "row 5: 'rating' is no finite"),
         ("a.json", "{}", "has the ending '.json'"),
         ("a.jsonl", "\n\n", "is empty"),
     ],
@@ -241,6 +260,16 @@ def test_a_row_that_does_not_fit_is_named(
 def test_a_table_that_does_not_fit_is_an_error(tmp_path: Path, name: str, text: str, message: str) -> None:
     with pytest.raises(DataError, match=re.escape(message)):
         read_user_file(table(tmp_path / name, text))
+
+
+@pytest.mark.parametrize("command", [("score", "-m", "bleu", "-d"), ("data", "import", "--name", "mine")])
+def test_a_file_name_that_is_not_utf8_is_an_error(
+    tmp_path: Path, capbench: Callable[..., Ran], command: tuple[str, ...]
+) -> None:
+    file = table(tmp_path / os.fsdecode(b"a\xff.csv"), "image,candidate,reference_1,rating\nx,a,b,1\n")
+    ran = capbench(*command, file)
+    assert ran.code == 2
+    assert "has a name that is not UTF-8. Rename the file" in ran.err
 
 
 def test_bytes_that_are_not_utf8_are_an_error_with_the_row(tmp_path: Path) -> None:
@@ -257,11 +286,106 @@ def test_all_problems_are_found_at_once_and_the_line_says_how_many(tmp_path: Pat
     assert "(2 more problems" in str(caught.value)
 
 
+def test_each_kind_of_problem_counts_once_and_names_all_its_rows(tmp_path: Path) -> None:
+    rows = [other(candidate=f"caption {i}", colour="red", size=i) for i in range(2000)]
+    rows[4]["rating"], rows[5]["rating"], rows[9]["rating"] = "good", "bad", "fair"
+    with pytest.raises(ImportProblemsError) as caught:
+        read_user_file(jsonl(tmp_path / "a.jsonl", *rows))
+    by_message = {problem.message: problem for problem in caught.value.problems}
+    assert {message: problem.count for message, problem in by_message.items()} == {
+        "unknown field 'colour'": 2000,
+        "unknown field 'size'": 2000,
+        "'rating' is no finite number (\"good\")": 3,
+    }
+    assert by_message["unknown field 'colour'"].rows == "1-2000"
+    assert by_message["'rating' is no finite number (\"good\")"].rows == "5-6, 10"
+    assert "so in 2,000 rows; 2 more problems: 'capbench data import --json' lists all" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["system", "candidate_id"])
+def test_one_caption_of_two_systems_is_two_candidates(tmp_path: Path, root: DataRoot, name: str) -> None:
+    rows = [other(rating=4, **{name: "Up-Down"}), other(rating=2, **{name: "VinVL"}), other(image="two", **{name: "x"})]
+    dataset = open_dataset(str(jsonl(tmp_path / "a.jsonl", *rows)), root)
+    (judgements,) = dataset.load(dataset.protocol().items)
+    assert [getattr(item, name) for item in judgements.items] == ["Up-Down", "VinVL", "x"]
+    assert len({item.candidate_id for item in judgements.items}) == 3
+    assert judgements.items[0].key == judgements.items[1].key  # one score serves both
+    assert judgements.ratings["rating"].item.tolist() == [0, 1, 2]
+    assert str(dataset.protocol()) == "a.jsonl/as-given/tau-b"
+
+
+def test_several_raters_of_one_systems_caption_rate_one_candidate(tmp_path: Path, root: DataRoot) -> None:
+    rows = [other(system=system, rater=rater) for system in ("one", "two") for rater in ("ann", "bob")]
+    dataset = open_dataset(str(jsonl(tmp_path / "a.jsonl", *rows)), root)
+    (judgements,) = dataset.load(dataset.protocol().items)
+    assert [item.system for item in judgements.items] == ["one", "two"]
+    assert judgements.ratings["rating"].item.tolist() == [0, 0, 1, 1]
+
+
+def test_a_row_with_the_second_rating_of_a_caption_says_how_to_tell_systems_apart(tmp_path: Path) -> None:
+    with pytest.raises(ImportProblemsError, match=r"row 2: rates the same candidate as row 1.*'system'"):
+        read_user_file(jsonl(tmp_path / "a.jsonl", RATED, RATED))
+
+
+def test_pairs_know_the_systems_of_their_candidates(tmp_path: Path, root: DataRoot) -> None:
+    rows = [PAIR | {"system_a": "x", "system_b": "y"}, PAIR | {"system_a": "y", "system_b": "x", "preferred": "b"}]
+    made = import_file(jsonl(tmp_path / "p.jsonl", *rows), "pairs", root)
+    for dataset in (made, open_dataset("pairs", root)):
+        (judgements,) = dataset.load(dataset.protocol().items)
+        assert [item.system for item in judgements.items] == ["x", "y", "y", "x"]
+        assert len({item.candidate_id for item in judgements.items}) == 4
+
+
+def test_no_row_without_an_image_is_dropped(tmp_path: Path) -> None:
+    rows = [other(image=".jpg", candidate=f"caption {i}") for i in range(3)]
+    for some in (rows, [RATED, *rows]):
+        with pytest.raises(ImportProblemsError, match="so in 3 rows") as caught:
+            read_user_file(jsonl(tmp_path / "a.jsonl", *some))
+        assert caught.value.problems[0].count == 3
+
+
+def test_line_breaks_and_tabs_inside_captions_are_spaces(tmp_path: Path) -> None:
+    text = (
+        'image,candidate,references,rating\none.jpg,"two\r\nlines","[""a\\tb"", ""c""]",4\ntwo.jpg,"x, y","[""z""]",1\n'
+    )
+    first, second = read_user_file(table(tmp_path / "a.csv", text)).rated
+    assert (first.row, first.candidate, first.references) == (2, "two lines", ("a b", "c"))
+    assert (second.row, second.candidate) == (4, "x, y")
+
+
+@pytest.mark.real_data
+def test_all_of_thumb_is_imported_with_its_systems(tmp_path: Path, root: DataRoot, real_data: Path) -> None:
+    folder = real_data / "thumb"
+    lists = (json.loads(line) for line in (folder / "mscoco_references.json").read_text().splitlines())
+    references = {record["seg_id"]: record["refs"] for record in lists}
+    rows = [json.loads(line) for line in (folder / "mscoco_THumB-1.0.jsonl").read_text().splitlines()]
+    file = jsonl(
+        tmp_path / "thumb.jsonl",
+        *(
+            {
+                "image": row["image"],
+                "candidate": row["hyp"],
+                "system": row["SYS"],
+                "references": references[row["seg_id"]],
+                "rating": row["human_score"],
+            }
+            for row in rows
+        ),
+    )
+    made = import_file(file, "thumb", root, scale=(0, 5))
+    (judgements,) = made.load(made.protocol().items)
+    assert len(judgements.items) == len(judgements.ratings["rating"]) == 2500
+    # 255 captions stand a second time, or a third, for their image.
+    assert len({item.key for item in judgements.items}) == len({(row["image"], row["hyp"]) for row in rows}) == 2245
+
+
 def test_a_column_can_be_left_out_by_name(tmp_path: Path) -> None:
-    file = jsonl(tmp_path / "a.jsonl", other(system="mine"))
-    with pytest.raises(ImportProblemsError, match=r"unknown field 'system'.*--ignore system"):
+    file = jsonl(tmp_path / "a.jsonl", other(colour="mine"))
+    with pytest.raises(ImportProblemsError, match=r"unknown field 'colour'.*--ignore colour"):
         read_user_file(file)
-    assert len(read_user_file(file, ignore=["system"]).rated) == 1
+    assert len(read_user_file(file, ignore=["colour"]).rated) == 1
+    numbered = table(tmp_path / "a.csv", "image,candidate,reference_1,reference_2,rating\none.jpg,a,b,c,1\n")
+    assert read_user_file(numbered, ignore=["reference_2"]).rated[0].references == ("b",)
 
 
 @pytest.mark.parametrize(
@@ -289,9 +413,12 @@ def test_an_import_gives_what_the_file_gives(tmp_path: Path, root: DataRoot) -> 
     assert isinstance(again, ImportedDataset)
     (stored,) = again.load(again.protocol().items)
     direct = open_dataset(str(file), root)
-    (given,) = direct.load(direct.protocol().items)
-    assert stored.items == given.items
-    assert np.array_equal(stored.ratings["rating"].value, given.ratings["rating"].value)
+    (read,) = direct.load(direct.protocol().items)
+    (returned,) = made.load(made.protocol().items)
+    assert stored.items == read.items == returned.items
+    assert np.array_equal(stored.ratings["rating"].value, read.ratings["rating"].value)
+    assert np.array_equal(stored.ratings["rating"].value, returned.ratings["rating"].value)
+    assert (made.citation, made.path, made.table) == (again.citation, again.path, again.table)
     assert stored.ratings["rating"].scale == (1.0, 5.0)
     assert stored.notes == ()
     assert str(again.protocol()) == "mine/as-given/unaggregated-tau-b"

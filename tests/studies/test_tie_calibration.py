@@ -1,0 +1,104 @@
+"""acc*_eq as the statistic of a protocol."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capbench.datasets.opening import open_dataset
+from capbench.datasets.root import find_root
+from capbench.errors import StatisticError
+from capbench.metrics.base import resolve_metrics
+from capbench.records import FloatArray, ScoreColumn
+from capbench.scoring import score
+from capbench.stats.agreement import Correlations
+from capbench.stats.correlation import correlation
+from capbench.stats.intervals import correlation_interval, draw_bootstrap
+from capbench.stats.pairwise import calibrate_ties
+from capbench.stats.power import power
+from capbench.stats.significance import compare
+from tests.conftest import Ran
+
+PROTOCOL = "composite/same-text-out/correctness-acc-eq"
+
+
+def by_listing_all_pairs(scores: FloatArray, human: FloatArray) -> float:
+    """Every pair under every ε that changes something."""
+    i, j = np.triu_indices(len(scores), 1)
+    difference, order = scores[i] - scores[j], np.sign(human[i] - human[j])
+    return max(
+        float(np.mean(np.where(np.abs(difference) <= epsilon, 0, np.sign(difference)) == order))
+        for epsilon in [0.0, *np.abs(difference)]
+    )
+
+
+def test_the_number_of_a_protocol_is_that_of_all_pairs_overall_and_by_group(
+    capbench: Callable[..., Ran], sample: Path
+) -> None:
+    ran = capbench("correlate", "--protocol", PROTOCOL, "--metric", "bleu.bleu-1", "--json", "--no-cache")
+    assert ran.code == 0, ran.err
+    cells = {cell["group"]: cell for cell in json.loads(ran.out)["cells"]}
+    dataset = open_dataset("composite", find_root(str(sample)))
+    (judgements,) = dataset.load(dataset.protocol(PROTOCOL).items)
+    (request,) = resolve_metrics(["bleu.bleu-1"])
+    table = score(judgements.items, [request], dataset="composite", cache=False)
+    ratings = judgements.ratings["correctness"]
+    scores = table.values[ScoreColumn("bleu", "bleu-1")][ratings.item]
+    groups = np.array([judgements.items[item].group for item in ratings.item])
+    assert set(cells) == {"", "8k", "30k", "coco"}
+    for group, cell in cells.items():
+        chosen = groups == group if group else np.full(len(groups), True)
+        assert cell["value"] == pytest.approx(by_listing_all_pairs(scores[chosen], ratings.value[chosen]), abs=1e-12)
+        assert cell["n"] == int(chosen.sum())
+        assert cell["p_value"] is None
+
+
+def test_people_have_a_ceiling_and_a_note_says_that_there_are_no_intervals(capbench: Callable[..., Ran]) -> None:
+    protocol = "flickr8k-expert/no-own-captions/unaggregated-acc-eq"
+    ran = capbench("correlate", "-p", protocol, "-m", "bleu.bleu-1", "--bootstrap", "100", "--json")
+    assert ran.code == 0, ran.err
+    result = json.loads(ran.out)
+    assert [cell["low"] for cell in result["cells"]] == [None]
+    (ceiling,) = result["ceilings"]
+    assert (ceiling["low"], ceiling["high"], ceiling["method"]) == (None, None, "leave-one-rater-out")
+    assert result["cells"][0]["value"] < ceiling["value"] < 1
+    (note,) = [note for note in result["protocols"][0]["notes"] + result["notes"] if "no intervals" in note]
+    assert "ε is chosen anew for every resample" in note
+
+
+def test_what_needs_resampling_is_refused() -> None:
+    rng = np.random.default_rng(0)
+    human = rng.integers(1, 5, 60).astype(float)
+    data = Correlations.of("acc-eq", {"a": human + rng.normal(size=60), "b": rng.normal(size=60)}, human)
+    for work in (
+        lambda: draw_bootstrap(data),
+        lambda: compare(data),
+        lambda: power(data, "a", "b"),
+        lambda: correlation_interval("acc-eq", data.scores["a"][0], human),
+    ):
+        with pytest.raises(StatisticError, match="acc-eq"):
+            work()
+
+
+def test_weights_are_repeated_data_points() -> None:
+    rng = np.random.default_rng(1)
+    human, scores = rng.integers(1, 4, 30).astype(float), rng.normal(size=30)
+    unit = np.arange(30) // 3
+    statistic = Correlations.of("acc-eq", {"a": scores}, human, unit).statistic("a")
+    weights = np.stack([np.ones(10, dtype=np.int64), rng.integers(0, 3, 10), np.zeros(10, dtype=np.int64)])
+    whole, drawn, nothing = statistic(weights)
+    times = weights[1][unit]
+    assert whole == correlation("acc-eq", scores, human).value == calibrate_ties(scores, human).accuracy
+    assert drawn == calibrate_ties(np.repeat(scores, times), np.repeat(human, times)).accuracy
+    assert np.isnan(nothing)
+
+
+def test_a_constant_side_is_refused_as_for_a_correlation() -> None:
+    with pytest.raises(StatisticError, match="all 3 values of the scores are equal to 1"):
+        correlation("acc-eq", [1, 1, 1], [1, 2, 3])
+    with pytest.raises(StatisticError, match="all 3 values of a are equal to 1"):
+        Correlations.of("acc-eq", {"a": [1, 1, 1]}, [1, 2, 3])
