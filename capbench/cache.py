@@ -279,7 +279,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 def _check_format(connection: sqlite3.Connection) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version == _VERSION_WITHOUT_CHECKSUMS:
-        raise _OtherFormatError(f"is of format {version}, whose entries have no checksums to tell whether they are whole")
+        raise _OtherFormatError(f"is of format {version}, whose entries have no checksums")
     if version not in (0, _VERSION):
         raise _OtherFormatError(f"is of format {version}, this capbench writes {_VERSION}")
 

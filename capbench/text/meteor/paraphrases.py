@@ -163,7 +163,11 @@ def _blocks(stream: IO[str]) -> Iterator[list[str]]:
 
 
 def _block(lines: list[str], numbers: defaultdict[str, int]) -> _Block:
-    """A block in numbers of words; words that are new get the next ones. Raises ValueError if it does not hold pairs."""
+    """A block in numbers of words; words that are new get the next ones.
+
+    Raises:
+        ValueError: the lines are not probability, phrase and paraphrase in turn.
+    """
     if len(lines) % 3:
         raise ValueError("a pair is not whole")
     rows: defaultdict[str, int] = defaultdict(count().__next__)
