@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import warnings
 import zlib
 from collections.abc import Callable, Mapping
@@ -147,8 +148,10 @@ def _check(stream: IO[bytes]) -> None:
 
 def _map(stream: IO[bytes], kind: str, shape: tuple[int, ...], place: int) -> np.memmap[Any, Any]:
     dtype = np.dtype(kind)
-    if dtype.kind not in _KINDS or place < _LENGTH_OF_FIRST_LINE or not all(n >= 0 for n in shape):
+    end = place + math.prod(shape) * dtype.itemsize
+    inside = _LENGTH_OF_FIRST_LINE <= place <= end <= os.fstat(stream.fileno()).st_size
+    if dtype.kind not in _KINDS or not inside or not all(n >= 0 for n in shape):
         raise ValueError(f"an array of type {kind} and shape {shape} at {place}")
-    if math.prod(shape) == 0:  # nothing cannot be mapped
+    if place == end:  # nothing cannot be mapped
         return np.empty(shape, dtype).view(np.memmap)
     return np.memmap(stream, dtype, "r", place, shape)
