@@ -1,6 +1,10 @@
 """A cache on disk that several runs share: bytes by space and key, in one SQLite file.
 
-It may be lost at any time without harm, so nothing that happens to it stops a run: a damaged file is set
+Every entry carries a checksum over its space, key and value. SQLite notices damage to its own structure only, so what
+the file gives is believed only if it fits. What does not fit is dropped, and said in one warning; the caller computes
+it again. The checksum is a guard against accidents, not against a person who writes a false value and its checksum.
+
+The cache may be lost at any time without harm, so nothing that happens to it stops a run: a damaged file is set
 aside and begun anew, an unwritable place or a full disk means working without, each with a warning.
 Writing is atomic by batch, so an interrupted run leaves whole batches, and two runs may write at once.
 """
@@ -8,30 +12,59 @@ Writing is atomic by batch, so an interrupted run leaves whole batches, and two 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import sqlite3
 import time
 import warnings
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import starmap
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 from capbench import files
 from capbench.errors import CapbenchError, CapbenchWarning
 
 __all__ = ["Cache"]
 
-_VERSION = 1
-_BUSY_TIMEOUT_S = 60.0
-_KEYS_A_QUERY = 900  # SQLite before 3.32 takes at most 999 parameters
+_VERSION: Final = 2
+_VERSION_WITHOUT_CHECKSUMS: Final = 1
+_BUSY_TIMEOUT_S: Final = 60.0
+_KEYS_A_QUERY: Final = 900  # SQLite before 3.32 takes at most 999 parameters
+_LOOKED_AT: Final = 20_000  # entries of a space, some 20 ms
+_LOOKED_AT_FOR_EACH_MISSING: Final = 4  # entries: little beside what computing one takes
 _T = TypeVar("_T")
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS spaces (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE);
-CREATE TABLE IF NOT EXISTS entries (
-    space INTEGER NOT NULL, key BLOB NOT NULL, value BLOB NOT NULL, PRIMARY KEY (space, key)
-) WITHOUT ROWID;
-"""
+# Columns of a row: a digest of the space's name, key, value, checksum. The names are quoted as SQLite quotes them when
+# it renames a table, so that a file always shows this text as its schema.
+_TABLE: Final = (
+    'CREATE TABLE "{name}" (space BLOB NOT NULL, key BLOB NOT NULL, value BLOB NOT NULL, checksum INTEGER NOT NULL, '
+    "PRIMARY KEY (space, key)) WITHOUT ROWID"
+)
+_ENTRIES: Final = _TABLE.format(name="entries")
+_ROWS: Final = "SELECT space, key, value, checksum FROM entries"
+
+# What goes wrong around a file. All else that SQLite complains of is damage to the file itself.
+_SURROUNDINGS: Final = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_INTERRUPT,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOLFS,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_PROTOCOL,
+        sqlite3.SQLITE_READONLY,
+    }
+)
+
+
+class _OtherFormatError(sqlite3.DatabaseError):
+    """The file is whole, and of another format."""
 
 
 class Cache:
@@ -47,6 +80,7 @@ class Cache:
     def __init__(self, name: str, *, enabled: bool = True) -> None:
         self._name = name
         self._connection: sqlite3.Connection | None = None
+        self._examined: set[bytes] = set()
         if enabled:
             self._open()
 
@@ -58,27 +92,15 @@ class Cache:
         return files.cache_dir() / f"{self._name}.sqlite"
 
     def get(self, space: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-        """What is there of ``keys`` in ``space``."""
-
-        def read(connection: sqlite3.Connection) -> dict[bytes, bytes]:
-            row = connection.execute("SELECT id FROM spaces WHERE name = ?", (space,)).fetchone()
-            found: dict[bytes, bytes] = {}
-            if row is None:
-                return found
-            for start in range(0, len(keys), _KEYS_A_QUERY):
-                part = keys[start : start + _KEYS_A_QUERY]
-                marks = ",".join("?" * len(part))
-                query = f"SELECT key, value FROM entries WHERE space = ? AND key IN ({marks})"
-                found.update(connection.execute(query, (row[0], *part)))
-            return found
-
-        return self._run(read) or {}
+        """The values of those of ``keys`` that ``space`` holds, each of them as it was put there."""
+        return self._run(lambda connection: self._read(connection, _digest(space), keys)) or {}
 
     def put(self, space: str, entries: Iterable[tuple[bytes, bytes]]) -> None:
         """Write entries, all or none; those that are there are replaced."""
-        rows = list(entries)
+        digest = _digest(space)
+        rows = [(digest, key, value, _checksum(digest, key, value)) for key, value in entries]
         if rows:
-            self._run(lambda connection: _write(connection, space, rows))
+            self._run(lambda connection: _write(connection, rows))
 
     def close(self) -> None:
         """Close the file; the cache then holds nothing."""
@@ -93,19 +115,65 @@ class Cache:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _read(self, connection: sqlite3.Connection, space: bytes, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        asked = set(keys)
+        values: dict[bytes, bytes] = {}
+        sound = True
+        for start in range(0, len(keys), _KEYS_A_QUERY):
+            batch = keys[start : start + _KEYS_A_QUERY]
+            marks = ",".join("?" * len(batch))
+            query = f"SELECT key, value, checksum FROM entries WHERE space = ? AND key IN ({marks})"
+            for key, value, checksum in connection.execute(query, (space, *batch)):
+                if key in asked and _fits(space, key, value, checksum):
+                    values[key] = value
+                else:
+                    sound = False
+        missing = len(asked) - len(values)
+        if sound and missing and space not in self._examined:
+            self._examined.add(space)
+            n_rows = max(_LOOKED_AT, _LOOKED_AT_FOR_EACH_MISSING * missing)
+            sound = all(starmap(_fits, _examination(connection, space, n_rows)))
+        if not sound:
+            self._drop_unfit(connection)
+        return values
+
+    def _drop_unfit(self, connection: sqlite3.Connection) -> None:
+        """Keep what fits its checksum, in a table built anew: damaged keys lie where no search finds them."""
+        with _transaction(connection):
+            n_entries = n_unfit = 0
+            for row in connection.execute(_ROWS):
+                n_entries += 1
+                n_unfit += not _fits(*row)
+            if not n_unfit:  # another run was quicker
+                return
+            connection.execute(_TABLE.format(name="fitting"))
+            fitting = (row for row in connection.execute(_ROWS) if _fits(*row))
+            connection.executemany("INSERT OR REPLACE INTO fitting VALUES (?, ?, ?, ?)", fitting)
+            connection.execute("DROP TABLE entries")
+            connection.execute("ALTER TABLE fitting RENAME TO entries")
+        warnings.warn(
+            f"{n_unfit:,} of {n_entries:,} entries of the cache {self.path} do not fit their checksum; "
+            "they are computed again",
+            CapbenchWarning,
+            stacklevel=6,
+        )
+
     def _run(self, work: Callable[[sqlite3.Connection], _T]) -> _T | None:
         """Do something with the file; None if there is none, or no longer any."""
         if self._connection is None:
             return None
         try:
             return work(self._connection)
-        except sqlite3.OperationalError as error:  # full disk, read-only, locked for too long
-            self._give_up(str(error))
-        except sqlite3.DatabaseError as error:  # damaged
+        except sqlite3.DatabaseError as error:
             path = self.path
+            if path is None or not _is_damage(error, path):
+                self._give_up(str(error))
+                return None
             self.close()
-            if path is not None and self._set_aside(path, str(error)):
+            if self._set_aside(path, error):
                 self._open()
+            else:
+                self._give_up(str(error))
         return None
 
     def _open(self) -> None:
@@ -118,17 +186,15 @@ class Cache:
             try:
                 self._connection = _connect(path)
                 return
-            except sqlite3.OperationalError as error:
-                self._give_up(str(error))
-                return
             except sqlite3.DatabaseError as error:
-                if attempt == 2 or not self._set_aside(path, str(error)):
+                if attempt == 2 or not _is_damage(error, path) or not self._set_aside(path, error):
                     self._give_up(str(error))
                     return
 
-    def _set_aside(self, path: Path, reason: str) -> bool:
-        """Move a damaged file out of the way; False if that cannot be done."""
-        aside = path.with_name(f"{path.name}.damaged-{time.time_ns()}")
+    def _set_aside(self, path: Path, error: sqlite3.DatabaseError) -> bool:
+        """Move a file that is of no use out of the way; False if that cannot be done."""
+        other_format = isinstance(error, _OtherFormatError)
+        aside = path.with_name(f"{path.name}.{'other-format' if other_format else 'damaged'}-{time.time_ns()}")
         try:
             with files.lock(path, _BUSY_TIMEOUT_S):
                 # Another run may have mended it while this one waited for the lock.
@@ -139,10 +205,9 @@ class Cache:
                     path.with_name(path.name + ending).unlink(missing_ok=True)
         except (OSError, CapbenchError):
             return False
+        state = str(error) if other_format else f"was damaged ({error})"
         warnings.warn(
-            f"the cache {path} was damaged ({reason}); it is set aside as {aside.name} and begun anew",
-            CapbenchWarning,
-            stacklevel=4,
+            f"the cache {path} {state}; it is set aside as {aside.name} and begun anew", CapbenchWarning, stacklevel=4
         )
         return True
 
@@ -156,22 +221,54 @@ class Cache:
         )
 
 
+def _digest(space: str) -> bytes:
+    return hashlib.blake2b(space.encode(), digest_size=8).digest()
+
+
+def _checksum(space: bytes, key: bytes, value: bytes) -> int:
+    # The length keeps apart what differs only in where the key ends.
+    return zlib.crc32(value, zlib.crc32(key, zlib.crc32(space))) ^ len(key)
+
+
+def _fits(space: Any, key: Any, value: Any, checksum: Any) -> bool:
+    """Whether a row of a file is as it was written; damage can give its columns any type."""
+    try:
+        return bool(_checksum(space, key, value) == checksum)
+    except TypeError:
+        return False
+
+
+def _examination(connection: sqlite3.Connection, space: bytes, n_rows: int) -> Iterator[Sequence[Any]]:
+    """Rows in which a damaged key or space shows: asked for by their right names, such rows are only missing.
+
+    They are the first ``n_rows`` of a space, and the first of every space: where a row's space was changed into
+    one that nothing else is in, the row is the first there.
+    """
+    yield from connection.execute(f"{_ROWS} WHERE space = ? LIMIT ?", (space, n_rows))
+    last: Any = b""
+    while row := connection.execute(f"{_ROWS} WHERE space > ? ORDER BY space, key LIMIT 1", (last,)).fetchone():
+        yield row
+        last = row[0]
+
+
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
     try:
+        # Damage can make text of bytes, and such text is no UTF-8.
+        connection.text_factory = bytes
+        connection.execute("PRAGMA cell_size_check = ON")
+        connection.execute("PRAGMA trusted_schema = OFF")
         # With a write-ahead log readers do not wait for a writer. Network folders may refuse it, which is no harm.
         with contextlib.suppress(sqlite3.OperationalError):
             connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        if version not in (0, _VERSION):
-            raise sqlite3.DatabaseError(f"it is of format {version}, this capbench writes {_VERSION}")
+        _check_format(connection)
         with _transaction(connection):
-            for statement in _SCHEMA.split(";"):
-                connection.execute(statement)
+            if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                connection.execute(_ENTRIES)
             connection.execute(f"PRAGMA user_version = {_VERSION}")
-        columns = [row[1] for row in connection.execute("PRAGMA table_info(entries)")]
-        if columns != ["space", "key", "value"]:
+        schema = connection.execute("SELECT name, sql FROM sqlite_master").fetchall()
+        if schema != [(b"entries", _ENTRIES.encode())]:
             raise sqlite3.DatabaseError("its tables are not a cache's")
     except BaseException:
         connection.close()
@@ -179,20 +276,34 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _write(connection: sqlite3.Connection, space: str, rows: Sequence[tuple[bytes, bytes]]) -> None:
+def _check_format(connection: sqlite3.Connection) -> None:
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version == _VERSION_WITHOUT_CHECKSUMS:
+        raise _OtherFormatError(f"is of format {version}, whose entries have no checksums")
+    if version not in (0, _VERSION):
+        raise _OtherFormatError(f"is of format {version}, this capbench writes {_VERSION}")
+
+
+def _write(connection: sqlite3.Connection, rows: Sequence[tuple[bytes, bytes, bytes, int]]) -> None:
     with _transaction(connection):
-        connection.execute("INSERT OR IGNORE INTO spaces (name) VALUES (?)", (space,))
-        (number,) = connection.execute("SELECT id FROM spaces WHERE name = ?", (space,)).fetchone()
-        connection.executemany(
-            "INSERT OR REPLACE INTO entries VALUES (?, ?, ?)", ((number, key, value) for key, value in rows)
-        )
+        connection.executemany("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?)", rows)
+
+
+def _is_damage(error: sqlite3.DatabaseError, path: Path) -> bool:
+    """Whether an error is the file's; if not, it is the disk's, the permissions' or another run's."""
+    # An error that is raised here and not by SQLite has no code; extended codes have the kind in their low byte.
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+    if code == sqlite3.SQLITE_READONLY:
+        # A file whose header tells of a format to come is read-only to SQLite, whatever the permissions.
+        return path.is_file() and os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    return code not in _SURROUNDINGS
 
 
 def _is_sound(path: Path) -> bool:
     try:
         connection = _connect(path)
         try:
-            return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == ("ok",))
+            return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == (b"ok",))
         finally:
             connection.close()
     except sqlite3.DatabaseError:

@@ -16,6 +16,7 @@ from capbench.cli.setup import app
 from capbench.errors import CapbenchError, ToolError, UsageError
 from capbench.java.spice import files as spice_files
 from capbench.java.spice.files import PinnedFile, install_spice, spice_folder, spice_state
+from capbench.java.spice.parser import parse_tuples
 
 CONTENTS = {"parser-1.0.jar": b"parser" * 1000, "parser-1.0-models.jar": b"models" * 5000}
 
@@ -217,3 +218,16 @@ def test_the_published_files_are_pinned(monkeypatch: pytest.MonkeyPatch) -> None
     names = [file.name for file in spice_files.SPICE_FILES]
     assert names == ["stanford-corenlp-3.6.0.jar", "stanford-corenlp-3.6.0-models.jar", "rhino-1.7.15.jar"]
     assert all(len(bytes.fromhex(file.sha256)) == 32 for file in spice_files.SPICE_FILES)
+
+
+def test_the_parser_does_not_start_on_a_damaged_file(source: Path) -> None:
+    install_spice(source)
+    path = spice_folder() / "parser-1.0-models.jar"
+    content = bytearray(path.read_bytes())
+    content[1000] ^= 1
+    path.write_bytes(content)
+    assert spice_state().ready, "its size is right"
+    with pytest.raises(ToolError, match=r"parser-1\.0-models\.jar: is damaged.*Run 'capbench setup spice' again"):
+        parse_tuples(["a dog"])
+    install_spice(source)
+    spice_files.check_spice_files(spice_folder())

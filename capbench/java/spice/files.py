@@ -1,7 +1,8 @@
 """The files that SPICE's parser needs beside pycocoevalcap: which, where, and how they get there.
 
 They are published under Maven coordinates; the package ``jgo`` knows how to fetch such. A file
-that is there has passed its SHA-256 when it was put there; from then on its size is looked at.
+that is there has passed its SHA-256 when it was put there. From then on its size tells whether it is there, and its
+SHA-256 is taken again before the parser starts: Java does not notice a changed model.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ from pathlib import Path
 from capbench.errors import ToolError, UsageError
 from capbench.files import cache_dir, lock, sha256_file
 
-__all__ = ["SPICE_FILES", "Progress", "SpiceState", "install_spice", "spice_folder", "spice_state"]
+__all__ = [
+    "SPICE_FILES",
+    "Progress",
+    "SpiceState",
+    "check_spice_files",
+    "install_spice",
+    "spice_folder",
+    "spice_state",
+]
 
 Progress = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
 """Opens a progress bar: description and number of bytes → a function that takes the bytes done since its last call."""
@@ -117,6 +126,22 @@ def spice_state() -> SpiceState:
     return SpiceState(folder, tuple(file.name for file in SPICE_FILES if not file.is_at(folder)))
 
 
+def check_spice_files(folder: Path) -> None:
+    """See to it that the files in a folder are the published ones, by their SHA-256.
+
+    Raises:
+        ToolError: one of them is not.
+        DataError: one of them cannot be read.
+    """
+    for file in SPICE_FILES:
+        if sha256_file(folder / file.name) != file.sha256:
+            raise ToolError(
+                "is damaged: its SHA-256 is not that of the published file",
+                path=folder / file.name,
+                hint="Run 'capbench setup spice' again: it replaces the file",
+            )
+
+
 def install_spice(source: str | os.PathLike[str] | None = None, progress: Progress | None = None) -> list[Path]:
     """Put the parser's files into the cache folder; those that are there and right stay as they are.
 
@@ -206,10 +231,10 @@ def _copy(file: PinnedFile, source: Path, part: Path, progress: Progress) -> Pat
 
 def _check(file: PinnedFile, path: Path, source: str | os.PathLike[str] | None) -> None:
     with open(path, "rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-    if found != file.sha256:
+        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+    if sha256 != file.sha256:
         raise ToolError(
-            f"is not the published file: its SHA-256 is {found} and should be {file.sha256}",
+            f"is not the published file: its SHA-256 is {sha256} and should be {file.sha256}",
             path=file.name if source is None else Path(source) / file.name,
             hint="Run the command again" if source is None else "Get the file again",
         )

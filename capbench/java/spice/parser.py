@@ -16,7 +16,7 @@ from pathlib import Path
 from capbench.errors import SetupError, ToolError
 from capbench.java.jars import spice_jar
 from capbench.java.process import LineProcess
-from capbench.java.spice.files import SPICE_FILES, spice_state
+from capbench.java.spice.files import SPICE_FILES, check_spice_files, spice_state
 from capbench.machine import total_memory, usable_cores
 
 __all__ = ["SPICE_PARSER_VERSION", "class_path", "parse_tuples", "stop"]
@@ -60,7 +60,8 @@ def parse_tuples(captions: Sequence[str]) -> list[str]:
         For each caption its tuples, as a JSON list of lists of strings.
 
     Raises:
-        ToolError: the parser is not set up, its program failed, or a caption is too long for the memory there is.
+        ToolError: the parser is not set up, one of its files is damaged, its program failed, or a caption is too long
+            for the memory there is.
     """
     limit = _more_memory_mb()
     small = [limit is None or len(caption.split()) < _VERY_LONG for caption in captions]
@@ -133,6 +134,7 @@ def _process() -> LineProcess:
 
 @cache
 def _start(folder: Path) -> LineProcess:
+    check_spice_files(folder)
     return _program(folder, _MEMORY_MB, min(usable_cores(), _THREADS), restarts=2)
 
 

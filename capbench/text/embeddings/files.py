@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import mmap
-import pickle
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from capbench import files
+from capbench.derived import derived_table
 from capbench.errors import DataError, MissingFileError
+from capbench.text.embeddings.keyed_vectors import AGAIN, pickled_vectors, read_attributes
 
-__all__ = ["FORMATS", "FileIndex", "guess_format", "index_file", "read_row"]
+__all__ = ["FOLDER", "FORMATS", "FileIndex", "check_copy", "guess_format", "index_file", "read_row"]
 
 FORMATS: Final = ("word2vec", "text", "keyed-vectors")
 """word2vec's binary format; GloVe's text, or word2vec's with its header line; what gensim's ``save`` writes."""
 
-_AGAIN = "Get the file again, or check that it is whole"
+FOLDER: Final = "word-vectors"
+"""Of their tables, below the cache folder."""
+
+_COPY_VERSION: Final = 1
 _NUMBER = b"0123456789+-.eE "
 _LONGEST_WORD = 10_000
 
@@ -52,34 +57,23 @@ class FileIndex:
     array_size: int
     dtype: str
 
-    def save(self, path: Path) -> None:
-        """Write the index atomically."""
-        with files.atomic_write(path, "wb") as stream:
-            np.savez(
-                stream,
-                text=np.array([self.kind, self.sha256, self.array_path, self.dtype]),
-                numbers=np.array([self.dimension, self.array_size], dtype=np.int64),
-                words=np.frombuffer("\n".join(self.words).encode("utf-8", "surrogateescape"), dtype=np.uint8),
-                starts=self.starts,
-                ends=self.ends,
-            )
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The index as arrays, for a table in the cache."""
+        notes = json.dumps([self.kind, self.dimension, self.sha256, self.array_path, self.array_size, self.dtype])
+        words = "\n".join(self.words).encode("utf-8", "surrogateescape")
+        return {
+            "notes": np.frombuffer(notes.encode(), np.uint8),
+            "words": np.frombuffer(words, np.uint8),
+            "starts": self.starts,
+            "ends": self.ends,
+        }
 
     @classmethod
-    def load(cls, path: Path) -> FileIndex:
-        """Read what :meth:`save` wrote. Raises OSError, ValueError or KeyError if the file is damaged."""
-        import zipfile
-
-        try:
-            with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as held:
-                kind, sha256, array_path, dtype = (str(part) for part in held["text"])
-                dimension, array_size = (int(number) for number in held["numbers"])
-                words = held["words"].tobytes().decode("utf-8", "surrogateescape").split("\n")
-                starts, ends = held["starts"], held["ends"]
-        except zipfile.BadZipFile as error:
-            raise ValueError(str(error)) from error
-        if len(words) != len(starts) or len(starts) != len(ends):
-            raise ValueError("words and rows do not fit together")
-        return cls(kind, dimension, sha256, words, starts, ends, array_path, array_size, dtype)
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> FileIndex:
+        """The index that :meth:`arrays` was called on."""
+        kind, dimension, sha256, array_path, array_size, dtype = json.loads(arrays["notes"].tobytes())
+        words = arrays["words"].tobytes().decode("utf-8", "surrogateescape").split("\n")
+        return cls(kind, dimension, sha256, words, arrays["starts"], arrays["ends"], array_path, array_size, dtype)
 
 
 def guess_format(path: Path) -> str:
@@ -94,7 +88,7 @@ def guess_format(path: Path) -> str:
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror})", path=path, hint="Check its permissions") from error
     if not head:
-        raise DataError("is empty", path=path, hint=_AGAIN)
+        raise DataError("is empty", path=path, hint=AGAIN)
     if head[:2] == b"\x1f\x8b" or head[:2] == b"PK":
         raise DataError("is compressed", path=path, hint="Unpack it first: vectors are mapped into memory as they lie")
     if head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05":
@@ -115,7 +109,7 @@ def index_file(path: Path, kind: str) -> FileIndex:
         DataError: the file is not what it should be; file and row are named.
     """
     if path.stat().st_size == 0:
-        raise DataError("is empty", path=path, hint=_AGAIN)
+        raise DataError("is empty", path=path, hint=AGAIN)
     readers: dict[str, Callable[[Path], FileIndex]] = {"word2vec": _binary, "text": _text, "keyed-vectors": _keyed}
     return readers[kind](path)
 
@@ -131,7 +125,7 @@ def read_row(data: NDArray[np.uint8], index: FileIndex, row: int, path: Path) ->
         except ValueError as error:
             raise DataError(f"the vector of '{index.words[row]}' holds what is no number", path=path) from error
     if len(vector) != index.dimension or not np.isfinite(vector).all():
-        raise DataError(f"the vector of '{index.words[row]}' holds a value that is no number", path=path, hint=_AGAIN)
+        raise DataError(f"the vector of '{index.words[row]}' holds a value that is no number", path=path, hint=AGAIN)
     return vector
 
 
@@ -171,21 +165,21 @@ def _binary(path: Path) -> FileIndex:
             raise DataError(
                 f"is cut off: its header tells of {n} words x {dimension}, and it can hold {fits} at most",
                 path=path,
-                hint=_AGAIN,
+                hint=AGAIN,
             )
         starts = np.empty(n, dtype=np.int64)
         at = head_end + 1
         for row in range(n):
             space = data.find(b" ", at, at + _LONGEST_WORD)
             if space < 0 or space + 1 + width > len(data):
-                raise DataError(f"is cut off: {n} words are announced", path=path, row=f"word {row + 1}", hint=_AGAIN)
+                raise DataError(f"is cut off: {n} words are announced", path=path, row=f"word {row + 1}", hint=AGAIN)
             raw = data[at:space].lstrip(b"\n")
             if not raw or b"\n" in raw:
                 raise DataError(
                     f"has no word where one must be: the vectors are not of {dimension} dimensions each",
                     path=path,
                     row=f"word {row + 1}",
-                    hint=_AGAIN,
+                    hint=AGAIN,
                 )
             words.append(_word(raw, seen, path, row + 1))
             starts[row] = space + 1
@@ -198,7 +192,7 @@ def _binary(path: Path) -> FileIndex:
                     f"the vector of '{words[-1]}' holds a value that is no number (NaN or infinite)",
                     path=path,
                     row=f"word {row + 1}",
-                    hint=_AGAIN,
+                    hint=AGAIN,
                 )
         if data[at:].strip():
             raise DataError(
@@ -227,7 +221,7 @@ def _text(path: Path) -> FileIndex:
                     continue
                 dimension = text.count(b" ")
                 if dimension < 2:
-                    raise DataError("is no word followed by its numbers", path=path, row=1, hint=_AGAIN)
+                    raise DataError("is no word followed by its numbers", path=path, row=1, hint=AGAIN)
             if not text:
                 raise DataError("is an empty row", path=path, row=number, hint="Remove it")
             # Words may hold spaces (GloVe 840B has ". . ."), so the numbers are counted from the right.
@@ -238,7 +232,7 @@ def _text(path: Path) -> FileIndex:
                     f"has {text.count(b' ')} numbers and not {dimension} like the rows before",
                     path=path,
                     row=number,
-                    hint=_AGAIN,
+                    hint=AGAIN,
                 )
             _check_numbers(parts, dimension, path, number)
             words.append(_word(parts[0], seen, path, number))
@@ -247,10 +241,10 @@ def _text(path: Path) -> FileIndex:
             at += len(line)
     if header is not None and header[0] != len(words):
         raise DataError(
-            f"tells of {header[0]} words in its header and holds {len(words)}", path=path, row=1, hint=_AGAIN
+            f"tells of {header[0]} words in its header and holds {len(words)}", path=path, row=1, hint=AGAIN
         )
     if not words:
-        raise DataError("holds no word", path=path, hint=_AGAIN)
+        raise DataError("holds no word", path=path, hint=AGAIN)
     return FileIndex(
         "text",
         dimension,
@@ -276,11 +270,11 @@ def _check_numbers(parts: list[bytes], dimension: int, path: Path, row: int) -> 
             f"'{shown}' is no finite number: the row should be a word and {dimension} numbers",
             path=path,
             row=row,
-            hint=_AGAIN,
+            hint=AGAIN,
         )
     head, _, last = parts[0].rpartition(b" ")
     if head and _is_number(last):
-        raise DataError(f"has more numbers than the {dimension} of the rows before", path=path, row=row, hint=_AGAIN)
+        raise DataError(f"has more numbers than the {dimension} of the rows before", path=path, row=row, hint=AGAIN)
 
 
 def _is_number(text: bytes) -> bool:
@@ -290,87 +284,31 @@ def _is_number(text: bytes) -> bool:
         return False
 
 
-class _KeyedVectors:
-    """Stands in for gensim's class: takes the pickled attributes and does nothing with them."""
-
-
-class _Unpickler(pickle.Unpickler):
-    """Loads KeyedVectors and arrays, and nothing that could run code."""
-
-    _ARRAYS = frozenset({("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")})
-    _CLASSES = frozenset({"KeyedVectors", "Word2VecKeyedVectors", "EuclideanKeyedVectors", "Vocab"})
-    _CONTAINERS = frozenset({("collections", "OrderedDict"), ("collections", "defaultdict"), ("builtins", "int")})
-
-    def find_class(self, module: str, name: str) -> Any:
-        if module.startswith("gensim.models.keyedvectors") and name in self._CLASSES:
-            return _KeyedVectors
-        if module in {"numpy.core.multiarray", "numpy._core.multiarray"} and name in {"_reconstruct", "scalar"}:
-            from numpy._core import multiarray
-
-            return getattr(multiarray, name)
-        if (module, name) in self._ARRAYS or (module, name) in self._CONTAINERS:
-            return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"it holds a {module}.{name}")
-
-
-def _unpickle(stream: IO[bytes], path: Path) -> dict[str, Any]:
-    hint = "Save the vectors themselves with gensim's model.wv.save(), or model.wv.save_word2vec_format(binary=True)"
-    try:
-        loaded = _Unpickler(stream).load()
-    except pickle.UnpicklingError as error:
-        reason = str(error) if str(error).startswith("it holds") else "it is damaged or cut off"
-        raise DataError(f"is not read as gensim KeyedVectors: {reason}", path=path, hint=hint) from error
-    except Exception as error:  # a damaged pickle may raise anything
-        raise DataError(
-            "is not read as gensim KeyedVectors: it is damaged or cut off", path=path, hint=_AGAIN
-        ) from error
-    if not isinstance(loaded, _KeyedVectors):
-        raise DataError(f"holds a {type(loaded).__name__} and not gensim KeyedVectors", path=path, hint=hint)
-    return vars(loaded)
-
-
 def _keyed(path: Path) -> FileIndex:
-    with open(path, "rb") as stream:
-        held = _unpickle(stream, path)
-    keys = held.get("index_to_key", held.get("index2word"))
+    attributes = read_attributes(path)
+    keys = attributes.get("index_to_key", attributes.get("index2word"))
     if not isinstance(keys, list) or not keys or not all(isinstance(key, str) for key in keys):
-        raise DataError("holds no list of words", path=path, hint=_AGAIN)
+        raise DataError("holds no list of words", path=path, hint=AGAIN)
     digest = hashlib.sha256(bytes.fromhex(files.sha256_file(path)))
-    array = held.get("vectors")
-    second = path.with_name(f"{path.name}.vectors.npy")
-    if array is None:
-        if not second.exists():
+    if attributes.get("vectors") is None:
+        array_path = path.with_name(f"{path.name}.vectors.npy")
+        if not array_path.exists():
             raise MissingFileError(
                 "is not there: gensim keeps large arrays in a file of their own",
-                path=second,
+                path=array_path,
                 hint=f"Put it beside {path}",
             )
-        digest.update(bytes.fromhex(files.sha256_file(second)))
+        digest.update(bytes.fromhex(files.sha256_file(array_path)))
+        try:
+            mapped = np.load(array_path, mmap_mode="r", allow_pickle=False)
+        except (ValueError, OSError, EOFError) as error:
+            raise DataError("is no numpy array or is cut off", path=array_path, hint=AGAIN) from error
+        _check_vectors(mapped, keys, path, array_path)
     else:
-        # The numbers lie inside the pickle; a copy of them in the cache can be mapped like any other file.
-        second = files.cache_dir("word-vectors") / f"{digest.hexdigest()[:24]}.npy"
-        with files.atomic_write(second, "wb") as out:
-            np.save(out, np.ascontiguousarray(array, dtype=np.float32), allow_pickle=False)
-    try:
-        mapped = np.load(second, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise DataError("is no numpy array or is cut off", path=second, hint=_AGAIN) from error
-    if mapped.ndim != 2 or mapped.dtype not in (np.float32, np.float64) or not mapped.flags.c_contiguous:
-        raise DataError(f"holds an array of shape {mapped.shape} and type {mapped.dtype}", path=second, hint=_AGAIN)
-    if len(mapped) != len(keys):
-        raise DataError(f"has {len(keys)} words and {len(mapped)} vectors", path=path, hint=_AGAIN)
-    if len(set(keys)) != len(keys) or any("\n" in key for key in keys):
-        raise DataError("holds a word twice, or one with a line break in it", path=path, hint=_AGAIN)
-    for start in range(0, len(mapped), 10_000):
-        good = np.isfinite(mapped[start : start + 10_000]).all(axis=1)
-        if not good.all():
-            row = start + int(np.argmin(good))
-            raise DataError(
-                f"the vector of '{keys[row]}' holds a value that is no number",
-                path=path,
-                row=f"word {row + 1}",
-                hint=_AGAIN,
-            )
+        vectors = pickled_vectors(attributes, path)
+        _check_vectors(vectors, keys, path, path)
+        mapped = _copy(digest.hexdigest(), lambda: {"vectors": vectors})
+        array_path = Path(str(mapped.filename))
     width = mapped.shape[1] * mapped.dtype.itemsize
     starts = int(mapped.offset) + np.arange(len(keys), dtype=np.int64) * width
     return FileIndex(
@@ -380,7 +318,50 @@ def _keyed(path: Path) -> FileIndex:
         keys,
         starts,
         starts + width,
-        str(second.resolve()),
-        second.stat().st_size,
+        str(array_path.resolve()),
+        array_path.stat().st_size,
         mapped.dtype.str,
     )
+
+
+def check_copy(path: Path, index: FileIndex) -> FileIndex:
+    """See to it that the copy of vectors that an index tells of is there and right; the index with its path.
+
+    Only vectors that lie inside gensim's pickle have a copy, which is a table in the cache. It is made again if it is
+    lost or damaged.
+    """
+    if not index.array_path.endswith(".table"):
+        return index
+
+    def read_again() -> dict[str, NDArray[Any]]:
+        return {"vectors": pickled_vectors(read_attributes(path), path)}
+
+    copy = _copy(index.sha256, read_again)
+    return replace(index, array_path=str(Path(str(copy.filename)).resolve()))
+
+
+def _copy(sha256: str, read: Callable[[], dict[str, NDArray[Any]]]) -> np.memmap[Any, Any]:
+    """Vectors that lie inside a pickle, as a table in the cache: there they can be mapped like any other file's."""
+    return derived_table(FOLDER, f"vectors-{sha256[:24]}", _COPY_VERSION, read)["vectors"]
+
+
+def _check_vectors(vectors: NDArray[Any], words: list[str], path: Path, array_path: Path) -> None:
+    sound = vectors.ndim == 2 and vectors.size > 0 and vectors.flags.c_contiguous
+    if not sound or vectors.dtype not in (np.float32, np.float64):
+        raise DataError(
+            f"holds an array of shape {vectors.shape} and type {vectors.dtype}", path=array_path, hint=AGAIN
+        )
+    if len(vectors) != len(words):
+        raise DataError(f"has {len(words)} words and {len(vectors)} vectors", path=path, hint=AGAIN)
+    if len(set(words)) != len(words) or any("\n" in word for word in words):
+        raise DataError("holds a word twice, or one with a line break in it", path=path, hint=AGAIN)
+    for start in range(0, len(vectors), 10_000):
+        finite = np.isfinite(vectors[start : start + 10_000]).all(axis=1)
+        if not finite.all():
+            row = start + int(np.argmin(finite))
+            raise DataError(
+                f"the vector of '{words[row]}' holds a value that is no number",
+                path=path,
+                row=f"word {row + 1}",
+                hint=AGAIN,
+            )

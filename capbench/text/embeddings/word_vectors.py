@@ -1,8 +1,8 @@
 """Word vectors from files that a user has: word2vec ``.bin``, GloVe or word2vec text, gensim KeyedVectors.
 
 A file is mapped into memory, not read: only the rows of words that are asked for are touched. Its first
-opening checks every row and notes where each one lies; the notes and the file's SHA-256 go to the cache
-folder under the file's path, size and time of change, so that later openings take no scan.
+opening checks every row and notes where each one lies; this index and the file's SHA-256 go to a table in the
+cache folder, under the file's path, size and time of change, so that later openings take no scan.
 """
 
 from __future__ import annotations
@@ -17,12 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench import files
+from capbench.derived import derived_table
 from capbench.errors import DataError, MissingFileError, UsageError
-from capbench.text.embeddings.files import FORMATS, FileIndex, guess_format, index_file, read_row
+from capbench.text.embeddings.files import (
+    FOLDER,
+    FORMATS,
+    FileIndex,
+    check_copy,
+    guess_format,
+    index_file,
+    read_row,
+)
 
 __all__ = ["FORMATS", "WordVectors", "write_word2vec"]
 
-_NOTES_VERSION: Final = 1
+_INDEX_VERSION: Final = 1
 
 
 class WordVectors:
@@ -101,13 +110,13 @@ class WordVectors:
         The division is done in float32, as gensim's ``get_vector(word, norm=True)`` does it. A vector of
         zeros has no direction and stays zero.
         """
-        found = self.vectors(words)
-        if not found:
+        vectors = self.vectors(words)
+        if not vectors:
             return {}
-        matrix = np.stack(list(found.values()))
+        matrix = np.stack(list(vectors.values()))
         norms = np.linalg.norm(matrix, axis=1)
         norms[norms == 0] = 1
-        return dict(zip(found, matrix / norms[:, None], strict=True))
+        return dict(zip(vectors, matrix / norms[:, None], strict=True))
 
     def _row_numbers(self) -> dict[str, int]:
         if not self._rows:
@@ -117,22 +126,13 @@ class WordVectors:
 
 def _cached_index(path: Path, kind: str) -> FileIndex:
     state = path.stat()
-    key = f"{_NOTES_VERSION}\0{kind}\0{path.resolve()}\0{state.st_size}\0{state.st_mtime_ns}"
+    key = f"{kind}\0{path.resolve()}\0{state.st_size}\0{state.st_mtime_ns}"
     second = path.with_name(f"{path.name}.vectors.npy")
     if second.exists():
         key += f"\0{second.stat().st_size}\0{second.stat().st_mtime_ns}"
     name = hashlib.blake2b(key.encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
-    notes = files.cache_dir("word-vectors") / f"{name}.npz"
-    if notes.exists():
-        try:
-            index = FileIndex.load(notes)
-            if not index.array_path or Path(index.array_path).exists():
-                return index
-        except (OSError, ValueError, KeyError, EOFError):  # a damaged cache is no error: the file is scanned again
-            notes.unlink(missing_ok=True)
-    index = index_file(path, kind)
-    index.save(notes)
-    return index
+    arrays = derived_table(FOLDER, f"index-{name}", _INDEX_VERSION, lambda: index_file(path, kind).arrays())
+    return check_copy(path, FileIndex.from_arrays(arrays))
 
 
 def write_word2vec(path: str | os.PathLike[str], words: Sequence[str], matrix: NDArray[np.float32]) -> None:

@@ -1,7 +1,7 @@
 """METEOR 1.5's paraphrase table as a trie in arrays that are mapped into memory.
 
-The jar reads 5.3 million pairs of phrases at every start, into 1 GB. Here they are read once, into arrays in the
-cache folder; later starts map these, and only the parts that captions touch are loaded.
+The jar reads 5.3 million pairs of phrases at every start, into 1 GB. Here they are read once, into a table in the
+cache folder; later starts check the table's bytes and map them, and only what captions touch stays in memory.
 
 A phrase is a path of words in a trie. A state of the trie (0 is the root) is the number of an edge plus one; edges are
 sorted by ``state << 20 | word``, so a step is a binary search. States are numbered level by level.
@@ -10,29 +10,29 @@ sorted by ``state << 20 | word``, so a step is a binary search. States are numbe
 from __future__ import annotations
 
 import gzip
-import json
 import logging
 import zlib
 from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain
+from itertools import count
 from pathlib import Path
 from typing import IO, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench import files
+from capbench.derived import derived_table
 from capbench.errors import ToolError
 from capbench.java import meteor_jar
 
 __all__ = ["ParaphraseTable", "paraphrase_table"]
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 _WORD_BITS: Final = 20
-_BLOCK: Final = 1 << 23
-_ARRAYS: Final = ("edges", "levels", "offsets", "targets")
+_BLOCK: Final = 1 << 23  # characters; words are numbered block by block, so another size is another version
+_BETWEEN: Final = "\0"  # is no word of the file
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,12 +62,12 @@ class ParaphraseTable:
         """The states after one more word each; 0 where there is none (word -1 is no word of the table)."""
         keys = (states << _WORD_BITS) | words
         places = np.searchsorted(self.edges, keys)
-        found = (words >= 0) & (places < len(self.edges))
-        found[found] = self.edges[places[found]] == keys[found]
-        return np.where(found, places + 1, 0)
+        exists = (words >= 0) & (places < len(self.edges))
+        exists[exists] = self.edges[places[exists]] == keys[exists]
+        return np.where(exists, places + 1, 0)
 
     def paraphrases(self, states: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
-        """All paraphrases of some states: index into ``states``, the paraphrase's state, its place in the order."""
+        """All paraphrases of the states: index into ``states``, the paraphrase's state, its place in the order."""
         starts = self.offsets[states].astype(np.int64)
         counts = self.offsets[states + 1].astype(np.int64) - starts
         index = np.repeat(np.arange(len(states)), counts)
@@ -77,7 +77,7 @@ class ParaphraseTable:
 
 @cache
 def paraphrase_table() -> ParaphraseTable:
-    """METEOR's English table; the first call ever takes some 20 s, later ones a few milliseconds.
+    """METEOR's English table; the first call ever takes some 20 s, later ones a tenth of a second.
 
     Raises:
         ToolError: pycocoevalcap's file is missing or damaged.
@@ -85,67 +85,72 @@ def paraphrase_table() -> ParaphraseTable:
     """
     source = meteor_jar().path.parent / "data" / "paraphrase-en.gz"
     state = source.stat()
-    folder = files.cache_dir("meteor") / f"paraphrase-{_VERSION}-{state.st_size}-{state.st_mtime_ns}"
-    with files.lock(folder):
-        if not (folder / "words.json").exists():
-            logging.getLogger(__name__).info("preparing METEOR's paraphrase table: once, some 20 seconds")
-            _write(_build(source), folder)
-        return _load(folder)
+    name = f"paraphrase-{state.st_size}-{state.st_mtime_ns}"
+    return _as_table(derived_table("meteor", name, _VERSION, lambda: _build(source)))
 
 
-def _load(folder: Path) -> ParaphraseTable:
-    words = {word: i for i, word in enumerate(files.read_json(folder / "words.json"))}
-    edges, levels, offsets, targets = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in _ARRAYS)
-    return ParaphraseTable(words, edges, levels, offsets, targets)
-
-
-def _write(table: ParaphraseTable, folder: Path) -> None:
-    for name in _ARRAYS:
-        with files.atomic_write(folder / f"{name}.npy", "wb") as stream:
-            np.save(stream, getattr(table, name), allow_pickle=False)
-    # Written last: where it is, the arrays are.
-    files.write_text(folder / "words.json", json.dumps(list(table.words), ensure_ascii=True))
-
-
-def _build(source: Path) -> ParaphraseTable:
-    phrases: defaultdict[str, int] = defaultdict()
-    phrases.default_factory = phrases.__len__
-    pairs: list[NDArray[np.int32]] = []
-    damaged = ToolError(
-        "is damaged: it does not hold probability, phrase and paraphrase in turn",
-        path=source,
-        hint="Reinstall it with 'pip install --force-reinstall --no-deps pycocoevalcap==1.2'",
+def _as_table(arrays: Mapping[str, NDArray[Any]]) -> ParaphraseTable:
+    words = arrays["words"].tobytes().decode().split("\n")
+    return ParaphraseTable(
+        {word: number for number, word in enumerate(words)},
+        *(arrays[name] for name in ("edges", "levels", "offsets", "targets")),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Block:
+    """One block of the file's pairs.
+
+    Attributes:
+        words: (w,) int32 numbers of the words of all its m distinct phrases, one phrase after the other.
+        lengths: (m,) uint8 words in each phrase.
+        states: (m,) int32 the phrases' states.
+        pairs: (2, n) int32 each pair's phrase and paraphrase, among the distinct ones.
+    """
+
+    words: NDArray[np.int32]
+    lengths: NDArray[np.uint8]
+    states: NDArray[np.int32]
+    pairs: NDArray[np.int32]
+
+    def edges_of(self, level: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Which phrases have a word at a level, and the edges that they take there from their states."""
+        longer = np.flatnonzero(self.lengths > level)
+        starts = np.cumsum(self.lengths, dtype=np.int64) - self.lengths
+        states = self.states[longer].astype(np.int64)
+        return longer, (states << _WORD_BITS) | self.words[starts[longer] + level]
+
+
+def _build(source: Path) -> dict[str, NDArray[Any]]:
+    logging.getLogger(__name__).info("preparing METEOR's paraphrase table: once, some 20 seconds")
+    # The number of what stands between phrases is 0 here, so every word's is one too high.
+    numbers: defaultdict[str, int] = defaultdict(count(1).__next__, {_BETWEEN: 0})
     try:
         with gzip.open(source, "rt", encoding="utf-8", newline="\n") as stream:
-            for lines in _blocks(stream):
-                if len(lines) % 3:
-                    raise damaged
-                both = (np.fromiter(map(phrases.__getitem__, lines[i::3]), np.int32) for i in (1, 2))
-                pairs.append(np.stack(list(both)))
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise damaged from error
-    if not pairs:
-        raise damaged
-    given, replaced = np.concatenate(pairs, axis=1)
-    words: defaultdict[str, int] = defaultdict()
-    words.default_factory = words.__len__
-    lengths = np.fromiter((len(phrase.split()) for phrase in phrases), np.int64, len(phrases))
-    if lengths.min() == 0:
-        raise damaged
-    every_word = chain.from_iterable(map(str.split, phrases))
-    flat = np.fromiter(map(words.__getitem__, every_word), np.int64, int(lengths.sum()))
-    del phrases
-    edges, levels, states = _trie(flat, lengths)
-    first, second = states[given], states[replaced]
-    order = np.argsort(first, kind="stable")
-    counts = np.bincount(first, minlength=len(edges) + 1)
-    offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-    words.default_factory = None
-    return ParaphraseTable(dict(words), edges, levels, offsets, second[order].astype(np.int32))
+            blocks = [_block(lines, numbers) for lines in _blocks(stream)]
+        if not blocks or len(numbers) - 1 > 1 << _WORD_BITS:
+            raise ValueError("no pairs, or more words than a number can have")
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise ToolError(
+            "is damaged: it does not hold probability, phrase and paraphrase in turn",
+            path=source,
+            hint="Reinstall it with 'pip install --force-reinstall --no-deps pycocoevalcap==1.2'",
+        ) from error
+    edges, levels = _grow_trie(blocks)
+    replaced, targets = (np.concatenate([block.states[block.pairs[i]] for block in blocks]) for i in (0, 1))
+    del blocks
+    offsets = np.zeros(len(edges) + 2, np.int32)
+    np.cumsum(np.bincount(replaced, minlength=len(edges) + 1), out=offsets[1:])
+    return {
+        "words": np.frombuffer("\n".join(list(numbers)[1:]).encode(), np.uint8),
+        "edges": edges,
+        "levels": levels,
+        "offsets": offsets,
+        "targets": targets[np.argsort(replaced, kind="stable")],
+    }
 
 
-def _blocks(stream: IO[str]) -> Any:
+def _blocks(stream: IO[str]) -> Iterator[list[str]]:
     """The lines of a stream, three and three together, in blocks of some 8 MB."""
     rest = ""
     while block := stream.read(_BLOCK):
@@ -157,19 +162,36 @@ def _blocks(stream: IO[str]) -> Any:
         yield rest.split("\n")
 
 
-def _trie(
-    flat: NDArray[np.int64], lengths: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Edges, where each level's begin, and the state of every phrase."""
-    starts = np.cumsum(lengths) - lengths
-    states = np.zeros(len(lengths), dtype=np.int64)
+def _block(lines: list[str], numbers: defaultdict[str, int]) -> _Block:
+    """A block in numbers of words; words that are new get the next ones.
+
+    Raises:
+        ValueError: the lines are not probability, phrase and paraphrase in turn.
+    """
+    if len(lines) % 3:
+        raise ValueError("a pair is not whole")
+    rows: defaultdict[str, int] = defaultdict(count().__next__)
+    pairs = np.array([np.fromiter(map(rows.__getitem__, lines[i::3]), np.int32) for i in (1, 2)])
+    # One text is split, and not every phrase: that takes a third of the time.
+    words = f" {_BETWEEN} ".join([*rows, ""]).split()
+    flat = np.fromiter(map(numbers.__getitem__, words), np.int32, len(words))
+    is_word = flat > 0
+    lengths = np.diff(np.flatnonzero(~is_word), prepend=-1) - 1
+    if len(lengths) != len(rows) or lengths.min() < 1 or lengths.max() > np.iinfo(np.uint8).max:
+        raise ValueError("a phrase is empty, or too long")
+    return _Block(flat[is_word] - 1, lengths.astype(np.uint8), np.zeros(len(rows), np.int32), pairs)
+
+
+def _grow_trie(blocks: list[_Block]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Edges and where each level's begin; the blocks' states become those of their whole phrases."""
     edges: list[NDArray[np.int64]] = []
     levels = [0]
-    for level in range(int(lengths.max())):
-        alive = np.flatnonzero(lengths > level)
-        keys = (states[alive] << _WORD_BITS) | flat[starts[alive] + level]
-        distinct, inverse = np.unique(keys, return_inverse=True)
-        states[alive] = levels[-1] + inverse + 1
+    for level in range(max(int(block.lengths.max()) for block in blocks)):
+        # Block by block, because all phrases at once would take four times the memory.
+        distinct = np.unique(np.concatenate([np.unique(block.edges_of(level)[1]) for block in blocks]))
+        for block in blocks:
+            longer, keys = block.edges_of(level)
+            block.states[longer] = levels[-1] + np.searchsorted(distinct, keys) + 1
         edges.append(distinct)
         levels.append(levels[-1] + len(distinct))
-    return np.concatenate(edges), np.array(levels), states
+    return np.concatenate(edges), np.array(levels)
