@@ -95,6 +95,6 @@ def test_networks_that_look_at_other_features_are_refused(tmp_path: Path) -> Non
         with pytest.raises(ModelError, match=message) as caught:
             write_ensemble(tmp_path / "e.json", [model, changed])
         assert caught.value.path == str(changed.path)
-    with pytest.raises(ModelError, match="two grounding models or more"):
+    with pytest.raises(ModelError, match="two networks or more"):
         write_ensemble(tmp_path / "e.json", [model])
     assert not (tmp_path / "e.json").exists()

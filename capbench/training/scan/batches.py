@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -18,9 +17,7 @@ from capbench.features.store import FeatureStore, open_store
 from capbench.text.vocabulary import PAD, UNKNOWN
 from capbench.training.scan.data import Pairs, open_array
 
-__all__ = ["Batch", "Regions", "batches", "epoch_order", "open_regions", "pad", "prefetch"]
-
-_T = TypeVar("_T")
+__all__ = ["Batch", "Regions", "batches", "epoch_order", "open_regions", "pad"]
 
 
 class _Source(Protocol):
@@ -48,20 +45,20 @@ class _StoreSource:
 
 class _ArraySource:
     def __init__(self, pairs: Pairs, regions: int | None) -> None:
-        self._parts = [(open_array(path), path) for path, _ in pairs.arrays]
-        self._place = [(part, row) for part, (_, rows) in enumerate(pairs.arrays) for row in rows.tolist()]
-        sizes = {array.shape[1:] for array, _ in self._parts}
+        self._arrays = [(open_array(path), path) for path, _ in pairs.arrays]
+        self._place = [(number, row) for number, (_, rows) in enumerate(pairs.arrays) for row in rows.tolist()]
+        first, path = self._arrays[0]
+        sizes = {array.shape[1:] for array, _ in self._arrays}
         if len(sizes) > 1:
-            raise DataError(f"the arrays have different shapes: {sorted(sizes)}", path=self._parts[0][1])
-        counts = [self._parts[0][0].shape[1]]
-        n = _regions(counts, ["all"], regions, self._parts[0][1])
-        self.shape = (len(self._place), n, self._parts[0][0].shape[2])
-        self.dtype = np.dtype(np.float16 if self._parts[0][0].dtype == np.float16 else np.float32)
+            raise DataError(f"the arrays have different shapes: {sorted(sizes)}", path=path)
+        n = _regions([first.shape[1]], ["all"], regions, path)
+        self.shape = (len(self._place), n, first.shape[2])
+        self.dtype = np.dtype(np.float16 if first.dtype == np.float16 else np.float32)
 
     def read(self, images: Sequence[int], into: NDArray[Any]) -> None:
         for row, image in enumerate(images):
-            part, place = self._place[image]
-            array, path = self._parts[part]
+            number, place = self._place[image]
+            array, path = self._arrays[number]
             features = array[place, : self.shape[1]]
             if not np.isfinite(features).all():
                 raise DataError("a feature is NaN or infinite", path=path, row=f"image {place}")
@@ -103,17 +100,17 @@ class Regions:
         self._lock = threading.Lock()
         needed = float(np.prod(source.shape, dtype=np.float64)) * source.dtype.itemsize
         self.in_memory = needed <= memory_mb * 2**20
-        self._held: torch.Tensor | None = None
+        self._features: torch.Tensor | None = None
         if self.in_memory:
-            held = np.empty(source.shape, dtype=source.dtype)
-            source.read(range(source.shape[0]), held)
-            self._held = torch.from_numpy(held)
+            features = np.empty(source.shape, dtype=source.dtype)
+            source.read(range(source.shape[0]), features)
+            self._features = torch.from_numpy(features)
 
     def take(self, images: Sequence[int] | NDArray[np.int64]) -> torch.Tensor:
         """(b, regions, columns) float32 of some images."""
         # The result is always of torch's own memory: matrix products may round otherwise where it is aligned otherwise.
-        if self._held is not None:
-            return self._held.index_select(0, torch.as_tensor(images)).float()
+        if self._features is not None:
+            return self._features.index_select(0, torch.as_tensor(images)).float()
         distinct, inverse = np.unique(np.asarray(images), return_inverse=True)
         block = np.empty((len(distinct), *self.shape[1:]), dtype=np.float32)
         with self._lock:
@@ -159,10 +156,10 @@ def epoch_order(pairs: Pairs, batch: int, order: str, seed: int, epoch: int) -> 
     image = pairs.image_of[sorted_]
     start = np.r_[True, image[1:] != image[:-1]]
     rank = np.arange(n) - np.maximum.accumulate(np.where(start, np.arange(n), 0))
-    found: list[NDArray[np.int64]] = []
+    order_of_batches: list[NDArray[np.int64]] = []
     for number in range(int(rank.max()) + 1):
-        found += _cut(rng.permutation(sorted_[rank == number]), batch)
-    return found
+        order_of_batches += _cut(rng.permutation(sorted_[rank == number]), batch)
+    return order_of_batches
 
 
 def _cut(order: NDArray[np.int64], batch: int) -> list[NDArray[np.int64]]:
@@ -226,47 +223,3 @@ def batches(
             ids = torch.where(inner & drop, UNKNOWN, ids)
         images = regions.take(pairs.image_of[chosen])
         yield Batch(images.pin_memory(), ids.pin_memory(), lengths) if pin else Batch(images, ids, lengths)
-
-
-def prefetch(items: Iterator[_T], depth: int = 2) -> Iterator[_T]:
-    """The same items, made by a thread ahead of their use. An error in it is raised where the item would have come."""
-    ready: queue.Queue[tuple[_T | None, BaseException | None]] = queue.Queue(maxsize=depth)
-    leave = threading.Event()
-
-    def put(item: _T | None, error: BaseException | None) -> None:
-        while not leave.is_set():
-            try:
-                ready.put((item, error), timeout=0.1)
-                return
-            except queue.Full:
-                continue
-
-    def work() -> None:
-        try:
-            for item in items:
-                put(item, None)
-                if leave.is_set():
-                    return
-        except BaseException as error:
-            put(None, error)
-            return
-        put(None, None)
-
-    thread = threading.Thread(target=work, name="prefetch", daemon=True)
-    thread.start()
-    try:
-        while True:
-            item, error = ready.get()
-            if error is not None:
-                raise error
-            if item is None:
-                return
-            yield item
-    finally:
-        leave.set()
-        thread.join()
-
-
-def feeding(regions: Regions, device: torch.device) -> Callable[[Iterator[Batch]], Iterator[Batch]]:
-    """:func:`prefetch` where it pays: features are read from disk, or a GPU computes meanwhile."""
-    return prefetch if device.type == "cuda" or not regions.in_memory else lambda items: items

@@ -118,19 +118,19 @@ class CaptionSource:
         Raises:
             DataError: there is none.
         """
-        there = self.names()
+        names = self.names()
         asked: tuple[str, ...] | None = getattr(self._config.splits, role)
         if asked is not None:
             for name in asked:
-                if name not in there:
-                    raise DataError(f"has no split '{name}'", path=self.path, hint=suggest(name, there))
+                if name not in names:
+                    raise DataError(f"has no split '{name}'", path=self.path, hint=suggest(name, names))
             return asked
         for usual in _NAMES[role]:
-            found = tuple(name for name in usual if name in there)
-            if found:
-                return found
+            splits = tuple(name for name in usual if name in names)
+            if splits:
+                return splits
         raise DataError(
-            f"has no split that is known to be for {role} (there are: {', '.join(there)})",
+            f"has no split that is known to be for {role} (there are: {', '.join(names)})",
             path=self.path,
             hint=f"Name it in the training file, as 'splits: {{{role}: NAME}}'",
         )
@@ -264,9 +264,9 @@ def _array_split(path: Path, split: str, texts: list[str], ids: list[str] | None
     first = np.arange(len(array))
     if len(array) == len(texts) > 1:
         # One row a caption: rows beside each other that are equal are one image.
-        own = np.array([True, *(not _same(array, i) for i in range(1, len(array)))])
-        first = np.flatnonzero(own)
-        row_of = np.cumsum(own) - 1
+        begins = np.array([True, *(not _same(array, i) for i in range(1, len(array)))])
+        first = np.flatnonzero(begins)
+        row_of = np.cumsum(begins) - 1
     known = ids if ids is not None and len(ids) == len(array) else None
     names = [known[i] if known else f"{split}-{i}" for i in first.tolist()]
     if len(set(names)) < len(names):  # ids of captions or of repeated images name no rows
@@ -294,18 +294,18 @@ def open_array(path: Path) -> NDArray[Any]:
     return array
 
 
-def _joined(parts: list[Pairs]) -> Pairs:
-    if len(parts) == 1:
-        return parts[0]
+def _joined(splits: list[Pairs]) -> Pairs:
+    if len(splits) == 1:
+        return splits[0]
     images: list[str] = []
     captions: list[str] = []
     image_of: list[NDArray[np.int64]] = []
-    for part in parts:
-        twice = set(images) & set(part.images)
+    for split in splits:
+        twice = set(images) & set(split.images)
         if twice:
-            raise DataError(f"the image '{min(twice)}' is in more than one split", path=part.source)
-        image_of.append(part.image_of + len(images))
-        images += part.images
-        captions += part.captions
-    arrays = tuple(array for part in parts for array in part.arrays)
-    return Pairs(tuple(images), tuple(captions), np.concatenate(image_of), parts[0].source, arrays)
+            raise DataError(f"the image '{min(twice)}' is in more than one split", path=split.source)
+        image_of.append(split.image_of + len(images))
+        images += split.images
+        captions += split.captions
+    arrays = tuple(array for split in splits for array in split.arrays)
+    return Pairs(tuple(images), tuple(captions), np.concatenate(image_of), splits[0].source, arrays)

@@ -13,9 +13,7 @@ import torch
 from capbench.datasets.root import DataRoot
 from capbench.errors import DataError, ModelError, UsageError
 from capbench.features.store import open_store
-from capbench.machine import total_memory
 from capbench.models.scan.files import GroundingModel
-from capbench.models.scan.network import ScanOptions
 from capbench.text.vocabulary import Vocabulary, read_vocabulary
 from capbench.training.retrieval import Retrieval
 from capbench.training.scan.batches import Regions, open_regions
@@ -23,10 +21,9 @@ from capbench.training.scan.config import ScanTraining
 from capbench.training.scan.data import Pairs, locate, open_array, open_captions
 from capbench.training.scan.evaluation import evaluate
 
-__all__ = ["Prepared", "Split", "check_size", "choose_device", "evaluate_scan", "prepare"]
+__all__ = ["Prepared", "Split", "evaluate_scan", "prepare"]
 
 Encoded = list[list[int]]
-_BYTES_EACH = 16  # a weight, its gradient and Adam's two means of it, in float32
 
 
 @dataclass(frozen=True)
@@ -135,43 +132,18 @@ def _store(config: ScanTraining, root: DataRoot | None) -> Path | None:
 
 def _features(config: ScanTraining, root: DataRoot | None, *splits: Pairs) -> tuple[str | None, str]:
     """The kind of the features (:attr:`Fingerprint.kind`), and a line that names them."""
-    path = _store(config, root)
-    if path is not None:
-        with open_store(path) as store:
+    store_path = _store(config, root)
+    if store_path is not None:
+        with open_store(store_path) as store:
             return store.fingerprint.kind, store.signature()
     digest = hashlib.blake2b(digest_size=8)
-    for array, _ in (found for pairs in splits for found in pairs.arrays):
-        held = open_array(array)
-        digest.update(f"{held.shape} {held.dtype}\n".encode())
+    for path, _ in (array_rows for pairs in splits for array_rows in pairs.arrays):
+        array = open_array(path)
+        digest.update(f"{array.shape} {array.dtype}\n".encode())
         # These arrays are large: some rows must do.
-        for row in np.linspace(0, len(held) - 1, 16).astype(int).tolist():
-            digest.update(np.ascontiguousarray(held[row]).tobytes())
+        for row in np.linspace(0, len(array) - 1, 16).astype(int).tolist():
+            digest.update(np.ascontiguousarray(array[row]).tobytes())
     return None, f"ims:{digest.hexdigest()}"
-
-
-def choose_device(name: str) -> torch.device:
-    """``auto``, ``cpu``, ``cuda`` or ``cuda:N`` as a device. Raises UsageError if there is no such GPU."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:  # cuda:99999999999999
-        raise UsageError(f"there is no device '{name}'", hint="Set 'device' to auto or cpu") from error
-    if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
-        raise UsageError(f"there is no device '{name}'", hint="Set 'device' to auto or cpu")
-    return device
-
-
-def check_size(options: ScanOptions) -> None:
-    """Refuse a network that cannot be trained here. Raises UsageError if its state is more than all memory."""
-    there = total_memory()
-    needed = options.parameters * _BYTES_EACH
-    if there is not None and needed > there:
-        raise UsageError(
-            f"a network of {options.parameters:,} weights needs {needed / 1e9:,.1f} GB to be trained, and there are "
-            f"{there / 1e9:,.1f} GB of memory",
-            hint="Lower 'network.embed_dim', 'network.word_dim' or 'network.layers'",
-        )
 
 
 def evaluate_scan(

@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 from capbench.errors import CapbenchError, DataError, FeatureError, MissingFileError
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
-from capbench.training.scan.batches import Regions, batches, epoch_order, open_regions, pad, prefetch
-from capbench.training.scan.config_file import parse_training
+from capbench.training.config_file import parse_training
+from capbench.training.prefetch import prefetch
+from capbench.training.scan.batches import Regions, batches, epoch_order, open_regions, pad
+from capbench.training.scan.config import ScanTraining
 from capbench.training.scan.data import Pairs, open_captions
 from tests.training.scan.world import make_world, settings
 
@@ -26,7 +28,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _config(captions: Path, **more: object):  # type: ignore[no-untyped-def]
-    return parse_training({"schema": 1, "name": "a", "captions": str(captions), "features": "f.h5", **more})
+    return parse_training(
+        ScanTraining, {"schema": 1, "name": "a", "captions": str(captions), "features": "f.h5", **more}
+    )
 
 
 def _scan_folder(

@@ -10,6 +10,7 @@ import torch
 
 from capbench.errors import ModelError, UsageError
 from capbench.models.scan.files import load_scan
+from capbench.training.averaging import WeightAverage
 from capbench.training.scan import trainer as training
 from capbench.training.scan.batches import open_regions
 from capbench.training.scan.data import open_captions
@@ -122,15 +123,15 @@ def test_best_and_last_weights(world: Path, tmp_path: Path) -> None:
 
 def test_averaged_weights_are_the_running_average(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, torch.Tensor]] = []
-    real = training._Trainer._average
+    real = WeightAverage.update
 
-    def spy(self: Any) -> None:
+    def spy(self: WeightAverage[Any], network: torch.nn.Module, step: int) -> None:
         if not seen:
-            seen.append({k: v.clone() for k, v in self._averaged.state_dict().items()})
-        seen.append({k: v.clone() for k, v in self._network.state_dict().items()})
-        real(self)
+            seen.append({k: v.clone() for k, v in self.network.state_dict().items()})
+        seen.append({k: v.clone() for k, v in network.state_dict().items()})
+        real(self, network, step)
 
-    monkeypatch.setattr(training._Trainer, "_average", spy)
+    monkeypatch.setattr(WeightAverage, "update", spy)
     for warmup in (False, True, "unbiased"):
         seen.clear()
         config = settings(world, ema=0.9, ema_warmup=warmup, max_steps=5, select="last")
