@@ -137,8 +137,8 @@ def _evaluate(
 
     from capbench.models.registry import locate
     from capbench.models.scan.files import load_scan
+    from capbench.training.captions import ROLES
     from capbench.training.device import choose_device
-    from capbench.training.scan.data import ROLES
     from capbench.training.scan.prepare import evaluate_scan
 
     if split not in ROLES:

@@ -25,6 +25,7 @@ from typing import Literal
 
 from capbench.models.scan.network import ScanOptions
 from capbench.options import Choice, Count, Flag, Number, Options, Positive, Text, option
+from capbench.training.captions import SplitOptions
 from capbench.training.settings import Fraction, Names, OptimiserOptions, Section, Training, ValidationOptions
 
 __all__ = [
@@ -32,18 +33,8 @@ __all__ = [
     "EvaluationOptions",
     "LossOptions",
     "ScanTraining",
-    "SplitOptions",
     "VocabularyOptions",
 ]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SplitOptions(Options):
-    """Which images are for what; None: the names that the format has (see :mod:`capbench.training.scan.data`)."""
-
-    train: tuple[str, ...] | None = option(None, Names(), "what is learned from")
-    dev: tuple[str, ...] | None = option(None, Names(), "what recall is measured on during training")
-    test: tuple[str, ...] | None = option(None, Names(), "what a finished model is measured on")
 
 
 @dataclass(frozen=True, kw_only=True)

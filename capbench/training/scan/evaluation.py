@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from capbench.errors import ModelError
 from capbench.models.scan.network import Scan
+from capbench.training.captions import Pairs
+from capbench.training.regions import Regions
 from capbench.training.retrieval import Retrieval, retrieval
-from capbench.training.scan.batches import Regions, pad
-from capbench.training.scan.data import Pairs
+from capbench.training.scan.batches import pad
 
 __all__ = ["evaluate", "similarity_matrix"]
 

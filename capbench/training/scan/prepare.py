@@ -15,10 +15,10 @@ from capbench.errors import DataError, ModelError, UsageError
 from capbench.features.store import open_store
 from capbench.models.scan.files import GroundingModel
 from capbench.text.vocabulary import Vocabulary, read_vocabulary
+from capbench.training.captions import ARRAYS, CaptionSource, Pairs, locate, open_array, open_captions
+from capbench.training.regions import Regions, open_regions
 from capbench.training.retrieval import Retrieval
-from capbench.training.scan.batches import Regions, open_regions
 from capbench.training.scan.config import ScanTraining
-from capbench.training.scan.data import Pairs, locate, open_array, open_captions
 from capbench.training.scan.evaluation import evaluate
 
 __all__ = ["Prepared", "Split", "evaluate_scan", "prepare"]
@@ -73,10 +73,10 @@ def prepare(
     Raises:
         CapbenchError: something is missing or does not fit; file and row are named.
     """
-    source = open_captions(config, root)
+    source = _captions(config, root)
     pairs = {role: source.pairs(role) for role in ("train", "dev")}
     both = set(pairs["train"].images) & set(pairs["dev"].images)
-    if both and config.features != "ims":
+    if both and config.features != ARRAYS:
         raise DataError(
             f"{len(both):,} images are for train and for dev, one of them '{min(both)}'",
             path=source.path,
@@ -106,6 +106,10 @@ def prepare(
     return Prepared(train, dev, vocabulary, features, names)
 
 
+def _captions(config: ScanTraining, root: DataRoot | None) -> CaptionSource:
+    return open_captions(config.captions, config.splits, config.features, root)
+
+
 def _vocabulary(config: ScanTraining, pairs: dict[str, Pairs], root: DataRoot | None) -> Vocabulary:
     options = config.vocabulary
     if options.file is not None:
@@ -127,7 +131,7 @@ def _split(config: ScanTraining, pairs: Pairs, vocabulary: Vocabulary, root: Dat
 
 
 def _store(config: ScanTraining, root: DataRoot | None) -> Path | None:
-    return None if config.features == "ims" else locate(config.features, root, "features")
+    return None if config.features == ARRAYS else locate(config.features, root, "features")
 
 
 def _features(config: ScanTraining, root: DataRoot | None, *splits: Pairs) -> tuple[str | None, str]:
@@ -175,7 +179,7 @@ def evaluate_scan(
         ModelError: the model was trained on features of another fingerprint or size.
         CapbenchError: captions or features are missing or do not fit.
     """
-    pairs = open_captions(config, root).pairs(role).sample(images, captions, config.evaluation.seed)
+    pairs = _captions(config, root).pairs(role).sample(images, captions, config.evaluation.seed)
     if len(pairs.images) % folds:
         raise UsageError(f"{len(pairs.images):,} images cannot be cut into {folds} equal parts", hint="Change --folds")
     digest, named = _features(config, root, pairs)

@@ -13,9 +13,10 @@ from capbench.datasets.root import DataRoot
 from capbench.errors import ModelError
 from capbench.models.scan.fast import FastScan
 from capbench.models.scan.files import save_scan
+from capbench.training.captions import epoch_order
 from capbench.training.device import check_memory, choose_device
 from capbench.training.loop import train
-from capbench.training.scan.batches import Batch, batches, epoch_order
+from capbench.training.scan.batches import Batch, batches
 from capbench.training.scan.config import ScanTraining
 from capbench.training.scan.evaluation import evaluate
 from capbench.training.scan.losses import hinge_loss, info_nce

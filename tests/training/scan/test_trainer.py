@@ -11,9 +11,9 @@ import torch
 from capbench.errors import ModelError, UsageError
 from capbench.models.scan.files import load_scan
 from capbench.training.averaging import WeightAverage
+from capbench.training.captions import SplitOptions, open_captions
+from capbench.training.regions import open_regions
 from capbench.training.scan import trainer as training
-from capbench.training.scan.batches import open_regions
-from capbench.training.scan.data import open_captions
 from capbench.training.scan.evaluation import similarity_matrix
 from capbench.training.scan.losses import hinge_loss, info_nce
 from capbench.training.scan.prepare import evaluate_scan
@@ -188,7 +188,7 @@ def test_similarities_block_by_block_are_those_one_by_one(
     monkeypatch.setattr(scan_evaluation, "_CAPTIONS", 5)
     train_scan(settings(world, epochs=1), tmp_path / "run")
     model = load_scan(tmp_path / "run/model.safetensors")
-    pairs = open_captions(settings(world), None).pairs("dev")
+    pairs = open_captions(str(world / "world.json"), SplitOptions(), "world.h5", None).pairs("dev")
     regions = open_regions(pairs, world / "world.h5", None, 10)
     ids = [model.vocabulary.encode(text) for text in pairs.captions]
     done: list[int] = []
