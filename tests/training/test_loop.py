@@ -134,13 +134,14 @@ def test_gradients_are_clipped_and_the_learning_rate_is_the_schedules(tmp_path: 
 def test_an_average_takes_weights_by_decay_and_copies_the_rest() -> None:
     network = nn.Sequential(nn.Linear(1, 1), nn.BatchNorm1d(1))
     average = WeightAverage(network, 0.75, warmup=False)
-    first = network[0].weight.detach().clone()
+    first = network.state_dict()["0.weight"].clone()
     with torch.no_grad():
-        network[0].weight.add_(4)
-    network[1].running_mean.fill_(3)
+        network.state_dict()["0.weight"].add_(4)
+        network.state_dict()["1.running_mean"].fill_(3)
     average.update(network, 0)
-    torch.testing.assert_close(average.network[0].weight.detach(), first + 1)
-    assert average.network[1].running_mean.item() == 3
+    state = average.network.state_dict()
+    torch.testing.assert_close(state["0.weight"], first + 1)
+    assert state["1.running_mean"].item() == 3
     assert not any(weight.requires_grad for weight in average.network.parameters())
 
 
