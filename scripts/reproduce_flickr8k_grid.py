@@ -104,11 +104,13 @@ def train(
     root: DataRoot, out: Path, features: Path, config: str, seed: int, threads: int, more: Sequence[str] = ()
 ) -> Path:
     """The model of one seed; an interrupted training goes on."""
-    from capbench.training.scan.config_file import find_training, load_training
-    from capbench.training.scan.trainer import Watcher, train_scan
+    from capbench.training.config_file import find_training, load_training
+    from capbench.training.scan.config import ScanTraining
+    from capbench.training.scan.trainer import train_scan
+    from capbench.training.task import Watcher
 
     changes = [f"features={str(features)!r}", f"seed={seed}", f"threads={threads}", *more]
-    settings = load_training(find_training(config), changes)
+    settings = load_training(ScanTraining, find_training(config), changes)
 
     # Looking whether a training is finished would read all features again.
     done, model, wanted = (
@@ -149,25 +151,26 @@ def fit_reo(root: DataRoot, model: Path, features: Path) -> None:
     every = load_captions("flickr8k", root)
     captions = {image_id(name): every[image_id(name)] for name in listed}
     source = open_source(str(features), str(model))
-    own = source.model.options
-    attention = Attention(own.lambda_softmax, own.feature_norm)
-    found = fit_covariance(source, captions, attention, corpus="flickr8k/Flickr_8k.trainImages.txt")
-    write_covariance(default_path(model), found)
+    options = source.model.options
+    attention = Attention(options.lambda_softmax, options.feature_norm)
+    covariance = fit_covariance(source, captions, attention, corpus="flickr8k/Flickr_8k.trainImages.txt")
+    write_covariance(default_path(model), covariance)
 
 
 def recall(root: DataRoot, model: Path, features: Path, config: str, split: str) -> dict[str, Any]:
     """Recall on a split, kept beside the model."""
     from capbench.models.scan.files import load_scan
-    from capbench.training.scan.config_file import find_training, load_training
+    from capbench.training.config_file import find_training, load_training
+    from capbench.training.scan.config import ScanTraining
     from capbench.training.scan.prepare import evaluate_scan
 
     kept = model.parent / f"recall-{split}.json"
     if not kept.is_file():
         say(f"recall of {model.parent.name} on {split}")
-        settings = load_training(find_training(config), [f"features={str(features)!r}"])
-        found = evaluate_scan(settings, load_scan(model), split, root).to_dict()
+        settings = load_training(ScanTraining, find_training(config), [f"features={str(features)!r}"])
+        recalls = evaluate_scan(settings, load_scan(model), split, root).to_dict()
         with atomic_write(kept, "w") as file:
-            json.dump(found, file)
+            json.dump(recalls, file)
     loaded: dict[str, Any] = read_json(kept)
     return loaded
 

@@ -25,9 +25,11 @@ from capbench.metrics.grounding.covariance import default_path, write_covariance
 from capbench.metrics.grounding.source import open_source
 from capbench.metrics.grounding.vectors import Attention
 from capbench.models.scan.files import load_scan, save_scan
+from capbench.training.config_file import parse_training
 from capbench.training.reo_covariance import fit_covariance
-from capbench.training.scan.config_file import parse_training
-from capbench.training.scan.trainer import Watcher, train_scan
+from capbench.training.scan.config import ScanTraining
+from capbench.training.scan.trainer import train_scan
+from capbench.training.task import Watcher
 from scripts.drawn_scenes import new_scenes, sample_scenes
 from scripts.sample.build import album
 from scripts.sample.captions import describe_many
@@ -95,8 +97,8 @@ def write_data(folder: Path, drawn: int = DRAWN) -> tuple[Path, Path]:
     with StoreWriter(store, detector.fingerprint()) as writer:
         for example in examples(drawn):
             if example.name not in writer.done:
-                found = detector.detect([detector.preprocessor(example.pixels)])[0]
-                writer.add(dataclasses.replace(found, image=example.name))
+                regions = detector.detect([detector.preprocessor(example.pixels)])[0]
+                writer.add(dataclasses.replace(regions, image=example.name))
             sentences = [{"raw": text} for text in example.captions]
             images.append({"filename": f"{example.name}.png", "split": example.split, "sentences": sentences})
         writer.finish()
@@ -112,7 +114,7 @@ def train(folder: Path, target: Path, drawn: int = DRAWN) -> dict[str, Any]:
         The card: what the weights are, how they were made, recall on drawn scenes and on the sample's judged pictures.
     """
     store, captions = write_data(folder, drawn)
-    config = parse_training({**SETTINGS, "captions": str(captions), "features": str(store)})
+    config = parse_training(ScanTraining, {**SETTINGS, "captions": str(captions), "features": str(store)})
     result = train_scan(config, folder / "run", watcher=_Teller())
     assert result.model is not None
     trained = load_scan(result.model)
@@ -120,8 +122,8 @@ def train(folder: Path, target: Path, drawn: int = DRAWN) -> dict[str, Any]:
     save_scan(target, trained.network, trained.vocabulary, facts, precision="float16")
     texts = {Path(i["filename"]).stem: [s["raw"] for s in i["sentences"]] for i in read_json(captions)["images"]}
     source = open_source(str(store), str(target))
-    own = source.model.options
-    attention = Attention(own.lambda_softmax, own.feature_norm)
+    options = source.model.options
+    attention = Attention(options.lambda_softmax, options.feature_norm)
     write_covariance(default_path(target), fit_covariance(source, texts, attention, corpus="sample-scenes"))
     card = {
         "what": "Small SCAN for the synthetic scenes of the embedded sample. It knows nothing of photographs.",

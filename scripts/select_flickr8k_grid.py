@@ -2,7 +2,7 @@
 
 python scripts/select_flickr8k_grid.py --data DIR --features pyr30.h5 run1/model.safetensors run2/model.safetensors ...
 
-Candidates and made-up ratings are those of ``capbench.training.selection``: text metrics (CIDEr, METEOR, ROUGE-L) say
+Candidates and made-up ratings are those of ``scripts/pseudo_judgements.py``: text metrics (CIDEr, METEOR, ROUGE-L) say
 how near a caption of another dev image comes to the image's own five captions, in four levels. Printed is tau-c with
 these levels. No judgement by people, and no test image, is read.
 """
@@ -28,8 +28,8 @@ from capbench.metrics.requests import resolve_metrics  # noqa: E402
 from capbench.records import FloatArray, IntArray, Item, image_id  # noqa: E402
 from capbench.scoring import score  # noqa: E402
 from capbench.stats.correlation import correlation  # noqa: E402
-from capbench.training.selection import KINDS, PseudoOptions, draw_candidates, pseudo_levels  # noqa: E402
 from scripts.flickr8k_grid import columns, ground, mean_of, table  # noqa: E402
+from scripts.pseudo_judgements import KINDS, PseudoOptions, draw_candidates, pseudo_levels  # noqa: E402
 
 TEXT_METRICS = ("cider", "meteor", "rouge-l")
 SHOWN = (
@@ -74,20 +74,20 @@ def main() -> None:
         parts["/".join(path.parts[-2:])] = ground(items, asked.features, path)
     if asked.ensemble and len(parts) > 1:
         parts["mean of all"] = mean_of(list(parts.values()))
-    found: dict[str, dict[str, float]] = {}
+    criteria: dict[str, dict[str, float]] = {}
     for name, part in parts.items():
         scored = columns(part)
-        found[name] = {column: criterion(scored[column], levels) for column in (scored if asked.all else SHOWN)}
+        criteria[name] = {column: criterion(scored[column], levels) for column in (scored if asked.all else SHOWN)}
         if asked.all:
             for kind in KINDS:
                 of = kinds == kind
-                found[name] |= {f"{column}, {kind}": criterion(scored[column][of], levels[of]) for column in SHOWN}
+                criteria[name] |= {f"{column}, {kind}": criterion(scored[column][of], levels[of]) for column in SHOWN}
     print(f"{len(items):,} candidates of dev images; tau-c with made-up ratings")
-    rows = {column: [f"{found[name][column]:.4f}" for name in found] for column in next(iter(found.values()))}
-    print(table(rows, ("", *found)))
+    rows = {column: [f"{criteria[name][column]:.4f}" for name in criteria] for column in next(iter(criteria.values()))}
+    print(table(rows, ("", *criteria)))
     if asked.out is not None:
         with atomic_write(asked.out, "w") as file:
-            json.dump(found, file, indent=2, ensure_ascii=False)
+            json.dump(criteria, file, indent=2, ensure_ascii=False)
 
 
 if __name__ == "__main__":

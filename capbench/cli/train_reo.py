@@ -77,10 +77,10 @@ def reo_covariance(
         vocabulary=None if vocabulary is None else str(vocabulary),
         any_features=any_features,
     )
-    own = source.model.options
+    trained = source.model.options
     attention = Attention(
-        own.lambda_softmax if lambda_softmax is None else lambda_softmax,
-        own.feature_norm if norm is None else norm,
+        trained.lambda_softmax if lambda_softmax is None else lambda_softmax,
+        trained.feature_norm if norm is None else norm,
         clip,
         count_ends,
     )
@@ -101,12 +101,13 @@ def reo_covariance(
         corpus = {image: texts for image, texts in corpus.items() if image in listed}
         name += f"/{images.name}"
     with common.progress("fitting", sum(image in source.store for image in corpus)) as step:
-        found = fit_covariance(source, corpus, attention, corpus=name, shrinkage=shrinkage, progress=step)
-    write_covariance(target, found)
-    facts = found.facts
+        covariance = fit_covariance(source, corpus, attention, corpus=name, shrinkage=shrinkage, progress=step)
+    write_covariance(target, covariance)
+    facts = covariance.facts
     of = " of ".join(common.count(facts[f"{noun}s"], noun) for noun in ("context", "caption", "image"))
+    size = len(covariance.matrix)
     print(
-        f"{target}: {of} of {name}, {len(found.matrix)} x {len(found.matrix)}, shrinkage {found.shrinkage:.4g}, "
+        f"{target}: {of} of {name}, {size} x {size}, shrinkage {covariance.shrinkage:.4g}, "
         f"sha256 {sha256_file(target)[:16]}"
     )
     if facts["images"] < len(corpus):

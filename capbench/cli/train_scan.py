@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from capbench.cli import common
+from capbench.cli.train_progress import summary, train_shown
 from capbench.errors import MissingFileError, UsageError, suggest
 
 if TYPE_CHECKING:
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from capbench.training.scan.config import ScanTraining
 
 __all__ = ["scan"]
-
-_LINE_S = 60.0  # between two lines about the loss where no progress bar is drawn
 
 
 def scan(
@@ -80,10 +77,16 @@ def scan(
     Example: capbench train scan scan-flickr8k-grid --seed 2 --evaluate test
     """
     from capbench.datasets.root import find_root
-    from capbench.training.scan.config_file import find_training, load_training
+    from capbench.training.config_file import find_training, load_training
+    from capbench.training.scan.config import ScanTraining
 
-    given = {"model": model, "vocabulary": vocabulary, "images": images, "folds": None if folds == 1 else folds}
-    for name, value in given.items():
+    evaluation_only = {
+        "model": model,
+        "vocabulary": vocabulary,
+        "images": images,
+        "folds": None if folds == 1 else folds,
+    }
+    for name, value in evaluation_only.items():
         if evaluate is None and value is not None:
             raise UsageError(f"--{name} goes with --evaluate", hint="Add --evaluate test, or leave it out")
     if evaluate is not None and restart:
@@ -92,7 +95,7 @@ def scan(
     for key, text in (("features", features), ("captions", captions), ("seed", seed)):
         if text is not None:
             changes.append(f"{key}={json.dumps(text, ensure_ascii=False)}")  # JSON is YAML, quotes and all
-    settings = load_training(find_training(config), changes)
+    settings = load_training(ScanTraining, find_training(config), changes)
     root = find_root(data)
     common.announce_root(root, json_output=json_output, used=not Path(settings.captions).expanduser().exists())
     run = out or Path("results") / "train" / (settings.name if seed is None else f"{settings.name}-seed{seed}")
@@ -103,53 +106,18 @@ def scan(
 
 
 def _train(settings: ScanTraining, run: Path, root: DataRoot, restart: bool, json_output: bool) -> None:
-    from capbench.machine import keep_freed_memory
-    from capbench.training.scan.run import Watcher
     from capbench.training.scan.trainer import train_scan
 
-    with contextlib.ExitStack() as stack:
-
-        class Shown(Watcher):
-            """Notes on stderr, and a bar on a terminal."""
-
-            advance: Callable[[int], None]
-            told = time.monotonic()
-
-            def say(self, text: str) -> None:
-                common.note(text)
-
-            def start(self, steps: int, done: int) -> None:
-                common.note(f"{common.count(steps, 'step')} into {run}" + (f", {done:,} done before" if done else ""))
-                self.advance = stack.enter_context(common.progress("training", steps))
-                self.advance(done)
-
-            def step(self) -> None:
-                self.advance(1)
-
-            def log(self, entry: dict[str, Any]) -> None:
-                now = time.monotonic()
-                if entry["kind"] == "evaluation":
-                    common.note(f"step {entry['step']:,} (epoch {entry['epoch']}): {_line(entry)}")
-                elif entry["kind"] == "step" and now - self.told >= _LINE_S:
-                    common.note(f"step {entry['step']:,} (epoch {entry['epoch']}): loss {entry['loss']:.4f}")
-                    self.told = now
-
-        stop = stack.enter_context(_until_signal())
-        keep_freed_memory()
-        result = train_scan(settings, run, root=root, restart=restart, stop=stop, watcher=Shown())
-    if result.model is None:
-        common.note(
-            f"interrupted at step {result.step:,}; {run} holds a checkpoint: run the same command again to go on"
-        )
-        raise typer.Exit(130)
+    result = train_shown(
+        run,
+        lambda stop, watcher: train_scan(settings, run, root=root, restart=restart, stop=stop, watcher=watcher),
+        _line,
+    )
     if json_output:
         common.print_json(result.to_dict())
         return
     assert result.chosen is not None
-    ended = {"epochs": "", "max_steps": " (max_steps)", "patience": " (no better recall)"}[result.ended]
-    took = f"{result.seconds / 60:.1f} min" if result.seconds >= 60 else f"{result.seconds:.0f} s"
-    done = f"{common.count(result.step, 'step')}, {common.count(result.epoch, 'epoch')}{ended}"
-    print(f"{done}, {took}; dev at step {result.chosen['step']:,}:")
+    print(summary(result, "recall"))
     _print_recalls(result.chosen)
     print(f"{result.model}: sha256 {result.sha256}")
 
@@ -157,7 +125,7 @@ def _train(settings: ScanTraining, run: Path, root: DataRoot, restart: bool, jso
 def _evaluate(
     settings: ScanTraining,
     run: Path,
-    given: Path | None,
+    weights: Path | None,
     vocabulary: Path | None,
     split: str,
     root: DataRoot,
@@ -169,15 +137,16 @@ def _evaluate(
 
     from capbench.models.registry import locate
     from capbench.models.scan.files import load_scan
-    from capbench.training.scan.data import ROLES
-    from capbench.training.scan.prepare import choose_device, evaluate_scan
+    from capbench.training.captions import ROLES
+    from capbench.training.device import choose_device
+    from capbench.training.scan.prepare import evaluate_scan
 
     if split not in ROLES:
         raise UsageError(f"--evaluate {split}: there is no such split", hint=suggest(split, list(ROLES)))
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
-    model = run / "model.safetensors" if given is None else locate(given)
-    if given is None and not model.is_file():
+    model = run / "model.safetensors" if weights is None else locate(weights)
+    if weights is None and not model.is_file():
         raise MissingFileError(
             "there is no trained model", path=model, hint="Train it first, without --evaluate, or name one with --model"
         )
@@ -185,7 +154,7 @@ def _evaluate(
     with contextlib.ExitStack() as stack:
         advance: list[Callable[[int], None]] = []
         begin = time.monotonic()
-        found = evaluate_scan(
+        recalls = evaluate_scan(
             settings,
             loaded,
             split,
@@ -196,13 +165,13 @@ def _evaluate(
             progress=lambda done: advance[0](done),
         )
         seconds = time.monotonic() - begin
-    sizes = f"{common.count(found.images, 'image')} x {common.count(found.captions, 'caption')}"
+    sizes = f"{common.count(recalls.images, 'image')} x {common.count(recalls.captions, 'caption')}"
     common.note(f"{sizes} in {seconds:.1f} s, data included")
-    entry = {"split": split, "folds": folds, **found.to_dict(), "model": str(model), "sha256": loaded.sha256}
+    entry = {"split": split, "folds": folds, **recalls.to_dict(), "model": str(model), "sha256": loaded.sha256}
     if json_output:
         common.print_json(entry)
         return
-    sizes = f"{common.count(found.images, 'image')}, {common.count(found.captions, 'caption')}"
+    sizes = f"{common.count(recalls.images, 'image')}, {common.count(recalls.captions, 'caption')}"
     print(f"{split}: {sizes}" + (f", {folds} folds" if folds > 1 else ""))
     _print_recalls(entry)
     print(f"{model}: sha256 {loaded.sha256}")
@@ -223,25 +192,3 @@ def _print_recalls(entry: dict[str, Any]) -> None:
 def _line(entry: dict[str, Any]) -> str:
     parts = [f"{label} R@1 {entry[key]['r@1']:.1f} R@10 {entry[key]['r@10']:.1f}" for label, key in _DIRECTIONS]
     return f"dev {', '.join(parts)}, recall sum {entry['recall_sum']:.1f}"
-
-
-@contextlib.contextmanager
-def _until_signal() -> Iterator[Callable[[], bool]]:
-    """Yields a function that is true once Ctrl-C or SIGTERM has come; a second Ctrl-C interrupts at once."""
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
-        return
-
-    def ask(number: int, _frame: object) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-        common.note("stopping after this step (once more to stop at once)")
-
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield asked.is_set
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

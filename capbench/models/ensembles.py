@@ -1,8 +1,8 @@
-"""Ensembles of grounding models: a small JSON file that names the weights of several networks as one model.
+"""Ensembles: a small JSON file that names the weights of several networks, of whatever kind, as one model.
 
-It is given wherever a model is: ``--model tiger=ensemble.json``. The networks stay apart: each has its own vocabulary
-and encodes images and captions by itself, and the metrics say what they take the mean of. The file keeps the SHA-256 of
-every part, so that a score's signature, which names them, is that of the weights which were meant.
+It is given wherever a model is: ``--model tiger=ensemble.json``. The networks stay apart: each is loaded and used by
+itself, and the metrics say what they take the mean of. The file keeps the SHA-256 of every part, so that a score's
+signature, which names them, is that of the weights which were meant.
 """
 
 from __future__ import annotations
@@ -13,20 +13,33 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from capbench.errors import DataError, ModelError
 from capbench.files import read_json, sha256_file, write_text
 
-if TYPE_CHECKING:
-    from capbench.models.scan.files import GroundingModel
-
-__all__ = ["Ensemble", "Part", "check_together", "network_files", "read_ensemble", "write_ensemble"]
+__all__ = ["Ensemble", "Member", "Part", "check_together", "network_files", "read_ensemble", "write_ensemble"]
 
 _NAME = "capbench.ensemble/"
 _KIND = f"{_NAME}1"
 _HEAD = 1 << 16
 _REMAKE = "Make it again with 'capbench models ensemble'"
+
+
+class Member(Protocol):
+    """A loaded network, of any kind, that may become a part of an ensemble."""
+
+    @property
+    def path(self) -> Path:
+        """The file of its weights."""
+
+    @property
+    def sha256(self) -> str:
+        """Of that file, 64 hex digits."""
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """What all networks of an ensemble must have in common, as predicates: ``is a SCAN network``."""
 
 
 @dataclass(frozen=True, order=True)
@@ -57,10 +70,10 @@ class Ensemble:
     def verify(self) -> None:
         """Read all parts. Raises ModelError if one is not the file it was when the ensemble was made."""
         for part in self.parts:
-            found = sha256_file(part.path)
-            if found != part.sha256:
+            digest = sha256_file(part.path)
+            if digest != part.sha256:
                 raise ModelError(
-                    f"is another file than the one of which {self.path} was made: SHA-256 {found[:16]}…, not "
+                    f"is another file than the one of which {self.path} was made: SHA-256 {digest[:16]}…, not "
                     f"{part.sha256[:16]}…",
                     path=part.path,
                     hint="Put the old one back, or make the ensemble again with 'capbench models ensemble'",
@@ -80,12 +93,12 @@ def read_ensemble(path: str | os.PathLike[str]) -> Ensemble | None:
     if not _is_ensemble(file):
         return None
     try:
-        found = read_json(file)
+        content = read_json(file)
     except DataError as error:
         raise ModelError(error.message, path=file, row=error.row, hint=_REMAKE) from error
-    if not isinstance(found, dict) or found.get("kind") != _KIND:
+    if not isinstance(content, dict) or content.get("kind") != _KIND:
         raise ModelError(f"is no ensemble that this version of capbench reads ('{_KIND}')", path=file, hint=_REMAKE)
-    entries = found.get("parts")
+    entries = content.get("parts")
     if not isinstance(entries, list) or len(entries) < 2:
         raise ModelError("names no list of two networks or more as 'parts'", path=file, hint=_REMAKE)
     folder = file.resolve().parent
@@ -128,7 +141,7 @@ def network_files(path: str | os.PathLike[str]) -> tuple[Path, ...]:
     return (Path(path),) if ensemble is None else tuple(part.path for part in ensemble.parts)
 
 
-def write_ensemble(path: str | os.PathLike[str], models: Sequence[GroundingModel]) -> Ensemble:
+def write_ensemble(path: str | os.PathLike[str], models: Sequence[Member]) -> Ensemble:
     """Write the ensemble of models, atomically; whatever their order, it is the same file.
 
     Args:
@@ -156,29 +169,20 @@ def _relative(path: Path, folder: Path) -> str:
         return whole.as_posix()
 
 
-def check_together(models: Sequence[GroundingModel]) -> None:
-    """Check that models can look at the same features.
-
-    Vocabularies, sizes of embeddings and options of the attention may differ.
+def check_together(models: Sequence[Member]) -> None:
+    """Check that models say the same of themselves where they must (:attr:`Member.shared`).
 
     Raises:
-        ModelError: there are fewer than two, or one reads features of another width or kind than the first.
+        ModelError: there are fewer than two, or one differs from the first.
     """
     if len(models) < 2:
-        raise ModelError("an ensemble needs two grounding models or more", hint="Name another one")
+        raise ModelError("an ensemble needs two networks or more", hint="Name another one")
     first = models[0]
     for model in models[1:]:
-        width, wanted = model.options.image_dim, first.options.image_dim
-        if width != wanted:
-            raise ModelError(
-                f"reads features of {width} columns, and {first.path} features of {wanted}",
-                path=model.path,
-                hint="Take networks that were trained on the same features",
-            )
-        if model.features != first.features:
-            raise ModelError(
-                f"was trained on features of the kind {model.features or 'unknown'}, and {first.path} on those of the "
-                f"kind {first.features or 'unknown'}",
-                path=model.path,
-                hint="Take networks that were trained on the same features",
-            )
+        for predicate, of_first in zip(model.shared, first.shared, strict=False):
+            if predicate != of_first:
+                raise ModelError(
+                    f"{predicate}, and {first.path} {of_first}",
+                    path=model.path,
+                    hint="Take networks of one kind that were trained on the same kind of data",
+                )

@@ -58,9 +58,9 @@ def fit_covariance(
         )
     size = source.model.options.embed_dim
     total, squares, n = np.zeros(size), np.zeros((size, size)), 0
-    for part in _blocks(images, captions):
-        words = source.captions(text for image in part for text in captions[image])
-        for image in part:
+    for block in _blocks(images, captions):
+        words = source.captions(text for image in block for text in captions[image])
+        for image in block:
             texts = captions[image]
             if not texts:
                 continue
@@ -72,7 +72,7 @@ def fit_covariance(
             mixed = (weights @ weights.transpose(0, 2, 1)) @ padded.vectors
             squares += flat.T @ mixed.reshape(-1, size)
             n += len(texts) * len(regions)
-        progress(len(part))
+        progress(len(block))
     mean = total / n
     matrix = squares / n - np.outer(mean, mean)
     matrix = (matrix + matrix.T) / 2.0
@@ -107,12 +107,12 @@ def oas_shrinkage(covariance: FloatArray, observations: int) -> float:
 
 def _blocks(images: Sequence[str], captions: Mapping[str, Sequence[str]]) -> list[list[str]]:
     """Images in runs of no more captions than may be encoded at once."""
-    found: list[list[str]] = []
-    held = 0
+    blocks: list[list[str]] = []
+    texts = 0  # of the last block
     for image in images:
-        if not found or held + len(captions[image]) > _TEXTS_AT_ONCE:
-            found.append([])
-            held = 0
-        found[-1].append(image)
-        held += len(captions[image])
-    return found
+        if not blocks or texts + len(captions[image]) > _TEXTS_AT_ONCE:
+            blocks.append([])
+            texts = 0
+        blocks[-1].append(image)
+        texts += len(captions[image])
+    return blocks

@@ -20,6 +20,7 @@ __all__ = ["RECALLS", "Direction", "Retrieval", "ranks", "retrieval"]
 
 RECALLS = (1, 5, 10)
 """The K of R@K."""
+_BLOCK = 1 << 22  # similarities that are compared at once
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,8 @@ def ranks(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Ranks of the first right answers, from 1.
 
+    The matrix is read in blocks of rows (it may be memory-mapped); beside it some ten megabytes are needed.
+
     Args:
         similarities: (images, captions); higher is more alike.
         image_of: (captions,) row of each caption's image; every image has one caption or more.
@@ -92,27 +95,32 @@ def ranks(
         StatisticError: shapes do not fit, an image has no caption, or a similarity is NaN or infinite.
     """
     n, m = _check(similarities, image_of)
-    if not np.isfinite(similarities).all():
-        raise StatisticError("a similarity is NaN or infinite", hint="The model is damaged or has diverged")
-    own = similarities[image_of, np.arange(m)]
+    rows = max(1, _BLOCK // m)
+    for first in range(0, n, rows):
+        if not np.isfinite(similarities[first : first + rows]).all():
+            raise StatisticError("a similarity is NaN or infinite", hint="The model is damaged or has diverged")
+    of_pairs = similarities[image_of, np.arange(m)]  # (m,) of each caption with its own image
     best = np.full(n, -np.inf, dtype=similarities.dtype)
-    np.maximum.at(best, image_of, own)
+    np.maximum.at(best, image_of, of_pairs)
     if np.isinf(best).any():
         raise StatisticError(f"image {int(np.flatnonzero(np.isinf(best))[0])} has no caption")
-    # Own captions that reach the best one of their image are taken out again: the best itself, and its equals.
-    reach = np.count_nonzero(similarities >= best[:, None], axis=1)
-    mine = np.bincount(image_of[own >= best[image_of]], minlength=n)
-    to_text = reach - mine + 1
-    to_image = np.count_nonzero(similarities >= own[None, :], axis=0)
-    return to_text.astype(np.int64), to_image.astype(np.int64)
+    to_text, to_image = np.zeros(n, dtype=np.int64), np.zeros(m, dtype=np.int64)
+    for first in range(0, n, rows):
+        block = similarities[first : first + rows]
+        to_text[first : first + rows] = np.count_nonzero(block >= best[first : first + rows, None], axis=1)
+        to_image += np.count_nonzero(block >= of_pairs, axis=0)
+    # An image's captions that reach its best one are taken out again: the best itself, and its equals.
+    reaching = np.bincount(image_of[of_pairs >= best[image_of]], minlength=n)
+    return to_text - reaching + 1, to_image
 
 
 def retrieval(similarities: NDArray[np.floating[Any]], image_of: NDArray[np.integer[Any]], folds: int = 1) -> Retrieval:
-    """R@1, R@5, R@10, median and mean rank, both ways.
+    """R@1, R@5, R@10, median and mean rank, both ways; memory as :func:`ranks`, and one part of the folds.
 
     Args:
-        similarities: (images, captions).
-        image_of: (captions,) row of each caption's image.
+        similarities: (images, captions); higher is more alike: a network's similarities, or a metric's scores of every
+            caption for every image.
+        image_of: (captions,) row of each caption's image; every image has one caption or more.
         folds: the images are cut into so many equal parts in their order, and the numbers are means over the parts
             (COCO's 5,000 test images are often reported as five times 1,000).
 
@@ -122,28 +130,34 @@ def retrieval(similarities: NDArray[np.floating[Any]], image_of: NDArray[np.inte
     n, _ = _check(similarities, image_of)
     if folds < 1 or n % folds:
         raise StatisticError(f"{n:,} images cannot be cut into {folds} equal parts")
+    if folds == 1:
+        to_text, to_image = ranks(similarities, image_of)
+        return Retrieval(_direction(to_text), _direction(to_image), n, len(image_of))
     size = n // folds
-    parts: list[tuple[Direction, Direction]] = []
+    directions: list[tuple[Direction, Direction]] = []
     for first in range(0, n, size):
         inside = np.flatnonzero((image_of >= first) & (image_of < first + size))
-        to_text, to_image = ranks(similarities[first : first + size][:, inside], image_of[inside] - first)
-        parts.append((_direction(to_text), _direction(to_image)))
-    return Retrieval(_mean([p[0] for p in parts]), _mean([p[1] for p in parts]), n, len(image_of))
+        to_text, to_image = ranks(similarities[first : first + size, inside], image_of[inside] - first)
+        directions.append((_direction(to_text), _direction(to_image)))
+    texts, images = zip(*directions, strict=True)
+    return Retrieval(_mean(texts), _mean(images), n, len(image_of))
 
 
 def _check(similarities: NDArray[Any], image_of: NDArray[Any]) -> tuple[int, int]:
+    if similarities.ndim != 2:
+        raise StatisticError(f"similarities of shape {similarities.shape} are no matrix of images and captions")
     n, m = similarities.shape
     if image_of.shape != (m,) or not n or not m or image_of.min() < 0 or image_of.max() >= n:
         raise StatisticError(f"{len(image_of)} captions' images do not fit similarities of {n} images, {m} captions")
     return n, m
 
 
-def _direction(found: NDArray[np.int64]) -> Direction:
-    recalls = tuple(float(100 * np.count_nonzero(found <= k) / len(found)) for k in RECALLS)
-    return Direction(recalls, float(np.median(found)), float(found.mean()))
+def _direction(of_queries: NDArray[np.int64]) -> Direction:
+    recalls = tuple(float(100 * np.count_nonzero(of_queries <= k) / len(of_queries)) for k in RECALLS)
+    return Direction(recalls, float(np.median(of_queries)), float(of_queries.mean()))
 
 
-def _mean(parts: Sequence[Direction]) -> Direction:
-    recalls = tuple(float(np.mean(values)) for values in zip(*(part.recalls for part in parts), strict=True))
-    medians, means = [part.median_rank for part in parts], [part.mean_rank for part in parts]
+def _mean(directions: Sequence[Direction]) -> Direction:
+    recalls = tuple(float(np.mean(values)) for values in zip(*(one.recalls for one in directions), strict=True))
+    medians, means = [one.median_rank for one in directions], [one.mean_rank for one in directions]
     return Direction(recalls, float(np.mean(medians)), float(np.mean(means)))

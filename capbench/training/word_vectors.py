@@ -9,41 +9,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.errors import DataError, ModelError, UsageError
+from capbench.errors import DataError, ModelError
+from capbench.options import Count, Options, option
 from capbench.text import ptb
 
 __all__ = ["WordVectorOptions", "train_word_vectors"]
 
 
 @dataclass(frozen=True)
-class WordVectorOptions:
-    """How word vectors are trained.
+class WordVectorOptions(Options):
+    """How word vectors are trained."""
 
-    Attributes:
-        dimension: components of a vector.
-        window: words on each side that are predicted.
-        min_count: rarer words get no vector.
-        epochs: passes over the captions.
-        negative: noise words drawn for each word.
-        seed: of all randomness.
-    """
-
-    dimension: int = 300
-    window: int = 5
-    min_count: int = 2
-    epochs: int = 20
-    negative: int = 5
-    seed: int = 1
-
-    def check(self) -> None:
-        """Raise UsageError if a value does not fit."""
-        for name in ("dimension", "window", "min_count", "epochs", "negative"):
-            if getattr(self, name) < 1:
-                raise UsageError(
-                    f"{name.replace('_', '-')} is {getattr(self, name)}", hint="Give a number of 1 or more"
-                )
-        if not 0 <= self.seed < 2**32:
-            raise UsageError(f"the seed {self.seed} is not between 0 and 2**32 - 1", hint="Give another")
+    dimension: int = option(300, Count(1), "components of a vector")
+    window: int = option(5, Count(1), "words on each side that are predicted")
+    min_count: int = option(2, Count(1), "rarer words get no vector")
+    epochs: int = option(20, Count(1), "passes over the captions")
+    negative: int = option(5, Count(1), "noise words drawn for each word")
+    seed: int = option(1, Count(0, 2**32 - 1), "of all randomness")
 
 
 def train_word_vectors(
@@ -69,8 +51,7 @@ def train_word_vectors(
         DataError: no word is frequent enough.
         ModelError: gensim is not installed.
     """
-    options = options or WordVectorOptions()
-    options.check()
+    options = WordVectorOptions.read("word-vectors", vars(options or WordVectorOptions()))
     word2vec = _word2vec()
     sentences = [text.split() for text in ptb.tokenize(captions)]
     model = word2vec(

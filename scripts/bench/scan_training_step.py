@@ -26,6 +26,7 @@ from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from capbench.machine import keep_freed_memory
+from capbench.models.scan.fast import FastScan
 from capbench.models.scan.network import Scan, ScanOptions, l2norm
 from capbench.training.scan.losses import info_nce
 
@@ -93,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     torch.set_num_threads(given.threads)
     keep_freed_memory()  # as 'capbench train scan' does
     options = ScanOptions(given.words, embed_dim=given.embed, image_dim=given.features)
-    start = Scan(options, torch.Generator().manual_seed(given.seed)).train()
+    start = FastScan(options, torch.Generator().manual_seed(given.seed)).train()
     regions, ids, lengths = batch(options, given.batch, given.regions, given.seed)
     table: dict[str, dict[str, float]] = {}
     wanted: tuple[float, Tensor] | None = None

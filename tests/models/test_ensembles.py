@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from capbench.errors import ModelError
+from capbench.files import sha256_file
 from capbench.models.ensembles import network_files, read_ensemble, write_ensemble
 from capbench.models.registry import locate
 from capbench.models.scan.files import load_scan
@@ -95,6 +99,38 @@ def test_networks_that_look_at_other_features_are_refused(tmp_path: Path) -> Non
         with pytest.raises(ModelError, match=message) as caught:
             write_ensemble(tmp_path / "e.json", [model, changed])
         assert caught.value.path == str(changed.path)
-    with pytest.raises(ModelError, match="two grounding models or more"):
+    with pytest.raises(ModelError, match="two networks or more"):
         write_ensemble(tmp_path / "e.json", [model])
     assert not (tmp_path / "e.json").exists()
+
+
+@dataclass(frozen=True)
+class Other:
+    """A loaded network of another kind."""
+
+    path: Path
+    sha256: str
+    shared: tuple[str, ...] = ("is an NNEval network", "reads 8 scores")
+
+
+def test_networks_of_any_kind_make_an_ensemble_and_kinds_are_not_mixed(tmp_path: Path) -> None:
+    networks = []
+    for name in ("a.bin", "b.bin"):
+        (tmp_path / name).write_bytes(name.encode())
+        networks.append(Other(tmp_path / name, sha256_file(tmp_path / name)))
+    write_ensemble(tmp_path / "e.json", networks)
+    ensemble = read_ensemble(tmp_path / "e.json")
+    assert ensemble is not None
+    ensemble.verify()
+    assert {part.path for part in ensemble.parts} == {network.path for network in networks}
+    scan = saved(tmp_path / "s.safetensors", 1)
+    with pytest.raises(ModelError, match=r"is a SCAN network, and .*a\.bin is an NNEval network"):
+        write_ensemble(tmp_path / "mixed.json", [networks[0], scan])
+    assert not (tmp_path / "mixed.json").exists()
+
+
+def test_ensembles_know_no_network() -> None:
+    networks = "m.startswith(('torch', 'capbench.models.scan'))"
+    code = f"import sys, capbench.models.ensembles; print([m for m in sys.modules if {networks}])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -77,6 +79,7 @@ def test_folds_are_means_over_parts() -> None:
         (np.zeros((2, 2)), np.array([0, 0]), 1, "image 1 has no caption"),
         (np.zeros((2, 2)), np.array([0, 2]), 1, "do not fit"),
         (np.zeros((3, 3)), np.arange(3), 2, "equal parts"),
+        (np.zeros(3), np.arange(3), 1, "no matrix"),
     ],
 )
 def test_what_has_no_recall_is_refused(
@@ -84,3 +87,25 @@ def test_what_has_no_recall_is_refused(
 ) -> None:
     with pytest.raises(StatisticError, match=why):
         retrieval(similarities, image_of, folds)
+
+
+def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(5)
+    image_of = rng.permutation(np.repeat(np.arange(11), 3))
+    similarities = rng.integers(0, 6, size=(11, 33)).astype(np.float32)  # many are equal
+    whole = ranks(similarities, image_of)
+    for block in (1, 70, 200):
+        monkeypatch.setattr("capbench.training.retrieval._BLOCK", block)
+        for in_blocks, at_once in zip(ranks(similarities, image_of), whole, strict=True):
+            np.testing.assert_array_equal(in_blocks, at_once)
+
+
+def test_a_large_matrix_is_not_copied() -> None:
+    similarities = np.zeros((3000, 3000), dtype=np.float32)
+    np.fill_diagonal(similarities, 1)
+    tracemalloc.start()
+    try:
+        assert retrieval(similarities, np.arange(3000)).recall_sum == 600
+        assert tracemalloc.get_traced_memory()[1] < similarities.nbytes / 2
+    finally:
+        tracemalloc.stop()

@@ -45,10 +45,10 @@ def test_the_seed_decides() -> None:
 
 @pytest.mark.parametrize("option", ["dimension", "window", "min_count", "epochs", "negative"])
 def test_options_are_checked(option: str) -> None:
-    with pytest.raises(UsageError, match=option.replace("_", "-")):
-        WordVectorOptions(**{option: 0}).check()
-    with pytest.raises(UsageError, match="seed"):
-        WordVectorOptions(seed=-1).check()
+    with pytest.raises(UsageError, match=f"word-vectors.{option}=0: not a whole number from 1"):
+        train_word_vectors(CAPTIONS, WordVectorOptions(**{option: 0}))
+    with pytest.raises(UsageError, match=r"word-vectors\.seed=-1"):
+        train_word_vectors(CAPTIONS, WordVectorOptions(seed=-1))
 
 
 @pytest.mark.java

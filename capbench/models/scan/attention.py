@@ -8,7 +8,7 @@ and what follows is done for a few sets of values at a time, which stay in the p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -16,18 +16,12 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from capbench.errors import UsageError, suggest
+from capbench.models.scan.network import EPSILON, LEAK, ScanOptions, aggregate, check_lengths
 
-if TYPE_CHECKING:
-    from capbench.models.scan.network import ScanOptions
-
-__all__ = ["EPSILON", "LEAK", "Products", "similarities"]
+__all__ = ["Products", "similarities"]
 
 Products = Literal["float32", "bfloat16"]
 
-LEAK = 0.1
-"""Slope of the LeakyReLU of ``clipped``; the paper prints max(0, ·), the released models were trained with the leak."""
-EPSILON = 1e-8
-"""Added to norms that divide, and the least denominator of a cosine."""
 # Regions, and words, of one chunk: memory is bounded by a few times their product.
 _CHUNK = 4096
 # Products of a batch beyond which the backward pass computes chunks again instead of keeping their attention.
@@ -42,15 +36,26 @@ Runs = Sequence[tuple[int, int]]
 def similarities(
     options: ScanOptions, images: Tensor, captions: Tensor, lengths: Tensor, products: Products = "float32"
 ) -> Tensor:
-    """Similarity of every image with every caption; see :meth:`capbench.models.scan.network.Scan.similarities`."""
+    """Similarity of every image with every caption, differentiable.
+
+    Captions of the same length are done together, so there is no padding in any norm, softmax or sum.
+
+    Args:
+        options: of the attention.
+        images: (a, n, D).
+        captions: (b, m, D); rows past a length are not looked at.
+        lengths: (b,) of 1 to m.
+        products: ``bfloat16`` rounds the factors of the large matrix products (three significant digits).
+
+    Returns:
+        (a, b) float32 (float64 if the inputs are).
+
+    Raises:
+        UsageError: an image has no regions, a length is not one of 1 to m, or ``products`` is another.
+    """
     if products not in ("float32", "bfloat16"):
         raise UsageError(f"products is '{products}'", hint=suggest(products, ["float32", "bfloat16"]))
-    sizes: list[int] = lengths.tolist()
-    if len(sizes) != len(captions) or any(not 1 <= size <= captions.shape[1] for size in sizes) or not images.shape[1]:
-        raise UsageError(
-            f"captions of shape {tuple(captions.shape)} do not have the lengths {sizes}, or images of shape"
-            f" {tuple(images.shape)} have no regions"
-        )
+    sizes = check_lengths(images, captions, lengths)
     if not len(images) or not sizes:
         return images.new_zeros(len(images), len(sizes))
     order = sorted(range(len(sizes)), key=sizes.__getitem__)
@@ -58,25 +63,25 @@ def similarities(
     rows = [caption * width + word for caption in order for word in range(sizes[caption])]
     words = captions.flatten(0, 1)[torch.tensor(rows, device=captions.device)]
     regions = images.shape[1]
-    again = torch.is_grad_enabled() and images.shape[0] * regions * len(rows) > _KEPT
+    recomputed = torch.is_grad_enabled() and images.shape[0] * regions * len(rows) > _KEPT
     chunks: list[list[int]] = [[]]
     for caption in order:
         if chunks[-1] and sum(chunks[-1]) + sizes[caption] > _CHUNK:
             chunks.append([])
         chunks[-1].append(sizes[caption])
-    of_chunks = words.split_with_sizes([sum(chunk) for chunk in chunks])
-    found: list[Tensor] = []
-    for some in torch.split(images, max(1, _CHUNK // regions)):
-        row: list[Tensor] = []
-        for chunk, own in zip(chunks, of_chunks, strict=True):
-            if again:
-                row.append(checkpoint(_chunk, options, some, own, chunk, products, use_reentrant=False))
+    words_of_chunks = words.split_with_sizes([sum(chunk) for chunk in chunks])
+    rows_of_blocks: list[Tensor] = []
+    for block in torch.split(images, max(1, _CHUNK // regions)):
+        columns: list[Tensor] = []
+        for chunk, chunk_words in zip(chunks, words_of_chunks, strict=True):
+            if recomputed:
+                columns.append(checkpoint(_chunk, options, block, chunk_words, chunk, products, use_reentrant=False))
             else:
-                row.append(_chunk(options, some, own, chunk, products))
-        found.append(torch.cat(row, dim=1))
+                columns.append(_chunk(options, block, chunk_words, chunk, products))
+        rows_of_blocks.append(torch.cat(columns, dim=1))
     place = torch.empty(len(order), dtype=torch.int64)
     place[torch.tensor(order)] = torch.arange(len(order))
-    return torch.cat(found)[:, place.to(captions.device)]
+    return torch.cat(rows_of_blocks)[:, place.to(captions.device)]
 
 
 def _chunk(options: ScanOptions, images: Tensor, words: Tensor, lengths: Sequence[int], products: Products) -> Tensor:
@@ -90,16 +95,16 @@ def _chunk(options: ScanOptions, images: Tensor, words: Tensor, lengths: Sequenc
     norms = torch.linalg.vector_norm(right, dim=-1)  # of the queries
     if options.cross_attention == "t2i":
         cosine = _cosine(options, s.view(a, n, -1), images, norms, runs)  # (a, T)
-        parts = cosine.split_with_sizes([groups * size for groups, size in runs], dim=1)
-        return torch.cat(
-            [_aggregate(options, part.view(a, *run)) for part, run in zip(parts, runs, strict=True)], dim=1
-        )
-    found = []
+        of_runs = cosine.split_with_sizes([groups * size for groups, size in runs], dim=1)
+        return torch.cat([aggregate(options, x.view(a, *run)) for x, run in zip(of_runs, runs, strict=True)], dim=1)
+    columns = []
     pieces = [groups * size for groups, size in runs]
-    for run, own, values in zip(runs, s.split_with_sizes(pieces), words.split_with_sizes(pieces), strict=True):
-        cosine = _cosine(options, own.view(*run, a * n), values.view(*run, -1), norms, [(a, n)])
-        found.append(_aggregate(options, cosine.view(-1, a, n)).t())
-    return torch.cat(found, dim=1)
+    for run, products_of_run, values in zip(
+        runs, s.split_with_sizes(pieces), words.split_with_sizes(pieces), strict=True
+    ):
+        cosine = _cosine(options, products_of_run.view(*run, a * n), values.view(*run, -1), norms, [(a, n)])
+        columns.append(aggregate(options, cosine.view(-1, a, n)).t())
+    return torch.cat(columns, dim=1)
 
 
 def _cosine(options: ScanOptions, s: Tensor, values: Tensor, norms: Tensor, runs: Runs) -> Tensor:
@@ -110,19 +115,10 @@ def _cosine(options: ScanOptions, s: Tensor, values: Tensor, norms: Tensor, runs
     return cosine
 
 
-def _aggregate(options: ScanOptions, cosine: Tensor) -> Tensor:
-    """(…, q) → (…)."""
-    if options.aggregation == "LogSumExp":
-        return torch.logsumexp(options.lambda_lse * cosine, dim=-1) / options.lambda_lse
-    if options.aggregation == "Max":
-        return cosine.max(dim=-1).values
-    return cosine.mean(dim=-1) if options.aggregation == "Mean" else cosine.sum(dim=-1)
-
-
 def _by_group(x: Tensor, runs: Runs) -> list[Tensor]:
     """Views (…, groups, queries) of (…, T), one a run."""
-    parts = x.split_with_sizes([groups * size for groups, size in runs], dim=-1)
-    return [part.unflatten(-1, run) for part, run in zip(parts, runs, strict=True)]  # type: ignore[no-untyped-call]
+    of_runs = x.split_with_sizes([groups * size for groups, size in runs], dim=-1)
+    return [of_run.unflatten(-1, run) for of_run, run in zip(of_runs, runs, strict=True)]  # type: ignore[no-untyped-call]
 
 
 class _Attention(torch.autograd.Function):
@@ -155,15 +151,15 @@ class _Attention(torch.autograd.Function):
         runs, feature_norm, scale = ctx.how
         of_s, of_gram = torch.empty_like(s), torch.empty_like(gram)
         for here in _slices(s):
-            own, a = s[here], attention[here]
+            s_here, a = s[here], attention[here]
             dp, dq = of_product[here][:, None], of_square[here][:, None]
             weighted = a * dq
             torch.bmm(weighted, a.mT, out=of_gram[here])
             # Of the softmax: a·(da − Σ a·da), where da = dp·s + 2·dq·Ga, so that the sum is known already.
-            x = torch.bmm(gram[here] * (2 * scale), weighted).addcmul_(own, dp * scale)
+            x = torch.bmm(gram[here] * (2 * scale), weighted).addcmul_(s_here, dp * scale)
             x -= (dp * product[here][:, None] + 2 * dq * square[here][:, None]).mul_(scale)
             x.mul_(a)
-            torch.addcmul(_through_norm(own, x, runs, feature_norm), a, dp, out=of_s[here])
+            torch.addcmul(_through_norm(s_here, x, runs, feature_norm), a, dp, out=of_s[here])
         return of_s, of_gram, None, None, None
 
 
@@ -187,22 +183,22 @@ def _normalised(s: Tensor, runs: Runs, feature_norm: str) -> Tensor:
 def _through_norm(s: Tensor, gradient: Tensor, runs: Runs, feature_norm: str) -> Tensor:
     """Gradient (g, k, T) for the products, of one for what :func:`_normalised` makes of them; may change it."""
     if feature_norm == "softmax":
-        for group, given in zip(_by_group(s, runs), _by_group(gradient, runs), strict=True):
+        for group, of_group in zip(_by_group(s, runs), _by_group(gradient, runs), strict=True):
             x = group.softmax(-1)
-            given -= (given * x).sum(-1, keepdim=True)
-            given *= x
+            of_group -= (of_group * x).sum(-1, keepdim=True)
+            of_group *= x
         return gradient
     clipped = feature_norm.startswith("clipped")
     if feature_norm.endswith("l2norm"):
         y = functional.leaky_relu(s, LEAK) if clipped else s
-        for group, given in zip(_by_group(y, runs), _by_group(gradient, runs), strict=True):
+        for group, of_group in zip(_by_group(y, runs), _by_group(gradient, runs), strict=True):
             # x = y/(‖y‖ + ε): dy = (dx − y·(y·dx)/(‖y‖·(‖y‖ + ε)))/(‖y‖ + ε); where ‖y‖ is 0, so is y.
             norm = torch.linalg.vector_norm(group, dim=-1, keepdim=True)
-            along = (given * group).sum(-1, keepdim=True)
+            along = (of_group * group).sum(-1, keepdim=True)
             divisor = norm + EPSILON
             along /= (norm * divisor).clamp_min_(EPSILON**3)
-            given -= group * along
-            given /= divisor
+            of_group -= group * along
+            of_group /= divisor
     if clipped:
         through: Tensor = torch.ops.aten.leaky_relu_backward(gradient, s, LEAK, False)
         return through

@@ -26,6 +26,7 @@ from capbench.files import sha256_file
 from capbench.models.checkpoints import fit_state, read_checkpoint
 from capbench.models.ensembles import read_ensemble
 from capbench.models.safetensors import read_metadata, write_safetensors
+from capbench.models.scan.fast import FastScan
 from capbench.models.scan.network import Scan, ScanOptions
 from capbench.models.scan.released import read_released
 from capbench.text.vocabulary import Vocabulary, read_vocabulary, tokenizer_version
@@ -62,7 +63,7 @@ class GroundingModel:
         device: where the network runs.
     """
 
-    network: Scan = field(repr=False)
+    network: FastScan = field(repr=False)
     vocabulary: Vocabulary = field(repr=False)
     sha256: str
     path: Path
@@ -77,8 +78,17 @@ class GroundingModel:
     @property
     def features(self) -> str | None:
         """Id of the fingerprint of the features it was trained on (sixteen hex digits), or None if unknown."""
-        found = self.training.get("features")
-        return found if isinstance(found, str) else None
+        kind = self.training.get("features")
+        return kind if isinstance(kind, str) else None
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """What networks of an ensemble must have in common; vocabularies, sizes and attention may differ."""
+        return (
+            "is a SCAN network",
+            f"reads features of {self.options.image_dim} columns",
+            f"was trained on features of the kind {self.features or 'unknown'}",
+        )
 
     def signature_parts(self) -> dict[str, str]:
         """Everything of the model that can change a score, for a metric's signature."""
@@ -126,8 +136,9 @@ class GroundingModel:
     def encode_captions(self, captions: Sequence[str]) -> list[FloatArray32]:
         """Captions → (m_i, D) float32 each; m_i counts ``<start>`` and ``<end>``. Equal texts share one array."""
         texts = list(dict.fromkeys(captions))
-        found = dict(zip(texts, self.encode_ids([self.vocabulary.encode(text) for text in texts]), strict=True))
-        return [found[text] for text in captions]
+        encoded = self.encode_ids([self.vocabulary.encode(text) for text in texts])
+        vectors = dict(zip(texts, encoded, strict=True))
+        return [vectors[text] for text in captions]
 
     @torch.inference_mode()
     def encode_ids(self, captions: Sequence[Sequence[int]]) -> list[FloatArray32]:
@@ -146,7 +157,7 @@ class GroundingModel:
             if not key or min(key) < 0 or max(key) >= size:
                 what = f"the word number {max(key, key=abs)}" if key else "no words"
                 raise ModelError(f"a caption has {what}; the model knows 0 to {size - 1}", path=self.path)
-        found: dict[tuple[int, ...], FloatArray32] = {}
+        vectors: dict[tuple[int, ...], FloatArray32] = {}
         for begin in range(0, len(distinct), _BATCH):
             batch = distinct[begin : begin + _BATCH]
             ids = np.zeros((len(batch), len(batch[-1])), dtype=np.int64)
@@ -154,8 +165,8 @@ class GroundingModel:
                 ids[row, : len(key)] = key
             lengths = torch.tensor([len(key) for key in batch])
             encoded = self.network.encode_captions(torch.from_numpy(ids).to(self.device), lengths).cpu().numpy()
-            found.update((key, encoded[row, : len(key)].copy()) for row, key in enumerate(batch))
-        return [found[key] for key in keys]
+            vectors.update((key, encoded[row, : len(key)].copy()) for row, key in enumerate(batch))
+        return [vectors[key] for key in keys]
 
 
 def _same_for_same(regions: FloatArray32, encoded: FloatArray32) -> None:
@@ -172,13 +183,13 @@ def _same_for_same(regions: FloatArray32, encoded: FloatArray32) -> None:
 
 def _batches(arrays: Iterable[FloatArray32], rows: int) -> Iterable[list[FloatArray32]]:
     batch: list[FloatArray32] = []
-    held = 0
+    rows_in_batch = 0
     for array in arrays:
-        if batch and held + len(array) > rows:
+        if batch and rows_in_batch + len(array) > rows:
             yield batch
-            batch, held = [], 0
+            batch, rows_in_batch = [], 0
         batch.append(array)
-        held += len(array)
+        rows_in_batch += len(array)
     if batch:
         yield batch
 
@@ -246,7 +257,7 @@ def load_scan(
     metadata = read_metadata(file)
     try:
         if metadata is not None:
-            state, options, words, training = _own(file, metadata)
+            state, options, words, training = _read_capbench(file, metadata)
             if vocabulary is not None and read_vocabulary(vocabulary).words != words.words:
                 raise ModelError("its own vocabulary is another than the one given", path=file, hint="Give none")
         else:
@@ -262,13 +273,15 @@ def load_scan(
             raise UsageError(f"{key} is {getattr(options, key)} in {file} and cannot be {value}")
     options = dataclasses.replace(options, **overrides)
     _check_size(words, options.vocabulary_size, file)
-    network = Scan(options, torch.Generator().manual_seed(0))
+    network = FastScan(options, torch.Generator().manual_seed(0))
     fit_state(network, state, file)
     network.requires_grad_(False)
     return GroundingModel(network.to(device), words, digest, file, training, device)
 
 
-def _own(file: Path, metadata: Mapping[str, str]) -> tuple[dict[str, Tensor], ScanOptions, Vocabulary, dict[str, Any]]:
+def _read_capbench(
+    file: Path, metadata: Mapping[str, str]
+) -> tuple[dict[str, Tensor], ScanOptions, Vocabulary, dict[str, Any]]:
     if metadata.get("kind") != _KIND:
         raise ModelError("is no SCAN model of capbench", path=file, hint="Make one with 'capbench train scan'")
     try:
@@ -282,9 +295,9 @@ def _own(file: Path, metadata: Mapping[str, str]) -> tuple[dict[str, Tensor], Sc
     return read_checkpoint(file).tensors, options, words, training
 
 
-def _find_vocabulary(file: Path, given: str | os.PathLike[str] | None, name: str | None) -> Vocabulary:
-    if given is not None:
-        return read_vocabulary(given)
+def _find_vocabulary(file: Path, chosen: str | os.PathLike[str] | None, name: str | None) -> Vocabulary:
+    if chosen is not None:
+        return read_vocabulary(chosen)
     names = [*([f"{name}_vocab.json"] if name and re.fullmatch(r"[\w.-]+", name) else []), "vocab.json"]
     for candidate in names:
         try:

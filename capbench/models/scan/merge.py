@@ -52,11 +52,11 @@ def merge_scan(models: Sequence[GroundingModel]) -> Scan:
                 path=model.path,
                 hint="Take networks that were trained on the same features",
             )
-        given, wanted = _kept(options), _kept(first.options)
-        if given != wanted:
-            name = next(name for name in given if given[name] != wanted[name])
+        kept, wanted = _kept(options), _kept(first.options)
+        if kept != wanted:
+            name = next(name for name in kept if kept[name] != wanted[name])
             raise ModelError(
-                f"has other options than {first.path}: {name} is {given[name]}, not {wanted[name]}",
+                f"has other options than {first.path}: {name} is {kept[name]}, not {wanted[name]}",
                 path=model.path,
                 hint=_APART,
             )

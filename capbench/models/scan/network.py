@@ -1,16 +1,23 @@
-"""SCAN, stacked cross attention between image regions and words (Lee et al., ECCV 2018, arXiv:1803.08024).
+"""SCAN, stacked cross attention between image regions and words, as in the paper.
 
-An image is n region features of ``image_dim`` numbers, a caption m words. Both become vectors of D numbers,
-l2-normed. Each query (a word of the caption for ``t2i``, a region for ``i2t``) attends to the values of the other
-side; the cosine of a query with its attended mix of values, the *context*, tells how well the other side covers it,
-and the cosines are aggregated to one similarity of image and caption.
+References:
+    Lee, Chen, Hua, Hu and He, "Stacked Cross Attention for Image-Text Matching", ECCV 2018, arXiv:1803.08024:
+        regions and words in sections 3.3 and 3.4, attention and similarity in section 3.1.
+    The released code, where it differs: ``leaky_relu`` below, and the axis of the norm in :func:`attend`.
+    Salimans and Kingma, "Weight Normalization", NIPS 2016, for one variant of the image layer.
+
+Shapes, here and below: an image has n regions, a caption m words; there are a images and b captions; both become
+vectors of D components, l2-normed. Each *query* (a word of the caption for ``t2i``, a region for ``i2t``) attends to
+the k *values* of the other side. The cosine of a query with its attended mix of values, the *context*, tells how well
+the other side covers it; the cosines of all q queries are aggregated to one similarity of image and caption.
+
+:class:`capbench.models.scan.fast.FastScan` is the same network, computed quickly; training and metrics use that one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from typing import Literal
 
 import torch
@@ -18,18 +25,22 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from capbench.errors import UsageError, suggest
-from capbench.models.scan.attention import EPSILON, Products, similarities
-from capbench.models.scan.packed_gru import Packing, packed_gru
+from capbench.errors import UsageError
+from capbench.options import Choice, Count, Flag, Options, Positive, option
 
 __all__ = [
     "AGGREGATIONS",
     "ATTENTIONS",
+    "EPSILON",
     "FEATURE_NORMS",
+    "LEAK",
     "ImageEncoder",
     "Scan",
     "ScanOptions",
     "TextEncoder",
+    "aggregate",
+    "attend",
+    "check_lengths",
     "l2norm",
 ]
 
@@ -41,61 +52,53 @@ ATTENTIONS: tuple[CrossAttention, ...] = ("t2i", "i2t")
 FEATURE_NORMS: tuple[FeatureNorm, ...] = ("clipped_l2norm", "l2norm", "clipped", "softmax", "no_norm")
 AGGREGATIONS: tuple[Aggregation, ...] = ("LogSumExp", "Mean", "Max", "Sum")
 
+LEAK = 0.1
+"""Slope of the LeakyReLU of ``clipped``; the paper prints max(0, ·), the released models were trained with the leak."""
+EPSILON = 1e-8
+"""Added to norms that divide, and the least denominator of a cosine."""
+
+
+class _InverseTemperature(Positive):
+    """A number above 0 that stays as it was written: 9 and 9.0 would be other bytes in a file of weights."""
+
+    def read(self, value: object) -> float:
+        number = super().read(value)
+        return value if isinstance(value, int) else number
+
 
 @dataclass(frozen=True)
-class ScanOptions:
+class ScanOptions(Options):
     """The shape of the network and of its attention; the defaults are those of the published COCO t2i model.
 
-    Attributes:
-        vocabulary_size: words, the four special ones included.
-        word_dim, embed_dim, image_dim: components of a word, of the common space, of a region feature.
-        layers: of the GRU.
-        bidirectional: read captions both ways and average the two directions.
-        weight_norm: the image side's layer is weight-normed (one scalar for the whole matrix).
-        normalise_images, normalise_captions: l2-norm what the encoders give.
-        cross_attention: ``t2i``: words attend to regions; ``i2t``: regions attend to words.
-        feature_norm: what is done to the products of queries and values before the softmax over values. Its l2-norm
-            is over the **queries**, for each value.
-        aggregation: of the cosines of the queries.
-        lambda_softmax: inverse temperature of the attention.
-        lambda_lse: inverse temperature of LogSumExp.
+    The l2-norm of ``feature_norm`` is over the **queries**, for each value.
     """
 
-    vocabulary_size: int
-    word_dim: int = 300
-    embed_dim: int = 1024
-    image_dim: int = 2048
-    layers: int = 1
-    bidirectional: bool = True
-    weight_norm: bool = False
-    normalise_images: bool = True
-    normalise_captions: bool = True
-    cross_attention: CrossAttention = "t2i"
-    feature_norm: FeatureNorm = "clipped_l2norm"
-    aggregation: Aggregation = "LogSumExp"
-    lambda_softmax: float = 9.0
-    lambda_lse: float = 6.0
+    vocabulary_size: int = option(MISSING, Count(1), "words, the four special ones included")
+    word_dim: int = option(300, Count(1), "components of a word")
+    embed_dim: int = option(1024, Count(1), "components of the common space, D")
+    image_dim: int = option(2048, Count(1), "components of a region feature")
+    layers: int = option(1, Count(1), "of the GRU")
+    bidirectional: bool = option(True, Flag(), "read captions both ways and average the two directions")
+    weight_norm: bool = option(
+        False, Flag(), "whether the image layer is weight-normed (one scalar for the whole matrix)"
+    )
+    normalise_images: bool = option(True, Flag(), "l2-norm what the image encoder gives")
+    normalise_captions: bool = option(True, Flag(), "l2-norm what the text encoder gives")
+    cross_attention: CrossAttention = option(
+        "t2i", Choice(*ATTENTIONS), "t2i: words attend to regions; i2t: regions attend to words"
+    )
+    feature_norm: FeatureNorm = option(
+        "clipped_l2norm", Choice(*FEATURE_NORMS), "what is done to products of queries and values before the softmax"
+    )
+    aggregation: Aggregation = option("LogSumExp", Choice(*AGGREGATIONS), "of the cosines of the queries")
+    lambda_softmax: float = option(9.0, _InverseTemperature(), "inverse temperature of the attention")
+    lambda_lse: float = option(6.0, _InverseTemperature(), "inverse temperature of LogSumExp")
 
     def __post_init__(self) -> None:
-        choices: tuple[tuple[str, Sequence[str]], ...] = (
-            ("cross_attention", ATTENTIONS),
-            ("feature_norm", FEATURE_NORMS),
-            ("aggregation", AGGREGATIONS),
-        )
-        for name, known in choices:
-            value = getattr(self, name)
-            if value not in known:
-                raise UsageError(f"{name} is '{value}'", hint=suggest(str(value), list(known)))
-        for name in ("vocabulary_size", "word_dim", "embed_dim", "image_dim", "layers"):
-            if type(getattr(self, name)) is not int or getattr(self, name) < 1:
-                raise UsageError(f"{name} is {getattr(self, name)!r}", hint="Give a whole number of 1 or more")
-        for name in ("bidirectional", "weight_norm", "normalise_images", "normalise_captions"):
-            if type(getattr(self, name)) is not bool:
-                raise UsageError(f"{name} is {getattr(self, name)!r}", hint="Give true or false")
-        for name in ("lambda_softmax", "lambda_lse"):
-            value = getattr(self, name)
-            if type(value) not in (int, float) or not 0 < value < math.inf:
-                raise UsageError(f"{name} is {value!r}", hint="Give a number above 0")
+        def refuse(message: str, hint: str) -> None:
+            raise UsageError(message, hint=hint)
+
+        self.checked("scan", vars(self), refuse)
 
     @property
     def parameters(self) -> int:
@@ -132,11 +135,8 @@ class ImageEncoder(nn.Module):
     def __init__(self, options: ScanOptions) -> None:
         super().__init__()
         self.normalise = options.normalise_images
-        self.fc: nn.Module = (
-            _WeightNormLinear(options.image_dim, options.embed_dim)
-            if options.weight_norm
-            else nn.Linear(options.image_dim, options.embed_dim)
-        )
+        layer = _WeightNormLinear if options.weight_norm else nn.Linear
+        self.fc: nn.Module = layer(options.image_dim, options.embed_dim)
 
     def forward(self, regions: Tensor) -> Tensor:
         """(…, image_dim) → (…, D)."""
@@ -164,36 +164,40 @@ class TextEncoder(nn.Module):
 
         The two directions see only a caption's own words, so padding and order of the captions change nothing.
         """
-        return (self._stepwise if ids.device.type == "cpu" else self._packed)(ids, lengths, dropout)
-
-    def _packed(self, ids: Tensor, lengths: Tensor, dropout: float) -> Tensor:
-        """By ``nn.GRU``, which is fast on a GPU."""
-        words = functional.dropout(self.embed(ids), dropout, self.training)
+        words = functional.dropout(self.embed(ids), dropout, self.training)  # (b, m, word_dim)
         packed = pack_padded_sequence(words, lengths.cpu(), batch_first=True, enforce_sorted=False)
-        flat = self.rnn(packed)[0]
-        return pad_packed_sequence(flat._replace(data=self._common(flat.data)), True, 0.0, ids.shape[1])[0]
+        states = self.rnn(packed)[0]  # its data: (words of all captions, D or 2D)
+        states = states._replace(data=self.common(states.data))
+        return pad_packed_sequence(states, batch_first=True, total_length=ids.shape[1])[0]
 
-    def _stepwise(self, ids: Tensor, lengths: Tensor, dropout: float) -> Tensor:
-        """By :func:`packed_gru`, which is fast on a CPU."""
-        packing = Packing(lengths)
-        own = ids[packing.captions, packing.steps]
-        if dropout and self.training:
-            rows = functional.dropout(self.embed(own), dropout)
-            which = torch.arange(len(own))
-        else:  # the same word is multiplied once
-            distinct, which = torch.unique(own, return_inverse=True)
-            rows = self.embed(distinct)
-        x = self._common(packed_gru(self.rnn, rows, which, packing))
-        padded = x.new_zeros(ids.shape[0] * ids.shape[1], x.shape[1])
-        padded = padded.index_copy(0, packing.captions * ids.shape[1] + packing.steps, x)
-        return padded.view(*ids.shape, -1)
-
-    def _common(self, x: Tensor) -> Tensor:
-        """States of one or two directions → vectors of the common space."""
+    def common(self, states: Tensor) -> Tensor:
+        """States of one or two directions (…, D or 2D) → vectors of the common space (…, D)."""
         if self.rnn.bidirectional:
-            forward, backward = x.chunk(2, dim=-1)
-            x = (forward + backward) / 2
-        return l2norm(x) if self.normalise else x
+            forward, backward = states.chunk(2, dim=-1)
+            states = (forward + backward) / 2
+        return l2norm(states) if self.normalise else states
+
+
+def attend(options: ScanOptions, queries: Tensor, values: Tensor) -> Tensor:
+    """The context of each query: queries (q, D), values (k, D) → (q, D)."""
+    s = values @ queries.t()  # (k, q); cosines, where both are l2-normed
+    if options.feature_norm.startswith("clipped"):
+        s = functional.leaky_relu(s, LEAK)
+    if options.feature_norm.endswith("l2norm"):
+        s = l2norm(s, dim=1)  # over the queries: what a value gives to one of them, it does not give to the others
+    if options.feature_norm == "softmax":
+        s = s.softmax(dim=1)
+    weights = (options.lambda_softmax * s).softmax(dim=0)  # over the values
+    return weights.t() @ values
+
+
+def aggregate(options: ScanOptions, cosines: Tensor) -> Tensor:
+    """Cosines of queries and their contexts (…, q) → similarities (…)."""
+    if options.aggregation == "LogSumExp":
+        return torch.logsumexp(options.lambda_lse * cosines, dim=-1) / options.lambda_lse
+    if options.aggregation == "Max":
+        return cosines.max(dim=-1).values
+    return cosines.mean(dim=-1) if options.aggregation == "Mean" else cosines.sum(dim=-1)
 
 
 class Scan(nn.Module):
@@ -204,11 +208,13 @@ class Scan(nn.Module):
         generator: draws the initial weights; the global one if None.
     """
 
+    text_encoder = TextEncoder
+
     def __init__(self, options: ScanOptions, generator: torch.Generator | None = None) -> None:
         super().__init__()
         self.options = options
         self.image = ImageEncoder(options)
-        self.text = TextEncoder(options)
+        self.text = self.text_encoder(options)
         self.reset_parameters(generator)
 
     @torch.no_grad()
@@ -234,7 +240,7 @@ class Scan(nn.Module):
             weight.uniform_(-bound, bound, generator=generator)
 
     def encode_images(self, regions: Tensor, dropout: float = 0.0) -> Tensor:
-        """(b, n, image_dim) → (b, n, D); ``dropout`` of the inputs acts in training mode only."""
+        """(a, n, image_dim) → (a, n, D); ``dropout`` of the inputs acts in training mode only."""
         encoded: Tensor = self.image(functional.dropout(regions, dropout, self.training))
         return encoded
 
@@ -243,27 +249,40 @@ class Scan(nn.Module):
         encoded: Tensor = self.text(ids, lengths, dropout)
         return encoded
 
-    def similarities(
-        self,
-        images: Tensor,
-        captions: Tensor,
-        lengths: Tensor,
-        products: Products = "float32",
-    ) -> Tensor:
+    def similarities(self, images: Tensor, captions: Tensor, lengths: Tensor) -> Tensor:
         """Similarity of every image with every caption, differentiable.
-
-        Captions of the same length are done together, so there is no padding in any norm, softmax or sum.
 
         Args:
             images: (a, n, D).
             captions: (b, m, D); rows past a length are not looked at.
             lengths: (b,) of 1 to m.
-            products: ``bfloat16`` rounds the factors of the large matrix products (three significant digits).
 
         Returns:
-            (a, b) float32 (float64 if the inputs are).
+            (a, b).
 
         Raises:
-            UsageError: an image has no regions, a length is not one of 1 to m, or ``products`` is another.
+            UsageError: an image has no regions, or a length is not one of 1 to m.
         """
-        return similarities(self.options, images, captions, lengths, products)
+        sizes = check_lengths(images, captions, lengths)
+        if not len(images) or not sizes:
+            return images.new_zeros(len(images), len(sizes))
+        texts = [caption[:size] for caption, size in zip(captions, sizes, strict=True)]
+        return torch.stack([torch.stack([self.similarity(image, text) for text in texts]) for image in images])
+
+    def similarity(self, image: Tensor, caption: Tensor) -> Tensor:
+        """Regions (n, D), words (m, D) → ()."""
+        queries, values = (caption, image) if self.options.cross_attention == "t2i" else (image, caption)
+        contexts = attend(self.options, queries, values)  # (q, D)
+        norms = torch.linalg.vector_norm(queries, dim=-1) * torch.linalg.vector_norm(contexts, dim=-1)
+        return aggregate(self.options, (queries * contexts).sum(dim=-1) / norms.clamp_min(EPSILON))
+
+
+def check_lengths(images: Tensor, captions: Tensor, lengths: Tensor) -> list[int]:
+    """Captions' lengths (b,) as numbers. Raises UsageError if captions (b, m, D) or images (a, n, D) do not fit."""
+    sizes: list[int] = lengths.tolist()
+    if len(sizes) != len(captions) or any(not 1 <= size <= captions.shape[1] for size in sizes) or not images.shape[1]:
+        raise UsageError(
+            f"captions of shape {tuple(captions.shape)} do not have the lengths {sizes}, or images of shape"
+            f" {tuple(images.shape)} have no regions"
+        )
+    return sizes

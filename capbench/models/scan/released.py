@@ -45,8 +45,8 @@ def read_released(file: Path) -> tuple[dict[str, Tensor], ScanOptions, dict[str,
         ModelError: it is no such checkpoint, is damaged, or its parts do not fit one another.
         UsageError: one of its options is none that SCAN has.
     """
-    found = read_torch(file)
-    if isinstance(found, dict) and {"format", "log_bytes"} <= found.keys():
+    checkpoint = read_torch(file)
+    if isinstance(checkpoint, dict) and {"format", "log_bytes"} <= checkpoint.keys():
         raise ModelError(
             "is the checkpoint of a training by capbench, from which only that training can go on",
             path=file,
@@ -54,42 +54,48 @@ def read_released(file: Path) -> tuple[dict[str, Tensor], ScanOptions, dict[str,
         )
     hint = "Give a checkpoint of SCAN's training code: a dictionary with 'model' = [image, text] and 'opt'"
     for key in ("model", "opt"):
-        if not isinstance(found, dict) or key not in found:
+        if not isinstance(checkpoint, dict) or key not in checkpoint:
             raise ModelError(f"has no '{key}'", path=file, hint=hint)
-    parts = found["model"]
-    if not isinstance(parts, list | tuple) or len(parts) != 2 or not all(isinstance(part, dict) for part in parts):
+    states = checkpoint["model"]
+    if (
+        not isinstance(states, list | tuple)
+        or len(states) != 2
+        or not all(isinstance(tensors, dict) for tensors in states)
+    ):
         raise ModelError("'model' is no list of two state dicts", path=file, hint=hint)
-    given = found["opt"] if isinstance(found["opt"], dict) else getattr(found["opt"], "__dict__", None)
-    if given is None:
+    settings = (
+        checkpoint["opt"] if isinstance(checkpoint["opt"], dict) else getattr(checkpoint["opt"], "__dict__", None)
+    )
+    if settings is None:
         raise ModelError("'opt' holds no options", path=file, hint=hint)
     state: dict[str, Tensor] = {}
-    for side, part in zip(("image", "text"), parts, strict=True):
-        state |= {f"{side}.{_modern(name)}": tensor for name, tensor in tensors_of(part, file).items()}
+    for side, tensors in zip(("image", "text"), states, strict=True):
+        state |= {f"{side}.{_modern(name)}": tensor for name, tensor in tensors_of(tensors, file).items()}
     if "image.fc.weight_g" in state and state["image.fc.weight_g"].numel() == 1:
         state["image.fc.weight_g"] = state["image.fc.weight_g"].reshape(())
     chosen: dict[str, Any] = _shapes(state, file)
-    given = {name: _plain(value) for name, value in given.items()}
+    settings = {name: _plain(value) for name, value in settings.items()}
     for theirs, ours in _RELEASED_SHAPES.items():
-        if theirs in given and not (isinstance(given[theirs], int | float) and given[theirs] == chosen[ours]):
+        if theirs in settings and not (isinstance(settings[theirs], int | float) and settings[theirs] == chosen[ours]):
             raise ModelError(
-                f"its option '{theirs}' is {_shown(given[theirs])} but its weights have {chosen[ours]}",
+                f"its option '{theirs}' is {_shown(settings[theirs])} but its weights have {chosen[ours]}",
                 path=file,
                 hint="The checkpoint was changed: get it again",
             )
     for theirs, ours in _RELEASED.items():
-        if theirs not in given:
+        if theirs not in settings:
             continue
-        value = given[theirs]
+        value = settings[theirs]
         if not isinstance(value, int | float if theirs.startswith(("no_", "lambda_")) else str):
             raise ModelError(f"its option '{theirs}' is {_shown(value)}", path=file, hint=hint)
         chosen[ours] = not value if theirs.startswith("no_") else value
     facts = (("epoch", "epoch"), ("best_rsum", "best_recall_sum"), ("Eiters", "steps"))
     training: dict[str, Any] = {"source": "released"}
     for theirs, ours in facts:
-        fact = _plain(found.get(theirs))
+        fact = _plain(checkpoint.get(theirs))
         if isinstance(fact, str | int) or (isinstance(fact, float) and math.isfinite(fact)):
             training[ours] = fact
-    name = given.get("data_name")
+    name = settings.get("data_name")
     return state, ScanOptions(**chosen), training, name if isinstance(name, str) else None
 
 
@@ -121,7 +127,7 @@ def _shapes(state: Mapping[str, Tensor], file: Path) -> dict[str, Any]:
         if state[name].ndim != 2:
             raise ModelError(f"'{name}' is no matrix", path=file, hint="Its model is no SCAN, or the file was changed")
     matrix, words = state[needed[0]], state["text.embed.weight"]
-    layers = [int(found[1]) for name in state if (found := re.fullmatch(r"text\.rnn\.weight_hh_l(\d+)", name))]
+    layers = [int(match[1]) for name in state if (match := re.fullmatch(r"text\.rnn\.weight_hh_l(\d+)", name))]
     return {
         "vocabulary_size": words.shape[0],
         "word_dim": words.shape[1],

@@ -1,172 +1,19 @@
-"""From pairs and region features to batches of tensors, in an order that depends on seed and epoch alone."""
+"""From pairs and region features to SCAN's batches of tensors."""
 
 from __future__ import annotations
 
-import queue
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from capbench.errors import DataError, FeatureError
-from capbench.features.store import FeatureStore, open_store
 from capbench.text.vocabulary import PAD, UNKNOWN
-from capbench.training.scan.data import Pairs, open_array
+from capbench.training.captions import Pairs
+from capbench.training.regions import Regions
 
-__all__ = ["Batch", "Regions", "batches", "epoch_order", "open_regions", "pad", "prefetch"]
-
-_T = TypeVar("_T")
-
-
-class _Source(Protocol):
-    """Where the regions of a split's images come from."""
-
-    shape: tuple[int, int, int]
-    dtype: np.dtype[Any]
-
-    def read(self, images: Sequence[int], into: NDArray[Any]) -> None: ...
-
-
-class _StoreSource:
-    def __init__(self, store: FeatureStore, images: Sequence[str], regions: int | None) -> None:
-        store.require(images)
-        counts = [store.regions(image) for image in images]
-        self._store, self._images = store, images
-        self.shape = (len(images), _regions(counts, images, regions, store.paths[0]), store.feature_size)
-        self.dtype = np.dtype(store.header.dtype)
-
-    def read(self, images: Sequence[int], into: NDArray[Any]) -> None:
-        for row, image in enumerate(images):
-            features = self._store[self._images[image]].features
-            into[row] = features[: self.shape[1]]
-
-
-class _ArraySource:
-    def __init__(self, pairs: Pairs, regions: int | None) -> None:
-        self._parts = [(open_array(path), path) for path, _ in pairs.arrays]
-        self._place = [(part, row) for part, (_, rows) in enumerate(pairs.arrays) for row in rows.tolist()]
-        sizes = {array.shape[1:] for array, _ in self._parts}
-        if len(sizes) > 1:
-            raise DataError(f"the arrays have different shapes: {sorted(sizes)}", path=self._parts[0][1])
-        counts = [self._parts[0][0].shape[1]]
-        n = _regions(counts, ["all"], regions, self._parts[0][1])
-        self.shape = (len(self._place), n, self._parts[0][0].shape[2])
-        self.dtype = np.dtype(np.float16 if self._parts[0][0].dtype == np.float16 else np.float32)
-
-    def read(self, images: Sequence[int], into: NDArray[Any]) -> None:
-        for row, image in enumerate(images):
-            part, place = self._place[image]
-            array, path = self._parts[part]
-            features = array[place, : self.shape[1]]
-            if not np.isfinite(features).all():
-                raise DataError("a feature is NaN or infinite", path=path, row=f"image {place}")
-            into[row] = features
-
-
-def _regions(counts: Sequence[int], images: Sequence[str], wanted: int | None, path: Path) -> int:
-    """How many regions are taken of each image."""
-    low, high = min(counts), max(counts)
-    if wanted is not None:
-        if low < wanted:
-            raise FeatureError(
-                f"image '{images[counts.index(low)]}' has {low} regions, fewer than 'regions' asks for ({wanted})",
-                path=path,
-                hint="Ask for fewer, or extract again with a fixed number of boxes",
-            )
-        return wanted
-    if low < high:
-        raise FeatureError(
-            f"images have {low} to {high} regions, and training takes equally many of each",
-            path=path,
-            hint=f"Take the first of each with 'regions: {low}' in the training file, or extract with a fixed number",
-        )
-    return low
-
-
-class Regions:
-    """The region features of a split's images, by their place in it; in memory where they fit.
-
-    Attributes:
-        shape: (images, regions, columns).
-        in_memory: whether they are read once, or whenever asked for.
-    """
-
-    def __init__(self, source: _Source, memory_mb: float) -> None:
-        self.shape = source.shape
-        self._source = source
-        # HDF5 is used by the thread that prefetches and by evaluation.
-        self._lock = threading.Lock()
-        needed = float(np.prod(source.shape, dtype=np.float64)) * source.dtype.itemsize
-        self.in_memory = needed <= memory_mb * 2**20
-        self._held: torch.Tensor | None = None
-        if self.in_memory:
-            held = np.empty(source.shape, dtype=source.dtype)
-            source.read(range(source.shape[0]), held)
-            self._held = torch.from_numpy(held)
-
-    def take(self, images: Sequence[int] | NDArray[np.int64]) -> torch.Tensor:
-        """(b, regions, columns) float32 of some images."""
-        # The result is always of torch's own memory: matrix products may round otherwise where it is aligned otherwise.
-        if self._held is not None:
-            return self._held.index_select(0, torch.as_tensor(images)).float()
-        distinct, inverse = np.unique(np.asarray(images), return_inverse=True)
-        block = np.empty((len(distinct), *self.shape[1:]), dtype=np.float32)
-        with self._lock:
-            self._source.read(distinct.tolist(), block)
-        return torch.from_numpy(block).index_select(0, torch.from_numpy(inverse))
-
-
-def open_regions(pairs: Pairs, features: Path | None, regions: int | None, memory_mb: float) -> Regions:
-    """The features of a split's images.
-
-    Args:
-        pairs: the split.
-        features: a feature store; None takes the arrays of SCAN's folder.
-        regions: the first so many of each image; None: all.
-        memory_mb: up to this size they are kept in memory.
-
-    Raises:
-        FeatureError: images are missing or damaged, or have different numbers of regions.
-        DataError: an array is damaged.
-    """
-    if features is None:
-        return Regions(_ArraySource(pairs, regions), memory_mb)
-    return Regions(_StoreSource(open_store(features), pairs.images, regions), memory_mb)
-
-
-def epoch_order(pairs: Pairs, batch: int, order: str, seed: int, epoch: int) -> list[NDArray[np.int64]]:
-    """The captions of each batch of an epoch, each caption once; the same for the same seed and epoch.
-
-    Args:
-        pairs: what is trained on.
-        batch: largest number of captions of a batch.
-        order: ``captions`` or ``rounds`` (:class:`capbench.training.scan.config.ScanTraining`). A batch of ``rounds``
-            is of one round.
-        seed: of the training.
-        epoch: from 0.
-    """
-    rng = np.random.default_rng((seed, 1, epoch))
-    n = len(pairs.captions)
-    if order == "captions":
-        return _cut(rng.permutation(n), batch)
-    key = rng.random(n)
-    sorted_ = np.lexsort((key, pairs.image_of))
-    image = pairs.image_of[sorted_]
-    start = np.r_[True, image[1:] != image[:-1]]
-    rank = np.arange(n) - np.maximum.accumulate(np.where(start, np.arange(n), 0))
-    found: list[NDArray[np.int64]] = []
-    for number in range(int(rank.max()) + 1):
-        found += _cut(rng.permutation(sorted_[rank == number]), batch)
-    return found
-
-
-def _cut(order: NDArray[np.int64], batch: int) -> list[NDArray[np.int64]]:
-    return [order[first : first + batch] for first in range(0, len(order), batch)]
+__all__ = ["Batch", "batches", "pad"]
 
 
 def pad(captions: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
@@ -226,47 +73,3 @@ def batches(
             ids = torch.where(inner & drop, UNKNOWN, ids)
         images = regions.take(pairs.image_of[chosen])
         yield Batch(images.pin_memory(), ids.pin_memory(), lengths) if pin else Batch(images, ids, lengths)
-
-
-def prefetch(items: Iterator[_T], depth: int = 2) -> Iterator[_T]:
-    """The same items, made by a thread ahead of their use. An error in it is raised where the item would have come."""
-    ready: queue.Queue[tuple[_T | None, BaseException | None]] = queue.Queue(maxsize=depth)
-    leave = threading.Event()
-
-    def put(item: _T | None, error: BaseException | None) -> None:
-        while not leave.is_set():
-            try:
-                ready.put((item, error), timeout=0.1)
-                return
-            except queue.Full:
-                continue
-
-    def work() -> None:
-        try:
-            for item in items:
-                put(item, None)
-                if leave.is_set():
-                    return
-        except BaseException as error:
-            put(None, error)
-            return
-        put(None, None)
-
-    thread = threading.Thread(target=work, name="prefetch", daemon=True)
-    thread.start()
-    try:
-        while True:
-            item, error = ready.get()
-            if error is not None:
-                raise error
-            if item is None:
-                return
-            yield item
-    finally:
-        leave.set()
-        thread.join()
-
-
-def feeding(regions: Regions, device: torch.device) -> Callable[[Iterator[Batch]], Iterator[Batch]]:
-    """:func:`prefetch` where it pays: features are read from disk, or a GPU computes meanwhile."""
-    return prefetch if device.type == "cuda" or not regions.in_memory else lambda items: items

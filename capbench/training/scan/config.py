@@ -1,4 +1,4 @@
-"""How SCAN is trained: a YAML file, checked as a whole.
+"""How SCAN is trained: the settings of its training files, every key with its kind, default and meaning.
 
 Schema version 1; everything but ``schema``, ``name``, ``captions`` and ``features`` may be left out::
 
@@ -14,243 +14,134 @@ Schema version 1; everything but ``schema``, ``name``, ``captions`` and ``featur
     epochs: 2
     ema: 0.995
 
-The classes below name every key, its meaning and its default. Defaults are those of the published training of SCAN
-(Lee et al. 2018, "Stacked Cross Attention for Image-Text Matching", and the options of its released code).
+Keys that all trainers share are in :mod:`capbench.training.settings`. Defaults are those of the published training of
+SCAN (Lee et al. 2018, "Stacked Cross Attention for Image-Text Matching", and the options of its released code).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Annotated, Any, Literal
+from dataclasses import MISSING, dataclass
+from typing import Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from capbench.models.scan.network import ScanOptions
+from capbench.options import Choice, Count, Flag, Number, Options, Positive, Text, option
+from capbench.training.captions import SplitOptions
+from capbench.training.settings import Fraction, Names, OptimiserOptions, Section, Training, ValidationOptions
 
 __all__ = [
-    "SCHEMA_VERSION",
     "DropoutOptions",
     "EvaluationOptions",
     "LossOptions",
-    "OptimiserOptions",
     "ScanTraining",
-    "SplitOptions",
     "VocabularyOptions",
-    "number",
 ]
 
-SCHEMA_VERSION = 1
 
-# What may differ between the parts of one run: paths (what lies there is compared), and what decides last digits only.
-_FREE = (
-    *("name", "captions", "features", "threads", "device", "memory_mb"),
-    *("log_every", "checkpoint_every", "checkpoint_seconds"),
-)
+@dataclass(frozen=True, kw_only=True)
+class VocabularyOptions(Options):
+    """Which words the network knows."""
 
-
-def number(value: object) -> object:
-    """A number that YAML took for a text, or the value as it is."""
-    # YAML 1.1 takes 5e-4 for a text; people write it for a number.
-    if isinstance(value, str):
-        try:
-            return float(value)
-        except ValueError:
-            return value
-    return value
-
-
-def _numbers(value: object) -> object:
-    return {key: number(one) for key, one in value.items()} if isinstance(value, dict) else value
-
-
-def _texts(value: object) -> object:
-    return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
-
-
-_Float = Annotated[float, BeforeValidator(number)]
-_Fraction = Annotated[float, BeforeValidator(number), Field(ge=0, lt=1)]
-_Positive = Annotated[float, BeforeValidator(number), Field(gt=0)]
-# Numbers that are multiplied with weights, which are float32.
-_Factor = Annotated[float, BeforeValidator(number), Field(gt=0, le=1e30)]
-_Count = Annotated[int, Field(ge=1)]
-_Texts = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_texts), Field(min_length=1)]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-
-class SplitOptions(_Section):
-    """Which images are for what; None: the names that the format has (see :mod:`capbench.training.scan.data`)."""
-
-    train: _Texts | None = None
-    dev: _Texts | None = None
-    test: _Texts | None = None
-
-
-class VocabularyOptions(_Section):
-    """Which words the network knows.
-
-    Attributes:
-        min_count: words that are rarer become ``<unk>``.
-        splits: whose captions are counted.
-        file: a vocabulary to take instead, in the JSON format of the original.
-    """
-
-    min_count: _Count = 4
-    splits: Annotated[tuple[Literal["train", "dev"], ...], BeforeValidator(_texts), Field(min_length=1)] = (
-        "train",
-        "dev",
+    min_count: int = option(4, Count(1), "words that are rarer become <unk>")
+    splits: tuple[str, ...] = option(("train", "dev"), Names(("train", "dev")), "whose captions are counted")
+    file: str | None = option(
+        None, Text("vocab.json"), "a vocabulary to take instead, in the JSON format of the original"
     )
-    file: str | None = None
 
 
-class LossOptions(_Section):
-    """The loss of a batch.
+@dataclass(frozen=True, kw_only=True)
+class LossOptions(Options):
+    """The loss of a batch (:mod:`capbench.training.scan.losses`)."""
 
-    Attributes:
-        kind: ``hinge`` (triplets with a margin) or ``info-nce`` (softmax over the batch, both directions).
-        margin: of the hinge.
-        hardest: the hinge counts only the hardest negative of each row and column.
-        hardest_after: steps during which the hinge counts all negatives before ``hardest`` sets in; with hardest
-            negatives from the start training can collapse.
-        reduction: the hinge's ``sum`` (as published) or ``mean``.
-        temperature: of the softmax.
+    kind: Literal["hinge", "info-nce"] = option(
+        "hinge",
+        Choice("hinge", "info-nce"),
+        "triplets with a margin, or a softmax over the batch in both directions",
+    )
+    margin: float = option(0.2, Positive(), "of the hinge")
+    hardest: bool = option(False, Flag(), "whether the hinge counts only the hardest negative of each row and column")
+    hardest_after: int = option(
+        0,
+        Count(),
+        "steps during which the hinge counts all negatives before 'hardest' sets in: with hardest negatives from the "
+        "start training can collapse",
+    )
+    reduction: Literal["sum", "mean"] = option("sum", Choice("sum", "mean"), "of the hinge; the sum is as published")
+    temperature: float = option(0.1, Positive(), "of the softmax")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropoutOptions(Options):
+    """What is dropped at random in training; each a probability."""
+
+    regions: float = option(0.0, Fraction(), "components of the region features")
+    words: float = option(0.0, Fraction(), "words, which become <unk>; not <start> and <end>")
+    embedding: float = option(0.0, Fraction(), "components of the word vectors that go into the GRU")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOptions(ValidationOptions):
+    """When and on what recall is measured during training; the score is the sum of recalls."""
+
+    images: int | None = option(None, Count(1), "how many images of the dev split, drawn with 'seed'; null: all")
+    captions: int | None = option(None, Count(1), "how many captions of each, the first ones; null: all")
+    seed: int = option(1, Count(), "of the draw")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScanTraining(Training):
+    """A training of SCAN as it was asked for; nothing is resolved yet.
+
+    ``captions`` is Karpathy's JSON, another caption file with splits, Flickr8k's folder (``Flickr8k.token.txt`` and
+    ``Flickr_8k.*Images.txt``), Multi30k's folder, or the original SCAN's (``{split}_caps.txt``). ``features: ims``
+    takes the arrays ``{split}_ims.npy`` beside the latter. ``network`` holds all of :class:`ScanOptions` but the two
+    sizes that the data decides. ``order: rounds`` gives every image one caption before any has its second, so that no
+    batch holds two captions of an image as each other's negatives.
     """
 
-    kind: Literal["hinge", "info-nce"] = "hinge"
-    margin: _Positive = 0.2
-    hardest: bool = False
-    hardest_after: Annotated[int, Field(ge=0)] = 0
-    reduction: Literal["sum", "mean"] = "sum"
-    temperature: _Positive = 0.1
+    # Paths are free: what lies there is compared.
+    undeciding = (*Training.undeciding, "captions", "features", "memory_mb")
 
+    captions: str = option(MISSING, Text("dataset_coco.json"), "captions with their splits")
+    splits: SplitOptions = option(SplitOptions(), Section(), "names of the splits in the captions")
+    features: str = option(MISSING, Text("features.h5"), "a store of region features, or 'ims'")
+    regions: int | None = option(
+        None, Count(1), "the first so many of each image; null: all, which must then be equally many"
+    )
+    network: ScanOptions = option(
+        ScanOptions(vocabulary_size=4, image_dim=1),
+        Section(decided=("vocabulary_size", "image_dim")),
+        "sizes and attention",
+    )
+    vocabulary: VocabularyOptions = option(VocabularyOptions(), Section(), "which words the network knows")
+    loss: LossOptions = option(LossOptions(), Section(), "of a batch")
+    optimiser: OptimiserOptions = option(OptimiserOptions(lr=2e-4, lr_update=15), Section(), "how weights are changed")
+    dropout: DropoutOptions = option(DropoutOptions(), Section(), "what is dropped at random in training")
+    evaluation: EvaluationOptions = option(EvaluationOptions(), Section(), "when and on what recall is measured")
+    batch: int = option(128, Count(2), "caption-image pairs a step")
+    order: Literal["captions", "rounds"] = option(
+        "captions", Choice("captions", "rounds"), "shuffle all captions, as published, or in rounds over the images"
+    )
+    precision: Literal["float32", "bfloat16", "amp-bfloat16"] = option(
+        "float32",
+        Choice("float32", "bfloat16", "amp-bfloat16"),
+        "bfloat16 is for the large products of the attention, amp-bfloat16 for the encoders too, on a GPU only",
+    )
+    memory_mb: float = option(
+        4096.0, Number(0), "features up to this size are kept in memory; larger ones are read batch by batch"
+    )
 
-class OptimiserOptions(_Section):
-    """Adam.
-
-    Attributes:
-        lr: learning rate at the start.
-        lr_update: epochs after which it is divided by ten, again and again; None: never.
-        warmup: steps over which it rises linearly from zero at the start.
-        clip: largest norm of all gradients together; None: no limit.
-        weight_decay: L2 penalty.
-    """
-
-    kind: Literal["adam"] = "adam"
-    lr: _Factor = 2e-4
-    lr_update: _Count | None = 15
-    warmup: Annotated[int, Field(ge=0)] = 0
-    clip: _Positive | None = 2.0
-    weight_decay: Annotated[_Float, Field(ge=0, le=1e30)] = 0.0
-
-
-class DropoutOptions(_Section):
-    """What is dropped at random in training; each a probability.
-
-    Attributes:
-        regions: components of the region features.
-        words: words, which become ``<unk>``; not ``<start>`` and ``<end>``.
-        embedding: components of the word vectors that go into the GRU.
-    """
-
-    regions: _Fraction = 0.0
-    words: _Fraction = 0.0
-    embedding: _Fraction = 0.0
-
-
-class EvaluationOptions(_Section):
-    """When and on what recall is measured during training.
-
-    Attributes:
-        every: steps between two evaluations; None: at the end of each epoch.
-        images: how many images of the dev split, drawn with ``seed``; None: all.
-        captions: how many captions of each, the first ones; None: all.
-        seed: of the draw.
-        patience: evaluations without a better recall sum after which training stops; None: never.
-    """
-
-    every: _Count | None = None
-    images: _Count | None = None
-    captions: _Count | None = None
-    seed: Annotated[int, Field(ge=0)] = 1
-    patience: _Count | None = None
-
-
-class ScanTraining(_Section):
-    """A training as it was asked for; nothing is resolved yet.
-
-    Attributes:
-        name: of the run folder.
-        captions: Karpathy's JSON, another caption file with splits, Flickr8k's folder (``Flickr8k.token.txt`` and
-            ``Flickr_8k.*Images.txt``), Multi30k's folder, or the original SCAN's (``{split}_caps.txt``).
-        splits: names of the splits in it.
-        features: a region-feature store, or ``ims``: the arrays ``{split}_ims.npy`` beside SCAN's captions.
-        regions: the first so many of each image; None: all, which must then be equally many.
-        network: options of :class:`capbench.models.scan.network.ScanOptions` but for the two sizes that data decides.
-        batch: caption-image pairs a step.
-        order: ``captions`` shuffles all captions, as published; ``rounds`` gives every image one caption before any
-            has its second, so that no batch holds two captions of an image as each other's negatives.
-        epochs: passes over all captions.
-        max_steps: stop after so many steps, within an epoch too.
-        ema: decay of the running average of the weights, which is then what is evaluated and saved; None: no average.
-        ema_warmup: use min(ema, (1 + step) / (10 + step)) at a step, so that the average forgets the first weights;
-            ``unbiased``: weigh all steps so far by ema^age, and the weights before the first not at all.
-        select: save the ``best`` weights by the sum of recalls on dev, or the ``last``.
-        seed: of all randomness.
-        threads: of torch on a CPU; None: torch's default.
-        device: ``auto`` (a GPU where there is one), ``cpu``, ``cuda`` or ``cuda:N``.
-        precision: ``float32``; ``bfloat16`` for the large products of the attention; ``amp-bfloat16`` for the encoders
-            too, on a GPU only. Evaluation is in float32.
-        memory_mb: features up to this size are kept in memory; larger ones are read batch by batch.
-        log_every: steps between two lines of the log.
-        checkpoint_every: steps between two checkpoints, beside those after an evaluation; None: by time only.
-        checkpoint_seconds: a checkpoint is due after so long.
-    """
-
-    schema_: Literal[1] = Field(alias="schema")
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.\-]*$")]
-    captions: Annotated[str, Field(min_length=1)]
-    splits: SplitOptions = SplitOptions()
-    features: Annotated[str, Field(min_length=1)]
-    regions: _Count | None = None
-    network: Annotated[dict[str, Any], BeforeValidator(_numbers)] = Field(default_factory=dict)
-    vocabulary: VocabularyOptions = VocabularyOptions()
-    loss: LossOptions = LossOptions()
-    optimiser: OptimiserOptions = OptimiserOptions()
-    dropout: DropoutOptions = DropoutOptions()
-    evaluation: EvaluationOptions = EvaluationOptions()
-    batch: Annotated[int, Field(ge=2)] = 128
-    order: Literal["captions", "rounds"] = "captions"
-    epochs: _Count = 30
-    max_steps: _Count | None = None
-    ema: _Fraction | None = None
-    ema_warmup: bool | Literal["unbiased"] = True
-    select: Literal["best", "last"] = "best"
-    seed: Annotated[int, Field(ge=0, lt=2**32)] = 1
-    threads: Annotated[int, Field(ge=1, le=1024)] | None = None
-    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d+)?)$")] = "auto"
-    precision: Literal["float32", "bfloat16", "amp-bfloat16"] = "float32"
-    memory_mb: Annotated[_Float, Field(ge=0)] = 4096.0
-    log_every: _Count = 20
-    checkpoint_every: _Count | None = None
-    checkpoint_seconds: _Positive = 300.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON, with every default written out."""
-        from capbench.models.scan.network import ScanOptions
-
-        network = asdict(ScanOptions(**{**self.network, "vocabulary_size": 4, "image_dim": 1}))
-        del network["vocabulary_size"], network["image_dim"]
-        return {**self.model_dump(mode="json", by_alias=True), "network": network}
-
-    def deciding(self) -> dict[str, Any]:
-        """The keys that decide what comes out, flat (``loss.kind``), without those that may change within a run."""
-        return flat({key: value for key, value in self.to_dict().items() if key not in _FREE})
-
-
-def flat(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one with dotted keys."""
-    found: dict[str, Any] = {}
-    for key, value in nested.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
+    def problems(self) -> list[str]:
+        """Settings that do nothing where they stand."""
+        loss, vocabulary = self.loss, self.vocabulary
+        idle = {"hinge": ("temperature",), "info-nce": ("margin", "hardest", "hardest_after", "reduction")}[loss.kind]
+        # A default may stand there: a run's own record of its settings writes all of them out.
+        problems = [
+            f"'loss.{key}' does nothing where 'loss.kind' is {loss.kind}"
+            for key in idle
+            if getattr(loss, key) != getattr(LossOptions(), key)
+        ]
+        if vocabulary.file and vocabulary.min_count != VocabularyOptions().min_count:
+            problems.append("'vocabulary.min_count' does nothing where 'vocabulary.file' is given")
+        if loss.hardest_after and not loss.hardest:
+            problems.append("'loss.hardest_after' does nothing without 'loss.hardest: true'")
+        return problems

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from capbench.errors import ModelError
 from capbench.models.scan.network import Scan
+from capbench.training.captions import Pairs
+from capbench.training.regions import Regions
 from capbench.training.retrieval import Retrieval, retrieval
-from capbench.training.scan.batches import Regions, pad
-from capbench.training.scan.data import Pairs
+from capbench.training.scan.batches import pad
 
 __all__ = ["evaluate", "similarity_matrix"]
 
@@ -38,7 +39,7 @@ def similarity_matrix(
         regions: features of the images.
         captions: word numbers of the captions, with ``<start>`` and ``<end>``.
         device: where the network is.
-        progress: called with numbers of captions done; may raise to stop.
+        progress: called with numbers of captions done; an exception from it leaves.
 
     Raises:
         ModelError: a similarity is NaN or infinite.
@@ -51,20 +52,20 @@ def similarity_matrix(
             network.encode_images(regions.take(np.arange(first, min(first + _IMAGES, regions.shape[0]))).to(device))
             for first in range(0, regions.shape[0], _IMAGES)
         ]
-        found = np.empty((regions.shape[0], len(captions)), dtype=np.float32)
+        matrix = np.empty((regions.shape[0], len(captions)), dtype=np.float32)
         order = sorted(range(len(captions)), key=lambda i: len(captions[i]))
         for begin in range(0, len(order), _CAPTIONS):
             chosen = order[begin : begin + _CAPTIONS]
             ids, lengths = pad([captions[i] for i in chosen])
             encoded = network.encode_captions(ids.to(device), lengths)
             rows = [network.similarities(block, encoded, lengths).float() for block in images]
-            found[:, chosen] = torch.cat(rows).cpu().numpy()
+            matrix[:, chosen] = torch.cat(rows).cpu().numpy()
             progress(len(chosen))
     finally:
         network.train(was_training)
-    if not np.isfinite(found).all():
+    if not np.isfinite(matrix).all():
         raise ModelError("a similarity is NaN or infinite", hint="The model is damaged or has diverged")
-    return found
+    return matrix
 
 
 def evaluate(
@@ -77,5 +78,4 @@ def evaluate(
     progress: Callable[[int], None] = lambda _done: None,
 ) -> Retrieval:
     """Recalls of a network on a split: :func:`similarity_matrix` and :func:`capbench.training.retrieval.retrieval`."""
-    found = similarity_matrix(network, regions, captions, device, progress)
-    return retrieval(found, pairs.image_of, folds)
+    return retrieval(similarity_matrix(network, regions, captions, device, progress), pairs.image_of, folds)

@@ -32,10 +32,10 @@ def hinge_loss(
     size = _size(scores)
     if reduction not in ("sum", "mean"):
         raise UsageError(f"reduction is '{reduction}'", hint="Choices: sum, mean")
-    own = scores.diagonal()
+    pairs = scores.diagonal()  # of what belongs together
     same = torch.eye(size, dtype=torch.bool, device=scores.device)
-    captions = (margin + scores - own[:, None]).clamp_min(0).masked_fill(same, 0)  # another caption of the image
-    images = (margin + scores - own[None, :]).clamp_min(0).masked_fill(same, 0)  # another image of the caption
+    captions = (margin + scores - pairs[:, None]).clamp_min(0).masked_fill(same, 0)  # another caption of the image
+    images = (margin + scores - pairs[None, :]).clamp_min(0).masked_fill(same, 0)  # another image of the caption
     if hardest:
         captions, images = captions.max(1).values, images.max(0).values
     total = captions.sum() + images.sum()
@@ -54,9 +54,9 @@ def info_nce(scores: Tensor, temperature: float = 0.1) -> Tensor:
     """
     if not temperature > 0:
         raise UsageError(f"temperature is {temperature}", hint="Give a number above 0")
-    own = torch.arange(_size(scores), device=scores.device)
+    partners = torch.arange(_size(scores), device=scores.device)
     logits = scores / temperature
-    return (functional.cross_entropy(logits, own) + functional.cross_entropy(logits.t(), own)) / 2
+    return (functional.cross_entropy(logits, partners) + functional.cross_entropy(logits.t(), partners)) / 2
 
 
 def _size(scores: Tensor) -> int:

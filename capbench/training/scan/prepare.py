@@ -13,20 +13,17 @@ import torch
 from capbench.datasets.root import DataRoot
 from capbench.errors import DataError, ModelError, UsageError
 from capbench.features.store import open_store
-from capbench.machine import total_memory
 from capbench.models.scan.files import GroundingModel
-from capbench.models.scan.network import ScanOptions
 from capbench.text.vocabulary import Vocabulary, read_vocabulary
+from capbench.training.captions import ARRAYS, CaptionSource, Pairs, locate, open_array, open_captions
+from capbench.training.regions import Regions, open_regions
 from capbench.training.retrieval import Retrieval
-from capbench.training.scan.batches import Regions, open_regions
 from capbench.training.scan.config import ScanTraining
-from capbench.training.scan.data import Pairs, locate, open_array, open_captions
 from capbench.training.scan.evaluation import evaluate
 
-__all__ = ["Prepared", "Split", "check_size", "choose_device", "evaluate_scan", "prepare"]
+__all__ = ["Prepared", "Split", "evaluate_scan", "prepare"]
 
 Encoded = list[list[int]]
-_BYTES_EACH = 16  # a weight, its gradient and Adam's two means of it, in float32
 
 
 @dataclass(frozen=True)
@@ -76,10 +73,10 @@ def prepare(
     Raises:
         CapbenchError: something is missing or does not fit; file and row are named.
     """
-    source = open_captions(config, root)
+    source = _captions(config, root)
     pairs = {role: source.pairs(role) for role in ("train", "dev")}
     both = set(pairs["train"].images) & set(pairs["dev"].images)
-    if both and config.features != "ims":
+    if both and config.features != ARRAYS:
         raise DataError(
             f"{len(both):,} images are for train and for dev, one of them '{min(both)}'",
             path=source.path,
@@ -109,6 +106,10 @@ def prepare(
     return Prepared(train, dev, vocabulary, features, names)
 
 
+def _captions(config: ScanTraining, root: DataRoot | None) -> CaptionSource:
+    return open_captions(config.captions, config.splits, config.features, root)
+
+
 def _vocabulary(config: ScanTraining, pairs: dict[str, Pairs], root: DataRoot | None) -> Vocabulary:
     options = config.vocabulary
     if options.file is not None:
@@ -130,48 +131,23 @@ def _split(config: ScanTraining, pairs: Pairs, vocabulary: Vocabulary, root: Dat
 
 
 def _store(config: ScanTraining, root: DataRoot | None) -> Path | None:
-    return None if config.features == "ims" else locate(config.features, root, "features")
+    return None if config.features == ARRAYS else locate(config.features, root, "features")
 
 
 def _features(config: ScanTraining, root: DataRoot | None, *splits: Pairs) -> tuple[str | None, str]:
     """The kind of the features (:attr:`Fingerprint.kind`), and a line that names them."""
-    path = _store(config, root)
-    if path is not None:
-        with open_store(path) as store:
+    store_path = _store(config, root)
+    if store_path is not None:
+        with open_store(store_path) as store:
             return store.fingerprint.kind, store.signature()
     digest = hashlib.blake2b(digest_size=8)
-    for array, _ in (found for pairs in splits for found in pairs.arrays):
-        held = open_array(array)
-        digest.update(f"{held.shape} {held.dtype}\n".encode())
+    for path, _ in (array_rows for pairs in splits for array_rows in pairs.arrays):
+        array = open_array(path)
+        digest.update(f"{array.shape} {array.dtype}\n".encode())
         # These arrays are large: some rows must do.
-        for row in np.linspace(0, len(held) - 1, 16).astype(int).tolist():
-            digest.update(np.ascontiguousarray(held[row]).tobytes())
+        for row in np.linspace(0, len(array) - 1, 16).astype(int).tolist():
+            digest.update(np.ascontiguousarray(array[row]).tobytes())
     return None, f"ims:{digest.hexdigest()}"
-
-
-def choose_device(name: str) -> torch.device:
-    """``auto``, ``cpu``, ``cuda`` or ``cuda:N`` as a device. Raises UsageError if there is no such GPU."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:  # cuda:99999999999999
-        raise UsageError(f"there is no device '{name}'", hint="Set 'device' to auto or cpu") from error
-    if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
-        raise UsageError(f"there is no device '{name}'", hint="Set 'device' to auto or cpu")
-    return device
-
-
-def check_size(options: ScanOptions) -> None:
-    """Refuse a network that cannot be trained here. Raises UsageError if its state is more than all memory."""
-    there = total_memory()
-    needed = options.parameters * _BYTES_EACH
-    if there is not None and needed > there:
-        raise UsageError(
-            f"a network of {options.parameters:,} weights needs {needed / 1e9:,.1f} GB to be trained, and there are "
-            f"{there / 1e9:,.1f} GB of memory",
-            hint="Lower 'network.embed_dim', 'network.word_dim' or 'network.layers'",
-        )
 
 
 def evaluate_scan(
@@ -203,7 +179,7 @@ def evaluate_scan(
         ModelError: the model was trained on features of another fingerprint or size.
         CapbenchError: captions or features are missing or do not fit.
     """
-    pairs = open_captions(config, root).pairs(role).sample(images, captions, config.evaluation.seed)
+    pairs = _captions(config, root).pairs(role).sample(images, captions, config.evaluation.seed)
     if len(pairs.images) % folds:
         raise UsageError(f"{len(pairs.images):,} images cannot be cut into {folds} equal parts", hint="Change --folds")
     digest, named = _features(config, root, pairs)

@@ -216,8 +216,8 @@ def _tensor(side: int, name: str, value: Tensor) -> Any:
         (_tensor(0, "fc.bias", torch.full((4,), torch.nan)), "'fc.bias' holds NaN"),
         (_option("embed_size", 1024), "'embed_size' is 1024 but its weights have 4"),
         (_option("bi_gru", False), "'bi_gru' is False but"),
-        (_option("raw_feature_norm", "l1norm"), "feature_norm is 'l1norm'"),
-        (_option("lambda_softmax", -1.0), r"lambda_softmax is -1\.0"),
+        (_option("raw_feature_norm", "l1norm"), "feature_norm=l1norm"),
+        (_option("lambda_softmax", -1.0), r"lambda_softmax=-1\.0"),
     ],
 )
 def test_a_checkpoint_that_was_changed_is_refused_in_one_line(tmp_path: Path, change: Any, message: str) -> None:
@@ -301,7 +301,7 @@ def test_attention_may_be_chosen_anew_and_shapes_may_not(saved: Path) -> None:
         load_scan(saved, embed_dim=8)
     with pytest.raises(UsageError, match=r"no option 'cross_attn'.*cross_attention"):
         load_scan(saved, cross_attn="t2i")
-    with pytest.raises(UsageError, match="cross_attention is 'both'"):
+    with pytest.raises(UsageError, match="cross_attention=both"):
         load_scan(saved, cross_attention="both")
 
 
@@ -324,7 +324,7 @@ def test_the_signature_names_all_that_changes_a_score(saved: Path, tmp_path: Pat
         ("kind", "other/1", "is no SCAN model of capbench"),
         ("options", None, "metadata cannot be read"),
         ("options", "{}", "metadata cannot be read"),
-        ("options", '{"vocabulary_size": 9, "layers": 0}', "layers is 0"),
+        ("options", '{"vocabulary_size": 9, "layers": 0}', "layers=0"),
         ("vocabulary", '["a"]', "begins with"),
         ("training", "[1]", "metadata cannot be read"),
     ],

@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from capbench.models.scan.network import AGGREGATIONS, ATTENTIONS, FEATURE_NORMS, Scan, ScanOptions
+from capbench.models.scan.fast import FastScan
+from capbench.models.scan.network import AGGREGATIONS, ATTENTIONS, FEATURE_NORMS, ScanOptions
 from capbench.training.scan.losses import hinge_loss
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -106,7 +107,7 @@ def test_a_training_step_is_that_of_the_plain_network(seed: int) -> None:
         lambda_lse=choose.choice([1.0, 6.0, 20.0]),
     )
     generator = torch.Generator().manual_seed(seed)
-    network = Scan(options, generator).double()
+    network = FastScan(options, generator).double()
     with torch.no_grad():
         for parameter in network.text.parameters():
             parameter.mul_(choose.choice([1, 3]))

@@ -1,13 +1,25 @@
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from capbench.errors import StudyError
-from capbench.training.scan.config_file import find_training, load_training, parse_training
+from capbench.training.config_file import find_training
+from capbench.training.config_file import load_training as load
+from capbench.training.config_file import parse_training as parse
+from capbench.training.scan.config import ScanTraining
 
 MINIMAL = "schema: 1\nname: one\ncaptions: c.json\nfeatures: f.h5\n"
+
+
+def load_training(path: Path, changes: Sequence[str] = ()) -> ScanTraining:
+    return load(ScanTraining, path, changes)
+
+
+def parse_training(raw: Mapping[str, object]) -> ScanTraining:
+    return parse(ScanTraining, raw)
 
 
 @pytest.fixture
@@ -33,18 +45,19 @@ def test_every_problem_is_reported_at_once() -> None:
         parse_training(raw)
     text = str(caught.value)
     for part in (
-        "'schema' is 2; this version reads schema 1",
-        "'name' is 'a/b'",
-        "unknown key 'feature'. Did you mean 'features'?",
+        "schema=2: not 1, the layout that this version reads",
+        "name=a/b: not a name of letters",
+        "training has no option 'feature'. Did you mean 'features'?",
         "the key 'features' is missing",
-        "unknown key 'loss.temprature'. Did you mean 'temperature'?",
-        "'loss.margin' is -1",
-        "unknown key 'network.embed'. Did you mean 'embed_dim'?",
-        "'network.image_dim' is decided by the data",
-        "'batch' is 1",
-        "'optimiser.lr' is 'fast'",
-        "'device' is 'gpu': should be auto, cpu, cuda or cuda:N",
-        "11 problems",
+        "loss has no option 'temprature'. Did you mean 'temperature'?",
+        "loss.margin=-1: not a number above 0",
+        "network has no option 'embed'. Did you mean 'embed_dim'?",
+        "network.image_dim is decided by the data. Remove it",
+        "batch=1: not a whole number from 2",
+        "optimiser.lr=fast: not a number above 0",
+        "device=gpu: not auto, cpu, cuda or cuda:N",
+        "network.cross_attention=i2i: not one of t2i, i2t. Did you mean 't2i'",
+        "12 problems",
     ):
         assert part in text
 
@@ -52,9 +65,9 @@ def test_every_problem_is_reported_at_once() -> None:
 @pytest.mark.parametrize(
     ("network", "why"),
     [
-        ({"cross_attention": "i2i"}, "cross_attention is 'i2i'"),
-        ({"embed_dim": "many"}, "'network.embed_dim' is 'many'"),
-        ({"lambda_softmax": -1}, "lambda_softmax is -1"),
+        ({"cross_attention": "i2i"}, "network.cross_attention=i2i: not one of t2i, i2t"),
+        ({"embed_dim": "many"}, "network.embed_dim=many"),
+        ({"lambda_softmax": -1}, "network.lambda_softmax=-1"),
     ],
 )
 def test_options_of_the_network_are_checked_by_the_network(network: dict[str, object], why: str) -> None:
@@ -87,6 +100,29 @@ def test_scientific_notation_is_a_number(minimal: Path) -> None:
     config = load_training(minimal)
     assert config.optimiser.lr == 0.0005
     assert config.to_dict()["network"]["lambda_lse"] == 5.0
+
+
+@pytest.mark.parametrize("text", ["optimiser: {lr: '5e-4'}", "batch: '100'", "dropout: {words: '0.1'}"])
+def test_a_number_in_quotes_is_a_text(minimal: Path, text: str) -> None:
+    minimal.write_text(f"{MINIMAL}{text}\n", encoding="utf-8")
+    with pytest.raises(StudyError, match=r"is the text '.*' and no number\. Write it without quotes"):
+        load_training(minimal)
+
+
+@pytest.mark.parametrize("text", ["loss: 3", "network: [1]", "optimiser:"])
+def test_a_section_that_is_no_mapping_is_refused(minimal: Path, text: str) -> None:
+    minimal.write_text(f"{MINIMAL}{text}\n", encoding="utf-8")
+    with pytest.raises(StudyError, match=r"one.yaml: \w+=.*: not a mapping of keys to values. Example: \{key: value\}"):
+        load_training(minimal)
+
+
+def test_what_can_be_switched_off_is_null(minimal: Path) -> None:
+    config = load_training(minimal, ["optimiser.clip=null", "optimiser.lr_update=null", "ema=null"])
+    assert (config.optimiser.clip, config.optimiser.lr_update, config.ema) == (None, None, None)
+    with pytest.raises(StudyError, match=r"optimiser\.clip=-1: not a number above 0, or null"):
+        load_training(minimal, ["optimiser.clip=-1"])
+    with pytest.raises(StudyError, match="epochs=None: not a whole number"):
+        load_training(minimal, ["epochs=null"])
 
 
 def test_changes_replace_what_the_file_says(minimal: Path) -> None:

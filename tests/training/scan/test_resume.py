@@ -21,8 +21,8 @@ import yaml
 from capbench import files
 from capbench.errors import ModelError, UsageError
 from capbench.models.scan.files import load_scan
-from capbench.training.scan.run import Watcher
 from capbench.training.scan.trainer import train_scan
+from capbench.training.task import Watcher
 from tests.training.scan.world import StopAfter, log_of, make_world, settings
 
 

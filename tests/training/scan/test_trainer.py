@@ -10,9 +10,10 @@ import torch
 
 from capbench.errors import ModelError, UsageError
 from capbench.models.scan.files import load_scan
+from capbench.training.averaging import WeightAverage
+from capbench.training.captions import SplitOptions, open_captions
+from capbench.training.regions import open_regions
 from capbench.training.scan import trainer as training
-from capbench.training.scan.batches import open_regions
-from capbench.training.scan.data import open_captions
 from capbench.training.scan.evaluation import similarity_matrix
 from capbench.training.scan.losses import hinge_loss, info_nce
 from capbench.training.scan.prepare import evaluate_scan
@@ -122,15 +123,15 @@ def test_best_and_last_weights(world: Path, tmp_path: Path) -> None:
 
 def test_averaged_weights_are_the_running_average(world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, torch.Tensor]] = []
-    real = training._Trainer._average
+    real = WeightAverage.update
 
-    def spy(self: Any) -> None:
+    def spy(self: WeightAverage[Any], network: torch.nn.Module, step: int) -> None:
         if not seen:
-            seen.append({k: v.clone() for k, v in self._averaged.state_dict().items()})
-        seen.append({k: v.clone() for k, v in self._network.state_dict().items()})
-        real(self)
+            seen.append({k: v.clone() for k, v in self.network.state_dict().items()})
+        seen.append({k: v.clone() for k, v in network.state_dict().items()})
+        real(self, network, step)
 
-    monkeypatch.setattr(training._Trainer, "_average", spy)
+    monkeypatch.setattr(WeightAverage, "update", spy)
     for warmup in (False, True, "unbiased"):
         seen.clear()
         config = settings(world, ema=0.9, ema_warmup=warmup, max_steps=5, select="last")
@@ -187,7 +188,7 @@ def test_similarities_block_by_block_are_those_one_by_one(
     monkeypatch.setattr(scan_evaluation, "_CAPTIONS", 5)
     train_scan(settings(world, epochs=1), tmp_path / "run")
     model = load_scan(tmp_path / "run/model.safetensors")
-    pairs = open_captions(settings(world), None).pairs("dev")
+    pairs = open_captions(str(world / "world.json"), SplitOptions(), "world.h5", None).pairs("dev")
     regions = open_regions(pairs, world / "world.h5", None, 10)
     ids = [model.vocabulary.encode(text) for text in pairs.captions]
     done: list[int] = []

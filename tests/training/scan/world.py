@@ -10,9 +10,9 @@ import numpy as np
 
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
+from capbench.training.config_file import parse_training
 from capbench.training.scan.config import ScanTraining
-from capbench.training.scan.config_file import parse_training
-from capbench.training.scan.run import Watcher
+from capbench.training.task import Watcher
 
 THINGS = ("kite", "lamp", "boat", "drum", "fern", "sofa")
 COLOURS = ("red", "blue", "green")
@@ -66,7 +66,7 @@ def settings(world: Path, **changes: Any) -> ScanTraining:
         "device": "cpu",
         "log_every": 2,
     }
-    return parse_training({**raw, **changes})
+    return parse_training(ScanTraining, {**raw, **changes})
 
 
 def log_of(run: Path, *, times: bool = False) -> list[dict[str, Any]]:

@@ -169,6 +169,6 @@ def pseudo_levels(scores: Sequence[FloatArray], levels: int = 4) -> IntArray:
         raise DataError(f"there is nothing to cut into {levels} levels")
     mixed = np.mean([normal_scores(values) for values in scores], axis=0)
     order = np.argsort(mixed, kind="stable")
-    found = np.empty(len(mixed), dtype=np.int64)
-    found[order] = 1 + np.arange(len(mixed)) * levels // len(mixed)
-    return found
+    level_of = np.empty(len(mixed), dtype=np.int64)
+    level_of[order] = 1 + np.arange(len(mixed)) * levels // len(mixed)
+    return level_of

@@ -1,4 +1,5 @@
-"""The folder of a training run: its settings, log, checkpoint and model, and the lock that one run holds at a time.
+"""The folder of a training run, whatever is trained: its settings, log, checkpoint, model, and the lock of the one run
+that may use it.
 
 ========================  =============================================================================================
 ``run.json``              the settings with all defaults, and what names the data; written first
@@ -7,7 +8,8 @@
 ``model.safetensors``     the result; written when training has ended
 ========================  =============================================================================================
 
-The log may be ahead of the checkpoint when a run is killed: going on cuts it back to where the checkpoint was written.
+A run that is killed may leave a log that is ahead of the checkpoint: going on cuts the log back to where it was when
+the checkpoint was written.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ import contextlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -26,59 +27,11 @@ import torch
 from capbench import files
 from capbench.errors import ModelError, UsageError
 
-__all__ = ["RunFolder", "TrainingResult", "Watcher"]
+__all__ = ["RunFolder"]
 
 _FORMAT = 1
 _RUN, _LOG, _CHECKPOINT, _MODEL = "run.json", "log.jsonl", "checkpoint.pt", "model.safetensors"
 _AGAIN = "Begin anew with --restart, or choose another folder with --out"
-
-
-@dataclass(frozen=True)
-class TrainingResult:
-    """How a training ended.
-
-    Attributes:
-        ended: ``epochs``, ``max_steps`` or ``patience``; ``interrupted`` if it can go on.
-        step: steps done.
-        epoch: epochs begun.
-        model: the file, None if the training was interrupted.
-        sha256: of the file.
-        chosen: the evaluation of the saved weights: step, epoch, recall_sum and both directions' recalls; while
-            interrupted, the best so far or None.
-        seconds: of training, over all parts of an interrupted one.
-    """
-
-    ended: str
-    step: int
-    epoch: int
-    model: Path | None
-    sha256: str | None
-    chosen: dict[str, Any] | None
-    seconds: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
-        return {
-            **vars(self),
-            "model": None if self.model is None else str(self.model),
-            "seconds": round(self.seconds, 1),
-        }
-
-
-class Watcher:
-    """Looks on; does nothing unless overridden."""
-
-    def say(self, text: str) -> None:
-        """One line about what was read."""
-
-    def start(self, steps: int, done: int) -> None:
-        """Training begins, of so many steps in all, some of them done before."""
-
-    def step(self) -> None:
-        """A step is done."""
-
-    def log(self, entry: dict[str, Any]) -> None:
-        """A line was written to the log."""
 
 
 class RunFolder:
@@ -137,32 +90,32 @@ class RunFolder:
 
         Args:
             deciding: the settings that decide the result, with dotted keys.
-            data: what names captions, features and vocabulary; None where it is not known yet.
+            data: names of what is learned from, such as a fingerprint of the captions; None where not known yet.
 
         Raises:
             UsageError: the folder is another run's; the keys that differ are named.
             ModelError: it holds a model or checkpoint but nothing that says of which run.
         """
-        noted = self.path / _RUN
-        if not noted.is_file():
+        run_file = self.path / _RUN
+        if not run_file.is_file():
             for name in (_CHECKPOINT, _MODEL):
                 if (self.path / name).exists():
                     raise ModelError(f"the folder holds '{name}' but no {_RUN}", path=self.path, hint=_AGAIN)
             return False
-        found = files.read_json(noted)
-        known = isinstance(found, dict) and found.get("format") == _FORMAT
-        if not known or not all(isinstance(found.get(key), dict) for key in ("deciding", "data")):
-            raise ModelError("is damaged or of another version of capbench", path=noted, hint=_AGAIN)
-        before, now = found["deciding"], json.loads(json.dumps(deciding))
+        noted = files.read_json(run_file)
+        known = isinstance(noted, dict) and noted.get("format") == _FORMAT
+        if not known or not all(isinstance(noted.get(key), dict) for key in ("deciding", "data")):
+            raise ModelError("is damaged or of another version of capbench", path=run_file, hint=_AGAIN)
+        before, now = noted["deciding"], json.loads(json.dumps(deciding))
         keys = [key for key in dict.fromkeys([*before, *now]) if before.get(key) != now.get(key)]
         if keys:
-            told = ", ".join(f"{key} ({_brief(before.get(key))} there, {_brief(now.get(key))} now)" for key in keys)
-            raise UsageError(f"the run in this folder has other settings: {told}", path=self.path, hint=_AGAIN)
-        keys = [key for key in data or {} if found["data"].get(key) != (data or {})[key]]
+            listed = ", ".join(f"{key} ({_brief(before.get(key))} there, {_brief(now.get(key))} now)" for key in keys)
+            raise UsageError(f"the run in this folder has other settings: {listed}", path=self.path, hint=_AGAIN)
+        keys = [key for key, name in (data or {}).items() if noted["data"].get(key) != name]
         if keys:
-            told = ", ".join(keys)
+            listed = ", ".join(keys)
             raise UsageError(
-                f"the run in this folder was begun on other data ({told} differ)", path=self.path, hint=_AGAIN
+                f"the run in this folder was begun on other data ({listed} differ)", path=self.path, hint=_AGAIN
             )
         return True
 
@@ -178,13 +131,13 @@ class RunFolder:
         if not path.is_file():
             return None
         try:
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            state = torch.load(path, map_location="cpu", weights_only=True)
         except Exception as error:  # zip, pickle and torch raise many kinds on a damaged file
             line = (str(error).strip() or type(error).__name__).splitlines()[0][:120]
             raise ModelError(f"the checkpoint cannot be read ({line})", path=path, hint=_AGAIN) from error
-        if not isinstance(found, dict) or found.get("format") != _FORMAT:
+        if not isinstance(state, dict) or state.get("format") != _FORMAT:
             raise ModelError("is no checkpoint of this version of capbench", path=path, hint=_AGAIN)
-        return found
+        return state
 
     def save(self, state: Mapping[str, Any]) -> None:
         """Replace the checkpoint; the log is on disk before it. Raises UsageError if the disk is full."""

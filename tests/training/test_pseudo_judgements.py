@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from capbench.errors import DataError, UsageError
 from capbench.records import caption_key
-from capbench.training.selection import KINDS, PseudoOptions, draw_candidates, normal_scores, pseudo_levels
+from scripts.pseudo_judgements import KINDS, PseudoOptions, draw_candidates, normal_scores, pseudo_levels
 
 ANIMALS = ("dog", "cat", "horse", "bird", "cow", "fish")
 ACTS = ("runs", "sleeps", "eats", "jumps", "waits", "hides")

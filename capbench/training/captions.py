@@ -1,4 +1,4 @@
-"""What a grounding model is trained on: captions with their images, split by split.
+"""What networks of images and captions are trained on: captions with their images, split by split.
 
 Three sources are known, told apart by what is there:
 
@@ -23,13 +23,16 @@ from capbench.datasets.captions import read_any
 from capbench.datasets.root import DataRoot
 from capbench.datasets.user.caption_readers import Captions, read_token
 from capbench.errors import DataError, MissingFileError, UsageError, suggest
+from capbench.options import Options, option
 from capbench.records import image_id
-from capbench.training.scan.config import ScanTraining
+from capbench.training.settings import Names
 
-__all__ = ["ROLES", "CaptionSource", "Pairs", "open_captions"]
+__all__ = ["ARRAYS", "ROLES", "CaptionSource", "Pairs", "SplitOptions", "epoch_order", "locate", "open_captions"]
 
 ROLES = ("train", "dev", "test")
 """What splits are for."""
+ARRAYS = "ims"
+"""In place of a feature store: the arrays ``{split}_ims.npy`` beside the captions."""
 
 # The names that a role's splits have where the training file does not say; all of a tuple that are there are taken.
 _NAMES: Mapping[str, tuple[tuple[str, ...], ...]] = {
@@ -38,6 +41,15 @@ _NAMES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "test": (("test",), ("test_2016",)),
 }
 _CAPTIONS_AN_IMAGE = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitOptions(Options):
+    """Which images are for what; None: the names that the format has."""
+
+    train: tuple[str, ...] | None = option(None, Names(), "what is learned from")
+    dev: tuple[str, ...] | None = option(None, Names(), "what is measured during training")
+    test: tuple[str, ...] | None = option(None, Names(), "what a finished model is measured on")
 
 
 @dataclass(frozen=True)
@@ -101,9 +113,9 @@ class Pairs:
 class CaptionSource:
     """Captions with splits; made by :func:`open_captions`."""
 
-    def __init__(self, path: Path, config: ScanTraining, captions: Captions | None) -> None:
+    def __init__(self, path: Path, splits: SplitOptions, features: str, captions: Captions | None) -> None:
         self.path = path
-        self._config = config
+        self._splits, self._features = splits, features
         self._captions = captions  # None: SCAN's own folder
 
     def names(self) -> list[str]:
@@ -118,19 +130,19 @@ class CaptionSource:
         Raises:
             DataError: there is none.
         """
-        there = self.names()
-        asked: tuple[str, ...] | None = getattr(self._config.splits, role)
+        names = self.names()
+        asked: tuple[str, ...] | None = getattr(self._splits, role)
         if asked is not None:
             for name in asked:
-                if name not in there:
-                    raise DataError(f"has no split '{name}'", path=self.path, hint=suggest(name, there))
+                if name not in names:
+                    raise DataError(f"has no split '{name}'", path=self.path, hint=suggest(name, names))
             return asked
         for usual in _NAMES[role]:
-            found = tuple(name for name in usual if name in there)
-            if found:
-                return found
+            splits = tuple(name for name in usual if name in names)
+            if splits:
+                return splits
         raise DataError(
-            f"has no split that is known to be for {role} (there are: {', '.join(there)})",
+            f"has no split that is known to be for {role} (there are: {', '.join(names)})",
             path=self.path,
             hint=f"Name it in the training file, as 'splits: {{{role}: NAME}}'",
         )
@@ -138,9 +150,9 @@ class CaptionSource:
     def pairs(self, role: str) -> Pairs:
         """All captions of a role. Raises DataError or MissingFileError, naming file and row."""
         if self._captions is None:
-            return _joined([_scan_split(self.path, name, self._config) for name in self.splits(role)])
+            return _joined([_scan_split(self.path, name, self._features) for name in self.splits(role)])
         chosen = self._captions.of_groups(*self.splits(role))
-        if self._config.features == "ims":
+        if self._features == ARRAYS:
             raise UsageError(
                 "'features: ims' takes the arrays of SCAN's folder, and the captions are not from one",
                 path=self.path,
@@ -153,6 +165,36 @@ class CaptionSource:
             np.repeat(np.arange(len(counts)), counts),
             self.path,
         )
+
+
+def epoch_order(pairs: Pairs, batch: int, order: str, seed: int, epoch: int) -> list[NDArray[np.int64]]:
+    """The captions of each batch of an epoch, each caption once; the same for the same seed and epoch.
+
+    Args:
+        pairs: what is trained on.
+        batch: largest number of captions of a batch.
+        order: ``captions`` shuffles all; ``rounds`` gives every image one caption before any has its second, and a
+            batch is of one round.
+        seed: of the training.
+        epoch: from 0.
+    """
+    rng = np.random.default_rng((seed, 1, epoch))
+    n = len(pairs.captions)
+    if order == "captions":
+        return _cut(rng.permutation(n), batch)
+    key = rng.random(n)
+    sorted_ = np.lexsort((key, pairs.image_of))
+    image = pairs.image_of[sorted_]
+    start = np.r_[True, image[1:] != image[:-1]]
+    rank = np.arange(n) - np.maximum.accumulate(np.where(start, np.arange(n), 0))
+    order_of_batches: list[NDArray[np.int64]] = []
+    for number in range(int(rank.max()) + 1):
+        order_of_batches += _cut(rng.permutation(sorted_[rank == number]), batch)
+    return order_of_batches
+
+
+def _cut(order: NDArray[np.int64], batch: int) -> list[NDArray[np.int64]]:
+    return [order[first : first + batch] for first in range(0, len(order), batch)]
 
 
 def locate(name: str, root: DataRoot | None, what: str) -> Path:
@@ -168,33 +210,39 @@ def locate(name: str, root: DataRoot | None, what: str) -> Path:
     raise MissingFileError(f"there is no such file or folder of {what}{nor}", path=path, hint=hint)
 
 
-def open_captions(config: ScanTraining, root: DataRoot | None) -> CaptionSource:
+def open_captions(captions: str, splits: SplitOptions, features: str, root: DataRoot | None) -> CaptionSource:
     """Find and read the captions of a training.
+
+    Args:
+        captions: a file or folder, in the current or the data folder.
+        splits: their names.
+        features: of the images; :data:`ARRAYS` reads those of the released SCAN code.
+        root: the data folder.
 
     Raises:
         MissingFileError: they are neither in the current nor in the data folder.
         DataError: they are in no known format, have no splits, or something in them is wrong.
     """
-    path = locate(config.captions, root, "captions")
+    path = locate(captions, root, "captions")
     if path.is_dir() and any(path.glob("*_caps.txt")):
-        return CaptionSource(path, config, None)
+        return CaptionSource(path, splits, features, None)
     if path.is_dir() and (path / "Flickr8k.token.txt").is_file():
-        return CaptionSource(path, config, _flickr8k(path))
+        return CaptionSource(path, splits, features, _flickr8k(path))
     if path.is_dir() and not any(path.rglob("*_images.txt")):
         raise DataError(
             "holds no captions in a known format",
             path=path,
             hint="Known are Flickr8k's and Multi30k's folders, SCAN's {split}_caps.txt, and Karpathy's JSON",
         )
-    captions = read_any(path)
-    ungrouped = next((image for image in captions if image not in captions.groups), None)
+    read = read_any(path)
+    ungrouped = next((image for image in read if image not in read.groups), None)
     if ungrouped is not None:
         raise DataError(
             f"does not say which split '{ungrouped}' is in",
             path=path,
             hint="Give Karpathy's JSON, or a folder with lists of splits",
         )
-    return CaptionSource(path, config, captions)
+    return CaptionSource(path, splits, features, read)
 
 
 def _flickr8k(folder: Path) -> Captions:
@@ -220,7 +268,7 @@ def _flickr8k(folder: Path) -> Captions:
     return kept.of_groups(*ROLES)
 
 
-def _scan_split(folder: Path, split: str, config: ScanTraining) -> Pairs:
+def _scan_split(folder: Path, split: str, features: str) -> Pairs:
     listed = folder / f"{split}_caps.txt"
     texts = [line.strip() for line in files.read_lines(listed)]
     for row, text in enumerate(texts, 1):
@@ -228,7 +276,7 @@ def _scan_split(folder: Path, split: str, config: ScanTraining) -> Pairs:
             raise DataError("the caption is empty", path=listed, row=row, hint="Give one caption a line")
     ids_file = folder / f"{split}_ids.txt"
     ids = [image_id(line.strip()) for line in files.read_lines(ids_file)] if ids_file.is_file() else None
-    if config.features == "ims":
+    if features == ARRAYS:
         return _array_split(folder / f"{split}_ims.npy", split, texts, ids, listed)
     if ids is None:
         raise MissingFileError(
@@ -264,9 +312,9 @@ def _array_split(path: Path, split: str, texts: list[str], ids: list[str] | None
     first = np.arange(len(array))
     if len(array) == len(texts) > 1:
         # One row a caption: rows beside each other that are equal are one image.
-        own = np.array([True, *(not _same(array, i) for i in range(1, len(array)))])
-        first = np.flatnonzero(own)
-        row_of = np.cumsum(own) - 1
+        begins = np.array([True, *(not _same(array, i) for i in range(1, len(array)))])
+        first = np.flatnonzero(begins)
+        row_of = np.cumsum(begins) - 1
     known = ids if ids is not None and len(ids) == len(array) else None
     names = [known[i] if known else f"{split}-{i}" for i in first.tolist()]
     if len(set(names)) < len(names):  # ids of captions or of repeated images name no rows
@@ -294,18 +342,18 @@ def open_array(path: Path) -> NDArray[Any]:
     return array
 
 
-def _joined(parts: list[Pairs]) -> Pairs:
-    if len(parts) == 1:
-        return parts[0]
+def _joined(splits: list[Pairs]) -> Pairs:
+    if len(splits) == 1:
+        return splits[0]
     images: list[str] = []
     captions: list[str] = []
     image_of: list[NDArray[np.int64]] = []
-    for part in parts:
-        twice = set(images) & set(part.images)
+    for split in splits:
+        twice = set(images) & set(split.images)
         if twice:
-            raise DataError(f"the image '{min(twice)}' is in more than one split", path=part.source)
-        image_of.append(part.image_of + len(images))
-        images += part.images
-        captions += part.captions
-    arrays = tuple(array for part in parts for array in part.arrays)
-    return Pairs(tuple(images), tuple(captions), np.concatenate(image_of), parts[0].source, arrays)
+            raise DataError(f"the image '{min(twice)}' is in more than one split", path=split.source)
+        image_of.append(split.image_of + len(images))
+        images += split.images
+        captions += split.captions
+    arrays = tuple(array for split in splits for array in split.arrays)
+    return Pairs(tuple(images), tuple(captions), np.concatenate(image_of), splits[0].source, arrays)

@@ -1,0 +1,134 @@
+"""The region features of a split's images, as tensors of equally many regions; in memory or read when asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from capbench.errors import DataError, FeatureError
+from capbench.features.store import FeatureStore, open_store
+from capbench.training.captions import Pairs, open_array
+
+__all__ = ["Regions", "open_regions"]
+
+
+class _Source(Protocol):
+    """Where the regions of a split's images come from."""
+
+    shape: tuple[int, int, int]
+    dtype: np.dtype[Any]
+
+    def read(self, images: Sequence[int], into: NDArray[Any]) -> None: ...
+
+
+class _StoreSource:
+    def __init__(self, store: FeatureStore, images: Sequence[str], regions: int | None) -> None:
+        store.require(images)
+        counts = [store.regions(image) for image in images]
+        self._store, self._images = store, images
+        self.shape = (len(images), _regions(counts, images, regions, store.paths[0]), store.feature_size)
+        self.dtype = np.dtype(store.header.dtype)
+
+    def read(self, images: Sequence[int], into: NDArray[Any]) -> None:
+        for row, image in enumerate(images):
+            features = self._store[self._images[image]].features
+            into[row] = features[: self.shape[1]]
+
+
+class _ArraySource:
+    def __init__(self, pairs: Pairs, regions: int | None) -> None:
+        self._arrays = [(open_array(path), path) for path, _ in pairs.arrays]
+        self._place = [(number, row) for number, (_, rows) in enumerate(pairs.arrays) for row in rows.tolist()]
+        first, path = self._arrays[0]
+        sizes = {array.shape[1:] for array, _ in self._arrays}
+        if len(sizes) > 1:
+            raise DataError(f"the arrays have different shapes: {sorted(sizes)}", path=path)
+        n = _regions([first.shape[1]], ["all"], regions, path)
+        self.shape = (len(self._place), n, first.shape[2])
+        self.dtype = np.dtype(np.float16 if first.dtype == np.float16 else np.float32)
+
+    def read(self, images: Sequence[int], into: NDArray[Any]) -> None:
+        for row, image in enumerate(images):
+            number, place = self._place[image]
+            array, path = self._arrays[number]
+            features = array[place, : self.shape[1]]
+            if not np.isfinite(features).all():
+                raise DataError("a feature is NaN or infinite", path=path, row=f"image {place}")
+            into[row] = features
+
+
+def _regions(counts: Sequence[int], images: Sequence[str], wanted: int | None, path: Path) -> int:
+    """How many regions are taken of each image."""
+    low, high = min(counts), max(counts)
+    if wanted is not None:
+        if low < wanted:
+            raise FeatureError(
+                f"image '{images[counts.index(low)]}' has {low} regions, fewer than 'regions' asks for ({wanted})",
+                path=path,
+                hint="Ask for fewer, or extract again with a fixed number of boxes",
+            )
+        return wanted
+    if low < high:
+        raise FeatureError(
+            f"images have {low} to {high} regions, and training takes equally many of each",
+            path=path,
+            hint=f"Take the first of each with 'regions: {low}' in the training file, or extract with a fixed number",
+        )
+    return low
+
+
+class Regions:
+    """The region features of a split's images, by their place in it; in memory where they fit.
+
+    Attributes:
+        shape: (images, regions, columns).
+        in_memory: whether they are read once, or whenever asked for.
+    """
+
+    def __init__(self, source: _Source, memory_mb: float) -> None:
+        self.shape = source.shape
+        self._source = source
+        # HDF5 is used by the thread that prefetches and by evaluation.
+        self._lock = threading.Lock()
+        needed = float(np.prod(source.shape, dtype=np.float64)) * source.dtype.itemsize
+        self.in_memory = needed <= memory_mb * 2**20
+        self._features: torch.Tensor | None = None
+        if self.in_memory:
+            features = np.empty(source.shape, dtype=source.dtype)
+            source.read(range(source.shape[0]), features)
+            self._features = torch.from_numpy(features)
+
+    def take(self, images: Sequence[int] | NDArray[np.int64]) -> torch.Tensor:
+        """(b, regions, columns) float32 of some images."""
+        # The result is always of torch's own memory: matrix products may round otherwise where it is aligned otherwise.
+        if self._features is not None:
+            return self._features.index_select(0, torch.as_tensor(images)).float()
+        distinct, inverse = np.unique(np.asarray(images), return_inverse=True)
+        block = np.empty((len(distinct), *self.shape[1:]), dtype=np.float32)
+        with self._lock:
+            self._source.read(distinct.tolist(), block)
+        return torch.from_numpy(block).index_select(0, torch.from_numpy(inverse))
+
+
+def open_regions(pairs: Pairs, features: Path | None, regions: int | None, memory_mb: float) -> Regions:
+    """The features of a split's images.
+
+    Args:
+        pairs: the split.
+        features: a feature store; None takes the arrays of SCAN's folder.
+        regions: the first so many of each image; None: all.
+        memory_mb: up to this size they are kept in memory.
+
+    Raises:
+        FeatureError: images are missing or damaged, or have different numbers of regions.
+        DataError: an array is damaged.
+    """
+    if features is None:
+        return Regions(_ArraySource(pairs, regions), memory_mb)
+    return Regions(_StoreSource(open_store(features), pairs.images, regions), memory_mb)
