@@ -18,6 +18,7 @@ import numpy as np
 
 from capbench import __version__, plugins
 from capbench.errors import CapbenchError, UsageError, suggest
+from capbench.explanations import Explanation, Subject
 from capbench.records import FloatArray, Item, ScoreColumn
 
 __all__ = [
@@ -214,6 +215,21 @@ class Metric(abc.ABC):
     def corpus_scores(self, statistics: FloatArray) -> dict[str, float]:
         """Corpus-level score by column. By default the mean of the items' scores."""
         return {column: float(values.mean()) for column, values in self.scores(statistics).items()}
+
+    def explain(self, subject: Subject) -> Explanation | None:
+        """Why candidates of one image get their scores; None, the default, from a metric that does not tell.
+
+        Called without :meth:`prepare` and :meth:`open`.
+
+        Raises:
+            UsageError, FeatureError, ModelError, MetricError: it cannot be told of these candidates.
+        """
+        return None
+
+    @classmethod
+    def explains(cls) -> bool:
+        """Whether it has an :meth:`explain` of its own."""
+        return cls.explain is not Metric.explain
 
 
 @dataclass(frozen=True)
