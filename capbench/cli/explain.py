@@ -71,10 +71,10 @@ def explain(
     from capbench.features.images import decode
     from capbench.features.store import open_store
     from capbench.files import check_writable
-    from capbench.metrics.base import Resources, resolve_metrics
+    from capbench.metrics.base import Metric, Resources, resolve_metrics
 
     (request,) = resolve_metrics([metric], common.parse_options(option or []))
-    if not request.metric.explains():
+    if request.metric.explain is Metric.explain:
         _refuse(metric)
     name = request.metric.name
     weights = None if model is None else model.removeprefix(f"{name}=")
@@ -121,9 +121,9 @@ def explain(
 def _refuse(name: str) -> NoReturn:
     """Say that a metric offers no explanation, and which do."""
     from capbench import plugins
-    from capbench.metrics.base import metric_names
+    from capbench.metrics.base import Metric, metric_names
 
-    able = [known for known in metric_names() if plugins.load("capbench.metrics", known).explains()]
+    able = [n for n in metric_names() if plugins.load("capbench.metrics", n).explain is not Metric.explain]
     raise UsageError(f"--metric {name}: it offers no explanation", hint=f"Those that do: {', '.join(able)}")
 
 

@@ -109,14 +109,17 @@ def _row(row: Row) -> str:
         swatch = f'<span class="swatch" style="background: {row.key_colour}">&nbsp;</span>'
         head += f"<p>{swatch} {clean(row.key)}</p>"
     small = " small" if row.key else ""
-    return f'{head}<div class="row{small}">{"".join(map(_figure, row.figures))}</div>'
+    figures = "".join(_figure(figure, hint=bool(row.key)) for figure in row.figures)
+    return f'{head}<div class="row{small}">{figures}</div>'
 
 
-def _figure(figure: Figure) -> str:
+def _figure(figure: Figure, *, hint: bool) -> str:
+    """With ``hint``, what the whole drawing shows appears under a pointer; other drawings have hints within."""
     drawing = figure.drawing
+    told = f' title="{clean(drawing.label)}"' if hint else ""
     note = f'<br><span class="soft">{clean(figure.note)}</span>' if figure.note else ""
     return (
-        f'<figure style="width: {drawing.width:g}px" title="{clean(drawing.label)}">'
+        f'<figure style="width: {drawing.width:g}px"{told}>'
         f"<figcaption><b>{clean(figure.title)}</b>{note}</figcaption>{drawing.element()}</figure>"
     )
 

@@ -11,6 +11,7 @@ from capbench.explain.composing import Composition, Figure, Row, Section, score_
 from capbench.explain.drawing import (
     DRAWING_STYLE,
     LIGHT,
+    fit,
     font_folder,
     line,
     rect,
@@ -114,11 +115,13 @@ class _Sheet:
         self.y += 22
 
     def _words(self, words: WeightedWords) -> None:
-        size, left = 12, float(_MARGIN + _INDENT)
-        self._write(_MARGIN, self.y + 14, f"{sentence(words.title)}:", size, bold=True)
+        size = 12
+        title = fit(f"{sentence(words.title)}:", _FULL / 2, size)
+        left = _MARGIN + max(_INDENT, text_width(title, size, bold=True) + 10)
+        self._write(_MARGIN, self.y + 14, title, size, bold=True)
         x = left
         for word, weight in words.words:
-            for row in wrap(word, _FULL - _INDENT, size):
+            for row in wrap(word, WIDTH - _MARGIN - left - 6, size):
                 wide = text_width(row, size) + 6
                 if x + wide > WIDTH - _MARGIN and x > left:
                     x, self.y = left, self.y + 20

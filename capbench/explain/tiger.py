@@ -44,6 +44,7 @@ __all__ = [
     "attention_span",
     "explain_tiger",
     "rank_gains",
+    "ranking_panel",
     "tiger_candidates",
     "unknown_words",
     "words_of",
@@ -197,7 +198,7 @@ def attention_span(caption: GroundedCaption) -> tuple[float, float]:
 
 
 def _panels(candidate: TigerCandidate, names: Sequence[str]) -> tuple[Panel, ...]:
-    panels = [_scores(candidate), _heat(candidate), _ranking(candidate, names), *_charts(candidate, names)]
+    panels = [_scores(candidate), _heat(candidate), ranking_panel(candidate, names), *_charts(candidate, names)]
     if candidate.caption.words:
         panels += _attention(candidate, names)
     return (*panels, _regions(candidate, names))
@@ -223,7 +224,11 @@ def _heat(candidate: TigerCandidate) -> RegionMaps:
     return RegionMaps("Grounding of each region", shown, low, high)
 
 
-def _ranking(candidate: TigerCandidate, names: Sequence[str]) -> Matching:
+def ranking_panel(candidate: TigerCandidate, names: Sequence[str]) -> Matching:
+    """The best regions by the references and by the candidate; a region that only one side shows says its other rank.
+
+    RRS compares these rankings.
+    """
     sides = [order.tolist() for order in (candidate.ideal_order, candidate.order)]
     ranks = [{region: rank for rank, region in enumerate(side)} for side in sides]
     best = [side[:_RANKS] for side in sides]

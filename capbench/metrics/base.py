@@ -226,11 +226,6 @@ class Metric(abc.ABC):
         """
         return None
 
-    @classmethod
-    def explains(cls) -> bool:
-        """Whether it has an :meth:`explain` of its own."""
-        return cls.explain is not Metric.explain
-
 
 @dataclass(frozen=True)
 class MetricRequest:
