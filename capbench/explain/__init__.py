@@ -1,1 +1,1 @@
-"""Why a metric gave a caption its score: what is shown, as a page and as a picture."""
+"""Why a metric gave captions their scores: what TIGEr and REO tell, and how every explanation is drawn."""

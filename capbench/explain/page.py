@@ -1,308 +1,130 @@
-"""A page of panels and text in inches, drawn by matplotlib, and the charts on it that explanations of TIGEr need."""
+"""An explanation as one HTML file: nothing is loaded from elsewhere, and no script runs."""
 
 from __future__ import annotations
 
-import io
-import textwrap
-import warnings
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
+from capbench.explain.composing import Block, Composition, Figure, Row, Section, score_pieces, sentence
+from capbench.explain.drawing import DARK, DRAWING_STYLE, LIGHT, clean
+from capbench.explanations import Note, Scores, Table, WeightedWords
 
-from capbench import files
-from capbench.explain.reo import WordShare, percentages
-from capbench.explain.tiger import TigerCandidate
-from capbench.records import FloatArray
-from capbench.reports.heatmaps import COLOUR_MAP, HEAT_ALPHA, Scene, glow, heat, label_places
+__all__ = ["page"]
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-__all__ = [
-    "BLUE",
-    "GREEN",
-    "GREY",
-    "LINE_IN",
-    "ORANGE",
-    "WIDTH_IN",
-    "Page",
-    "colour_bar",
-    "gains_chart",
-    "group_bars",
-    "heat_panel",
-    "picture_panel",
-    "profile_chart",
-    "ranking_chart",
-    "shorten",
-    "tile_panel",
-    "word_bars",
-]
-
-# Of Okabe and Ito's colours, which people of all kinds of colour vision tell apart.
-BLUE, ORANGE, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#767676"
-WIDTH_IN = 15.0
-LINE_IN = 0.24
-_MARGIN_IN = 0.3
-_DPI = 110
-TOP_RANKS = 10
-TOP_GAINS = 20
-
-Draw = Callable[["Axes"], None]
+_STYLE = """
+body { background: var(--ground); color: var(--ink); font: 15px/1.45 system-ui, "Segoe UI", sans-serif;
+  max-width: 1208px; margin: 1.5rem auto; padding: 0 1rem }
+h1, h2, p, li, code { overflow-wrap: anywhere }
+h1 { font-size: 1.5rem; margin: 0 0 .3rem } h2 { font-size: 1.2rem; margin: 2.2rem 0 .3rem }
+h3 { font-size: .95rem; margin: 1rem 0 .2rem } p { margin: .3rem 0 } .soft, code { color: var(--soft) }
+code { font-size: .75rem } .piece { white-space: nowrap; margin-right: .35em }
+.score { margin-right: 1em; font-variant-numeric: tabular-nums }
+.row { display: flex; flex-wrap: wrap; gap: 1.25rem; margin: .8rem 0; align-items: flex-start }
+.row.small { gap: .6rem } figure { margin: 0; max-width: 100% }
+figcaption { font-size: .85rem; margin-bottom: .25rem; overflow-wrap: anywhere }
+svg { max-width: 100%; height: auto; display: block; font-family: system-ui, "Segoe UI", sans-serif }
+.swatch { padding: 0 .5em }
+.wide { overflow-x: auto }
+table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; white-space: nowrap }
+th, td { border-bottom: 1px solid var(--rule); padding: .2rem .6rem; text-align: right }
+th:first-child, td:first-child { text-align: left }
+mark { color: inherit; padding: .1rem .2rem; border-radius: .2rem; overflow-wrap: anywhere }
+details { margin: .6rem 0 } summary { cursor: pointer }
+@media print { body { margin: 0; max-width: none; font-size: 10pt; print-color-adjust: exact;
+    -webkit-print-color-adjust: exact }
+  figure, .words { break-inside: avoid } h2, h3 { break-after: avoid } }
+"""
 
 
-class Page:
-    """Collects panels and lines of text from the top down, then draws them on a figure of the height they need."""
-
-    def __init__(self) -> None:
-        self.top = _MARGIN_IN
-        self._panels: list[tuple[float, float, float, float, Draw]] = []
-        self._texts: list[tuple[float, float, str, dict[str, Any]]] = []
-
-    def space(self, inches: float) -> None:
-        """Leave a gap."""
-        self.top += inches
-
-    def text(self, text: str, *, size: float = 10, colour: str = "black", bold: bool = False) -> None:
-        """A paragraph over the whole width, wrapped."""
-        # DejaVu Sans takes about .6 em a character at most in running text (.65 in bold).
-        wide = max(20, int((WIDTH_IN - 2 * _MARGIN_IN) * 72 / (size * (0.64 if bold else 0.57))))
-        for line in textwrap.wrap(text, wide) or [""]:
-            self.place(_MARGIN_IN, self.top, line, size=size, colour=colour, weight="bold" if bold else "normal")
-            self.top += size / 10 * LINE_IN * 0.85
-
-    def place(self, left: float, top: float, text: str, *, size: float = 10, colour: str = "black", **how: Any) -> None:
-        """One line of text with its upper left corner at a place, in inches."""
-        self._texts.append((left, top, text, {"size": size, "color": colour, "va": "top", "ha": "left", **how}))
-
-    def marked(self, title: str, words: Sequence[tuple[str, float]], colour: str) -> None:
-        """A title and words in a row, each on a ground as strong as its value from 0 to 1, wrapped."""
-        # Fixed pitch, so that every word's place is known before it is drawn: .602 em, and a word's margins.
-        size, pitch, gap = 9.5, 9.5 * 0.602 / 72, 0.11
-        self.place(_MARGIN_IN, self.top, title, size=9.5, weight="bold")
-        indent = left = 2.1
-        for word, value in words:
-            text = shorten(word, 60)
-            wide = len(text) * pitch
-            if left + wide > WIDTH_IN - _MARGIN_IN and left > indent:
-                left, self.top = indent, self.top + LINE_IN
-            box = {"boxstyle": "square,pad=0.12", "facecolor": _blend(colour, value), "edgecolor": "none"}
-            self.place(left, self.top, text, size=size, family="DejaVu Sans Mono", bbox=box)
-            left += wide + gap
-        self.top += LINE_IN * 1.1
-
-    def panel(self, left: float, width: float, height: float, draw: Draw, *, top: float = 0.0) -> None:
-        """A panel at the current height (``top`` inches lower), without moving on."""
-        self._panels.append((_MARGIN_IN + left, self.top + top, width, height, draw))
-
-    def save(self, path: Path) -> None:
-        """Draw everything and write a PNG.
-
-        Raises:
-            UsageError: the file cannot be written.
-        """
-        import matplotlib as mpl
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-
-        height = self.top + _MARGIN_IN
-        # A user's own settings must not change the picture, and "$" in a caption is no mathematics.
-        with warnings.catch_warnings(), mpl.rc_context(dict(mpl.rcParamsDefault)):
-            warnings.filterwarnings("ignore", message="Glyph .* missing from font")  # drawn as a box
-            mpl.rcParams.update({"text.parse_math": False, "font.family": "DejaVu Sans", "font.size": 9})
-            figure = Figure(figsize=(WIDTH_IN, height), dpi=_DPI, facecolor="white")
-            FigureCanvasAgg(figure)
-            for left, top, text, how in self._texts:
-                figure.text(left / WIDTH_IN, 1 - top / height, text, **how)
-            for left, top, width, high, draw in self._panels:
-                axes = figure.add_axes((left / WIDTH_IN, 1 - (top + high) / height, width / WIDTH_IN, high / height))
-                draw(axes)
-            buffer = io.BytesIO()
-            figure.savefig(buffer, format="png", dpi=_DPI, facecolor="white")
-        with files.atomic_write(path, "wb") as stream:
-            stream.write(buffer.getvalue())
-
-
-def shorten(text: str, longest: int) -> str:
-    """A text of at most so many characters, cut with an ellipsis.
-
-    >>> shorten("umbrellas", 5)
-    'umbr…'
-    """
-    return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
-def _blend(colour: str, value: float) -> tuple[float, ...]:
-    from matplotlib.colors import to_rgb
-
-    part = 0.7 * min(max(value, 0.0), 1.0)  # black text stays readable on the strongest
-    return tuple(1 - part * (1 - channel) for channel in to_rgb(colour))
-
-
-def _legend(axes: Axes, columns: int, above: float = 0.98) -> None:
-    close: dict[str, Any] = {"columnspacing": 0.9, "handlelength": 1.1, "handletextpad": 0.5, "borderaxespad": 0.0}
-    axes.legend(fontsize=8, frameon=False, ncols=columns, loc="lower left", bbox_to_anchor=(-0.02, above), **close)
-
-
-def _plain(axes: Axes) -> None:
-    """A quiet frame: left and bottom only."""
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
-
-
-def heat_panel(axes: Axes, scene: Scene, weights: FloatArray, top: Sequence[int] = ()) -> None:
-    """A picture under heat from the lowest to the highest weight, with the boxes of some regions and their numbers."""
-    from matplotlib.patheffects import withStroke
-
-    assert scene.boxes is not None
-    axes.imshow(scene.pixels, interpolation="nearest")
-    axes.imshow(heat(scene, weights, float(weights.min()), float(weights.max())), interpolation="nearest")
-    axes.set_axis_off()
-    for rank, region in reversed(list(enumerate(top))):
-        _box(axes, scene.boxes[region], 2.4 - rank * 0.5)
-    edge = [withStroke(linewidth=2.5, foreground="black")]
-    for region, (x, y) in zip(top, label_places(scene, top, 20), strict=True):
-        axes.text(x, y, str(region), color="white", size=9, weight="bold", va="top", path_effects=edge)
-
-
-def tile_panel(
-    axes: Axes, scene: Scene, weights: FloatArray, span: tuple[float, float], top: Sequence[int] = ()
-) -> None:
-    """A small picture that glows where weights are high, and boxes."""
-    assert scene.boxes is not None
-    axes.imshow(scene.pixels, interpolation="nearest")
-    axes.imshow(glow(scene, weights, *span), interpolation="nearest")
-    axes.set_axis_off()
-    for region in top:
-        _box(axes, scene.boxes[region], 1.4)
-
-
-def _box(axes: Axes, box: FloatArray, width: float) -> None:
-    from matplotlib.patches import Rectangle
-
-    x1, y1, x2, y2 = box.tolist()
-    for colour, thick in (("black", width + 1.6), ("white", width)):
-        axes.add_patch(Rectangle((x1, y1), x2 - x1, y2 - y1, fill=False, edgecolor=colour, linewidth=thick))
-
-
-def colour_bar(axes: Axes, weights: FloatArray) -> None:
-    """What the colours of the heat mean, as they look on a white picture, from the lowest to the highest weight."""
-    import matplotlib as mpl
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-
-    low, high = float(weights.min()), float(weights.max())
-    scale = ScalarMappable(Normalize(low, high if high > low else low + 1), mpl.colormaps[COLOUR_MAP])
-    bar = axes.figure.colorbar(scale, cax=axes, alpha=HEAT_ALPHA, orientation="horizontal", ticks=[])
-    bar.outline.set_visible(False)
-    for x, value, side in ((0, low, "left"), (1, high, "right")):
-        axes.text(x, -0.35, f"{value:.3f}", transform=axes.transAxes, ha=side, va="top", size=8)
-
-
-def ranking_chart(axes: Axes, candidate: TigerCandidate, names: Sequence[str]) -> None:
-    """The best regions by the references (left) and by the candidate (right); lines join the same region."""
-    ideal, order = candidate.ideal_order.tolist(), candidate.order.tolist()
-    shown = min(TOP_RANKS, len(order))
-    left_rank, right_rank = ({region: i for i, region in enumerate(ranks)} for ranks in (ideal, order))
-    for region in dict.fromkeys(ideal[:shown] + order[:shown]):
-        i, j = left_rank[region], right_rank[region]
-        both = i < shown and j < shown
-        colour = BLUE if both else GREY
-        if both:
-            axes.plot([0, 1], [i, j], color=colour, linewidth=1.6, alpha=0.85, solid_capstyle="round")
-        fill = colour if both else "white"
-        for x, y, other, side in ((0, i, j, "right"), (1, j, i, "left")):
-            if y >= shown:
-                continue
-            axes.plot([x], [y], marker="o", markersize=5, color=colour, markerfacecolor=fill)
-            name = shorten(names[region], 16)
-            away = "" if both else f" (there {other + 1})"
-            axes.text(x - 0.09 if x == 0 else 1.09, y, name + away, ha=side, va="center", size=8.5)
-    axes.set_xlim(-1.3, 2.3)
-    axes.set_ylim(shown - 0.4, -1.2)
-    axes.text(-0.09, -0.85, "references", ha="right", va="center", size=8.5, weight="bold")
-    axes.text(1.09, -0.85, "candidate", ha="left", va="center", size=8.5, weight="bold")
-    axes.set_axis_off()
-
-
-def gains_chart(axes: Axes, candidate: TigerCandidate) -> None:
-    """DCG, position by position: what the candidate's ranking gains, and what the ideal one would."""
-    shown = min(TOP_GAINS, len(candidate.order))
-    x = np.arange(1, shown + 1)
-    axes.bar(x, candidate.gains[:shown], width=0.8, color=ORANGE, label="candidate")
-    axes.step(
-        np.append(x - 0.5, shown + 0.5),
-        np.append(candidate.ideal_gains[:shown], candidate.ideal_gains[shown - 1]),
-        where="post",
-        color="black",
-        linewidth=1.2,
-        label="ideal",
+def page(composition: Composition) -> str:
+    """The whole file."""
+    title = clean(composition.title)
+    notes = "".join(f"<p>{clean(note)}</p>" for note in composition.notes)
+    dark = _colours(DARK).replace("{", "{ color-scheme: dark;")
+    style = f"{_colours(LIGHT)}\n@media screen and (prefers-color-scheme: dark) {{ {dark} }}\n{DRAWING_STYLE}{_STYLE}"
+    shared = (
+        f'<svg width="0" height="0" style="position: absolute" aria-hidden="true"><defs>{composition.definitions}'
+        "</defs></svg>\n"
+        if composition.definitions
+        else ""
     )
-    axes.set_xlim(0.4, shown + 0.6)
-    axes.set_xlabel("position", size=8.5)
-    axes.locator_params(axis="x", integer=True)
-    axes.tick_params(labelsize=8)
-    _legend(axes, 2)
-    _plain(axes)
-
-
-def profile_chart(axes: Axes, candidate: TigerCandidate) -> None:
-    """Both grounding vectors, regions in the references' order; thin lines are the single references."""
-    order = candidate.ideal_order
-    x = np.arange(1, len(order) + 1)
-    mark = "o" if len(order) <= 60 else None
-    for i, caption in enumerate(candidate.references):
-        label = "references" if i == 0 else None
-        axes.plot(x, caption.grounding[order], color="#b0b0b0", linewidth=0.7, label=label, zorder=1)
-    axes.plot(x, candidate.reference[order], color=BLUE, linewidth=2, label="mean", zorder=3)
-    axes.plot(
-        x, candidate.caption.grounding[order], color=ORANGE, linewidth=1, marker=mark, markersize=3.2, label="candidate"
+    body = "\n".join(line for section in composition.sections for line in _section(section))
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{title}</title>\n<style>{style}</style>\n</head>\n<body>\n{shared}<h1>{title}</h1>\n{notes}"
+        f"<p><code>{clean(composition.signature)}</code></p>\n{body}\n</body>\n</html>\n"
     )
-    axes.set_xlabel("region, in the references' order", size=8.5)
-    axes.locator_params(axis="x", integer=True)
-    axes.tick_params(labelsize=8)
-    _legend(axes, 3)
-    _plain(axes)
 
 
-def picture_panel(axes: Axes, scene: Scene) -> None:
-    """The picture alone, in its colours."""
-    axes.imshow(scene.colour, interpolation="nearest")
-    axes.set_axis_off()
+def _colours(palette: Mapping[str, str]) -> str:
+    return f":root {{ {' '.join(f'--{name}: {colour};' for name, colour in palette.items())} }}"
 
 
-def word_bars(axes: Axes, words: Sequence[WordShare], top: int, colour: str, label: str) -> None:
-    """The most similar words on a scale up to 1, each with its part of the length that all words make up."""
-    shown = words[:top]
-    places = np.arange(len(shown))
-    values = [share.similarity for share in shown]
-    axes.barh(places, values, color=colour, height=0.7)
-    for place, value, part in zip(places.tolist(), values, percentages(words), strict=False):
-        axes.text(max(value, 0.0) + 0.02, place, part, va="center", size=8, color=GREY)
-    axes.set_yticks(places, [shorten(share.word, 14) for share in shown])
-    axes.set_ylim(len(shown) - 0.4, -0.6)
-    axes.set_xlim(min(0.0, *values) * 1.05, 1.12)
-    axes.axvline(0, color="black", linewidth=0.8)
-    axes.tick_params(labelsize=9, length=0)
-    axes.tick_params(axis="x", labelsize=8, length=3)
-    axes.locator_params(axis="x", nbins=5)
-    axes.set_xlabel(label, size=8.5)
-    _plain(axes)
+def _section(section: Section) -> Iterable[str]:
+    if section.title:
+        yield f"<h2>{clean(section.title)}</h2>"
+    if section.human is not None:
+        yield f'<p><span class="score">people {section.human:.2f}</span></p>'
+    for block in section.blocks:
+        yield _block(block)
+    if section.references:
+        texts = "".join(f"<li>{clean(text)}</li>" for text in section.references)
+        yield f"<details><summary>References</summary><ol>{texts}</ol></details>"
 
 
-def group_bars(axes: Axes, groups: Sequence[str], series: Sequence[tuple[str, Sequence[float], str]]) -> None:
-    """Bars from 0 to 1 for each group, one for each series (name, values, colour).
+def _block(block: Block) -> str:
+    if isinstance(block, Row):
+        return _row(block)
+    if isinstance(block, Scores):
+        scores = []
+        for score in block.scores:
+            first, *parts = (f'<span class="piece">{clean(piece)}</span>' for piece in score_pieces(score))
+            within = f'<span class="soft">{" ".join(parts)}</span>' if parts else ""
+            scores.append(f'<span class="score"><b>{first}</b> {within}</span>')
+        title = f"{clean(sentence(block.title))}: " if block.title else ""
+        return f"<p>{title}{' '.join(scores)}</p>"
+    if isinstance(block, WeightedWords):
+        return f'<p class="words"><b>{clean(sentence(block.title))}:</b> {_marks(block)}</p>'
+    if isinstance(block, Table):
+        return (
+            f'<details><summary>{clean(sentence(block.title))}</summary><div class="wide">'
+            f"{_table(block.heads, block.rows)}</div></details>"
+        )
+    assert isinstance(block, Note)
+    return f"<p>{clean(block.text)}</p>"
 
-    A value of 0 is drawn as a sliver, so that it differs from a bar that is not there.
-    """
-    wide = 0.8 / len(series)
-    for i, (name, values, colour) in enumerate(series):
-        x = np.arange(len(groups)) - 0.4 + wide * (i + 0.5)
-        axes.bar(x, np.maximum(values, 0.012), width=wide * 0.92, color=colour, label=name)
-    axes.set_xticks(np.arange(len(groups)), groups)
-    axes.set_ylim(0, 1.0)
-    axes.tick_params(labelsize=9)
-    axes.set_ylabel("scaled to 0..1 over the candidates", size=8.5)
-    _legend(axes, len(series), 1.03)
-    _plain(axes)
+
+def _marks(words: WeightedWords) -> str:
+    marks = []
+    for word, weight in words.words:
+        share = 60 * min(max(weight, 0.0), 1.0)  # text stays readable on the strongest
+        colour = f"color-mix(in srgb, var(--{words.tone}) {share:.1f}%, transparent)"
+        marks.append(f'<mark class="{words.tone}" style="background: {colour}">{clean(word)}</mark>')
+    return " ".join(marks)
+
+
+def _row(row: Row) -> str:
+    head = f"<h3>{clean(row.title)}</h3>" if row.title else ""
+    if row.key:
+        swatch = f'<span class="swatch" style="background: {row.key_colour}">&nbsp;</span>'
+        head += f"<p>{swatch} {clean(row.key)}</p>"
+    small = " small" if row.key else ""
+    figures = "".join(_figure(figure, hint=bool(row.key)) for figure in row.figures)
+    return f'{head}<div class="row{small}">{figures}</div>'
+
+
+def _figure(figure: Figure, *, hint: bool) -> str:
+    """With ``hint``, what the whole drawing shows appears under a pointer; other drawings have hints within."""
+    drawing = figure.drawing
+    told = f' title="{clean(drawing.label)}"' if hint else ""
+    note = f'<br><span class="soft">{clean(figure.note)}</span>' if figure.note else ""
+    return (
+        f'<figure style="width: {drawing.width:g}px"{told}>'
+        f"<figcaption><b>{clean(figure.title)}</b>{note}</figcaption>{drawing.element()}</figure>"
+    )
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f"<th>{clean(text)}</th>" for text in heads)
+    lines = "".join(f"<tr>{''.join(f'<td>{clean(text)}</td>' for text in row)}</tr>" for row in rows)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>"

@@ -14,9 +14,27 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.explain.tiger import one_image, unknown_words, words_of
+from capbench.explain.subject import regions_of
+from capbench.explain.tiger import unknown_words, words_of
+from capbench.explanations import (
+    Bar,
+    Bars,
+    Chart,
+    ExplainedCandidate,
+    Explanation,
+    Panel,
+    RegionMap,
+    RegionMaps,
+    Score,
+    Scores,
+    Series,
+    Subject,
+    Tone,
+    WeightedWords,
+    letter,
+)
 from capbench.metrics.grounding.vectors import attend, contexts, pad
-from capbench.records import FloatArray, Item
+from capbench.records import FloatArray
 
 if TYPE_CHECKING:
     from capbench.metrics.grounding.base import GroundedMetric
@@ -26,7 +44,6 @@ __all__ = [
     "IMAGE",
     "REFERENCES",
     "ReoCandidate",
-    "ReoExplanation",
     "ReoTruth",
     "WordShare",
     "contributions",
@@ -34,6 +51,8 @@ __all__ = [
     "explain_reo",
     "orthogonal",
     "percentages",
+    "reo_candidates",
+    "scaled",
     "similarities",
 ]
 
@@ -105,29 +124,20 @@ class ReoCandidate:
     human: float | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class ReoExplanation:
-    """What REO saw in one image's captions."""
+def scaled(candidates: Sequence[ReoCandidate]) -> dict[str, dict[str, tuple[float, ...]]]:
+    """Every score scaled to 0..1 over the candidates (REO's Figure 4): ground truth → score → one value each.
 
-    image: str
-    candidates: tuple[ReoCandidate, ...]
-    signature: str
-    notes: tuple[str, ...] = ()
-
-    def scaled(self) -> dict[str, dict[str, tuple[float, ...]]]:
-        """Every score scaled to 0..1 over the candidates (REO's Figure 4): ground truth → score → one value each.
-
-        A score that is the same for all candidates is 0.5 for all. Human ratings are added as ``people`` where every
-        candidate has one.
-        """
-        found: dict[str, dict[str, tuple[float, ...]]] = {}
-        for truth in self.candidates[0].truths:
-            columns = [c.truths[truth].scores for c in self.candidates]
-            found[truth] = {name: _min_max([scores[name] for scores in columns]) for name in columns[0]}
-            humans = [c.human for c in self.candidates if c.human is not None]
-            if len(humans) == len(self.candidates):
-                found[truth]["people"] = _min_max(humans)
-        return found
+    A score that is the same for all candidates is 0.5 for all. Human ratings are added as ``people`` where every
+    candidate has one.
+    """
+    by_truth: dict[str, dict[str, tuple[float, ...]]] = {}
+    for truth in candidates[0].truths:
+        columns = [candidate.truths[truth].scores for candidate in candidates]
+        by_truth[truth] = {name: _min_max([scores[name] for scores in columns]) for name in columns[0]}
+        humans = [candidate.human for candidate in candidates if candidate.human is not None]
+        if len(humans) == len(candidates):
+            by_truth[truth]["people"] = _min_max(humans)
+    return by_truth
 
 
 def _min_max(values: Sequence[float]) -> tuple[float, ...]:
@@ -176,36 +186,102 @@ def _unit(rest: FloatArray, whole: FloatArray) -> FloatArray:
     return np.where(real[:, None], rest / np.where(real, lengths, 1.0)[:, None], 0.0)
 
 
-def explain_reo(
-    metric: Reo, items: Sequence[Item], humans: Sequence[float | None] | None = None, notes: Sequence[str] = ()
-) -> ReoExplanation:
-    """What REO saw in candidates of one image.
+def explain_reo(metric: Reo, subject: Subject) -> Explanation:
+    """What REO saw in candidates of one image, after Figures 3 and 4 of its paper; details are ReoCandidate.
 
-    Arguments and errors are those of :func:`capbench.explain.tiger.explain_tiger`, but references may be lacking:
-    unless all items have some, they are explained against the image alone. ModelError is raised for an ensemble:
-    shares of words are lengths in one network's space.
+    Args:
+        metric: with its model, features and options.
+        subject: candidates; unless all have references, they are explained against the image alone.
+
+    Raises:
+        ModelError: the model is an ensemble: shares of words are lengths in one network's space.
+        FeatureError: the store lacks the image.
     """
-    _ = metric.source.model
-    image = one_image(items)
+    candidates = reo_candidates(metric, subject)
+    explained = [
+        ExplainedCandidate(candidate.text, candidate.references, candidate.human, _panels(candidate), candidate)
+        for candidate in candidates
+    ]
+    texts = [text for item in subject.items for text in (item.candidate, *item.references)]
+    return Explanation(
+        "REO",
+        subject.image,
+        tuple(explained),
+        metric.signature(),
+        regions_of(metric.source.store, subject.image),
+        opening=(RegionMaps("The picture", (RegionMap("The picture"),)),),
+        comparison=_comparison(candidates),
+        notes=tuple(unknown_words(metric, texts)),
+    )
+
+
+def reo_candidates(metric: Reo, subject: Subject) -> tuple[ReoCandidate, ...]:
+    """Every number that is shown; arguments and errors are :func:`explain_reo`'s."""
+    _ = metric.source.model  # refuses an ensemble
+    image, items = subject.image, subject.items
     texts = list(dict.fromkeys(text for item in items for text in (item.candidate, *item.references)))
     regions, words = metric.source.regions(image), metric.encode(texts)
     captions = {text: _in_context(metric, regions, text, words[text]) for text in texts}
     scores = metric.scores(metric.image_statistics(image, items, words))
     against = [IMAGE, REFERENCES] if all(item.references for item in items) else [IMAGE]
-    found = []
+    candidates = []
     for i, item in enumerate(items):
-        own, references = captions[item.candidate], [captions[text] for text in item.references]
+        caption, references = captions[item.candidate], [captions[text] for text in item.references]
         truths = {}
         for truth in against:
             prefix = "reo-image-" if truth == IMAGE else "reo-"
             values = {name: float(scores[prefix + name][i]) for name in ("relevance", "extraness", "omission")}
             of_image = truth == IMAGE
-            extra = _extra(own, [regions] if of_image else [reference.contexts for reference in references])
-            rows = _missing(own, references, regions if of_image else None)
+            extra = _extra(caption, [regions] if of_image else [reference.contexts for reference in references])
+            rows = _missing(caption, references, regions if of_image else None)
             truths[truth] = ReoTruth(values, extra, distinct_words(rows), tuple(rows))
-        human = None if humans is None else humans[i]
-        found.append(ReoCandidate(item.candidate, item.references, truths, human))
-    return ReoExplanation(image, tuple(found), metric.signature(), (*notes, *unknown_words(metric, texts)))
+        candidates.append(ReoCandidate(item.candidate, item.references, truths, subject.humans[i]))
+    return tuple(candidates)
+
+
+def _panels(candidate: ReoCandidate) -> tuple[Panel, ...]:
+    panels: list[Panel] = []
+    for truth, against in candidate.truths.items():
+        panels.append(Scores(f"against {truth}", tuple(Score(*score) for score in against.scores.items())))
+    # Against image and references together where there are references, else against the image.
+    last = list(candidate.truths.values())[-1]
+    panels.append(_weighted("extra", last.extra, "candidate"))
+    for i, words in enumerate(last.references):
+        panels.append(_weighted(f"missing, reference {i + 1}", words, "missing"))
+    for truth, against in candidate.truths.items():
+        panels.append(_bars(f"extra, against {truth}", against.extra_words, "candidate", "a⊥"))
+        if against.missing:
+            panels.append(_bars(f"missing, against {truth}", against.missing, "missing", "g⊥"))
+    return tuple(panels)
+
+
+def _weighted(title: str, words: Sequence[WordShare], tone: Tone) -> WeightedWords:
+    return WeightedWords(title, tuple((share.word, share.similarity) for share in words), tone)
+
+
+def _bars(title: str, words: Sequence[WordShare], tone: Tone, side: str) -> Bars:
+    bars = [Bar(share.word, share.similarity, part) for share, part in zip(words, percentages(words), strict=True)]
+    in_brackets = " (part of its length)" if words and words[0].contribution is not None else ""
+    return Bars(title, tuple(bars), tone, f"similarity to {side}{in_brackets}")
+
+
+_TONES: Mapping[str, Tone] = {"relevance": "reference", "extraness": "candidate", "omission": "missing"}
+
+
+def _comparison(candidates: Sequence[ReoCandidate]) -> tuple[Panel, ...]:
+    if len(candidates) < 2:
+        return ()
+    positions = tuple(letter(i) for i in range(len(candidates)))
+    return tuple(
+        Chart(
+            f"Against {truth}, scaled to 0..1",
+            positions,
+            tuple(
+                Series(name, np.array(values), "bars", _TONES.get(name, "neutral")) for name, values in columns.items()
+            ),
+        )
+        for truth, columns in scaled(candidates).items()
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,22 +302,22 @@ def _in_context(metric: GroundedMetric, regions: FloatArray, text: str, words: N
     return _InContext(names, padded.vectors[0, :m], weights[0, :m], contexts(weights, padded)[0])
 
 
-def _extra(own: _InContext, truths: Sequence[FloatArray]) -> tuple[WordShare, ...]:
+def _extra(caption: _InContext, truths: Sequence[FloatArray]) -> tuple[WordShare, ...]:
     """The candidate's words against ground truths (n, D), means over these."""
-    rests = [orthogonal(own.contexts, truth) for truth in truths]
-    parts = np.mean([contributions(rest, own.contexts, own.words, own.weights) for rest in rests], axis=0)
-    alike = np.mean([similarities(rest, own.contexts, own.words) for rest in rests], axis=0)
-    return tuple(map(WordShare, own.names, alike.tolist(), parts.tolist()))
+    rests = [orthogonal(caption.contexts, truth) for truth in truths]
+    parts = np.mean([contributions(rest, caption.contexts, caption.words, caption.weights) for rest in rests], axis=0)
+    alike = np.mean([similarities(rest, caption.contexts, caption.words) for rest in rests], axis=0)
+    return tuple(map(WordShare, caption.names, alike.tolist(), parts.tolist()))
 
 
 def _missing(
-    own: _InContext, references: Sequence[_InContext], image: FloatArray | None
+    caption: _InContext, references: Sequence[_InContext], image: FloatArray | None
 ) -> list[tuple[WordShare, ...]]:
     """The words of each reference: against the image's vectors if these are given, else against its own contexts."""
     rows = []
     for reference in references:
         whole = reference.contexts if image is None else image
-        rest = orthogonal(whole, own.contexts)
+        rest = orthogonal(whole, caption.contexts)
         parts: list[float | None] = [None] * len(reference.names)
         if image is None:
             parts = contributions(rest, whole, reference.words, reference.weights).tolist()
@@ -255,12 +331,12 @@ def distinct_words(rows: Sequence[Sequence[WordShare]]) -> tuple[WordShare, ...]
     by_word: dict[str, list[WordShare]] = {}
     for share in (share for row in rows for share in row):
         by_word.setdefault(share.word, []).append(share)
-    found = []
+    distinct = []
     for word, shares in by_word.items():
         parts = [share.contribution for share in shares if share.contribution is not None]
         similarity = sum(share.similarity for share in shares) / len(shares)
-        found.append(WordShare(word, similarity, sum(parts) / len(rows) if parts else None))
-    return tuple(sorted(found, key=lambda share: -share.similarity))
+        distinct.append(WordShare(word, similarity, sum(parts) / len(rows) if parts else None))
+    return tuple(sorted(distinct, key=lambda share: -share.similarity))
 
 
 def percentages(words: Sequence[WordShare]) -> list[str]:

@@ -13,51 +13,46 @@ from capbench.datasets.images import all_images, dataset_images
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
 from capbench.errors import DataError, UsageError
+from capbench.explanations import Regions, Subject
 from capbench.features.images import ImageFile, images_in
 from capbench.features.store import FeatureStore
 from capbench.records import Item, Judgements, caption_key, image_id
 
-__all__ = ["MOST_CANDIDATES", "Subject", "find_subject", "region_names"]
+__all__ = ["MOST_CANDIDATES", "FoundSubject", "find_subject", "regions_of"]
 
 MOST_CANDIDATES = 5
 """How many of a data set's candidates are explained when none is named."""
 
 
 @dataclass(frozen=True)
-class Subject:
-    """An image and captions of it.
+class FoundSubject:
+    """An image and captions of it, and where they were found.
 
     Attributes:
-        image: its id in the feature store.
-        items: its candidates.
-        humans: mean human rating of each, None where it is not known.
-        picture: its file, None if there is none.
+        subject: what is to be explained.
         under_root: whether a data set below the data folder was read.
         notes: what a reader should know.
     """
 
-    image: str
-    items: tuple[Item, ...]
-    humans: tuple[float | None, ...]
-    picture: Path | None
+    subject: Subject
     under_root: bool
     notes: tuple[str, ...]
 
 
 def find_subject(
     image: str,
-    store: FeatureStore,
+    store: FeatureStore | None,
     captions: Sequence[str],
     references: Sequence[str],
     dataset: str | None,
     root: DataRoot,
     image_root: Path | None = None,
-) -> Subject:
+) -> FoundSubject:
     """Find an image's references, ratings and picture.
 
     Args:
         image: id, or the picture's file.
-        store: must hold its features.
+        store: must hold its features; None for a metric without features.
         captions: candidates; none for the first :data:`MOST_CANDIDATES` that the data set judges.
         references: none for those of the data set under its default protocol: a candidate that is judged gets its own
             references, any other the longest list among the image's.
@@ -72,9 +67,10 @@ def find_subject(
     """
     if not all(text.strip() for text in (*captions, *references)):
         raise UsageError("a caption or reference is empty", hint="Give a text")
-    given = Path(image) if Path(image).is_file() else None
-    name = image if image in store else image_id(image)
-    store.regions(name)  # refuses an image that it lacks
+    file = Path(image) if Path(image).is_file() else None
+    name = image if store is not None and image in store else image_id(image)
+    if store is not None:
+        store.regions(name)  # refuses an image that it lacks
     if dataset is None and not (captions and references):
         dataset = "flickr8k-expert"
     notes: list[str] = []
@@ -86,16 +82,16 @@ def find_subject(
         texts = texts[:MOST_CANDIDATES]
     items, humans = [], []
     for text in texts:
-        known = judged.find(text)
-        own = tuple(references) or (known.references if known is not None else judged.longest)
-        items.append(Item(name, text, own))
-        humans.append(None if known is None else judged.rating(known))
-    picture = given if given is not None else _picture(name, dataset, root, image_root)
+        item = judged.find(text)
+        texts_of_item = judged.longest if item is None else item.references
+        items.append(Item(name, text, tuple(references) or texts_of_item))
+        humans.append(None if item is None else judged.rating(item))
+    picture = file if file is not None else _picture(name, dataset, root, image_root)
     if picture is None:
         where = image_root if image_root is not None else root.path
         notes.append(f"the picture is not below {where}: drawn without it (give its file, or --image-root)")
     under_root = opened is not None and opened.under_root
-    return Subject(name, tuple(items), tuple(humans), picture, under_root, tuple(notes))
+    return FoundSubject(Subject(name, tuple(items), tuple(humans), picture), under_root, tuple(notes))
 
 
 class _Judged:
@@ -109,13 +105,13 @@ class _Judged:
     @classmethod
     def of(cls, dataset: Dataset, image: str, *, needed: bool) -> _Judged:
         judgements = dataset.load(dataset.protocol().items)[0]
-        found = cls(judgements, image)
-        if needed and not found._items:
+        judged = cls(judgements, image)
+        if needed and not judged._items:
             raise UsageError(
                 f"{dataset.name} does not judge the image '{image}'",
                 hint="Name its data set with --dataset, or give --caption and --reference",
             )
-        return found
+        return judged
 
     @property
     def candidates(self) -> list[str]:
@@ -149,19 +145,24 @@ def _picture(image: str, dataset: str | None, root: DataRoot, image_root: Path |
     looks.append(lambda: all_images(root) if image_root is None else images_in(image_root))
     for look in looks:
         try:
-            found = next((entry.path for entry in look() if entry.image == image), None)
+            path = next((entry.path for entry in look() if entry.image == image), None)
         except DataError:  # no pictures there at all
             continue
-        if found is not None:
-            return found
+        if path is not None:
+            return path
     return None
 
 
-def region_names(store: FeatureStore, image: str) -> list[str]:
-    """What to call an image's regions: their numbers in the store, counted from 0, and their classes if it has them."""
-    regions, names = store[image], store.header.class_names
-    if regions.class_ids is None:
-        return [str(i) for i in range(len(regions))]
-    known = names or ()
-    classes = (known[c] if c < len(known) else f"class {c}" for c in regions.class_ids.tolist())
-    return [f"{i} {name}" for i, name in enumerate(classes)]
+def regions_of(store: FeatureStore, image: str) -> Regions:
+    """An image's regions as a store has them, each called by its number, counted from 0, and its class if there is one.
+
+    Raises:
+        FeatureError: the store lacks the image.
+    """
+    features, class_names = store[image], store.header.class_names or ()
+    names = [str(i) for i in range(len(features))]
+    if features.class_ids is not None:
+        classes = [class_names[c] if c < len(class_names) else f"class {c}" for c in features.class_ids.tolist()]
+        names = [f"{number} {name}" for number, name in zip(names, classes, strict=True)]
+    boxes = None if features.boxes is None else features.boxes.astype(np.float64)
+    return Regions(tuple(names), boxes, (features.width, features.height))

@@ -7,15 +7,32 @@ attention. :mod:`capbench.explain.reo` does the same for REO.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from capbench.errors import UsageError
+from capbench.explain.subject import regions_of
+from capbench.explanations import (
+    Chart,
+    ExplainedCandidate,
+    Explanation,
+    Link,
+    Matching,
+    Matrix,
+    Panel,
+    RegionMap,
+    RegionMaps,
+    Score,
+    Scores,
+    Series,
+    Subject,
+    Table,
+)
 from capbench.metrics.grounding.vectors import STATISTICS, attend, d_rel, grounding, pad
-from capbench.records import FloatArray, IntArray, Item
+from capbench.records import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from capbench.metrics.grounding.base import GroundedMetric
@@ -24,24 +41,18 @@ if TYPE_CHECKING:
 __all__ = [
     "GroundedCaption",
     "TigerCandidate",
-    "TigerExplanation",
+    "attention_span",
     "explain_tiger",
-    "letter",
-    "one_image",
     "rank_gains",
-    "to_dict",
+    "ranking_panel",
+    "tiger_candidates",
     "unknown_words",
     "words_of",
 ]
 
-
-def letter(number: int) -> str:
-    """A name for a candidate, counted from 0: A, B, ... Z, A2, B2, ...
-
-    >>> letter(1), letter(27)
-    ('B', 'B2')
-    """
-    return chr(65 + number % 26) + (str(number // 26 + 1) if number >= 26 else "")
+_BOXES = 3
+_RANKS = 12
+_GAINS = 30
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,16 +108,6 @@ class TigerCandidate:
     human: float | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class TigerExplanation:
-    """What TIGEr saw in one image's captions."""
-
-    image: str
-    candidates: tuple[TigerCandidate, ...]
-    signature: str
-    notes: tuple[str, ...] = ()
-
-
 def rank_gains(candidate: FloatArray, relevance: FloatArray) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
     """RRS position by position (TIGEr, equations 8 and 9).
 
@@ -124,22 +125,37 @@ def rank_gains(candidate: FloatArray, relevance: FloatArray) -> tuple[IntArray, 
     return order, ideal, relevance[order] / discounts, relevance[ideal] / discounts
 
 
-def explain_tiger(
-    metric: Tiger, items: Sequence[Item], humans: Sequence[float | None] | None = None, notes: Sequence[str] = ()
-) -> TigerExplanation:
-    """What TIGEr saw in candidates of one image.
+def explain_tiger(metric: Tiger, subject: Subject) -> Explanation:
+    """What TIGEr saw in candidates of one image, after Figures 1 and 6 of its paper; details are TigerCandidate.
 
     Args:
         metric: with its model, features and options.
-        items: of one image, each with references.
-        humans: their mean human ratings, None where unknown.
-        notes: what a reader should know.
+        subject: candidates, each with references.
 
     Raises:
-        UsageError: there are no items, they are of different images, or one has no references.
+        UsageError: a candidate has no references.
         FeatureError: the store lacks the image.
     """
-    image = one_image(items)
+    candidates = tiger_candidates(metric, subject)
+    regions = regions_of(metric.source.store, subject.image)
+    explained = [
+        ExplainedCandidate(
+            candidate.caption.text,
+            item.references,
+            candidate.human,
+            _panels(candidate, regions.names),
+            candidate,
+        )
+        for candidate, item in zip(candidates, subject.items, strict=True)
+    ]
+    texts = [text for item in subject.items for text in (item.candidate, *item.references)]
+    notes = tuple(unknown_words(metric, texts))
+    return Explanation("TIGEr", subject.image, tuple(explained), metric.signature(), regions, notes=notes)
+
+
+def tiger_candidates(metric: Tiger, subject: Subject) -> tuple[TigerCandidate, ...]:
+    """Every number between candidates and their scores; arguments and errors are :func:`explain_tiger`'s."""
+    image, items = subject.image, subject.items
     if not all(item.references for item in items):
         raise UsageError(f"TIGEr compares with references, and '{image}' has none", hint="Give --reference")
     texts = list(dict.fromkeys(text for item in items for text in (item.candidate, *item.references)))
@@ -150,43 +166,162 @@ def explain_tiger(
     parts = {**metric.facts(), **metric.options.signature_parts()}
     columns = dict(zip(STATISTICS, statistics.T, strict=True))
     levels = d_rel(columns[f"norm_reference_{parts['d_rel']}"], columns[f"norm_candidate_{parts['d_rel']}"])
-    found = []
-    for i, item in enumerate(items):
+    candidates = []
+    for i, (item, human) in enumerate(zip(items, subject.humans, strict=True)):
         references = tuple(captions[text] for text in item.references)
         reference = np.mean([caption.grounding for caption in references], axis=0)
         relevance = _to_unit(reference) if parts["minmax"] == "true" else reference
-        own = captions[item.candidate]
-        found.append(
+        caption = captions[item.candidate]
+        candidates.append(
             TigerCandidate(
-                own,
+                caption,
                 references,
                 reference,
                 relevance,
-                *rank_gains(own.grounding, relevance),
+                *rank_gains(caption.grounding, relevance),
                 kl=float(columns["kl"][i]),
                 d_rel=float(levels[i]),
                 scores={name: float(values[i]) for name, values in scores.items()},
-                human=None if humans is None else humans[i],
+                human=human,
             )
         )
-    return TigerExplanation(image, tuple(found), metric.signature(), (*notes, *unknown_words(metric, texts)))
+    return tuple(candidates)
 
 
-def one_image(items: Sequence[Item]) -> str:
-    """The image of items. Raises UsageError if there is none, or more than one."""
-    images = dict.fromkeys(item.image for item in items)
-    if len(images) != 1:
-        raise UsageError(f"captions of {len(images)} images are to be explained together", hint="Give those of one")
-    return next(iter(images))
+def attention_span(caption: GroundedCaption) -> tuple[float, float]:
+    """The scale of a caption's word maps: from an equal share of attention to the most that a word gets at a region.
+
+    The end is at least twice an equal share, so that small differences look small.
+    """
+    equal = 1.0 / len(caption.words)
+    return equal, max(float(caption.attention.max()), 2 * equal)
+
+
+def _panels(candidate: TigerCandidate, names: Sequence[str]) -> tuple[Panel, ...]:
+    panels = [_scores(candidate), _heat(candidate), ranking_panel(candidate, names), *_charts(candidate, names)]
+    if candidate.caption.words:
+        panels += _attention(candidate, names)
+    return (*panels, _regions(candidate, names))
+
+
+def _scores(candidate: TigerCandidate) -> Scores:
+    values = candidate.scores
+    dcg = [Score("DCG", float(candidate.gains.sum())), Score("ideal DCG", float(candidate.ideal_gains.sum()))]
+    levels = (Score("KL", candidate.kl, form=".5f"), Score("D_rel", candidate.d_rel, form="+.4f"))
+    halves = (Score("rrs", values["rrs"], tuple(dcg)), Score("wds", values["wds"], levels))
+    return Scores("", (Score("tiger", values["tiger"], halves), Score("grounding", values["grounding"])))
+
+
+def _heat(candidate: TigerCandidate) -> RegionMaps:
+    """Both grounding vectors over the image, on one scale, so that shape and level can be compared."""
+    reference, grounded = candidate.reference, candidate.caption.grounding
+    maps = (
+        (f"Grounding of the references, mean of {len(candidate.references)}", reference, candidate.ideal_order),
+        ("Grounding of the candidate", grounded, candidate.order),
+    )
+    low, high = float(min(reference.min(), grounded.min())), float(max(reference.max(), grounded.max()))
+    shown = tuple(RegionMap(title, weights, tuple(order[:_BOXES].tolist())) for title, weights, order in maps)
+    return RegionMaps("Grounding of each region", shown, low, high)
+
+
+def ranking_panel(candidate: TigerCandidate, names: Sequence[str]) -> Matching:
+    """The best regions by the references and by the candidate; a region that only one side shows says its other rank.
+
+    RRS compares these rankings.
+    """
+    sides = [order.tolist() for order in (candidate.ideal_order, candidate.order)]
+    ranks = [{region: rank for rank, region in enumerate(side)} for side in sides]
+    best = [side[:_RANKS] for side in sides]
+    labels = []
+    for side, other in ((0, 1), (1, 0)):
+        places = [(names[region], ranks[other][region]) for region in best[side]]
+        labels.append(tuple(name if rank < _RANKS else f"{name[:12]} (there {rank + 1})" for name, rank in places))
+    links = tuple(Link(rank, ranks[1][region]) for rank, region in enumerate(best[0]) if ranks[1][region] < _RANKS)
+    return Matching(
+        "Regions by grounding",
+        "references",
+        labels[0],
+        "candidate",
+        labels[1],
+        links,
+        "in brackets: the rank on the other side" if len(links) < len(best[0]) else "",
+    )
+
+
+def _charts(candidate: TigerCandidate, names: Sequence[str]) -> list[Panel]:
+    """What each position gains, and both grounding vectors."""
+    gains, ideal = candidate.gains[:_GAINS], candidate.ideal_gains[:_GAINS]
+    order = candidate.order.tolist()
+    gain_hints = tuple(
+        f"position {k + 1}: region {names[order[k]]} gains {gain:.3f}, the ideal {best:.3f}"
+        for k, (gain, best) in enumerate(zip(gains.tolist(), ideal.tolist(), strict=True))
+    )
+    by_relevance = candidate.ideal_order
+    reference, grounded = candidate.reference[by_relevance], candidate.caption.grounding[by_relevance]
+    vector_hints = tuple(
+        f"region {names[region]}: references {a:.3f}, candidate {b:.3f}"
+        for region, a, b in zip(by_relevance.tolist(), reference.tolist(), grounded.tolist(), strict=True)
+    )
+    return [
+        Chart(
+            f"Gain of each position: DCG {candidate.gains.sum():.3f} of {candidate.ideal_gains.sum():.3f}",
+            tuple(str(k + 1) for k in range(len(gains))),
+            (Series("candidate", gains), Series("ideal", ideal, "steps", "neutral")),
+            "position",
+            gain_hints,
+        ),
+        Chart(
+            "Grounding vectors: shape and level",
+            tuple(str(k + 1) for k in range(len(reference))),
+            (
+                *(Series("references", c.grounding[by_relevance], "thin", "neutral") for c in candidate.references),
+                Series("their mean", reference, "line", "reference"),
+                Series("candidate", grounded, "dots"),
+            ),
+            "region, in the references' order",
+            vector_hints,
+        ),
+    ]
+
+
+def _attention(candidate: TigerCandidate, names: Sequence[str]) -> list[Panel]:
+    """Where each word gets attention: at the candidate's best regions, and over the image."""
+    caption = candidate.caption
+    low, high = attention_span(caption)
+    best = candidate.order[:_RANKS].tolist()
+    columns = tuple(names[region] for region in best)
+    title = "Attention of the candidate's best regions"
+    matrix = Matrix(title, caption.words, columns, caption.attention[best].T, 0.0, high)
+    maps = []
+    for word, weights in zip(caption.words, caption.attention.T, strict=True):
+        region = int(np.argmax(weights))
+        even = weights.max() <= weights.min()
+        note = "the same everywhere" if even else f"most at {names[region]}, {weights[region]:.2f}"
+        maps.append(RegionMap(word, weights, () if even else (region,), note))
+    title = "Where each word gets more of a region's attention than an equal share"
+    return [matrix, RegionMaps(title, tuple(maps), low, high, small=True)]
+
+
+def _regions(candidate: TigerCandidate, names: Sequence[str]) -> Table:
+    order, words = candidate.order, candidate.caption.words
+    places = np.argsort(candidate.ideal_order, kind="stable") + 1
+    rows = []
+    for rank, region in enumerate(order.tolist()):
+        numbers = [candidate.relevance[region], candidate.gains[rank], candidate.ideal_gains[rank]]
+        numbers += [candidate.reference[region], candidate.caption.grounding[region]]
+        most = words[int(np.argmax(candidate.caption.attention[region]))] if words else ""
+        rows.append((names[region], str(rank + 1), str(places[region]), *(f"{value:.4f}" for value in numbers), most))
+    heads = ("region", "rank", "references' rank", "relevance", "gain", "ideal gain", "references' grounding")
+    return Table("All regions", (*heads, "grounding", "attends most to"), tuple(rows))
 
 
 def _ground(metric: GroundedMetric, regions: FloatArray, text: str, words: NDArray[np.float32]) -> GroundedCaption:
     names = words_of(metric, text)
     weights, vectors = [], []
-    for seen, own in zip(metric.source.parts(regions), metric.source.parts(words), strict=True):
-        padded = pad([own], metric.attention)
-        weights.append(attend(seen, padded, metric.attention)[0][0, : len(names)].T)
-        vectors.append(grounding(seen, padded, metric.attention)[0])
+    for network_regions, network_words in zip(metric.source.parts(regions), metric.source.parts(words), strict=True):
+        padded = pad([network_words], metric.attention)
+        weights.append(attend(network_regions, padded, metric.attention)[0][0, : len(names)].T)
+        vectors.append(grounding(network_regions, padded, metric.attention)[0])
     return GroundedCaption(text, names, np.mean(weights, axis=0), np.mean(vectors, axis=0))
 
 
@@ -212,16 +347,3 @@ def unknown_words(metric: GroundedMetric, texts: Sequence[str]) -> list[str]:
 def _to_unit(values: FloatArray) -> FloatArray:
     low, spread = values.min(), values.max() - values.min()
     return (values - low) / spread if spread > 0 else np.zeros_like(values)
-
-
-def to_dict(value: Any) -> Any:
-    """An explanation as JSON values: dataclasses become objects, arrays lists."""
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_dict(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, Mapping):
-        return {key: to_dict(item) for key, item in value.items()}
-    if isinstance(value, tuple | list):
-        return [to_dict(item) for item in value]
-    return value

@@ -21,6 +21,7 @@ import numpy as np
 
 from capbench import __version__
 from capbench.errors import MetricError
+from capbench.explanations import Explanation, Subject
 from capbench.metrics.needs import Features, Need, References, Weights
 from capbench.metrics.signing import code_signature
 from capbench.options import Options
@@ -287,6 +288,16 @@ class Metric(abc.ABC):
     def corpus_scores(self, statistics: FloatArray) -> dict[str, float]:
         """Corpus-level score by column. By default the mean of the items' scores."""
         return {column: float(values.mean()) for column, values in self.scores(statistics).items()}
+
+    def explain(self, subject: Subject) -> Explanation | None:
+        """Why candidates of one image get their scores; None, the default, from a metric that does not tell.
+
+        Called without :meth:`prepare` and :meth:`open`.
+
+        Raises:
+            UsageError, FeatureError, ModelError, MetricError: it cannot be told of these candidates.
+        """
+        return None
 
 
 class CombinedMetric(Metric):

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.errors import ModelError, UsageError
+from capbench.explanations import Explanation, Subject
 from capbench.metrics.base import Resources
 from capbench.metrics.grounding.base import GroundedMetric, GroundingOptions
 from capbench.metrics.grounding.covariance import COVARIANCES, Covariance, default_path, read_covariance
@@ -309,3 +310,9 @@ class Reo(GroundedMetric):
         values = statistics[:, 1:].copy()
         values[statistics[:, 0] == 0, :_SCORES] = np.nan
         return {column: np.ascontiguousarray(values[:, i]) for i, column in enumerate(self.columns)}
+
+    def explain(self, subject: Subject) -> Explanation:
+        """What REO saw: see :func:`capbench.explain.reo.explain_reo`."""
+        from capbench.explain.reo import explain_reo
+
+        return explain_reo(self, subject)

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from capbench.explanations import Explanation, Subject
 from capbench.metrics.base import Progress, ReferenceSweep
 from capbench.metrics.grounding.base import GroundedMetric, GroundingOptions, one_thread
 from capbench.metrics.grounding.vectors import D_RELS, STATISTICS, compare, d_rel, grounding, pad, portions, wds
@@ -137,6 +138,12 @@ class Tiger(GroundedMetric):
         levels = d_rel(column(f"norm_reference_{self.options.d_rel}"), column(f"norm_candidate_{self.options.d_rel}"))
         weights = np.where(none, np.nan, wds(column("kl") + levels, self.options.tau))
         return {"tiger": (rrs + weights) / 2, "rrs": rrs, "wds": weights, "grounding": column("grounding")}
+
+    def explain(self, subject: Subject) -> Explanation:
+        """What TIGEr saw: see :func:`capbench.explain.tiger.explain_tiger`."""
+        from capbench.explain.tiger import explain_tiger
+
+        return explain_tiger(self, subject)
 
 
 def _compare(

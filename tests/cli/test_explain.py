@@ -14,6 +14,7 @@ from PIL import Image
 from capbench.datasets.flickr8k import Flickr8kExpert
 from capbench.datasets.root import find_root, sample_dir
 from capbench.features.store import open_store
+from capbench.metrics.tiger import Tiger
 from capbench.models.scan.files import save_scan
 from capbench.models.scan.network import Scan, ScanOptions
 from capbench.text.vocabulary import Vocabulary
@@ -68,11 +69,11 @@ def test_json_has_the_scores_that_score_gives(given: list[str], capbench: Run) -
     captions = ["-c", "a red boat", "-c", "something in the snow", "-r", "two red boats", "-r", "a boat <b> and more"]
     ran = capbench("explain", "-i", "f8k_005", *captions, *given, "--out", "deep/why.png", "--json")
     assert ran.code == 0, ran.err
-    found = json.loads(ran.out)
-    assert found["files"] == ["deep/why.png", "deep/why.html"]
-    assert all(Path(name).is_file() for name in found["files"])
-    assert (found["metric"], found["image"], len(found["candidates"])) == ("tiger", "f8k_005", 2)
-    assert found["picture"].endswith("f8k_005.png")
+    printed = json.loads(ran.out)
+    assert printed["files"] == ["deep/why.png", "deep/why.html"]
+    assert all(Path(name).is_file() for name in printed["files"])
+    assert (printed["metric"], printed["image"], len(printed["candidates"])) == ("tiger", "f8k_005", 2)
+    assert printed["picture"].endswith("f8k_005.png")
 
     items = [{"image_id": "f8k_005", "caption": text} for text in captions[1:4:2]]
     Path("c.json").write_text(json.dumps(items))
@@ -82,10 +83,10 @@ def test_json_has_the_scores_that_score_gives(given: list[str], capbench: Run) -
     )
     assert scored.code == 0, scored.err
     rows = [json.loads(line) for line in Path("s.jsonl").read_text().splitlines()]
-    for candidate in found["candidates"]:
+    for candidate in printed["candidates"]:
         expected = {r["column"]: r["value"] for r in rows if r["candidate"] == candidate["caption"]["text"]}
         assert candidate["scores"] == pytest.approx(expected, abs=1e-9)
-        assert len(candidate["caption"]["grounding"]) == len(found["regions"])
+        assert len(candidate["caption"]["grounding"]) == len(printed["regions"])
 
 
 def test_reo_names_words_and_compares_systems(given: list[str], capbench: Run) -> None:
@@ -96,10 +97,10 @@ def test_reo_names_words_and_compares_systems(given: list[str], capbench: Run) -
         assert ran.out.count(f"   extra, against {truth}: ") == 2
         assert ran.out.count(f"   missing, against {truth}: ") == 2
     assert "All candidates" in Path("f8k_003.reo.html").read_text(encoding="utf-8")
-    found = json.loads(
+    printed = json.loads(
         capbench("explain", "-m", "reo", "-i", "f8k_003", "-c", "a boat", *identity, *given, "--json").out
     )
-    truths: dict[str, Any] = found["candidates"][0]["truths"]
+    truths: dict[str, Any] = printed["candidates"][0]["truths"]
     assert list(truths) == ["image", "image + references"]
     assert [share["word"] for share in truths["image"]["extra"]] == ["<start>", "a", "boat", "<end>"]
 
@@ -124,7 +125,9 @@ def test_without_the_picture_it_says_so_and_goes_on(given: list[str], capbench: 
     ("arguments", "message"),
     [
         (["-i", "f8k_004"], "has no features of the image 'f8k_004'"),
-        (["-i", "f8k_003", "-m", "cider"], "--metric cider: cannot be explained"),
+        (["-i", "f8k_003", "-m", "cider"], "--metric cider: it offers no explanation. Those that do: tiger, reo"),
+        (["-i", "f8k_003", "-m", "tigre"], "unknown metric 'tigre'"),
+        (["-i", "f8k_003", "-m", "tests.explain.overlap:Silent", "-c", "a", "-r", "b"], "it offers no explanation"),
         (["-i", "f8k_003", "-d", "pascal-50s"], "pascal-50s does not judge the image 'f8k_003'"),
         (["-i", "f8k_003", "-d", "nothing"], "unknown data set 'nothing'"),
         (["-i", "f8k_003", "-c", " "], "a caption or reference is empty"),
@@ -154,7 +157,7 @@ def test_words_that_the_model_does_not_know_are_told(given: list[str], capbench:
 def test_a_folder_that_cannot_be_written_is_told_before_anything_is_drawn(
     given: list[str], capbench: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("capbench.explain.tiger.explain_tiger", None)
+    monkeypatch.setattr(Tiger, "explain", lambda *_: pytest.fail("it is explained"))
     ran = capbench("explain", "-i", "f8k_003", "-c", "a", "-r", "b", "-o", "/dev/null/x", *given)
     assert ran.code == 2
     assert "cannot be written" in ran.err
@@ -168,3 +171,23 @@ def test_what_is_lacking_is_told(capbench: Run) -> None:
     ran = capbench("explain", "-i", "x", "--features", "f.h5", "--model", "none.safetensors")
     assert ran.code == 2
     assert "there is no f.h5" in ran.err
+
+
+def test_a_metric_of_ones_own_explains_itself_without_features(
+    capbench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    captions = ["-c", "a boat", "-c", "the snow", "-r", "a red boat"]
+    ran = capbench("explain", "-m", "tests.explain.overlap:Overlap", "-i", "f8k_003", *captions)
+    assert ran.code == 0, ran.err
+    assert "   overlap 1.0000 (shared 2)" in ran.out.splitlines()
+    assert "a note of the metric's" in ran.err
+    with Image.open("f8k_003.overlap.png") as image:
+        image.load()
+    page = Path("f8k_003.overlap.html").read_text(encoding="utf-8")
+    assert "Same words" in page
+    assert "data:image/png" in page  # the sample's picture
+    ran = capbench("explain", "-m", "tests.explain.overlap:Overlap", "-i", "f8k_003", *captions, "--json")
+    printed = json.loads(ran.out)
+    assert printed["candidates"][0] == {"shared": ["a", "boat"], "share": 1.0}
+    assert printed["regions"] == ["left half", "right half"]

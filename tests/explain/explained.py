@@ -7,14 +7,14 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.explain.subject import region_names
+from capbench.explain.composing import Composition, compose
+from capbench.explain.heatmaps import make_scene
+from capbench.explanations import Explanation, Regions, Subject
 from capbench.features.records import RegionFeatures
-from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter
 from capbench.metrics.reo import Reo
 from capbench.metrics.tiger import Tiger
 from capbench.records import Item
-from capbench.reports.heatmaps import Scene, make_scene
 from tests.metrics.grounding.models import DIMENSION, FINGERPRINT, Files, make_files
 
 IMAGE = "pond"
@@ -26,7 +26,7 @@ def write_store(path: Path, *, boxes: bool = True, regions: int = 7) -> None:
     """One image of 120 x 80 pixels, its regions with boxes and classes, or with neither."""
     rng = np.random.default_rng(11)
     corners = rng.random((regions, 2, 2)).astype(np.float32) * np.array(SIZE, np.float32)
-    found = RegionFeatures(
+    features = RegionFeatures(
         IMAGE,
         *SIZE,
         np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1) if boxes else None,
@@ -35,7 +35,7 @@ def write_store(path: Path, *, boxes: bool = True, regions: int = 7) -> None:
     )
     names = ("dog", "house", "ball") if boxes else None
     with StoreWriter(path, FINGERPRINT, class_names=names) as writer:
-        writer.add(found)
+        writer.add(features)
         writer.finish()
 
 
@@ -48,9 +48,12 @@ def make_explained(folder: Path, *, boxes: bool = True, regions: int = 7) -> Fil
     return files
 
 
-def items(*candidates: str, references: tuple[str, ...] = REFERENCES) -> tuple[Item, ...]:
-    """Candidates of :data:`IMAGE`."""
-    return tuple(Item(IMAGE, candidate, references) for candidate in candidates)
+def subject(
+    *candidates: str, references: tuple[str, ...] = REFERENCES, humans: tuple[float | None, ...] | None = None
+) -> Subject:
+    """Candidates of :data:`IMAGE`, which nobody rated unless told."""
+    items = tuple(Item(IMAGE, candidate, references) for candidate in candidates)
+    return Subject(IMAGE, items, humans or (None,) * len(items))
 
 
 def tiger(files: Files, **options: object) -> Tiger:
@@ -61,11 +64,10 @@ def reo(files: Files, **options: object) -> Reo:
     return Reo(files.resources, covariance="identity", **options)
 
 
-def scene(files: Files, picture: NDArray[np.uint8] | None = None) -> Scene:
-    """The image as it is shown."""
-    with open_store(files.features) as store:
-        regions = store[IMAGE]
-        return make_scene(picture, regions.boxes, (regions.width, regions.height), region_names(store, IMAGE))
+def composed(explanation: Explanation, picture: NDArray[np.uint8] | None = None) -> Composition:
+    """An explanation, drawn."""
+    regions = explanation.regions or Regions(())
+    return compose(explanation, make_scene(picture, regions.boxes, regions.size))
 
 
 def picture() -> NDArray[np.uint8]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,22 +11,24 @@ import pytest
 
 from capbench.datasets.flickr8k import Flickr8kExpert
 from capbench.datasets.root import find_root
-from capbench.errors import FeatureError, UsageError
+from capbench.errors import FeatureError, MetricError, UsageError
 from capbench.explain.reo import (
     IMAGE,
     REFERENCES,
     ReoCandidate,
-    ReoExplanation,
     ReoTruth,
     WordShare,
     contributions,
     explain_reo,
     orthogonal,
     percentages,
+    reo_candidates,
+    scaled,
     similarities,
 )
-from capbench.explain.subject import MOST_CANDIDATES, find_subject, region_names
-from capbench.explain.tiger import explain_tiger, letter, rank_gains, to_dict
+from capbench.explain.subject import MOST_CANDIDATES, find_subject, regions_of
+from capbench.explain.tiger import explain_tiger, rank_gains, ranking_panel, tiger_candidates
+from capbench.explanations import Matching, RegionMaps, Score, Scores, Subject
 from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore, open_store
 from capbench.features.writing import StoreWriter
@@ -48,11 +50,12 @@ def files(tmp_path: Path) -> Files:
 
 @pytest.mark.parametrize("options", [{}, {"minmax": False, "tau": 0.5}, {"count_ends": False, "d_rel": "half"}])
 def test_tigers_numbers_are_the_metrics(files: Files, options: dict[str, object]) -> None:
-    items = explained.items(*CANDIDATES)
-    found = explain_tiger(explained.tiger(files, **options), items)
+    subject = explained.subject(*CANDIDATES)
+    candidates = tiger_candidates(explained.tiger(files, **options), subject)
     metric = explained.tiger(files, **options)
-    scores = metric.scores(metric.statistics(items, lambda _: None))
-    for i, candidate in enumerate(found.candidates):
+    scores = metric.scores(metric.statistics(subject.items, lambda _: None))
+    assert len(candidates) == len(CANDIDATES)
+    for i, candidate in enumerate(candidates):
         assert list(candidate.scores) == ["tiger", "rrs", "wds", "grounding"]
         for name, value in candidate.scores.items():
             assert value == pytest.approx(scores[name][i], abs=1e-12)
@@ -62,11 +65,10 @@ def test_tigers_numbers_are_the_metrics(files: Files, options: dict[str, object]
         wds = 1 - 1 / (1 + np.exp(-tau * (candidate.kl + candidate.d_rel)))
         assert candidate.scores["wds"] == pytest.approx(wds, abs=1e-12)
         assert candidate.scores["grounding"] == pytest.approx(candidate.caption.grounding.mean(), abs=1e-12)
-    assert found.signature == metric.signature()
 
 
 def test_attention_and_vectors_belong_to_the_words_and_regions(files: Files) -> None:
-    (candidate,) = explain_tiger(explained.tiger(files), explained.items(CANDIDATES[0])).candidates
+    (candidate,) = tiger_candidates(explained.tiger(files), explained.subject(CANDIDATES[0]))
     assert candidate.caption.words == ("<start>", "a", "dog", "runs", "<end>")
     assert candidate.caption.attention.shape == (7, 5)
     np.testing.assert_allclose(candidate.caption.attention.sum(axis=1), 1, atol=1e-12)
@@ -78,7 +80,7 @@ def test_attention_and_vectors_belong_to_the_words_and_regions(files: Files) -> 
 
 
 def test_ends_that_do_not_count_are_no_words(files: Files) -> None:
-    (candidate,) = explain_tiger(explained.tiger(files, count_ends=False), explained.items("a dog")).candidates
+    (candidate,) = tiger_candidates(explained.tiger(files, count_ends=False), explained.subject("a dog"))
     assert candidate.caption.words == ("a", "dog")
     assert candidate.caption.attention.shape == (7, 2)
 
@@ -93,60 +95,96 @@ def test_gains_by_hand() -> None:
 
 
 def test_words_that_the_model_does_not_know_are_told(files: Files) -> None:
-    found = explain_tiger(explained.tiger(files), explained.items("a zeppelin runs"), notes=("first",))
-    assert found.notes == ("first", "not in the model's vocabulary, read as <unk>: zeppelin")
+    explanation = explain_tiger(explained.tiger(files), explained.subject("a zeppelin runs"))
+    assert explanation.notes == ("not in the model's vocabulary, read as <unk>: zeppelin",)
 
 
-def test_tiger_needs_references_and_one_image(files: Files) -> None:
-    metric = explained.tiger(files)
+def test_tiger_needs_references_and_a_subject_one_image(files: Files) -> None:
     with pytest.raises(UsageError, match="compares with references, and 'pond' has none"):
-        explain_tiger(metric, explained.items("a dog", references=()))
-    with pytest.raises(UsageError, match="0 images"):
-        explain_tiger(metric, ())
+        explain_tiger(explained.tiger(files), explained.subject("a dog", references=()))
+    with pytest.raises(MetricError, match="there are none"):
+        explained.subject()
+    with pytest.raises(MetricError, match="others'"):
+        Subject("elsewhere", explained.subject("a dog").items, (None,))
 
 
-def test_an_explanation_becomes_json(files: Files) -> None:
-    found = explain_tiger(explained.tiger(files), explained.items("a dog"), [2.5])
-    read = json.loads(json.dumps(to_dict(found), allow_nan=False))
-    assert read["candidates"][0]["human"] == 2.5
-    assert read["candidates"][0]["caption"]["grounding"] == found.candidates[0].caption.grounding.tolist()
-    assert letter(25) == "Z"
+def test_tiger_offers_its_numbers_as_panels(files: Files) -> None:
+    metric = explained.tiger(files)
+    explanation = metric.explain(explained.subject(*CANDIDATES, humans=(2.5, None, 1.0)))
+    assert (explanation.title, explanation.image) == ("TIGEr", explained.IMAGE)
+    assert explanation.signature == metric.signature()
+    assert [candidate.human for candidate in explanation.candidates] == [2.5, None, 1.0]
+    details = tiger_candidates(metric, explained.subject(*CANDIDATES))
+    for candidate, numbers in zip(explanation.candidates, details, strict=True):
+        scores, heat, ranking = candidate.panels[:3]
+        assert isinstance(scores, Scores)
+        values = {score.name: score.value for score in all_scores(scores)}
+        assert {name: values[name] for name in numbers.scores} == numbers.scores
+        assert (values["KL"], values["D_rel"]) == (numbers.kl, numbers.d_rel)
+        assert values["DCG"] / values["ideal DCG"] == pytest.approx(values["rrs"], abs=1e-12)
+        assert isinstance(heat, RegionMaps)
+        vectors = [region_map.weights for region_map in heat.maps]
+        np.testing.assert_array_equal(vectors, [numbers.reference, numbers.caption.grounding])
+        assert (heat.low, heat.high) == (np.min(vectors), np.max(vectors))  # one scale for both
+        assert isinstance(ranking, Matching)
+        assert [link.left for link in ranking.links] == list(range(7))
+        for link in ranking.links:
+            assert ranking.left[link.left] == ranking.right[link.right]
+
+
+def test_regions_beyond_the_ranks_shown_say_where_they_are(tmp_path: Path) -> None:
+    metric = explained.tiger(explained.make_explained(tmp_path, regions=40))
+    (candidate,) = tiger_candidates(metric, explained.subject("a dog"))
+    turned = replace(candidate, order=candidate.ideal_order[np.r_[0:6, 20:40, 6:20]])
+    ranking = ranking_panel(turned, [f"region {i}" for i in range(40)])
+    assert [(link.left, link.right) for link in ranking.links] == [(i, i) for i in range(6)]
+    assert [name.split(" (there ")[1] for name in ranking.left[6:]] == [f"{rank})" for rank in range(27, 33)]
+    assert [name.split(" (there ")[1] for name in ranking.right[6:]] == [f"{rank})" for rank in range(21, 27)]
+    assert not any("there" in name for name in (*ranking.left[:6], *ranking.right[:6]))
+
+
+def all_scores(scores: Scores) -> list[Score]:
+    waiting, flat = list(scores.scores), []
+    while waiting:
+        flat.append(waiting.pop(0))
+        waiting += flat[-1].parts
+    return flat
 
 
 # -- REO --------------------------------------------------------------------------------------------------------------
 
 
 def test_reos_numbers_are_the_metrics(files: Files) -> None:
-    items = explained.items(*CANDIDATES)
-    found = explain_reo(explained.reo(files), items, [1.0, None, 3.0])
+    subject = explained.subject(*CANDIDATES, humans=(1.0, None, 3.0))
+    candidates = reo_candidates(explained.reo(files), subject)
     metric = explained.reo(files)
-    scores = metric.scores(metric.statistics(items, lambda _: None))
-    for i, candidate in enumerate(found.candidates):
+    scores = metric.scores(metric.statistics(subject.items, lambda _: None))
+    for i, candidate in enumerate(candidates):
         assert list(candidate.truths) == [IMAGE, REFERENCES]
         for name in ("relevance", "extraness", "omission"):
             assert candidate.truths[IMAGE].scores[name] == pytest.approx(scores[f"reo-image-{name}"][i], abs=1e-12)
             assert candidate.truths[REFERENCES].scores[name] == pytest.approx(scores[f"reo-{name}"][i], abs=1e-12)
-    assert [candidate.human for candidate in found.candidates] == [1.0, None, 3.0]
+    assert [candidate.human for candidate in candidates] == [1.0, None, 3.0]
 
 
 def test_contributions_add_up_to_the_mean_length_of_extra_and_missing_content(files: Files) -> None:
     metric = explained.reo(files)
-    (candidate,) = explain_reo(metric, explained.items(CANDIDATES[1])).candidates
+    (candidate,) = reo_candidates(metric, explained.subject(CANDIDATES[1]))
     regions = metric.source.regions(explained.IMAGE)
 
     def in_context(text: str) -> FloatArray:
         padded = pad([metric.encode([text])[text]], metric.attention)
-        found: FloatArray = contexts(attend(regions, padded, metric.attention)[0], padded)[0]
-        return found
+        vectors: FloatArray = contexts(attend(regions, padded, metric.attention)[0], padded)[0]
+        return vectors
 
-    own, references = in_context(CANDIDATES[1]), [in_context(text) for text in explained.REFERENCES]
-    found = candidate.truths[REFERENCES]
-    extra = np.mean([np.linalg.norm(orthogonal(own, g), axis=1).mean() for g in references])
-    missing = np.mean([np.linalg.norm(orthogonal(g, own), axis=1).mean() for g in references])
-    assert total(found.extra) == pytest.approx(extra, rel=1e-10)
-    assert total(found.extra_words) == pytest.approx(extra, rel=1e-10)
-    assert total(found.missing) == pytest.approx(missing, rel=1e-10)
-    of_image = np.linalg.norm(orthogonal(own, regions), axis=1).mean()
+    context, references = in_context(CANDIDATES[1]), [in_context(text) for text in explained.REFERENCES]
+    against = candidate.truths[REFERENCES]
+    extra = np.mean([np.linalg.norm(orthogonal(context, g), axis=1).mean() for g in references])
+    missing = np.mean([np.linalg.norm(orthogonal(g, context), axis=1).mean() for g in references])
+    assert total(against.extra) == pytest.approx(extra, rel=1e-10)
+    assert total(against.extra_words) == pytest.approx(extra, rel=1e-10)
+    assert total(against.missing) == pytest.approx(missing, rel=1e-10)
+    of_image = np.linalg.norm(orthogonal(context, regions), axis=1).mean()
     assert total(candidate.truths[IMAGE].extra) == pytest.approx(of_image, rel=1e-10)
     assert all(share.contribution is None for share in candidate.truths[IMAGE].missing)
     for truth in candidate.truths.values():
@@ -171,11 +209,10 @@ def test_a_known_extra_and_a_known_missing_word_come_first(files: Files, monkeyp
 
     monkeypatch.setattr(metric, "encode", encode)
     monkeypatch.setattr(metric.source, "regions", lambda image: regions)
-    (candidate,) = explain_reo(metric, explained.items("dog cat", references=("dog ball",))).candidates
+    (candidate,) = reo_candidates(metric, explained.subject("dog cat", references=("dog ball",)))
     for truth in (IMAGE, REFERENCES):
-        found = candidate.truths[truth]
-        assert found.extra_words[0].word == "cat"
-        assert found.missing[0].word == "ball"
+        assert candidate.truths[truth].extra_words[0].word == "cat"
+        assert candidate.truths[truth].missing[0].word == "ball"
     against = candidate.truths[REFERENCES]
     extra = {share.word: share for share in against.extra}
     # At the dog, what is left of the candidate's context is the cat (less what the reference says of the ball); at the
@@ -220,7 +257,7 @@ def test_a_words_repeats_are_one_word() -> None:
 
 
 def test_without_references_reo_looks_at_the_image_alone(files: Files) -> None:
-    (candidate,) = explain_reo(explained.reo(files), explained.items("a dog", references=())).candidates
+    (candidate,) = reo_candidates(explained.reo(files), explained.subject("a dog", references=()))
     assert list(candidate.truths) == [IMAGE]
     assert candidate.truths[IMAGE].missing == ()
     assert len(candidate.truths[IMAGE].extra) == 4
@@ -230,10 +267,23 @@ def test_scores_are_scaled_over_the_candidates() -> None:
     def candidate(relevance: float, human: float | None) -> ReoCandidate:
         return ReoCandidate("", (), {IMAGE: ReoTruth({"relevance": relevance, "omission": 1.0}, (), (), ())}, human)
 
-    rated = ReoExplanation("", (candidate(2, 1), candidate(4, 5), candidate(3, 2)), "")
-    assert rated.scaled() == {IMAGE: {"relevance": (0, 1, 0.5), "omission": (0.5, 0.5, 0.5), "people": (0, 1, 0.25)}}
-    unrated = ReoExplanation("", (candidate(2, 1), candidate(4, None)), "")
-    assert "people" not in unrated.scaled()[IMAGE]
+    rated = (candidate(2, 1), candidate(4, 5), candidate(3, 2))
+    assert scaled(rated) == {IMAGE: {"relevance": (0, 1, 0.5), "omission": (0.5, 0.5, 0.5), "people": (0, 1, 0.25)}}
+    assert "people" not in scaled((candidate(2, 1), candidate(4, None)))[IMAGE]
+
+
+def test_reo_offers_its_numbers_as_panels(files: Files) -> None:
+    metric = explained.reo(files)
+    explanation = metric.explain(explained.subject(*CANDIDATES))
+    assert (explanation.title, explanation.signature) == ("REO", metric.signature())
+    details = reo_candidates(metric, explained.subject(*CANDIDATES))
+    for candidate, numbers in zip(explanation.candidates, details, strict=True):
+        rows = [panel for panel in candidate.panels if isinstance(panel, Scores)]
+        assert [row.title for row in rows] == [f"against {truth}" for truth in numbers.truths]
+        for row, truth in zip(rows, numbers.truths.values(), strict=True):
+            assert {score.name: score.value for score in row.scores} == truth.scores
+    assert len(explanation.comparison) == 2
+    assert explain_reo(metric, explained.subject("a dog")).comparison == ()
 
 
 # -- what is explained ------------------------------------------------------------------------------------------------
@@ -252,41 +302,42 @@ def store(tmp_path: Path) -> FeatureStore:
 def test_candidates_references_ratings_and_picture_come_from_the_data_set(store: FeatureStore, sample: Path) -> None:
     root = find_root(None)
     found = find_subject("f8k_003", store, [], [], None, root)
+    subject = found.subject
     judgements = Flickr8kExpert(root).load(Flickr8kExpert.protocol().items)[0]
-    own = [i for i, item in enumerate(judgements.items) if item.image == "f8k_003"]
-    assert len(found.items) == MOST_CANDIDATES
-    for item, human in zip(found.items, found.humans, strict=True):
-        places = [i for i in own if judgements.items[i].candidate == item.candidate]
+    of_image = [i for i, item in enumerate(judgements.items) if item.image == "f8k_003"]
+    assert len(subject.items) == MOST_CANDIDATES
+    for item, human in zip(subject.items, subject.humans, strict=True):
+        places = [i for i in of_image if judgements.items[i].candidate == item.candidate]
         assert item.references == judgements.items[places[0]].references
         ratings = judgements.ratings["expert"]
         assert human == pytest.approx(ratings.value[np.isin(ratings.item, places)].mean())
-    assert found.picture == sample / "flickr8k" / "images" / "f8k_003.png"
+    assert subject.picture == sample / "flickr8k" / "images" / "f8k_003.png"
     assert found.under_root
-    assert found.notes == (f"the first 5 of {len(own)} candidates; name others with --caption",)
+    assert found.notes == (f"the first 5 of {len(of_image)} candidates; name others with --caption",)
 
 
 def test_a_caption_of_ones_own_gets_the_images_references(store: FeatureStore) -> None:
-    known = find_subject("f8k_003", store, [], [], None, find_root(None)).items[0]
-    found = find_subject("f8k_003", store, ["a caption", known.candidate.upper()], [], None, find_root(None))
-    assert [item.candidate for item in found.items] == ["a caption", known.candidate.upper()]
-    assert found.items[0].references == known.references
-    assert found.humans[0] is None
-    assert found.humans[1] is not None  # the same words
+    known = find_subject("f8k_003", store, [], [], None, find_root(None)).subject.items[0]
+    captions = ["a caption", known.candidate.upper()]
+    subject = find_subject("f8k_003", store, captions, [], None, find_root(None)).subject
+    assert [item.candidate for item in subject.items] == captions
+    assert subject.items[0].references == known.references
+    assert subject.humans[0] is None
+    assert subject.humans[1] is not None  # the same words
 
 
 def test_references_of_ones_own_need_no_data_set(store: FeatureStore, tmp_path: Path) -> None:
     found = find_subject("elsewhere", store, ["a", "b", "a"], ["r"], None, find_root(None))
-    assert [(item.candidate, item.references) for item in found.items] == [("a", ("r",)), ("b", ("r",))]
+    assert [(item.candidate, item.references) for item in found.subject.items] == [("a", ("r",)), ("b", ("r",))]
     assert not found.under_root
-    assert found.picture is None
+    assert found.subject.picture is None
     assert "drawn without it" in found.notes[0]
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures" / "elsewhere.png").write_bytes(b"")
     where = tmp_path / "pictures"
-    assert (
-        find_subject("elsewhere", store, ["a"], ["r"], None, find_root(None), where).picture == where / "elsewhere.png"
-    )
-    by_file = find_subject(str(where / "elsewhere.png"), store, ["a"], ["r"], None, find_root(None))
+    below = find_subject("elsewhere", store, ["a"], ["r"], None, find_root(None), where).subject
+    assert below.picture == where / "elsewhere.png"
+    by_file = find_subject(str(where / "elsewhere.png"), store, ["a"], ["r"], None, find_root(None)).subject
     assert (by_file.image, by_file.picture) == ("elsewhere", where / "elsewhere.png")
 
 
@@ -300,7 +351,17 @@ def test_what_cannot_be_explained_is_refused(store: FeatureStore) -> None:
         find_subject("f8k_003", store, [" "], [], None, root)
 
 
+def test_without_features_any_image_can_be_named(tmp_path: Path) -> None:
+    subject = find_subject("anything", None, ["a"], ["r"], None, find_root(None)).subject
+    assert (subject.image, subject.picture) == ("anything", None)
+
+
 def test_regions_are_named_by_number_and_class(files: Files, store: FeatureStore) -> None:
     with open_store(files.features) as boxed:
-        assert region_names(boxed, explained.IMAGE)[:3] == ["0 dog", "1 house", "2 ball"]
-    assert region_names(store, "f8k_003") == ["0", "1"]
+        regions = regions_of(boxed, explained.IMAGE)
+    assert regions.names[:3] == ("0 dog", "1 house", "2 ball")
+    assert regions.size == explained.SIZE
+    assert regions.boxes is not None
+    assert regions.boxes.shape == (7, 4)
+    bare = regions_of(store, "f8k_003")
+    assert (bare.names, bare.boxes) == (("0", "1"), None)

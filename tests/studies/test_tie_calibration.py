@@ -12,7 +12,7 @@ import pytest
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
 from capbench.errors import StatisticError
-from capbench.metrics.base import resolve_metrics
+from capbench.metrics.requests import resolve_metrics
 from capbench.records import FloatArray, ScoreColumn
 from capbench.scoring import score
 from capbench.stats.agreement import Correlations

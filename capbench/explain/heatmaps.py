@@ -1,4 +1,4 @@
-"""Weights of regions as heat over a picture: the part that the PNG and the HTML page of an explanation share."""
+"""Weights of regions as heat over a picture."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ __all__ = [
     "data_uri",
     "glow",
     "heat",
+    "hex_colours",
     "label_places",
     "make_scene",
     "weight_map",
@@ -47,14 +48,12 @@ class Scene:
             no picture.
         colour: the same in its colours.
         boxes: (n, 4) float64 x1, y1, x2, y2 in these pixels, or None.
-        names: (n) what to call each region: its number, counted from 0, and its class if the store knows it.
         pictured: False if there was no picture to show.
     """
 
     pixels: Pixels
     colour: Pixels
     boxes: FloatArray | None
-    names: tuple[str, ...]
     pictured: bool
 
     @property
@@ -71,8 +70,7 @@ class Scene:
 def make_scene(
     picture: Pixels | None,
     boxes: NDArray[np.floating] | None,
-    size: tuple[int, int],
-    names: Sequence[str],
+    size: tuple[int, int] = (0, 0),
     longest: int = _LONGEST_PX,
 ) -> Scene:
     """Bring a picture and its boxes to the size that they are shown in.
@@ -80,8 +78,7 @@ def make_scene(
     Args:
         picture: uint8 (h, w, 3) RGB, or None.
         boxes: (n, 4) x1, y1, x2, y2 in units of ``size``, or None.
-        size: width and height that the boxes belong to, as the store has them; (0, 0) if it knows none.
-        names: (n) of the regions.
+        size: width and height that the boxes belong to; (0, 0) if they are not known.
         longest: pixels of the longer side.
     """
     from PIL import Image
@@ -100,11 +97,11 @@ def make_scene(
         shrunk = Image.fromarray(picture).resize((width, height), how)
         colour = np.asarray(shrunk, dtype=np.uint8)
         pixels = np.repeat(np.asarray(shrunk.convert("L"), dtype=np.uint8)[:, :, None], 3, axis=2)
-    shown = None
+    scaled_boxes = None
     if boxes is not None and min(size) > 0:
         scale = np.array([width / size[0], height / size[1]] * 2)
-        shown = np.clip(boxes.astype(np.float64) * scale, 0, [width, height] * 2)
-    return Scene(pixels, colour, shown, tuple(names), picture is not None)
+        scaled_boxes = np.clip(boxes.astype(np.float64) * scale, 0, [width, height] * 2)
+    return Scene(pixels, colour, scaled_boxes, picture is not None)
 
 
 def weight_map(boxes: FloatArray, weights: FloatArray, height: int, width: int) -> FloatArray:
@@ -127,9 +124,9 @@ def weight_map(boxes: FloatArray, weights: FloatArray, height: int, width: int) 
         # Each box covers at least a pixel, and a box that only touches a pixel's edge does not cover it.
         x1, y1 = min(round(left), width - 1), min(round(top), height - 1)
         x2, y2 = max(round(right), x1 + 1), max(round(bottom), y1 + 1)
-        part = 1.0 / ((x2 - x1) * (y2 - y1))
-        total[y1:y2, x1:x2] += part * weight
-        count[y1:y2, x1:x2] += part
+        share = 1.0 / ((x2 - x1) * (y2 - y1))
+        total[y1:y2, x1:x2] += share * weight
+        count[y1:y2, x1:x2] += share
     covered = count > 0
     return np.divide(total, count, out=np.full_like(total, np.nan), where=covered)
 
@@ -141,6 +138,11 @@ def colours(values: FloatArray, low: float, high: float) -> Pixels:
     spread = high - low
     scaled = np.full(values.shape, 0.5) if spread <= 0 else np.clip((values - low) / spread, 0, 1)
     return np.asarray(mpl.colormaps[COLOUR_MAP](scaled, bytes=True), dtype=np.uint8)
+
+
+def hex_colours(pixels: Pixels) -> list[list[str]]:
+    """Colours (r, c, 4) as SVG writes them, without their opacity."""
+    return [[f"#{red:02x}{green:02x}{blue:02x}" for red, green, blue, _ in row] for row in pixels.tolist()]
 
 
 def heat(scene: Scene, weights: FloatArray, low: float, high: float) -> Pixels:
