@@ -53,7 +53,7 @@ def to_markdown(result: StudyResult) -> str:
         for row in table.all_rows:
             if table.published_only and row is table.published_only[0]:
                 lines.append(f"| *{PUBLISHED_ONLY}* " + "| " * (len(heads) - 1) + "|")
-            texts = [row.title]
+            texts = [row.title.replace("*", r"\*")]
             for entry, column in zip(row.entries, table.columns, strict=True):
                 ours = _ours(row, entry)
                 ours = f"**{ours}**" if row is not table.ceiling and _is_best(entry, column.best) else ours
@@ -134,7 +134,7 @@ def _latex_table(result: StudyResult, table: Table, number: int) -> str:
         body.append(" & ".join(texts) + r" \\")
         if any(below):
             body.append(" & ".join(below) + r" \\")
-    notes = " ".join(f"{tex_text(note)}." for note in table.notes)
+    notes = " ".join(f"{tex_text(note.removesuffix('.'))}." for note in table.notes)
     label = "".join(c if c.isalnum() else "-" for c in result.name)
     return "\n".join(
         [
@@ -150,8 +150,9 @@ def _latex_table(result: StudyResult, table: Table, number: int) -> str:
             *body,
             r"\bottomrule",
             r"\end{tabular}",
-            rf"\caption{{{tex_text(table.title)}. {notes}}}",
+            rf"\caption{{{tex_text(table.title)}}}",
             rf"\label{{tab:{label}-{number}}}",
+            *([rf"\par\smallskip{{\footnotesize\raggedright {notes}\par}}"] if notes else []),
             r"\end{table}",
         ]
     )

@@ -20,6 +20,7 @@ from capbench.studies.plan import plan_study
 from capbench.studies.published import PublishedTable, load_published, names, parse_table
 from capbench.studies.published.joining import ResultRow, join_published
 from capbench.studies.results import Cell, Missing, ProtocolInfo, StudyResult
+from tests.reports.latex import assert_compiles, needs_pdflatex
 from tests.studies.toys import Toy
 
 MADE_UP = """
@@ -260,6 +261,24 @@ def test_the_csv_holds_numbers_without_one_of_ours(study: StudyResult) -> None:
         ("TIGEr", "τ of the paper"): "0.530",
         ("TIGEr", "ρ of the paper"): "0.430",
     }
+
+
+def test_markdown_and_latex_have_as_many_cells_in_every_row(study: StudyResult) -> None:
+    for block in to_markdown(study).split("### ")[1:]:
+        assert len({line.count("|") for line in block.split("\n") if line.startswith("|")}) == 1
+    assert "| *published only* | | | |" in to_markdown(study)
+    assert r"| Sum |  | 0.520\* |  |" in to_markdown(study)
+    tex = to_latex(study)
+    assert r"\emph{published only}" in tex
+    for block in tex.split(r"\begin{tabular}")[1:]:
+        columns = block.split("}")[0].count("r")
+        lines = block.split(r"\midrule", 1)[1].split(r"\bottomrule")[0].strip().split("\n")
+        assert {line.count("&") for line in lines if line != r"\midrule"} == {columns}
+
+
+@needs_pdflatex
+def test_latex_with_published_rows_compiles(study: StudyResult, tmp_path: Path) -> None:
+    assert_compiles(to_latex(study), tmp_path)
 
 
 # -- the studies that come with capbench ------------------------------------------------------------------------------
