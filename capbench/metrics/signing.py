@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import importlib.util
 import sys
 import sysconfig
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from types import ModuleType
 
 __all__ = ["code_signature"]
 
@@ -15,12 +16,13 @@ _ENDINGS = (".py", ".pyx", ".so", ".pyd")
 _MOST_FILES = 2000
 
 
+@cache
 def code_signature(cls: type) -> str | None:
     """``module:Class@`` and 16 digits of the SHA-256 of its source; ``""`` for capbench's own classes.
 
     The source is that of every module in which the class or one of its bases is written, of the packages that these
-    modules are in, and of modules of the user's own that they have imported. A change in any of these files is another
-    metric. What a module imports while it runs, inside a function, is not seen.
+    modules are in, and of modules of the user's own that their import statements name. A change in any of these
+    files is another metric. A class is signed once in a process.
 
     Returns:
         None where there is no source (a class typed into an interpreter): nothing may then be cached.
@@ -30,8 +32,7 @@ def code_signature(cls: type) -> str | None:
         return ""
     sources: set[Path] = set()
     for base in foreign:
-        module = sys.modules.get(base.__module__)
-        files = None if module is None else _files_of(module)
+        files = _files_of(base.__module__)
         if not files:
             return None
         sources |= files
@@ -43,48 +44,61 @@ def code_signature(cls: type) -> str | None:
     return f"{cls.__module__}:{cls.__qualname__}@{digest.hexdigest()[:16]}"
 
 
-def _files_of(start: ModuleType) -> set[Path]:
+def _files_of(module: str) -> set[Path]:
     """Source files that a module stands on; empty if it has none of its own."""
     files: set[Path] = set()
     seen: set[str] = set()
-    waiting = [start]
+    waiting = [module]
     while waiting and len(files) < _MOST_FILES:
-        module = waiting.pop()
-        path = _path(module)
-        if module.__name__ in seen or path is None:
+        name = waiting.pop()
+        path = _path(name)
+        if name in seen or path is None:
             continue
-        seen.add(module.__name__)
+        seen.add(name)
         files.add(path)
-        package = sys.modules.get(module.__name__.partition(".")[0])
-        for folder in getattr(package, "__path__", ()) if package is not None else ():
+        package = sys.modules.get(name.partition(".")[0])
+        for folder in getattr(package, "__path__", ()):
             inside = (file for file in sorted(Path(folder).rglob("*")) if file.suffix in _ENDINGS)
             files.update(file for file, _ in zip(inside, range(_MOST_FILES), strict=False))
-        waiting += [other for other in _imported(module) if _is_users(other)]
+        waiting += [other for other in _imported(path, name) if _is_users(other)]
     return files
 
 
-def _imported(module: ModuleType) -> Iterator[ModuleType]:
-    """Modules that a module's names come from."""
-    for value in list(vars(module).values()):
-        if isinstance(value, ModuleType):
-            yield value
-        else:
-            other = sys.modules.get(getattr(value, "__module__", None) or "")
-            if other is not None and other is not module:
-                yield other
+def _imported(path: Path, module: str) -> set[str]:
+    """Names of the modules that a file's import statements name, wherever in it they stand."""
+    if path.suffix != ".py":
+        return set()
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            package = module.rsplit(".", node.level)[0] if node.level else ""
+            source = ".".join(filter(None, (package, node.module)))
+            # What is imported from a package may be a module of it.
+            names.update({source, *(f"{source}.{alias.name}" for alias in node.names)})
+    return names
 
 
-def _path(module: ModuleType) -> Path | None:
-    path = getattr(module, "__file__", None)
-    return Path(path) if path and Path(path).is_file() else None
+def _path(module: str) -> Path | None:
+    """The file of a module that is loaded or can be found."""
+    loaded = sys.modules.get(module)
+    place = getattr(loaded, "__file__", None)
+    if loaded is None:
+        try:
+            spec = importlib.util.find_spec(module)
+        except (ImportError, AttributeError, ValueError):  # no such package, or a class where a module is asked for
+            return None
+        place = None if spec is None else spec.origin
+    return Path(place) if place and Path(place).is_file() else None
 
 
-def _is_users(module: ModuleType) -> bool:
+def _is_users(module: str) -> bool:
     """Whether a module is neither capbench's nor an installed package's nor Python's."""
-    path = _path(module)
-    if path is None or _is_capbench(module.__name__):
+    if not module or _is_capbench(module) or _is_standard(module):
         return False
-    return not any(path.is_relative_to(folder) for folder in _installed())
+    path = _path(module)
+    return path is not None and not any(path.is_relative_to(folder) for folder in _installed())
 
 
 def _installed() -> list[Path]:
@@ -97,4 +111,8 @@ def _is_capbench(module: str) -> bool:
 
 
 def _is_standard(module: str) -> bool:
-    return module.partition(".")[0] in sys.stdlib_module_names and module != "__main__"
+    if module == "__main__" or module.partition(".")[0] not in sys.stdlib_module_names:
+        return False
+    # A file of the user's may bear such a name.
+    path = _path(module)
+    return path is None or any(path.is_relative_to(folder) for folder in _installed())

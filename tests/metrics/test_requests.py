@@ -1,0 +1,150 @@
+"""Labels, options and needs: how names become requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from capbench.errors import MetricError, UsageError
+from capbench.metrics.base import Metric, Progress, Resources
+from capbench.metrics.requests import FOR_ALL, resolve_metrics
+from capbench.records import FloatArray, Item, ScoreColumn
+
+
+def test_a_metric_may_stand_twice_under_labels() -> None:
+    plain, labelled = resolve_metrics(["cider", "cider-coco=cider"], {"cider-coco": {"df": "images"}})
+    assert (plain.label, plain.options) == ("cider", {})
+    assert (labelled.label, labelled.options) == ("cider-coco", {"df": "images"})
+    assert [row.name for row in (*plain.rows, *labelled.rows)] == ["cider", "cider-coco"]
+    assert [row.title for row in labelled.rows] == ["CIDEr (cider-coco)"]
+    assert labelled.score_columns == (ScoreColumn("cider-coco", "cider"),)
+
+
+def test_rows_of_a_label_are_unique_whatever_columns_are_asked_for() -> None:
+    (whole,) = resolve_metrics(["b=bleu"])
+    assert [row.name for row in whole.rows] == ["b", "b.bleu-2", "b.bleu-3", "b.bleu-4"]
+    (one,) = resolve_metrics(["b4=bleu-4"])
+    assert [row.name for row in one.rows] == ["b4.bleu-4"]
+
+
+def test_a_title_of_ones_own_is_the_main_columns() -> None:
+    (request,) = resolve_metrics(["x=cider"], titles={"x": "CIDEr, COCO"})
+    assert [row.title for row in request.rows] == ["CIDEr, COCO"]
+
+
+def test_options_go_by_label_then_metric_then_for_all() -> None:
+    options: dict[str, dict[str, object]] = {
+        FOR_ALL: {"sigma": 3},
+        "cider": {"sigma": 4, "df": "images"},
+        "mine": {"sigma": 5},
+    }
+    plain, mine, bleu = resolve_metrics(["cider", "mine=cider", "bleu"], options)
+    assert plain.options == {"sigma": 4, "df": "images"}
+    assert mine.options == {"sigma": 5, "df": "images"}
+    assert bleu.options == {}
+    (alone,) = resolve_metrics(["cider"], {FOR_ALL: {"sigma": 3}})
+    assert alone.options == {"sigma": 3}
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "message"),
+    [
+        (["a b=cider"], {}, "gives no label"),
+        (["x="], {}, "gives no label"),
+        (["=cider"], {}, "gives no label"),
+        (["x=all"], {}, "one label to all metrics"),
+        (["meteor=cider"], {}, "the label 'meteor' is the name of meteor's column"),
+        (["x=cider", "x=bleu"], {}, "'x' names two metrics, Cider and Bleu"),
+        (["cider"], {FOR_ALL: {"beta": 1}}, "none of the metrics has an option 'beta'"),
+        (["cider"], {"bleu": {"sigma": 1}}, "'bleu', which is not among the metrics"),
+        (["x=cider"], {"x": {"sgma": 1}}, "x has no option 'sgma'. Did you mean 'sigma'"),
+        (["x=cider"], {"x": {"sigma": 0}}, "x.sigma=0: not a number above 0"),
+    ],
+)
+def test_what_does_not_fit_is_named(
+    names: list[str], options: Mapping[str, Mapping[str, object]], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        resolve_metrics(names, options)
+
+
+def test_files_go_by_label_then_metric_then_for_all() -> None:
+    resources = Resources(
+        features="all.h5", features_of={"tiger": "t.h5", "mine": "m.h5"}, model="all.pt", models={"mine": "m.pt"}
+    )
+    assert resources.of("mine", "tiger").features == "m.h5"
+    assert resources.of("other", "tiger").features == "t.h5"
+    assert resources.of("reo", "reo").features == "all.h5"
+    assert resources.of("mine", "tiger").model == "m.pt"
+    assert resources.of("other", "tiger").model == "all.pt"
+
+
+def test_what_is_lacking_follows_from_needs(tmp_path: Path) -> None:
+    def lacks(name: str, resources: Resources, options: Mapping[str, Mapping[str, object]] | None = None) -> str:
+        (request,) = resolve_metrics([name], options)
+        return request.lacks(resources)
+
+    store = tmp_path / "x.h5"
+    store.write_bytes(b"")
+    assert "region features (--features STORE" in lacks("tiger", Resources())
+    assert "(--model tiger=FILE, made by 'capbench train scan')" in lacks("tiger", Resources(features=str(store)))
+    assert "(--model mine=FILE" in lacks("mine=tiger", Resources(features=str(store)))
+    assert lacks("bleu", Resources()) == ""
+    assert "word vectors (--option wmd.vectors=FILE" in lacks("wmd", Resources())
+    assert "there is no nowhere.bin" in lacks("wmd", Resources(), {"wmd": {"vectors": "nowhere.bin"}})
+    assert lacks("wmd", Resources(), {"wmd": {"vectors": str(store)}}) == ""
+
+
+def test_all_takes_a_metric_whose_weights_are_an_option_once_they_are_given(tmp_path: Path) -> None:
+    vectors = tmp_path / "v.bin"
+    vectors.write_bytes(b"")
+    assert "wmd" not in [request.label for request in resolve_metrics(["all"])]
+    with_vectors = resolve_metrics(["all"], {"wmd": {"vectors": str(vectors)}})
+    assert "wmd" in [request.label for request in with_vectors]
+
+
+def test_a_metric_that_lacks_something_cannot_be_made() -> None:
+    (request,) = resolve_metrics(["tiger"])
+    with pytest.raises(MetricError, match="tiger waits for region features"):
+        request.make(Resources())
+
+
+class OldStyle(Metric):
+    name = "old-style"
+    columns: ClassVar[tuple[str, ...]] = ("old-style",)
+    titles: ClassVar[Mapping[str, str]] = {"old-style": "Old"}
+    citation = "nobody"
+
+    def __init__(self, resources: Resources | None = None, *, cap: float = 1.0) -> None:
+        super().__init__(resources)
+        self.cap = cap
+
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        return np.ones((len(items), 1))
+
+
+class UntypedNeeds(OldStyle):
+    needs = frozenset({"references"})  # type: ignore[assignment]
+
+
+class Nameless(Metric):
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        return np.ones((len(items), 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("OldStyle", "has options that are not declared"),
+        ("UntypedNeeds", "names its needs in another way"),
+        ("Nameless", "does not say its 'name'"),
+        ("Path", "is no metric"),
+    ],
+)
+def test_a_class_that_does_not_keep_the_contract_is_refused(name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        resolve_metrics([f"{__name__}:{name}"])

@@ -1,0 +1,130 @@
+"""Metrics of a user's own are signed with their source: no change of it is answered with old scores."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capbench.errors import CapbenchWarning
+from capbench.metrics.base import Metric
+from capbench.metrics.cider import Cider
+from capbench.metrics.requests import resolve_metrics
+from capbench.metrics.signing import code_signature
+from capbench.records import Item, ScoreColumn
+from capbench.scoring import score
+
+ITEMS = (Item("i1", "a dog", ("the dog",)), Item("i2", "two cats", ("cats",)))
+
+SOURCE = """
+import numpy as np
+from capbench.metrics.base import Metric
+from helper_of_own import FACTOR
+
+class Own(Metric):
+    name = "own"
+    columns = ("own",)
+    titles = {"own": "Own"}
+    citation = "nobody"
+
+    def statistics(self, items, progress):
+        progress(len(items))
+        return np.array([[FACTOR * float(len(item.candidate))] for item in items])
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    yield tmp_path
+    _forget()
+
+
+def _forget() -> None:
+    for name in ("own_metric", "other_metric", "helper_of_own", "packed_own", "packed_own.metric", "packed_own.rest"):
+        sys.modules.pop(name, None)
+    importlib.invalidate_caches()
+    code_signature.cache_clear()
+
+
+def _write(folder: Path, module: str = "own_metric", factor: int = 1, source: str = SOURCE) -> None:
+    _forget()
+    (folder / f"{module}.py").write_text(source, encoding="utf-8")
+    (folder / "helper_of_own.py").write_text(f"FACTOR = {factor}\n", encoding="utf-8")
+
+
+def _values(name: str) -> tuple[list[float], int]:
+    table = score(ITEMS, resolve_metrics([name]), dataset="x")
+    return table.values[ScoreColumn("own", "own")].tolist(), table.cached["own"]
+
+
+def test_unchanged_code_reads_the_cache(folder: Path) -> None:
+    _write(folder)
+    assert _values("own_metric:Own") == ([5, 8], 0)
+    _write(folder)
+    assert _values("own_metric:Own") == ([5, 8], 2)
+
+
+def test_changed_code_is_scored_anew(folder: Path) -> None:
+    _write(folder)
+    _values("own_metric:Own")
+    _write(folder, source=SOURCE.replace("float(len(item.candidate))", "float(len(item.image))"))
+    assert _values("own_metric:Own") == ([2, 2], 0)
+
+
+def test_a_changed_module_that_it_imports_is_changed_code(folder: Path) -> None:
+    _write(folder)
+    _values("own_metric:Own")
+    _write(folder, factor=3)
+    assert _values("own_metric:Own") == ([15, 24], 0)
+
+
+def test_another_class_of_the_same_name_is_another_metric(folder: Path) -> None:
+    _write(folder)
+    _values("own_metric:Own")
+    _write(folder, module="other_metric")
+    assert _values("other_metric:Own")[1] == 0
+
+
+def test_a_package_is_signed_whole(folder: Path) -> None:
+    package = folder / "packed_own"
+    package.mkdir()
+    (package / "__init__.py").write_text("", encoding="utf-8")
+    (package / "rest.py").write_text("def length(text):\n    return float(len(text))\n", encoding="utf-8")
+    source = SOURCE.replace("from helper_of_own import FACTOR\n", "").replace(
+        "FACTOR * float(len(item.candidate))", "__import__('packed_own.rest').rest.length(item.candidate)"
+    )
+    (package / "metric.py").write_text(source, encoding="utf-8")
+    assert _values("packed_own.metric:Own") == ([5, 8], 0)
+    _forget()
+    (package / "rest.py").write_text("def length(text):\n    return 2.0 * len(text)\n", encoding="utf-8")
+    assert _values("packed_own.metric:Own") == ([10, 16], 0)
+
+
+def test_code_without_a_source_is_never_cached() -> None:
+    namespace: dict[str, type[Metric]] = {"__name__": "typed_in"}  # type: ignore[dict-item]
+    exec(SOURCE.replace("from helper_of_own import FACTOR", "FACTOR = 1"), namespace)
+    own = namespace["Own"]
+    assert code_signature(own) is None
+    from capbench.metrics.requests import MetricRequest
+
+    for _ in range(2):
+        with pytest.warns(CapbenchWarning, match="no source file that could be signed"):
+            table = score(ITEMS, [MetricRequest(own, own.columns)], dataset="x")
+        assert table.cached == {"own": 0}
+        assert "code:Own@unknown" in table.signatures["own"]
+
+
+def test_capbenchs_own_metrics_are_signed_by_its_version() -> None:
+    assert code_signature(Cider) == ""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        table = score(ITEMS, resolve_metrics(["bleu"]), dataset="x")
+    assert "code:" not in table.signatures["bleu"]
+    assert np.isfinite(table.values[ScoreColumn("bleu", "bleu-1")]).all()
