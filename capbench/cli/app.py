@@ -32,6 +32,7 @@ from capbench.cli import (
     power,
     protocols,
     references,
+    retrieval,
     score,
     setup,
     train,
@@ -78,6 +79,7 @@ app.command("correlate")(correlate.correlate)
 app.command("compare")(compare.compare)
 app.command("power")(power.power)
 app.command("references")(references.references)
+app.command("retrieval")(retrieval.retrieval)
 app.add_typer(figure.app, name="figure")
 app.command("examples")(examples.examples)
 app.add_typer(data.app, name="data")

@@ -263,18 +263,22 @@ class Metric(abc.ABC):
         images: Sequence[str],
         captions: Sequence[str],
         references: Mapping[str, Sequence[str]],
+        column: str,
         progress: Progress,
     ) -> FloatArray | None:
         """Scores of every caption against every image, each side encoded once; for retrieval.
 
+        Called after :meth:`prepare`.
+
         Args:
             images: (n) image ids.
             captions: (m) captions.
-            references: each image's references; a metric that does without them leaves them unread.
+            references: each image's references; none for a column that does without.
+            column: the column.
             progress: called with numbers of images done.
 
         Returns:
-            (n, m) scores of the main column; None, the default, if the metric has no faster way than item by item.
+            (n, m) scores; None, the default, if the metric has no faster way than item by item.
 
         Raises:
             FeatureError, ModelError, MetricError: it cannot be computed.

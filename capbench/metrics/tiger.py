@@ -127,6 +127,34 @@ class Tiger(GroundedMetric):
                     progress(len(items))
         yield from draws
 
+    def matrix(
+        self,
+        images: Sequence[str],
+        captions: Sequence[str],
+        references: Mapping[str, Sequence[str]],
+        column: str,
+        progress: Progress,
+    ) -> FloatArray:
+        """(n, m) scores of a column; captions are encoded in batches, whatever the number of images."""
+        scores = np.empty((len(images), len(captions)))
+        self.store.require(images)
+        batches = range(0, len(captions), self.texts_at_once)
+        with one_thread():
+            for start in batches:
+                batch = captions[start : start + self.texts_at_once]
+                words = self.encode(set(batch))
+                for row, image in enumerate(images):
+                    of_image = tuple(references[image])
+                    vectors = self.grounding_vectors(
+                        image, [*batch, *of_image], {**words, **self.encode(set(of_image))}
+                    )
+                    items = [Item(image, caption, of_image) for caption in batch]
+                    statistics = _compare(items, [of_image] * len(items), vectors)
+                    scores[row, start : start + len(batch)] = self.scores(statistics)[column]
+                    if start == batches[-1]:
+                        progress(1)
+        return scores
+
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
         """TIGEr, RRS and WDS, NaN for items without references; and the mean grounding."""
 

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from capbench.errors import ModelError
 from capbench.models.scan.network import Scan
+from capbench.stats.retrieval import Retrieval, retrieval
 from capbench.training.captions import Pairs
 from capbench.training.regions import Regions
-from capbench.training.retrieval import Retrieval, retrieval
 from capbench.training.scan.batches import pad
 
 __all__ = ["evaluate", "similarity_matrix"]
@@ -77,5 +77,5 @@ def evaluate(
     folds: int = 1,
     progress: Callable[[int], None] = lambda _done: None,
 ) -> Retrieval:
-    """Recalls of a network on a split: :func:`similarity_matrix` and :func:`capbench.training.retrieval.retrieval`."""
+    """Recalls of a network on a split: :func:`similarity_matrix` and :func:`capbench.stats.retrieval.retrieval`."""
     return retrieval(similarity_matrix(network, regions, captions, device, progress), pairs.image_of, folds)

@@ -14,10 +14,10 @@ from capbench.datasets.root import DataRoot
 from capbench.errors import DataError, ModelError, UsageError
 from capbench.features.store import open_store
 from capbench.models.scan.files import GroundingModel
+from capbench.stats.retrieval import Retrieval
 from capbench.text.vocabulary import Vocabulary, read_vocabulary
 from capbench.training.captions import ARRAYS, CaptionSource, Pairs, locate, open_array, open_captions
 from capbench.training.regions import Regions, open_regions
-from capbench.training.retrieval import Retrieval
 from capbench.training.scan.config import ScanTraining
 from capbench.training.scan.evaluation import evaluate
 
@@ -171,7 +171,7 @@ def evaluate_scan(
         root: the data folder.
         images: only so many images, drawn as for dev in training.
         captions: only so many captions of each.
-        folds: as :func:`capbench.training.retrieval.retrieval`.
+        folds: as :func:`capbench.stats.retrieval.retrieval`.
         total: called once with the number of captions.
         progress: called with numbers of captions done.
 

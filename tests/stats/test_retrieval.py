@@ -7,7 +7,7 @@ import pytest
 from numpy.typing import NDArray
 
 from capbench.errors import StatisticError
-from capbench.training.retrieval import ranks, retrieval
+from capbench.stats.retrieval import ranks, retrieval
 
 IMAGE_OF = np.array([0, 0, 1, 2])
 SIMILARITIES = np.array(
@@ -95,7 +95,7 @@ def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     similarities = rng.integers(0, 6, size=(11, 33)).astype(np.float32)  # many are equal
     whole = ranks(similarities, image_of)
     for block in (1, 70, 200):
-        monkeypatch.setattr("capbench.training.retrieval._BLOCK", block)
+        monkeypatch.setattr("capbench.stats.retrieval._BLOCK", block)
         for in_blocks, at_once in zip(ranks(similarities, image_of), whole, strict=True):
             np.testing.assert_array_equal(in_blocks, at_once)
 
