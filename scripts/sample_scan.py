@@ -95,8 +95,8 @@ def write_data(folder: Path, drawn: int = DRAWN) -> tuple[Path, Path]:
     with StoreWriter(store, detector.fingerprint()) as writer:
         for example in examples(drawn):
             if example.name not in writer.done:
-                found = detector.detect([detector.preprocessor(example.pixels)])[0]
-                writer.add(dataclasses.replace(found, image=example.name))
+                regions = detector.detect([detector.preprocessor(example.pixels)])[0]
+                writer.add(dataclasses.replace(regions, image=example.name))
             sentences = [{"raw": text} for text in example.captions]
             images.append({"filename": f"{example.name}.png", "split": example.split, "sentences": sentences})
         writer.finish()
@@ -120,8 +120,8 @@ def train(folder: Path, target: Path, drawn: int = DRAWN) -> dict[str, Any]:
     save_scan(target, trained.network, trained.vocabulary, facts, precision="float16")
     texts = {Path(i["filename"]).stem: [s["raw"] for s in i["sentences"]] for i in read_json(captions)["images"]}
     source = open_source(str(store), str(target))
-    own = source.model.options
-    attention = Attention(own.lambda_softmax, own.feature_norm)
+    options = source.model.options
+    attention = Attention(options.lambda_softmax, options.feature_norm)
     write_covariance(default_path(target), fit_covariance(source, texts, attention, corpus="sample-scenes"))
     card = {
         "what": "Small SCAN for the synthetic scenes of the embedded sample. It knows nothing of photographs.",

@@ -74,20 +74,20 @@ def main() -> None:
         parts["/".join(path.parts[-2:])] = ground(items, asked.features, path)
     if asked.ensemble and len(parts) > 1:
         parts["mean of all"] = mean_of(list(parts.values()))
-    found: dict[str, dict[str, float]] = {}
+    criteria: dict[str, dict[str, float]] = {}
     for name, part in parts.items():
         scored = columns(part)
-        found[name] = {column: criterion(scored[column], levels) for column in (scored if asked.all else SHOWN)}
+        criteria[name] = {column: criterion(scored[column], levels) for column in (scored if asked.all else SHOWN)}
         if asked.all:
             for kind in KINDS:
                 of = kinds == kind
-                found[name] |= {f"{column}, {kind}": criterion(scored[column][of], levels[of]) for column in SHOWN}
+                criteria[name] |= {f"{column}, {kind}": criterion(scored[column][of], levels[of]) for column in SHOWN}
     print(f"{len(items):,} candidates of dev images; tau-c with made-up ratings")
-    rows = {column: [f"{found[name][column]:.4f}" for name in found] for column in next(iter(found.values()))}
-    print(table(rows, ("", *found)))
+    rows = {column: [f"{criteria[name][column]:.4f}" for name in criteria] for column in next(iter(criteria.values()))}
+    print(table(rows, ("", *criteria)))
     if asked.out is not None:
         with atomic_write(asked.out, "w") as file:
-            json.dump(found, file, indent=2, ensure_ascii=False)
+            json.dump(criteria, file, indent=2, ensure_ascii=False)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import mmap
 import pickle
 from collections.abc import Callable
@@ -70,11 +71,11 @@ class FileIndex:
         import zipfile
 
         try:
-            with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as held:
-                kind, sha256, array_path, dtype = (str(part) for part in held["text"])
-                dimension, array_size = (int(number) for number in held["numbers"])
-                words = held["words"].tobytes().decode("utf-8", "surrogateescape").split("\n")
-                starts, ends = held["starts"], held["ends"]
+            with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as index:
+                kind, sha256, array_path, dtype = (str(field) for field in index["text"])
+                dimension, array_size = (int(number) for number in index["numbers"])
+                words = index["words"].tobytes().decode("utf-8", "surrogateescape").split("\n")
+                starts, ends = index["starts"], index["ends"]
         except zipfile.BadZipFile as error:
             raise ValueError(str(error)) from error
         if len(words) != len(starts) or len(starts) != len(ends):
@@ -269,7 +270,7 @@ def _check_numbers(parts: list[bytes], dimension: int, path: Path, row: int) -> 
         try:
             finite = np.isfinite(np.array(parts[1:], dtype=np.float64).astype(np.float32))
         except ValueError:
-            finite = np.array([_is_number(part) for part in parts[1:]])
+            finite = np.array([_is_number(number) for number in parts[1:]])
     if not finite.all():
         shown = parts[1 + int(np.argmin(finite))][:40].decode("utf-8", "replace")
         raise DataError(
@@ -305,9 +306,8 @@ class _Unpickler(pickle.Unpickler):
         if module.startswith("gensim.models.keyedvectors") and name in self._CLASSES:
             return _KeyedVectors
         if module in {"numpy.core.multiarray", "numpy._core.multiarray"} and name in {"_reconstruct", "scalar"}:
-            from numpy._core import multiarray
-
-            return getattr(multiarray, name)
+            home = "numpy.core" if np.__version__.startswith("1.") else "numpy._core"
+            return getattr(importlib.import_module(f"{home}.multiarray"), name)
         if (module, name) in self._ARRAYS or (module, name) in self._CONTAINERS:
             return super().find_class(module, name)
         raise pickle.UnpicklingError(f"it holds a {module}.{name}")
@@ -331,12 +331,12 @@ def _unpickle(stream: IO[bytes], path: Path) -> dict[str, Any]:
 
 def _keyed(path: Path) -> FileIndex:
     with open(path, "rb") as stream:
-        held = _unpickle(stream, path)
-    keys = held.get("index_to_key", held.get("index2word"))
+        attributes = _unpickle(stream, path)
+    keys = attributes.get("index_to_key", attributes.get("index2word"))
     if not isinstance(keys, list) or not keys or not all(isinstance(key, str) for key in keys):
         raise DataError("holds no list of words", path=path, hint=_AGAIN)
     digest = hashlib.sha256(bytes.fromhex(files.sha256_file(path)))
-    array = held.get("vectors")
+    array = attributes.get("vectors")
     second = path.with_name(f"{path.name}.vectors.npy")
     if array is None:
         if not second.exists():

@@ -101,13 +101,13 @@ class WordVectors:
         The division is done in float32, as gensim's ``get_vector(word, norm=True)`` does it. A vector of
         zeros has no direction and stays zero.
         """
-        found = self.vectors(words)
-        if not found:
+        vectors = self.vectors(words)
+        if not vectors:
             return {}
-        matrix = np.stack(list(found.values()))
+        matrix = np.stack(list(vectors.values()))
         norms = np.linalg.norm(matrix, axis=1)
         norms[norms == 0] = 1
-        return dict(zip(found, matrix / norms[:, None], strict=True))
+        return dict(zip(vectors, matrix / norms[:, None], strict=True))
 
     def _row_numbers(self) -> dict[str, int]:
         if not self._rows:

@@ -62,9 +62,9 @@ class ParaphraseTable:
         """The states after one more word each; 0 where there is none (word -1 is no word of the table)."""
         keys = (states << _WORD_BITS) | words
         places = np.searchsorted(self.edges, keys)
-        found = (words >= 0) & (places < len(self.edges))
-        found[found] = self.edges[places[found]] == keys[found]
-        return np.where(found, places + 1, 0)
+        is_edge = (words >= 0) & (places < len(self.edges))
+        is_edge[is_edge] = self.edges[places[is_edge]] == keys[is_edge]
+        return np.where(is_edge, places + 1, 0)
 
     def paraphrases(self, states: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
         """All paraphrases of some states: index into ``states``, the paraphrase's state, its place in the order."""
@@ -127,7 +127,7 @@ def _build(source: Path) -> ParaphraseTable:
         raise damaged from error
     if not pairs:
         raise damaged
-    given, replaced = np.concatenate(pairs, axis=1)
+    phrase, paraphrase = np.concatenate(pairs, axis=1)
     words: defaultdict[str, int] = defaultdict()
     words.default_factory = words.__len__
     lengths = np.fromiter((len(phrase.split()) for phrase in phrases), np.int64, len(phrases))
@@ -137,7 +137,7 @@ def _build(source: Path) -> ParaphraseTable:
     flat = np.fromiter(map(words.__getitem__, every_word), np.int64, int(lengths.sum()))
     del phrases
     edges, levels, states = _trie(flat, lengths)
-    first, second = states[given], states[replaced]
+    first, second = states[phrase], states[paraphrase]
     order = np.argsort(first, kind="stable")
     counts = np.bincount(first, minlength=len(edges) + 1)
     offsets = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
