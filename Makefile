@@ -5,12 +5,16 @@ BIN := $(VENV)/bin
 # Files are spread over processes; a file stays together, because its tests share what was scored.
 PYTEST_ARGS ?= -n auto --maxprocesses 8 --dist loadfile
 STAMP := $(VENV)/.capbench-installed
+# The lowest versions that pyproject.toml allows are installed beside it, for the lowest Python.
+LOWEST_PYTHON ?= python3.11
+LOWEST_VENV ?= .venv-lowest
+LOWEST_STAMP := $(LOWEST_VENV)/.capbench-installed
 SHELL := /bin/bash
 # Exit code 1 says that rows wait (TIGEr's for its model and features): the rest of the table is there.
 ROWS_MAY_WAIT := || [ $$? -eq 1 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all check format reproduce-table1 reproduce-table2 reproduce-flickr8k-grid bench sample clean
+.PHONY: help setup demo test test-all lowest nightly check format reproduce-table1 reproduce-table2 reproduce-flickr8k-grid bench sample clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -33,6 +37,18 @@ test: $(STAMP) ## Run the tests, all but the slow ones; what was skipped is list
 
 test-all: $(STAMP) ## Run all tests, the slow ones too
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lowest: $(LOWEST_STAMP) ## Run the fast tests with the lowest versions that pyproject.toml allows (own .venv-lowest, gigabytes)
+	$(LOWEST_VENV)/bin/python -m pytest -m "not slow and not real_data" $(PYTEST_ARGS)
+
+$(LOWEST_STAMP): pyproject.toml
+	$(LOWEST_PYTHON) -m venv --clear $(LOWEST_VENV)
+	$(LOWEST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check uv
+	$(LOWEST_VENV)/bin/uv pip install --quiet --python $(LOWEST_VENV)/bin/python --resolution lowest-direct \
+	  --only-binary :all: --no-binary capbench --editable '.[dev]'
+	@touch $@
+
+nightly: test-all lowest ## Run all tests, the slow ones too, and the fast ones with the lowest versions
 
 check: $(STAMP) ## Lint, formatting and types
 	$(BIN)/ruff check .
@@ -59,4 +75,4 @@ sample: $(STAMP) ## Draw the embedded sample again, byte for byte
 	$(BIN)/python scripts/make_sample.py
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(LOWEST_VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -133,10 +133,10 @@ def lock(path: str | os.PathLike[str], timeout_s: float = 600.0) -> Iterator[Non
     import filelock
 
     name = Path(f"{os.fspath(path)}.lock")
-    held = filelock.FileLock(name, timeout=timeout_s)
+    lock_file = filelock.FileLock(name, timeout=timeout_s)
     try:
         name.parent.mkdir(parents=True, exist_ok=True)
-        held.acquire()
+        lock_file.acquire()
     except OSError as error:
         if not isinstance(error, filelock.Timeout):
             raise UsageError(
@@ -150,7 +150,7 @@ def lock(path: str | os.PathLike[str], timeout_s: float = 600.0) -> Iterator[Non
     try:
         yield
     finally:
-        held.release()
+        lock_file.release()
 
 
 def sha256_file(path: str | os.PathLike[str]) -> str:
@@ -215,12 +215,12 @@ def read_json(path: str | os.PathLike[str], *, unique_keys: bool = False) -> Any
         raise DataError(f"holds {constant}, which is no JSON number", path=path, hint="Remove or mend that value")
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
+        record = dict(pairs)
+        if len(record) < len(pairs):
             keys = [key for key, _ in pairs]
             twice = next(key for i, key in enumerate(keys) if key in keys[:i])
             raise DataError(f"the key '{twice}' stands twice in one object", path=path, hint="Keep one of the two")
-        return found
+        return record
 
     try:
         return json.loads(text, parse_constant=refuse, object_pairs_hook=unique if unique_keys else None)

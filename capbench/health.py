@@ -54,7 +54,7 @@ def examine(data: str | os.PathLike[str] | None = None, *, start_java: bool = Tr
         data: the value of ``--data``.
         start_java: whether Java is started to see whether METEOR and the tokeniser run.
     """
-    parts: list[tuple[str, Callable[[], list[Check]]]] = [
+    examinations: list[tuple[str, Callable[[], list[Check]]]] = [
         ("Python", _python),
         ("packages", _packages),
         ("jars", _jars),
@@ -69,9 +69,9 @@ def examine(data: str | os.PathLike[str] | None = None, *, start_java: bool = Tr
         ("GPU", _gpu),
     ]
     checks: list[Check] = []
-    for name, part in parts:
+    for name, look in examinations:
         try:
-            checks += part()
+            checks += look()
         except CapbenchError as error:
             checks.append(Check(name, "fail", error.message, error.hint or ""))
         except Exception as error:  # a broken installation may raise anything; the report must still be made
@@ -80,8 +80,8 @@ def examine(data: str | os.PathLike[str] | None = None, *, start_java: bool = Tr
 
 
 def _python() -> list[Check]:
-    found = f"{platform.python_version()} ({sys.executable})"
-    return [Check("Python", "ok", found), Check("capbench", "ok", f"{__version__} ({Path(__file__).parent})")]
+    version = f"{platform.python_version()} ({sys.executable})"
+    return [Check("Python", "ok", version), Check("capbench", "ok", f"{__version__} ({Path(__file__).parent})")]
 
 
 def _packages() -> list[Check]:
@@ -117,7 +117,7 @@ def _packages() -> list[Check]:
 
 def _fits(version: str, wanted: str) -> bool:
     """Whether a version meets ``>=`` and ``==`` bounds; other bounds are left to pip."""
-    for bound in filter(None, (part.strip() for part in wanted.split(","))):
+    for bound in filter(None, (piece.strip() for piece in wanted.split(","))):
         if bound.startswith(">=") and _release(version) < _release(bound[2:]):
             return False
         if bound.startswith("==") and "*" not in bound and _release(version) != _release(bound[2:]):
@@ -126,7 +126,7 @@ def _fits(version: str, wanted: str) -> bool:
 
 
 def _release(version: str) -> tuple[int, ...]:
-    numbers = [int(part) for part in re.findall(r"\d+", re.split(r"[a-z+]", version.strip())[0])]
+    numbers = [int(digits) for digits in re.findall(r"\d+", re.split(r"[a-z+]", version.strip())[0])]
     while numbers and numbers[-1] == 0:  # 1.2 and 1.2.0 are the same release
         numbers.pop()
     return tuple(numbers)
@@ -209,8 +209,8 @@ def _cache() -> list[Check]:
     space = f"{free / (1 << 30):.1f} GB free beside the cache folder"
     if free < _SPACE_NEEDED:
         state: Literal["warn", "fail"] = "fail" if free < (64 << 20) else "warn"
-        more = "Make room, or set CAPBENCH_CACHE to a folder on a disk with at least 2 GB"
-        return [Check("cache folder", "ok", str(folder)), Check("disk space", state, space, more)]
+        mend = "Make room, or set CAPBENCH_CACHE to a folder on a disk with at least 2 GB"
+        return [Check("cache folder", "ok", str(folder)), Check("disk space", state, space, mend)]
     return [Check("cache folder", "ok", str(folder)), Check("disk space", "ok", space)]
 
 
@@ -236,9 +236,9 @@ def _data(data: str | os.PathLike[str] | None) -> list[Check]:
         elif not root.is_sample:
             mend = f"capbench data info {name}"
             checks.append(Check(f"  {name}", "warn", f"missing: {', '.join(missing)}", mend))
-    own = imported_names(root)
-    if own:
-        checks.append(Check("  imported", "ok", ", ".join(own)))
+    imported = imported_names(root)
+    if imported:
+        checks.append(Check("  imported", "ok", ", ".join(imported)))
     return checks
 
 
@@ -246,14 +246,14 @@ def _weights() -> list[Check]:
     """Weights of detectors and metrics that were added; all of them are optional."""
     from capbench.models.registry import entries, models_dir, status
 
-    found = [status(name) for name in entries()]
-    here = [one.name for one in found if one.state == "here"]
-    text = f"{', '.join(here) if here else 'none but those that come with capbench'} ({models_dir()})"
+    states = [status(name) for name in entries()]
+    ready = [weights.name for weights in states if weights.state == "here"]
+    text = f"{', '.join(ready) if ready else 'none but those that come with capbench'} ({models_dir()})"
     checks = [Check("weights", "ok", text)]
-    for one in found:
-        if one.state == "wrong":
-            what = f"{one.path} has SHA-256 {one.sha256}, not {one.expected}"
-            checks.append(Check(f"  {one.name}", "fail", what, f"capbench models info {one.name}"))
+    for weights in states:
+        if weights.state == "wrong":
+            what = f"{weights.path} has SHA-256 {weights.sha256}, not {weights.expected}"
+            checks.append(Check(f"  {weights.name}", "fail", what, f"capbench models info {weights.name}"))
     return checks
 
 

@@ -42,9 +42,9 @@ def usable_cores() -> int:
 
 def total_memory() -> int | None:
     """Bytes that this machine has, or that its container may use; None where the system does not tell."""
-    found = []
+    limits = []
     try:
-        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     except (AttributeError, OSError, ValueError):  # Windows
         return None
     for limit in _GROUP_LIMITS:
@@ -53,8 +53,8 @@ def total_memory() -> int | None:
         except (OSError, ValueError):
             continue
         if text.isdigit():
-            found.append(int(text))
-    return min(found)
+            limits.append(int(text))
+    return min(limits)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -345,17 +345,17 @@ class _Finisher:
                 flat[i] = self.plain(entry)
         return plain
 
-    def _dict(self, found: dict[Any, Any]) -> dict[Any, Any]:
-        for key in found:
-            found[key] = self.plain(found[key])
-        return found
+    def _dict(self, entries: dict[Any, Any]) -> dict[Any, Any]:
+        for key in entries:
+            entries[key] = self.plain(entries[key])
+        return entries
 
-    def _list(self, found: list[Any]) -> list[Any]:
-        found[:] = [self.plain(entry) for entry in found]
-        return found
+    def _list(self, entries: list[Any]) -> list[Any]:
+        entries[:] = [self.plain(entry) for entry in entries]
+        return entries
 
-    def _set(self, found: Collection[Any]) -> Collection[Any]:
-        return type(found)(self.plain(entry) for entry in found)  # type: ignore[call-arg]
+    def _set(self, entries: Collection[Any]) -> Collection[Any]:
+        return type(entries)(self.plain(entry) for entry in entries)  # type: ignore[call-arg]
 
-    def _namespace(self, found: argparse.Namespace) -> argparse.Namespace:
-        return argparse.Namespace(**self._dict(vars(found)))
+    def _namespace(self, namespace: argparse.Namespace) -> argparse.Namespace:
+        return argparse.Namespace(**self._dict(vars(namespace)))

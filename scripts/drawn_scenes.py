@@ -15,8 +15,8 @@ __all__ = ["new_scenes", "sample_scenes"]
 
 def sample_scenes() -> list[dict[str, Any]]:
     """What ``scenes.json`` says of each of the sample's pictures."""
-    found: list[dict[str, Any]] = read_json(sample_dir() / "scenes.json")["images"]
-    return found
+    scenes: list[dict[str, Any]] = read_json(sample_dir() / "scenes.json")["images"]
+    return scenes
 
 
 def new_scenes(prefix: str, count: int, rare: float) -> Iterator[tuple[int, Scene]]:

@@ -52,10 +52,10 @@ def ground(
         places = [place for image in images for place in by_image[image]]
         words = metric.encode({text for p in places for text in (items[p].candidate, *items[p].references)})
         for image in images:
-            own = [items[place] for place in by_image[image]]
-            texts = [text for item in own for text in (item.candidate, *item.references)]
+            items_of_image = [items[place] for place in by_image[image]]
+            texts = [text for item in items_of_image for text in (item.candidate, *item.references)]
             vectors = metric.grounding_vectors(image, texts, words)
-            for place, item in zip(by_image[image], own, strict=True):
+            for place, item in zip(by_image[image], items_of_image, strict=True):
                 candidate[place] = vectors[item.candidate]
                 references[place] = np.mean([vectors[text] for text in item.references], axis=0)
         if progress is not None:
@@ -69,29 +69,31 @@ def _blocks(images: Sequence[str], size: int = 100) -> Iterator[Sequence[str]]:
         yield images[start : start + size]
 
 
-def mean_of(parts: Sequence[Grounded]) -> Grounded:
+def mean_of(networks: Sequence[Grounded]) -> Grounded:
     """The mean grounding vectors of several models: an ensemble."""
     return Grounded(
-        np.mean([part.candidate for part in parts], axis=0),
-        np.mean([part.references for part in parts], axis=0),
-        parts[0].counts,
+        np.mean([network.candidate for network in networks], axis=0),
+        np.mean([network.references for network in networks], axis=0),
+        networks[0].counts,
     )
 
 
 def columns(grounded: Grounded) -> dict[str, FloatArray]:
     """TIGEr's columns as specified, and under every mapping of D_rel and every τ: ``tiger half τ=0.5``."""
-    found = grounded.statistics()
-    named = {"rrs": found["rrs"], "grounding": found["grounding"]}
+    statistics = grounded.statistics()
+    named = {"rrs": statistics["rrs"], "grounding": statistics["grounding"]}
     for mapping in MAPPINGS:
-        distance = found["kl"] + d_rel(found[f"norm_reference_{mapping}"], found[f"norm_candidate_{mapping}"])
+        distance = statistics["kl"] + d_rel(
+            statistics[f"norm_reference_{mapping}"], statistics[f"norm_candidate_{mapping}"]
+        )
         for tau in TAUS:
             weights = wds(distance, tau)
             named[f"wds {mapping} τ={tau:g}"] = weights
-            named[f"tiger {mapping} τ={tau:g}"] = (found["rrs"] + weights) / 2
+            named[f"tiger {mapping} τ={tau:g}"] = (statistics["rrs"] + weights) / 2
     named["wds"], named["tiger"] = named["wds released τ=1.5"], named["tiger released τ=1.5"]
     # Without D_rel, what is left compares distributions only.
-    named["wds without D_rel"] = wds(found["kl"], 1.5)
-    named["tiger without D_rel"] = (found["rrs"] + named["wds without D_rel"]) / 2
+    named["wds without D_rel"] = wds(statistics["kl"], 1.5)
+    named["tiger without D_rel"] = (statistics["rrs"] + named["wds without D_rel"]) / 2
     return named
 
 

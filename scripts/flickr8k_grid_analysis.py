@@ -50,14 +50,14 @@ def by_image(
         for name, values in scores.items()
     }
     level = image_means(np.linalg.norm(grounded.references, axis=1), codes)
-    own = image_means(np.linalg.norm(grounded.candidate, axis=1), codes)
+    candidate_level = image_means(np.linalg.norm(grounded.candidate, axis=1), codes)
     return {
         "images": len(rated),
         "columns": columns,
         "share of people's variance between images": share_between(human, codes),
         "references' level with mean rating (Pearson)": correlation("pearson", level, rated).value,
         "references' level with mean rating (Spearman)": correlation("spearman", level, rated).value,
-        "references' level with candidates' mean level (Pearson)": correlation("pearson", level, own).value,
+        "references' level with candidates' mean level (Pearson)": correlation("pearson", level, candidate_level).value,
     }
 
 
@@ -69,14 +69,14 @@ def by_rating(scores: Mapping[str, FloatArray], item: IntArray, rating: FloatArr
         item: (n,) item of each rating.
         rating: (n,) its value.
     """
-    found = {}
+    rows = {}
     for name, values in scores.items():
         means = {f"{value:g}": float(values[item[rating == value]].mean()) for value in np.unique(rating)}
         levels = list(means.values())
         spread = float(values[item].std())
         steps = {f"step to {k}": (b - a) / spread for k, a, b in zip(list(means)[1:], levels, levels[1:], strict=False)}
-        found[name] = means | steps
-    return found
+        rows[name] = means | steps
+    return rows
 
 
 def parts_of_distance(grounded: Grounded, human: FloatArray) -> dict[str, float]:
@@ -85,15 +85,15 @@ def parts_of_distance(grounded: Grounded, human: FloatArray) -> dict[str, float]
     Signs are turned so that higher should be better everywhere; the references' level is the odd one out: by the
     formula a higher one makes the score lower.
     """
-    found = grounded.statistics()
+    statistics = grounded.statistics()
     parts = {
-        "-KL": -found["kl"],
-        "ln‖candidate‖": np.log(found["norm_candidate_released"]),
-        "-ln‖reference‖": -np.log(found["norm_reference_released"]),
-        "ln‖reference‖ (not turned)": np.log(found["norm_reference_released"]),
-        "-D_rel": np.log(found["norm_candidate_released"]) - np.log(found["norm_reference_released"]),
-        "ln‖candidate‖ + ln‖reference‖": np.log(found["norm_candidate_released"])
-        + np.log(found["norm_reference_released"]),
+        "-KL": -statistics["kl"],
+        "ln‖candidate‖": np.log(statistics["norm_candidate_released"]),
+        "-ln‖reference‖": -np.log(statistics["norm_reference_released"]),
+        "ln‖reference‖ (not turned)": np.log(statistics["norm_reference_released"]),
+        "-D_rel": np.log(statistics["norm_candidate_released"]) - np.log(statistics["norm_reference_released"]),
+        "ln‖candidate‖ + ln‖reference‖": np.log(statistics["norm_candidate_released"])
+        + np.log(statistics["norm_reference_released"]),
     }
     return {name: correlation("tau-b", values, human).value for name, values in parts.items()}
 

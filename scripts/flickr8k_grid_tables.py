@@ -27,34 +27,34 @@ def spread(values: Sequence[float], digits: int = 4) -> str:
     return f"{np.mean(values):.{digits}f}{deviation}"
 
 
-def tables(found: Mapping[str, Any]) -> str:
+def tables(results: Mapping[str, Any]) -> str:
     """All tables; numbers of our models are mean ± standard deviation over seeds."""
-    sets = [name for name in HEADS if name in found]
-    parts = [f"Seeds {', '.join(map(str, found['seeds']))}.", _agreement(found, sets), _options(found, sets)]
+    sets = [name for name in HEADS if name in results]
+    parts = [f"Seeds {', '.join(map(str, results['seeds']))}.", _agreement(results, sets), _options(results, sets)]
     for name in sets:
         parts += [
-            f"### {HEADS[name]}: {found[name]['ratings']:,} ratings",
-            _intervals(found[name]),
-            _tests(found[name]),
+            f"### {HEADS[name]}: {results[name]['ratings']:,} ratings",
+            _intervals(results[name]),
+            _tests(results[name]),
         ]
-        parts += [_by_image(found[name]), _distance(found[name]), _by_rating(found[name])]
-    return "\n\n".join([*parts, _recall(found)]) + "\n"
+        parts += [_by_image(results[name]), _distance(results[name]), _by_rating(results[name])]
+    return "\n\n".join([*parts, _recall(results)]) + "\n"
 
 
-def _agreement(found: Mapping[str, Any], sets: Sequence[str]) -> str:
-    first = found[sets[0]]["tau-c"]
+def _agreement(results: Mapping[str, Any], sets: Sequence[str]) -> str:
+    first = results[sets[0]]["tau-c"]
     shown = [name for name in first if "τ=" not in name and "without" not in name]
     rows = {}
     for name in [*MAIN, *(n for n in shown if n not in MAIN)]:
-        cells = [spread(found[one][c][name]) for one in sets for c in COEFFICIENTS]
+        cells = [spread(results[one][c][name]) for one in sets for c in COEFFICIENTS]
         rows[TITLES.get(name, name)] = cells
     return table(rows, ("column", *(f"{HEADS[one]} {label}" for one in sets for label in COEFFICIENTS.values())))
 
 
-def _options(found: Mapping[str, Any], sets: Sequence[str]) -> str:
+def _options(results: Mapping[str, Any], sets: Sequence[str]) -> str:
     texts = []
     for name in sets:
-        taus = found[name]["tau-c"]
+        taus = results[name]["tau-c"]
         # WDS falls with D whatever τ is: its correlation has one value for each mapping.
         rows = {
             mapping: [
@@ -69,8 +69,8 @@ def _options(found: Mapping[str, Any], sets: Sequence[str]) -> str:
     return "\n\n".join(texts)
 
 
-def _intervals(found: Mapping[str, Any]) -> str:
-    ranks = found["comparison"]["ranks"]
+def _intervals(result: Mapping[str, Any]) -> str:
+    ranks = result["comparison"]["ranks"]
     rows = {
         name: [
             f"{one['value']:.4f}",
@@ -78,15 +78,15 @@ def _intervals(found: Mapping[str, Any]) -> str:
             f"{one['standard_error']:.4f}",
             f"{ranks[name]}",
         ]
-        for name, one in sorted(found["intervals"].items(), key=lambda entry: -entry[1]["value"])
+        for name, one in sorted(result["intervals"].items(), key=lambda entry: -entry[1]["value"])
     }
     return table(rows, ("τ-c, mean over seeds", "value", "95 % bootstrap interval (images)", "standard error", "rank"))
 
 
-def _tests(found: Mapping[str, Any]) -> str:
+def _tests(result: Mapping[str, Any]) -> str:
     text = {"CIDEr", "METEOR", "SPICE"}
     rows = {}
-    for pair in found["comparison"]["pairs"]:
+    for pair in result["comparison"]["pairs"]:
         if len(text & {pair["better"], pair["worse"]}) == 1:
             rows[f"{pair['better']} over {pair['worse']}"] = [
                 f"{pair['difference']:.4f}",
@@ -96,37 +96,37 @@ def _tests(found: Mapping[str, Any]) -> str:
     return table(rows, ("pair", "difference", "95 % interval", "p (permutation, Holm)"))
 
 
-def _by_image(found: Mapping[str, Any]) -> str:
-    seeds = found["by image"]
+def _by_image(result: Mapping[str, Any]) -> str:
+    seeds = result["by image"]
     rows = {}
     for name in seeds[0]["columns"]:
         rows[name] = [spread([one["columns"][name][key] for one in seeds], 3) for key in seeds[0]["columns"][name]]
-    for name, values in found["by image, others"].items():
+    for name, values in result["by image, others"].items():
         rows[name] = [f"{value:.3f}" for value in values.values()]
     facts = {key: [spread([one[key] for one in seeds], 3)] for key in seeds[0] if key not in ("columns", "images")}
     head = ("column", *next(iter(seeds[0]["columns"].values())))
     return table(rows, head) + "\n\n" + table(facts, (f"{seeds[0]['images']} images", "value"))
 
 
-def _distance(found: Mapping[str, Any]) -> str:
-    seeds = found["parts of the distance"]
+def _distance(result: Mapping[str, Any]) -> str:
+    seeds = result["parts of the distance"]
     rows = {name: [spread([one[name] for one in seeds], 3)] for name in seeds[0]}
     return table(rows, ("part of the distance", "τ-b with mean rating"))
 
 
-def _by_rating(found: Mapping[str, Any]) -> str:
+def _by_rating(result: Mapping[str, Any]) -> str:
     rows = {}
-    for name, values in found["by rating"].items():
+    for name, values in result["by rating"].items():
         rows[name] = [f"{value:.3f}" for key, value in values.items() if not key.startswith("step")]
         rows[name].append(", ".join(f"{value:.2f}" for key, value in values.items() if key.startswith("step")))
-        rows[name].append(f"{found['overrated with length'][name]:.3f}")
-    levels = [key for key in next(iter(found["by rating"].values())) if not key.startswith("step")]
+        rows[name].append(f"{result['overrated with length'][name]:.3f}")
+    levels = [key for key in next(iter(result["by rating"].values())) if not key.startswith("step")]
     head = ("mean score at rating", *levels, "steps, in standard deviations", "ρ of words and overrating")
     return table(rows, head)
 
 
-def _recall(found: Mapping[str, Any]) -> str:
-    recalls = list(found["recall"].values())
+def _recall(results: Mapping[str, Any]) -> str:
+    recalls = list(results["recall"].values())
     rows = {
         way.replace("_", " "): [spread([one[way][f"r@{k}"] for one in recalls], 1) for k in (1, 5, 10)]
         for way in ("image_to_text", "text_to_image")

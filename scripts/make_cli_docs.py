@@ -31,12 +31,12 @@ def commands() -> list[list[str]]:
     """Every command as its words, groups before their commands."""
     from capbench.cli.app import app
 
-    found: list[list[str]] = [[], *([name] for name in _names(app))]
+    commands: list[list[str]] = [[], *([name] for name in _names(app))]
     for group in app.registered_groups:
         assert group.name is not None
         assert group.typer_instance is not None
-        found += [[group.name], *([group.name, name] for name in _names(group.typer_instance))]
-    return found
+        commands += [[group.name], *([group.name, name] for name in _names(group.typer_instance))]
+    return commands
 
 
 def _names(app: Typer) -> list[str]:

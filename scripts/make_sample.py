@@ -49,21 +49,21 @@ def content(path: str, data: bytes) -> bytes:
 
 def differences(folder: Path, files: dict[str, bytes]) -> list[str]:
     """One line for every file under ``folder`` that is missing, in excess, or holds something else."""
-    found = []
-    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    for path in sorted(there | files.keys()):
-        if path not in there:
-            found.append(f"{path}: missing")
+    differing = []
+    present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    for path in sorted(present | files.keys()):
+        if path not in present:
+            differing.append(f"{path}: missing")
         elif path not in files:
-            found.append(f"{path}: not part of the sample")
+            differing.append(f"{path}: not part of the sample")
         else:
             try:
                 same = content(path, (folder / path).read_bytes()) == content(path, files[path])
             except (OSError, EOFError, zlib.error):
                 same = False  # damaged
             if not same:
-                found.append(f"{path}: differs")
-    return found
+                differing.append(f"{path}: differs")
+    return differing
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -74,11 +74,11 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     files = build(lambda words: print(f"making {words}", file=sys.stderr)).files
     if options.check:
-        found = differences(options.out, files)
-        for line in found:
+        differing = differences(options.out, files)
+        for line in differing:
             print(line)
-        print(f"{options.out}: {f'{len(found)} differences' if found else f'identical ({len(files)} files)'}")
-        return 1 if found else 0
+        print(f"{options.out}: {f'{len(differing)} differences' if differing else f'identical ({len(files)} files)'}")
+        return 1 if differing else 0
     for path, data in files.items():
         with atomic_write(options.out / path, "wb") as stream:
             stream.write(data)

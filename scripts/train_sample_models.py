@@ -77,22 +77,22 @@ def read_split(split: str) -> list[Picture]:
     from PIL import Image
 
     folder = sample_dir()
-    found = []
+    pictures = []
     for entry in sample_scenes():
         if entry["split"] == split:
             with Image.open(folder / entry["file"]) as image:
                 pixels = np.asarray(image.convert("RGB"))
-            found.append(Picture(pixels, [(o["box"], o["class"], o["colour"]) for o in entry["objects"]]))
-    return found
+            pictures.append(Picture(pixels, [(o["box"], o["class"], o["colour"]) for o in entry["objects"]]))
+    return pictures
 
 
 def draw(count: int) -> list[Picture]:
     """New scenes, none of which has the name, and so the layout, of one of the sample's; rare classes are not rare."""
-    found = []
+    pictures = []
     for _, scene in new_scenes("detector-training", count, rare=0.35):
         objects = [(thing.box, thing.kind, thing.colour) for thing in scene.things]
-        found.append(Picture(np.asarray(paint(scene)), objects))
-    return found
+        pictures.append(Picture(np.asarray(paint(scene)), objects))
+    return pictures
 
 
 def batch_of(pictures: list[Picture], mirror: list[bool]) -> tuple[Tensor, list[Tensor]]:
@@ -154,10 +154,10 @@ def second_stage_loss(
 ) -> Tensor:
     """Class, box and colour losses of regions: proposals, the objects themselves, and shaken copies of them."""
     regions, classes, colours, goals = [], [], [], []
-    for found, truth, picture in zip(suggested, boxes, pictures, strict=True):
+    for proposed, truth, picture in zip(suggested, boxes, pictures, strict=True):
         size = (truth[:, 2:] - truth[:, :2]).repeat(1, 2)
         shaken = truth + torch.randn(truth.shape, generator=generator) * 0.08 * size
-        rois = torch.cat([found, truth, shaken])
+        rois = torch.cat([proposed, truth, shaken])
         rois = rois[bx.wide_enough(rois, 2.0)]
         best, which = bx.iou(rois, truth).max(dim=1)
         yes = draw_some(best >= 0.5, REGIONS // 2, generator)
@@ -169,10 +169,10 @@ def second_stage_loss(
         goals.append(encode(rois[rows], truth[which[rows]], DELTA_WEIGHTS))
     outputs = network.describe(network.pool(maps, regions))
     label, colour, goal = torch.cat(classes), torch.cat(colours), torch.cat(goals)
-    there = label < len(CLASSES)
+    is_object = label < len(CLASSES)
     loss = F.cross_entropy(outputs.classes, label, label_smoothing=0.02)
     loss = loss + F.cross_entropy(outputs.colours, colour, ignore_index=-1) * 0.5
-    return loss + F.smooth_l1_loss(outputs.boxes[there], goal[there], reduction="sum") / len(label)
+    return loss + F.smooth_l1_loss(outputs.boxes[is_object], goal[is_object], reduction="sum") / len(label)
 
 
 def train(pictures: list[Picture], steps: int) -> SampleFRCNN:
@@ -218,14 +218,14 @@ def train(pictures: list[Picture], steps: int) -> SampleFRCNN:
 
 def evaluate(detector: SampleDetector, pictures: list[Picture]) -> dict[str, Any]:
     """Mean average precision at IoU 0.5, and how often the colour of a found object is right."""
-    found, truth, colours_right, colours_seen = [], [], 0, 0
+    detections, truth, colours_right, colours_seen = [], [], 0, 0
     for picture in pictures:
         regions = detector.detect([detector.preprocess(picture.pixels)])[0]
         assert regions.class_ids is not None
         assert regions.class_scores is not None
         assert regions.attribute_ids is not None
         assert regions.boxes is not None
-        found.append((regions.boxes, regions.class_ids, regions.class_scores))
+        detections.append((regions.boxes, regions.class_ids, regions.class_scores))
         truth.append((picture.boxes.numpy(), picture.classes.numpy()))
         overlaps = bx.iou(torch.from_numpy(regions.boxes), picture.boxes)
         for j in range(len(picture.boxes)):
@@ -233,7 +233,7 @@ def evaluate(detector: SampleDetector, pictures: list[Picture]) -> dict[str, Any
             if overlaps[i, j] >= 0.5:
                 colours_seen += 1
                 colours_right += int(regions.attribute_ids[i] == picture.colours[j])
-    mean, each = mean_average_precision(found, truth)
+    mean, each = mean_average_precision(detections, truth)
     return {
         "pictures": len(pictures),
         "objects": sum(len(p.boxes) for p in pictures),
@@ -284,8 +284,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def train_detector(target: Path, steps: int, held_out: list[Picture]) -> None:
     """Train the detector, write weights and card, and print what it finds in held-out pictures."""
-    own = read_split("train")
-    pictures = own + draw(DRAWN)
+    sample_pictures = read_split("train")
+    pictures = sample_pictures + draw(DRAWN)
     print(f"{len(pictures)} training pictures, {len(held_out)} held out", file=sys.stderr, flush=True)
     network = train(pictures, steps)
     data = safetensors_bytes(network.state_dict())
@@ -303,8 +303,8 @@ def train_detector(target: Path, steps: int, held_out: list[Picture]) -> None:
         "classes": CLASSES,
         "colours": COLOUR_NAMES,
         "training": {
-            "pictures_of_the_sample": len(own),
-            "pictures_drawn": len(pictures) - len(own),
+            "pictures_of_the_sample": len(sample_pictures),
+            "pictures_drawn": len(pictures) - len(sample_pictures),
             "steps": steps,
             "batch": BATCH,
             "seed": SEED,

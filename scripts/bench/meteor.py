@@ -37,10 +37,10 @@ def published(data: str | None, dataset: str, items: int | None) -> Captions:
     from capbench.text.ptb import tokenize
 
     kind = plugins.load("capbench.datasets", dataset)
-    found = kind(find_root(data or "sample")).load(kind.protocol().items)[0].items[:items]
-    texts = list(dict.fromkeys(text for item in found for text in (item.candidate, *item.references)))
+    chosen = kind(find_root(data or "sample")).load(kind.protocol().items)[0].items[:items]
+    texts = list(dict.fromkeys(text for item in chosen for text in (item.candidate, *item.references)))
     tokens = dict(zip(texts, tokenize(texts), strict=True))
-    return [tokens[item.candidate] for item in found], [[tokens[text] for text in item.references] for item in found]
+    return [tokens[item.candidate] for item in chosen], [[tokens[text] for text in item.references] for item in chosen]
 
 
 def original() -> Callable[[Captions], list[float]]:

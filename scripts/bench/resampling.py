@@ -73,7 +73,7 @@ def plain_correlation(coefficient: str, x: FloatArray, y: FloatArray) -> float:
     return float(scipy.stats.kendalltau(x, y, variant=variant).statistic)
 
 
-def bootstrap(data: Correlations, name: str, part: int) -> Row:
+def bootstrap(data: Correlations, name: str, resamples: int) -> Row:
     """1,000 bootstraps by image: ours for all metrics, then divided; scipy's for a few resamples, then multiplied."""
     rows = np.argsort(data.unit, kind="stable")
     ends = np.cumsum(np.bincount(data.unit))
@@ -82,33 +82,35 @@ def bootstrap(data: Correlations, name: str, part: int) -> Row:
     metric = data.names[0]
 
     def plain() -> None:
-        for _ in range(part):
+        for _ in range(resamples):
             drawn = rng.integers(0, data.units, data.units)
             at = np.concatenate([rows[starts[u] : ends[u]] for u in drawn])
             plain_correlation(data.coefficient, data.scores[metric][0][at], data.human[at])
 
     before = seconds(plain)
     ours = seconds(lambda: draw_bootstrap(data, resamples=1000), 2) / len(data.names)
-    plain_time = min(before, seconds(plain)) * 1000 / part
-    return Row(f"1,000 bootstraps of {name}, a metric", ours, plain_time, f"plain: {part} resamples x {1000 // part}")
+    plain_time = min(before, seconds(plain)) * 1000 / resamples
+    return Row(
+        f"1,000 bootstraps of {name}, a metric", ours, plain_time, f"plain: {resamples} resamples x {1000 // resamples}"
+    )
 
 
-def permutations(data: Correlations, part: int) -> Row:
+def permutations(data: Correlations, repeats: int) -> Row:
     """All pairwise PERM-BOTH tests with 1,000 permutations."""
     pairs = len(data.names) * (len(data.names) - 1) // 2
     a, b = (scipy.stats.rankdata(data.scores[name][0]) for name in data.names[:2])
     rng = np.random.default_rng(0)
 
     def plain() -> None:
-        for _ in range(part):
+        for _ in range(repeats):
             swap = rng.integers(0, 2, data.units)[data.unit] == 1
             plain_correlation(data.coefficient, np.where(swap, b, a), data.human)
             plain_correlation(data.coefficient, np.where(swap, a, b), data.human)
 
     before = seconds(plain)
     ours = seconds(lambda: compare(data, permutations=1000, correction="none"))
-    plain_time = min(before, seconds(plain)) * 1000 / part * pairs
-    note = f"plain: {part} permutations x {1000 * pairs // part:,}"
+    plain_time = min(before, seconds(plain)) * 1000 / repeats * pairs
+    note = f"plain: {repeats} permutations x {1000 * pairs // repeats:,}"
     return Row(f"PERM-BOTH of {data.coefficient}, {pairs} pairs x 1,000", ours, plain_time, note)
 
 
@@ -128,8 +130,8 @@ def list_all_pairs(x: FloatArray, y: FloatArray) -> float:
 def calibration(x: FloatArray, y: FloatArray, n: int) -> Row:
     """acc*_eq: ours on all points, the plain way on n of them."""
     few = np.random.default_rng(0).permutation(len(x))[:n]
-    found = calibrate_ties(x[few], y[few]).accuracy
-    if found != list_all_pairs(x[few], y[few]):
+    accuracy = calibrate_ties(x[few], y[few]).accuracy
+    if accuracy != list_all_pairs(x[few], y[few]):
         raise SystemExit("the two ways disagree")
     before = seconds(lambda: list_all_pairs(x[few], y[few]))
     ours = seconds(lambda: calibrate_ties(x, y), 3)

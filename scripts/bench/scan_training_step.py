@@ -67,13 +67,13 @@ def loop(network: Scan, images: Tensor, captions: Tensor, lengths: Tensor) -> Te
 def contexts(network: Scan, images: Tensor, captions: Tensor, lengths: Tensor) -> Tensor:
     """All captions at once, padded and masked, every context formed (t2i, clipped_l2norm, LogSumExp)."""
     options = network.options
-    here = torch.arange(captions.shape[1])[None, :] < lengths[:, None]  # (b, m)
+    is_word = torch.arange(captions.shape[1])[None, :] < lengths[:, None]  # (b, m)
     s = torch.einsum("and,bmd->abnm", images, captions)
     x = l2norm(functional.leaky_relu(s, 0.1))  # padded words are zero vectors, and count nothing in the norm
     attention = (options.lambda_softmax * x).softmax(dim=2)
     context = torch.einsum("abnm,and->abmd", attention, images)
     cosine = functional.cosine_similarity(captions[None], context, dim=-1)
-    scaled = (options.lambda_lse * cosine).masked_fill(~here, -torch.inf)
+    scaled = (options.lambda_lse * cosine).masked_fill(~is_word, -torch.inf)
     return scaled.logsumexp(-1) / options.lambda_lse
 
 
@@ -90,19 +90,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", action="store_true")
-    given = parser.parse_args(arguments)
-    torch.set_num_threads(given.threads)
+    asked = parser.parse_args(arguments)
+    torch.set_num_threads(asked.threads)
     keep_freed_memory()  # as 'capbench train scan' does
-    options = ScanOptions(given.words, embed_dim=given.embed, image_dim=given.features)
-    start = FastScan(options, torch.Generator().manual_seed(given.seed)).train()
-    regions, ids, lengths = batch(options, given.batch, given.regions, given.seed)
+    options = ScanOptions(asked.words, embed_dim=asked.embed, image_dim=asked.features)
+    start = FastScan(options, torch.Generator().manual_seed(asked.seed)).train()
+    regions, ids, lengths = batch(options, asked.batch, asked.regions, asked.seed)
     table: dict[str, dict[str, float]] = {}
     wanted: tuple[float, Tensor] | None = None
-    for way in given.ways:
+    for way in asked.ways:
         network = copy.deepcopy(start)
         optimiser = torch.optim.Adam(network.parameters(), lr=1e-3, fused=True)
         row: dict[str, float] = {}
-        for repeat in range(given.repeats):
+        for repeat in range(asked.repeats):
             optimiser.zero_grad()
             marks = [(time.perf_counter(), time.process_time())]
             images = network.encode_images(regions)
@@ -137,17 +137,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             marks.append((time.perf_counter(), time.process_time()))
             for clock, name in enumerate(("wall_s", "cpu_s")):
                 t = [mark[clock] for mark in marks]
-                for part, seconds in (
+                for label, seconds in (
                     (name, t[4] - t[0]),
                     (f"similarities_{name}", t[2] - t[1]),
                     (f"encoders_{name}", t[1] - t[0] + t[3] - t[2]),
                 ):
-                    row[part] = min(row.get(part, seconds), seconds)
+                    row[label] = min(row.get(label, seconds), seconds)
         table[way] = row
-    if given.json:
-        print(json.dumps({"torch": torch.__version__, "threads": given.threads, "steps": table}, indent=2))
+    if asked.json:
+        print(json.dumps({"torch": torch.__version__, "threads": asked.threads, "steps": table}, indent=2))
         return 0
-    print(f"# torch {torch.__version__}, {platform.machine()}, {given.threads} threads; {int(lengths.sum())} words")
+    print(f"# torch {torch.__version__}, {platform.machine()}, {asked.threads} threads; {int(lengths.sum())} words")
     print("way                 step s  ratio   cpu s | similarities s   cpu s | encoders s   cpu s | loss ±    grad ±")
     slowest = table.get("loop", next(iter(table.values())))["wall_s"]
     for way, row in table.items():

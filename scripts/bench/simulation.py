@@ -117,11 +117,11 @@ def _ratings(quality: FloatArray, rng: np.random.Generator) -> FloatArray:
 def truths(setting: Setting, seed: int = 1, ratings: int = 960_000) -> dict[str, float]:
     """True values of metric ``a``, from a very large draw."""
     judged = draw(setting, np.random.default_rng(seed), ratings // (setting.captions * setting.ratings))
-    found: dict[str, float] = {c: correlation(c, judged.scores["a"], judged.human).value for c in COEFFICIENTS}
+    true_values: dict[str, float] = {c: correlation(c, judged.scores["a"], judged.human).value for c in COEFFICIENTS}
     clear = judged.preferred != 0
     order = np.sign(judged.first["a"] - judged.second["a"])
-    found[ACCURACY] = float((order == judged.preferred)[clear].mean())
-    return found
+    true_values[ACCURACY] = float((order == judged.preferred)[clear].mean())
+    return true_values
 
 
 def agreement(judged: Judged, statistic: str, by_image: bool) -> Agreement:
@@ -137,42 +137,42 @@ def covered(name: str, statistics: tuple[str, ...], truth: dict[str, float], see
     """Which intervals of one draw hold the truth, by (statistic, kind of interval)."""
     setting = SETTINGS[name]
     judged = draw(setting, np.random.default_rng([11, seed]))
-    found: dict[tuple[str, str], bool] = {}
+    is_covered: dict[tuple[str, str], bool] = {}
     for statistic in statistics:
         data = agreement(judged, statistic, by_image=True)
         sample = draw_bootstrap(data, seed=seed, workers=1)
         for method in ("percentile", "bca"):
             interval = bootstrap_intervals(data, sample, method=method, workers=1)["a"]
-            found[statistic, method] = interval.low <= truth[statistic] <= interval.high
+            is_covered[statistic, method] = interval.low <= truth[statistic] <= interval.high
         if statistic == ACCURACY:
             rows = data.credit["a"][0] if isinstance(data, Accuracies) else np.empty(0)
             formula = accuracy_interval(float(rows.sum()), len(rows))
         else:
             coefficient = next(c for c in COEFFICIENTS if c == statistic)
             formula = correlation_interval(coefficient, judged.scores["a"], judged.human)
-        found[statistic, "formula"] = formula.low <= truth[statistic] <= formula.high
+        is_covered[statistic, "formula"] = formula.low <= truth[statistic] <= formula.high
         if name == "dependent" and statistic in BY_RATING:
             single = agreement(judged, statistic, by_image=False)
             interval = bootstrap_intervals(single, draw_bootstrap(single, seed=seed, workers=1))["a"]
-            found[statistic, "percentile, unit: rating"] = interval.low <= truth[statistic] <= interval.high
-    return found
+            is_covered[statistic, "percentile, unit: rating"] = interval.low <= truth[statistic] <= interval.high
+    return is_covered
 
 
 def permuted(name: str, statistics: tuple[str, ...], alpha: float, seed: int) -> dict[tuple[str, str], bool]:
     """Which permutation tests of one draw reject: the default test alone, for many more draws in the same time."""
     judged = draw(SETTINGS[name], np.random.default_rng([13, seed]))
-    found = {}
+    is_rejected = {}
     for statistic in statistics:
         data = agreement(judged, statistic, by_image=True)
         table = compare(data, correction="none", permutations=999, seed=seed, workers=1)
-        found[statistic, "permutation"] = table.pairs[0].p_value <= alpha
-    return found
+        is_rejected[statistic, "permutation"] = table.pairs[0].p_value <= alpha
+    return is_rejected
 
 
 def rejected(name: str, statistics: tuple[str, ...], alpha: float, seed: int) -> dict[tuple[str, str], bool]:
     """Which tests of one draw reject, by (statistic, test). Both metrics are equally good."""
     judged = draw(SETTINGS[name], np.random.default_rng([13, seed]))
-    found: dict[tuple[str, str], bool] = {}
+    is_rejected: dict[tuple[str, str], bool] = {}
     for statistic in statistics:
         data = agreement(judged, statistic, by_image=True)
         sample = draw_bootstrap(data, resamples=999, seed=seed, workers=1)
@@ -183,19 +183,19 @@ def rejected(name: str, statistics: tuple[str, ...], alpha: float, seed: int) ->
             tests += ["williams", "steiger"]
         for test in tests:
             table = compare(data, test=test, correction="none", permutations=999, seed=seed, sample=sample, workers=1)
-            found[statistic, test] = table.pairs[0].p_value <= alpha
+            is_rejected[statistic, test] = table.pairs[0].p_value <= alpha
         if statistic in ("tau-b", "tau-c", "spearman"):
             # An increasing map leaves a rank statistic as it is: the metrics are still equally good. It leaves the
             # permutation of ranks as it is, too, but not that of z-scores.
             skewed = replace(judged, scores={"a": judged.scores["a"], "b": np.exp(3 * judged.scores["b"])})
             data = agreement(skewed, statistic, by_image=True)
             table = compare(data, correction="none", permutations=999, seed=seed, scale="z-scores", workers=1)
-            found[statistic, "permutation of z-scores, one metric skewed"] = table.pairs[0].p_value <= alpha
+            is_rejected[statistic, "permutation of z-scores, one metric skewed"] = table.pairs[0].p_value <= alpha
         if name == "dependent" and statistic in BY_RATING:
             single = agreement(judged, statistic, by_image=False)
             table = compare(single, correction="none", permutations=999, seed=seed, workers=1)
-            found[statistic, "permutation, unit: rating"] = table.pairs[0].p_value <= alpha
-    return found
+            is_rejected[statistic, "permutation, unit: rating"] = table.pairs[0].p_value <= alpha
+    return is_rejected
 
 
 def shares(
@@ -232,12 +232,15 @@ def main() -> None:
         ):
             if (arguments.table or "") not in title or (arguments.table is None and work.func is permuted):
                 continue
-            found = shares(work, arguments.draws, arguments.workers)
-            kinds = list(dict.fromkeys(kind for _, kind in found))
+            shares_by_kind = shares(work, arguments.draws, arguments.workers)
+            kinds = list(dict.fromkeys(kind for _, kind in shares_by_kind))
             print(f"\n{title}, {arguments.draws} data sets\n\n| statistic | {' | '.join(kinds)} |")
             print("|---|" + "---|" * len(kinds))
             for statistic in statistics:
-                cells = [f"{100 * found[statistic, k]:.1f}" if (statistic, k) in found else "" for k in kinds]
+                cells = [
+                    f"{100 * shares_by_kind[statistic, k]:.1f}" if (statistic, k) in shares_by_kind else ""
+                    for k in kinds
+                ]
                 print(f"| {statistic} | {' | '.join(cells)} |", flush=True)
         print(f"\n{time.perf_counter() - started:.0f} s", flush=True)
 

@@ -62,25 +62,27 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         resources = _files(Path(folder), sorted(images), sorted(texts), chosen.embed)
         tiger = Tiger(resources)
-        part = items[:: max(1, len(items) // chosen.one_by_one)][: chosen.one_by_one]
-        slow, slow_s = _timed(lambda: one_by_one(tiger, part))
-        print(f"one at a time: {len(part)} items in {slow_s[1]:.1f} CPU s", flush=True)
+        sample = items[:: max(1, len(items) // chosen.one_by_one)][: chosen.one_by_one]
+        slow, slow_s = _timed(lambda: one_by_one(tiger, sample))
+        print(f"one at a time: {len(sample)} items in {slow_s[1]:.1f} CPU s", flush=True)
         fast, fast_s = _run(tiger, items)
         place = {item.key: i for i, item in enumerate(items)}
-        ours = tiger.scores(fast[[place[item.key] for item in part]])["tiger"]
+        ours = tiger.scores(fast[[place[item.key] for item in sample]])["tiger"]
         difference = float(np.abs(ours - slow).max())
         reo = Reo(resources, covariance="identity")
         _, reo_s = _run(reo, items)
     print(f"{'':<16}{'items':>8}{'wall s':>10}{'cpu s':>10}{'items/s':>10}{'items/cpu s':>14}")
     for name, count, (wall, cpu) in (
-        ("one at a time", len(part), slow_s),
+        ("one at a time", len(sample), slow_s),
         ("TIGEr", len(items), fast_s),
         ("REO after TIGEr", len(items), reo_s),
     ):
         print(f"{name:<16}{count:>8,}{wall:>10.1f}{cpu:>10.1f}{count / wall:>10.1f}{count / cpu:>14.1f}")
-    wall_ratio, cpu_ratio = (len(items) / fast / (len(part) / slow) for fast, slow in zip(fast_s, slow_s, strict=True))
+    wall_ratio, cpu_ratio = (
+        len(items) / fast / (len(sample) / slow) for fast, slow in zip(fast_s, slow_s, strict=True)
+    )
     print(f"TIGEr is {wall_ratio:.1f} times as fast as one at a time on the wall, {cpu_ratio:.1f} times in CPU time")
-    print(f"largest difference of TIGEr on {len(part)} items: {difference:.1e}")
+    print(f"largest difference of TIGEr on {len(sample)} items: {difference:.1e}")
     assert difference < 1e-5
 
 
@@ -100,11 +102,11 @@ def _items(data: str | None) -> Sequence[Item]:
         return " ".join(words[rank] for rank in ranks.tolist()) + " ."
 
     references = [tuple(caption() for _ in range(5)) for _ in range(1000)]
-    found = []
+    items = []
     for i in range(5664):
         other = references[int(generator.integers(1000))][int(generator.integers(5))]
-        found.append(Item(f"image{i % 1000:04}", other, references[i % 1000]))
-    return found
+        items.append(Item(f"image{i % 1000:04}", other, references[i % 1000]))
+    return items
 
 
 def _files(folder: Path, images: Sequence[str], texts: Sequence[str], embed: int) -> Resources:
@@ -141,11 +143,11 @@ def _run(metric: GroundedMetric, items: Sequence[Item]) -> tuple[FloatArray, tup
     """Statistics as the score command has them made: all items are announced, then come in batches."""
     clock = _Clock()
     metric.open(items)
-    found = [
+    batches = [
         metric.statistics(items[start : start + metric.batch_size], lambda _: None)
         for start in range(0, len(items), metric.batch_size)
     ]
-    return np.concatenate(found), clock.read()
+    return np.concatenate(batches), clock.read()
 
 
 def one_by_one(metric: Tiger, items: Sequence[Item]) -> FloatArray:
@@ -175,11 +177,11 @@ def _grounding(regions: torch.Tensor, words: torch.Tensor, smoothing: float) -> 
     similar = torch.nn.functional.leaky_relu(words @ regions.T, 0.1)
     similar = similar / (similar.norm(dim=1, keepdim=True) + 1e-8)
     attention = torch.softmax(smoothing * similar, dim=0)
-    found = []
+    cosines = []
     for i, region in enumerate(regions):
         context = (attention[:, i, None] * words).sum(0)
-        found.append(float(region @ context / (region.norm() * context.norm()).clamp(min=1e-8)))
-    return np.array(found)
+        cosines.append(float(region @ context / (region.norm() * context.norm()).clamp(min=1e-8)))
+    return np.array(cosines)
 
 
 if __name__ == "__main__":

@@ -29,13 +29,13 @@ def generated(captions: int, seed: int = 0) -> list[str]:
     letters = "etaoinshrdlu"
     words = ["".join(rng.choices(letters, k=rng.randint(2, 9))) for _ in range(12_000)]
     cumulative = list(itertools.accumulate(1 / (i + 2) for i in range(len(words))))
-    found: dict[str, None] = {}
-    while len(found) < captions:
+    captions_made: dict[str, None] = {}
+    while len(captions_made) < captions:
         text = rng.choices(words, cum_weights=cumulative, k=rng.randint(7, 15))
         if rng.random() < 0.2:
             text[rng.randrange(len(text))] = rng.choice(_ODD)
-        found[" ".join(text).capitalize() + rng.choice([".", ".", " .", ""])] = None
-    return list(found)
+        captions_made[" ".join(text).capitalize() + rng.choice([".", ".", " .", ""])] = None
+    return list(captions_made)
 
 
 def published(data: str) -> list[str]:

@@ -3,50 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 from capbench.records import caption_key
 from scripts.sample import native
-from scripts.sample.captions import describe_many
+from scripts.sample.album import Album, Sample
 from scripts.sample.chance import below, chance, pick, shuffled, stream
+from scripts.sample.composite import composite_files, composite_images
 from scripts.sample.drawing import paint, png_bytes
-from scripts.sample.language import Caption
+from scripts.sample.foil import foil_files
+from scripts.sample.pascal import pascal_files
 from scripts.sample.people import expert_ratings, quality, yes_votes
-from scripts.sample.scenes import COMMON, RARE, Plan, Scene, lay_out, new_plan, sibling
+from scripts.sample.readme import readme
+from scripts.sample.scenes import COMMON, RARE, Plan, Scene, new_plan, sibling
 
-__all__ = ["Album", "Sample", "album", "build", "picture_and_captions"]
+__all__ = ["album", "build", "picture_and_captions"]
 
 _CHANGES = ("colour", "count", "kind", "missing", "extra", "relation", "background")
-
-
-@dataclass
-class Album:
-    """The scenes and human captions of one data set, in order."""
-
-    style: str
-    per_image: int
-    scenes: dict[str, Scene] = field(default_factory=dict)
-    captions: dict[str, list[Caption]] = field(default_factory=dict)
-    origin: dict[str, str] = field(default_factory=dict)
-
-    def add(self, name: str, plan: Plan, origin: str = "") -> None:
-        """Lay out a plan and let people describe it; ``origin`` names the scene that it is a sibling of."""
-        scene = self.scenes[name] = lay_out(name, plan)
-        self.captions[name] = describe_many(stream("captions", name), scene, self.style, self.per_image)
-        self.origin[name] = origin
-
-    def texts(self, name: str) -> list[str]:
-        """The captions of a scene as texts."""
-        return [caption.text for caption in self.captions[name]]
-
-
-@dataclass
-class Sample:
-    """All files of the sample by their path under its root, and its albums."""
-
-    files: dict[str, bytes] = field(default_factory=dict)
-    albums: dict[str, Album] = field(default_factory=dict)
-    splits: dict[str, dict[str, list[str]]] = field(default_factory=dict)
 
 
 def _plan(name: str, kinds: Sequence[str] = COMMON, rare: float = 0.1, several: bool = False, show: str = "") -> Plan:
@@ -75,8 +47,8 @@ def _flickr8k() -> tuple[Album, dict[str, list[str]]]:
     album_ = Album("flickr8k", 5)
     for name in sorted(plans):
         album_.add(name, *plans[name])
-    rest = shuffled(rng, sorted(names[50:]))
-    return album_, {"train": rest[15:], "dev": rest[:15], "test": names[:50]}
+    others = shuffled(rng, sorted(names[50:]))
+    return album_, {"train": others[15:], "dev": others[:15], "test": names[:50]}
 
 
 def album(dataset: str) -> tuple[Album, dict[str, list[str]]]:
@@ -132,15 +104,15 @@ def _judged_flickr8k(album_: Album, splits: dict[str, list[str]]) -> dict[str, b
         def worth(caption: tuple[str, int], scene: Scene = scene) -> float:
             return quality(album_.captions[caption[0]][caption[1]], scene).overall
 
-        for rows, kind, counts, own in (
+        for rows, kind, counts, with_own_caption in (
             (expert, "expert", (3, 1, 2), place % 6 == 0),
             (crowd, "crowd", (4, 3, 3), place % 4 == 1),
         ):
             rng = stream(kind, name)
             close = shuffled(rng, ids(siblings))[: counts[0]]
             alike = sorted(shuffled(rng, ids(strangers))[:40], key=worth, reverse=True)[: counts[1]]
-            rest = [i for i in shuffled(rng, ids(strangers)) if i not in alike][: counts[2]]
-            chosen = sorted([*close, *alike, *rest, *([(name, below(rng, 5))] if own else [])])
+            unlike = [i for i in shuffled(rng, ids(strangers)) if i not in alike][: counts[2]]
+            chosen = sorted([*close, *alike, *unlike, *([(name, below(rng, 5))] if with_own_caption else [])])
             for other, at in chosen:
                 value = quality(album_.captions[other][at], scene)
                 ident = (f"{name}.png", f"{other}.png#{at}")
@@ -193,7 +165,6 @@ def _caption_files(sample: Sample) -> dict[str, bytes]:
 
 def _pictures(sample: Sample) -> dict[str, bytes]:
     """All pictures, and what is in them."""
-    from scripts.sample.composite import composite_images
 
     training = {("flickr8k", "train"), ("flickr8k", "dev"), ("flickr30k", "train"), ("flickr30k", "val"),
                 ("coco", "val")}  # fmt: skip
@@ -217,10 +188,6 @@ def build(progress: Callable[[str], None] = lambda _: None) -> Sample:
     Args:
         progress: called with a few words before each part.
     """
-    from scripts.sample.composite import composite_files
-    from scripts.sample.foil import foil_files
-    from scripts.sample.pascal import pascal_files
-    from scripts.sample.readme import readme
 
     sample = Sample()
     for dataset in ("flickr8k", "flickr30k", "coco", "pascal50s", "nocaps"):

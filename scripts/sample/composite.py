@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from capbench.records import caption_key
 from scripts.sample import native
+from scripts.sample.album import Album, Sample
 from scripts.sample.chance import below, chance, normal, pick, stream, weighted
 from scripts.sample.language import Caption
 from scripts.sample.machine import FAULTS, fluent, general, inventory
 from scripts.sample.people import five_point, quality
 from scripts.sample.scenes import Scene
-
-if TYPE_CHECKING:
-    from scripts.sample.build import Album, Sample
 
 __all__ = ["composite_files", "composite_images", "some_faults"]
 

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from scripts.sample import native
-from scripts.sample.build import Sample
+from scripts.sample.album import Sample
 from scripts.sample.chance import chance, pick, shuffled, stream
 from scripts.sample.language import Caption, article, commonest_noun, plural
 from scripts.sample.scenes import COMMON
@@ -40,8 +40,8 @@ def foil_files(sample: Sample) -> dict[str, bytes]:
         rng = stream("foil", name)
         shown = {group.kind for group in album.scenes[name].plan.groups}
         other = pick(rng, [kind for kind in COMMON if kind not in shown])
-        found = (_foil(caption, shown, other) for caption in shuffled(rng, album.captions[name]))
-        made = next((pair for pair in found if pair is not None), None)
+        pairs = (_foil(caption, shown, other) for caption in shuffled(rng, album.captions[name]))
+        made = next((pair for pair in pairs if pair is not None), None)
         if made is None:
             continue
         text, foil, right, wrong = made

@@ -175,10 +175,10 @@ def places(rng: np.random.Generator, background: str, aloft: bool = False) -> st
 
 def verb(rng: np.random.Generator, group: Group, background: str, still: bool = False) -> str:
     """A verb for what a group does, agreeing with its number; ``still`` for one that fits anything."""
-    own = {} if still or background in ("room",) else _VERBS.get(group.kind, {})
+    verbs = {} if still or background in ("room",) else _VERBS.get(group.kind, {})
     if background.startswith("plain") and chance(rng, 0.5):
-        own = {}
-    forms = weighted(rng, own or _ANY_VERB)
+        verbs = {}
+    forms = weighted(rng, verbs or _ANY_VERB)
     return forms[0] if group.count == 1 else forms[1]
 
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from scripts.sample import native
+from scripts.sample.album import Album
 from scripts.sample.chance import chance, normal, pick, shuffled, stream
 from scripts.sample.composite import some_faults
 from scripts.sample.language import Caption
 from scripts.sample.machine import fluent, general, inventory
 from scripts.sample.people import prefers, quality
-
-if TYPE_CHECKING:
-    from scripts.sample.build import Album
 
 __all__ = ["pascal_files"]
 
@@ -61,8 +59,8 @@ def _pair(rng: np.random.Generator, album: Album, name: str, category: str) -> l
 def _likeness(reference: str, caption: str) -> float:
     """Share of a caption's words that a reference has, as a reader's feeling for how alike they are."""
     words = {word.strip(".,:'") for word in reference.lower().split()}
-    own = [word.strip(".,:'") for word in caption.lower().split()]
-    return sum(word in words for word in own) / max(len(own), 1)
+    caption_words = [word.strip(".,:'") for word in caption.lower().split()]
+    return sum(word in words for word in caption_words) / max(len(caption_words), 1)
 
 
 def pascal_files(album: Album) -> dict[str, bytes]:

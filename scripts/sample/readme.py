@@ -5,10 +5,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from scripts.sample.build import Sample
+from scripts.sample.album import Sample
 
 __all__ = ["readme"]
 

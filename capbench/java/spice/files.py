@@ -170,11 +170,11 @@ def install_spice(source: str | os.PathLike[str] | None = None, progress: Progre
             if file.is_at(folder) and sha256_file(folder / file.name) == file.sha256:
                 continue
             try:
-                with tempfile.TemporaryDirectory(prefix=".part-", dir=folder, ignore_cleanup_errors=True) as part:
+                with tempfile.TemporaryDirectory(prefix=".part-", dir=folder, ignore_cleanup_errors=True) as partial:
                     if source is None:
-                        fetched = _download(file, Path(part), progress or _silent)
+                        fetched = _download(file, Path(partial), progress or _silent)
                     else:
-                        fetched = _copy(file, Path(source), Path(part), progress or _silent)
+                        fetched = _copy(file, Path(source), Path(partial), progress or _silent)
                     _check(file, fetched, source)
                     os.replace(fetched, folder / file.name)
             except OSError as error:
@@ -187,7 +187,7 @@ def install_spice(source: str | os.PathLike[str] | None = None, progress: Progre
     return added
 
 
-def _download(file: PinnedFile, part: Path, progress: Progress) -> Path:
+def _download(file: PinnedFile, partial: Path, progress: Progress) -> Path:
     try:
         from jgo.maven import MavenContext, PythonResolver
     except ImportError as error:
@@ -197,7 +197,7 @@ def _download(file: PinnedFile, part: Path, progress: Progress) -> Path:
     import requests
 
     resolver = PythonResolver(progress_callback=progress)
-    context = MavenContext(resolver=resolver, repo_cache=part, timeout=_TIMEOUT_S)
+    context = MavenContext(resolver=resolver, repo_cache=partial, timeout=_TIMEOUT_S)
     artifact = context.project(file.group, file.artifact).at_version(file.version).artifact(file.classifier, "jar")
     try:
         fetched = resolver.download(artifact)
@@ -213,11 +213,11 @@ def _download(file: PinnedFile, part: Path, progress: Progress) -> Path:
     return Path(fetched)
 
 
-def _copy(file: PinnedFile, source: Path, part: Path, progress: Progress) -> Path:
+def _copy(file: PinnedFile, source: Path, partial: Path, progress: Progress) -> Path:
     if not (source / file.name).is_file():
         names = ", ".join(f.name for f in SPICE_FILES)
         raise UsageError("there is no such file", path=source / file.name, hint=f"The folder must hold {names}")
-    target = part / file.name
+    target = partial / file.name
     with (
         progress(file.name, file.size) as advance,
         open(source / file.name, "rb") as reader,

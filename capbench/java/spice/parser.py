@@ -65,8 +65,8 @@ def parse_tuples(captions: Sequence[str]) -> list[str]:
     """
     limit = _more_memory_mb()
     small = [limit is None or len(caption.split()) < _VERY_LONG for caption in captions]
-    given = iter(_process().ask([caption for caption, fits in zip(captions, small, strict=True) if fits]))
-    answers = [next(given) if fits else _NO_MEMORY_ANSWER for fits in small]
+    answers_of_small = iter(_process().ask([caption for caption, fits in zip(captions, small, strict=True) if fits]))
+    answers = [next(answers_of_small) if fits else _NO_MEMORY_ANSWER for fits in small]
     starved = [i for i, answer in enumerate(answers) if _reason(answer) == _NO_MEMORY]
     if starved and limit is not None:
         with _program(spice_state().folder, limit, threads=1, restarts=0) as program:
@@ -90,10 +90,10 @@ def _more_memory_mb() -> int | None:
     """The second limit; None if the user set one, or the machine has no more than the first or does not tell."""
     if os.environ.get("CAPBENCH_JAVA_OPTIONS"):
         return None
-    there = total_memory()
-    if there is None:
+    memory = total_memory()
+    if memory is None:
         return None
-    limit = min(_MORE_MEMORY_MB, int(_MORE_MEMORY_SHARE * there) >> 20)
+    limit = min(_MORE_MEMORY_MB, int(_MORE_MEMORY_SHARE * memory) >> 20)
     return limit if limit > _MEMORY_MB else None
 
 
@@ -111,11 +111,11 @@ def _failure(caption: str, answer: str, limit_mb: int | None) -> ToolError:
     reason = str(_reason(answer))
     if reason == _NO_MEMORY:
         tried = "" if limit_mb is None else f"; {limit_mb / 1024:.1f} GB were tried"
-        more = max(8, 2 * (limit_mb or 0) // 1024)
+        enough_gb = max(8, 2 * (limit_mb or 0) // 1024)
         return ToolError(
             f"SPICE's parser has not enough memory for a caption of {len(caption.split())} words "
             f"('{caption[:60]}…'){tried}",
-            hint=f"Give it more with CAPBENCH_JAVA_OPTIONS=-Xmx{more}G, or leave the caption out",
+            hint=f"Give it more with CAPBENCH_JAVA_OPTIONS=-Xmx{enough_gb}G, or leave the caption out",
         )
     return ToolError(
         f"SPICE's parser failed on the caption '{caption[:200]}': {reason[:300]}", hint="'capbench doctor' checks Java"

@@ -263,7 +263,7 @@ def _check_numbers(parts: list[bytes], dimension: int, path: Path, row: int) -> 
         try:
             finite = np.isfinite(np.array(parts[1:], dtype=np.float64).astype(np.float32))
         except ValueError:
-            finite = np.array([_is_number(part) for part in parts[1:]])
+            finite = np.array([_is_number(number) for number in parts[1:]])
     if not finite.all():
         shown = parts[1 + int(np.argmin(finite))][:40].decode("utf-8", "replace")
         raise DataError(

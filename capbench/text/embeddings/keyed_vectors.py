@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import pickle
 from pathlib import Path
 from typing import Any, Final
@@ -31,9 +32,8 @@ class _Unpickler(pickle.Unpickler):
         if module.startswith("gensim.models.keyedvectors") and name in self._CLASSES:
             return _KeyedVectors
         if module in {"numpy.core.multiarray", "numpy._core.multiarray"} and name in {"_reconstruct", "scalar"}:
-            from numpy._core import multiarray
-
-            return getattr(multiarray, name)
+            home = "numpy.core" if np.__version__.startswith("1.") else "numpy._core"
+            return getattr(importlib.import_module(f"{home}.multiarray"), name)
         if (module, name) in self._ARRAYS or (module, name) in self._CONTAINERS:
             return super().find_class(module, name)
         raise pickle.UnpicklingError(f"it holds a {module}.{name}")

@@ -39,16 +39,16 @@ def find_matches(candidate: Text, reference: Text, lexicon: Lexicon) -> Matches:
     return _all_matches(candidate, reference, lexicon)
 
 
-def covered_words(found: Matches) -> list[int]:
+def covered_words(matches: Matches) -> list[int]:
     """For each stage the words that are in some match of it, as bits: the reference's, then the candidate's."""
     covered = [0, 0, 0, 0]
-    for matches in found:
-        for match in matches:
+    for matches_of_word in matches:
+        for match in matches_of_word:
             covered[match[_STAGE]] |= match[_MASK]
     return covered
 
 
-def align(found: Matches, candidate: Text, reference: Text) -> list[int]:
+def align(matches: Matches, candidate: Text, reference: Text) -> list[int]:
     """The counts that the jar prints for a pair of texts, in its order.
 
     Length of candidate and reference; function words of both; for each of exact, stem, synonym and paraphrase: content
@@ -60,7 +60,7 @@ def align(found: Matches, candidate: Text, reference: Text) -> list[int]:
         candidate: the one text.
         reference: the other.
     """
-    return _counts(_resolve(found, candidate, reference), candidate, reference)
+    return _counts(_resolve(matches, candidate, reference), candidate, reference)
 
 
 def _exact_matches(candidate: Text, reference: Text) -> Matches:
@@ -78,7 +78,7 @@ def _exact_matches(candidate: Text, reference: Text) -> Matches:
 
 def _all_matches(candidate: Text, reference: Text, lexicon: Lexicon) -> Matches:
     n = reference.length
-    found: Matches = [[] for _ in range(n)]
+    matches: Matches = [[] for _ in range(n)]
     present, places, ranks = candidate.present, candidate.places, lexicon.ranks
     unsorted = set()
     for unit in reference.present & lexicon.reach(candidate):
@@ -87,29 +87,33 @@ def _all_matches(candidate: Text, reference: Text, lexicon: Lexicon) -> Matches:
                 bits = (1 << length) - 1
                 reach = ((1 << width) - 1) << n
                 for start in reference.places[unit]:
-                    here = found[start]
-                    if here:
+                    matches_of_word = matches[start]
+                    if matches_of_word:
                         unsorted.add(start)
                     for place in places[other]:
                         mask = (bits << start) | (reach << place)
                         if rank < PARAPHRASE:
-                            here.append((rank, place, 0, 0, start, length, place, width, stage, gain, mask))
+                            matches_of_word.append((rank, place, 0, 0, start, length, place, width, stage, gain, mask))
                         elif rank == PARAPHRASE:
-                            here.append((rank, length, order, place, start, length, place, width, stage, gain, mask))
+                            matches_of_word.append(
+                                (rank, length, order, place, start, length, place, width, stage, gain, mask)
+                            )
                         else:
-                            here.append((rank, place, width, order, start, length, place, width, stage, gain, mask))
+                            matches_of_word.append(
+                                (rank, place, width, order, start, length, place, width, stage, gain, mask)
+                            )
     for start in unsorted:
-        found[start].sort()
-    return found
+        matches[start].sort()
+    return matches
 
 
-def _resolve(found: Sequence[Sequence[_Match]], candidate: Text, reference: Text) -> list[_Match]:
+def _resolve(matches: Sequence[Sequence[_Match]], candidate: Text, reference: Text) -> list[_Match]:
     """The matches of the best alignment, by place in the reference."""
     n = reference.length
     # Words that are in some match, and words that are in more than one: the reference's, then the candidate's.
     once = more = farthest = 0
-    for matches in found:
-        for match in matches:
+    for matches_of_word in matches:
+        for match in matches_of_word:
             mask = match[_MASK]
             more |= once & mask
             once |= mask
@@ -117,15 +121,15 @@ def _resolve(found: Sequence[Sequence[_Match]], candidate: Text, reference: Text
     fixed: list[_Match | None] = [None] * n
     chosen: list[_Match] = []
     open_words = once & ((1 << n) - 1)  # where partial alignments have a choice
-    for matches in found:
-        if len(matches) == 1:
-            match = matches[0]
+    for matches_of_word in matches:
+        if len(matches_of_word) == 1:
+            match = matches_of_word[0]
             if not match[_MASK] & more:
                 fixed[match[_START]] = match
                 chosen.append(match)
                 open_words &= ~match[_MASK]
     if open_words:
-        chain = _search(found, fixed, open_words, farthest)
+        chain = _search(matches, fixed, open_words, farthest)
         while chain is not None:
             match, chain = chain
             chosen.append(match)
@@ -138,14 +142,14 @@ def _start(match: _Match) -> int:
 
 
 def _search(
-    found: Sequence[Sequence[_Match]], fixed: Sequence[_Match | None], open_words: int, farthest: int
+    matches: Sequence[Sequence[_Match]], fixed: Sequence[_Match | None], open_words: int, farthest: int
 ) -> _Chain | None:
     """Beam search over the words where there is a choice.
 
     A partial alignment is (cost, number, used words, end of the last match in the candidate or -1, its matches). The
     cost packs what the jar compares: covered words, chunks, distance. The number keeps the order of equal ones.
     """
-    n = len(found)
+    n = len(matches)
     chunk = 1 << farthest.bit_length()
     word = chunk << (n + 2).bit_length()
     states: list[tuple[int, int, int, int, _Chain | None]] = [(0, 0, 0, -1, None)]
@@ -176,7 +180,7 @@ def _search(
             states = new
             continue
         options = [
-            (m[_GAIN] * word, m[_MASK], m[_PLACE], m[_PLACE] + m[_WIDTH], abs(i - m[_PLACE]), m) for m in found[i]
+            (m[_GAIN] * word, m[_MASK], m[_PLACE], m[_PLACE] + m[_WIDTH], abs(i - m[_PLACE]), m) for m in matches[i]
         ]
         for cost, _, taken, end, chain in states:
             if not taken & bit:

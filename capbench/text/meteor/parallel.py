@@ -98,7 +98,7 @@ def _serve(
 
 def _start() -> subprocess.Popen[str]:
     root = str(Path(capbench.__file__).resolve().parent.parent)
-    path = os.pathsep.join(part for part in (root, os.environ.get("PYTHONPATH", "")) if part)
+    path = os.pathsep.join(folder for folder in (root, os.environ.get("PYTHONPATH", "")) if folder)
     code = "from capbench.text.meteor.parallel import main; main()"
     return subprocess.Popen(
         [sys.executable, "-P", "-c", code],

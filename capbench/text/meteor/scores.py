@@ -1,16 +1,15 @@
-"""METEOR 1.5 without Java: counts of captions, and scores from counts (Denkowski and Lavie 2014, section 2)."""
+"""METEOR 1.5 without Java: counts of some captions, and scores from counts (Denkowski and Lavie 2014, section 2)."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import Final
 
 import numpy as np
 
 from capbench.errors import MetricError
-from capbench.machine import usable_cores
 from capbench.records import FloatArray
 from capbench.text.meteor.alignment import N_COUNTS, align, covered_words, find_matches
 from capbench.text.meteor.lexicon import Lexicon, Text
@@ -23,7 +22,6 @@ __all__ = [
     "meteor_corpus",
     "meteor_score",
     "meteor_scores",
-    "meteor_statistics",
     "normalised_words",
 ]
 
@@ -36,53 +34,6 @@ _WEIGHTS: Final = (1.0, 0.6, 0.8, 0.6)  # exact, stem, synonym, paraphrase
 _CONTENT: Final = tuple([*zip(range(4 + i, 20, 4), _WEIGHTS, strict=True)] for i in (0, 1))
 _FUNCTION: Final = tuple([*zip(range(6 + i, 20, 4), _WEIGHTS, strict=True)] for i in (0, 1))
 _ROUNDING: Final = 1e-9  # more than rounding can add to a score
-_CHUNK: Final = 4_000  # candidates whose words and phrases are related at once
-_CHUNKS_A_WORKER: Final = 2  # a process needs a second to start, in which another does a chunk
-
-
-def meteor_statistics(
-    candidates: Sequence[str],
-    references: Sequence[Sequence[str]],
-    *,
-    workers: int | None = None,
-    progress: Callable[[int], None] = lambda _done: None,
-) -> FloatArray:
-    """The counts that the jar's ``SCORE`` prints, of each candidate with the reference that it scores highest with.
-
-    Args:
-        candidates: n captions, tokenised as for the other metrics; the normaliser of METEOR goes over them again.
-        references: for each candidate its references; the first of equally good ones is taken. ``|||`` and line breaks,
-            which the jar's protocol cannot carry, are text like any other here.
-        workers: processes to spread the work over; by default as many as there are processors, and one for little work.
-        progress: called with the number of candidates done since the last call.
-
-    Returns:
-        (n, 23) float64, see :func:`capbench.text.meteor.alignment.align`.
-
-    Raises:
-        MetricError: the two sequences differ in length, a candidate has no references, or a text is no valid Unicode.
-        ToolError: pycocoevalcap's data files are missing or damaged.
-    """
-    if len(candidates) != len(references):
-        raise MetricError(f"{len(candidates)} candidates do not fit {len(references)} lists of references")
-    for row, group in enumerate(references):
-        if not group:
-            raise MetricError("METEOR needs references", row=f"candidate {row + 1}")
-    rows = np.zeros((len(candidates), N_COUNTS))
-    starts = range(0, len(candidates), _CHUNK)
-    tasks = [(candidates[start : start + _CHUNK], references[start : start + _CHUNK]) for start in starts]
-    if workers is None:
-        workers = min(usable_cores(), len(tasks) // _CHUNKS_A_WORKER)
-    if workers > 1:
-        from capbench.text.meteor.parallel import spread
-
-        parts = spread(tasks, workers)
-    else:
-        parts = ((number, chunk_statistics(*task)) for number, task in enumerate(tasks))
-    for number, part in parts:
-        rows[starts[number] : starts[number] + len(part)] = part
-        progress(len(part))
-    return rows
 
 
 def chunk_statistics(candidates: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[int]]:
@@ -119,16 +70,16 @@ def _best(candidate: Text, references: Sequence[Text], lexicon: Lexicon, done: _
     for place, reference in enumerate(references):
         known = done.get((candidate, reference))
         if known is None:
-            found = find_matches(candidate, reference, lexicon)
-            waiting.append((-match_bound(covered_words(found), candidate, reference), place, found))
+            matches = find_matches(candidate, reference, lexicon)
+            waiting.append((-match_bound(covered_words(matches), candidate, reference), place, matches))
         elif known[0] > best:
             best, best_place, best_counts = known[0], place, known[1]
     waiting.sort()
-    for bound, place, found in waiting:
+    for bound, place, matches in waiting:
         if -bound < best:
             break
         reference = references[place]
-        counts = align(found, candidate, reference)
+        counts = align(matches, candidate, reference)
         score = meteor_score(counts)
         done[candidate, reference] = (score, counts)
         if score > best or (score == best and place < best_place):
@@ -140,7 +91,7 @@ def match_bound(covered: Sequence[int], candidate: Text, reference: Text) -> flo
     """No alignment scores higher: every word that is in a match counts, at its best stage, and all in one chunk."""
     exact, stem, synonym, paraphrase = covered
     synonym &= ~exact
-    rest = (stem | paraphrase) & ~exact & ~synonym
+    weaker = (stem | paraphrase) & ~exact & ~synonym
     n = reference.length
     shares = []
     matched = 0
@@ -148,10 +99,10 @@ def match_bound(covered: Sequence[int], candidate: Text, reference: Text) -> flo
         length, function = text.length, text.function
         mask = (1 << length) - 1
         total = 0.0
-        for words_of_stage, weight in ((exact, 1.0), (synonym, 0.8), (rest, 0.6)):
-            here = (words_of_stage >> shift) & mask
-            if here:
-                count, functions = here.bit_count(), (here & function).bit_count()
+        for words_of_stage, weight in ((exact, 1.0), (synonym, 0.8), (weaker, 0.6)):
+            covered_here = (words_of_stage >> shift) & mask
+            if covered_here:
+                count, functions = covered_here.bit_count(), (covered_here & function).bit_count()
                 matched += count
                 total += weight * (_DELTA * (count - functions) + (1.0 - _DELTA) * functions)
         if not total:

@@ -59,9 +59,9 @@ def meteor_sweep(
     # Candidates of one image share their references, so that they share the work of a chunk.
     by_references = sorted(range(len(candidates)), key=lambda i: (references[i], candidates[i]))
     for start in range(0, len(by_references), _CHUNK):
-        part = by_references[start : start + _CHUNK]
-        _chunk(part, candidates, references, orders, counts, best, pool)
-        progress(len(part))
+        places = by_references[start : start + _CHUNK]
+        _chunk(places, candidates, references, orders, counts, best, pool)
+        progress(len(places))
     rows = np.array(pool, dtype=np.float64).reshape(-1, N_COUNTS + 1)
     return (rows[numbers] for numbers in best)
 
@@ -71,14 +71,14 @@ class _Pair:
     """A candidate with one reference."""
 
     bound: float
-    found: Matches | None
+    matches: Matches | None
     reference: Text
     score: float = -1.0
     row: int = -1
 
 
 def _chunk(
-    part: Sequence[int],
+    places: Sequence[int],
     candidates: Sequence[str],
     references: Sequence[Sequence[str]],
     orders: Sequence[Sequence[Order]],
@@ -90,12 +90,12 @@ def _chunk(
     collecting = gc.isenabled()
     gc.disable()  # millions of small tuples and no cycles among them
     try:
-        texts = {text: normalised_words(text) for i in part for text in (candidates[i], *references[i])}
+        texts = {text: normalised_words(text) for i in places for text in (candidates[i], *references[i])}
         lexicon = Lexicon(dict.fromkeys(chain(texts.values())))
         units = lexicon.texts()
         known: dict[tuple[str, str], _Pair] = {}
         before = None
-        for i in part:
+        for i in places:
             candidate = units[texts[candidates[i]]]
             if candidates[i] != before:
                 known.clear()  # matches take memory
@@ -105,9 +105,9 @@ def _chunk(
                 pair = known.get((candidates[i], reference))
                 if pair is None:
                     other = units[texts[reference]]
-                    found = find_matches(candidate, other, lexicon)
-                    bound = match_bound(covered_words(found), candidate, other)
-                    pair = known[candidates[i], reference] = _Pair(bound, found, other)
+                    matches = find_matches(candidate, other, lexicon)
+                    bound = match_bound(covered_words(matches), candidate, other)
+                    pair = known[candidates[i], reference] = _Pair(bound, matches, other)
                 pairs.append(pair)
             for draw, order in enumerate(orders):
                 best[draw, :, i] = _best_rows(candidate, [pairs[place] for place in order[i]], counts, pool)
@@ -129,10 +129,10 @@ def _best_rows(candidate: Text, pairs: Sequence[_Pair], counts: Sequence[int], p
             pair = pairs[place]
             if leader is not None and pair.bound < leader.score:
                 break
-            if pair.found is not None:
-                found_counts = align(pair.found, candidate, pair.reference)
-                pair.score, pair.row, pair.found = meteor_score(found_counts), len(pool), None
-                pool.append([*found_counts, pair.score])
+            if pair.matches is not None:
+                pair_counts = align(pair.matches, candidate, pair.reference)
+                pair.score, pair.row, pair.matches = meteor_score(pair_counts), len(pool), None
+                pool.append([*pair_counts, pair.score])
             if leader is None or pair.score > leader.score or (pair.score == leader.score and place < leader_place):
                 leader, leader_place = pair, place
         top = leader

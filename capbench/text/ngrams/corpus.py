@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from operator import methodcaller
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,10 +19,7 @@ from numpy.typing import NDArray
 from capbench.errors import MetricError
 from capbench.records import IntArray
 
-if TYPE_CHECKING:
-    from capbench.text.ngrams.matching import Matches
-
-__all__ = ["EncodedCorpus", "NgramNumbers"]
+__all__ = ["EncodedCorpus", "Matches", "NgramNumbers", "OrderMatches"]
 
 _TEXTS_AT_ONCE = 10_000  # the words of so many texts exist as Python strings at the same time
 _TOKENS_AT_ONCE = 1 << 17  # so many keys are sorted at the same time
@@ -51,6 +48,43 @@ class NgramNumbers:
     count: int
 
 
+@dataclass(frozen=True)
+class OrderMatches:
+    """Where a candidate's n-grams of one order occur in a reference.
+
+    Attributes:
+        pair: (entries,) the pair.
+        token: (entries,) the candidate's token at which the n-gram begins, counted over the whole corpus.
+        count: (entries,) how often the reference holds it; never 0.
+        repeated: (repeats,) tokens, of all texts, at which an n-gram begins that its own text holds more than once.
+        own_count: (repeats,) how often.
+        earlier: (repeats,) how often before this place.
+    """
+
+    pair: NDArray[np.int32]
+    token: NDArray[np.int32]
+    count: NDArray[np.signedinteger[Any]]
+    repeated: NDArray[np.int32]
+    own_count: NDArray[np.signedinteger[Any]]
+    earlier: NDArray[np.signedinteger[Any]]
+
+
+@dataclass(frozen=True)
+class Matches:
+    """What all pairs of a corpus have in common.
+
+    Attributes:
+        orders: for n = 1 to 4, where n-grams match.
+        lcs: (pairs,) length of the longest common subsequence, over words cut at single spaces.
+        spaced_candidate, spaced_reference: (pairs,) lengths that ``lcs`` refers to.
+    """
+
+    orders: tuple[OrderMatches, ...]
+    lcs: NDArray[np.int32]
+    spaced_candidate: NDArray[np.int32]
+    spaced_reference: NDArray[np.int32]
+
+
 @dataclass
 class EncodedCorpus:
     """Candidates and their references over one vocabulary.
@@ -67,6 +101,7 @@ class EncodedCorpus:
         vocabulary: word → number.
         spaced: text → row of its words cut at single spaces only, for the few texts where that differs from cutting at
             white space (empty texts, hard spaces): ROUGE-L cuts so. Those rows follow the texts in ``first_token``.
+        matches: what the pairs have in common, once :func:`capbench.text.ngrams.matching.matches_of` was asked.
     """
 
     candidate: NDArray[np.int32]
@@ -76,6 +111,7 @@ class EncodedCorpus:
     first_token: IntArray
     vocabulary: dict[str, int]
     spaced: dict[int, int]
+    matches: Matches | None = field(default=None, repr=False)
     _numbers: dict[int, NgramNumbers] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -131,13 +167,6 @@ class EncodedCorpus:
     def item_of_pair(self) -> NDArray[np.int32]:
         """(pairs,) the item that a pair belongs to."""
         return np.repeat(np.arange(self.items, dtype=np.int32), np.diff(self.first_pair))
-
-    @cached_property
-    def matches(self) -> Matches:
-        """What each pair has in common; computed at first use, shared by all metrics."""
-        from capbench.text.ngrams.matching import match
-
-        return match(self)
 
     def ngrams(self, order: int) -> NgramNumbers:
         """The n-grams of an order, numbered over all texts of the corpus."""

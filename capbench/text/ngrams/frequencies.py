@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from capbench.records import IntArray
-
-if TYPE_CHECKING:
-    from capbench.text.ngrams.corpus import EncodedCorpus, NgramNumbers
+from capbench.text.ngrams.corpus import EncodedCorpus, NgramNumbers
 
 __all__ = ["DocumentFrequencies", "Documents", "document_frequencies"]
 
@@ -94,8 +91,6 @@ def document_frequencies(
     Raises:
         MetricError: an item has no references.
     """
-    from capbench.text.ngrams.corpus import EncodedCorpus, NgramNumbers
-
     corpus = EncodedCorpus.build([""] * len(references), references)
     documents = Documents(corpus, np.zeros(len(corpus.reference), dtype=np.int32), times)
     numbers = NgramNumbers(corpus.words.copy(), len(corpus.vocabulary))
@@ -120,8 +115,6 @@ def _that_can_grow(numbers: NgramNumbers, kept: NDArray[np.bool_], recurs: NDArr
 
     That is so where the first or the last n of its n+1 words do.
     """
-    from capbench.text.ngrams.corpus import NgramNumbers
-
     place = np.append(np.cumsum(kept, dtype=np.int32) - np.int32(1), np.int32(-1))
     grows = np.append(recurs, False)[numbers.at]
     grows[:-1] &= grows[1:]
@@ -175,13 +168,13 @@ class Documents:
 
         Steps ascend. The array that is handed out is the same one every time.
         """
-        found = np.zeros(numbers.count + 1, dtype=np.int32)
-        found[-1] = -1
+        counts = np.zeros(numbers.count + 1, dtype=np.int32)
+        counts[-1] = -1
         if len(steps) == 1:
             for ngram, rank, weight in self._firsts(numbers):
                 used = rank < steps[0]
-                np.add.at(found, ngram[used], weight[used])
-            yield found
+                np.add.at(counts, ngram[used], weight[used])
+            yield counts
             return
         parts = list(self._firsts(numbers))
         ngram, rank, weight = map(np.concatenate, zip(*parts, strict=True)) if parts else (np.empty(0, np.int32),) * 3
@@ -189,9 +182,9 @@ class Documents:
         ngram, rank, weight = ngram[order], rank[order], weight[order]
         low = 0
         for high in np.searchsorted(rank, steps).tolist():
-            np.add.at(found, ngram[low:high], weight[low:high])
+            np.add.at(counts, ngram[low:high], weight[low:high])
             low = high
-            yield found
+            yield counts
 
     def _firsts(
         self, numbers: NgramNumbers

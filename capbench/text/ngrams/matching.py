@@ -12,56 +12,25 @@ the last axis of every array, so that each of these is one sweep through contigu
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.text.ngrams.corpus import EncodedCorpus
+from capbench.text.ngrams.corpus import EncodedCorpus, Matches, OrderMatches
 
-__all__ = ["MAX_ORDER", "Matches", "OrderMatches", "match"]
+__all__ = ["MAX_ORDER", "match", "matches_of"]
 
 MAX_ORDER = 4
 _CELLS = 1 << 17  # entries of one row over all pairs of a batch: several such rows fit into a processor's cache
 _WIDTH = 6  # candidates of a batch differ by less than this in length
 
 
-@dataclass(frozen=True)
-class OrderMatches:
-    """Where a candidate's n-grams of one order occur in a reference.
-
-    Attributes:
-        pair: (entries,) the pair.
-        token: (entries,) the candidate's token at which the n-gram begins, counted over the whole corpus.
-        count: (entries,) how often the reference holds it; never 0.
-        repeated: (repeats,) tokens, of all texts, at which an n-gram begins that its own text holds more than once.
-        own_count: (repeats,) how often.
-        earlier: (repeats,) how often before this place.
-    """
-
-    pair: NDArray[np.int32]
-    token: NDArray[np.int32]
-    count: NDArray[np.signedinteger[Any]]
-    repeated: NDArray[np.int32]
-    own_count: NDArray[np.signedinteger[Any]]
-    earlier: NDArray[np.signedinteger[Any]]
-
-
-@dataclass(frozen=True)
-class Matches:
-    """What all pairs of a corpus have in common.
-
-    Attributes:
-        orders: for n = 1 to 4, where n-grams match.
-        lcs: (pairs,) length of the longest common subsequence, over words cut at single spaces.
-        spaced_candidate, spaced_reference: (pairs,) lengths that ``lcs`` refers to.
-    """
-
-    orders: tuple[OrderMatches, ...]
-    lcs: NDArray[np.int32]
-    spaced_candidate: NDArray[np.int32]
-    spaced_reference: NDArray[np.int32]
+def matches_of(corpus: EncodedCorpus) -> Matches:
+    """What each pair has in common; computed at first use and kept with the corpus, for all metrics."""
+    if corpus.matches is None:
+        corpus.matches = match(corpus)
+    return corpus.matches
 
 
 def match(corpus: EncodedCorpus) -> Matches:
@@ -71,16 +40,16 @@ def match(corpus: EncodedCorpus) -> Matches:
     lcs = np.zeros(len(left), dtype=np.int32)
     # No candidate has more n-grams in common with a reference than it has n-grams.
     kinds = (np.int32, np.int32, corpus.small_int)
-    found = [_Room(int(np.maximum(corpus.lengths[left] - n, 0).sum()), kinds) for n in range(MAX_ORDER)]
+    entries = [_Room(int(np.maximum(corpus.lengths[left] - n, 0).sum()), kinds) for n in range(MAX_ORDER)]
     for batch in _batches(corpus, left, right):
         counts, lcs[batch], _ = _compare(corpus, left[batch], right[batch])
         starts = corpus.first_token[left[batch]]
         for order, rows in enumerate(counts):
             at, which = np.nonzero(rows)
             token = starts[which] + at
-            found[order].add(batch[which], token, rows[at, which])
-    own = _repeats(corpus)
-    orders = [OrderMatches(*room.entries(), *places.entries()) for room, places in zip(found, own, strict=True)]
+            entries[order].add(batch[which], token, rows[at, which])
+    repeats = _repeats(corpus)
+    orders = [OrderMatches(*room.entries(), *places.entries()) for room, places in zip(entries, repeats, strict=True)]
 
     rows = np.arange(len(corpus.lengths), dtype=np.int32)
     for text, row in corpus.spaced.items():
@@ -110,14 +79,14 @@ def _repeats(corpus: EncodedCorpus) -> list[_Room]:
 
 def _own(corpus: EncodedCorpus, texts: NDArray[np.int32], orders: int) -> list[_Room]:
     room = int(corpus.lengths[texts].sum())
-    found = [_Room(room, (np.int32, corpus.small_int, corpus.small_int)) for _ in range(orders)]
+    repeats = [_Room(room, (np.int32, corpus.small_int, corpus.small_int)) for _ in range(orders)]
     for batch in _batches(corpus, texts, texts):
-        own, _, earlier = _compare(corpus, texts[batch], texts[batch], orders, with_itself=True)
+        counts, _, earlier = _compare(corpus, texts[batch], texts[batch], orders, with_itself=True)
         starts = corpus.first_token[texts[batch]]
         for order in range(orders):
-            at, which = np.nonzero(own[order] > 1)
-            found[order].add(starts[which] + at, own[order][at, which], earlier[order][at, which])
-    return found
+            at, which = np.nonzero(counts[order] > 1)
+            repeats[order].add(starts[which] + at, counts[order][at, which], earlier[order][at, which])
+    return repeats
 
 
 class _Room:
@@ -132,10 +101,10 @@ class _Room:
         self._fields = tuple(np.empty(most, dtype=kind) for kind in kinds)
         self._filled = 0
 
-    def add(self, *part: NDArray[np.integer[Any]]) -> None:
+    def add(self, *values_by_field: NDArray[np.integer[Any]]) -> None:
         """Append entries, given by field."""
-        begin, self._filled = self._filled, self._filled + len(part[0])
-        for field, values in zip(self._fields, part, strict=True):
+        begin, self._filled = self._filled, self._filled + len(values_by_field[0])
+        for field, values in zip(self._fields, values_by_field, strict=True):
             field[begin : self._filled] = values
 
     def entries(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
@@ -151,13 +120,13 @@ def _texts_with_repeats(corpus: EncodedCorpus) -> NDArray[np.int32]:
     lengths = corpus.lengths
     order = np.argsort(lengths, kind="stable")
     cuts = np.flatnonzero(np.diff(lengths[order])) + 1
-    found = []
+    repeating = []
     for group in np.split(order, cuts):
         if len(group) and (length := int(lengths[group[0]])) > 1:
-            for some in np.array_split(group, -(-len(group) * length // _CELLS)):
-                rows = np.sort(corpus.words[corpus.first_token[some][:, None] + np.arange(length)], axis=1)
-                found.append(some[(rows[:, 1:] == rows[:, :-1]).any(axis=1)])
-    return np.concatenate(found).astype(np.int32) if found else np.empty(0, dtype=np.int32)
+            for texts in np.array_split(group, -(-len(group) * length // _CELLS)):
+                rows = np.sort(corpus.words[corpus.first_token[texts][:, None] + np.arange(length)], axis=1)
+                repeating.append(texts[(rows[:, 1:] == rows[:, :-1]).any(axis=1)])
+    return np.concatenate(repeating).astype(np.int32) if repeating else np.empty(0, dtype=np.int32)
 
 
 def _batches(corpus: EncodedCorpus, left: NDArray[np.int32], right: NDArray[np.int32]) -> Iterator[NDArray[np.int32]]:
@@ -174,8 +143,8 @@ def _batches(corpus: EncodedCorpus, left: NDArray[np.int32], right: NDArray[np.i
     for begin, end in zip([0, *cuts], [*cuts, len(order)], strict=True):
         while begin < end:
             # As many as fit: the last is the longest, and all are padded to it.
-            some = theirs[order[begin : min(end, begin + _CELLS)]].astype(np.int64)
-            fit = int(np.searchsorted(some * np.arange(1, len(some) + 1), _CELLS, side="right"))
+            widths = theirs[order[begin : min(end, begin + _CELLS)]].astype(np.int64)
+            fit = int(np.searchsorted(widths * np.arange(1, len(widths) + 1), _CELLS, side="right"))
             stop = begin + max(1, fit)
             yield order[begin:stop]
             begin = stop

@@ -64,10 +64,10 @@ def bleu_statistics(corpus: EncodedCorpus, keep: NDArray[np.bool_] | None = None
 def bleu_scores(statistics: FloatArray) -> FloatArray:
     """BLEU-1 to BLEU-4 from statistics (…, 10), over the last axis: (…, 4), smoothed as in pycocoevalcap."""
     correct, guesses = statistics[..., :MAX_ORDER], statistics[..., MAX_ORDER : 2 * MAX_ORDER]
-    own, nearest = statistics[..., 2 * MAX_ORDER], statistics[..., 2 * MAX_ORDER + 1]
+    length, nearest = statistics[..., 2 * MAX_ORDER], statistics[..., 2 * MAX_ORDER + 1]
     precision = np.cumprod((correct + _TINY) / (guesses + _SMALL), axis=-1)
     scores = precision ** (1.0 / np.arange(1, MAX_ORDER + 1))
-    ratio = (own + _TINY) / (nearest + _SMALL)
+    ratio = (length + _TINY) / (nearest + _SMALL)
     penalty = np.where(ratio < 1, np.exp(1 - 1 / np.minimum(ratio, 1.0)), 1.0)
     return np.asarray(scores * penalty[..., None], dtype=np.float64)
 

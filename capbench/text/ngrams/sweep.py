@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from capbench.errors import MetricError
 from capbench.records import FloatArray, IntArray
-from capbench.text.ngrams.corpus import EncodedCorpus
+from capbench.text.ngrams.corpus import EncodedCorpus, OrderMatches
 from capbench.text.ngrams.frequencies import DocumentFrequencies, Documents
-from capbench.text.ngrams.matching import MAX_ORDER, OrderMatches
+from capbench.text.ngrams.matching import MAX_ORDER, matches_of
 
 _Places = TypeVar("_Places", IntArray, NDArray[np.int32])
 _TEXTS_AT_ONCE = 20_000
@@ -100,27 +100,27 @@ def bleu_sweep(corpus: EncodedCorpus, order: ReferenceOrder) -> FloatArray:
         (steps, items, 10): clipped matches of 1- to 4-grams, n-grams of the candidate, its length, and the length of
         the reference nearest to it (of two as near, the shorter).
     """
-    shared = corpus.matches  # first, while nothing else is in memory
-    own = corpus.lengths[corpus.candidate]
-    found = np.zeros((len(order.steps), corpus.items, 2 * MAX_ORDER + 2))
+    shared = matches_of(corpus)  # first, while nothing else is in memory
+    lengths = corpus.lengths[corpus.candidate]
+    statistics = np.zeros((len(order.steps), corpus.items, 2 * MAX_ORDER + 2))
     for n in range(MAX_ORDER):
-        found[:, :, MAX_ORDER + n] = np.maximum(own - n, 0)
-    found[:, :, 2 * MAX_ORDER] = own
+        statistics[:, :, MAX_ORDER + n] = np.maximum(lengths - n, 0)
+    statistics[:, :, 2 * MAX_ORDER] = lengths
 
     theirs = corpus.lengths[corpus.reference]
     scale = int(corpus.lengths.max(initial=0)) + 1
     # Distance and length in one number, so that the smallest is the nearest and, of two as near, the shorter.
-    near = np.abs(theirs - own[corpus.item_of_pair]) * scale + theirs
+    near = np.abs(theirs - lengths[corpus.item_of_pair]) * scale + theirs
     nearest = np.full(corpus.items, np.iinfo(np.int64).max)
     for step, pairs in _added(order):
         np.minimum.at(nearest, corpus.item_of_pair[pairs], near[pairs])
-        found[step, :, -1] = nearest % scale
+        statistics[step, :, -1] = nearest % scale
 
     # Places of the candidates' words, one after the other, repeated texts included.
-    first = np.concatenate([[0], np.cumsum(own)])
+    first = np.concatenate([[0], np.cumsum(lengths)])
     shift = (first[:-1] - corpus.first_token[corpus.candidate]).astype(np.int32)
     tokens = np.arange(first[-1], dtype=np.int32)
-    tokens -= np.repeat(shift, own)
+    tokens -= np.repeat(shift, lengths)
     for n, matches in enumerate(shared.orders):
         # An occurrence counts if fewer than the most that one reference holds came before it.
         before = np.zeros(len(corpus.words), dtype=corpus.small_int)
@@ -128,29 +128,29 @@ def bleu_sweep(corpus: EncodedCorpus, order: ReferenceOrder) -> FloatArray:
         before = before[tokens]
         most = np.zeros(len(tokens), dtype=np.int32)
         for step, entries in _added(order, matches.pair):
-            for some in _blocks(entries):
-                place = matches.token[some] + shift[corpus.item_of_pair[matches.pair[some]]]
-                np.maximum.at(most, place, matches.count[some].astype(np.int32))
+            for block in _blocks(entries):
+                place = matches.token[block] + shift[corpus.item_of_pair[matches.pair[block]]]
+                np.maximum.at(most, place, matches.count[block].astype(np.int32))
             clipped = np.concatenate([[0], np.cumsum(before < most)])
-            found[step, :, n] = clipped[first[1:]] - clipped[first[:-1]]
-    return found
+            statistics[step, :, n] = clipped[first[1:]] - clipped[first[:-1]]
+    return statistics
 
 
 def rouge_l_sweep(corpus: EncodedCorpus, order: ReferenceOrder, beta: float = 1.2) -> FloatArray:
     """ROUGE-L at each step (Lin, 2004, with the best precision and the best recall over references): (steps, items)."""
-    matches = corpus.matches
+    matches = matches_of(corpus)
     lcs = matches.lcs.astype(np.float64)
     precision, recall = lcs / matches.spaced_candidate, lcs / matches.spaced_reference
     best_precision, best_recall = np.zeros(corpus.items), np.zeros(corpus.items)
-    found = np.zeros((len(order.steps), corpus.items))
+    scores = np.zeros((len(order.steps), corpus.items))
     for step, pairs in _added(order):
         items = corpus.item_of_pair[pairs]
         np.maximum.at(best_precision, items, precision[pairs])
         np.maximum.at(best_recall, items, recall[pairs])
         p, r = best_precision, best_recall
         with np.errstate(invalid="ignore"):  # 0 / 0 where nothing is in common: the score is 0
-            found[step] = np.where((p != 0) & (r != 0), ((1 + beta**2) * p * r) / (r + beta**2 * p), 0.0)
-    return found
+            scores[step] = np.where((p != 0) & (r != 0), ((1 + beta**2) * p * r) / (r + beta**2 * p), 0.0)
+    return scores
 
 
 def cider_d_sweep(
@@ -217,8 +217,8 @@ def _length_penalty(
 
     The length that it compares is the number of bigrams.
     """
-    own, theirs = corpus.lengths[corpus.candidate[items]], corpus.lengths[corpus.reference[pairs]]
-    delta = (np.maximum(own - 1, 0) - np.maximum(theirs - 1, 0)).astype(np.float64)
+    ours, theirs = corpus.lengths[corpus.candidate[items]], corpus.lengths[corpus.reference[pairs]]
+    delta = (np.maximum(ours - 1, 0) - np.maximum(theirs - 1, 0)).astype(np.float64)
     penalty: FloatArray = np.exp(-(delta**2) / (2 * sigma**2))
     return penalty
 
@@ -239,7 +239,7 @@ def _add_similarities(
     """Add the similarity in n-grams of one size to each step and item. (On its own so that its arrays go at once.)"""
     single = penalty is None
     at_once = _ENTRIES_AT_ONCE if single else max(len(order.rank), 1)
-    shared = _Shared(corpus, corpus.matches.orders[size - 1], order.rank, at, single)
+    shared = _Shared(corpus, matches_of(corpus).orders[size - 1], order.rank, at, single)
     before: NDArray[np.int32] | None = None
     for step, frequency in zip(range(len(order.steps)), frequencies, strict=False):
         if frequency is not before or before is None:
@@ -325,18 +325,18 @@ class _Shared:
             if self.dense:
                 values *= self.own_count[tokens]
             else:
-                some = slice(*np.searchsorted(self.repeated, (tokens.start, tokens.stop)))
-                values[self.repeated[some] - tokens.start] *= self.own_count[some]
+                repeats = slice(*np.searchsorted(self.repeated, (tokens.start, tokens.stop)))
+                values[self.repeated[repeats] - tokens.start] *= self.own_count[repeats]
             norms[texts] = np.add.reduceat(values, starts)
         return np.sqrt(norms, out=norms)
 
     def products(self, squared: _Weights, step: int) -> FloatArray:
         """(pairs,) clipped product of candidate and reference, for references of rank below ``step``."""
         end = len(self.pair) if self.rank is None else int(np.searchsorted(self.rank, step))
-        found = np.zeros(self.pairs)
-        for some in _blocks(slice(0, end), self.at_once):
-            _add_at(found, self.pair[some], self.factor[some] * squared[self.ngram[some]])
-        return found
+        products = np.zeros(self.pairs)
+        for block in _blocks(slice(0, end), self.at_once):
+            _add_at(products, self.pair[block], self.factor[block] * squared[self.ngram[block]])
+        return products
 
 
 def _full_texts(first_token: IntArray) -> Iterator[tuple[IntArray, slice, IntArray]]:

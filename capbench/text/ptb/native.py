@@ -151,7 +151,7 @@ def _in_place(pieces: Sequence[str], i: int) -> str:
     return f"{pieces[i]} \n" if i + 2 == len(pieces) else ""
 
 
-_Tokens = TypeVar("_Tokens", str, "str | None")
+_Tokens = TypeVar("_Tokens", bound="str | None")
 
 
 class _Memory(dict[str, _Tokens], Generic[_Tokens]):

@@ -111,7 +111,7 @@ def _string_constants(data: bytes) -> dict[str, bytes]:
     position += 2 + 2 * interfaces
     (fields,) = struct.unpack_from(">H", data, position)
     position += 2
-    found: dict[str, bytes] = {}
+    constants: dict[str, bytes] = {}
     for _ in range(fields):
         _, name, _, attributes = struct.unpack_from(">HHHH", data, position)
         position += 8
@@ -124,9 +124,9 @@ def _string_constants(data: bytes) -> dict[str, bytes]:
                 if isinstance(text, int) and isinstance(label, bytes):
                     literal = pool[text]
                     assert isinstance(literal, bytes)
-                    found[label.decode()] = literal
+                    constants[label.decode()] = literal
             position += length
-    return found
+    return constants
 
 
 def _code_units(text: bytes) -> NDArray[np.int64]:

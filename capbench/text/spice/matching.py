@@ -100,26 +100,26 @@ class Scorer:
             (numbers, n, 21).
         """
         graph = Graph(self._wordnet)
-        own = [self._tuples([candidate]) for candidate in candidates]
-        counts = np.empty((len(numbers), len(own), len(COUNTS)))
+        tuples_by_candidate = [self._tuples([candidate]) for candidate in candidates]
+        counts = np.empty((len(numbers), len(tuples_by_candidate), len(COUNTS)))
         added = 0
         for step, number in enumerate(numbers):
             for tuples in references[added:number]:
                 graph.add(tuples)
             added = max(added, number)
             merged = _collect(graph)
-            for row, candidate_tuples in zip(counts[step], own, strict=True):
+            for row, candidate_tuples in zip(counts[step], tuples_by_candidate, strict=True):
                 row[:] = _count(candidate_tuples, merged)
         return counts
 
     def _tuples(self, captions: Sequence[TupleList]) -> _Tuples:
         key = tuple(tuple(tuple(parts) for parts in tuples) for tuples in captions)
-        found = self._graphs.get(key)
-        if found is None:
+        collected = self._graphs.get(key)
+        if collected is None:
             if len(self._graphs) >= self._graphs_kept:
                 self._graphs.clear()
-            found = self._graphs[key] = _collect(Graph(self._wordnet, captions))
-        return found
+            collected = self._graphs[key] = _collect(Graph(self._wordnet, captions))
+        return collected
 
 
 def _collect(graph: Graph) -> _Tuples:
@@ -128,10 +128,10 @@ def _collect(graph: Graph) -> _Tuples:
     attributes: list[_Parts] = []
     kinds: list[list[_Parts]] = [[] for _ in _KINDS]
     for node in graph.nodes:
-        own = features[id(node)]
-        objects.append((own,))
+        node_features = features[id(node)]
+        objects.append((node_features,))
         for attribute in node.attributes:
-            parts: _Parts = (own, attribute.features)
+            parts: _Parts = (node_features, attribute.features)
             attributes.append(parts)
             for kind, words in zip(kinds, _KINDS, strict=True):
                 if _is_one_of(attribute, words):
@@ -139,7 +139,7 @@ def _collect(graph: Graph) -> _Tuples:
     relations: list[_Parts] = [
         (features[id(r.source)], features[id(r.target)], r.concept.features) for r in graph.relations
     ]
-    return _Tuples(tuple(tuple(found) for found in [objects, relations, attributes, *kinds]))
+    return _Tuples(tuple(tuple(category) for category in [objects, relations, attributes, *kinds]))
 
 
 def _is_one_of(concept: Concept, words: frozenset[str]) -> bool:
@@ -149,9 +149,9 @@ def _is_one_of(concept: Concept, words: frozenset[str]) -> bool:
 
 def _count(candidate: _Tuples, references: _Tuples) -> list[int]:
     counts = [0, 0, 0]
-    for number, (own, theirs) in enumerate(zip(candidate.categories, references.categories, strict=True)):
-        matched = sum(_is_matched(parts, theirs) for parts in own)
-        one = (matched, len(own) - matched, len(theirs) - matched)
+    for number, (ours, theirs) in enumerate(zip(candidate.categories, references.categories, strict=True)):
+        matched = sum(_is_matched(parts, theirs) for parts in ours)
+        one = (matched, len(ours) - matched, len(theirs) - matched)
         counts += one
         if number < 3:  # All is objects, relations and attributes, which never match each other
             for i in range(3):

@@ -110,17 +110,17 @@ class Lexicon:
         place = ("third", "ing").index(form)
         if verb in self.irregular_verbs:
             return self.irregular_verbs[verb][place]
-        first, *rest = verb.split(" ")
+        first, *particles = verb.split(" ")
         if first in self.irregular_verbs:
-            return " ".join([self.irregular_verbs[first][place], *rest])
+            return " ".join([self.irregular_verbs[first][place], *particles])
         if form == "ing":
             stem = first[:-1] if first.endswith("e") and not first.endswith("ee") else first
-            return " ".join([f"{stem}ing", *rest])
+            return " ".join([f"{stem}ing", *particles])
         if first.endswith("y") and first[-2] not in _VOWELS:
             first = f"{first[:-1]}ie"
         elif first.endswith(("s", "x", "z", "ch", "sh")):
             first = f"{first}e"
-        return " ".join([f"{first}s", *rest])
+        return " ".join([f"{first}s", *particles])
 
     def noun_forms(self, noun: str) -> list[str]:
         """One and many of a noun; for a word of one form that form and what looks like its plural."""

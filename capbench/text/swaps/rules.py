@@ -77,9 +77,9 @@ class Swap:
         before, behind = self.caption[: self.start], self.caption[self.end :]
         if self.word[:1].isupper():
             new = new[:1].upper() + new[1:]
-        found = re.search(r"(?<!\w)([Aa])n?(\s+)$", before)
-        if found is not None:
-            before = f"{before[: found.start()]}{found[1]}{'n' if _takes_an(new) else ''}{found[2]}"
+        article = re.search(r"(?<!\w)([Aa])n?(\s+)$", before)
+        if article is not None:
+            before = f"{before[: article.start()]}{article[1]}{'n' if _takes_an(new) else ''}{article[2]}"
         return f"{before}{new}{behind}"
 
 
@@ -99,12 +99,12 @@ def find_swaps(caption: str, references: Sequence[str] = ()) -> list[Swap]:
     words = lexicon()
     text = _Text(caption, words)
     said = " ".join([" ", *(" ".join(_tokens(reference)) for reference in (*references, caption)), " "])
-    found: list[Swap] = []
+    swaps: list[Swap] = []
     for place in range(len(text.tokens)):
-        found += text.objects(place, said)
-        found += text.actions(place, said)
-        found += text.properties(place, said)
-    return found
+        swaps += text.objects(place, said)
+        swaps += text.actions(place, said)
+        swaps += text.properties(place, said)
+    return swaps
 
 
 def _tokens(caption: str) -> list[str]:
@@ -171,24 +171,24 @@ class _Text:
 
     def objects(self, place: int, said: str) -> list[Swap]:
         words = self.words
-        found = []
+        swaps = []
         for rule, plural in words.objects.get(self.tokens[place], ()):
             if not self._is_noun(place, rule, plural) or not self._fits(place, rule):
                 continue
-            own = words.noun_forms(rule.noun)
-            if sum(token in own for token in self.tokens) != 1:
+            forms = words.noun_forms(rule.noun)
+            if sum(token in forms for token in self.tokens) != 1:
                 continue
             many = plural and not rule.as_is
             similar = [(words.plural(n) if many else n, words.noun_forms(n)) for n in rule.similar]
             different = [(words.plural(n) if many else n, words.kin(n)) for n in rule.different]
-            found += self.swap("object", "", (place, place + 1), similar, different, said)
-        return found
+            swaps += self.swap("object", "", (place, place + 1), similar, different, said)
+        return swaps
 
     def _is_noun(self, place: int, rule: ObjectRule, plural: bool) -> bool:
         before, after = self.at(place - 1), self.at(place + 1)
         words = self.words
         known = (words.determiners, words.prepositions, words.numbers, words.adjectives, _BEFORE_NOUN)
-        if place > 0 and not any(before in some for some in known):
+        if place > 0 and not any(before in group for group in known):
             return False
         if after in _STOPS or after in words.prepositions or after in _BEHIND_NOUN:
             return True
@@ -214,7 +214,7 @@ class _Text:
 
     def actions(self, place: int, said: str) -> list[Swap]:
         words = self.words
-        found = []
+        swaps = []
         for rule, form in words.verbs.get(self.tokens[place], ()):
             if not self._is_verb(place, form) or not self._goes_on(place, rule):
                 continue
@@ -223,8 +223,8 @@ class _Text:
             verbs = [v for v in rule.similar if not (self.at(place - 1) == "to" and v.startswith("be "))]
             similar = [(words.verb(v, form), words.verb_forms(v)) for v in verbs]
             different = [(words.verb(v, form), words.verb_kin(v)) for v in rule.different]
-            found += self.swap("action", "", (place, place + 1), similar, different, said)
-        return found
+            swaps += self.swap("action", "", (place, place + 1), similar, different, said)
+        return swaps
 
     def _is_verb(self, place: int, form: str) -> bool:
         before = self.at(place - 1)
@@ -237,12 +237,12 @@ class _Text:
 
     def _goes_on(self, place: int, rule: ActionRule) -> bool:
         for pattern in rule.before:
-            for offset, part in enumerate(pattern, 1):
+            for offset, wanted in enumerate(pattern, 1):
                 token = self.at(place + offset)
-                if part == "DET":
+                if wanted == "DET":
                     fits = token in self.words.determiners
                 else:
-                    fits = token in _STOPS if part == "." else token == part
+                    fits = token in _STOPS if wanted == "." else token == wanted
                 if not fits:
                     break
             else:
@@ -253,7 +253,7 @@ class _Text:
 
     def properties(self, place: int, said: str) -> list[Swap]:
         words = self.words
-        found = []
+        swaps = []
         for rule in words.properties.get(self.tokens[place], ()):
             end = place + len(rule.word)
             if tuple(self.tokens[place:end]) != rule.word or not self._may_stand(place, rule):
@@ -263,8 +263,8 @@ class _Text:
                 continue
             similar = [(new, [new]) for new in rule.similar]
             different = [(new, words.kin(new)) for new in rule.different]
-            found += self.swap("property", rule.category, (place, end), similar, different, said)
-        return found
+            swaps += self.swap("property", rule.category, (place, end), similar, different, said)
+        return swaps
 
     def _may_stand(self, place: int, rule: PropertyRule) -> bool:
         before, words = self.at(place - 1), self.words
@@ -275,7 +275,7 @@ class _Text:
         if rule.category == "colour" and (before in _SHADES or before in words.colours):
             return False
         known = (words.determiners, words.prepositions, words.numbers, words.adjectives, _BEFORE_NOUN)
-        return any(before in some for some in known)
+        return any(before in group for group in known)
 
     def _noun(self, place: int) -> str | None:
         """The noun that a phrase goes on to, past other adjectives; None if that is not clear."""

@@ -13,7 +13,7 @@ from capbench.errors import MetricError, ToolError
 from capbench.java import LineProcess, meteor_jar
 from capbench.records import FloatArray
 from capbench.text import meteor
-from capbench.text.meteor import alignment, parallel, paraphrases, scores
+from capbench.text.meteor import alignment, parallel, paraphrases, scores, statistics
 from capbench.text.meteor.lexicon import Lexicon, Text
 from capbench.text.meteor.normalize import words
 
@@ -206,7 +206,7 @@ def test_workers_give_the_same_and_a_killed_one_loses_nothing(monkeypatch: pytes
     texts = [" ".join(rng.choice(_WORDS) for _ in range(8)) for _ in range(60)]
     groups: list[Sequence[str]] = [[rng.choice(texts), rng.choice(texts)] for _ in texts]
     alone = meteor.meteor_statistics(texts, groups, workers=1)
-    monkeypatch.setattr(scores, "_CHUNK", 7)
+    monkeypatch.setattr(statistics, "_CHUNK", 7)
     done: list[int] = []
     spread = meteor.meteor_statistics(texts, groups, workers=2, progress=done.append)
     np.testing.assert_array_equal(spread, alone)
@@ -227,7 +227,7 @@ def test_workers_give_the_same_and_a_killed_one_loses_nothing(monkeypatch: pytes
 
 
 def test_an_error_in_a_worker_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scores, "_CHUNK", 1)
+    monkeypatch.setattr(statistics, "_CHUNK", 1)
     with pytest.raises(MetricError, match="no valid Unicode"):
         meteor.meteor_statistics(["a dog", "a \ud800 dog", "a cat"], [["a dog"]] * 3, workers=2)
 
