@@ -7,6 +7,7 @@ without a byte behind them. All of that is refused.
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,15 +21,50 @@ from capbench.features.records import FLAT_FIELDS, Fingerprint
 if TYPE_CHECKING:
     import h5py
 
-__all__ = ["MAX_IMAGE_BYTES", "read_header"]
+__all__ = ["MAX_IMAGE_BYTES", "check_heaps", "read_header"]
 
-MAX_IMAGE_BYTES = 1 << 30
+MAX_IMAGE_BYTES = 1_000_000_000
 """The most that one image's regions may take: what is read at once is bounded by it."""
 
 _INDEX = ("image_ids", "image_sizes", "offsets", "checksums")
 _NAMES = ("class_names", "attribute_names")
 _REMAKE = "Extract or import the features again"
 _LAYOUT = "docs/features.md has the layout"
+
+
+_HEAP_SCAN_BYTES = 1 << 20  # capbench writes attributes first
+_HEAP = struct.Struct("<4sB3xQ")  # signature, version, size
+_HEAP_OBJECT = struct.Struct("<HH4xQ")  # number, references, size
+
+
+def check_heaps(path: Path) -> None:
+    """Walk the heaps that hold the texts of attributes: over a damaged one HDF5 loops for ever.
+
+    Raises:
+        FeatureError: an entry of a heap is empty, or ends behind the heap.
+        OSError: the file cannot be read.
+    """
+    with open(path, "rb") as stream:
+        data = stream.read(_HEAP_SCAN_BYTES)
+    begin = data.find(b"GCOL")
+    while begin >= 0:
+        if len(data) - begin >= _HEAP.size:
+            _, version, size = _HEAP.unpack_from(data, begin)
+            if version == 1 and not _heap_is_whole(data[begin : begin + size], size):
+                raise FeatureError("is damaged (a heap of texts)", path=path, hint=_REMAKE)
+        begin = data.find(b"GCOL", begin + 1)
+
+
+def _heap_is_whole(heap: bytes, size: int) -> bool:
+    position = _HEAP.size
+    while position + _HEAP_OBJECT.size <= len(heap):
+        number, _, length = _HEAP_OBJECT.unpack_from(heap, position)
+        # Number 0 is the free space; its length counts its own head. Others are filled up to eight bytes.
+        step = length if number == 0 else _HEAP_OBJECT.size + -(-length // 8) * 8
+        if step < _HEAP_OBJECT.size or position + step > size:
+            return False
+        position += step
+    return True
 
 
 def read_header(file: h5py.File, path: Path) -> Header:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.errors import FeatureError, MissingFeaturesError, suggest
-from capbench.features.header import MAX_IMAGE_BYTES, read_header
+from capbench.features.header import MAX_IMAGE_BYTES, check_heaps, read_header
 from capbench.features.layout import Header, checksum
 from capbench.features.records import Fingerprint, RegionFeatures
 
@@ -59,6 +59,7 @@ class _StoreFile:
                     "there is no such feature store", path=self.path, hint="Make one with 'capbench extract-features'"
                 )
             try:
+                check_heaps(self.path)
                 # A finished file never changes under its name, so that no lock is needed (and network disks lack them).
                 self._file = h5py.File(self.path, "r", locking=False)
             except OSError as error:

@@ -24,7 +24,7 @@ from capbench.features.maintenance import describe, verify_store
 from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter
 from tests.features.fakes import PRINT, made_up
-from tests.features.test_importers import butd_row, lxmert_row, make_lmdb, vilbert
+from tests.features.foreign_files import butd_row, lxmert_row, make_lmdb, vilbert
 
 Draw = Any
 NORMAL, NIGHTLY = 30, 1000
@@ -111,8 +111,8 @@ def headers(draw: Draw) -> bytes:
     version = draw(st.sampled_from(((1, 0), (2, 0), (3, 0), (9, 9))))
     length = draw(st.one_of(st.just(len(text)), st.integers(0, 60_000)))
     size = length.to_bytes(2 if version == (1, 0) else 4, "little")
-    data: bytes = draw(st.binary(max_size=64))
-    return b"\x93NUMPY" + bytes(version) + size + text + data
+    data: bytes = b"\x93NUMPY" + bytes(version) + size + text + draw(st.binary(max_size=64))
+    return data
 
 
 @st.composite

@@ -1,0 +1,71 @@
+"""Files of other programs, as small as they get."""
+
+from __future__ import annotations
+
+import base64
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from capbench.features.records import RegionFeatures
+
+
+def b64(array: Any) -> str:
+    return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
+
+
+def butd_row(regions: RegionFeatures) -> str:
+    cells = (regions.image, regions.width, regions.height, len(regions), b64(regions.boxes), b64(regions.features))
+    return "\t".join(map(str, cells))
+
+
+def lxmert_row(regions: RegionFeatures) -> str:
+    flat = regions.flat()
+    arrays = [
+        b64(flat["class_ids"].astype(np.int64)),
+        b64(flat["class_scores"]),
+        b64(flat["class_ids"].astype(np.int64) + 1),
+        b64(flat["class_scores"] / 2),
+    ]
+    cells = (
+        regions.image,
+        regions.height,
+        regions.width,
+        *arrays,
+        len(regions),
+        b64(regions.boxes),
+        b64(regions.features),
+    )
+    return "\t".join(map(str, cells))
+
+
+def lines(path: Path, rows: list[str]) -> Path:
+    path.write_bytes("".join(f"{row}\r\n" for row in rows).encode())
+    return path
+
+
+class Bomb:
+    def __reduce__(self) -> Any:
+        return (os.system, ("touch fallen",))
+
+
+def vilbert(regions: RegionFeatures, **changes: Any) -> dict[str, Any]:
+    return {
+        "image_id": regions.image,
+        "bbox": regions.boxes,
+        "features": regions.features,
+        "num_boxes": len(regions),
+        "image_width": regions.width,
+        "image_height": regions.height,
+    } | changes
+
+
+def make_lmdb(path: Path, records: dict[bytes, bytes], *, subdir: bool = True) -> Path:
+    lmdb = pytest.importorskip("lmdb")
+    with lmdb.open(str(path), subdir=subdir, map_size=1 << 24) as base, base.begin(write=True) as transaction:
+        for key, value in records.items():
+            transaction.put(key, value)
+    return path

@@ -1,0 +1,402 @@
+"""NumPy files, ViLBERT's dictionaries and LMDB."""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import sys
+import tracemalloc
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from capbench.errors import DataError, ToolError, UsageError
+from capbench.features.importers import import_features, npz
+from capbench.features.importers.values import MAX_RECORD_BYTES
+from capbench.features.store import open_store
+from tests.features.fakes import assert_same, made_up
+from tests.features.foreign_files import Bomb, b64, make_lmdb, vilbert
+
+# -- NumPy files ------------------------------------------------------------------------------------------------------
+
+
+def test_milvlg_with_info_and_with_columns_for_boxes(tmp_path: Path) -> None:
+    image = made_up("one.jpg", regions=4)
+    info = {"objects_id": image.flat()["class_ids"], "objects_conf": image.flat()["class_scores"]}
+    arrays: dict[str, Any] = {"x": image.features.T, "bbox": image.boxes, "num_bbox": 4, "image_h": image.height}
+    np.savez(tmp_path / "one.jpg.npz", image_w=image.width, info=np.array(info, dtype=object), **arrays)
+    imported = import_features([tmp_path / "one.jpg.npz"], tmp_path / "a.h5").store["one"]
+    np.testing.assert_array_equal(imported.features, image.features)
+    np.testing.assert_array_equal(imported.class_ids, image.flat()["class_ids"])
+
+
+def test_pickle_bombs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("bomb.npy", np.array({"features": Bomb()}, dtype=object), allow_pickle=True)
+    image = made_up("one")
+    arrays: dict[str, Any] = {"x": image.features, "bbox": image.boxes, "image_h": 9, "image_w": 9}
+    np.savez("bomb.npz", info=np.array(Bomb(), dtype=object), **arrays)
+    for name in ("bomb.npy", "bomb.npz"):
+        with pytest.raises(DataError, match=rf"{name}.*'posix\.system', which is refused"):
+            import_features([name], "a.h5")
+    assert not Path("fallen").exists()
+
+
+def test_scan_needs_ids_that_fit(tmp_path: Path) -> None:
+    np.save(tmp_path / "ims.npy", np.ones((3, 2, 4), np.float32))
+    (tmp_path / "ids.txt").write_text("a.jpg\nb.jpg\n")
+    with pytest.raises(UsageError, match="scan needs --ids"):
+        import_features([tmp_path / "ims.npy"], tmp_path / "a.h5")
+    with pytest.raises(DataError, match=r"ids\.txt: holds 2 ids for 3 images"):
+        import_features([tmp_path / "ims.npy"], tmp_path / "a.h5", ids=tmp_path / "ids.txt")
+    (tmp_path / "ids.txt").write_text("a.jpg\nb.jpg\nc.jpg\n")
+    store = import_features([tmp_path / "ims.npy"], tmp_path / "a.h5", ids=tmp_path / "ids.txt").store
+    assert store.ids == ["a", "b", "c"]
+    np.save(tmp_path / "flat.npy", np.ones((3, 8), np.float32))
+    with pytest.raises(DataError, match=r"flat\.npy: has shape \(3, 8\)"):
+        import_features([tmp_path / "flat.npy"], tmp_path / "b.h5", ids=tmp_path / "ids.txt")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"features": None}, "features is of object"),
+        ({"num_boxes": 9}, "9 boxes need"),
+        ({"image_width": "broad"}, "image_width is 'broad'"),
+        ({"bbox": np.ones((2, 5), np.float32)}, "boxes has"),
+    ],
+)
+def test_vilbert_dictionaries_that_do_not_fit(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    np.save(tmp_path / "a.npy", np.array(vilbert(made_up("a"), **changes), dtype=object), allow_pickle=True)
+    with pytest.raises(DataError, match=rf"a\.npy: .*{message}"):
+        import_features([tmp_path / "a.npy"], tmp_path / "a.h5")
+
+
+def probabilities(*best: int, columns: int = 6) -> np.ndarray[Any, Any]:
+    """A softmax over background and classes; ``best`` are the highest columns, 0 the background."""
+    logits = np.random.default_rng(3).normal(size=(len(best), columns))
+    logits[np.arange(len(best)), best] += 6
+    shares = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    result: np.ndarray[Any, Any] = shares.astype(np.float32)
+    return result
+
+
+@pytest.mark.parametrize(
+    ("objects", "ids"),
+    [
+        (None, [2, 4, 0]),  # ViLBERT's LMDB files have none
+        ([2, 4, 0], [2, 4, 0]),  # counted from the first class
+        ([3, 5, 1], [2, 4, 0]),  # columns, the background among them
+        ([5, 1], [2, 4, 0]),  # the script lost the first region's
+    ],
+)
+@pytest.mark.parametrize("coded", [True, False])
+def test_vilbert_confidences_are_those_of_the_best_class_but_the_background(
+    tmp_path: Path, objects: list[int] | None, ids: list[int], coded: bool
+) -> None:
+    image, class_shares = made_up("a", regions=3, fields=False), probabilities(3, 5, 1)
+    changes: dict[str, Any] = {"cls_prob": base64.b64encode(class_shares.tobytes()) if coded else class_shares}
+    if objects is not None:
+        raw = np.array(objects, dtype=np.int64)
+        changes["objects"] = b64(raw) if coded else raw
+    np.save(tmp_path / "a.npy", np.array(vilbert(image, **changes), dtype=object), allow_pickle=True)
+    regions = import_features([tmp_path / "a.npy"], tmp_path / "a.h5").store["a"]
+    assert regions.flat()["class_ids"].tolist() == ids
+    np.testing.assert_array_equal(regions.flat()["class_scores"], class_shares[:, 1:].max(axis=1))
+
+
+def test_a_region_that_is_mostly_background_has_its_best_class(tmp_path: Path) -> None:
+    class_shares = probabilities(3, 0)
+    columns = class_shares.argmax(axis=1)  # as the script's --background writes objects
+    record = vilbert(made_up("a", regions=2, fields=False), cls_prob=class_shares, objects=columns)
+    np.save(tmp_path / "a.npy", np.array(record, dtype=object), allow_pickle=True)
+    regions = import_features([tmp_path / "a.npy"], tmp_path / "a.h5").store["a"]
+    assert regions.flat()["class_ids"].tolist() == [2, int(class_shares[1, 1:].argmax())]
+    np.testing.assert_array_equal(regions.flat()["class_scores"], class_shares[:, 1:].max(axis=1))
+
+
+def test_vilbert_without_probabilities_has_classes_and_no_confidences(tmp_path: Path) -> None:
+    record = vilbert(made_up("a", regions=2, fields=False), cls_prob=np.zeros((2, 6)), objects=np.array([1599, 4]))
+    np.save(tmp_path / "a.npy", np.array(record, dtype=object), allow_pickle=True)
+    regions = import_features([tmp_path / "a.npy"], tmp_path / "a.h5").store["a"]
+    assert set(regions.flat()) == {"class_ids"}
+    assert regions.flat()["class_ids"].tolist() == [1599, 4]
+
+
+def test_regions_that_vilbert_does_not_count_are_kept_as_its_reader_does(tmp_path: Path) -> None:
+    image = made_up("a", regions=5, fields=False)
+    np.save(tmp_path / "a.npy", np.array(vilbert(image, num_boxes=3), dtype=object), allow_pickle=True)
+    assert_same(import_features([tmp_path / "a.npy"], tmp_path / "a.h5").store["a"], image)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"cls_prob": probabilities(1, 2) * 2}, r"cls_prob of region 0 is no distribution .*\(sum 2\)"),
+        ({"cls_prob": probabilities(1, 2) - 1}, "cls_prob of region 0 is no distribution"),
+        ({"cls_prob": np.full((2, 6), np.nan, np.float32)}, r"cls_prob of region 0 is no distribution .*\(sum nan\)"),
+        (
+            {"cls_prob": np.ones((2, 1), np.float32)},
+            "cls_prob of region 0 is no distribution over background and classes",
+        ),
+        ({"cls_prob": probabilities(1, 2, 3)}, "cls_prob has 18 numbers where 2 boxes need|cls_prob has shape"),
+        (
+            {"cls_prob": probabilities(1, 2), "objects": np.array([0, 4])},
+            "objects of region 1 is 4, and class 1 is the most",
+        ),
+        (
+            {"cls_prob": probabilities(1, 2), "objects": np.array([0, 9])},
+            "objects of region 1 is 9, and class 1 is the most",
+        ),
+        ({"objects": np.array([0, 1, 2, 3])}, "objects has 4 values for 2 boxes"),
+    ],
+)
+def test_vilbert_classes_that_do_not_fit(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    record = vilbert(made_up("a", regions=2, fields=False), **changes)
+    np.save(tmp_path / "a.npy", np.array(record, dtype=object), allow_pickle=True)
+    with pytest.raises(DataError, match=rf"a\.npy: {message}"):
+        import_features([tmp_path / "a.npy"], tmp_path / "a.h5")
+
+
+@pytest.mark.parametrize("subdir", [True, False])
+@pytest.mark.parametrize("coded", [True, False])
+def test_lmdb_with_arrays_or_base64(tmp_path: Path, subdir: bool, coded: bool) -> None:
+    images = [made_up(image, fields=False) for image in ("7", "8")]
+    records = {b"keys": pickle.dumps([b"7", b"8"])}
+    for image in images:
+        record = vilbert(image)
+        if coded:
+            record = {
+                "img_id": image.image,
+                "image_h": str(image.height),
+                "image_w": str(image.width),
+                "num_boxes": str(len(image)),
+                "boxes": base64.b64encode(image.boxes.tobytes()),  # type: ignore[union-attr]
+                "features": b64(image.features),
+            }
+        records[image.image.encode()] = pickle.dumps(record)
+    path = make_lmdb(tmp_path / ("base" if subdir else "base.lmdb"), records, subdir=subdir)
+    made = import_features([path], tmp_path / "a.h5")
+    assert made.format == "lmdb"
+    for image in images:
+        assert_same(made.store[image.image], image)
+
+
+def test_lmdb_damage_and_bombs_are_named(tmp_path: Path) -> None:
+    bomb = make_lmdb(tmp_path / "bomb", {b"5": pickle.dumps(Bomb())})
+    with pytest.raises(DataError, match=r"bomb, key '5': the pickle asks for 'posix\.system'"):
+        import_features([bomb], tmp_path / "a.h5")
+    bad = make_lmdb(tmp_path / "bad", {b"5": pickle.dumps([1])})
+    with pytest.raises(DataError, match=r"bad, key '5': holds a list, not a dictionary"):
+        import_features([bad], tmp_path / "a.h5")
+    (tmp_path / "text.lmdb").write_text("hello")
+    with pytest.raises(DataError, match=r"text\.lmdb: is no LMDB database"):
+        import_features([tmp_path / "text.lmdb"], tmp_path / "a.h5")
+
+
+def test_lmdb_without_its_package_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lmdb", None)
+    (tmp_path / "a.lmdb").write_text("x")
+    with pytest.raises(ToolError, match=r"pip install 'capbench\[lmdb\]'"):
+        import_features([tmp_path / "a.lmdb"], tmp_path / "a.h5")
+
+
+# -- the plain .npz ---------------------------------------------------------------------------------------------------
+
+NAMES = np.array(["a.jpg", "b.jpg"])
+HALVES = [[0.0, 0.0, 0.5, 1.0], [0.5, 0.0, 1.0, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "size", "boxes"),
+    [
+        ({}, (0, 0), None),
+        ({"boxes_normalised_xyxy": np.array(HALVES)}, (1, 1), HALVES),
+        (
+            {"boxes_normalised_xyxy": np.array([[0, 0, 0.5, 1]] * 2), "image_sizes": np.array([[10, 20], [1, 1]])},
+            (10, 20),
+            [[0, 0, 5, 20]] * 2,
+        ),
+        (
+            {"boxes": np.tile([[1, 2, 3, 4]], (2, 2, 1)), "image_sizes": np.array([[10, 20], [10, 20]])},
+            (10, 20),
+            [[1, 2, 3, 4]] * 2,
+        ),
+    ],
+)  # fmt: skip
+def test_plain_npz(tmp_path: Path, arrays: dict[str, Any], size: tuple[int, int], boxes: Any) -> None:
+    features = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
+    np.savez(tmp_path / "a.npz", image_names=NAMES, features=features, **arrays)
+    regions = import_features([tmp_path / "a.npz"], tmp_path / "a.h5").store["a"]
+    np.testing.assert_array_equal(regions.features, features[0])
+    assert (regions.width, regions.height) == size
+    assert (regions.boxes is None) == (boxes is None)
+    if boxes is not None:
+        np.testing.assert_allclose(regions.boxes, boxes)  # type: ignore[arg-type]
+
+
+def test_quantised_features_are_scaled(tmp_path: Path) -> None:
+    quantised = np.array([[[-128, 127]], [[3, -4]]], dtype=np.int8)
+    np.savez(tmp_path / "a.npz", image_names=NAMES, features_int8=quantised, scale=np.array([0.5, 2], np.float32))
+    store = import_features([tmp_path / "a.npz"], tmp_path / "a.h5").store
+    assert store["a"].features.tolist() == [[-64.0, 254.0]]
+    assert store["b"].features.tolist() == [[1.5, -8.0]]
+
+
+def test_ragged_npz(tmp_path: Path) -> None:
+    features = np.arange(10, dtype=np.float16).reshape(5, 2)
+    np.savez(tmp_path / "a.npz", image_names=NAMES, features=features, offsets=np.array([0, 2, 5]),
+             class_ids=np.arange(5))  # fmt: skip
+    store = import_features([tmp_path / "a.npz"], tmp_path / "a.h5", dtype="float16").store
+    np.testing.assert_array_equal(store["b"].features, features[2:])
+    assert store["b"].flat()["class_ids"].tolist() == [2, 3, 4]
+
+
+ONES = np.ones((2, 2, 3), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"features": ONES}, "lacks 'image_names'"),
+        ({"image_names": NAMES}, "lacks 'features'"),
+        ({"image_names": NAMES, "features_int8": ONES.astype(np.int8)}, "lacks 'scale'"),
+        ({"image_names": NAMES, "features": ONES.astype(int)}, "features are of int64"),
+        ({"image_names": NAMES[:1], "features": ONES}, r"shape \(2, 2, 3\) for 1 image names"),
+        ({"image_names": NAMES, "features": ONES[0], "offsets": np.array([0, 2, 3])}, "offsets do not fit"),
+        ({"image_names": NAMES, "features": ONES, "boxes": np.ones((2, 4))}, "boxes in pixels but no image_sizes"),
+        ({"image_names": NAMES, "features": ONES, "boxes_normalised_xyxy": np.ones((3, 4))}, "for 4 regions"),
+        ({"image_names": NAMES, "features": ONES, "boxes_normalised_xyxy": np.ones((2, 5))}, r"\(2, 5\)"),
+        ({"image_names": NAMES, "features": ONES * np.nan}, "image 0: image 'a': region 0 .*NaN"),
+        ({"image_names": np.array(["a", "a"]), "features": ONES}, "stands twice"),
+        ({"image_names": NAMES, "features": ONES, "class_ids": np.arange(3)}, "class_ids has"),
+    ],
+)
+def test_plain_npz_that_does_not_fit(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(DataError, match=message):
+        import_features([tmp_path / "a.npz"], tmp_path / "a.h5")
+
+
+def test_names_may_be_bytes_numbers_or_objects(tmp_path: Path) -> None:
+    for i, names in enumerate(
+        (np.array([b"7.jpg", b"8.jpg"]), np.array([7, 8]), np.array(["7.jpg", "8"], dtype=object))
+    ):
+        np.savez(tmp_path / f"{i}.npz", image_names=names, features=ONES)
+        assert import_features([tmp_path / f"{i}.npz"], tmp_path / f"{i}.h5").store.ids == ["7", "8"]
+    np.savez(tmp_path / "a.npz", image_names=np.array([b"\xff", b"b"]), features=ONES)
+    with pytest.raises(DataError, match=r"a\.npz\[image_names\]: holds what is no text"):
+        import_features([tmp_path / "a.npz"], tmp_path / "a.h5")
+
+
+def test_arrays_in_fortran_order_are_read_too(tmp_path: Path) -> None:
+    features = np.arange(12, dtype=np.float32).reshape(2, 2, 3)
+    np.savez(tmp_path / "a.npz", image_names=NAMES, features=np.asfortranarray(features))
+    np.save(tmp_path / "a.npy", np.asfortranarray(features))
+    (tmp_path / "ids.txt").write_text("a\nb\n")
+    import_features([tmp_path / "a.npz"], tmp_path / "npz.h5")
+    import_features([tmp_path / "a.npy"], tmp_path / "scan.h5", ids=tmp_path / "ids.txt")
+    for name in ("npz.h5", "scan.h5"):
+        np.testing.assert_array_equal(open_store(tmp_path / name)["b"].features, features[1])
+
+
+# -- small files that ask for much -----------------------------------------------------------------------------------
+
+
+def test_a_file_that_unpacks_to_much_needs_the_memory_of_one_image(tmp_path: Path) -> None:
+    features = np.zeros((400, 1, 125_000), np.float32)  # 200 MB of zeros in 0.2 MB
+    np.savez_compressed(tmp_path / "a.npz", image_names=np.array([f"i{i}" for i in range(400)]), features=features)
+    size = features.nbytes
+    del features
+    assert (tmp_path / "a.npz").stat().st_size < size / 500
+    tracemalloc.start()
+    store = import_features([tmp_path / "a.npz"], tmp_path / "a.h5").store
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(store) == 400
+    assert peak < 45e6  # blocks of 8 MB while the file is built, in a few copies
+
+
+def test_an_image_of_any_size_is_refused_before_it_is_unpacked(tmp_path: Path) -> None:
+    columns = MAX_RECORD_BYTES // 2 + 1  # as float32 twice what the file says
+    np.savez_compressed(tmp_path / "a.npz", image_names=np.array(["a"]), features=np.zeros((1, 1, columns), np.float16))
+    wide = {"x": np.zeros((1, columns), np.float16), "bbox": np.zeros((1, 4)), "image_h": 1, "image_w": 1}
+    np.savez_compressed(tmp_path / "b.npz", **wide, num_bbox=np.zeros(columns, np.float16))  # type: ignore[arg-type]
+    tracemalloc.start()
+    with pytest.raises(DataError, match=r"a\.npz, image 0: has 512 MB, more than the 256 MB that one image may take"):
+        import_features([tmp_path / "a.npz"], tmp_path / "a.h5")
+    with pytest.raises(DataError, match=r"b\.npz: has 512 MB, more than the 256 MB"):
+        import_features([tmp_path / "b.npz"], tmp_path / "b.h5")
+    assert tracemalloc.get_traced_memory()[1] < 5e6
+    tracemalloc.stop()
+
+
+def test_what_cannot_be_stored_is_refused_before_it_is_unpacked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez(tmp_path / "a.npz", image_names=NAMES, features=ONES)
+    monkeypatch.setattr("capbench.features.importers.importing.stored_bytes", lambda _path: 1 << 60)
+    with pytest.raises(UsageError, match=r"a\.h5: needs 2305843009\.21 GB while it is made, and .* GB are free"):
+        import_features([tmp_path / "a.npz"], tmp_path / "a.h5")
+    assert npz.stored_bytes(tmp_path / "a.npz") == ONES.nbytes + 128
+
+
+def test_a_zip_and_a_header_that_disagree_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", image_names=NAMES, features=ONES)
+    with zipfile.ZipFile(tmp_path / "a.npz") as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    members["features.npy"] = members["features.npy"].replace(b"(2, 2, 3)", b"(2, 2, 9)")
+    with zipfile.ZipFile(tmp_path / "b.npz", "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    with pytest.raises(
+        DataError, match=r"b\.npz\[features\]: holds 48 bytes where its header \(2, 2, 9\) asks for 144"
+    ):
+        import_features([tmp_path / "b.npz"], tmp_path / "b.h5")
+
+
+# -- files of the wrong kind ------------------------------------------------------------------------------------------
+
+
+def test_any_file_may_be_given_as_scan(tmp_path: Path) -> None:
+    (tmp_path / "ids.txt").write_text("a\nb\n")
+    (tmp_path / "empty.npy").touch()
+    (tmp_path / "header.npy").write_bytes(b"\x93NUMPY\x01\x00\x10\x00{'descr': '<f4',")
+    np.savez(tmp_path / "zip.npy.npz", features=ONES)
+    np.save(tmp_path / "objects.npy", np.array([{}, {}], dtype=object), allow_pickle=True)
+    for name, message in (
+        ("empty.npy", r"empty\.npy: is no \.npy file"),
+        ("header.npy", r"header\.npy: is no \.npy file"),
+        ("zip.npy.npz", r"zip\.npy\.npz: is no \.npy file"),
+        ("objects.npy", r"objects\.npy: has shape \(2,\) of object, not \(images, regions, columns\)"),
+    ):
+        with pytest.raises(DataError, match=message):
+            import_features([tmp_path / name], tmp_path / "a.h5", format="scan", ids=tmp_path / "ids.txt")
+
+
+def test_objects_and_unknown_zips_are_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "objects.npz", image_names=NAMES, features=np.array([None, None]))
+    with pytest.raises(DataError, match="features are of object"):
+        import_features([tmp_path / "objects.npz"], tmp_path / "a.h5")
+    np.savez(tmp_path / "a.npz", image_names=NAMES, features=ONES)
+    data = bytearray((tmp_path / "a.npz").read_bytes())
+    place = data.index(b"PK\x01\x02")
+    data[place + 6] = 99  # the version of zip that is needed to unpack
+    (tmp_path / "new.npz").write_bytes(data)
+    for format in ("npz", "milvlg", None):
+        with pytest.raises(DataError, match=r"new\.npz: is no \.npz file \(zip file version 9\.9\)"):
+            import_features([tmp_path / "new.npz"], tmp_path / "a.h5", format=format)
+
+
+def test_a_cut_off_lmdb_is_refused_before_it_is_mapped(tmp_path: Path) -> None:
+    records = {str(i).encode(): pickle.dumps(vilbert(made_up(str(i), size=64))) for i in range(40)}
+    whole = make_lmdb(tmp_path / "whole.lmdb", records, subdir=False)
+    assert len(import_features([whole], tmp_path / "a.h5").store) == 40
+    data = whole.read_bytes()
+    for size in (0, 100, 5000, len(data) // 2, len(data) - 1):
+        (tmp_path / "cut.lmdb").write_bytes(data[:size])
+        with pytest.raises(DataError, match=r"cut\.lmdb: is (cut off: it has|no LMDB database)"):
+            import_features([tmp_path / "cut.lmdb"], tmp_path / "b.h5")
