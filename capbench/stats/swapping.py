@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from capbench.errors import StatisticError
 from capbench.records import Coefficient, FloatArray, IntArray
+from capbench.stats import quadratic
 from capbench.stats.dominance import partner_differences
 from capbench.stats.kendall import rank_encode
 from capbench.stats.weighted import PearsonStatistic, RankStatistic, WeightedStatistic, in_parts, standardise
@@ -61,6 +62,8 @@ def swap_difference(
         raise StatisticError("acc-eq takes too long for a permutation test")
     if coefficient == "pearson":
         return SwapDifference(PearsonStatistic(both, twice, place, 2 * units), units)
+    if (coefficient == "tau-b" or coefficient == "spearman") and quadratic.fits(rank_encode(human), units):
+        return quadratic.QuadraticSwap(coefficient, both, human, unit, units)
     if coefficient == "spearman":
         return _SpearmanSwap(both, human, place, units)
     if coefficient == "tau-c" and _keeps_levels(rank_encode(both).codes, place, units, rank_encode(human).levels):
