@@ -21,6 +21,7 @@ import numpy as np
 from capbench.errors import StatisticError, suggest
 from capbench.records import FloatArray
 from capbench.stats.agreement import Accuracies, Agreement, Correlations, Unit
+from capbench.stats.bounded import BoundedSwap
 from capbench.stats.clusters import significance_ranks, top_metrics
 from capbench.stats.correction import Correction, adjust
 from capbench.stats.correlation import correlation
@@ -35,6 +36,8 @@ Test = Literal["permutation", "bootstrap", "williams", "steiger", "mcnemar"]
 
 # Differences that are equal but for rounding count as equal: they are extreme, which is the careful side.
 _ROUNDING = 1e-12
+# Pairs of metrics that are prepared at a time: each needs tables of all scores.
+_PAIRS_TOGETHER = 64
 _RESAMPLING: tuple[Test, ...] = ("permutation", "bootstrap")
 
 
@@ -246,11 +249,24 @@ def _permutation(
     scale: Scale | None,
     workers: int | None,
 ) -> FloatArray:
-    statistics = [data.swapped(first, second, scale) for first, second in pairs]
     as_it_is = np.zeros((1, data.units), dtype=np.int32)
-    observed = np.array([abs(float(statistic(as_it_is)[0])) for statistic in statistics])
-    swapped = np.abs(evaluate(statistics, Swaps(data.units, permutations, seed), workers))
-    return _share(swapped, observed)
+    p_values = []
+    for start in range(0, len(pairs), _PAIRS_TOGETHER):
+        statistics = [data.swapped(first, second, scale) for first, second in pairs[start : start + _PAIRS_TOGETHER]]
+        observed = np.array(
+            [
+                abs(statistic.unswapped if isinstance(statistic, BoundedSwap) else float(statistic(as_it_is)[0]))
+                for statistic in statistics
+            ]
+        )
+        # What is compared with the observed difference only need not be counted in full.
+        compared = [
+            statistic.against(difference) if isinstance(statistic, BoundedSwap) else statistic
+            for statistic, difference in zip(statistics, observed.tolist(), strict=True)
+        ]
+        swapped = np.abs(evaluate(compared, Swaps(data.units, permutations, seed), workers))
+        p_values.append(_share(swapped, observed))
+    return np.concatenate(p_values)
 
 
 def _paired_bootstrap(sample: BootstrapSample, pairs: list[tuple[str, str]]) -> FloatArray:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from capbench.errors import StatisticError
 from capbench.records import Coefficient, FloatArray, IntArray
+from capbench.stats.bounded import BoundedSwap
 from capbench.stats.dominance import partner_differences
 from capbench.stats.kendall import rank_encode
 from capbench.stats.weighted import PearsonStatistic, RankStatistic, WeightedStatistic, in_parts, standardise
@@ -55,14 +56,21 @@ def swap_difference(
     Raises:
         StatisticError: the coefficient is acc*_eq.
     """
-    both = np.concatenate([_to_scale(first, scale), _to_scale(second, scale)])
+    first, second = _to_scale(first, scale), _to_scale(second, scale)
+    both = np.concatenate([first, second])
     twice, place = np.tile(human, 2), np.concatenate([unit, unit + units])
     if coefficient == "acc-eq":
         raise StatisticError("acc-eq takes too long for a permutation test")
     if coefficient == "pearson":
         return SwapDifference(PearsonStatistic(both, twice, place, 2 * units), units)
     if coefficient == "spearman":
-        return _SpearmanSwap(both, human, place, units)
+        return BoundedSwap(
+            coefficient, first, second, human, unit, units, lambda: _SpearmanSwap(both, human, place, units)
+        )
+    if coefficient == "tau-b":
+        return BoundedSwap(
+            coefficient, first, second, human, unit, units, lambda: _TauSwap(coefficient, both, twice, place, units)
+        )
     if coefficient == "tau-c" and _keeps_levels(rank_encode(both).codes, place, units, rank_encode(human).levels):
         return _TauCSwap(both, twice, place, units)
     return _TauSwap(coefficient, both, twice, place, units)

@@ -24,29 +24,7 @@ from capbench.datasets.root import DataRoot
 from capbench.datasets.user.imported import import_file
 from capbench.records import Judgements
 
-_WORDS = [
-    "a",
-    "the",
-    "dog",
-    "cat",
-    "man",
-    "woman",
-    "runs",
-    "sits",
-    "on",
-    "grass",
-    "red",
-    "blue",
-    "ball",
-    "field",
-    "with",
-    "two",
-    "three",
-    "boats",
-    "lake",
-    "kite",
-    "hill",
-]
+_WORDS = "a the dog cat man woman runs sits on grass red blue ball field with two three boats lake kite hill"
 
 T = TypeVar("T")
 Rated = dict[tuple[str, str, str], tuple[tuple[str, ...], list[float]]]

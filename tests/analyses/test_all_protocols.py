@@ -66,13 +66,14 @@ def found(tmp_path: Path) -> SensitivityResult:
 def test_all_protocols_at_hand_are_there_and_the_others_are_named(found: SensitivityResult) -> None:
     (toy,) = found.datasets
     assert toy.default == "toy/all/unaggregated-tau-c"
-    # Two selections have files, with eight correlations and three accuracies each; the votes 'other' have none.
-    assert len(toy.protocols) == 2 * (8 + 3)
+    # Two selections have files, with eight correlations, two tie-calibrated and three plain accuracies each; the votes
+    # 'other' have none.
+    assert len(toy.protocols) == 2 * (8 + 2 + 3)
     assert {p.items for p in toy.protocols} == {"all", "drawn"}
     missing = {m.protocol for m in found.result.missing}
     assert "toy/gone/mean-tau-b" in missing
     assert "toy/all/other-strict" in missing
-    assert len(missing) == 14 + 2 * 3
+    assert len(missing) == 16 + 2 * 3
 
 
 def test_ranks_and_moves_follow_from_the_values(found: SensitivityResult) -> None:

@@ -14,7 +14,7 @@ import torch
 from capbench.errors import ModelError
 from capbench.features.detectors import sample
 from capbench.features.detectors.base import load_detector
-from capbench.stats.detection import mean_average_precision
+from tests.features.average_precision import mean_average_precision
 from scripts import train_sample_models as training
 from scripts.sample.scenes import COLOURS, KINDS
 

@@ -5,9 +5,11 @@ import pytest
 import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from capbench.records import Coefficient, FloatArray
 from capbench.stats.agreement import Accuracies, Correlations
+from capbench.stats.bounded import BoundedSwap
 from capbench.stats.correlation import correlation
 from capbench.stats.resampling import Swaps, evaluate
 from capbench.stats.swapping import Scale, _keeps_levels, _TauCSwap, swap_difference
@@ -63,6 +65,52 @@ def test_the_linear_way_of_tau_c_is_taken_and_agrees_with_the_definition() -> No
     for value, row in zip(difference(weights), weights, strict=True):
         expected = by_definition("tau-c", a, b, human, row[unit].astype(bool), "z-scores")
         assert value == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("coefficient", ["tau-b", "spearman"])
+@pytest.mark.parametrize("levels", [2, 4, 60])
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=25, deadline=None)
+def test_bounds_hold_and_decide_as_the_exact_values_do(coefficient: Coefficient, levels: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(8, 70))
+    unit = np.arange(n) % int(rng.integers(2, 12))
+    human = rng.integers(0, levels, n).astype(float)
+    a = rng.normal(size=n) + human if seed % 3 else rng.integers(0, 3, n).astype(float)
+    b = rng.normal(size=n) if seed % 2 else rng.integers(0, 4, n).astype(float)
+    human[:2], a[:2], b[:2] = (0, 1), (0, 1), (0, 1)
+    units = int(unit.max()) + 1
+    swap = swap_difference(coefficient, a, b, human, unit, units, "ranks")
+    assert isinstance(swap, BoundedSwap)
+    weights = np.concatenate([np.zeros((1, units), dtype=np.int64), rng.integers(0, 2, (40, units))])
+    exact = swap(weights)
+    assert swap.unswapped == pytest.approx(exact[0], abs=1e-14)
+    defined = ~np.isnan(exact)
+    for closely in (False, True):
+        low, high = swap.bounds(weights, closely=closely)
+        assert not np.any(exact[defined] < low[defined] - 1e-12)
+        assert not np.any(exact[defined] > high[defined] + 1e-12)
+    for observed in [abs(swap.unswapped), *np.abs(exact[defined][:8]).tolist(), 0.0, 0.05, 2.0]:
+        told = np.abs(swap.against(observed)(weights))
+        assert np.array_equal(~(told < observed - 1e-12), ~(np.abs(exact) < observed - 1e-12))
+
+
+def test_most_permutations_are_decided_without_counting(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    human, unit = rng.integers(1, 5, 600).astype(float), np.arange(600) // 6
+    a, b = human + rng.normal(size=600), human + rng.normal(size=600) * 2
+    swap = swap_difference("tau-b", a, b, human, unit, 100, "ranks")
+    assert isinstance(swap, BoundedSwap)
+    counted: list[int] = []
+    exact = BoundedSwap.__call__
+
+    def count(self: BoundedSwap, weights: NDArray[np.integer]) -> FloatArray:
+        counted.append(len(weights))
+        return exact(self, weights)
+
+    monkeypatch.setattr(BoundedSwap, "__call__", count)
+    swap.against(swap.unswapped)(rng.integers(0, 2, (1000, 100)))
+    assert sum(counted) < 10
 
 
 @given(seed=st.integers(0, 10**6))

@@ -1,0 +1,311 @@
+"""Every reader of judgements, captions and references reads a damaged file or refuses it with one clear line.
+
+Sound files are cut, repeated, mixed with what they should not hold, and JSON is given values of other kinds. Any
+exception that is not a CapbenchError is a bug, and so is a caption that cannot be scored or a row that is dropped.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from capbench.datasets import captions, composite_files, foil, pascal50s_files
+from capbench.datasets.opening import open_dataset
+from capbench.datasets.root import DataRoot, sample_dir
+from capbench.datasets.user.captions import user_items
+from capbench.datasets.user.files import read_user_file
+from capbench.errors import CapbenchError
+from capbench.records import Item
+
+NASTY = (
+    b"\x00", b"\x1f", b"\xff", b"\xef\xbb\xbf", b"\n", b"\r\n", b"\r", b"\t", b",", b";", b'"', b"#", b".jpg", b"nan",
+    b"\\ud800", b"1e999", b"-1", b"9" * 30, b"9" * 5000, b"null", b"true", b"[", b"]", b"{", b"}", b":", b" ", b"",
+    "\u2028é猫\u0085".encode(),
+)  # fmt: skip
+VALUES: tuple[Any, ...] = (
+    None, True, False, 0, -1, 2, 10**30, 0.5, "", " ", "text", ".jpg", "a/b.jpg", "two\nlines", "\ud800", "\x1f", [],
+    {}, [[]], [None], [""], ["text"], {"text": "text"}, [1, 5], "1-5", "nan",
+)  # fmt: skip
+
+RATED = [
+    {"image": f"{i // 2}.jpg", "candidate": f"caption {i}", "references": ["a dog", "a cat"], "rating": i % 5 + 1,
+     "rater": "ann", "system": f"s{i % 2}", "group": "g", "scale": [1, 5], "candidate_id": f"c{i}"}
+    for i in range(6)
+]  # fmt: skip
+PAIRS = [
+    {"image": f"{i}.jpg", "candidate_a": "a dog", "candidate_b": "a cat", "references": ["a cow"], "votes_a": i,
+     "votes_b": 2, "system_a": "x", "system_b": "y", "group": "g"}
+    for i in range(4)
+]  # fmt: skip
+CANDIDATES = [{"image_id": i, "caption": f"caption {i}", "id": f"c{i}", "system": "s"} for i in range(4)]
+COCO = {
+    "images": [{"id": i, "file_name": f"{i}.jpg", "domain": "in-domain"} for i in range(4)],
+    "annotations": [{"id": i, "image_id": i % 4, "caption": f"a dog {i}"} for i in range(8)],
+}
+KARPATHY = {
+    "images": [{"filename": f"{i}.jpg", "split": "test", "sentences": [{"raw": "a dog"}]} for i in range(4)]
+}  # fmt: skip
+
+
+def lines(records: Iterable[Any]) -> bytes:
+    return b"".join(json.dumps(record).encode() + b"\n" for record in records)
+
+
+def table(records: list[dict[str, Any]], delimiter: str) -> bytes:
+    def cell(value: Any) -> str:
+        text = json.dumps(value) if isinstance(value, list) else str(value)
+        return '"' + text.replace('"', '""') + '"'
+
+    rows = [delimiter.join(records[0]), *(delimiter.join(map(cell, record.values())) for record in records)]
+    return ("\n".join(rows) + "\n").encode()
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A reader and a sound file for it.
+
+    ``read`` takes the damaged file, in an empty folder of its own, and gives the items and captions that were read.
+    """
+
+    sound: Callable[[], bytes]
+    name: str
+    read: Callable[[Path], Iterable[Item | str]]
+
+
+def of_sample(relative: str) -> Callable[[], bytes]:
+    return lambda: (sample_dir() / relative).read_bytes()
+
+
+def data_set(name: str, relative: str) -> Reader:
+    """A data set that is read from the sample with one file in its place."""
+
+    def read(path: Path) -> Iterable[Item]:
+        root, folder = path.parent / "root", Path(relative).parent
+        (root / folder).mkdir(parents=True)
+        for source in (*sample_dir().iterdir(), *(sample_dir() / folder).iterdir()):
+            target = root / source.relative_to(sample_dir())
+            if not target.exists():
+                target.symlink_to(source)
+        (root / relative).unlink()
+        (root / relative).symlink_to(path)
+        dataset = open_dataset(name, DataRoot(root, False, "test"))
+        return [item for draw in dataset.load(dataset.protocol().items) for item in draw.items]
+
+    return Reader(of_sample(relative), Path(relative).name, read)
+
+
+def judged(sound: bytes, name: str) -> Reader:
+    def read(path: Path) -> Iterable[str]:
+        rows = read_user_file(path)
+        if path.suffix == ".jsonl":  # every line is a row, and none is dropped
+            assert len(rows.rated) + len(rows.pairs) == len(path.read_text("utf-8-sig").rstrip("\n").split("\n"))
+        for rated in rows.rated:
+            yield from (rated.image, rated.candidate, *rated.references)
+        for pair in rows.pairs:
+            yield from (pair.image, *pair.candidates, *pair.references)
+
+    return Reader(lambda: sound, name, read)
+
+
+def candidates(sound: bytes, name: str, references: Any) -> Reader:
+    def read(path: Path) -> Iterable[Item]:
+        other = path.with_name("other.json")
+        other.write_text(json.dumps(references))
+        return user_items(path, other)
+
+    return Reader(lambda: sound, name, read)
+
+
+def references(sound: bytes, name: str, plain: bool = False) -> Reader:
+    def read(path: Path) -> Iterable[Item]:
+        other = path.with_name("other.txt" if plain else "other.json")
+        other.write_text("one\ntwo\n" if plain else json.dumps(CANDIDATES))
+        return user_items(other, path)
+
+    return Reader(lambda: sound, name, read)
+
+
+def corpus(sound: Callable[[], bytes], name: str) -> Reader:
+    def read(path: Path) -> Iterable[str]:
+        read_captions: Mapping[str, Iterable[str]] = captions.read_any(path)
+        return [text for image, texts in read_captions.items() for text in (image, *texts)]
+
+    return Reader(sound, name, read)
+
+
+def zipped(path: Path) -> Iterable[str]:
+    """One caption file of Multi30k is damaged, the others are sound."""
+    root = path.parent / "corpus"
+    (root / "raw").mkdir(parents=True)
+    (root / "image_splits").mkdir()
+    (root / "image_splits" / "val_images.txt").write_text("1.jpg\n2.jpg\n")
+    for number in range(1, 6):
+        (root / "raw" / f"val.{number}.en.gz").write_bytes(gzip.compress(b"a dog\na cat\n"))
+    os.replace(path, root / "raw" / "val.3.en.gz")
+    return [text for texts in captions.read_multi30k(root).values() for text in texts]
+
+
+BY_IMAGE = {str(i): ["a dog", "a cat"] for i in range(4)}
+READERS = {
+    "flickr8k expert": data_set("flickr8k-expert", "flickr8k/ExpertAnnotations.txt"),
+    "flickr8k crowdflower": data_set("flickr8k-crowdflower", "flickr8k/CrowdFlowerAnnotations.txt"),
+    "composite table": Reader(
+        of_sample("composite/composite_11985.tsv"),
+        "composite_11985.tsv",
+        lambda path: [rated.text for rated in composite_files.read_table(path)],
+    ),
+    "composite export": Reader(
+        of_sample("composite/8k_correctness.csv"),
+        "8k_correctness.csv",
+        lambda path: [str(composite_files.read_export(path, "8k", "correctness"))],
+    ),
+    "pascal json": Reader(
+        of_sample("pascal50s/pascal_50s.json"),
+        "pascal_50s.json",
+        lambda path: [str(pair) for pair in pascal50s_files.read_json_pairs(path)],
+    ),
+    "pascal pairs": Reader(
+        of_sample("pascal50s/pair_pascal.mat"),
+        "pair_pascal.mat",
+        lambda path: [str(pair) for pair in pascal50s_files.read_pairs(path)],
+    ),
+    "pascal references": Reader(
+        of_sample("pascal50s/pascal50S.mat"),
+        "pascal50S.mat",
+        lambda path: [text for texts in pascal50s_files.read_references(path).values() for text in texts],
+    ),
+    "foil": Reader(
+        of_sample("foil/valse_foil-it.json"),
+        "valse_foil-it.json",
+        lambda path: [str(pair) for pair in foil.read_foil(path)],
+    ),
+    "nocaps": data_set("nocaps", "nocaps/nocaps_corpus.json"),
+    "token": corpus(lambda: of_sample("flickr8k/Flickr8k.token.txt")()[:4000].rpartition(b"\n")[0], "c.token"),
+    "karpathy": corpus(lambda: json.dumps(KARPATHY).encode(), "c.json"),
+    "coco annotations": corpus(lambda: json.dumps(COCO).encode(), "c.json"),
+    "split captions": corpus(lambda: of_sample("coco/karpathy_val_captions.json")(), "c.json"),
+    "multi30k": Reader(lambda: gzip.compress(b"a dog\na cat\n"), "c.gz", zipped),
+    "user jsonl, ratings": judged(lines(RATED), "j.jsonl"),
+    "user jsonl, pairs": judged(lines(PAIRS), "j.jsonl"),
+    "user csv, ratings": judged(table(RATED, ","), "j.csv"),
+    "user csv, pairs": judged(table(PAIRS, ";"), "j.csv"),
+    "user tsv, ratings": judged(table(RATED, "\t"), "j.tsv"),
+    "candidates json": candidates(json.dumps(CANDIDATES).encode(), "c.json", BY_IMAGE),
+    "candidates jsonl": candidates(lines(CANDIDATES), "c.jsonl", BY_IMAGE),
+    "candidates txt": candidates(b"one\ntwo\n", "c.txt", [["a"], ["b", "c"]]),
+    "references json": references(json.dumps(BY_IMAGE).encode(), "r.json"),
+    "references coco": references(json.dumps(COCO).encode(), "r.json"),
+    "references jsonl": references(lines({"image": k, "references": v} for k, v in BY_IMAGE.items()), "r.jsonl"),
+    "references list": references(b'[["a", "b"], ["c"]]', "r.json", plain=True),
+    "references txt": references(b"one\ntwo\n", "r.txt", plain=True),
+}
+
+
+@st.composite
+def damaged(draw: st.DrawFn, sound: bytes) -> bytes:
+    """A sound file with one to four changes, in its bytes or in the values of its JSON."""
+    content = sound
+    for _ in range(draw(st.integers(1, 4))):
+        changed = _other_value(draw, content) if draw(st.booleans()) else None
+        content = _other_bytes(draw, content) if changed is None else changed
+    return content
+
+
+def _other_bytes(draw: st.DrawFn, content: bytes) -> bytes:
+    start = draw(st.integers(0, len(content)))
+    end = min(len(content), start + draw(st.integers(0, 40)))
+    kind = draw(st.sampled_from(["cut", "insert", "replace", "repeat", "end"]))
+    if kind == "end":
+        return content[:start]
+    if kind == "repeat":
+        return content[:end] + content[start:end] + content[end:]
+    new = b"" if kind == "cut" else draw(st.sampled_from(NASTY))
+    return content[:start] + new + content[start if kind == "insert" else end :]
+
+
+def _other_value(draw: st.DrawFn, content: bytes) -> bytes | None:
+    """One value of a JSON file, or of one line of it, replaced or removed; None if it is no JSON."""
+    rows = content.split(b"\n") if content.count(b"\n") < 50 else [content]
+    row = draw(st.integers(0, len(rows) - 1))
+    try:
+        value = json.loads(rows[row])
+    except (ValueError, RecursionError):
+        return None
+    parents: list[Any] = []
+    node = value
+    while isinstance(node, (list, dict)) and node and (not parents or draw(st.integers(0, 3))):
+        parents.append(node)
+        keys = list(node) if isinstance(node, dict) else list(range(len(node)))
+        parents.append(draw(st.sampled_from(keys)))
+        node = node[parents[-1]]
+    if not parents:
+        return None
+    parent, key = parents[-2:]
+    if draw(st.integers(0, 4)):
+        parent[key] = draw(st.sampled_from(VALUES))
+    else:
+        del parent[key]
+    rows[row] = json.dumps(value).encode()
+    return b"\n".join(rows)
+
+
+@cache
+def _sound(name: str) -> bytes:
+    return READERS[name].sound()
+
+
+def fuzz(name: str, folder: Path, examples: int, *, derandomize: bool) -> None:
+    """Read so many damaged files."""
+    reader, number = READERS[name], iter(range(10**9))
+
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        derandomize=derandomize,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(damaged(_sound(name)))
+    def read(content: bytes) -> None:
+        path = folder / str(next(number)) / reader.name
+        path.parent.mkdir()
+        path.write_bytes(content)
+        problem = ""
+        try:
+            for record in reader.read(path):
+                texts = (record.candidate, record.image) if isinstance(record, Item) else (record,)
+                assert all(text.strip() and text.encode() for text in texts)
+                assert isinstance(record, str) or record.key
+        except CapbenchError as error:
+            problem = str(error)
+        assert "\n" not in problem
+
+    read()
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_sound_files_are_read(name: str, tmp_path: Path) -> None:
+    path = tmp_path / READERS[name].name
+    path.write_bytes(_sound(name))
+    assert list(READERS[name].read(path))
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_damaged_files_are_read_or_refused(name: str, tmp_path: Path) -> None:
+    fuzz(name, tmp_path, 10, derandomize=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", READERS)
+def test_many_damaged_files_are_read_or_refused(name: str, tmp_path: Path) -> None:
+    fuzz(name, tmp_path, 1500, derandomize=False)
