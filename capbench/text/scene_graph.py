@@ -55,7 +55,7 @@ class SceneGraph:
             elif len(parts) == 3:
                 objects[parts[1]] = None
                 triplets[parts[0], parts[2], parts[1]] = None
-        return cls(tuple(objects), {name: tuple(found) for name, found in attributes.items()}, tuple(triplets))
+        return cls(tuple(objects), {name: tuple(names) for name, names in attributes.items()}, tuple(triplets))
 
 
 def parse(
@@ -73,7 +73,7 @@ def parse(
         DataError: a caption is not valid Unicode.
     """
     tokens = ptb.tokenize(captions, cache=cache)
-    return [SceneGraph.from_tuples(found) for found in tuples(tokens, cache=cache, progress=progress)]
+    return [SceneGraph.from_tuples(of_caption) for of_caption in tuples(tokens, cache=cache, progress=progress)]
 
 
 def tuples(

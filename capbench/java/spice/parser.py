@@ -65,8 +65,8 @@ def parse_tuples(captions: Sequence[str]) -> list[str]:
     """
     limit = _more_memory_mb()
     small = [limit is None or len(caption.split()) < _VERY_LONG for caption in captions]
-    given = iter(_process().ask([caption for caption, fits in zip(captions, small, strict=True) if fits]))
-    answers = [next(given) if fits else _NO_MEMORY_ANSWER for fits in small]
+    first_answers = iter(_process().ask([caption for caption, fits in zip(captions, small, strict=True) if fits]))
+    answers = [next(first_answers) if fits else _NO_MEMORY_ANSWER for fits in small]
     starved = [i for i, answer in enumerate(answers) if _reason(answer) == _NO_MEMORY]
     if starved and limit is not None:
         with _program(spice_state().folder, limit, threads=1, restarts=0) as program:
@@ -90,10 +90,10 @@ def _more_memory_mb() -> int | None:
     """The second limit; None if the user set one, or the machine has no more than the first or does not tell."""
     if os.environ.get("CAPBENCH_JAVA_OPTIONS"):
         return None
-    there = total_memory()
-    if there is None:
+    memory = total_memory()
+    if memory is None:
         return None
-    limit = min(_MORE_MEMORY_MB, int(_MORE_MEMORY_SHARE * there) >> 20)
+    limit = min(_MORE_MEMORY_MB, int(_MORE_MEMORY_SHARE * memory) >> 20)
     return limit if limit > _MEMORY_MB else None
 
 

@@ -98,20 +98,20 @@ class Lexicon:
         """Every text in units."""
         function = resources.function_words()
         is_function = [word in function for word in self._words]
-        found = {}
+        units_of_text = {}
         for text, spans in zip(self._texts, self._spans, strict=True):
             words = [self._numbers[word] for word in text]
             places: dict[int, list[int]] = {}
             for start, unit in [*enumerate(words), *spans]:
                 places.setdefault(unit, []).append(start)
-            found[text] = Text(
+            units_of_text[text] = Text(
                 len(text),
                 tuple(self._keys[word] for word in words),
                 sum(1 << i for i, word in enumerate(words) if is_function[word]),
                 places,
                 frozenset(places),
             )
-        return found
+        return units_of_text
 
     def reach(self, text: Text) -> set[int]:
         """All units that can be matched with one of a text."""
@@ -164,13 +164,13 @@ class Lexicon:
         places, lengths, states = self._known_phrases(table)
         known = np.unique(states)
         index, targets, orders = table.paraphrases(known)
-        here = np.zeros(len(table.offsets), dtype=bool)
-        here[known] = True
-        kept = here[targets]
-        given, targets, orders = known[index[kept]], targets[kept].astype(np.int64), orders[kept]
-        useful = np.unique(np.concatenate([given, targets]))
+        in_texts = np.zeros(len(table.offsets), dtype=bool)
+        in_texts[known] = True
+        kept = in_texts[targets]
+        replaced, targets, orders = known[index[kept]], targets[kept].astype(np.int64), orders[kept]
+        useful = np.unique(np.concatenate([replaced, targets]))
         units = self._units_of(useful, table, lengths, states)
-        for first, second, order in zip(given.tolist(), targets.tolist(), orders.tolist(), strict=True):
+        for first, second, order in zip(replaced.tolist(), targets.tolist(), orders.tolist(), strict=True):
             unit, other = units[first], units[second]
             self._orders.setdefault((unit << self._SHIFT) | other, []).append(order)
             self.related[unit].add(other)
@@ -186,15 +186,15 @@ class Lexicon:
         flat = numbers[flat]
         places = np.arange(len(flat))
         states = np.zeros(len(flat), dtype=np.int64)
-        found: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
+        by_length: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
         for length in range(1, table.longest + 1):
             inside = places + length <= len(flat)
             places, states = places[inside], states[inside]
             states = table.step(states, flat[places + length - 1])
             alive = states > 0
             places, states = places[alive], states[alive]
-            found.append((places, np.full(len(places), length), states))
-        first, second, third = zip(*found, strict=True)
+            by_length.append((places, np.full(len(places), length), states))
+        first, second, third = zip(*by_length, strict=True)
         return np.concatenate(first), np.concatenate(second), np.concatenate(third)
 
     def _units_of(

@@ -76,11 +76,11 @@ class Synonyms:
 
     def of(self, word: str) -> frozenset[int]:
         """The sets of a lower-case word and of its base form or forms; two words with one in common are synonyms."""
-        own = self._synsets.get(word, self._none)
+        synsets = self._synsets.get(word, self._none)
         bases = self._bases.get(word)
         if bases is None:
             bases = [self._base(word)]
-        return own.union(*(self._synsets.get(base, self._none) for base in bases))
+        return synsets.union(*(self._synsets.get(base, self._none) for base in bases))
 
     def _base(self, word: str) -> str:
         if word.endswith("ss") or len(word.encode("utf-16-le")) <= 4:

@@ -44,15 +44,15 @@ class WordNet:
         The base form of an irregular form is looked up; that of any other word is found by taking off an
         ending. A phrase is one word (``hot dog``).
         """
-        found = self._known.get(word)
-        if found is None:
+        synsets = self._known.get(word)
+        if synsets is None:
             key = word.strip(_JAVA_SPACE).lower().replace(" ", "_")
             bases = self._bases.get(key)
             if bases is None:
                 bases = [self._base(key)]
-            found = frozenset().union(self._direct(key), *(self._direct(base) for base in bases))
-            self._known[word] = found
-        return found
+            synsets = frozenset().union(self._direct(key), *(self._direct(base) for base in bases))
+            self._known[word] = synsets
+        return synsets
 
     def _direct(self, word: str) -> frozenset[int]:
         return frozenset(map(int, self._synsets.get(word, "").split()))
