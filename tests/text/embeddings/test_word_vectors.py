@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from capbench.errors import DataError, MissingFileError, UsageError
+from capbench.errors import CapbenchWarning, DataError, MissingFileError, UsageError
 from capbench.text.embeddings.word_vectors import WordVectors, write_word2vec
 
 WORDS = ["dog", "cat", "café", ".", "12"]
@@ -114,12 +114,36 @@ def test_the_second_opening_does_not_scan(
     assert len(WordVectors(path)) == 5
 
 
-def test_a_damaged_index_is_made_again(tmp_path: Path, matrix: NDArray[np.float32]) -> None:
-    path = _binary(tmp_path / "v.bin", matrix)
+@pytest.mark.parametrize("table", ["index", "vectors"])
+@pytest.mark.parametrize(
+    "damage", [lambda content: content[:100], lambda content: content[:-100] + bytes(40) + content[-60:], None]
+)
+def test_damaged_tables_are_made_again(
+    table: str, damage: Callable[[bytes], bytes] | None, tmp_path: Path, matrix: NDArray[np.float32]
+) -> None:
+    path = _keyed(tmp_path / "vectors", matrix)
     WordVectors(path)
-    for notes in (tmp_path / "cache" / "word-vectors").glob("*.npz"):
-        notes.write_bytes(notes.read_bytes()[:100])
-    assert len(WordVectors(path)) == 5
+    (file,) = (tmp_path / "cache" / "word-vectors").glob(f"{table}-*.table")
+    whole = file.read_bytes()
+    if damage is None:
+        file.unlink()
+        vectors = WordVectors(path)
+    else:
+        file.write_bytes(damage(whole))
+        with pytest.warns(CapbenchWarning, match=f"{table}-.* is damaged.*; it is made again"):
+            vectors = WordVectors(path)
+    np.testing.assert_array_equal(np.stack(list(vectors.vectors(WORDS).values())), matrix)
+    assert file.read_bytes() == whole
+
+
+def test_a_pickle_without_an_array_of_numbers_is_told(tmp_path: Path, matrix: NDArray[np.float32]) -> None:
+    for vectors in ("text", [["a"]], [1.0, 2.0], np.empty((5, 0), np.float32)):
+        path = _keyed(tmp_path / "vectors", matrix)
+        loaded = pickle.loads(path.read_bytes())
+        loaded.vectors = vectors
+        path.write_bytes(pickle.dumps(loaded))
+        with pytest.raises(DataError, match=r"vectors: (holds no array of numbers|holds an array of shape)"):
+            WordVectors(path)
 
 
 ROW = np.array([1, 2], "<f4").tobytes()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from capbench.derived import derived_table
 from capbench.errors import MetricError, ToolError
 from capbench.java import LineProcess, meteor_jar
 from capbench.records import FloatArray
@@ -240,15 +242,70 @@ def test_a_damaged_paraphrase_file_is_told(content: bytes, tmp_path: Path) -> No
         paraphrases._build(path)
 
 
-def test_a_small_table_is_built_and_read_back(tmp_path: Path) -> None:
-    import gzip
+@pytest.mark.parametrize(
+    "lines", [["0.5", "a dog"], ["0.5", "a dog", "one dog", "0.4"], ["0.5", "a dog", " "], ["0.5", "dog " * 300, "dog"]]
+)
+def test_a_paraphrase_file_of_other_lines_is_told(lines: list[str], tmp_path: Path) -> None:
+    with pytest.raises(ToolError, match=r"paraphrase-en\.gz: is damaged"):
+        paraphrases._build(_paraphrase_file(tmp_path, lines))
 
-    path = tmp_path / "paraphrase-en.gz"
-    lines = ["0.5", "a dog", "one dog", "0.4", "a dog", "dog", "0.3", "dog", "a dog"]
+
+def _paraphrase_file(folder: Path, lines: list[str]) -> Path:
+    path = folder / "paraphrase-en.gz"
     with gzip.open(path, "wt", encoding="utf-8") as stream:
         stream.write("".join(f"{line}\n" for line in lines))
-    paraphrases._write(paraphrases._build(path), tmp_path / "table")
-    table = paraphrases._load(tmp_path / "table")
+    return path
+
+
+PAIRS_OF_PHRASES = [
+    "0.5",
+    "a dog",
+    "one dog",
+    "0.4",
+    "a dog",
+    "dog",
+    "0.3",
+    "dog",
+    "a dog",
+    "0.2",
+    "one dog",
+    "one cat",
+]
+
+
+def test_phrases_in_several_blocks_make_the_same_trie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = _paraphrase_file(tmp_path, PAIRS_OF_PHRASES)
+    whole = _states(paraphrases._as_table(paraphrases._build(path)))
+    monkeypatch.setattr(paraphrases, "_BLOCK", 5)
+    assert _states(paraphrases._as_table(paraphrases._build(path))) == whole
+
+
+def _states(table: paraphrases.ParaphraseTable) -> dict[str, list[str]]:
+    """Phrase → its paraphrases in order, for all phrases of a table."""
+    words = list(table.words)
+    phrases = {0: ""}
+    for number, edge in enumerate(table.edges.tolist(), start=1):
+        phrases[number] = f"{phrases[edge >> 20]} {words[edge & 0xFFFFF]}".strip()
+    bounds = table.offsets.tolist()
+    return {
+        phrase: [phrases[target] for target in table.targets[bounds[state] : bounds[state + 1]].tolist()]
+        for state, phrase in sorted(phrases.items(), key=lambda pair: pair[1])
+    }
+
+
+def test_a_small_table_is_built_and_read_back(tmp_path: Path) -> None:
+    path = _paraphrase_file(tmp_path, PAIRS_OF_PHRASES)
+    arrays = derived_table("small", "paraphrases", 1, lambda: paraphrases._build(path))
+    table = paraphrases._as_table(arrays)
+    assert _states(table) == {
+        "": [],
+        "a": [],
+        "a dog": ["one dog", "dog"],
+        "dog": ["a dog"],
+        "one": [],
+        "one cat": [],
+        "one dog": ["one cat"],
+    }
 
     def state(phrase: str) -> int:
         at = np.zeros(1, dtype=np.int64)
@@ -259,9 +316,9 @@ def test_a_small_table_is_built_and_read_back(tmp_path: Path) -> None:
     assert table.longest == 2
     assert state("cat") == state("a cat") == state("dog a") == 0
     index, targets, orders = table.paraphrases(np.array([state("a dog"), state("one dog"), state("dog")]))
-    assert index.tolist() == [0, 0, 2]
-    assert targets.tolist() == [state("one dog"), state("dog"), state("a dog")]
-    assert orders.tolist() == [0, 1, 0]
+    assert index.tolist() == [0, 0, 1, 2]
+    assert targets.tolist() == [state("one dog"), state("dog"), state("one cat"), state("a dog")]
+    assert orders.tolist() == [0, 1, 0, 0]
 
 
 @pytest.mark.slow
