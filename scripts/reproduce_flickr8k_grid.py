@@ -177,7 +177,7 @@ def recall(root: DataRoot, model: Path, features: Path, config: str, split: str)
 
 def rated(root: DataRoot) -> dict[str, Rated]:
     """Flickr8k Expert's items, and Composite's of Flickr8k images if its file is there."""
-    found = {}
+    ratings_by_name = {}
     for key, name, aspect in (("expert", "flickr8k-expert", "expert"), ("composite-8k", "composite@8k", "correctness")):
         dataset = open_dataset(name, root)
         protocol = dataset.protocol(None)
@@ -189,8 +189,8 @@ def rated(root: DataRoot) -> dict[str, Rated]:
             say(f"without Composite: {error}")
             continue
         ratings = judgements.ratings[aspect]
-        found[key] = Rated(judgements.items, ratings.item, ratings.value, str(protocol))
-    return found
+        ratings_by_name[key] = Rated(judgements.items, ratings.item, ratings.value, str(protocol))
+    return ratings_by_name
 
 
 def grounded(out: Path, name: str, data: Rated, features: Path, model: Path) -> Grounded:
@@ -198,34 +198,34 @@ def grounded(out: Path, name: str, data: Rated, features: Path, model: Path) -> 
     kept = model.parent / f"grounding-{name}.npz"
     keys = np.frombuffer(b"".join(item.key for item in data.items), dtype=np.uint8)
     if kept.is_file():
-        with np.load(kept, allow_pickle=False) as found:
-            if np.array_equal(found["keys"], keys):
-                return Grounded(found["candidate"], found["references"], found["counts"])
+        with np.load(kept, allow_pickle=False) as stored:
+            if np.array_equal(stored["keys"], keys):
+                return Grounded(stored["candidate"], stored["references"], stored["counts"])
     say(f"ground {len(data.items):,} candidates of {name} under {model.parent.name}")
-    made = ground(data.items, features, model)
+    vectors = ground(data.items, features, model)
     with atomic_write(kept, "wb") as file:
-        np.savez(file, keys=keys, **vars(made))
-    return made
+        np.savez(file, keys=keys, **vars(vectors))
+    return vectors
 
 
 def scored(data: Rated, root: DataRoot, metric: str, features: Path, model: Path) -> dict[str, FloatArray]:
     """All columns of a metric that reads features, through the score cache."""
     resources = Resources(features=str(features), model=str(model), data=str(root.path))
-    made = score(data.items, resolve_metrics([metric]), resources, dataset="flickr8k")
-    return {key.column: values for key, values in made.values.items()}
+    table = score(data.items, resolve_metrics([metric]), resources, dataset="flickr8k")
+    return {key.column: values for key, values in table.values.items()}
 
 
 def text_scores(data: Rated, root: DataRoot) -> dict[str, FloatArray]:
     """Metrics that look at no image; SPICE only where it is set up."""
-    found = {}
+    scores = {}
     for name in TEXT:
         request = resolve_metrics([name])
         if request[0].lacking(Resources()):
             say(f"without {name}: 'capbench setup' was not run for it")
             continue
-        made = score(data.items, request, Resources(data=str(root.path)), dataset="flickr8k")
-        found[name] = made.values[ScoreColumn(request[0].metric.name, request[0].columns[0])]
-    return found
+        table = score(data.items, request, Resources(data=str(root.path)), dataset="flickr8k")
+        scores[name] = table.values[ScoreColumn(request[0].metric.name, request[0].columns[0])]
+    return scores
 
 
 def report(
@@ -246,47 +246,47 @@ def report(
         text: scores of metrics that look at no image.
         resamples: of bootstrap and permutation test.
     """
-    named = [columns(part) for part in single]
+    named = [columns(network) for network in single]
     kinds = {"": named, ", ensemble": [columns(mean_of(group)) for group in groups(single)]}
-    kinds[", merged"] = [columns(part) for part in merged]
-    found: dict[str, Any] = {"protocol": data.protocol, "items": len(data.items), "ratings": len(data.value)}
+    kinds[", merged"] = [columns(network) for network in merged]
+    numbers: dict[str, Any] = {"protocol": data.protocol, "items": len(data.items), "ratings": len(data.value)}
     for coefficient in ("tau-c", "tau-b", "spearman"):
         values: dict[str, list[float]] = {}
         for suffix, networks in [*kinds.items(), *reo.items()]:
             for name in networks[0] if networks else ():
-                values[name + suffix] = [data.tau_c(own[name], coefficient) for own in networks]
-        found[coefficient] = values | {name: [data.tau_c(own, coefficient)] for name, own in text.items()}
+                values[name + suffix] = [data.tau_c(network[name], coefficient) for network in networks]
+        numbers[coefficient] = values | {name: [data.tau_c(scores, coefficient)] for name, scores in text.items()}
     # One row a network: the statistic is their mean, as for several draws of references.
     few = named[:GROUP]
-    rows = {name: np.stack([own[name][data.item] for own in few]) for name in (*MAIN, CHOSEN)}
+    rows = {name: np.stack([network[name][data.item] for network in few]) for name in (*MAIN, CHOSEN)}
     for column in ("reo-relevance", "reo-omission") if reo else ():
-        rows[column] = np.stack([own[column][data.item] for own in reo[""][:GROUP]])
+        rows[column] = np.stack([network[column][data.item] for network in reo[""][:GROUP]])
     if len(kinds[", ensemble"]) == len(few):
         for name in ("tiger", "grounding", CHOSEN):
-            rows[f"{name}, ensemble"] = np.stack([own[name][data.item] for own in kinds[", ensemble"]])
+            rows[f"{name}, ensemble"] = np.stack([network[name][data.item] for network in kinds[", ensemble"]])
         for column in ("reo-relevance", "reo-omission") if reo else ():
-            rows[f"{column}, ensemble"] = np.stack([own[column][data.item] for own in reo[", ensemble"]])
+            rows[f"{column}, ensemble"] = np.stack([network[column][data.item] for network in reo[", ensemble"]])
     rows |= {TITLES[n]: np.stack([values[data.item]] * len(few)) for n, values in text.items() if n in TEXT[:3]}
     images = np.array([item.image for item in data.items])
     agreement = Correlations.of("tau-c", rows, data.value, unit=images[data.item])
     sample = draw_bootstrap(agreement, resamples=resamples, seed=0)
-    found["intervals"] = {name: vars(one) for name, one in bootstrap_intervals(agreement, sample).items()}
-    found["comparison"] = dataclasses.asdict(compare(agreement, sample=sample, permutations=3 * resamples))
+    numbers["intervals"] = {name: vars(one) for name, one in bootstrap_intervals(agreement, sample).items()}
+    numbers["comparison"] = dataclasses.asdict(compare(agreement, sample=sample, permutations=3 * resamples))
     human = data.mean()
     shown = {name: named[0][name] for name in (*MAIN, CHOSEN)}
-    shown |= {name: own for name, own in (reo[""][0] if reo.get("") else {}).items() if "image" not in name}
-    shown |= {TITLES[name]: own for name, own in text.items()}
-    found["by image"] = [
-        by_image({name: own[name] for name in (*MAIN, CHOSEN)}, part, images.tolist(), human)
-        for own, part in zip(few, single, strict=False)
+    shown |= {name: values for name, values in (reo[""][0] if reo.get("") else {}).items() if "image" not in name}
+    shown |= {TITLES[name]: values for name, values in text.items()}
+    numbers["by image"] = [
+        by_image({name: scores[name] for name in (*MAIN, CHOSEN)}, network, images.tolist(), human)
+        for scores, network in zip(few, single, strict=False)
     ]
-    others = {name: own for name, own in shown.items() if name not in (*MAIN, CHOSEN)}
-    found["by image, others"] = by_image(others, single[0], images.tolist(), human)["columns"]
-    found["by rating"] = by_rating(shown, data.item, data.value)
-    found["parts of the distance"] = [parts_of_distance(part, human) for part in single[:GROUP]]
+    others = {name: values for name, values in shown.items() if name not in (*MAIN, CHOSEN)}
+    numbers["by image, others"] = by_image(others, single[0], images.tolist(), human)["columns"]
+    numbers["by rating"] = by_rating(shown, data.item, data.value)
+    numbers["parts of the distance"] = [parts_of_distance(network, human) for network in single[:GROUP]]
     words = np.array([len(item.candidate.split()) for item in data.items], dtype=np.float64)
-    found["overrated with length"] = {n: residuals(v, human, {"words": words})["words"] for n, v in shown.items()}
-    return found
+    numbers["overrated with length"] = {n: residuals(v, human, {"words": words})["words"] for n, v in shown.items()}
+    return numbers
 
 
 def groups(models: Sequence[T]) -> list[Sequence[T]]:
@@ -313,16 +313,17 @@ def reo_scores(
     data: Rated, root: DataRoot, features: Path, models: Sequence[Path], merged: Sequence[Path]
 ) -> dict[str, list[dict[str, FloatArray]]]:
     """REO's columns under the single networks, the ensembles (which give the mean) and the merged networks."""
-    found: dict[str, list[dict[str, FloatArray]]] = {}
+    columns_by_kind: dict[str, list[dict[str, FloatArray]]] = {}
     for key, paths in (("", models), (", merged", merged)):
         for path in paths:
             fit_reo(root, path, features)
             say(f"REO under {path.parent.name}")
-            found.setdefault(key, []).append(scored(data, root, "reo", features, path))
-    found[", ensemble"] = [
-        {column: np.mean([own[column] for own in group], axis=0) for column in group[0]} for group in groups(found[""])
+            columns_by_kind.setdefault(key, []).append(scored(data, root, "reo", features, path))
+    columns_by_kind[", ensemble"] = [
+        {column: np.mean([network[column] for network in group], axis=0) for column in group[0]}
+        for group in groups(columns_by_kind[""])
     ]
-    return {key: found[key] for key in ("", ", ensemble", ", merged") if found.get(key)}
+    return {key: columns_by_kind[key] for key in ("", ", ensemble", ", merged") if columns_by_kind.get(key)}
 
 
 def main() -> None:
@@ -349,8 +350,8 @@ def main() -> None:
         features = make_features(root, out)
         models = [train(root, out, features, asked.config, seed, asked.threads, asked.set) for seed in asked.seeds]
         merged = [join(out, group, i) for i, group in enumerate(groups(models), 1)]
-        found: dict[str, Any] = {"seeds": asked.seeds}
-        found["recall"] = {p.parent.name: recall(root, p, features, asked.config, "test") for p in models[:GROUP]}
+        numbers: dict[str, Any] = {"seeds": asked.seeds}
+        numbers["recall"] = {p.parent.name: recall(root, p, features, asked.config, "test") for p in models[:GROUP]}
         for name, data in rated(root).items():
             single = [grounded(out, name, data, features, model) for model in models]
             together = [grounded(out, name, data, features, model) for model in merged]
@@ -358,17 +359,17 @@ def main() -> None:
             text = text_scores(data, root)
             reo = {} if asked.without_reo else reo_scores(data, root, features, models, merged)
             say(f"statistics of {name}")
-            found[name] = report(data, single, together, reo, text, asked.resamples)
+            numbers[name] = report(data, single, together, reo, text, asked.resamples)
     except CapbenchError as error:
         raise SystemExit(f"error: {error}") from error
-    found["minutes of this run"] = round((time.monotonic() - begin) / 60, 1)
+    numbers["minutes of this run"] = round((time.monotonic() - begin) / 60, 1)
     with atomic_write(out / "results.json", "w") as file:
-        json.dump(found, file, indent=1, ensure_ascii=False)
-    shown = tables(found)
+        json.dump(numbers, file, indent=1, ensure_ascii=False)
+    shown = tables(numbers)
     with atomic_write(out / "tables.md", "w") as file:
         file.write(shown)
     print(shown)
-    say(f"{out / 'results.json'}: everything; {found['minutes of this run']} minutes")
+    say(f"{out / 'results.json'}: everything; {numbers['minutes of this run']} minutes")
 
 
 if __name__ == "__main__":
