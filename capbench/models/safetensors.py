@@ -84,10 +84,10 @@ def read_metadata(path: str | os.PathLike[str]) -> dict[str, str] | None:
             if not 2 <= length <= _LONGEST_HEADER:
                 return None
             text = stream.read(length)
-        found = json.loads(text) if text[:1] == b"{" and len(text) == length else None
+        header = json.loads(text) if text[:1] == b"{" and len(text) == length else None
     except (OSError, ValueError):
         return None
-    if not isinstance(found, dict):
+    if not isinstance(header, dict):
         return None
-    metadata = found.get("__metadata__", {})
+    metadata = header.get("__metadata__", {})
     return {str(k): v for k, v in metadata.items() if isinstance(v, str)} if isinstance(metadata, dict) else {}
