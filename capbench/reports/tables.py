@@ -13,7 +13,7 @@ table of their own.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from capbench.reports import published, uncertainty
 from capbench.reports.heads import details
@@ -162,6 +162,8 @@ def tables(result: StudyResult) -> list[Table]:
             # The main table compares the pooled value with the paper already.
             columns.append(builder.column(info, "", "pooled", compare=False))
             source = ", ".join(part for part in (info.dataset_title, builder.details[info.id]) if part)
+            # The title says which protocol it is; the heads need not.
+            columns = [replace(column, detail="") for column in columns]
             builder.add(f"{source} by source, {info.statistic}", columns, [info])
     if not result.protocols:
         builder.add(result.title, [], [])

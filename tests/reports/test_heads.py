@@ -103,6 +103,7 @@ def test_tables_by_source_and_of_accuracies_have_titles_of_their_own() -> None:
         "Composite, any-candidate-out by source, τ-c",
     ]
     assert names(result, 1) == ["FOIL, right-strict all"]
+    assert names(result, 3) == ["Composite 8k", "Composite pooled"]
 
 
 def test_terminal_markdown_and_latex_say_it() -> None:
