@@ -39,9 +39,7 @@ def explain(
         ),
     ] = None,
     features: common.FeaturesOption = None,
-    model: Annotated[
-        str | None, typer.Option("--model", metavar="FILE", help="The metric's weights, or METRIC=FILE.")
-    ] = None,
+    model: common.ModelOption = None,
     image_root: Annotated[
         Path | None,
         typer.Option("--image-root", metavar="DIR", help="Where the picture is. Default: the data folder's */images."),
@@ -71,17 +69,17 @@ def explain(
     from capbench.features.images import decode
     from capbench.features.store import open_store
     from capbench.files import check_writable
-    from capbench.metrics.base import Metric, Resources
+    from capbench.metrics.base import Metric
     from capbench.metrics.requests import resolve_metrics
 
-    (request,) = resolve_metrics([metric], common.parse_options(option or []))
-    if request.metric.explain is Metric.explain:
+    (asked,) = resolve_metrics([metric], common.parse_options(option or []))
+    if asked.metric.explain is Metric.explain:
         _refuse(metric)
-    name = request.metric.name
-    weights = None if model is None else model.removeprefix(f"{name}=")
-    explainer = request.make(Resources(features=None if features is None else str(features), model=weights))
+    (request,), resources = common.requested([metric], option, features, model)
+    name = request.label
+    explainer = request.make(resources)
     root = find_root(data)
-    store = None if features is None else open_store(features)
+    store = None if explainer.resources.features is None else open_store(explainer.resources.features)
     looked_up = find_subject(image, store, caption or [], reference or [], dataset, root, image_root)
     subject = looked_up.subject
     common.announce_root(root, json_output=json_output, used=looked_up.under_root)
