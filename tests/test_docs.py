@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from capbench.studies.config import load_study
 from tests.conftest import Ran
+from tests.metrics.grounding.models import write_features
+from tests.plugged import on_path
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -25,7 +31,51 @@ def test_the_example_metric_runs(tmp_path: Path, capbench: Callable[..., Ran], m
         *("score", "--metric", "length_metric:LengthRatio", "--option", "length-ratio.cap=2", "--dataset", "composite")
     )
     assert capped.code == 0, capped.err
-    assert "length-ratio|capbench:0.1.0|cap:2" in capped.out
+    assert re.search(r"length-ratio\|capbench:0.1.0\|code:length_metric:LengthRatio@[0-9a-f]{16}\|cap:2\n", capped.out)
+
+
+def test_the_example_package_is_installed_and_runs(
+    tmp_path: Path, capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs/extend.md").read_text(encoding="utf-8")
+    section = page.partition("## A metric that looks at the image, in a package\n")[2].split("\n## ")[0]
+    (project,) = re.findall(r"```toml\n(.*?)```", section, re.DOTALL)
+    (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    assert project.count("\n") + code.count("\n") < 120
+    package, target = tmp_path / "wordfit", tmp_path / "installed"
+    package.mkdir()
+    (package / "pyproject.toml").write_text(project, encoding="utf-8")
+    (package / "wordfit.py").write_text(code, encoding="utf-8")
+    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*install, "--disable-pip-version-check", "--target", target, package], check=True, timeout=300)
+    monkeypatch.chdir(tmp_path)
+    words = ["a", "red", "dog", "boat", "the", "blue"]
+    np.savez("vectors.npz", words=words, vectors=np.random.default_rng(0).normal(size=(len(words), 8)))
+    write_features(tmp_path / "my.h5", [f"f8k_{i:03}" for i in range(60)], 8)
+    flags = ("--features", "my.h5", "--model", "word-fit=vectors.npz")
+    with on_path(target, monkeypatch):
+        monkeypatch.delitem(sys.modules, "wordfit", raising=False)
+        listed = capbench("metrics", "word-fit")
+        assert "sharpness: a number above 0 (default: 10)" in listed.out
+        assert "word vectors in the space of the features (--model word-fit=FILE" in listed.out
+        (tmp_path / "c.json").write_text('[{"image_id": "f8k_003", "caption": "a red dog"}]', encoding="utf-8")
+        (tmp_path / "r.json").write_text('{"f8k_003": ["a dog"]}', encoding="utf-8")
+        own = ("--candidates", "c.json", "--references", "r.json")
+        ran = capbench(
+            "score", "-m", "word-fit", "-m", "low=word-fit", "--option", "low.pool=min", *flags, *own, "--json"
+        )
+        assert ran.code == 0, ran.err
+        mean, lowest = json.loads(ran.out)["scores"]
+        assert lowest["corpus"] < mean["corpus"]
+        signature = json.loads(ran.out)["signatures"]["low"]
+        assert re.search(r"\|code:wordfit:WordFit@[0-9a-f]{16}\|model:[0-9a-f]{16}\|features:.*\|pool:min", signature)
+        refused = capbench("score", "-m", "word-fit", *own)
+        assert refused.code == 2
+        assert "word-fit waits for region features" in refused.err
+        explained = capbench("explain", "-m", "word-fit", "-i", "f8k_003", "-c", "a red dog", "-r", "a dog", *flags)
+        assert explained.code == 0, explained.err
+        assert (tmp_path / "f8k_003.word-fit.html").stat().st_size > 0
+        assert (tmp_path / "f8k_003.word-fit.png").stat().st_size > 0
 
 
 def test_readmes_study_is_a_study(tmp_path: Path) -> None:
