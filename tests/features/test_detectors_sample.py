@@ -14,9 +14,9 @@ import torch
 from capbench.errors import ModelError
 from capbench.features.detectors import sample
 from capbench.features.detectors.base import load_detector
-from tests.features.average_precision import mean_average_precision
 from scripts import train_sample_models as training
 from scripts.sample.scenes import COLOURS, KINDS
+from tests.features.average_precision import mean_average_precision
 
 
 @pytest.fixture(scope="module")
