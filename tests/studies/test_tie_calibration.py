@@ -66,7 +66,7 @@ def test_people_have_a_ceiling_and_a_note_says_that_there_are_no_intervals(capbe
     (ceiling,) = result["ceilings"]
     assert (ceiling["low"], ceiling["high"], ceiling["method"]) == (None, None, "leave-one-rater-out")
     assert result["cells"][0]["value"] < ceiling["value"] < 1
-    (note,) = [note for note in result["notes"] if "no intervals" in note]
+    (note,) = [note for note in result["protocols"][0]["notes"] if "no intervals" in note]
     assert "ε is chosen anew for every resample" in note
 
 
