@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,12 +35,8 @@ def to_frame(table: ScoreTable) -> pd.DataFrame:
     """
     import pandas as pd
 
-    # The label belongs to the row's identity: two names for one caption are two rows.
-    rows: dict[tuple[bytes, str], int] = {}
-    for i, item in enumerate(table.items):
-        rows.setdefault((item.key, item.candidate_id), i)
-    first = list(rows.values())
-    items = [table.items[i] for i in first]
+    places = _places(table)
+    items = [table.items[i] for i in places]
     base = {
         "dataset": [table.dataset] * len(items),
         "image": [item.image for item in items],
@@ -52,7 +50,7 @@ def to_frame(table: ScoreTable) -> pd.DataFrame:
                 **base,
                 "metric": key.label,
                 "column": key.column,
-                "value": values[np.array(first, dtype=np.int64)],
+                "value": values[np.array(places, dtype=np.int64)],
                 "signature": table.signatures[key.label],
             }
         )
@@ -68,17 +66,42 @@ def write_scores(table: ScoreTable, path: str | Path) -> None:
     """
     path = Path(path)
     ending = _ending(path)
-    frame = to_frame(table)
     if ending == ".parquet":
+        frame = to_frame(table)
         with atomic_write(path, "wb") as stream:
             frame.to_parquet(stream, index=False)
         return
     with atomic_write(path) as stream:
         if ending == ".csv":
-            frame.to_csv(stream, index=False, lineterminator="\n")
+            writer = csv.writer(stream, lineterminator="\n")
+            writer.writerow(COLUMNS)
+            writer.writerows(_rows(table))
         else:
-            for row in frame.to_dict("records"):
-                stream.write(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n")
+            for row in _rows(table):
+                stream.write(json.dumps(dict(zip(COLUMNS, row, strict=True)), ensure_ascii=False, allow_nan=False))
+                stream.write("\n")
+
+
+def _places(table: ScoreTable) -> list[int]:
+    """Where each item stands first; its label is part of it: two names for one caption are two rows."""
+    places: dict[tuple[bytes, str], int] = {}
+    for i, item in enumerate(table.items):
+        places.setdefault((item.key, item.candidate_id), i)
+    return list(places.values())
+
+
+def _rows(table: ScoreTable) -> Iterator[tuple[str | float, ...]]:
+    """The rows of :func:`to_frame`, without pandas, which takes longer to import than most tables to write."""
+    places = _places(table)
+    hashes = [references_hash(table.items[i].references) for i in places]
+    for key, values in table.values.items():
+        signature = table.signatures[key.label]
+        for i, references, value in zip(places, hashes, values[places].tolist(), strict=True):
+            item = table.items[i]
+            yield (
+                *(table.dataset, item.image, item.candidate_id, item.candidate, references),
+                *(key.label, key.column, value, signature),
+            )
 
 
 def read_scores(path: str | Path) -> pd.DataFrame:
@@ -136,7 +159,6 @@ def _ending(path: Path) -> str:
 
 
 def _read_csv(path: Path) -> pd.DataFrame:
-    import csv
     import io
 
     import pandas as pd

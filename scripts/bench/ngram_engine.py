@@ -1,7 +1,7 @@
 """BLEU, ROUGE-L and CIDEr-D: capbench's engine beside pycocoevalcap.
 
 Every measurement runs in a fresh child process, one after the other, on the same captions, which are PTB
-tokens already. By default the captions are generated (words with Zipf's frequencies, candidates that are
+tokens already. Both sides run equally often, the best run of each counts, and their scores are compared. By default the captions are generated (words with Zipf's frequencies, candidates that are
 altered references); with ``--data DIR`` they are Flickr8k Expert's candidates and references, and
 PASCAL-50S with all fifty references for the sweep.
 
@@ -22,7 +22,12 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 Captions = tuple[list[str], list[list[str]]]
+Scores = NDArray[np.float64]
+"""(6, captions): BLEU-1 to BLEU-4, ROUGE-L and CIDEr-D."""
 MEGABYTE = 1e6
 
 
@@ -64,25 +69,24 @@ def published(data: str, dataset: str, selection: str) -> Captions:
     return [tokens[item.candidate] for item in items], [[tokens[text] for text in item.references] for item in items]
 
 
-def ours(captions: Captions) -> None:
+def ours(captions: Captions) -> Scores:
     """All three metrics, from texts to scores."""
     from capbench.text.ngrams.statistics import EncodedCorpus, bleu_scores, bleu_statistics, cider_d, rouge_l
 
     corpus = EncodedCorpus.build(*captions)
-    bleu_scores(bleu_statistics(corpus))
-    rouge_l(corpus)
-    cider_d(corpus)
+    return np.stack([*bleu_scores(bleu_statistics(corpus)).T, rouge_l(corpus), cider_d(corpus)])
 
 
-def our_sweep(captions: Captions) -> None:
-    """All three metrics with the first 1, 2, … references, from texts to scores."""
+def our_sweep(captions: Captions) -> Scores:
+    """All three metrics with the first 1, 2, … references, from texts to scores; gives those with all references."""
     from capbench.text.ngrams.statistics import EncodedCorpus, bleu_scores, sweep
 
     corpus = EncodedCorpus.build(*captions)
-    bleu_scores(sweep(corpus, range(1, max(map(len, captions[1])) + 1)).bleu)
+    swept = sweep(corpus, range(1, max(map(len, captions[1])) + 1))
+    return np.stack([*bleu_scores(swept.bleu)[-1].T, swept.rouge_l[-1], swept.cider_d[-1]])
 
 
-def reference(captions: Captions) -> None:
+def reference(captions: Captions) -> Scores:
     """The same three metrics by pycocoevalcap."""
     from pycocoevalcap.bleu.bleu import Bleu
     from pycocoevalcap.cider.cider import Cider
@@ -90,17 +94,17 @@ def reference(captions: Captions) -> None:
 
     candidates, references = captions
     result, truth = {i: [text] for i, text in enumerate(candidates)}, dict(enumerate(references))
-    Bleu(4).compute_score(truth, result, verbose=0)
-    Rouge().compute_score(truth, result)
-    Cider().compute_score(truth, result)
+    bleu = Bleu(4).compute_score(truth, result, verbose=0)[1]
+    rouge, cider = Rouge().compute_score(truth, result)[1], Cider().compute_score(truth, result)[1]
+    return np.stack([*map(np.asarray, bleu), rouge, cider]).astype(np.float64)
 
 
 def _warm() -> Captions:
     return ["a b", "c"], [["a b c"], ["c d"]]
 
 
-def measure(make: Callable[..., Captions], arguments: Sequence[Any], job: str, repeats: int) -> dict[str, float]:
-    """Run one job in this process: best wall and CPU seconds, and the peak memory beyond an idle interpreter's."""
+def measure(make: Callable[..., Captions], arguments: Sequence[Any], job: str, repeats: int) -> dict[str, Any]:
+    """Run one job in this process: best wall and CPU seconds, peak memory, and the scores."""
     run = {"ours": ours, "sweep": our_sweep, "reference": reference}[job]
     captions = make(*arguments)
     first = time.perf_counter()
@@ -109,10 +113,17 @@ def measure(make: Callable[..., Captions], arguments: Sequence[Any], job: str, r
     wall, cpu = [], []
     for _ in range(repeats):
         begin, begin_cpu = time.perf_counter(), time.process_time()
-        run(captions)
+        scores = run(captions)
         wall.append(time.perf_counter() - begin)
         cpu.append(time.process_time() - begin_cpu)
-    return {"wall": min(wall), "cpu": min(cpu), "first": first, "peak": _peak(), "items": len(captions[0])}
+    return {
+        "wall": min(wall),
+        "cpu": min(cpu),
+        "first": first,
+        "peak": _peak(),
+        "items": len(captions[0]),
+        "scores": scores,
+    }
 
 
 def _peak() -> float:
@@ -143,7 +154,7 @@ def main() -> None:
     parser.add_argument("--sweep-images", type=int, default=1_000, help="generated images of the sweep (default 1000)")
     parser.add_argument("--sweep-references", type=int, default=50, help="references an image (default 50)")
     parser.add_argument("--memory-items", type=int, default=100_000, help="candidates of the memory run")
-    parser.add_argument("--repeats", type=int, default=3, help="runs of ours, the best counts (default 3)")
+    parser.add_argument("--repeats", type=int, default=3, help="runs of each side, the best counts (default 3)")
     options = parser.parse_args()
 
     print(f"{platform.platform()}, Python {platform.python_version()}, numpy {version('numpy')}, ", end="")
@@ -158,33 +169,40 @@ def main() -> None:
         scoring = published, (options.data, "flickr8k-expert", "no-own-captions")
         steps = published, (options.data, "pascal-50s", "all-50-refs")
 
-    found, beside = (in_child(measure, *scoring, job, n) for job, n in (("ours", options.repeats), ("reference", 1)))
-    _print(f"scoring {found['items']:,} candidates", found, beside, 1)
-    print(f"  first call, with imports: {found['first']:.2f} s")
+    engine, peer = (in_child(measure, *scoring, job, options.repeats) for job in ("ours", "reference"))
+    _print(f"scoring {engine['items']:,} candidates", engine, peer, 1)
+    print(f"  first call, with imports: {engine['first']:.2f} s")
 
-    found, beside = (in_child(measure, *steps, job, n) for job, n in (("sweep", options.repeats), ("reference", 1)))
+    engine, peer = (in_child(measure, *steps, job, options.repeats) for job in ("sweep", "reference"))
     number = options.sweep_references if not options.data else 50
-    _print(f"sweep over 1…{number} references of {found['items']:,} candidates", found, beside, number)
-    print(f"  the reference: one run with all references took {beside['wall']:.1f} s, times {number}")
+    # Its time grows with the number of references: runs with 1, 2, … n of them take (1 + 2 + … + n) / n of one with n.
+    runs = (number + 1) / 2
+    _print(f"sweep over 1…{number} references of {engine['items']:,} candidates", engine, peer, runs)
+    print(f"  the reference: one run with all references took {peer['wall']:.1f} s, times {runs:g}")
 
     print("growth (generated, 5 references):")
     for items in (5_000, 10_000, 20_000, 40_000):
-        found = in_child(measure, generated, (items, 5), "ours", 1)
-        print(f"  {items:>7,} candidates {found['cpu']:7.2f} s CPU {1e6 * found['cpu'] / items:6.1f} µs a candidate")
+        engine = in_child(measure, generated, (items, 5), "ours", 1)
+        print(f"  {items:>7,} candidates {engine['cpu']:7.2f} s CPU {1e6 * engine['cpu'] / items:6.1f} µs a candidate")
 
     arguments = (options.memory_items, 5)
     bare, loaded = in_child(idle), in_child(idle, generated, arguments)
-    found = in_child(measure, generated, arguments, "ours", 1)
-    print(f"memory, {options.memory_items:,} candidates x 5 references: peak {found['peak']:.0f} MB, ", end="")
-    print(f"{found['peak'] - bare:.0f} MB above the interpreter with numpy ({bare:.0f} MB), of which ", end="")
-    print(f"{loaded - bare:.0f} MB are the captions themselves; {found['cpu']:.1f} s CPU")
+    engine = in_child(measure, generated, arguments, "ours", 1)
+    print(f"memory, {options.memory_items:,} candidates x 5 references: peak {engine['peak']:.0f} MB, ", end="")
+    print(f"{engine['peak'] - bare:.0f} MB above the interpreter with numpy ({bare:.0f} MB), of which ", end="")
+    print(f"{loaded - bare:.0f} MB are the captions themselves; {engine['cpu']:.1f} s CPU")
 
 
-def _print(what: str, ours: dict[str, float], reference: dict[str, float], times: int) -> None:
+def _print(what: str, ours: dict[str, Any], reference: dict[str, Any], runs: float) -> None:
+    """Print both sides; ``runs`` says how many runs of the reference do what ours did in one."""
     print(f"{what}:")
     for clock in ("wall", "cpu"):
-        theirs = reference[clock] * times
+        theirs = reference[clock] * runs
         print(f"  {clock:4} {ours[clock]:8.3f} s, reference {theirs:10.1f} s, ratio {theirs / ours[clock]:8.1f}")
+    bleu_rouge, cider = (np.abs(ours["scores"][rows] - reference["scores"][rows]).max() for rows in (slice(5), 5))
+    print(f"  scores differ by at most {bleu_rouge:.0e} (BLEU, ROUGE-L) and {cider:.0e} (CIDEr-D)")
+    if bleu_rouge > 1e-12 or cider > 1e-9:
+        raise SystemExit("the two sides do not give the same scores")
 
 
 if __name__ == "__main__":

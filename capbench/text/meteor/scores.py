@@ -16,6 +16,7 @@ from capbench.text.meteor.lexicon import Lexicon, Text
 from capbench.text.meteor.normalize import words
 
 __all__ = [
+    "LONGEST",
     "N_COUNTS",
     "chunk_statistics",
     "match_bound",
@@ -33,6 +34,8 @@ _DELTA: Final = 0.75
 _WEIGHTS: Final = (1.0, 0.6, 0.8, 0.6)  # exact, stem, synonym, paraphrase
 _CONTENT: Final = tuple([*zip(range(4 + i, 20, 4), _WEIGHTS, strict=True)] for i in (0, 1))
 _FUNCTION: Final = tuple([*zip(range(6 + i, 20, 4), _WEIGHTS, strict=True)] for i in (0, 1))
+LONGEST: Final = 1_000
+"""Words of a caption; the search for an alignment grows with the cube of it, to half a minute and 400 MB for one word all along."""
 _ROUNDING: Final = 1e-9  # more than rounding can add to a score
 
 
@@ -118,13 +121,23 @@ def match_bound(covered: Sequence[int], candidate: Text, reference: Text) -> flo
 
 
 def normalised_words(text: str) -> tuple[str, ...]:
-    """Words of a text after METEOR's normaliser. Raises MetricError if it is no valid Unicode."""
+    """Words of a text after METEOR's normaliser.
+
+    Raises:
+        MetricError: the text is no valid Unicode, or has more words than can be aligned.
+    """
     try:
-        return words(text)
+        normalised = words(text)
     except UnicodeEncodeError as error:
         raise MetricError(
             f"a caption is no valid Unicode: {ascii(text)[:80]}", hint="Remove the lone surrogate"
         ) from error
+    if len(normalised) > LONGEST:
+        raise MetricError(
+            f"a caption of {len(normalised):,} words is too long for METEOR ('{text[:60]}…')",
+            hint=f"METEOR aligns up to {LONGEST:,} words: shorten the caption, or leave METEOR out",
+        )
+    return normalised
 
 
 def meteor_score(counts: Sequence[float]) -> float:

@@ -18,11 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.text.ngrams.corpus import EncodedCorpus, Matches, OrderMatches
+from capbench.text.ngrams.long_texts import common_subsequence, ngram_counts, repeated_ngrams
 
 __all__ = ["MAX_ORDER", "match", "matches_of"]
 
 MAX_ORDER = 4
 _CELLS = 1 << 17  # entries of one row over all pairs of a batch: several such rows fit into a processor's cache
+_LONG = 1 << 16  # words times words from which pairs are compared one by one, in another way
 _WIDTH = 6  # candidates of a batch differ by less than this in length
 
 
@@ -164,6 +166,8 @@ def _compare(
         one; (pairs,) the longest common subsequence; and like the first, how often before that place (only
         ``with_itself``).
     """
+    if int(corpus.lengths[left].max()) * int(corpus.lengths[right].max()) > _LONG:
+        return _compare_long(corpus, left, right, orders, with_itself)
     ours = _padded(corpus, left, -1)
     theirs = _padded(corpus, right, -2)
     rows, columns, pairs = len(ours), len(theirs), len(left)
@@ -191,6 +195,26 @@ def _compare(
             for j in range(columns - 1, -1, -1):  # numpy's running maximum is slow along the first axis
                 np.maximum(grown[j], longest[j + 1], out=longest[j])
     return counts, longest[0].astype(np.int32), earlier
+
+
+def _compare_long(
+    corpus: EncodedCorpus, left: NDArray[np.int32], right: NDArray[np.int32], orders: int, with_itself: bool
+) -> tuple[list[NDArray[Any]], NDArray[np.int32], list[NDArray[Any]]]:
+    """What :func:`_compare` gives, for long texts, a pair at a time."""
+    shape = (int(corpus.lengths[left].max()), len(left))
+    counts = [np.zeros(shape, dtype=np.int32) for _ in range(orders)]
+    earlier = [np.zeros(shape, dtype=np.int32) for _ in range(orders if with_itself else 0)]
+    lcs = np.zeros(len(left), dtype=np.int32)
+    for pair, texts in enumerate(zip(left.tolist(), right.tolist(), strict=True)):
+        ours, theirs = (corpus.words[corpus.first_token[text] : corpus.first_token[text + 1]] for text in texts)
+        if with_itself:
+            for n, (count, before) in enumerate(repeated_ngrams(ours, orders)):
+                counts[n][: len(ours), pair], earlier[n][: len(ours), pair] = count, before
+        else:
+            for n, count in enumerate(ngram_counts(ours, theirs, orders)):
+                counts[n][: len(ours), pair] = count
+            lcs[pair] = common_subsequence(ours, theirs)
+    return counts, lcs, earlier
 
 
 def _padded(corpus: EncodedCorpus, texts: NDArray[np.int32], padding: int) -> NDArray[np.int32]:
