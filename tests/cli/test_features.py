@@ -125,7 +125,7 @@ def test_options_reach_the_detector(
         "name": "grid:resnet50",
         "weights": "w.bin",
         "device": "cpu",
-        "options": {"max_boxes": "36", "batch": 3, "precision": "amp-bfloat16"},
+        "options": {"max_boxes": 36, "batch": 3, "precision": "amp-bfloat16"},
     }
     assert Path("features/in.grid-resnet50.h5").exists()
 

@@ -178,7 +178,7 @@ def test_caffe_resizing_samples_at_the_exact_scale() -> None:
 
 
 @pytest.mark.parametrize(
-    ("caffe", "height", "width", "wanted"),
+    ("caffe", "height", "width", "size"),
     [
         (False, 375, 500, (800, 1067)),
         (False, 300, 900, (444, 1333)),
