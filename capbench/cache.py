@@ -17,11 +17,11 @@ import os
 import sqlite3
 import time
 import warnings
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import starmap
 from pathlib import Path
 from typing import Any, Final, TypeVar
+from zlib import crc32
 
 from capbench import files
 from capbench.errors import CapbenchError, CapbenchWarning
@@ -98,7 +98,8 @@ class Cache:
     def put(self, space: str, entries: Iterable[tuple[bytes, bytes]]) -> None:
         """Write entries, all or none; those that are there are replaced."""
         digest = _digest(space)
-        rows = [(digest, key, value, _checksum(digest, key, value)) for key, value in entries]
+        seed = crc32(digest)
+        rows = [(digest, key, value, _checksum(seed, key, value)) for key, value in entries]
         if rows:
             self._run(lambda connection: _write(connection, rows))
 
@@ -117,14 +118,16 @@ class Cache:
 
     def _read(self, connection: sqlite3.Connection, space: bytes, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         asked = set(keys)
+        seed = crc32(space)
         values: dict[bytes, bytes] = {}
         sound = True
-        for start in range(0, len(keys), _KEYS_A_QUERY):
-            batch = keys[start : start + _KEYS_A_QUERY]
+        in_order = sorted(asked)  # as they lie in the file: every page is read once
+        for start in range(0, len(in_order), _KEYS_A_QUERY):
+            batch = in_order[start : start + _KEYS_A_QUERY]
             marks = ",".join("?" * len(batch))
             query = f"SELECT key, value, checksum FROM entries WHERE space = ? AND key IN ({marks})"
             for key, value, checksum in connection.execute(query, (space, *batch)):
-                if key in asked and _fits(space, key, value, checksum):
+                if key in asked and isinstance(value, bytes) and _checksum(seed, key, value) == checksum:
                     values[key] = value
                 else:
                     sound = False
@@ -225,17 +228,17 @@ def _digest(space: str) -> bytes:
     return hashlib.blake2b(space.encode(), digest_size=8).digest()
 
 
-def _checksum(space: bytes, key: bytes, value: bytes) -> int:
+def _checksum(seed: int, key: bytes, value: bytes) -> int:
+    """Of an entry; the seed is the CRC-32 of its space's digest."""
     # The length keeps apart what differs only in where the key ends.
-    return zlib.crc32(value, zlib.crc32(key, zlib.crc32(space))) ^ len(key)
+    return crc32(value, crc32(key, seed)) ^ len(key)
 
 
-def _fits(space: Any, key: Any, value: Any, checksum: Any) -> bool:
+def _fits(space: object, key: object, value: object, checksum: object) -> bool:
     """Whether a row of a file is as it was written; damage can give its columns any type."""
-    try:
-        return bool(_checksum(space, key, value) == checksum)
-    except TypeError:
+    if not (isinstance(space, bytes) and isinstance(key, bytes) and isinstance(value, bytes)):
         return False
+    return _checksum(crc32(space), key, value) == checksum
 
 
 def _examination(connection: sqlite3.Connection, space: bytes, n_rows: int) -> Iterator[Sequence[Any]]:

@@ -157,7 +157,8 @@ def _blocks(stream: IO[str]) -> Iterator[list[str]]:
         lines = (rest + block).split("\n")
         whole = (len(lines) - 1) // 3 * 3
         rest = "\n".join(lines[whole:])
-        yield lines[:whole]
+        if whole:
+            yield lines[:whole]
     if rest:
         yield rest.split("\n")
 
