@@ -82,9 +82,9 @@ def explain(
     explainer = request.make(Resources(features=None if features is None else str(features), model=weights))
     root = find_root(data)
     store = None if features is None else open_store(features)
-    found = find_subject(image, store, caption or [], reference or [], dataset, root, image_root)
-    subject = found.subject
-    common.announce_root(root, json_output=json_output, used=found.under_root)
+    looked_up = find_subject(image, store, caption or [], reference or [], dataset, root, image_root)
+    subject = looked_up.subject
+    common.announce_root(root, json_output=json_output, used=looked_up.under_root)
     target = str(out).removesuffix(".png").removesuffix(".html") if out is not None else f"{subject.image}.{name}"
     png, html = Path(f"{target}.png"), Path(f"{target}.html")
     for path in (png, html):
@@ -92,7 +92,7 @@ def explain(
     explanation = explainer.explain(subject)
     if explanation is None:
         _refuse(metric)
-    notes = list(found.notes)
+    notes = list(looked_up.notes)
     if explanation.regions is not None and explanation.regions.boxes is None:
         notes.append("the store has no boxes: regions cannot be shown on a picture")
     explanation = replace(explanation, notes=(*notes, *explanation.notes))

@@ -163,8 +163,8 @@ def _definitions(sections: Sequence[Section], scene: Scene) -> str:
     figures = [f for s in sections for block in s.blocks if isinstance(block, Row) for f in block.figures]
     bodies = [figure.drawing.body for figure in figures]
     scale = hex_colours(colours(np.linspace(0, 1, 9)[None], 0.0, 1.0))[0]
-    parts = [gradient(scale)] if any("url(#scale)" in body for body in bodies) else []
+    definitions = [gradient(scale)] if any("url(#scale)" in body for body in bodies) else []
     for name, pixels in ((GREY_ID, scene.pixels), (COLOUR_ID, scene.colour)):
         if any(f'href="#{name}"' in body for body in bodies):
-            parts.append(picture_source(pixels, name))
-    return "".join(parts)
+            definitions.append(picture_source(pixels, name))
+    return "".join(definitions)

@@ -78,8 +78,8 @@ def _block(block: Block) -> str:
     if isinstance(block, Scores):
         scores = []
         for score in block.scores:
-            first, *parts = (f'<span class="piece">{clean(piece)}</span>' for piece in score_pieces(score))
-            within = f'<span class="soft">{" ".join(parts)}</span>' if parts else ""
+            first, *pieces = (f'<span class="piece">{clean(piece)}</span>' for piece in score_pieces(score))
+            within = f'<span class="soft">{" ".join(pieces)}</span>' if pieces else ""
             scores.append(f'<span class="score"><b>{first}</b> {within}</span>')
         title = f"{clean(sentence(block.title))}: " if block.title else ""
         return f"<p>{title}{' '.join(scores)}</p>"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.explain.subject import regions_of
+from capbench.explain.regions import regions_of
 from capbench.explain.tiger import unknown_words, words_of
 from capbench.explanations import (
     Bar,
@@ -260,7 +260,9 @@ def _weighted(title: str, words: Sequence[WordShare], tone: Tone) -> WeightedWor
 
 
 def _bars(title: str, words: Sequence[WordShare], tone: Tone, side: str) -> Bars:
-    bars = [Bar(share.word, share.similarity, part) for share, part in zip(words, percentages(words), strict=True)]
+    bars = [
+        Bar(share.word, share.similarity, percent) for share, percent in zip(words, percentages(words), strict=True)
+    ]
     in_brackets = " (part of its length)" if words and words[0].contribution is not None else ""
     return Bars(title, tuple(bars), tone, f"similarity to {side}{in_brackets}")
 
@@ -305,9 +307,9 @@ def _in_context(metric: GroundedMetric, regions: FloatArray, text: str, words: N
 def _extra(caption: _InContext, truths: Sequence[FloatArray]) -> tuple[WordShare, ...]:
     """The candidate's words against ground truths (n, D), means over these."""
     rests = [orthogonal(caption.contexts, truth) for truth in truths]
-    parts = np.mean([contributions(rest, caption.contexts, caption.words, caption.weights) for rest in rests], axis=0)
+    lengths = np.mean([contributions(rest, caption.contexts, caption.words, caption.weights) for rest in rests], axis=0)
     alike = np.mean([similarities(rest, caption.contexts, caption.words) for rest in rests], axis=0)
-    return tuple(map(WordShare, caption.names, alike.tolist(), parts.tolist()))
+    return tuple(map(WordShare, caption.names, alike.tolist(), lengths.tolist()))
 
 
 def _missing(
@@ -318,11 +320,11 @@ def _missing(
     for reference in references:
         whole = reference.contexts if image is None else image
         rest = orthogonal(whole, caption.contexts)
-        parts: list[float | None] = [None] * len(reference.names)
+        lengths: list[float | None] = [None] * len(reference.names)
         if image is None:
-            parts = contributions(rest, whole, reference.words, reference.weights).tolist()
+            lengths = contributions(rest, whole, reference.words, reference.weights).tolist()
         alike = similarities(rest, whole, reference.words).tolist()
-        rows.append(tuple(map(WordShare, reference.names, alike, parts)))
+        rows.append(tuple(map(WordShare, reference.names, alike, lengths)))
     return rows
 
 
@@ -333,9 +335,9 @@ def distinct_words(rows: Sequence[Sequence[WordShare]]) -> tuple[WordShare, ...]
         by_word.setdefault(share.word, []).append(share)
     distinct = []
     for word, shares in by_word.items():
-        parts = [share.contribution for share in shares if share.contribution is not None]
+        lengths = [share.contribution for share in shares if share.contribution is not None]
         similarity = sum(share.similarity for share in shares) / len(shares)
-        distinct.append(WordShare(word, similarity, sum(parts) / len(rows) if parts else None))
+        distinct.append(WordShare(word, similarity, sum(lengths) / len(rows) if lengths else None))
     return tuple(sorted(distinct, key=lambda share: -share.similarity))
 
 

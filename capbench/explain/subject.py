@@ -13,12 +13,12 @@ from capbench.datasets.images import all_images, dataset_images
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
 from capbench.errors import DataError, UsageError
-from capbench.explanations import Regions, Subject
+from capbench.explanations import Subject
 from capbench.features.images import ImageFile, images_in
 from capbench.features.store import FeatureStore
 from capbench.records import Item, Judgements, caption_key, image_id
 
-__all__ = ["MOST_CANDIDATES", "FoundSubject", "find_subject", "regions_of"]
+__all__ = ["MOST_CANDIDATES", "FoundSubject", "find_subject"]
 
 MOST_CANDIDATES = 5
 """How many of a data set's candidates are explained when none is named."""
@@ -151,18 +151,3 @@ def _picture(image: str, dataset: str | None, root: DataRoot, image_root: Path |
         if path is not None:
             return path
     return None
-
-
-def regions_of(store: FeatureStore, image: str) -> Regions:
-    """An image's regions as a store has them, each called by its number, counted from 0, and its class if there is one.
-
-    Raises:
-        FeatureError: the store lacks the image.
-    """
-    features, class_names = store[image], store.header.class_names or ()
-    names = [str(i) for i in range(len(features))]
-    if features.class_ids is not None:
-        classes = [class_names[c] if c < len(class_names) else f"class {c}" for c in features.class_ids.tolist()]
-        names = [f"{number} {name}" for number, name in zip(names, classes, strict=True)]
-    boxes = None if features.boxes is None else features.boxes.astype(np.float64)
-    return Regions(tuple(names), boxes, (features.width, features.height))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.errors import UsageError
-from capbench.explain.subject import regions_of
+from capbench.explain.regions import regions_of
 from capbench.explanations import (
     Chart,
     ExplainedCandidate,
@@ -163,14 +163,14 @@ def tiger_candidates(metric: Tiger, subject: Subject) -> tuple[TigerCandidate, .
     captions = {text: _ground(metric, regions, text, words[text]) for text in texts}
     statistics = metric.image_statistics(image, items, words)
     scores = metric.scores(statistics)
-    parts = {**metric.facts(), **metric.options.signature_parts()}
+    options = {**metric.facts(), **metric.options.signature_parts()}
     columns = dict(zip(STATISTICS, statistics.T, strict=True))
-    levels = d_rel(columns[f"norm_reference_{parts['d_rel']}"], columns[f"norm_candidate_{parts['d_rel']}"])
+    levels = d_rel(columns[f"norm_reference_{options['d_rel']}"], columns[f"norm_candidate_{options['d_rel']}"])
     candidates = []
     for i, (item, human) in enumerate(zip(items, subject.humans, strict=True)):
         references = tuple(captions[text] for text in item.references)
         reference = np.mean([caption.grounding for caption in references], axis=0)
-        relevance = _to_unit(reference) if parts["minmax"] == "true" else reference
+        relevance = _to_unit(reference) if options["minmax"] == "true" else reference
         caption = captions[item.candidate]
         candidates.append(
             TigerCandidate(

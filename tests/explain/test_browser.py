@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import subprocess
-from html import unescape
+from html import escape, unescape
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +35,15 @@ const result = {
   broken: [...document.querySelectorAll(".piece, td, th")].filter(e => e.getClientRects().length > 1)
     .map(e => e.textContent),
   smallest: Math.min(...[...document.querySelectorAll("svg text")].map(
-    e => parseFloat(getComputedStyle(e).fontSize) * e.getScreenCTM().a)),
+    e => parseFloat(getComputedStyle(e).fontSize) * Math.hypot(e.getScreenCTM().a, e.getScreenCTM().b))),
   pictures: [...document.querySelectorAll("svg[role=img]")].filter(e => e.getBoundingClientRect().width < 50).length,
   ground: getComputedStyle(document.body).backgroundColor,
   ink: getComputedStyle(document.body).color,
 };
-const told = document.createElement("pre");
+const told = parent.document.createElement("pre");
 told.id = "measured";
 told.textContent = JSON.stringify(result);
-document.body.append(told);
+parent.document.body.append(told);
 </script>"""
 
 
@@ -51,17 +51,19 @@ def measure(page: Path, folder: Path, width: int, *options: str) -> tuple[dict[s
     """What a browser of some width makes of a page, and what it had to complain of."""
     assert BROWSER is not None
     copy = folder / "measured.html"
-    text = page.read_text(encoding="utf-8")
-    copy.write_text(text.replace("</body>", f"{MEASURE}</body>"), encoding="utf-8")
+    text = page.read_text(encoding="utf-8").replace("</body>", f"{MEASURE}</body>")
+    # No window is narrower than 500 pixels, but a frame may be.
+    frame = f'<iframe width="{width}" height="900" style="border: 0" srcdoc="{escape(text)}"></iframe>'
+    copy.write_text(f'<!doctype html><meta charset="utf-8"><body>{frame}</body>', encoding="utf-8")
     quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-quic"]
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", *quiet]
-    command += [f"--user-data-dir={folder / 'profile'}", f"--window-size={width},900", "--enable-logging=stderr"]
+    command += [f"--user-data-dir={folder / 'profile'}", "--window-size=1400,1000", "--enable-logging=stderr"]
     ran = subprocess.run(
         [*command, *options, "--dump-dom", copy.as_uri()], capture_output=True, text=True, timeout=300, check=True
     )
-    found = re.search(r'<pre id="measured">(.*?)</pre>', ran.stdout, re.DOTALL)
-    assert found is not None, ran.stdout[-500:]
-    return json.loads(unescape(found[1])), "\n".join(line for line in ran.stderr.splitlines() if "CONSOLE" in line)
+    measured = re.search(r'<pre id="measured">(.*?)</pre>', ran.stdout, re.DOTALL)
+    assert measured is not None, ran.stdout[-500:]
+    return json.loads(unescape(measured[1])), "\n".join(line for line in ran.stderr.splitlines() if "CONSOLE" in line)
 
 
 @pytest.fixture(scope="module")

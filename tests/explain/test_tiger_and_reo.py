@@ -12,6 +12,7 @@ import pytest
 from capbench.datasets.flickr8k import Flickr8kExpert
 from capbench.datasets.root import find_root
 from capbench.errors import FeatureError, MetricError, UsageError
+from capbench.explain.regions import regions_of
 from capbench.explain.reo import (
     IMAGE,
     REFERENCES,
@@ -26,7 +27,7 @@ from capbench.explain.reo import (
     scaled,
     similarities,
 )
-from capbench.explain.subject import MOST_CANDIDATES, find_subject, regions_of
+from capbench.explain.subject import MOST_CANDIDATES, find_subject
 from capbench.explain.tiger import explain_tiger, rank_gains, ranking_panel, tiger_candidates
 from capbench.explanations import Matching, RegionMaps, Score, Scores, Subject
 from capbench.features.records import RegionFeatures
@@ -301,8 +302,8 @@ def store(tmp_path: Path) -> FeatureStore:
 
 def test_candidates_references_ratings_and_picture_come_from_the_data_set(store: FeatureStore, sample: Path) -> None:
     root = find_root(None)
-    found = find_subject("f8k_003", store, [], [], None, root)
-    subject = found.subject
+    looked_up = find_subject("f8k_003", store, [], [], None, root)
+    subject = looked_up.subject
     judgements = Flickr8kExpert(root).load(Flickr8kExpert.protocol().items)[0]
     of_image = [i for i, item in enumerate(judgements.items) if item.image == "f8k_003"]
     assert len(subject.items) == MOST_CANDIDATES
@@ -312,8 +313,8 @@ def test_candidates_references_ratings_and_picture_come_from_the_data_set(store:
         ratings = judgements.ratings["expert"]
         assert human == pytest.approx(ratings.value[np.isin(ratings.item, places)].mean())
     assert subject.picture == sample / "flickr8k" / "images" / "f8k_003.png"
-    assert found.under_root
-    assert found.notes == (f"the first 5 of {len(of_image)} candidates; name others with --caption",)
+    assert looked_up.under_root
+    assert looked_up.notes == (f"the first 5 of {len(of_image)} candidates; name others with --caption",)
 
 
 def test_a_caption_of_ones_own_gets_the_images_references(store: FeatureStore) -> None:
@@ -327,11 +328,11 @@ def test_a_caption_of_ones_own_gets_the_images_references(store: FeatureStore) -
 
 
 def test_references_of_ones_own_need_no_data_set(store: FeatureStore, tmp_path: Path) -> None:
-    found = find_subject("elsewhere", store, ["a", "b", "a"], ["r"], None, find_root(None))
-    assert [(item.candidate, item.references) for item in found.subject.items] == [("a", ("r",)), ("b", ("r",))]
-    assert not found.under_root
-    assert found.subject.picture is None
-    assert "drawn without it" in found.notes[0]
+    looked_up = find_subject("elsewhere", store, ["a", "b", "a"], ["r"], None, find_root(None))
+    assert [(item.candidate, item.references) for item in looked_up.subject.items] == [("a", ("r",)), ("b", ("r",))]
+    assert not looked_up.under_root
+    assert looked_up.subject.picture is None
+    assert "drawn without it" in looked_up.notes[0]
     (tmp_path / "pictures").mkdir()
     (tmp_path / "pictures" / "elsewhere.png").write_bytes(b"")
     where = tmp_path / "pictures"
