@@ -125,9 +125,9 @@ def draw_chart(chart: Chart) -> Drawing:
 
 
 def _bars(series: Series, axis: _Axis, slot: float, place: int, count: int) -> list[str]:
-    zero, wide, drawn = axis.y(0.0), 0.8 * slot / count, []
+    zero, wide, drawn = axis.y(0.0), min(0.8 * slot / count, 40.0), []
     for k, value in enumerate(series.values.tolist()):
-        x, y = _LEFT + slot * (k + 0.1) + wide * place, axis.y(value)
+        x, y = _LEFT + slot * (k + 0.5) + wide * (place - count / 2), axis.y(value)
         length = max(abs(zero - y), 2.0)  # a sliver for 0
         top = zero - length if value >= 0 else zero
         drawn.append(rect(x, top, max(wide - (1 if count > 1 else 0), 0.5), length, f"f-{series.tone}"))
