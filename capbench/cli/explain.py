@@ -39,9 +39,7 @@ def explain(
         ),
     ] = None,
     features: common.FeaturesOption = None,
-    model: Annotated[
-        str | None, typer.Option("--model", metavar="FILE", help="The metric's weights, or METRIC=FILE.")
-    ] = None,
+    model: common.ModelOption = None,
     image_root: Annotated[
         Path | None,
         typer.Option("--image-root", metavar="DIR", help="Where the picture is. Default: the data folder's */images."),
@@ -78,10 +76,12 @@ def explain(
     if request.metric.explain is Metric.explain:
         _refuse(metric)
     name = request.metric.name
-    weights = None if model is None else model.removeprefix(f"{name}=")
-    explainer = request.make(Resources(features=None if features is None else str(features), model=weights))
+    store_for_all, stores = common.parse_files("--features", features or [], [request.label])
+    model_for_all, models = common.parse_files("--model", model or [], [request.label])
+    explainer = request.make(Resources(store_for_all, model_for_all, stores, models))
     root = find_root(data)
-    store = None if features is None else open_store(features)
+    store_path = explainer.resources.features
+    store = None if store_path is None else open_store(store_path)
     looked_up = find_subject(image, store, caption or [], reference or [], dataset, root, image_root)
     subject = looked_up.subject
     common.announce_root(root, json_output=json_output, used=looked_up.under_root)
