@@ -31,7 +31,7 @@ mark { color: inherit; padding: .1rem .2rem; border-radius: .2rem; overflow-wrap
 details { margin: .6rem 0 } summary { cursor: pointer }
 @media print { body { margin: 0; max-width: none; font-size: 10pt; print-color-adjust: exact;
     -webkit-print-color-adjust: exact }
-  figure { zoom: .62 } figure, .words { break-inside: avoid } h2, h3 { break-after: avoid } }
+  figure { zoom: .58 } figure, .words { break-inside: avoid } h2, h3 { break-after: avoid } }
 """
 
 
