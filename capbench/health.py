@@ -62,6 +62,7 @@ def examine(data: str | os.PathLike[str] | None = None, *, start_java: bool = Tr
         ("SPICE's parser", _spice),
         ("cache", _cache),
         ("data", lambda: _data(data)),
+        ("metrics", _metrics),
         ("weights", _weights),
         ("detectors", _detectors),
         ("features", _features),
@@ -240,6 +241,28 @@ def _data(data: str | os.PathLike[str] | None) -> list[Check]:
     if imported:
         checks.append(Check("  imported", "ok", ", ".join(imported)))
     return checks
+
+
+def _metrics() -> list[Check]:
+    """Every registered metric: whether it can be computed with nothing given, or what it waits for."""
+    from capbench import plugins
+    from capbench.metrics.base import Metric, Resources
+    from capbench.metrics.requests import metric_names
+
+    ready: list[str] = []
+    checks: list[Check] = []
+    for name in metric_names():
+        try:
+            metric: type[Metric] = plugins.load("capbench.metrics", name)
+            lacking = metric.lacks(Resources())
+        except (CapbenchError, AttributeError) as error:  # a plug-in of another version may lack anything
+            checks.append(Check(f"  {name}", "fail", str(error), "Update or remove the package that registers it"))
+            continue
+        if lacking:
+            checks.append(Check(f"  {name}", "ok", f"waits for {lacking}"))
+        else:
+            ready.append(name)
+    return [Check("metrics", "ok", f"ready: {', '.join(ready)}"), *checks]
 
 
 def _weights() -> list[Check]:

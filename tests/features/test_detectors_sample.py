@@ -17,7 +17,6 @@ from capbench.features.detectors.base import load_detector
 from scripts import train_sample_models as training
 from scripts.average_precision import mean_average_precision
 from scripts.sample.scenes import COLOURS, KINDS
-from tests.features.average_precision import mean_average_precision
 
 
 @pytest.fixture(scope="module")
