@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from capbench.errors import StatisticError
-from tests.features.average_precision import average_precision, match_detections, mean_average_precision
+from scripts.sample.average_precision import average_precision, match_detections, mean_average_precision
 
 BOX = np.array([[0.0, 0.0, 10.0, 10.0]])
 

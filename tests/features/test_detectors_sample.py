@@ -15,8 +15,8 @@ from capbench.errors import ModelError
 from capbench.features.detectors import sample
 from capbench.features.detectors.base import load_detector
 from scripts import train_sample_models as training
+from scripts.sample.average_precision import mean_average_precision
 from scripts.sample.scenes import COLOURS, KINDS
-from tests.features.average_precision import mean_average_precision
 
 
 @pytest.fixture(scope="module")

@@ -89,7 +89,7 @@ def read_token(path: PathLike) -> Captions:
     Raises DataError for a row without a tab, a caption id without a number, an empty caption, a number that
     stands twice, and an image whose numbers leave a gap.
     """
-    found: dict[str, dict[int, str]] = {}
+    numbered_by_image: dict[str, dict[int, str]] = {}
     names: dict[str, str] = {}
     lines = files.read_lines(path)
     while not lines[-1].strip():
@@ -100,7 +100,7 @@ def read_token(path: PathLike) -> Captions:
             raise column_error(path, row, line, ["caption id", "caption"], "\t")
         name, number = split_caption_id(caption_id, path=path, row=row)
         image = image_id(name)
-        of_image = found.setdefault(image, {})
+        of_image = numbered_by_image.setdefault(image, {})
         if number in of_image:
             same = "the same text" if of_image[number] == text.strip() else "another text"
             raise DataError(
@@ -111,7 +111,7 @@ def read_token(path: PathLike) -> Captions:
             )
         of_image[number] = parse_caption(text, "caption", path=path, row=row)
         names[image] = name
-    for image, numbered in found.items():
+    for image, numbered in numbered_by_image.items():
         if max(numbered) != len(numbered) - 1:
             missing = next(n for n in range(max(numbered)) if n not in numbered)
             raise DataError(
@@ -119,7 +119,7 @@ def read_token(path: PathLike) -> Captions:
                 path=path,
                 hint="Captions of an image are numbered from 0 without gaps: get the file again",
             )
-    ordered = {image: [numbered[n] for n in range(len(numbered))] for image, numbered in found.items()}
+    ordered = {image: [numbered[n] for n in range(len(numbered))] for image, numbered in numbered_by_image.items()}
     return Captions(ordered, path, names)
 
 
@@ -318,12 +318,12 @@ def _new_image(name: str, seen: Mapping[str, object], path: PathLike, row: str) 
 
 
 def _list_field(data: Any, key: str, path: PathLike) -> list[Any]:
-    found = data.get(key) if isinstance(data, dict) else None
-    if not isinstance(found, list) or not found:
+    entries = data.get(key) if isinstance(data, dict) else None
+    if not isinstance(entries, list) or not entries:
         raise DataError(
             f"holds no list '{key}'", path=path, hint="Get the file again, or check that it is the right one"
         )
-    return found
+    return entries
 
 
 def _field(entry: Any, key: str, kind: type | tuple[type, ...], path: PathLike, row: str) -> Any:

@@ -1,4 +1,4 @@
-"""Average precision of a detector, for tests (PASCAL VOC 2010 onwards; Everingham et al., IJCV 2010 and 2015)."""
+"""Average precision of a detector (PASCAL VOC 2010 onwards; Everingham et al., IJCV 2010 and 2015)."""
 
 from __future__ import annotations
 
