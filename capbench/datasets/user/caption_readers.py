@@ -271,10 +271,11 @@ def parse_coco_annotations(data: Any, path: PathLike) -> Captions:
             raise DataError(
                 f"its image {number_id} is not among the images", path=path, row=row, hint="Get the file again"
             )
-        own_id = entry.get("id")
-        if own_id is not None and own_id in known:
-            raise DataError(f"the annotation id {own_id} stands twice", path=path, row=row, hint="Keep one of the two")
-        known.add(own_id)
+        annotation_id = _field(entry, "id", (int, str), path, row) if entry.get("id") is not None else None
+        if annotation_id is not None and annotation_id in known:
+            message = f"the annotation id {annotation_id} stands twice"
+            raise DataError(message, path=path, row=row, hint="Keep one of the two")
+        known.add(annotation_id)
         text = parse_caption(entry.get("caption"), "caption", path=path, row=row)
         captions[images[number_id]].append(text)
     for image, texts in captions.items():
@@ -309,7 +310,7 @@ def _captions(texts: Sequence[object], path: PathLike, row: str) -> list[str]:
 
 
 def _new_image(name: str, seen: Mapping[str, object], path: PathLike, row: str) -> str:
-    image = image_id(name.strip())
+    image = image_id(parse_caption(name, "image's name", path=path, row=row)) if name.strip() else ""
     if not image:
         raise DataError("the image's name is empty", path=path, row=row, hint="Give the image's file name")
     if image in seen:
