@@ -68,7 +68,7 @@ def dataset_names() -> list[str]:
 
 def load_dataset(name: str) -> type[Dataset]:
     """The class of a data set by registered name or ``module:Class``. Raises UsageError with the choices."""
-    found = plugins.load("capbench.datasets", name)
-    if not issubclass(found, Dataset):
+    dataset_class = plugins.load("capbench.datasets", name)
+    if not issubclass(dataset_class, Dataset):
         raise UsageError(f"'{name}' is no data set", hint="It must be a subclass of capbench.datasets.base.Dataset")
-    return found
+    return dataset_class

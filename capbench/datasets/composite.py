@@ -110,13 +110,13 @@ class Composite(Dataset):
     def _exports(self, aspect: str) -> dict[str, Path]:
         # The published names say "throughness"; a copy that somebody renamed is as good.
         spellings = {"correctness": ("correctness",), "thoroughness": ("throughness", "thoroughness")}[aspect]
-        found: dict[str, Path] = {}
+        export_paths: dict[str, Path] = {}
         for subset in SUBSETS:
             for spelling in spellings:
                 path = self.root.path / "composite" / f"{subset}_{spelling}.csv"
                 if path.is_file():
-                    found.setdefault(subset, path)
-        return found
+                    export_paths.setdefault(subset, path)
+        return export_paths
 
     def _correctness(self) -> tuple[list[RatedCandidate], list[str]]:
         exports = self._exports("correctness")
@@ -195,7 +195,7 @@ class Composite(Dataset):
             "coco": self._coco,
         }
         corpora: dict[str, Captions] = {}
-        found: dict[tuple[str, str], tuple[str, ...]] = {}
+        references_by_candidate: dict[tuple[str, str], tuple[str, ...]] = {}
         for candidate in rated:
             if candidate.subset not in corpora:
                 corpora[candidate.subset] = readers[candidate.subset]()
@@ -207,8 +207,8 @@ class Composite(Dataset):
                     row=candidate.row,
                     hint="Use a file of captions that holds it",
                 )
-            found[candidate.subset, candidate.image] = captions[candidate.image]
-        return found
+            references_by_candidate[candidate.subset, candidate.image] = captions[candidate.image]
+        return references_by_candidate
 
     def _coco(self) -> Captions:
         # Composite's images are in Karpathy's test split; larger files hold them too.

@@ -84,7 +84,7 @@ def read_export(path: Path, subset: str, aspect: str) -> Export:
         rows.pop()
     if not rows:
         raise DataError("holds no row with an image", path=path, hint="Get the file again")
-    found: list[RatedCandidate] = []
+    candidates: list[RatedCandidate] = []
     repeats = judging.Repeats(path, "image")
     blank = 0
     for number, row in rows:
@@ -112,8 +112,8 @@ def read_export(path: Path, subset: str, aspect: str) -> Export:
             of_row.append(RatedCandidate(subset, image, position, candidate, rating, path, number))
         repeated = repeats.check(image, [(c.text, c.rating) for c in of_row], number)
         if not repeated:
-            found.extend(of_row)
-    return Export(tuple(found), published - len(rows), blank)
+            candidates.extend(of_row)
+    return Export(tuple(candidates), published - len(rows), blank)
 
 
 def _export_columns(header: Sequence[str], path: Path) -> tuple[int, list[int], list[int]]:

@@ -154,10 +154,10 @@ class Foil(Dataset):
         here = [name for name in _SPLITS if (self.root.path / name).is_file()]
         if not here:
             self.root.file(*_WHOLE, *_SPLITS, what="COCO's captions")
-        found: dict[str, tuple[str, ...]] = {}
+        captions_by_image: dict[str, tuple[str, ...]] = {}
         for name in here:
-            found.update(read_split_captions(self.root.path / name))
-        return found, [Path(name).name for name in here]
+            captions_by_image.update(read_split_captions(self.root.path / name))
+        return captions_by_image, [Path(name).name for name in here]
 
 
 def read_foil(path: Path) -> list[FoilPair]:
@@ -215,9 +215,9 @@ def own_captions(pair: FoilPair, references: Sequence[str]) -> set[int]:
     For them it is the one that the foil gives when a single whole word of it is changed back.
     """
     keys = [caption_key(text) for text in references]
-    own = caption_key(pair.caption)
-    if own in keys:
-        return {place for place, key in enumerate(keys) if key == own}
+    own_key = caption_key(pair.caption)
+    if own_key in keys:
+        return {place for place, key in enumerate(keys) if key == own_key}
     right, wrong = pair.nouns
     made_from = {
         caption_key(pair.foil[: match.start()] + right + pair.foil[match.end() :])
@@ -234,11 +234,11 @@ def _items(
     changed = unknown = 0
     for pair in pairs:
         references = captions[pair.image]
-        own = own_captions(pair, references)
-        unknown += not own
-        changed += any(caption_key(references[place]) != caption_key(pair.caption) for place in own)
+        captions_of_pair = own_captions(pair, references)
+        unknown += not captions_of_pair
+        changed += any(caption_key(references[place]) != caption_key(pair.caption) for place in captions_of_pair)
         if not keep_own:
-            references = tuple(text for place, text in enumerate(references) if place not in own)
+            references = tuple(text for place, text in enumerate(references) if place not in captions_of_pair)
         for kind, candidate in (("caption", pair.caption), ("foil", pair.foil)):
             items.append(Item(pair.image, candidate, references, f"{pair.name}#{kind}"))
     return tuple(items), changed, unknown

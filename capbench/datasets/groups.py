@@ -86,8 +86,8 @@ class GroupDataset(Dataset):
     def _places(self, judgements: Judgements, by_pairs: bool) -> IntArray:
         """Indices of the kept items, ascending."""
         if not by_pairs:
-            own = [place for place, item in enumerate(judgements.items) if self._is_own(item.group)]
-            return np.array(own, dtype=np.int64)
+            places = [place for place, item in enumerate(judgements.items) if self._is_own(item.group)]
+            return np.array(places, dtype=np.int64)
         labels = _here(judgements.preferences).values()
         chosen = [pairs for pairs in labels if any(map(self._is_own, pairs.group))]
         if not chosen:
@@ -98,10 +98,10 @@ class GroupDataset(Dataset):
 
     def _pairs(self, pairs: Preferences, places: IntArray, by_pairs: bool) -> Preferences:
         kept = np.isin(pairs.first, places) & np.isin(pairs.second, places)
-        own = np.array([self._is_own(group) for group in pairs.group], dtype=bool)
+        is_of_group = np.array([self._is_own(group) for group in pairs.group], dtype=bool)
         # A label that knows the group decides by it; another one (components beside colours) by its items.
-        if by_pairs and own.any():
-            kept &= own
+        if by_pairs and is_of_group.any():
+            kept &= is_of_group
         return Preferences(
             np.searchsorted(places, pairs.first[kept]),
             np.searchsorted(places, pairs.second[kept]),
@@ -148,8 +148,8 @@ def _here(given: Mapping[str, Human]) -> dict[str, Human]:
 
 def _told(groups: Iterable[str]) -> tuple[str, ...]:
     """Groups that tell things apart: none where all are of one."""
-    given = tuple(groups)
-    return given if len(set(given)) > 1 else ("",) * len(given)
+    group_names = tuple(groups)
+    return group_names if len(set(group_names)) > 1 else ("",) * len(group_names)
 
 
 def _ratings(ratings: Ratings, places: IntArray) -> Ratings:

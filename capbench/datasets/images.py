@@ -30,14 +30,14 @@ def all_images(root: DataRoot) -> list[ImageFile]:
             path=root.path,
             hint="Put them there (see 'capbench data info'), or name them with --images",
         )
-    found: list[ImageFile] = []
+    image_files: list[ImageFile] = []
     for folder in folders:
         images = images_in(folder)
         if folder.parent.name == "nocaps":
             numbers = {image_id(name): number for number, name in _nocaps_files(root).items()}
             images = [ImageFile(numbers.get(entry.image, entry.image), entry.path) for entry in images]
-        found += images
-    return unique(found)
+        image_files += images
+    return unique(image_files)
 
 
 def dataset_images(name: str, root: DataRoot, folder: Path | None = None) -> tuple[list[ImageFile], list[str]]:
@@ -62,22 +62,22 @@ def dataset_images(name: str, root: DataRoot, folder: Path | None = None) -> tup
     by_name = {entry.image: entry.path for entry in here}
     renamed = {k: image_id(v) for k, v in _nocaps_files(root).items()} if isinstance(whole, Nocaps) else {}
     paths = {image: by_name.get(renamed.get(image, image)) for image in judged}
-    found = [ImageFile(image, path) for image, path in paths.items() if path is not None]
-    if not found:
+    image_files = [ImageFile(image, path) for image, path in paths.items() if path is not None]
+    if not image_files:
         raise MissingFileError(
             f"none of the {len(judged):,} images of {name} is below it",
             path=folder or root.path,
             hint="Put them into the data set's folder 'images' (see 'capbench data info'), or give --image-root",
         )
-    return found, [image for image, path in paths.items() if path is None]
+    return image_files, [image for image, path in paths.items() if path is None]
 
 
 def _below(root: DataRoot) -> list[ImageFile]:
-    found: list[ImageFile] = []
+    image_files: list[ImageFile] = []
     for folder in sorted(root.path.glob("*/images")):
         if folder.is_dir() and any(folder.iterdir()):
-            found += images_in(folder)
-    return found
+            image_files += images_in(folder)
+    return image_files
 
 
 def _nocaps_files(root: DataRoot) -> dict[str, str]:

@@ -77,9 +77,9 @@ def dataset_status(name: str, root: DataRoot, known: Catalog) -> DatasetStatus:
     if entry is not None:
         missing = tuple(need.role for need in missing_needs(entry, root))
         if missing:
-            some = any(need.needed and need.met(root) is not None for need in entry.needs)
+            any_here = any(need.needed and need.met(root) is not None for need in entry.needs)
             protocol, kind = _default(name) if registered else ("", "captions")
-            state: State = "partly" if some else "absent"
+            state: State = "partly" if any_here else "absent"
             return DatasetStatus(name, entry.title, kind, state, protocol=protocol, missing=missing)
         if not registered:
             return DatasetStatus(name, entry.title, "captions", "here")

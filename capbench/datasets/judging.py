@@ -87,15 +87,15 @@ def table_rows(path: PathLike, columns: Sequence[str], delimiter: str = "\t") ->
 
 def column_error(path: PathLike, row: int, line: str, columns: Sequence[str], delimiter: str) -> DataError:
     """The error for a row with a wrong number of columns; it says so when another delimiter would fit."""
-    found = len(line.split(delimiter))
-    other = next((d for d in "\t;,|" if d != delimiter and len(line.split(d)) >= len(columns) > found), None)
+    columns_here = len(line.split(delimiter))
+    other = next((d for d in "\t;,|" if d != delimiter and len(line.split(d)) >= len(columns) > columns_here), None)
     if not line.strip():
         hint = "Remove the empty row"
     elif other is not None:
         hint = f"Columns seem to be separated by {_DELIMITERS[other]}: separate them by {_DELIMITERS[delimiter]}"
     else:
         hint = f"The columns are {', '.join(columns)}, separated by {_DELIMITERS[delimiter]}"
-    count = f"{found} column{'s' if found != 1 else ''}"
+    count = f"{columns_here} column{'s' if columns_here != 1 else ''}"
     return DataError(f"has {count} where {len(columns)} are expected", path=path, row=row, hint=hint)
 
 
@@ -205,15 +205,15 @@ def draw_references(items: Sequence[Item], count: int, seed: int, draws: int) ->
 
     The references are the first ones of :func:`reference_orders`. An item with fewer keeps all it has.
     """
-    found = []
+    items_by_draw = []
     for orders in reference_orders(items, seed, draws):
         kept: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
         for item, order in zip(items, orders, strict=True):
             key = (item.image, item.references)
             if key not in kept:
                 kept[key] = tuple(item.references[i] for i in sorted(order[:count]))
-        found.append(tuple(replace(item, references=kept[item.image, item.references]) for item in items))
-    return found
+        items_by_draw.append(tuple(replace(item, references=kept[item.image, item.references]) for item in items))
+    return items_by_draw
 
 
 def reference_orders(items: Sequence[Item], seed: int, draws: int) -> Iterator[tuple[tuple[int, ...], ...]]:

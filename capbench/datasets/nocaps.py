@@ -107,15 +107,15 @@ def _read_original(path: Path) -> dict[str, NocapsImage]:
     if captions.groups and len(captions.groups) < len(captions):
         lacking = next(image for image in captions if image not in captions.groups)
         raise DataError(f"image {lacking} has no domain, others have", path=path, hint="Get the file again")
-    found = {}
+    captions_by_image = {}
     for number, entry in enumerate(data["images"], 1):
         name = entry["file_name"]
         domain = captions.groups.get(image_id(name), "")
         if domain:
             _check_domain(domain, path, f"image {number}")
         image = str(entry["id"])
-        found[image] = _described(NocapsImage(image, domain, captions[image_id(name)]), entry)
-    return found
+        captions_by_image[image] = _described(NocapsImage(image, domain, captions[image_id(name)]), entry)
+    return captions_by_image
 
 
 def _with_info(images: Mapping[str, NocapsImage], path: Path) -> dict[str, NocapsImage]:

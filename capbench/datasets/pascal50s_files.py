@@ -113,20 +113,20 @@ def read_references(path: Path) -> dict[str, tuple[str, ...]]:
     variable, name, sentences = "refs", "image", "sent"
     if variable not in mat and "train_sent_final" in mat:
         variable, name, sentences = "train_sent_final", "name", "sentences"
-    found: dict[str, tuple[str, ...]] = {}
+    references_by_image: dict[str, tuple[str, ...]] = {}
     for number, entry in enumerate(_records(mat, variable, path), 1):
         row = f"image {number}"
         image = image_id(_text(_field(entry, name, path, row)).strip())
-        if not image or image in found:
+        if not image or image in references_by_image:
             problem = f"image {image} stands above already" if image else "the image's name is empty"
             raise DataError(problem, path=path, row=row, hint="Get the file again")
         texts = [_text(text) for text in np.atleast_1d(_field(entry, sentences, path, row)).ravel().tolist()]
         if not texts:
             raise DataError(f"image {image} has no reference", path=path, row=row, hint="Get the file again")
-        found[image] = tuple(
+        references_by_image[image] = tuple(
             judging.parse_caption(text, f"reference {n}", path=path, row=row) for n, text in enumerate(texts, 1)
         )
-    return found
+    return references_by_image
 
 
 def read_json_pairs(path: Path) -> list[LabelledPair]:
@@ -227,10 +227,10 @@ def _variable(mat: dict[str, Any], name: str, path: Path) -> Any:
 
 
 def _records(mat: dict[str, Any], name: str, path: Path) -> Any:
-    found = np.atleast_1d(_variable(mat, name, path))
-    if found.dtype.names is None or found.ndim != 1 or not len(found):
+    records = np.atleast_1d(_variable(mat, name, path))
+    if records.dtype.names is None or records.ndim != 1 or not len(records):
         raise DataError(f"its variable {name} is no list of structures", path=path, hint="Get the file again")
-    return found
+    return records
 
 
 def _field(record: Any, name: str, path: Path, row: str) -> Any:

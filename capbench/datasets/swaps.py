@@ -136,11 +136,15 @@ class Flickr8kSwaps(Dataset):
         listed = [line.strip() for line in files.read_lines(path)]
         while listed and not listed[-1]:
             listed.pop()
-        found: dict[str, int] = {}
+        pair_counts: dict[str, int] = {}
         for row, name in enumerate(listed, 1):
             image = image_id(name)
-            if image in found or image not in captions:
-                what = f"stands in row {found[image]} already" if image in found else f"has no captions in {_TOKEN}"
+            if image in pair_counts or image not in captions:
+                what = (
+                    f"stands in row {pair_counts[image]} already"
+                    if image in pair_counts
+                    else f"has no captions in {_TOKEN}"
+                )
                 raise DataError(
                     f"image '{name}' {what}", path=path, row=row, hint="Get both files from the same release"
                 )
@@ -151,8 +155,8 @@ class Flickr8kSwaps(Dataset):
                     row=row,
                     hint="Get both files from the same release",
                 )
-            found[image] = row
-        return list(found)
+            pair_counts[image] = row
+        return list(pair_counts)
 
 
 def _preferences(pairs: Sequence[SwapPair], chosen: Sequence[int] | range, groups: Sequence[str]) -> Preferences:
@@ -166,13 +170,13 @@ def make_pairs(captions: Mapping[str, Sequence[str]]) -> list[SwapPair]:
     Args:
         captions: image id → its captions.
     """
-    found: dict[str, list[tuple[int, Swap]]] = {
+    swaps_by_image: dict[str, list[tuple[int, Swap]]] = {
         image: [(place, swap) for place, text in enumerate(texts) for swap in find_swaps(text, texts)]
         for image, texts in captions.items()
     }
     pairs = []
     for component in COMPONENTS:
-        for image, swaps in found.items():
+        for image, swaps in swaps_by_image.items():
             pair = _choose(image, component, [(p, s) for p, s in swaps if s.component == component], captions[image])
             if pair is not None:
                 pairs.append(pair)

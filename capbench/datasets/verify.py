@@ -84,14 +84,14 @@ class HashRecord:
         """All records: data folder → file → hash. A damaged record is an error, because it would hide differences."""
         if not self.path.is_file():
             return {}
-        found = read_json(self.path)
-        if not isinstance(found, dict) or not all(
-            isinstance(files, dict) and all(isinstance(v, str) for v in files.values()) for files in found.values()
+        record = read_json(self.path)
+        if not isinstance(record, dict) or not all(
+            isinstance(files, dict) and all(isinstance(v, str) for v in files.values()) for files in record.values()
         ):
             raise DataError(
                 "is no record of hashes", path=self.path, hint="Remove it: all files are then recorded as if new"
             )
-        return found
+        return record
 
     def get(self, root: DataRoot, file: str) -> str | None:
         """The recorded hash of a file under a data folder, or None."""
@@ -185,13 +185,13 @@ def _mat(path: Path, count: Count) -> int:
 
     names = [count.variable] if isinstance(count.variable, str) else count.variable
     try:
-        found = {name: shape for name, shape, _ in scipy.io.whosmat(path)}
+        shapes = {name: shape for name, shape, _ in scipy.io.whosmat(path)}
     except Exception as error:  # scipy raises many kinds on damaged files
         raise DataError(f"is no MATLAB file ({error})", path=path, hint="Get the file again") from error
     for name in names:
-        if name in found:
+        if name in shapes:
             # A matrix of triplets has one row a triplet, everything else one element an entry.
-            shape = found[name]
+            shape = shapes[name]
             return max(shape) if 1 in shape or count.of == "triplets" else int(shape[0] * shape[1])
     raise DataError(f"has no variable {' or '.join(names)}", path=path, hint="It may be another release of the file")
 
@@ -219,11 +219,11 @@ def verify_file(root: DataRoot, path: str, entry: FileEntry, recorded: str | Non
     sha256 = ""
     try:
         for spec in entry.counts:
-            found = count_rows(full, spec)
+            rows = count_rows(full, spec)
             if root.is_sample:
-                counts.append(CountResult(spec.of, found, None, 1))
+                counts.append(CountResult(spec.of, rows, None, 1))
             else:
-                counts.append(CountResult(spec.of, found, spec.expected, spec.minimum))
+                counts.append(CountResult(spec.of, rows, spec.expected, spec.minimum))
         if not full.is_dir():
             sha256 = sha256_file(full)
     except CapbenchError as error:

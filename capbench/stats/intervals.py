@@ -169,7 +169,7 @@ def bootstrap_intervals(
     left_out = None
     if method == "bca":
         left_out = evaluate([data.statistic(name) for name in data.names], LeaveOneOut(data.units), workers)
-    found = {}
+    intervals = {}
     for i, name in enumerate(sample.names):
         value, values = float(sample.estimates[i]), sample.values[i]
         values = values[~np.isnan(values)]
@@ -177,7 +177,7 @@ def bootstrap_intervals(
         if left_out is not None:
             shares = _bca_shares(name, value, values, left_out[i], level)
         low, high = (float(q) for q in np.quantile(values, shares))
-        found[name] = Interval(
+        intervals[name] = Interval(
             value,
             low,
             high,
@@ -190,7 +190,7 @@ def bootstrap_intervals(
             sample.seed,
             sample.resamples - len(values),
         )
-    return found
+    return intervals
 
 
 def _bca_shares(name: str, value: float, values: FloatArray, left_out: FloatArray, level: float) -> tuple[float, float]:

@@ -141,8 +141,8 @@ def power(
         error = float(values.std(ddof=1))
         if error == 0:
             raise StatisticError(f"{first} and {second} never differ: no data tells them apart")
-        found = np.abs(values - difference + wanted) > z * error
-        points.append(PowerPoint(int(size), error, float(found.mean())))
+        detected = np.abs(values - difference + wanted) > z * error
+        points.append(PowerPoint(int(size), error, float(detected.mean())))
         variances.append(size * error * error)
     needed = math.ceil((z + NormalDist().inv_cdf(target)) ** 2 * float(np.mean(variances)) / wanted**2)
     return Power(

@@ -185,8 +185,8 @@ def compare(
     if len(data.names) < 2:
         raise StatisticError("there is one metric only: nothing to compare")
     whole = np.ones((1, data.units), dtype=np.int32)
-    found = {name: float(data.statistic(name)(whole)[0]) for name in data.names}
-    values = dict(sorted(found.items(), key=lambda entry: -entry[1]))
+    value_by_name = {name: float(data.statistic(name)(whole)[0]) for name in data.names}
+    values = dict(sorted(value_by_name.items(), key=lambda entry: -entry[1]))
     pairs = list(itertools.combinations(values, 2))
     resamples: int | None = None
     if test == "permutation":

@@ -104,14 +104,14 @@ def _keeps_levels(codes: IntArray, place: IntArray, units: int, levels: int) -> 
     order = np.argsort(place % units, kind="stable")
     ends = np.cumsum(np.bincount(place % units, minlength=units))
     used: set[int] = set()
-    found = start = 0
+    apart = start = 0
     for end in ends.tolist():
         values = set(codes[order[start:end]].tolist())
         start = end
         if used.isdisjoint(values):
             used |= values
-            found += 1
-            if found == levels:
+            apart += 1
+            if apart == levels:
                 return True
     return False
 

@@ -94,7 +94,7 @@ def test_unknown_protocols_are_refused_with_the_choices(text: str, message: str)
 
 
 def test_correlations_name_the_aggregation_only_where_there_is_a_choice() -> None:
-    assert list(correlations("x")) == ["tau-b", "tau-c", "spearman", "pearson"]
+    assert list(correlations("x")) == ["tau-b", "tau-c", "spearman", "pearson", "acc-eq"]
     assert list(correlations("x", ("mean", "mode")))[:2] == ["mean-tau-b", "mean-tau-c"]
     spec = correlations("x", prefix="x")["x-spearman"]
     assert (spec.human, spec.aggregation, spec.coefficient, spec.label) == ("x", "unaggregated", "spearman", "ρ")

@@ -89,7 +89,7 @@ def read_token(path: PathLike) -> Captions:
     Raises DataError for a row without a tab, a caption id without a number, an empty caption, a number that
     stands twice, and an image whose numbers leave a gap.
     """
-    found: dict[str, dict[int, str]] = {}
+    numbered_by_image: dict[str, dict[int, str]] = {}
     names: dict[str, str] = {}
     lines = files.read_lines(path)
     while not lines[-1].strip():
@@ -100,7 +100,7 @@ def read_token(path: PathLike) -> Captions:
             raise column_error(path, row, line, ["caption id", "caption"], "\t")
         name, number = split_caption_id(caption_id, path=path, row=row)
         image = image_id(name)
-        of_image = found.setdefault(image, {})
+        of_image = numbered_by_image.setdefault(image, {})
         if number in of_image:
             same = "the same text" if of_image[number] == text.strip() else "another text"
             raise DataError(
@@ -111,7 +111,7 @@ def read_token(path: PathLike) -> Captions:
             )
         of_image[number] = parse_caption(text, "caption", path=path, row=row)
         names[image] = name
-    for image, numbered in found.items():
+    for image, numbered in numbered_by_image.items():
         if max(numbered) != len(numbered) - 1:
             missing = next(n for n in range(max(numbered)) if n not in numbered)
             raise DataError(
@@ -119,7 +119,7 @@ def read_token(path: PathLike) -> Captions:
                 path=path,
                 hint="Captions of an image are numbered from 0 without gaps: get the file again",
             )
-    ordered = {image: [numbered[n] for n in range(len(numbered))] for image, numbered in found.items()}
+    ordered = {image: [numbered[n] for n in range(len(numbered))] for image, numbered in numbered_by_image.items()}
     return Captions(ordered, path, names)
 
 
@@ -271,10 +271,11 @@ def parse_coco_annotations(data: Any, path: PathLike) -> Captions:
             raise DataError(
                 f"its image {number_id} is not among the images", path=path, row=row, hint="Get the file again"
             )
-        own_id = entry.get("id")
-        if own_id is not None and own_id in known:
-            raise DataError(f"the annotation id {own_id} stands twice", path=path, row=row, hint="Keep one of the two")
-        known.add(own_id)
+        annotation_id = _field(entry, "id", (int, str), path, row) if entry.get("id") is not None else None
+        if annotation_id is not None and annotation_id in known:
+            message = f"the annotation id {annotation_id} stands twice"
+            raise DataError(message, path=path, row=row, hint="Keep one of the two")
+        known.add(annotation_id)
         text = parse_caption(entry.get("caption"), "caption", path=path, row=row)
         captions[images[number_id]].append(text)
     for image, texts in captions.items():
@@ -309,7 +310,7 @@ def _captions(texts: Sequence[object], path: PathLike, row: str) -> list[str]:
 
 
 def _new_image(name: str, seen: Mapping[str, object], path: PathLike, row: str) -> str:
-    image = image_id(name.strip())
+    image = image_id(parse_caption(name, "image's name", path=path, row=row)) if name.strip() else ""
     if not image:
         raise DataError("the image's name is empty", path=path, row=row, hint="Give the image's file name")
     if image in seen:
@@ -318,12 +319,12 @@ def _new_image(name: str, seen: Mapping[str, object], path: PathLike, row: str) 
 
 
 def _list_field(data: Any, key: str, path: PathLike) -> list[Any]:
-    found = data.get(key) if isinstance(data, dict) else None
-    if not isinstance(found, list) or not found:
+    entries = data.get(key) if isinstance(data, dict) else None
+    if not isinstance(entries, list) or not entries:
         raise DataError(
             f"holds no list '{key}'", path=path, hint="Get the file again, or check that it is the right one"
         )
-    return found
+    return entries
 
 
 def _field(entry: Any, key: str, kind: type | tuple[type, ...], path: PathLike, row: str) -> Any:

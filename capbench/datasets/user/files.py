@@ -340,10 +340,10 @@ def _pair_row(row: int, record: dict[str, Any], with_votes: bool, check: Check) 
 
 
 def _votes(row: int, record: dict[str, Any], with_votes: bool, check: Check) -> tuple[int, int] | None:
-    given = [name for name in ("votes_a", "votes_b") if name in record]
-    if bool(given) != with_votes:
+    named = [name for name in ("votes_a", "votes_b") if name in record]
+    if bool(named) != with_votes:
         check.add(row, "some rows give votes and others do not", "Give them in every row or in none")
-    if not given:
+    if not named:
         return None
     counts = [record.get("votes_a"), record.get("votes_b")]
     for name, count in zip(("votes_a", "votes_b"), counts, strict=True):
