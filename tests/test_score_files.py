@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +51,25 @@ def test_files_give_back_every_digit(tmp_path: Path, ending: str) -> None:
     pd.testing.assert_frame_equal(read_scores(path), to_frame(TABLE), check_dtype=False)
     assert read_scores(path)["value"].dtype == np.float64
     assert [p for p in tmp_path.iterdir() if p.name != "cache"] == [path]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".jsonl"])
+def test_text_files_are_written_without_pandas(tmp_path: Path, ending: str) -> None:
+    code = """
+import sys
+import numpy as np
+from capbench.records import Item, ScoreColumn, ScoreTable
+from capbench.score_files import write_scores
+items = (Item("1", 'says "hi",\\nthen', ("a",), "x"),)
+values = {ScoreColumn("bleu", "bleu-1"): np.array([1 / 3])}
+write_scores(ScoreTable("mine", items, values, {}, {"bleu": "bleu|1"}), sys.argv[1])
+assert not {"pandas", "pyarrow"} & set(sys.modules)
+"""
+    path = tmp_path / f"scores{ending}"
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True)
+    frame = read_scores(path)
+    assert frame["candidate"].tolist() == ['says "hi",\nthen']
+    assert frame["value"].tolist() == [1 / 3]
 
 
 @pytest.mark.parametrize("name", ["scores.xlsx", "scores", "scores.csv.gz"])

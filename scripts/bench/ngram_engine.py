@@ -1,7 +1,8 @@
 """BLEU, ROUGE-L and CIDEr-D: capbench's engine beside pycocoevalcap.
 
 Every measurement runs in a fresh child process, one after the other, on the same captions, which are PTB
-tokens already. Both sides run equally often, the best run of each counts, and their scores are compared. By default the captions are generated (words with Zipf's frequencies, candidates that are
+tokens already. Both sides run equally often, the best run of each counts, and their scores are
+compared. By default the captions are generated (words with Zipf's frequencies, candidates that are
 altered references); with ``--data DIR`` they are Flickr8k Expert's candidates and references, and
 PASCAL-50S with all fifty references for the sweep.
 

@@ -35,7 +35,7 @@ _WEIGHTS: Final = (1.0, 0.6, 0.8, 0.6)  # exact, stem, synonym, paraphrase
 _CONTENT: Final = tuple([*zip(range(4 + i, 20, 4), _WEIGHTS, strict=True)] for i in (0, 1))
 _FUNCTION: Final = tuple([*zip(range(6 + i, 20, 4), _WEIGHTS, strict=True)] for i in (0, 1))
 LONGEST: Final = 1_000
-"""Words of a caption; the search for an alignment grows with the cube of it, to half a minute and 400 MB for one word all along."""
+"""Words of a caption. The search takes a time that grows with their cube where one word stands everywhere."""
 _ROUNDING: Final = 1e-9  # more than rounding can add to a score
 
 

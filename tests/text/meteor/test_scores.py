@@ -338,3 +338,10 @@ def test_judged_items_equal_the_jar(jar: Jar, real_data: Path, name: str) -> Non
     texts = list(dict.fromkeys(text for item in items for text in (item.candidate, *item.references)))
     tokens = dict(zip(texts, ptb.tokenize(texts), strict=True))
     _assert_equal(jar, [(tokens[item.candidate], [tokens[text] for text in item.references]) for item in items])
+
+
+def test_a_caption_too_long_to_align_is_refused_by_its_words() -> None:
+    fits = " ".join(f"w{i}" for i in range(scores.LONGEST))
+    assert meteor.meteor_scores(meteor.meteor_statistics([fits], [["w1 w2"]]))[0] > 0
+    with pytest.raises(MetricError, match=r"a caption of 1,001 words is too long for METEOR \('w0 w1"):
+        meteor.meteor_statistics(["a dog"], [["a cat", f"{fits} more"]])

@@ -197,6 +197,26 @@ def test_a_subset_of_references_equals_a_corpus_of_those(data: st.DataObject) ->
     np.testing.assert_allclose(cider_d(corpus, keep=mask), cider_d(anew), rtol=0, atol=1e-12)
 
 
+def test_long_texts_are_compared_in_another_way_with_the_same_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    candidates, references = _invented(40, 3, seed=12)
+    candidates[0], references[1][0], candidates[2] = "", "", "a a a a a b a a a a"
+    ways = []
+    for longest in (1 << 16, 0):  # 0: even two words are long
+        monkeypatch.setattr(matching, "_LONG", longest)
+        corpus = EncodedCorpus.build(candidates, references)
+        ways.append((bleu_statistics(corpus), rouge_l(corpus), cider_d(corpus)))
+    for usual, long in zip(*ways, strict=True):
+        np.testing.assert_array_equal(usual, long)
+
+
+def test_a_text_of_thousands_of_words_is_scored() -> None:
+    rng = random.Random(0)
+    long, other = (" ".join(rng.choices([f"w{i}" for i in range(500)], k=5_000)) for _ in range(2))
+    corpus = EncodedCorpus.build([long, "a dog"], [[long, other], [long]])
+    assert bleu_scores(bleu_statistics(corpus))[0, 3] == pytest.approx(1)
+    assert rouge_l(corpus).tolist() == [pytest.approx(1), 0]
+
+
 def test_document_frequencies_count_items_and_not_occurrences() -> None:
     frequencies = document_frequencies([["a dog a dog", "a dog"], ["a cat"], ["a dog"], ["a dog"]])
     assert frequencies.documents == 4
