@@ -45,7 +45,6 @@ from capbench.models.sample_frcnn import SampleFRCNN  # noqa: E402
 from scripts import sample_scan  # noqa: E402
 from scripts.average_precision import mean_average_precision  # noqa: E402
 from scripts.drawn_scenes import new_scenes, sample_scenes  # noqa: E402
-from scripts.sample.average_precision import mean_average_precision  # noqa: E402
 from scripts.sample.drawing import paint  # noqa: E402
 from scripts.sample.scenes import COLOURS, KINDS  # noqa: E402
 

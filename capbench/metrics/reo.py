@@ -312,7 +312,7 @@ class Reo(GroundedMetric):
         return {column: np.ascontiguousarray(values[:, i]) for i, column in enumerate(self.columns)}
 
     def explain(self, subject: Subject) -> Explanation:
-        """What REO saw: see :func:`capbench.explain.reo.explain_reo`."""
-        from capbench.explain.reo import explain_reo
+        """What REO saw: see :func:`capbench.metrics.grounding.explain_reo.explain_reo`."""
+        from capbench.metrics.grounding.explain_reo import explain_reo
 
         return explain_reo(self, subject)

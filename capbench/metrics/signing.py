@@ -98,12 +98,14 @@ def _is_users(module: str) -> bool:
     if not module or _is_capbench(module) or _is_standard(module):
         return False
     path = _path(module)
-    return path is not None and not any(path.is_relative_to(folder) for folder in _installed())
+    return path is not None and not _is_installed(path)
 
 
-def _installed() -> list[Path]:
-    names = ("stdlib", "platstdlib", "purelib", "platlib")
-    return [Path(sysconfig.get_path(name)) for name in names] + [Path(sys.base_prefix) / "lib"]
+def _is_installed(path: Path) -> bool:
+    """Whether a file is Python's or an installed package's, in whichever environment."""
+    if {"site-packages", "dist-packages"} & set(path.parts):
+        return True
+    return any(path.is_relative_to(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib"))
 
 
 def _is_capbench(module: str) -> bool:
@@ -115,4 +117,4 @@ def _is_standard(module: str) -> bool:
         return False
     # A file of the user's may bear such a name.
     path = _path(module)
-    return path is None or any(path.is_relative_to(folder) for folder in _installed())
+    return path is None or _is_installed(path)

@@ -168,8 +168,8 @@ class Tiger(GroundedMetric):
         return {"tiger": (rrs + weights) / 2, "rrs": rrs, "wds": weights, "grounding": column("grounding")}
 
     def explain(self, subject: Subject) -> Explanation:
-        """What TIGEr saw: see :func:`capbench.explain.tiger.explain_tiger`."""
-        from capbench.explain.tiger import explain_tiger
+        """What TIGEr saw: see :func:`capbench.metrics.grounding.explain_tiger.explain_tiger`."""
+        from capbench.metrics.grounding.explain_tiger import explain_tiger
 
         return explain_tiger(self, subject)
 

@@ -19,9 +19,9 @@ from capbench.explain.drawing import fit, text_width, wrap
 from capbench.explain.lines import text_lines
 from capbench.explain.page import page
 from capbench.explain.sheet import WIDTH, ZOOM, rasterise, sheet
-from capbench.explain.tiger import attention_span, tiger_candidates
 from capbench.explain.writing import write_explanation
 from capbench.explanations import Bars, Explanation, RegionMaps, Scores, Subject, WeightedWords
+from capbench.metrics.grounding.explain_tiger import attention_span, tiger_candidates
 from capbench.records import Item
 from tests.explain import explained
 from tests.explain.overlap import Overlap

@@ -12,8 +12,13 @@ import pytest
 from capbench.datasets.flickr8k import Flickr8kExpert
 from capbench.datasets.root import find_root
 from capbench.errors import FeatureError, MetricError, UsageError
-from capbench.explain.regions import regions_of
-from capbench.explain.reo import (
+from capbench.explain.subject import MOST_CANDIDATES, find_subject
+from capbench.explanations import Matching, RegionMaps, Score, Scores, Subject
+from capbench.features.naming import regions_of
+from capbench.features.records import RegionFeatures
+from capbench.features.store import FeatureStore, open_store
+from capbench.features.writing import StoreWriter
+from capbench.metrics.grounding.explain_reo import (
     IMAGE,
     REFERENCES,
     ReoCandidate,
@@ -27,12 +32,7 @@ from capbench.explain.reo import (
     scaled,
     similarities,
 )
-from capbench.explain.subject import MOST_CANDIDATES, find_subject
-from capbench.explain.tiger import explain_tiger, rank_gains, ranking_panel, tiger_candidates
-from capbench.explanations import Matching, RegionMaps, Score, Scores, Subject
-from capbench.features.records import RegionFeatures
-from capbench.features.store import FeatureStore, open_store
-from capbench.features.writing import StoreWriter
+from capbench.metrics.grounding.explain_tiger import explain_tiger, rank_gains, ranking_panel, tiger_candidates
 from capbench.metrics.grounding.vectors import attend, contexts, pad
 from capbench.records import FloatArray
 from tests.explain import explained

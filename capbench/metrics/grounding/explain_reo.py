@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.explain.regions import regions_of
-from capbench.explain.tiger import unknown_words, words_of
 from capbench.explanations import (
     Bar,
     Bars,
@@ -33,6 +31,8 @@ from capbench.explanations import (
     WeightedWords,
     letter,
 )
+from capbench.features.naming import regions_of
+from capbench.metrics.grounding.explain_tiger import unknown_words, words_of
 from capbench.metrics.grounding.vectors import attend, contexts, pad
 from capbench.records import FloatArray
 

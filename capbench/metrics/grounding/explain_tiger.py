@@ -1,7 +1,7 @@
 """Why TIGEr gave a caption its score: everything that lies between a caption and the number, kept.
 
 The numbers are the metric's own; what is added is how they come about: the gain at each rank, and each word's
-attention. :mod:`capbench.explain.reo` does the same for REO.
+attention. :mod:`capbench.metrics.grounding.explain_reo` does the same for REO.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.errors import UsageError
-from capbench.explain.regions import regions_of
 from capbench.explanations import (
     Chart,
     ExplainedCandidate,
@@ -31,6 +30,7 @@ from capbench.explanations import (
     Subject,
     Table,
 )
+from capbench.features.naming import regions_of
 from capbench.metrics.grounding.vectors import STATISTICS, attend, d_rel, grounding, pad
 from capbench.records import FloatArray, IntArray
 
