@@ -17,7 +17,8 @@ from capbench.metrics.requests import MetricRequest, Row, resolve_metrics, split
 from capbench.models.registry import locate
 from capbench.studies.config import Study, _Problems
 from capbench.studies.published import PublishedTable, load_published
-from capbench.studies.settings import misfit, problems_of_bootstrap, problems_of_test
+from capbench.studies.settings import misfit
+from capbench.studies.settings import problems as problems_of
 
 __all__ = ["Plan", "plan_study"]
 
@@ -106,10 +107,10 @@ def plan_study(study: Study, root: DataRoot) -> Plan:
         if study.path is None and not Path(store).exists():
             problems.add(f"features: there is no such file: {store}")
     if study.bootstrap is not None:
-        for problem in problems_of_bootstrap(study.bootstrap):
+        for problem in problems_of("bootstrap", study.bootstrap):
             problems.add(problem)
     if study.compare is not None:
-        for problem in problems_of_test(study.compare) or [misfit(study.compare, p) for _, p in protocols]:
+        for problem in problems_of("compare", study.compare) or [misfit(study.compare, p) for _, p in protocols]:
             if problem:
                 problems.add(problem)
     published = None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from capbench.datasets.protocol import Protocol
-from capbench.errors import suggest
+from capbench.options import Choice, Count, Options, Share, option
 from capbench.stats.agreement import Unit
 from capbench.stats.correction import Correction
 from capbench.stats.significance import Test
@@ -19,8 +19,7 @@ __all__ = [
     "misfit",
     "parse_bootstrap",
     "parse_compare",
-    "problems_of_bootstrap",
-    "problems_of_test",
+    "problems",
 ]
 
 BootstrapMethod = Literal["percentile", "bca"]
@@ -28,46 +27,30 @@ FEWEST = 100
 
 
 @dataclass(frozen=True)
-class BootstrapSettings:
-    """How the intervals of a study are made.
+class BootstrapSettings(Options):
+    """How the intervals of a study are made."""
 
-    Attributes:
-        resamples: number of resamples, 100 or more.
-        unit: what is drawn with replacement.
-        seed: of the resamples.
-        method: ``percentile`` or ``bca``.
-        level: nominal coverage.
-    """
-
-    resamples: int = 1000
-    unit: Unit = "image"
-    seed: int = 0
-    method: BootstrapMethod = "percentile"
-    level: float = 0.95
+    resamples: int = option(1000, Count(FEWEST), "resamples")
+    unit: Unit = option("image", Choice(*get_args(Unit)), "what is drawn with replacement")
+    seed: int = option(0, Count(), "seed of the resamples")
+    method: BootstrapMethod = option("percentile", Choice(*get_args(BootstrapMethod)), "how ends are found")
+    level: float = option(0.95, Share(), "nominal coverage")
 
 
 @dataclass(frozen=True)
-class TestSettings:
-    """How the metrics of a study are tested against each other.
-
-    Attributes:
-        test: the test of each pair, see :func:`capbench.stats.significance.compare`.
-        correction: for the number of pairs under one protocol.
-        alpha: significance level.
-        resamples: permutations, or resamples of the test ``bootstrap``, 100 or more; None for 1,000, or more where the
-            correction needs more.
-        seed: of the permutations or resamples.
-        unit: what changes places or is drawn.
-    """
+class TestSettings(Options):
+    """How the metrics of a study are tested against each other, by :func:`capbench.stats.significance.compare`."""
 
     __test__ = False  # pytest takes classes that are called Test… for tests
 
-    test: Test = "permutation"
-    correction: Correction = "holm"
-    alpha: float = 0.05
-    resamples: int | None = None
-    seed: int = 0
-    unit: Unit = "image"
+    test: Test = option("permutation", Choice(*get_args(Test)), "the test of each pair")
+    correction: Correction = option("holm", Choice(*get_args(Correction)), "for the number of pairs")
+    alpha: float = option(0.05, Share(), "significance level")
+    resamples: int | None = option(
+        None, Count(FEWEST), "permutations, or resamples of the test bootstrap; by default 1,000, or what is needed"
+    )
+    seed: int = option(0, Count(), "seed of the permutations or resamples")
+    unit: Unit = option("image", Choice(*get_args(Unit)), "what changes places or is drawn")
 
 
 def parse_bootstrap(raw: Any, add: Callable[[str], None]) -> BootstrapSettings | None:
@@ -81,14 +64,8 @@ def parse_bootstrap(raw: Any, add: Callable[[str], None]) -> BootstrapSettings |
         return None
     if _is_whole(raw):
         raw = {"resamples": raw}
-    given = _mapping(raw, "bootstrap", ("resamples", "unit", "seed", "method", "level"), "{resamples: 1000}", add)
-    if given is None:
-        return None
-    settings = BootstrapSettings(**given)
-    problems = problems_of_bootstrap(settings)
-    for problem in problems:
-        add(problem)
-    return None if problems else settings
+    values = _mapping(raw, "bootstrap", "{resamples: 1000}", add)
+    return None if values is None else _read(BootstrapSettings, "bootstrap", values, add)
 
 
 def parse_compare(raw: Any, bootstrap: BootstrapSettings | None, add: Callable[[str], None]) -> TestSettings | None:
@@ -105,42 +82,25 @@ def parse_compare(raw: Any, bootstrap: BootstrapSettings | None, add: Callable[[
         return None
     if isinstance(raw, str):
         raw = {"test": raw}
-    keys = ("test", "correction", "alpha", "resamples", "seed", "unit")
-    given = _mapping(raw, "compare", keys, "{test: permutation}", add)
-    if given is None:
+    values = _mapping(raw, "compare", "{test: permutation}", add)
+    if values is None:
         return None
     if bootstrap is not None:
-        given = {"unit": bootstrap.unit, "seed": bootstrap.seed, **given}
-    settings = TestSettings(**given)
-    problems = problems_of_test(settings)
-    for problem in problems:
-        add(problem)
-    return None if problems else settings
+        values = {"unit": bootstrap.unit, "seed": bootstrap.seed, **values}
+    return _read(TestSettings, "compare", values, add)
 
 
-def problems_of_bootstrap(settings: BootstrapSettings) -> list[str]:
-    """What is wrong with the settings of intervals, whatever types their values have; empty if nothing is."""
-    problems = [
-        _count(settings.resamples, "bootstrap.resamples", FEWEST),
-        _choice(settings.unit, "bootstrap.unit", get_args(Unit)),
-        _count(settings.seed, "bootstrap.seed", 0),
-        _choice(settings.method, "bootstrap.method", get_args(BootstrapMethod)),
-        _share(settings.level, "bootstrap.level", "0.95"),
-    ]
-    return [problem for problem in problems if problem]
+def problems(name: str, settings: BootstrapSettings | TestSettings) -> list[str]:
+    """What is wrong with settings that were made without a check, by flags; empty if nothing is.
 
-
-def problems_of_test(settings: TestSettings) -> list[str]:
-    """What is wrong with the settings of tests, whatever types their values have; empty if nothing is."""
-    problems = [
-        _choice(settings.test, "compare.test", get_args(Test)),
-        _choice(settings.correction, "compare.correction", get_args(Correction)),
-        _share(settings.alpha, "compare.alpha", "0.05"),
-        "" if settings.resamples is None else _count(settings.resamples, "compare.resamples", FEWEST),
-        _count(settings.seed, "compare.seed", 0),
-        _choice(settings.unit, "compare.unit", get_args(Unit)),
-    ]
-    return [problem for problem in problems if problem]
+    Args:
+        name: of the settings in a study file, ``bootstrap`` or ``compare``.
+        settings: the settings.
+    """
+    told: list[str] = []
+    values = {declared.name: getattr(settings, declared.name) for declared in settings.declared()}
+    _read(type(settings), name, values, told.append)
+    return told
 
 
 def misfit(settings: TestSettings, protocol: Protocol) -> str:
@@ -160,33 +120,23 @@ def misfit(settings: TestSettings, protocol: Protocol) -> str:
     return ""
 
 
-def _mapping(
-    raw: Any, key: str, known: Sequence[str], example: str, add: Callable[[str], None]
-) -> dict[str, Any] | None:
+_Settings = TypeVar("_Settings", bound=Options)
+
+
+def _read(kind: type[_Settings], name: str, values: dict[str, Any], add: Callable[[str], None]) -> _Settings | None:
+    told: list[str] = []
+    checked = kind.checked(name, values, lambda message, hint: told.append(f"{message}. {hint}"))
+    for problem in told:
+        add(problem)
+    return None if told else kind(**checked)
+
+
+def _mapping(raw: Any, name: str, example: str, add: Callable[[str], None]) -> dict[str, Any] | None:
     if not isinstance(raw, dict):
-        add(f"'{key}' should be a mapping such as {example}, not {raw!r}")
+        add(f"'{name}' should be a mapping such as {example}, not {raw!r}")
         return None
-    for name in raw:
-        if name not in known:
-            add(f"unknown key '{key}.{name}'. {suggest(str(name), list(known))}")
-    return {name: value for name, value in raw.items() if name in known and value is not None}
+    return {str(key): value for key, value in raw.items() if value is not None}
 
 
 def _is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _count(value: Any, name: str, least: int) -> str:
-    if _is_whole(value) and value >= least:
-        return ""
-    return f"'{name}' should be a whole number from {least}, not {value!r}"
-
-
-def _choice(value: Any, name: str, choices: Sequence[str]) -> str:
-    return "" if value in choices else f"'{name}' is {value!r}. {suggest(str(value), list(choices))}"
-
-
-def _share(value: Any, name: str, example: str) -> str:
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1:
-        return ""
-    return f"'{name}' should be a number between 0 and 1 such as {example}, not {value!r}"

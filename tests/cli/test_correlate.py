@@ -233,9 +233,9 @@ def test_changes_of_rank_are_tested_with_the_settings_of_the_flags(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--compare", "wilcoxon"), "'compare.test' is 'wilcoxon'"),
+        (("--compare", "wilcoxon"), "compare.test=wilcoxon: not one of permutation"),
         (("--compare", "williams"), "the test 'williams' is for Pearson's r and Spearman's rho"),
-        (("--bootstrap", "200", "--interval", "basic"), "'bootstrap.method' is 'basic'"),
+        (("--bootstrap", "200", "--interval", "basic"), "bootstrap.method=basic: not one of percentile, bca"),
         (("--interval", "bca"), "--interval changes nothing without --bootstrap"),
         (("--permutations", "500"), "--permutations changes nothing without --compare"),
         (("--unit", "image"), "--unit changes nothing without --bootstrap or --compare"),
