@@ -1,0 +1,237 @@
+"""Judgements get their scores in one place: what is covered is decided once, whichever command asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from capbench.analyses.comparing import compare_metrics, metric_power
+from capbench.analyses.references import reference_curves
+from capbench.analyses.score_groups import rated_scores
+from capbench.datasets.composite import Composite
+from capbench.datasets.opening import open_dataset
+from capbench.datasets.root import DataRoot, find_root
+from capbench.errors import CapbenchError, MetricError, MissingFeaturesError
+from capbench.metrics.base import CombinedMetric, Metric, Progress, Resources
+from capbench.metrics.image_metric import ImageMetric
+from capbench.metrics.requests import resolve_metrics
+from capbench.records import FloatArray, Item, ScoreColumn
+from capbench.scoring import score
+from capbench.studies.config import Study
+from capbench.studies.judged import judge, no_progress
+from capbench.studies.plan import plan_study
+from capbench.studies.run import run_plan
+from tests.metrics.grounding.models import write_features
+
+HERE = __name__
+
+
+class Brightness(ImageMetric):
+    """Mean of the features' absolute values, times the caption's words; sees which images are asked for together."""
+
+    name = "brightness"
+    columns: ClassVar[tuple[str, ...]] = ("brightness",)
+    titles: ClassVar[Mapping[str, str]] = {"brightness": "Brightness"}
+    citation = "nobody"
+    asked: ClassVar[list[str]] = []
+
+    def image_statistics(self, image: str, items: Sequence[Item], encodings: Mapping[str, Any]) -> FloatArray:
+        self.asked.append(image)
+        level = float(np.abs(self.store[image].features).mean())
+        return np.array([[level * len(item.candidate.split())] for item in items])
+
+
+class Words(Metric):
+    """Number of words; counts what it extracts."""
+
+    name = "words"
+    columns: ClassVar[tuple[str, ...]] = ("words",)
+    titles: ClassVar[Mapping[str, str]] = {"words": "Words"}
+    citation = "nobody"
+    extracted: ClassVar[list[int]] = []
+
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        self.extracted.append(len(items))
+        progress(len(items))
+        return np.array([[float(len(item.candidate.split()))] for item in items])
+
+
+class Twice(CombinedMetric):
+    """Twice the number of words, made of the other metric's column."""
+
+    name = "twice"
+    columns: ClassVar[tuple[str, ...]] = ("twice",)
+    titles: ClassVar[Mapping[str, str]] = {"twice": "Twice"}
+    citation = "nobody"
+
+    def __init__(self, resources: Resources | None = None, **options: Any) -> None:
+        super().__init__(resources, **options)
+        self._inputs = (Words(resources),)
+
+    def inputs(self) -> Sequence[Metric]:
+        return self._inputs
+
+    def combine(self, columns: Mapping[str, FloatArray]) -> FloatArray:
+        return 2 * columns["words"][:, None]
+
+
+@pytest.fixture
+def root() -> DataRoot:
+    return find_root("sample")
+
+
+@pytest.fixture
+def third(tmp_path: Path, root: DataRoot) -> Resources:
+    """Features of the images of one of Composite's three sources."""
+    dataset = Composite(root)
+    (judgements,) = dataset.load(dataset.protocol().items)
+    images = sorted({item.image for item in judgements.items if item.group == "8k"})
+    write_features(tmp_path / "third.h5", images, 6)
+    return Resources(features=str(tmp_path / "third.h5"))
+
+
+@pytest.fixture(autouse=True)
+def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Brightness, "asked", [])
+    monkeypatch.setattr(Words, "extracted", [])
+
+
+def test_what_features_cover_is_scored_by_group_and_the_rest_is_told(root: DataRoot, third: Resources) -> None:
+    dataset = Composite(root)
+    requests = resolve_metrics([f"{HERE}:Brightness", "bleu-1"])
+    judged = judge(dataset, dataset.protocol().items, requests, third, cache=False)
+    assert [request.label for request in judged.requests] == ["bleu"]
+    (lacking,) = judged.lacking
+    assert (lacking.request.label, lacking.waits, lacking.groups) == ("brightness", False, ("8k",))
+    scored = judged.score(no_progress)
+    assert list(scored.groups) == ["8k"]
+    (of_group,) = scored.groups["8k"].tables
+    whole = [item for item in scored.draws[0].items if item.group == "8k"]
+    assert [item.key for item in of_group.items] == [item.key for item in whole]
+    assert list(of_group.values) == [ScoreColumn("brightness", "brightness")]
+    # Every image was worked on once, with all of its captions.
+    assert len(Brightness.asked) == len(set(Brightness.asked))
+
+
+def test_all_commands_refuse_what_is_not_covered_in_the_same_words(root: DataRoot, third: Resources) -> None:
+    dataset = Composite(root)
+    protocol = dataset.protocol()
+    one = resolve_metrics([f"{HERE}:Brightness"])
+    two = resolve_metrics([f"{HERE}:Brightness", "bleu-1"])
+    said = set()
+    for refused in (
+        lambda: compare_metrics(dataset, protocol, two, resources=third, cache=False),
+        lambda: metric_power(dataset, protocol, two, resources=third, cache=False),
+        lambda: rated_scores(dataset, protocol, one, resources=third, cache=False),
+        lambda: reference_curves(dataset, protocol, two, resources=third, cache=False),
+    ):
+        with pytest.raises(MissingFeaturesError) as caught:
+            refused()
+        said.add(str(caught.value))
+    (line,) = said
+    assert "all images of group 8k have features: ask for composite@8k" in line
+
+
+def test_a_group_asked_for_alone_gives_the_studys_number(root: DataRoot, third: Resources) -> None:
+    names = (f"{HERE}:Brightness", "bleu-1")
+    study = Study("s", "S", ("composite",), names, features=third.features)
+    result = run_plan(plan_study(study, root), no_progress, cache=False)
+    (cell,) = [cell for cell in result.cells if cell.column == "brightness"]
+    assert cell.group == "8k"
+    group = open_dataset("composite@8k", root)
+    compared = compare_metrics(group, group.protocol(), resolve_metrics(names), resources=third, cache=False)
+    assert compared.intervals["Brightness"].value == cell.value
+    assert compared.table.values["Brightness"] == cell.value
+
+
+def test_compare_and_correlate_give_one_number(root: DataRoot) -> None:
+    dataset = Composite(root)
+    result = run_plan(plan_study(Study("s", "S", ("composite",), ("bleu", "cider")), root), no_progress, cache=False)
+    cells = {cell.title: cell.value for cell in result.cells if not cell.group}
+    compared = compare_metrics(dataset, dataset.protocol(), resolve_metrics(["bleu", "cider"]), cache=False)
+    assert compared.table.values == cells
+
+
+def test_a_metric_that_waits_is_told_and_the_others_are_scored(root: DataRoot) -> None:
+    dataset = Composite(root)
+    judged = judge(dataset, dataset.protocol().items, resolve_metrics(["tiger", "bleu-1"]), cache=False)
+    assert judged.lacking[0].waits
+    assert len(judged.score().tables) == 1
+    with pytest.raises(MetricError, match="tiger waits for region features"):
+        judged.require_all()
+
+
+def test_each_label_has_features_of_its_own(root: DataRoot, third: Resources, tmp_path: Path) -> None:
+    dataset = Composite(root)
+    (judgements,) = dataset.load(dataset.protocol().items)
+    write_features(tmp_path / "all.h5", sorted({item.image for item in judgements.items}), 4)
+    resources = Resources(features=third.features, features_of={"whole": str(tmp_path / "all.h5")})
+    requests = resolve_metrics([f"{HERE}:Brightness", f"whole={HERE}:Brightness"])
+    judged = judge(dataset, dataset.protocol().items, requests, resources, cache=False)
+    assert [request.label for request in judged.requests] == ["whole"]
+    assert [lacking.request.label for lacking in judged.lacking] == ["brightness"]
+
+
+def test_columns_of_other_metrics_are_extracted_once(root: DataRoot) -> None:
+    items = [Item(f"i{n}", "a dog " * (n % 3 + 1), ("a cat",)) for n in range(6)]
+    requests = resolve_metrics([f"{HERE}:Words", f"{HERE}:Twice", f"again={HERE}:Twice"])
+    steps: list[int] = []
+    table = score(items, requests, dataset="x", progress=steps.append)
+    assert Words.extracted == [6]
+    assert sum(steps) == len(items) * len(requests)
+    words = table.values[ScoreColumn("words", "words")]
+    for label in ("twice", "again"):
+        assert np.array_equal(table.values[ScoreColumn(label, "twice")], 2 * words)
+    assert score(items, requests[1:2], dataset="x").cached == {"twice": 6}
+    assert "words,capbench:" in table.signatures["twice"]
+
+
+def test_items_of_an_image_come_together_whatever_their_order_and_the_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_features(tmp_path / "x.h5", ["a", "b", "c"], 4)
+    monkeypatch.setattr(Brightness, "batch_size", 4)
+    items = [Item("abc"[n % 3], f"caption {n}" + " x" * n, ("r",)) for n in range(9)]
+    (request,) = resolve_metrics([f"{HERE}:Brightness"])
+    resources = Resources(features=str(tmp_path / "x.h5"))
+    table = score(items, [request], resources, dataset="x", cache=False)
+    assert Brightness.asked == ["a", "b", "c"]
+    alone = [score([item], [request], resources, dataset="x", cache=False) for item in items]
+    key = ScoreColumn("brightness", "brightness")
+    assert table.values[key].tolist() == [one.values[key][0] for one in alone]
+
+
+def test_rows_of_labels_are_told_apart_in_a_study(root: DataRoot) -> None:
+    study = Study(
+        "s",
+        "S",
+        ("composite",),
+        ("cider", "by-image=cider"),
+        options={"by-image": {"df": "images"}},
+        titles={"by-image": "CIDEr by image"},
+    )
+    result = run_plan(plan_study(study, root), no_progress, cache=False)
+    overall = {cell.column: cell for cell in result.cells if not cell.group}
+    assert list(result.columns.items()) == [("cider", "CIDEr"), ("by-image", "CIDEr by image")]
+    assert overall["by-image"].label == "by-image"
+    assert overall["by-image"].metric == "cider"
+    assert overall["by-image"].value != overall["cider"].value
+    (signatures,) = result.signatures.values()
+    assert "|df:images(" in signatures["by-image"]
+    assert "|df:items(" in signatures["cider"]
+
+
+def test_what_is_damaged_is_said_before_anything_is_scored(root: DataRoot, tmp_path: Path) -> None:
+    (tmp_path / "bad.h5").write_bytes(b"nothing")
+    dataset = Composite(root)
+    with pytest.raises(CapbenchError, match=r"bad\.h5"):
+        judge(
+            dataset,
+            dataset.protocol().items,
+            resolve_metrics([f"{HERE}:Brightness"]),
+            Resources(features=str(tmp_path / "bad.h5")),
+        )
