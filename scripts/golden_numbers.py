@@ -1,0 +1,182 @@
+"""The numbers of a command's JSON by what they are of, and its structure: what the golden tests store and compare."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from scripts.golden_commands import SAMPLE, Command
+from scripts.golden_diff import labels
+from scripts.golden_record import BLANK
+
+__all__ = ["compare_numbers", "dump", "in_tests", "numbers", "rounding", "stored", "structure", "titles_of"]
+
+_LEFT_OUT = frozenset({*BLANK, "schema_version"})
+_RELATIVE = 1e-12
+_ABSOLUTE = 1e-15
+# On another processor a network's sums are rounded otherwise, and captions of nearly equal scores change places.
+_OF_NETWORKS = ("value", "mean", "corpus")
+_NETWORK_ABSOLUTE = 0.01
+
+
+def _with_columns(payload: Any, titles: Mapping[str, str]) -> Any:
+    """The JSON with each metric's title replaced by its column, so that no test depends on how titles are worded.
+
+    Args:
+        payload: JSON.
+        titles: the column by title, as ``correlate --json`` tells under ``columns``.
+    """
+    if isinstance(payload, str):
+        return titles.get(payload, payload)
+    if isinstance(payload, list):
+        return [_with_columns(entry, titles) for entry in payload]
+    if isinstance(payload, dict):
+        return {titles.get(key, key): _with_columns(value, titles) for key, value in payload.items()}
+    return payload
+
+
+def numbers(payload: Any) -> Any:
+    """The numbers and yes-or-no answers of JSON; entries of lists stand under what they are about, texts are left out.
+
+    Times, versions and counts from the cache are left out, too. None if there is no number.
+    """
+    if isinstance(payload, bool | int | float):
+        return payload
+    if isinstance(payload, dict):
+        entries = {key: numbers(value) for key, value in payload.items() if key not in _LEFT_OUT}
+    elif isinstance(payload, list):
+        if payload and all(isinstance(entry, bool | int | float) for entry in payload):
+            return payload
+        labelled = labels(payload)
+        names = [str(place) for place in range(len(payload))] if labelled is None else labelled[0]
+        entries = {name: numbers(value) for name, value in zip(names, payload, strict=True)}
+    else:
+        return None
+    return {key: value for key, value in entries.items() if value is not None} or None
+
+
+def structure(payload: Any, columns: frozenset[str]) -> list[str]:
+    """What JSON is made of: one line for each place, ``cells[].value: number``.
+
+    Args:
+        payload: JSON.
+        columns: keys that are data, for which ``*`` stands; so it does for all that hold a ``/``, as protocols do.
+    """
+    return sorted(set(_places(payload, "", columns)))
+
+
+def _places(value: Any, path: str, columns: frozenset[str]) -> Iterator[str]:
+    if isinstance(value, dict):
+        if not value:
+            yield f"{path}: empty"
+        for key, entry in value.items():
+            name = "*" if key in columns or "/" in key else key
+            place = f"{path}.{name}" if path else name
+            if key in BLANK:
+                yield f"{place}: varies"
+            else:
+                yield from _places(entry, place, columns)
+    elif isinstance(value, list):
+        if not value:
+            yield f"{path}[]: empty"
+        for entry in value:
+            yield from _places(entry, f"{path}[]", columns)
+    else:
+        kinds = {bool: "yes or no", int: "number", float: "number", str: "text"}
+        yield f"{path}: {kinds.get(type(value), 'null')}"
+
+
+def compare_numbers(stored: Any, now: Any, *, exact: bool, path: str = "") -> list[str]:
+    """One line for each number that is not what is stored, is missing, or was not there.
+
+    Args:
+        stored: what :func:`numbers` gave once.
+        now: what it gives now.
+        exact: whether numbers are the same to the last digits that a machine's library of functions may change;
+            else only values and means of networks are compared, to 0.01.
+        path: where the two stand.
+    """
+    if isinstance(stored, dict) and isinstance(now, dict):
+        lines = []
+        for key in dict.fromkeys((*stored, *now)):
+            lines += compare_numbers(stored.get(key), now.get(key), exact=exact, path=f"{path}/{key}")
+        return lines
+    if isinstance(stored, list) and isinstance(now, list) and len(stored) == len(now):
+        lines = []
+        for place, (one, other) in enumerate(zip(stored, now, strict=True)):
+            lines += compare_numbers(one, other, exact=exact, path=f"{path}/{place}")
+        return lines
+    if isinstance(stored, int | float) and isinstance(now, int | float):
+        if exact:
+            same = math.isclose(stored, now, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE)
+        else:
+            compared = path.rpartition("/")[2] in _OF_NETWORKS
+            same = not compared or math.isclose(stored, now, rel_tol=0, abs_tol=_NETWORK_ABSOLUTE)
+        return [] if same else [f"{path}: {stored!r} is stored, {now!r} came out"]
+    return [f"{path}: {json.dumps(stored)[:80]} is stored, {json.dumps(now)[:80]} came out"] if exact else []
+
+
+def titles_of(payload: Mapping[str, Any]) -> dict[str, str]:
+    """The metric column by title, from the JSON of ``correlate``."""
+    return {title: column for column, title in payload["columns"].items()}
+
+
+def in_tests() -> list[Command]:
+    """The commands that the tests run."""
+    return [command for command in SAMPLE if command.test]
+
+
+def stored(command: Command, payload: Any, titles: Mapping[str, str]) -> dict[str, Any]:
+    """What is stored of a command: its numbers by what they are of, and the structure of its JSON."""
+    named = _with_columns(payload, titles)
+    # Signatures stand under a metric's name, which its columns begin with.
+    columns = frozenset({*titles.values(), *(column.partition("-")[0] for column in titles.values())})
+    facts: dict[str, Any] = {"rounding": rounding()} if command.networks else {}
+    return {**facts, "structure": structure(named, columns), "numbers": numbers(named)}
+
+
+def rounding() -> str:
+    """How this machine rounds a network's sums: a hash of what a few fixed operations of PyTorch give."""
+    import hashlib
+
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        random = torch.Generator().manual_seed(1)
+        digest = hashlib.sha256()
+        for size in (12, 128, 500):
+            matrix = torch.randn(size, 256, generator=random)
+            pixels = torch.randn(1, 16, size, 40, generator=random)
+            kernel = torch.randn(32, 16, 3, 3, generator=random)
+            products = matrix @ matrix.T
+            for result in (products, products.softmax(dim=1), products.tanh(), torch.conv2d(pixels, kernel)):
+                digest.update(result.numpy().tobytes())
+    finally:
+        torch.set_num_threads(threads)
+    return digest.hexdigest()[:16]
+
+
+def dump(value: Any) -> str:
+    """JSON text with one line for each object or list that holds no other: a change of numbers is easy to see."""
+    return f"{_dumped(value, 0)}\n"
+
+
+def _dumped(value: Any, depth: int) -> str:
+    entries = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if not any(isinstance(entry, dict | list) for entry in entries) and not _is_lines(value):
+        return json.dumps(value, ensure_ascii=False)
+    inner = "\n" + " " * (depth + 1)
+    if isinstance(value, dict):
+        shown = [f"{json.dumps(key, ensure_ascii=False)}: {_dumped(v, depth + 1)}" for key, v in value.items()]
+    else:
+        shown = [_dumped(entry, depth + 1) for entry in value]
+    left, right = "{}" if isinstance(value, dict) else "[]"
+    return f"{left}{inner}{f',{inner}'.join(shown)}\n{' ' * depth}{right}"
+
+
+def _is_lines(value: Any) -> bool:
+    return isinstance(value, list) and len(value) > 1 and all(isinstance(entry, str) for entry in value)
