@@ -19,6 +19,7 @@ from capbench.datasets.root import DataRoot
 from capbench.records import caption_key, image_id
 from scripts import make_sample
 from scripts.sample import build, native
+from scripts.sample.album import Sample
 from scripts.sample.captions import describe_many
 from scripts.sample.chance import below, chance, normal, pick, shuffled, stream, weighted
 from scripts.sample.drawing import paint, png_bytes
@@ -68,7 +69,7 @@ def mats(sample: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def made() -> build.Sample:
+def made() -> Sample:
     return build.build()
 
 
@@ -331,7 +332,7 @@ def test_one_scene_made_again_has_the_same_pixels_and_captions(sample: Path, fli
         assert album.texts(name) == flickr30k[f"{name}.png"]
 
 
-def test_the_committed_sample_is_what_the_program_makes(sample: Path, made: build.Sample) -> None:
+def test_the_committed_sample_is_what_the_program_makes(sample: Path, made: Sample) -> None:
     assert make_sample.differences(sample, made.files) == []
 
 
@@ -360,9 +361,9 @@ def test_matlab_files_are_compared_without_their_compression() -> None:
 
 
 def test_written_sample_passes_its_own_check(
-    made: build.Sample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    made: Sample, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    part = build.Sample({path: data for path, data in made.files.items() if "/images/" not in path})
+    part = Sample({path: data for path, data in made.files.items() if "/images/" not in path})
     monkeypatch.setattr(make_sample, "build", lambda progress: part)
     folder = tmp_path / "new"
     assert make_sample.main(["--out", str(folder)]) == 0

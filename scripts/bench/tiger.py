@@ -102,11 +102,11 @@ def _items(data: str | None) -> Sequence[Item]:
         return " ".join(words[rank] for rank in ranks.tolist()) + " ."
 
     references = [tuple(caption() for _ in range(5)) for _ in range(1000)]
-    items = []
+    made = []
     for i in range(5664):
         other = references[int(generator.integers(1000))][int(generator.integers(5))]
-        items.append(Item(f"image{i % 1000:04}", other, references[i % 1000]))
-    return items
+        made.append(Item(f"image{i % 1000:04}", other, references[i % 1000]))
+    return made
 
 
 def _files(folder: Path, images: Sequence[str], texts: Sequence[str], embed: int) -> Resources:
