@@ -6,11 +6,9 @@ drops eighteen punctuation tokens. Here the same automaton is followed in Python
 the reference puts it; what the reference does with a token once found (brackets to ``-lrb-``,
 dashes, quotes, ellipses, currency, entities, soft hyphens) is written out below, by rule number.
 
-Three things make it quick. A piece of text between two spaces is tokenised once: its tokens are
+Two things make it quick. A piece of text between two spaces is tokenised once: its tokens are
 remembered unless the automaton looked beyond the space after it, which abbreviations, numbers with
-fractions and the like can do. Only a caption that holds such a piece is looked at on its own. And all
-others are read together: their text is cut at its spaces, every piece is replaced by its tokens, and
-the result is cut at the ends of the captions, so that no Python runs for a single word or caption.
+fractions and the like can do. And only a caption that holds such a piece is read as a whole.
 
 Characters that end a line become spaces, and a caption is read as if nothing followed it, as in
 :mod:`capbench.text.ptb`. A caption is handed back (``None``) where it holds a capital sigma, whose lower case
@@ -21,14 +19,13 @@ published data that this was compared on, that is none.
 from __future__ import annotations
 
 import re
-import string
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Final, Generic, TypeVar
+from typing import Final
 
 from capbench.text.ptb.tables import Automaton, load_automaton
 
-__all__ = ["PUNCTUATION", "NativeTokenizer", "tokenize_native", "tokenize_native_batch", "tokenize_native_each"]
+__all__ = ["PUNCTUATION", "NativeTokenizer", "tokenize_native", "tokenize_native_batch"]
 
 PUNCTUATION: Final = frozenset(
     ["''", "'", "``", "`", "-LRB-", "-RRB-", "-LCB-", "-RCB-", ".", "?", "!", ",", ":", "-", "--", "...", ";"]
@@ -39,10 +36,6 @@ _START = 2  # the lexer's state for Treebank text with sentence-final full stops
 _NEWLINE_RULE, _UNTOKENIZABLE_RULE = 5, 1
 _SKIP = frozenset([_UNTOKENIZABLE_RULE, 7, 23])  # rules that consume text and give no token
 _REMEMBERED = 400_000  # pieces; beyond that the memory is emptied, so that it stays under some 100 MB
-_CAPTIONS_AT_ONCE = 1_000  # the pieces of so many exist at the same time; more are no quicker
-# Marks in the text of captions that are read together; no printable caption holds them.
-_UNDECIDED = "\0"  # stands for the tokens of a piece that depend on more than the piece
-_BEFORE_LETTER = "\x02"  # behind a piece: what follows its space is a letter
 
 _FIXED = {
     2: "<",
@@ -151,17 +144,14 @@ def _in_place(pieces: Sequence[str], i: int) -> str:
     return f"{pieces[i]} \n" if i + 2 == len(pieces) else ""
 
 
-_Tokens = TypeVar("_Tokens", bound="str | None")
-
-
-class _Memory(dict[str, _Tokens], Generic[_Tokens]):
+class _Memory(dict[str, str | None]):
     """Text → its tokens, each behind a space; None where they depend on more than this text."""
 
-    def __init__(self, tokenize: Callable[[str], _Tokens]) -> None:
+    def __init__(self, tokenize: Callable[[str], str | None]) -> None:
         super().__init__()
         self._tokenize = tokenize
 
-    def __missing__(self, text: str) -> _Tokens:
+    def __missing__(self, text: str) -> str | None:
         if len(self) >= _REMEMBERED:
             self.clear()
         tokens = self[text] = self._tokenize(text)
@@ -190,41 +180,10 @@ class NativeTokenizer:
         self._last = _Memory(self._remember_last)
         self._before = _Memory(self._remember_before)
         self._open_ends: set[str] = set()  # keys of _last and _before whose tokens the next line could change
-        self._pieces = _Memory(self._remember_marked)
-        # "a" is in most captions and could begin "a. m."; with one of these letters behind the space it does not.
-        decided = "".join(c for c in string.ascii_letters if self._before[f"a {c}"] == self._before[f"A {c}"] == " a")
-        self._article_before_other = re.compile(f" ([aA]){_BEFORE_LETTER} (?![{decided or _UNDECIDED}])")
 
     def tokenize(self, caption: str) -> str | None:
         """The reference's tokens of one caption, joined by spaces; None where it holds what is not matched."""
         return self._tokenize(caption)[0]
-
-    def tokenize_each(self, captions: Sequence[str]) -> list[str | None]:
-        """:meth:`tokenize` of every caption, several times as fast."""
-        tokens: list[str | None] = []
-        for start in range(0, len(captions), _CAPTIONS_AT_ONCE):
-            batch = captions[start : start + _CAPTIONS_AT_ONCE]
-            if "".join(batch).isprintable():
-                tokens += self._tokenize_printable(batch)
-            else:
-                printable = iter(self._tokenize_printable([caption for caption in batch if caption.isprintable()]))
-                tokens += [next(printable) if c.isprintable() else self.tokenize(c) for c in batch]
-        return tokens
-
-    def _tokenize_printable(self, captions: Sequence[str]) -> list[str | None]:
-        if not captions:
-            return []
-        # The last piece of a caption ends in a line break, so that it differs from the same piece before a space.
-        text = " " + "\n ".join(captions) + "\n"
-        if " a " in text or " A " in text:
-            for article in "aA":
-                text = text.replace(f" {article} ", f" {article}{_BEFORE_LETTER} ")
-            text = self._article_before_other.sub(r" \1 ", text)
-        lines = "".join(map(self._pieces.__getitem__, text[1:].split(" "))).split("\n")
-        return [
-            line[1:] if _UNDECIDED not in line else self.tokenize(caption)
-            for line, caption in zip(lines, captions, strict=False)  # behind the last line break is an empty line
-        ]
 
     def tokenize_batch(self, captions: Sequence[str]) -> list[str | None]:
         """The reference's tokens of captions that it is given together, in this order.
@@ -261,17 +220,6 @@ class NativeTokenizer:
                         return self._whole(caption), False
                     settled = settled and key not in self._open_ends
         return "".join(tokens)[1:], settled  # type: ignore[arg-type]
-
-    def _remember_marked(self, key: str) -> str:
-        """Tokens of a piece of printable captions that are read together, by the mark behind it."""
-        end = "\n" if key.endswith("\n") else ""
-        if end:
-            tokens = self._remember_last(key[:-1])
-        elif key.endswith(_BEFORE_LETTER):
-            tokens = " a"
-        else:
-            tokens = self._remember_piece(key)
-        return (_UNDECIDED if tokens is None else tokens) + end
 
     def _remember_piece(self, piece: str) -> str | None:
         return self._remember(piece, " ", " ")
@@ -403,11 +351,6 @@ def tokenize_native_batch(captions: Sequence[str]) -> list[str | None]:
     See :meth:`NativeTokenizer.tokenize_batch` for where that differs from :func:`tokenize_native`.
     """
     return _tokenizer().tokenize_batch(captions)
-
-
-def tokenize_native_each(captions: Sequence[str]) -> list[str | None]:
-    """:func:`tokenize_native` of every caption, several times as fast."""
-    return _tokenizer().tokenize_each(captions)
 
 
 @cache

@@ -21,7 +21,7 @@ from typing import Literal, get_args
 from capbench.cache import Cache
 from capbench.errors import DataError, ToolError, UsageError
 from capbench.java import run_batch, tokenizer_jar
-from capbench.text.ptb.native import PUNCTUATION, tokenize_native_each
+from capbench.text.ptb.native import PUNCTUATION, tokenize_native
 
 __all__ = ["PUNCTUATION", "VERSION", "Engine", "tokenize", "tokenize_jar"]
 
@@ -79,7 +79,7 @@ def _native(captions: Sequence[str]) -> list[str | None]:
         _recent.clear()
         new = list(distinct)
     if new:
-        _recent.update(zip(new, tokenize_native_each(new), strict=True))
+        _recent.update(zip(new, map(tokenize_native, new), strict=True))
     return list(map(_recent.__getitem__, captions))
 
 

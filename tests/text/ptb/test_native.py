@@ -18,7 +18,7 @@ from capbench.java import Jar, run_batch, tokenizer_jar
 from capbench.text.ptb import PUNCTUATION, tokenize_jar
 from capbench.text.ptb import native as ptb_native
 from capbench.text.ptb import tables as ptb_tables
-from capbench.text.ptb.native import NativeTokenizer, tokenize_native, tokenize_native_batch, tokenize_native_each
+from capbench.text.ptb.native import NativeTokenizer, tokenize_native, tokenize_native_batch
 from tests.text.ptb.reference_table import TABLE
 
 
@@ -30,71 +30,6 @@ def test_tokens_of_invented_captions(caption: str, tokens: str) -> None:
 @pytest.mark.java
 def test_the_reference_gives_the_tokens_of_the_table() -> None:
     assert tokenize_jar([caption for caption, _ in TABLE]) == [tokens for _, tokens in TABLE]
-
-
-_PIECES = [
-    *(
-        "a",
-        "A",
-        "a.",
-        "m.",
-        "p",
-        "man",
-        "Man",
-        "dog's",
-        "cannot",
-        "gonna",
-        "St.",
-        "U.S.",
-        "Mr.",
-        "1",
-        "1/2",
-        "2",
-        ".",
-        ",",
-    ),
-    *(
-        "2",
-        ".",
-        ",",
-        "...",
-        "--",
-        "(red)",
-        '"so"',
-        "it's",
-        "'s",
-        "café",
-        "Σας",
-        "½",
-        "a\x02",
-        "\0",
-        "\x02",
-        "\x85",
-        "\u2028",
-        "\r",
-    ),
-    *("\ud800", "😀", "\xa0", "\xad", "\t", "", "x" * 40),
-]
-
-
-@settings(max_examples=500, deadline=None)
-@given(st.lists(st.lists(st.sampled_from(_PIECES), max_size=8).map(" ".join) | st.text(max_size=30), max_size=12))
-def test_captions_read_together_have_the_tokens_of_each_alone(captions: list[str]) -> None:
-    assert tokenize_native_each(captions) == [tokenize_native(caption) for caption in captions]
-
-
-def test_more_captions_than_are_read_at_once_keep_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ptb_native, "_CAPTIONS_AT_ONCE", 7)
-    monkeypatch.setattr(ptb_native, "_REMEMBERED", 5)
-    tokenizer = NativeTokenizer()
-    assert tokenizer.tokenize_each([caption for caption, _ in TABLE]) == [tokens for _, tokens in TABLE]
-
-
-@pytest.mark.real_data
-@pytest.mark.slow
-def test_all_real_captions_read_together_have_the_tokens_of_each_alone(real_data: Path) -> None:
-    texts = _real_texts(real_data)
-    assert tokenize_native_each(texts) == [tokenize_native(text) for text in texts]
 
 
 def test_what_is_remembered_of_pieces_changes_nothing() -> None:
@@ -302,17 +237,21 @@ def _real_texts(folder: Path) -> list[str]:
     """Every text of more than one word in the data: captions of people and machines, and some titles."""
     from scipy.io import loadmat
 
-    found: set[str] = set()
+    texts: set[str] = set()
     for path in sorted(folder.rglob("*")):
         if path.suffix == ".json":
-            found.update(_strings(json.loads(path.read_text("utf-8-sig"))))
+            text = path.read_text("utf-8-sig")
+            try:
+                texts.update(_strings(json.loads(text)))
+            except json.JSONDecodeError:  # an object a line
+                texts.update(_strings([json.loads(line) for line in text.splitlines() if line.strip()]))
         elif path.suffix == ".mat":
-            found.update(_strings(loadmat(path, simplify_cells=True)))
+            texts.update(_strings(loadmat(path, simplify_cells=True)))
         elif path.suffix == ".gz":
-            found.update(gzip.decompress(path.read_bytes()).decode("utf-8").split("\n"))
+            texts.update(gzip.decompress(path.read_bytes()).decode("utf-8").split("\n"))
         elif path.suffix in (".txt", ".tsv", ".csv"):
-            found.update(re.split(r"[\t\n]", path.read_text("utf-8-sig")))
-    return sorted(text for text in found if " " in text.strip())
+            texts.update(re.split(r"[\t\n]", path.read_text("utf-8-sig")))
+    return sorted(each for each in texts if " " in each.strip())
 
 
 @pytest.mark.java
