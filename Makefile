@@ -9,6 +9,8 @@ STAMP := $(VENV)/.capbench-installed
 LOWEST_PYTHON ?= python3.11
 LOWEST_VENV ?= .venv-lowest
 LOWEST_STAMP := $(LOWEST_VENV)/.capbench-installed
+# docs/cli.md is written with the newest typer; others break its lines elsewhere.
+CLI_DOCS_TEST := tests/cli/test_app.py::test_the_command_reference_is_up_to_date
 SHELL := /bin/bash
 # Exit code 1 says that rows wait (TIGEr's for its model and features): the rest of the table is there.
 ROWS_MAY_WAIT := || [ $$? -eq 1 ]
@@ -39,7 +41,7 @@ test-all: $(STAMP) ## Run all tests, the slow ones too
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lowest: $(LOWEST_STAMP) ## Run the fast tests with the lowest versions that pyproject.toml allows (own .venv-lowest, gigabytes)
-	$(LOWEST_VENV)/bin/python -m pytest -m "not slow and not real_data" $(PYTEST_ARGS)
+	$(LOWEST_VENV)/bin/python -m pytest -m "not slow and not real_data" $(PYTEST_ARGS) --deselect $(CLI_DOCS_TEST)
 
 $(LOWEST_STAMP): pyproject.toml
 	$(LOWEST_PYTHON) -m venv --clear $(LOWEST_VENV)

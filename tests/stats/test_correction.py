@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.multitest import multipletests
 
@@ -15,6 +15,7 @@ _p_values = st.lists(
 
 
 @pytest.mark.parametrize(("ours", "theirs"), [("holm", "holm"), ("bh", "fdr_bh")])
+@settings(deadline=None)
 @given(p=_p_values)
 def test_corrections_are_those_of_statsmodels(ours: Correction, theirs: str, p: list[float]) -> None:
     np.testing.assert_allclose(adjust(p, ours), multipletests(p, method=theirs)[1], atol=1e-12)

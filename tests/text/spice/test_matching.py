@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capbench.java import run_batch
@@ -93,6 +93,7 @@ _NAMES = st.sampled_from(["couch", "sofa", "dog", "cat", "big", "large", "on", "
 _LISTS = st.lists(st.lists(_NAMES, min_size=1, max_size=3), max_size=8)
 
 
+@settings(deadline=None)
 @given(_LISTS, st.lists(_LISTS, min_size=1, max_size=4))
 def test_a_sweep_counts_the_first_references(candidate: Tuples, references: list[Tuples]) -> None:
     scorer = Scorer(WORDS)
@@ -100,12 +101,14 @@ def test_a_sweep_counts_the_first_references(candidate: Tuples, references: list
     assert scorer.sweep(candidate, references).tolist() == expected.tolist()
 
 
+@settings(deadline=None)
 @given(_LISTS)
 def test_a_caption_against_itself_scores_one(candidate: Tuples) -> None:
     counts = Scorer(WORDS).counts([candidate], [[candidate]])
     assert f_scores(counts)[2][0] == (1.0 if candidate else 0.0)
 
 
+@settings(deadline=None)
 @given(_LISTS, st.lists(_LISTS, min_size=1, max_size=3))
 def test_all_is_the_sum_of_objects_relations_and_attributes(candidate: Tuples, references: list[Tuples]) -> None:
     rows = Scorer(WORDS).counts([candidate], [references]).reshape(7, 3)
