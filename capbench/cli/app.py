@@ -104,6 +104,19 @@ def _show_warning(
     print(f"warning: {place}{message}", file=sys.stderr)
 
 
+def _interrupted() -> str:
+    """What an interruption leaves behind, and how to go on."""
+    cache = sys.modules.get("capbench.cache")  # a command that did not load it has put nothing there
+    kept = []
+    for name, noun in (("scores", "score"), ("scene-graphs", "parse")):
+        number = 0 if cache is None else cache.written[name]
+        if number:
+            kept.append(f"{number:,} {noun}{'' if number == 1 else 's'}")
+    if not kept:
+        return "interrupted: no new scores or parses are in the cache; files that were finished stay as they are"
+    return f"interrupted; kept in the cache: {' and '.join(kept)}; run the same command again to go on"
+
+
 def main() -> None:
     """Run the command line; known errors become one line on stderr and exit code 2."""
     warnings.showwarning = _show_warning
@@ -121,7 +134,7 @@ def main() -> None:
         print("error: there is not enough memory for this; take fewer or smaller things at once", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("interrupted: what was finished is kept; run the same command again to go on", file=sys.stderr)
+        print(_interrupted(), file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:
         # The reader of our output went away (| head): leave quietly, without a second error at exit.
