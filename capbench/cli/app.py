@@ -13,6 +13,7 @@ import warnings
 from typing import Annotated, TextIO
 
 import typer
+from typer.core import TyperGroup
 
 from capbench import __version__
 from capbench.cli import (
@@ -42,7 +43,22 @@ from capbench.machine import is_out_of_memory
 
 __all__ = ["app", "main"]
 
+_INTERRUPTED = 130
+
+
+class _Commands(TyperGroup):
+    """All commands; an interruption is told here, since Typer makes an exit code of it and says nothing."""
+
+    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            print(_interrupted(), file=sys.stderr)
+            raise typer.Exit(_INTERRUPTED) from None
+
+
 app = typer.Typer(
+    cls=_Commands,
     name="capbench",
     help="Benchmark image-caption evaluation metrics: which one agrees with people, and by how much?\n\n"
     "Without data of your own, every command runs on an embedded synthetic sample.\n\n"
@@ -135,7 +151,7 @@ def main() -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         print(_interrupted(), file=sys.stderr)
-        sys.exit(130)
+        sys.exit(_INTERRUPTED)
     except BrokenPipeError:
         # The reader of our output went away (| head): leave quietly, without a second error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -325,7 +325,8 @@ def progress(description: str, total: int | None) -> Iterator[Callable[[int], No
 
     console = err()
     if not console.is_terminal:
-        yield Lines(description, total, note)
+        with Lines(description, total, note).watched() as lines:
+            yield lines
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

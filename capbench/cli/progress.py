@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from capbench.progress import LONG_S, Progress, Tally, words
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["Bars", "Lines"]
 
 _FIRST_LOOK_S = 5.0  # from when an estimate is believed
+_LOOK_S = 1.0
 
 
 class Lines:
@@ -35,40 +38,60 @@ class Lines:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._description, self._write, self._clock = description, write, clock
-        self._whole = Tally("", total, clock=clock)
-        self._has_parts = False
+        self._whole = self._current = Tally("", total, clock=clock)
         self._said = clock()
         self._is_announced = False
+        self._lock = threading.Lock()
 
     def __call__(self, done: int) -> None:
         """Steps of the whole were done."""
         self._whole.done += done
         # Parts count what is really done, so they know better how long it takes.
-        if not self._has_parts:
-            self._tell(self._whole)
+        if self._current is self._whole:
+            self.tell()
 
     def part(self, name: str, total: int, unit: str, expected_s: float | None = None) -> Progress:
         """See :class:`capbench.progress.Parts`."""
-        self._has_parts = True
-        tally = Tally(name, total, unit, expected_s, self._clock)
+        tally = self._current = Tally(name, total, unit, expected_s, self._clock)
         if expected_s is not None and expected_s > LONG_S:
-            self._say(tally)
+            self._say()
 
         def step(done: int) -> None:
             tally.done += done
-            self._tell(tally)
+            self._current = tally
+            self.tell()
 
         return step
 
-    def _tell(self, tally: Tally) -> None:
+    def tell(self) -> None:
+        """Write a line if it is time for one."""
+        tally = self._current
         left = tally.left()
-        is_long = tally.seconds >= _FIRST_LOOK_S and left is not None and left > LONG_S
+        is_long = tally.done > 0 and tally.seconds >= _FIRST_LOOK_S and left is not None and left > LONG_S
         if self._clock() - self._said >= LONG_S or (is_long and not self._is_announced):
-            self._say(tally)
+            self._say()
 
-    def _say(self, tally: Tally) -> None:
-        self._said, self._is_announced = self._clock(), True
-        self._write(f"{self._description}: {tally}")
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[Lines]:
+        """Tell also while no step is done for long."""
+        ended = threading.Event()
+
+        def watch() -> None:
+            while not ended.wait(_LOOK_S):
+                self.tell()
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            ended.set()
+            thread.join()
+
+    def _say(self) -> None:
+        with self._lock:
+            self._said, self._is_announced = self._clock(), True
+            self._write(f"{self._description}: {self._current}")
 
 
 class Bars:

@@ -24,7 +24,7 @@ relation)``."""
 Triplet = tuple[str, str, str]
 """Subject, relation, object."""
 
-_BATCH = 256
+_BATCH = 128  # what an interruption may lose
 _PER_SECOND_AND_CORE = 19.0  # captions of some 10 words; 24 to 47 a second were measured on two cores
 _known: dict[str, str] = {}  # tokens → tuples as JSON, which takes a fifth of the memory of the tuples themselves
 
