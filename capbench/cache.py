@@ -17,6 +17,7 @@ import os
 import sqlite3
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import starmap
 from pathlib import Path
@@ -26,7 +27,7 @@ from zlib import crc32
 from capbench import files
 from capbench.errors import CapbenchError, CapbenchWarning
 
-__all__ = ["Cache"]
+__all__ = ["Cache", "written"]
 
 _VERSION: Final = 2
 _VERSION_WITHOUT_CHECKSUMS: Final = 1
@@ -63,6 +64,10 @@ _SURROUNDINGS: Final = frozenset(
 )
 
 
+written: Final[Counter[str]] = Counter()
+"""Entries that this process has put into each cache, by the cache's name."""
+
+
 class _OtherFormatError(sqlite3.DatabaseError):
     """The file is whole, and of another format."""
 
@@ -95,13 +100,21 @@ class Cache:
         """The values of those of ``keys`` that ``space`` holds, each of them as it was put there."""
         return self._run(lambda connection: self._read(connection, _digest(space), keys)) or {}
 
+    def entries(self, space: str) -> Iterator[tuple[bytes, bytes]]:
+        """All keys and values of a space that fit their checksum, by key."""
+        query = f"{_ROWS} WHERE space = ? ORDER BY key"
+        rows = self._run(lambda connection: connection.execute(query, (_digest(space),)).fetchall()) or []
+        return (
+            (key, value) for space_of_row, key, value, checksum in rows if _fits(space_of_row, key, value, checksum)
+        )
+
     def put(self, space: str, entries: Iterable[tuple[bytes, bytes]]) -> None:
         """Write entries, all or none; those that are there are replaced."""
         digest = _digest(space)
         seed = crc32(digest)
         rows = [(digest, key, value, _checksum(seed, key, value)) for key, value in entries]
         if rows:
-            self._run(lambda connection: _write(connection, rows))
+            written[self._name] += self._run(lambda connection: _write(connection, rows)) or 0
 
     def close(self) -> None:
         """Close the file; the cache then holds nothing."""
@@ -287,9 +300,11 @@ def _check_format(connection: sqlite3.Connection) -> None:
         raise _OtherFormatError(f"is of format {version}, this capbench writes {_VERSION}")
 
 
-def _write(connection: sqlite3.Connection, rows: Sequence[tuple[bytes, bytes, bytes, int]]) -> None:
+def _write(connection: sqlite3.Connection, rows: Sequence[tuple[bytes, bytes, bytes, int]]) -> int:
+    """Write rows, all or none; gives their number."""
     with _transaction(connection):
         connection.executemany("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?)", rows)
+    return len(rows)
 
 
 def _is_damage(error: sqlite3.DatabaseError, path: Path) -> bool:

@@ -13,10 +13,11 @@ from capbench.datasets.user.captions import user_items
 from capbench.errors import CapbenchWarning, DataError, MetricError
 from capbench.metrics.base import CombinedMetric, Metric, Progress, Resources
 from capbench.metrics.requests import MetricRequest
+from capbench.progress import SlowWork, part_of
 from capbench.records import FloatArray, IntArray, Item, ScoreColumn, ScoreTable
 from capbench.score_files import read_scores, to_frame, write_scores
 
-__all__ = ["complete", "read_scores", "score", "to_frame", "user_items", "write_scores"]
+__all__ = ["complete", "read_scores", "score", "slow_work", "to_frame", "user_items", "write_scores"]
 
 
 def score(
@@ -41,7 +42,8 @@ def score(
         resources: what metrics need beside captions.
         dataset: name of the data set, for the table.
         cache: False neither reads nor writes the cache.
-        progress: called with numbers of items done; they add up to ``len(items)`` for each request.
+        progress: called with numbers of items done; they add up to ``len(items)`` for each request. Metrics are told
+            apart (:class:`capbench.progress.Parts`) by what is really done of them, without what the cache holds.
 
     Raises:
         DataError: there are no items.
@@ -61,8 +63,8 @@ def score(
     with Cache("scores", enabled=cache) as store:
         extraction = _Extraction(items, distinct, index, store, progress or (lambda _: None))
         metrics = [request.make(resources) for request in requests]
-        for metric in metrics:
-            extraction.add(metric)
+        for request, metric in zip(requests, metrics, strict=True):
+            extraction.add(metric, request.label)
         extraction.run()
         for request, metric in zip(requests, metrics, strict=True):
             statistics, known = extraction.of(metric)
@@ -75,6 +77,34 @@ def score(
             signatures[request.label] = metric.signature()
             cached[request.label] = int(known[index].sum())
     return ScoreTable(dataset, tuple(items), values, corpus, signatures, cached)
+
+
+def slow_work(
+    items: Sequence[Item], requests: Sequence[MetricRequest], resources: Resources | None = None, *, cache: bool = True
+) -> dict[str, tuple[SlowWork, ...]]:
+    """By label, the slow work that scoring these items would do first; labels without any are left out.
+
+    Arguments and errors are those of :func:`score`.
+    """
+    resources = complete(resources, cache=cache)
+    distinct = list({item.key: item for item in items}.values())
+    works: dict[str, tuple[SlowWork, ...]] = {}
+    with Cache("scores", enabled=cache) as store:
+        for request in requests:
+            if not _may_be_slow(request.metric):
+                continue
+            metric = request.make(resources)
+            # Of a combined metric only the inputs in question are prepared: the others may take long themselves.
+            for part in metric.inputs() if isinstance(metric, CombinedMetric) else [metric]:
+                if _may_be_slow(type(part)):
+                    extraction = _Extraction(items, distinct, np.arange(len(distinct)), store, lambda _: None)
+                    extraction.add(part, request.label)
+                    works[request.label] = (*works.get(request.label, ()), *extraction.slow_work().values())
+    return {label: of_label for label, of_label in works.items() if of_label}
+
+
+def _may_be_slow(metric: type[Metric]) -> bool:
+    return issubclass(metric, CombinedMetric) or metric.slow_work is not Metric.slow_work
 
 
 def complete(resources: Resources | None, *, cache: bool) -> Resources:
@@ -113,28 +143,39 @@ class _Extraction:
         self._repeats = np.bincount(index, minlength=len(distinct))
         self._runs: dict[str, _Run] = {}
 
-    def add(self, metric: Metric, shown: int = 1) -> None:
-        """Prepare a metric, and look up what the cache holds of it, or of the metrics that it is made of.
+    def add(self, metric: Metric, label: str, shown: int = 1) -> None:
+        """Prepare a metric, or the metrics that it is made of.
 
         Args:
             metric: the metric.
+            label: what it is called while it runs.
             shown: how often its items count as progress.
         """
         metric.prepare(self._items)
         if isinstance(metric, CombinedMetric):
             for place, part in enumerate(metric.inputs()):
-                self.add(part, shown if place == 0 else 0)
+                self.add(part, part.name, shown if place == 0 else 0)
             return
         key = _space(metric)
         if key not in self._runs:
-            self._runs[key] = _Run(metric, self._distinct, self._repeats, self._store, self._progress)
+            self._runs[key] = _Run(metric, label, self._distinct, self._repeats, self._store, self._progress)
         self._runs[key].shown += shown
 
+    def slow_work(self) -> dict[str, SlowWork]:
+        """Look up what the cache holds, and find the slow work that is left, by the metrics' keys."""
+        works = {key: run.look_up() for key, run in self._runs.items()}
+        return {key: work for key, work in works.items() if work is not None}
+
     def run(self) -> None:
-        """Extract batch by batch; metrics with the same batches take turns, since they can share work on a batch."""
-        runs = list(self._runs.values())
-        for run in runs:
-            run.look_up()
+        """Extract batch by batch, last where slow work comes first, so that an interruption loses little."""
+        slow = self.slow_work()
+        self._extract([run for key, run in self._runs.items() if key not in slow])
+        for key, work in slow.items():
+            work.run(part_of(self._progress, self._runs[key].label, len(work.units), work.unit, work.seconds))
+        self._extract([self._runs[key] for key in slow])
+
+    def _extract(self, runs: Sequence[_Run]) -> None:
+        """Extract; metrics with the same batches take turns, since they can share work on a batch."""
         for kind in dict.fromkeys((run.metric.batch_size, run.metric.by_image) for run in runs):
             alike = [run for run in runs if (run.metric.batch_size, run.metric.by_image) == kind]
             for batch in _batches(self._distinct, *kind):
@@ -185,9 +226,15 @@ class _Run:
     """Statistics of distinct items under one metric: those that the cache holds, and those still to extract."""
 
     def __init__(
-        self, metric: Metric, items: Sequence[Item], repeats: IntArray, store: Cache, progress: Progress
+        self,
+        metric: Metric,
+        label: str,
+        items: Sequence[Item],
+        repeats: IntArray,
+        store: Cache,
+        progress: Progress,
     ) -> None:
-        self.metric = metric
+        self.metric, self.label = metric, label
         self.shown = 0
         self.known = np.zeros(len(items), dtype=bool)
         self._items, self._repeats, self._progress = items, repeats, progress
@@ -196,9 +243,10 @@ class _Run:
         self._keys = [metric.cache_key(item) for item in items]
         self._done = np.zeros(len(items), dtype=bool)
         self._rows = np.empty((len(items), 0))
+        self._part: Progress | None = None  # made when work begins, so that waiting is no part of its time
 
-    def look_up(self) -> None:
-        """Take what the cache holds, and tell the metric what is left to do."""
+    def look_up(self) -> SlowWork | None:
+        """Take what the cache holds, and tell the metric what is left to do; gives the slow work that comes first."""
         blobs = self._store.get(self._space, self._keys)
         # One signature has one width; a row of another width is damage, and is extracted again.
         widths = [len(blob) for blob in blobs.values() if blob and len(blob) % 8 == 0]
@@ -212,14 +260,17 @@ class _Run:
             self.known[np.array(places)[sound]] = True
         self._done |= self.known
         self._step(int(self._repeats[self.known].sum()))
-        if not self.known.all():
-            if not self.metric.may_be_cached():
-                warnings.warn(
-                    f"the code of {self.metric.name} has no source file that could be signed: its scores are not kept",
-                    CapbenchWarning,
-                    stacklevel=2,
-                )
-            self.metric.open([item for item, known in zip(self._items, self.known, strict=True) if not known])
+        if self.known.all():
+            return None
+        if not self.metric.may_be_cached():
+            warnings.warn(
+                f"the code of {self.metric.name} has no source file that could be signed: its scores are not kept",
+                CapbenchWarning,
+                stacklevel=2,
+            )
+        left = [item for item, known in zip(self._items, self.known, strict=True) if not known]
+        self.metric.open(left)
+        return self.metric.slow_work(left)
 
     def extract(self, batch: Sequence[int]) -> None:
         """Extract what is missing among the items at some places, and keep it."""
@@ -227,7 +278,9 @@ class _Run:
         if not missing:
             return
         items = [self._items[i] for i in missing]
-        extracted = self.metric.statistics(items, _weighted(self._repeats[missing].tolist(), self._step))
+        if self._part is None:
+            self._part = part_of(self._progress, self.label, int((~self.known).sum()), "items")
+        extracted = self.metric.statistics(items, _weighted(self._repeats[missing].tolist(), self._step, self._part))
         _check_statistics(self.metric, extracted, items)
         if not self._done.any():
             self._rows = np.empty((len(self._items), extracted.shape[1]))
@@ -250,11 +303,12 @@ class _Run:
             self._progress(self.shown * count)
 
 
-def _weighted(repeats: Sequence[int], progress: Progress) -> Progress:
-    """Progress over distinct items as progress over all items."""
+def _weighted(repeats: Sequence[int], progress: Progress, part: Progress) -> Progress:
+    """Progress over distinct items (``part``) that is told as progress over all items, too."""
     queue = iter(repeats)
 
     def step(count: int) -> None:
+        part(count)
         progress(sum(next(queue, 0) for _ in range(count)))
 
     return step

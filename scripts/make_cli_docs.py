@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from typer import Typer
+    from typer.models import TyperInfo
 
 os.environ["COLUMNS"] = os.environ["TERMINAL_WIDTH"] = "100"
 os.environ["NO_COLOR"] = "1"
@@ -31,12 +34,22 @@ def commands() -> list[list[str]]:
     """Every command as its words, groups before their commands."""
     from capbench.cli.app import app
 
-    commands: list[list[str]] = [[], *([name] for name in _names(app))]
+    return list(_commands(app, []))
+
+
+def _commands(app: Typer, before: list[str]) -> Iterator[list[str]]:
+    yield before
+    yield from ([*before, name] for name in _names(app))
     for group in app.registered_groups:
-        assert group.name is not None
         assert group.typer_instance is not None
-        commands += [[group.name], *([group.name, name] for name in _names(group.typer_instance))]
-    return commands
+        yield from _commands(group.typer_instance, [*before, _name(group)])
+
+
+def _name(group: TyperInfo) -> str:
+    # A group that was added without a name has that of its own app.
+    name = group.name or (group.typer_instance and group.typer_instance.info.name)
+    assert isinstance(name, str)
+    return name
 
 
 def _names(app: Typer) -> list[str]:

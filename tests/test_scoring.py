@@ -13,8 +13,9 @@ from capbench.errors import CapbenchWarning, DataError, MetricError
 from capbench.metrics.base import Metric, Progress
 from capbench.metrics.requests import MetricRequest, resolve_metrics
 from capbench.options import Number, Options, option
+from capbench.progress import SlowWork
 from capbench.records import FloatArray, Item, ScoreColumn
-from capbench.scoring import score
+from capbench.scoring import score, slow_work
 from tests.metrics.captions import invented
 
 ITEMS = (
@@ -273,3 +274,74 @@ def test_flickr8k_expert_gives_the_literatures_numbers(real_data: Path) -> None:
         tau = kendalltau(repeated, human, variant="c").statistic
         rho = spearmanr(repeated, human).statistic
         assert (round(float(tau), 4), round(float(rho), 4)) == expected[column.column], column.column
+
+
+class Parted:
+    """A progress that remembers its parts."""
+
+    def __init__(self) -> None:
+        self.whole = 0
+        self.parts: list[tuple[str, int, str, float | None]] = []
+        self.done: list[tuple[str, int]] = []
+
+    def __call__(self, done: int) -> None:
+        self.whole += done
+
+    def part(self, name: str, total: int, unit: str, expected_s: float | None = None) -> Progress:
+        self.parts.append((name, total, unit, expected_s))
+        return lambda done: self.done.append((name, done))
+
+
+class Slow(Lengths):
+    """Needs half a second of work for each letter that an item begins with."""
+
+    name: ClassVar[str] = "slow"
+    order_of_work: ClassVar[list[str]] = []
+
+    def slow_work(self, items: Sequence[Item]) -> SlowWork | None:
+        def run(progress: Progress) -> None:
+            self.order_of_work.append("slow work")
+            progress(2)
+
+        return SlowWork("Slow reads", "letters", frozenset(item.candidate[0] for item in items), 2.0, run)
+
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        self.order_of_work.append("slow")
+        return super().statistics(items, progress)
+
+
+class Quick(Lengths):
+    name: ClassVar[str] = "quick"
+
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        Slow.order_of_work.append("quick")
+        return super().statistics(items, progress)
+
+
+def test_what_is_really_done_is_told_metric_by_metric() -> None:
+    score(ITEMS[:1], _request(), dataset="own")
+    progress = Parted()
+    score(ITEMS, _request(), dataset="own", progress=progress)
+    assert progress.parts == [("lengths", 2, "items", None)]
+    assert progress.done == [("lengths", 1), ("lengths", 1)]
+    assert progress.whole == len(ITEMS)
+    again = Parted()
+    score(ITEMS, _request(), dataset="own", progress=again)
+    assert again.parts == []
+    assert again.whole == len(ITEMS)
+
+
+def test_slow_work_comes_after_all_other_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Slow, "order_of_work", [])
+    requests = [*_request(Slow), *_request(Quick)]
+    works = slow_work(ITEMS, requests)
+    ((label, (work,)),) = works.items()
+    assert (label, work.subject, work.units, work.seconds) == ("slow", "Slow reads", frozenset("at"), 1.0)
+    assert Slow.order_of_work == []
+    progress = Parted()
+    score(ITEMS, requests, dataset="own", progress=progress)
+    assert Slow.order_of_work == ["quick", "slow work", "slow"]
+    assert progress.parts[1] == ("slow", 2, "letters", 1.0)
+    assert ("slow", 2) in progress.done
+    assert progress.whole == 2 * len(ITEMS)
+    assert slow_work(ITEMS, requests) == {}

@@ -6,7 +6,7 @@ tests between metrics, they are made under every protocol, and say which changes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 
@@ -20,7 +20,7 @@ from capbench.studies.judged import ProgressFactory
 from capbench.studies.plan import Plan, plan_study
 from capbench.studies.published import load_published, names
 from capbench.studies.results import PairTest, ProtocolRanking, Reversal, Sensitivity, SensitivityResult, StudyResult
-from capbench.studies.run import run_plan
+from capbench.studies.run import SlowPart, run_plan
 from capbench.studies.settings import misfit
 
 __all__ = ["agreement_of_rankings", "plan_all_protocols", "ranks", "run_all_protocols"]
@@ -53,7 +53,13 @@ def plan_all_protocols(study: Study, root: DataRoot) -> Plan:
     return replace(plan, protocols=protocols)
 
 
-def run_all_protocols(plan: Plan, progress: ProgressFactory, *, cache: bool = True) -> SensitivityResult:
+def run_all_protocols(
+    plan: Plan,
+    progress: ProgressFactory,
+    *,
+    cache: bool = True,
+    announce: Callable[[SlowPart], None] | None = None,
+) -> SensitivityResult:
     """Carry out a plan of :func:`plan_all_protocols`, and rank the metrics under each protocol.
 
     Tests between metrics are those of any study under that protocol, with the same correction for its pairs; groups of
@@ -63,7 +69,7 @@ def run_all_protocols(plan: Plan, progress: ProgressFactory, *, cache: bool = Tr
         StudyError: nothing at all could be computed.
         CapbenchError: see :func:`capbench.studies.run.run_plan`.
     """
-    result = run_plan(plan, progress, cache=cache, test_groups=False)
+    result = run_plan(plan, progress, cache=cache, test_groups=False, announce=announce)
     datasets = {dataset.name: dataset for dataset, _ in plan.protocols}
     tested = plan.study.compare is not None
     found = [_sensitivity(result, dataset, tested) for dataset in datasets.values()]

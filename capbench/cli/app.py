@@ -13,6 +13,7 @@ import warnings
 from typing import Annotated, TextIO
 
 import typer
+from typer.core import TyperGroup
 
 from capbench import __version__
 from capbench.cli import (
@@ -42,7 +43,22 @@ from capbench.machine import is_out_of_memory
 
 __all__ = ["app", "main"]
 
+_INTERRUPTED = 130
+
+
+class _Commands(TyperGroup):
+    """All commands; an interruption is told here, since Typer makes an exit code of it and says nothing."""
+
+    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            print(_interrupted(), file=sys.stderr)
+            raise typer.Exit(_INTERRUPTED) from None
+
+
 app = typer.Typer(
+    cls=_Commands,
     name="capbench",
     help="Benchmark image-caption evaluation metrics: which one agrees with people, and by how much?\n\n"
     "Without data of your own, every command runs on an embedded synthetic sample.\n\n"
@@ -104,6 +120,19 @@ def _show_warning(
     print(f"warning: {place}{message}", file=sys.stderr)
 
 
+def _interrupted() -> str:
+    """What an interruption leaves behind, and how to go on."""
+    cache = sys.modules.get("capbench.cache")  # a command that did not load it has put nothing there
+    kept = []
+    for name, noun in (("scores", "score"), ("scene-graphs", "parse")):
+        number = 0 if cache is None else cache.written[name]
+        if number:
+            kept.append(f"{number:,} {noun}{'' if number == 1 else 's'}")
+    if not kept:
+        return "interrupted: no new scores or parses are in the cache; files that were finished stay as they are"
+    return f"interrupted; kept in the cache: {' and '.join(kept)}; run the same command again to go on"
+
+
 def main() -> None:
     """Run the command line; known errors become one line on stderr and exit code 2."""
     warnings.showwarning = _show_warning
@@ -121,8 +150,8 @@ def main() -> None:
         print("error: there is not enough memory for this; take fewer or smaller things at once", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("interrupted: what was finished is kept; run the same command again to go on", file=sys.stderr)
-        sys.exit(130)
+        print(_interrupted(), file=sys.stderr)
+        sys.exit(_INTERRUPTED)
     except BrokenPipeError:
         # The reader of our output went away (| head): leave quietly, without a second error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

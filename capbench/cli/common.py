@@ -92,7 +92,10 @@ def out() -> Console:
     """The console for results (stdout). A file or a pipe has no width: tables are not broken for it."""
     from rich.console import Console
 
-    console = Console(highlight=False)
+    return _wide(Console(highlight=False))
+
+
+def _wide(console: Console) -> Console:
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = 200
     return console
@@ -102,7 +105,7 @@ def err() -> Console:
     """The console for everything that is not a result (stderr)."""
     from rich.console import Console
 
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    return _wide(Console(stderr=True, highlight=False, soft_wrap=True))
 
 
 def note(text: str) -> None:
@@ -313,27 +316,26 @@ def open_judged(
 
 @contextlib.contextmanager
 def progress(description: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A progress bar on stderr, drawn only on a terminal; yields a function that takes the number of steps done."""
+    """Show on stderr how far work is; yields a function that takes the number of steps done.
+
+    That function tells kinds of work apart, too (:class:`capbench.progress.Parts`). On a terminal there are bars; else
+    a line when it is clear that the work takes more than half a minute, and every half minute from then on.
+    """
+    from capbench.cli.progress import Bars, Lines
+
     console = err()
     if not console.is_terminal:
-        yield lambda _done: None
+        with Lines(description, total, note).watched() as lines:
+            yield lines
         return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        TextColumn("{task.fields[left]}"),
     )
     with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(description, total=total)
-        yield lambda done: bar.advance(task, done)
+        yield Bars(description, total, bar)

@@ -13,6 +13,8 @@ from capbench.errors import FeatureError, UsageError
 if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
     from capbench.studies.config import Study
+    from capbench.studies.results import StudyResult
+    from capbench.studies.run import SlowPart
 
 __all__ = ["correlate"]
 
@@ -81,6 +83,10 @@ def correlate(
     seed: Annotated[
         int | None, typer.Option("--seed", metavar="N", min=0, help="Of resamples and permutations. Default: 0.")
     ] = None,
+    without: Annotated[
+        list[str] | None,
+        typer.Option("--without", metavar="NAME", help="Leave this metric, label or column out; repeatable."),
+    ] = None,
     all_protocols: Annotated[
         bool,
         typer.Option(
@@ -95,12 +101,17 @@ def correlate(
     """Correlate metrics with human judgements, and compare with published tables.
 
     With a study file everything is in the file. Without one, --dataset and --metric make a quick study; their
-    defaults are all judged data sets at hand and all metrics. Flags for intervals and tests, --features and --model
-    go with both, and take the place of what the file says. DATASET@GROUP is one group of a data set's items.
+    defaults are all judged data sets at hand and all metrics. Flags for intervals and tests, --features, --model and
+    --without go with both, and take the place of what the file says. DATASET@GROUP is one group of a data set's items.
+
+    What takes long is said before it begins. SPICE parses every caption once in its life; the metrics that need no
+    parses are scored before that, and their numbers so far go to stderr.
 
     Exit code 1: done, but something is missing (listed): data files, features, what a metric waits for.
 
     Example: capbench correlate configs/tiger-table1.yaml
+
+    Example: capbench correlate configs/tiger-table1.yaml --without spice
 
     Example: capbench correlate -d flickr8k-expert -m all --bootstrap 1000 --compare permutation
 
@@ -112,6 +123,8 @@ def correlate(
 
     Example: capbench correlate --all-protocols -d flickr8k-expert -m all --compare permutation
     """
+    from dataclasses import replace
+
     from capbench.datasets.root import find_root
     from capbench.files import check_writable
     from capbench.reports.files import write_result
@@ -138,7 +151,7 @@ def correlate(
         wanted = _quick_study(
             dataset or [], metric or ["all"], protocol or [], option or [], features or [], model or []
         )
-    wanted = _with_statistics(wanted, chosen)
+    wanted = replace(_with_statistics(wanted, chosen), without=tuple(without or ()))
     if all_protocols:
         if study is not None or protocol:
             raise UsageError(
@@ -158,7 +171,7 @@ def correlate(
     common.announce_root(root, json_output=json_output, used=plan.uses_root)
     if plan.on_sample and wanted.published and not json_output:
         print("published numbers are left out: they were measured on the real judgements, not on this sample")
-    result = run_plan(plan, common.progress, cache=not no_cache)
+    result = run_plan(plan, common.progress, cache=not no_cache, announce=_announce, preview=_preview)
     if json_output:
         common.print_json(result.model_dump(mode="json"))
     else:
@@ -171,7 +184,29 @@ def correlate(
     if out is not None:
         for path in write_result(result, out):
             common.note(f"wrote {path}")
-    if result.missing:
+    _leave_if_missing(result)
+
+
+def _announce(slow: SlowPart) -> None:
+    """Say what takes long, and how to do without."""
+    from capbench.progress import words
+
+    what = "; ".join(f"{w.subject} {len(w.units):,} {w.unit} first, {words(w.seconds)}" for w in slow.works)
+    flags = " ".join(f"--without {label}" for label in slow.labels)
+    common.note(f"{what}; leave it out with {flags}")
+
+
+def _preview(result: StudyResult) -> None:
+    """Show on stderr what is known before slow work begins."""
+    from capbench.reports.terminal import print_tables
+
+    common.note("so far:")
+    print_tables(result, common.err())
+
+
+def _leave_if_missing(result: StudyResult) -> None:
+    """Exit code 1 if something is missing that the user did not leave out."""
+    if any(not missing.left_out for missing in result.missing):
         raise typer.Exit(1)
 
 
@@ -181,18 +216,17 @@ def _all_protocols(study: Study, root: DataRoot, out: Path | None, *, cache: boo
 
     plan = plan_all_protocols(study, root)
     common.announce_root(root, json_output=json_output, used=plan.uses_root)
-    found = run_all_protocols(plan, common.progress, cache=cache)
+    sensitivity = run_all_protocols(plan, common.progress, cache=cache, announce=_announce)
     if json_output:
-        common.print_json(found.model_dump(mode="json"))
+        common.print_json(sensitivity.model_dump(mode="json"))
     else:
-        print_sensitivity(found, common.out())
-    protocols = sum(len(data.protocols) for data in found.datasets)
-    common.note(f"{protocols} protocols in {found.result.seconds['total']:.1f} s")
+        print_sensitivity(sensitivity, common.out())
+    protocols = sum(len(data.protocols) for data in sensitivity.datasets)
+    common.note(f"{protocols} protocols in {sensitivity.result.seconds['total']:.1f} s")
     if out is not None:
-        for path in write_sensitivity(found, out):
+        for path in write_sensitivity(sensitivity, out):
             common.note(f"wrote {path}")
-    if found.result.missing:
-        raise typer.Exit(1)
+    _leave_if_missing(sensitivity.result)
 
 
 def _with_statistics(study: Study, flags: dict[str, dict[str, Any]]) -> Study:

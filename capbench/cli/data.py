@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from capbench.cli import common
+from capbench.cli import common, parses
 from capbench.cli.data_reports import bytes_progress, dataset_info, imported_info, print_info, print_reports
 from capbench.errors import CapbenchError, UsageError, suggest
 
@@ -26,6 +26,8 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+app.add_typer(parses.app)
 
 _Names = Annotated[list[str] | None, typer.Argument(metavar="[DATASET]...", help="Only these data sets.")]
 

@@ -25,12 +25,10 @@ from capbench.explanations import Explanation, Subject
 from capbench.metrics.needs import Features, Need, References, Weights
 from capbench.metrics.signing import code_signature
 from capbench.options import Options
+from capbench.progress import Progress, SlowWork
 from capbench.records import FloatArray, Item
 
 __all__ = ["CombinedMetric", "Metric", "Progress", "ReferenceSweep", "Resources"]
-
-Progress = Callable[[int], None]
-"""Called with the number of items done since the last call."""
 
 
 @dataclass(frozen=True)
@@ -231,6 +229,13 @@ class Metric(abc.ABC):
 
         For what is cheaper at once: refusing items that cannot be scored. Not called when the cache holds everything.
         """
+
+    def slow_work(self, items: Sequence[Item]) -> SlowWork | None:
+        """What must be done once before the statistics of these items can be extracted, if that takes long.
+
+        Called after :meth:`prepare`. Scoring does it before :meth:`statistics`, after all metrics without such work.
+        """
+        return None
 
     @abc.abstractmethod
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:

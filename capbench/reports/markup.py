@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from capbench.reports.tables import PUBLISHED_ONLY, Entry, Row, Table
 from capbench.reports.tables import tables as make_tables
-from capbench.studies.results import Cell, PairTest, StudyResult
+from capbench.studies.results import LEFT_OUT, Cell, PairTest, StudyResult
 
 __all__ = ["comparisons_to_csv", "markdown_text", "tex_text", "to_csv", "to_latex", "to_markdown"]
 
@@ -72,7 +72,7 @@ def to_markdown(result: StudyResult) -> str:
 
 
 def _ours(row: Row, entry: Entry) -> str:
-    return entry.marked or ("waits" if row.missing else "")
+    return entry.marked or (("left out" if row.missing == LEFT_OUT else "waits") if row.missing else "")
 
 
 def _is_best(entry: Entry, best: str | None) -> bool:

@@ -20,7 +20,7 @@ from capbench.reports.reversals import (
     tested,
 )
 from capbench.reports.uncertainty import MARK
-from capbench.studies.results import Comparisons, ProtocolRanking, Sensitivity, SensitivityResult
+from capbench.studies.results import LEFT_OUT, Comparisons, ProtocolRanking, Sensitivity, SensitivityResult
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -190,7 +190,8 @@ def print_sensitivity(found: SensitivityResult, console: Console) -> None:
     for reason, ids in _missing(found).items():
         console.print(f"{len(ids)} protocols not computed ({ids[0]}, …): {reason}", markup=False, soft_wrap=True)
     for title, reason in _waiting(found).items():
-        console.print(f"{title} waits for {reason}", markup=False, soft_wrap=True)
+        word = "" if reason == LEFT_OUT else "waits for "
+        console.print(f"{title} {word}{reason}", markup=False, soft_wrap=True)
 
 
 def _fitting(found: SensitivityResult, data: Sensitivity, width: int) -> int:

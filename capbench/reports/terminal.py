@@ -6,23 +6,28 @@ from typing import TYPE_CHECKING
 
 from capbench.reports.tables import PUBLISHED_ONLY, Column, Entry, Row, Table
 from capbench.reports.tables import tables as make_tables
-from capbench.studies.results import StudyResult
+from capbench.studies.results import LEFT_OUT, StudyResult
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-__all__ = ["print_result", "print_table"]
+__all__ = ["print_result", "print_table", "print_tables"]
 
 _BELOW = "\n"
 
 
 def print_result(result: StudyResult, console: Console) -> None:
     """Print every table of a result, its signatures, and what is missing."""
-    for table in make_tables(result):
-        print_table(table, console)
+    print_tables(result, console)
     _print_missing(result, console)
     _print_signatures(result, console)
+
+
+def print_tables(result: StudyResult, console: Console) -> None:
+    """Print every table of a result, and nothing else."""
+    for table in make_tables(result):
+        print_table(table, console)
 
 
 def print_table(table: Table, console: Console) -> None:
@@ -130,7 +135,7 @@ def _cells(table: Table, row: Row, indices: list[int], beside: bool) -> list[Tex
         column, entry = table.columns[index], row.entries[index]
         value = _value(entry, column)
         if row.missing and not value:
-            value = "waits"
+            value = "left out" if row.missing == LEFT_OUT else "waits"
         is_best = row is not table.ceiling and column.best is not None and entry.ours.split(" ")[0] == column.best
         text = Text(value, style="bold" if is_best else "")
         if entry.interval:
@@ -151,7 +156,8 @@ def _print_missing(result: StudyResult, console: Console) -> None:
     for reason, names in by_reason.items():
         planned = any(m.planned for m in result.missing if m.reason == reason)
         word = "waits for" if planned else "not computed:"
-        console.print(f"{', '.join(dict.fromkeys(names))} {word} {reason}", markup=False, soft_wrap=True)
+        word = "" if reason == LEFT_OUT else f"{word} "
+        console.print(f"{', '.join(dict.fromkeys(names))} {word}{reason}", markup=False, soft_wrap=True)
     if by_reason:
         console.print()
 

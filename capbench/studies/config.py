@@ -61,6 +61,7 @@ class Study:
         compare: how metrics are tested against each other; None for no tests.
         human_ceiling: whether people's agreement with each other is shown where raters are known.
         path: the file it came from, None for a study made of flags.
+        without: labels, metrics or rows that are left out; their rows say so. Given by ``--without`` alone.
     """
 
     name: str
@@ -78,6 +79,7 @@ class Study:
     model: str | None = None
     features_of: dict[str, str] = field(default_factory=dict)
     titles: dict[str, str] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
 
 
 def shipped_configs() -> Path:

@@ -7,9 +7,10 @@ one path (:mod:`capbench.studies.evaluate`), whichever command asks for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 
 from capbench.datasets.base import Dataset
 from capbench.datasets.groups import group_of, spelled
@@ -18,13 +19,15 @@ from capbench.errors import CapbenchError, MetricError, MissingFeaturesError, Se
 from capbench.metrics.base import Resources
 from capbench.metrics.needs import Features
 from capbench.metrics.requests import MetricRequest
+from capbench.progress import SlowWork
 from capbench.records import Item, Judgements, ScoreTable
-from capbench.scoring import score
+from capbench.scoring import score, slow_work
 
 __all__ = ["Judged", "Lacking", "ProgressFactory", "Scored", "ScoredGroup", "judge", "no_progress"]
 
 ProgressFactory = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
-"""Makes a progress bar from a description and a number of steps; yields a function of the steps done."""
+"""Makes a progress bar from a description and a number of steps; yields a function of the steps done, which may tell
+kinds of work apart (:class:`capbench.progress.Parts`)."""
 
 
 def no_progress(description: str, steps: int | None) -> AbstractContextManager[Callable[[int], None]]:
@@ -104,6 +107,18 @@ class Scored:
                 counts[label] = counts.get(label, 0) + count
         return counts
 
+    def joined(self, later: Scored, labels: Sequence[str]) -> Scored:
+        """These scores with those of other requests on the same judgements.
+
+        Args:
+            later: the others.
+            labels: the order in which labels stand in the tables.
+        """
+        pairs = zip_longest(self.tables, later.tables)
+        tables = tuple(_join([table for table in pair if table is not None], labels) for pair in pairs)
+        groups, lacking = {**self.groups, **later.groups}, (*self.lacking, *later.lacking)
+        return replace(self, tables=tables, groups=groups, lacking=lacking)
+
 
 @dataclass(frozen=True, eq=False)
 class Judged:
@@ -137,6 +152,25 @@ class Judged:
         for lacking in self.lacking:
             raise lacking.error
         return self
+
+    def slow_work(self) -> dict[str, tuple[SlowWork, ...]]:
+        """By label, the slow work that :meth:`score` would do first; labels without any are left out.
+
+        Raises:
+            CapbenchError: a metric cannot be computed on the items.
+        """
+        works: dict[str, tuple[SlowWork, ...]] = {}
+        for judgements in self.draws:
+            of_draw = slow_work(judgements.items, self.requests, self.resources, cache=self.cache)
+            for label, of_label in of_draw.items():
+                works[label] = (*works.get(label, ()), *of_label)
+        return works
+
+    def split(self, labels: Collection[str]) -> tuple[Judged, Judged]:
+        """The same without the requests under some labels, and with nothing but them."""
+        others = tuple(request for request in self.requests if request.label not in labels)
+        chosen = tuple(request for request in self.requests if request.label in labels)
+        return replace(self, requests=others), replace(self, requests=chosen, lacking=())
 
     def score(self, progress: ProgressFactory = no_progress) -> Scored:
         """Score every draw, and the groups of those that cover no more.
@@ -262,13 +296,17 @@ def _with_groups(error: MissingFeaturesError, dataset: Dataset, groups: Sequence
     )
 
 
-def _join(tables: Sequence[ScoreTable]) -> ScoreTable:
-    """Tables of the same items under different requests as one."""
+def _join(tables: Sequence[ScoreTable], labels: Sequence[str] = ()) -> ScoreTable:
+    """Tables of the same items under different requests as one, in the order of the labels, or of the tables."""
+    place = {label: i for i, label in enumerate(labels)}
+    signatures = [pair for table in tables for pair in table.signatures.items()]
     return ScoreTable(
         tables[0].dataset,
         tables[0].items,
         dict(pair for table in tables for pair in table.values.items()),
         dict(pair for table in tables for pair in table.corpus.items()),
-        dict(pair for table in tables for pair in table.signatures.items()),
-        dict(pair for table in tables for pair in table.cached.items()),
+        dict(sorted(signatures, key=lambda pair: place.get(pair[0], 0))),
+        dict(
+            sorted((pair for table in tables for pair in table.cached.items()), key=lambda pair: place.get(pair[0], 0))
+        ),
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from capbench import plugins
@@ -15,6 +15,7 @@ from capbench.errors import CapbenchError, suggest
 from capbench.metrics.base import Resources
 from capbench.metrics.requests import MetricRequest, Row, resolve_metrics, split_label
 from capbench.models.registry import locate
+from capbench.records import ScoreColumn
 from capbench.studies.config import Study, _Problems
 from capbench.studies.published import PublishedTable, load_published
 from capbench.studies.settings import misfit
@@ -34,6 +35,7 @@ class Plan:
         requests: the metrics; those that cannot be computed become rows that say why.
         rows: the table's rows, in the order in which the study names them.
         published: the table to compare with.
+        left_out: those of the rows that are left out, of which no request stands in ``requests``.
     """
 
     study: Study
@@ -42,6 +44,7 @@ class Plan:
     requests: tuple[MetricRequest, ...]
     rows: tuple[Row, ...]
     published: PublishedTable | None = None
+    left_out: tuple[Row, ...] = ()
 
     @property
     def resources(self) -> Resources:
@@ -119,15 +122,38 @@ def plan_study(study: Study, root: DataRoot) -> Plan:
             published = load_published(study.published)
         except CapbenchError as error:
             problems.catch(error)
+    rows = [row for request in requests for row in request.rows]
+    for name in study.without:
+        if not any(_is_named(row, name) for row in rows):
+            names = dict.fromkeys(name for row in rows for name in (row.key.label, row.name))
+            problems.add(f"--without {name}: the study has no such metric. {suggest(name, list(names))}")
+    left_out = tuple(row for row in rows if any(_is_named(row, name) for name in study.without))
+    if left_out and len(left_out) == len(rows):
+        problems.add("--without leaves no metric. Leave fewer out")
     problems.raise_if_any()
     return Plan(
         study=study,
         root=root,
         protocols=tuple(protocols),
-        requests=tuple(requests),
+        requests=_without(requests, {row.key for row in left_out}),
         rows=_rows(study, requests, resources),
         published=published,
+        left_out=left_out,
     )
+
+
+def _is_named(row: Row, name: str) -> bool:
+    """Whether a name is the row's, its label's or its metric's."""
+    return name.lower() in (row.name.lower(), row.key.label.lower(), row.metric, f"{row.metric}.{row.key.column}")
+
+
+def _without(requests: Sequence[MetricRequest], left_out: Collection[ScoreColumn]) -> tuple[MetricRequest, ...]:
+    """The requests without some columns, and without those that then have none."""
+    kept = (
+        replace(request, columns=tuple(key.column for key in request.score_columns if key not in left_out))
+        for request in requests
+    )
+    return tuple(request for request in kept if request.columns)
 
 
 def _resources(study: Study, root: DataRoot) -> Resources:

@@ -24,6 +24,7 @@ from capbench.studies.published.printed import PublishedInfo
 from capbench.studies.strict import Strict
 
 __all__ = [
+    "LEFT_OUT",
     "RESULT_SCHEMA_VERSION",
     "SENSITIVITY_SCHEMA_VERSION",
     "BootstrapInfo",
@@ -43,6 +44,8 @@ __all__ = [
 
 RESULT_SCHEMA_VERSION = 3
 SENSITIVITY_SCHEMA_VERSION = 3
+LEFT_OUT = "left out (--without)"
+"""The reason of what is missing because the user wants it so."""
 NO_TESTS = ": no tests between metrics: "
 """Stands in a note between the protocol, with its group, and the reason."""
 
@@ -245,6 +248,11 @@ class Missing(Strict):
     reason: str
     planned: bool = False
     published: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def left_out(self) -> bool:
+        """Whether it is missing because the user wants it so."""
+        return self.reason == LEFT_OUT
 
 
 class StudyResult(Strict):

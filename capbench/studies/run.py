@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from capbench import __version__
@@ -11,14 +12,15 @@ from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
 from capbench.errors import MissingFileError, StudyError
 from capbench.metrics.requests import MetricRequest
+from capbench.progress import LONG_S, SlowWork, together
 from capbench.studies.evaluate import evaluate
-from capbench.studies.judged import ProgressFactory, Scored, judge
+from capbench.studies.judged import Judged, ProgressFactory, Scored, judge, no_progress
 from capbench.studies.plan import Plan
 from capbench.studies.published.joining import ResultRow, join_published
-from capbench.studies.results import Ceiling, Cell, Comparisons, Missing, ProtocolInfo, StudyResult
+from capbench.studies.results import LEFT_OUT, Ceiling, Cell, Comparisons, Missing, ProtocolInfo, StudyResult
 from capbench.studies.uncertainty import assess
 
-__all__ = ["run_plan"]
+__all__ = ["SlowPart", "run_plan"]
 
 
 @dataclass
@@ -35,17 +37,45 @@ class _Run:
     cached: dict[str, int] = field(default_factory=dict)
 
 
-def run_plan(plan: Plan, progress: ProgressFactory, *, cache: bool = True, test_groups: bool = True) -> StudyResult:
+@dataclass(frozen=True)
+class SlowPart:
+    """What of a study takes long, known before it begins.
+
+    Attributes:
+        works: what is to be done, each unit once in the whole study.
+        labels: the requests that need it.
+    """
+
+    works: tuple[SlowWork, ...]
+    labels: tuple[str, ...]
+
+
+_Entries = list[tuple[Dataset, Protocol]]
+
+
+def run_plan(
+    plan: Plan,
+    progress: ProgressFactory,
+    *,
+    cache: bool = True,
+    test_groups: bool = True,
+    announce: Callable[[SlowPart], None] | None = None,
+    preview: Callable[[StudyResult], None] | None = None,
+) -> StudyResult:
     """Carry out a plan.
 
     Each *dataset/items* is loaded and scored once, however many statistics are asked of it. What is
-    missing (a data set's files, a metric's weights) becomes a :class:`Missing` entry.
+    missing (a data set's files, a metric's weights) becomes a :class:`Missing` entry. Metrics that have slow work
+    before them come last.
 
     Args:
         plan: the plan.
         progress: makes progress bars.
         cache: whether the score cache is used.
         test_groups: False for intervals, tests and ceilings of the overall numbers alone, not of groups.
+        announce: called before anything is scored if slow work of more than half a minute is to be done.
+        preview: called then with the numbers of the other metrics, without intervals, tests and ceilings, before the
+            slow work begins.
 
     Raises:
         StudyError: nothing at all could be computed.
@@ -56,15 +86,93 @@ def run_plan(plan: Plan, progress: ProgressFactory, *, cache: bool = True, test_
     for request in plan.requests:
         if reason := request.lacks(plan.resources):
             run.missing += _missing_rows(request, reason, planned=True)
-    by_items: dict[tuple[str, str], list[tuple[Dataset, Protocol]]] = {}
+    by_items: dict[str, _Entries] = {}
     for dataset, protocol in plan.protocols:
-        by_items.setdefault((dataset.name, protocol.items.name), []).append((dataset, protocol))
-    for (name, items), entries in by_items.items():
-        _run_items(plan, f"{name}/{items}", entries, run, progress, cache, test_groups)
+        by_items.setdefault(f"{dataset.name}/{protocol.items.name}", []).append((dataset, protocol))
+    judged = {key: _judge(plan, key, entries, run, cache) for key, entries in by_items.items()}
+    slow = _slow_part(plan, judged)
+    quick: dict[str, Scored] = {}
+    if slow is not None:
+        if announce is not None:
+            announce(slow)
+        if preview is not None and len(slow.labels) < len(plan.requests):
+            quick, result = _score_quick(plan, by_items, judged, slow, run, progress)
+            if result.cells:
+                preview(result)
+    for key, entries in by_items.items():
+        # Nothing of it is needed any more, and a study may have many.
+        one = judged.pop(key)
+        if isinstance(one, MissingFileError):
+            run.missing += [Missing(protocol=str(protocol), reason=str(one)) for _, protocol in entries]
+            continue
+        began = time.perf_counter()
+        if key in quick and slow is not None:
+            later = one.split(slow.labels)[1].score(progress)
+            scored = quick.pop(key).joined(later, [request.label for request in plan.requests])
+        else:
+            scored = one.score(progress)
+        _note_scored(key, scored, run)
+        run.seconds[key] += time.perf_counter() - began
+        _evaluate(plan, entries, scored, run, progress, test_groups)
+    run.missing += [Missing(column=row.name, title=row.title, reason=LEFT_OUT) for row in plan.left_out]
     if not run.cells and run.missing and not any(missing.planned for missing in run.missing):
         raise StudyError(run.missing[0].reason, path=plan.study.path)
-    order = {str(protocol): i for i, (_, protocol) in enumerate(plan.protocols)}
     run.seconds["total"] = time.perf_counter() - started
+    return _result(plan, run)
+
+
+def _judge(plan: Plan, key: str, entries: _Entries, run: _Run, cache: bool) -> Judged | MissingFileError:
+    """The judgements of one *dataset/items*, or which file of them is not here."""
+    dataset, first = entries[0]
+    began = time.perf_counter()
+    try:
+        return judge(dataset, first.items, plan.requests, plan.resources, cache=cache)
+    except MissingFileError as error:
+        return error
+    finally:
+        run.seconds[key] = time.perf_counter() - began
+
+
+def _slow_part(plan: Plan, judged: Mapping[str, Judged | MissingFileError]) -> SlowPart | None:
+    """The slow work of all judgements, if it takes long."""
+    works = [one.slow_work() for one in judged.values() if isinstance(one, Judged)]
+    labels = tuple(request.label for request in plan.requests if any(request.label in of_items for of_items in works))
+    joined = together(work for of_items in works for of_label in of_items.values() for work in of_label)
+    return SlowPart(joined, labels) if sum(work.seconds for work in joined) > LONG_S else None
+
+
+def _score_quick(
+    plan: Plan,
+    by_items: Mapping[str, _Entries],
+    judged: Mapping[str, Judged | MissingFileError],
+    slow: SlowPart,
+    run: _Run,
+    progress: ProgressFactory,
+) -> tuple[dict[str, Scored], StudyResult]:
+    """Scores of the requests that have no slow work before them, and the study's numbers from these alone."""
+    bare = replace(plan, study=replace(plan.study, bootstrap=None, compare=None, human_ceiling=False))
+    early = _Run()
+    early.missing += [
+        Missing(column=row.name, title=row.title, reason="comes later")
+        for row in plan.rows
+        if row.key.label in slow.labels
+    ]
+    early.missing += [Missing(column=row.name, title=row.title, reason=LEFT_OUT) for row in plan.left_out]
+    scores: dict[str, Scored] = {}
+    for key, one in judged.items():
+        if isinstance(one, MissingFileError):
+            continue
+        began = time.perf_counter()
+        scores[key] = one.split(slow.labels)[0].score(progress)
+        run.seconds[key] += time.perf_counter() - began
+        _note_scored(key, scores[key], early)
+        _evaluate(bare, by_items[key], scores[key], early, no_progress, False)
+    return scores, _result(bare, early)
+
+
+def _result(plan: Plan, run: _Run) -> StudyResult:
+    """What a run has gathered, in the order of the plan, with the published numbers beside it."""
+    order = {str(protocol): i for i, (_, protocol) in enumerate(plan.protocols)}
     result = StudyResult(
         capbench=__version__,
         name=plan.study.name,
@@ -87,27 +195,12 @@ def run_plan(plan: Plan, progress: ProgressFactory, *, cache: bool = True, test_
     return join_published(result, plan.published, rows)
 
 
-def _run_items(
-    plan: Plan,
-    key: str,
-    entries: list[tuple[Dataset, Protocol]],
-    run: _Run,
-    progress: ProgressFactory,
-    cache: bool,
-    test_groups: bool,
+def _evaluate(
+    plan: Plan, entries: _Entries, scored: Scored, run: _Run, progress: ProgressFactory, test_groups: bool
 ) -> None:
-    """Load and score one *dataset/items*, and evaluate every statistic that is asked of it."""
-    dataset, first = entries[0]
-    began = time.perf_counter()
-    try:
-        judged = judge(dataset, first.items, plan.requests, plan.resources, cache=cache)
-    except MissingFileError as error:
-        run.missing += [Missing(protocol=str(protocol), reason=str(error)) for _, protocol in entries]
-        return
-    scored = judged.score(progress)
+    """Every statistic that is asked of one *dataset/items*, from its scores."""
     draws = scored.draws
-    _note_scored(key, scored, run)
-    run.seconds[key] = time.perf_counter() - began
+    dataset = scored.dataset
     for _, protocol in entries:
         try:
             cells, groups = evaluate(protocol, draws, scored.tables, plan.rows)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.conftest import Ran
 
 SCRIPTS = Path(__file__).resolve().parent.parent.parent / "scripts"
 
@@ -53,6 +57,28 @@ def test_an_error_is_one_line_and_exit_code_2(arguments: list[str], message: str
     assert result.stderr.startswith("error: ")
     assert result.stderr.count("\n") == 1
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("written", "line"),
+    [
+        ({}, "interrupted: no new scores or parses are in the cache; files that were finished stay as they are\n"),
+        (
+            {"scores": 3328, "scene-graphs": 1, "ptb": 7},
+            "interrupted; kept in the cache: 3,328 scores and 1 parse; run the same command again to go on\n",
+        ),
+    ],
+)
+def test_an_interruption_says_what_is_kept(
+    capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch, written: dict[str, int], line: str
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("capbench.datasets.root.find_root", interrupted)
+    monkeypatch.setattr("capbench.cache.written", Counter(written))
+    ran = capbench("correlate", "-m", "bleu")
+    assert (ran.code, ran.out, ran.err) == (130, "", line)
 
 
 def test_a_data_folder_that_is_missing_is_not_replaced_by_the_sample() -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from capbench.studies.results import load_result
 from tests.conftest import Ran
+from tests.studies.toys import Slow
 
 pytestmark = pytest.mark.java
 
@@ -253,3 +254,40 @@ def test_flags_that_do_not_fit_are_refused(
     assert ran.code == 2
     (line,) = [text for text in ran.err.splitlines() if text.startswith("error: ")]
     assert message in line
+
+
+def test_a_metric_is_left_out_of_a_study_and_nothing_is_amiss(capbench: Callable[..., Ran], tmp_path: Path) -> None:
+    ran = capbench(*QUICK, "--without", "cider", "--out", tmp_path)
+    assert ran.code == 0, ran.err
+    row = next(line for line in ran.out.splitlines() if line.strip().startswith("CIDEr"))
+    assert row.split() == ["CIDEr", "left", "out"]
+    assert "CIDEr left out (--without)" in ran.out
+    assert "left out" in (tmp_path / "results.md").read_text(encoding="utf-8")
+    ran = capbench(*QUICK, "--without", "cidr")
+    assert ran.code == 2
+    assert "--without cidr: the study has no such metric. Did you mean 'cider'" in ran.err
+
+
+def test_all_protocols_leaves_out_too(capbench: Callable[..., Ran]) -> None:
+    ran = capbench("correlate", "--all-protocols", *QUICK[1:], "--without", "cider")
+    assert ran.code == 0, ran.err
+    assert "CIDEr left out (--without)" in ran.out
+
+
+def test_slow_work_is_said_first_and_quick_rows_are_shown_on_stderr(
+    capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Slow, "learnt", [])
+    arguments = ("correlate", "-d", "tests.studies.toys:Toy", "-m", "tests.studies.toys:Length")
+    ran = capbench(*arguments, "-m", "tests.studies.toys:Slow", "--json")
+    assert ran.code == 0, ran.err
+    assert {cell["column"] for cell in json.loads(ran.out)["cells"]} == {"length", "negative", "slow"}
+    lines = ran.err.splitlines()
+    assert lines[0] == "Slow learns 6 lengths first, about 6 minutes; leave it out with --without slow"
+    assert lines[1] == "so far:"
+    assert any(line.split()[:2] == ["Slow", "waits"] for line in lines)
+    assert sum(line.strip().startswith("Length") for line in lines) == 1
+    assert "toy/all: slow 0 of 6 lengths, about 6 minutes left" in lines
+    again = capbench(*arguments, "-m", "tests.studies.toys:Slow", "--json")
+    assert "so far" not in again.err
+    assert json.loads(again.out)["cells"] == json.loads(ran.out)["cells"]

@@ -2,18 +2,24 @@ from __future__ import annotations
 
 import csv
 import gzip
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from capbench.cli.progress import Lines
 from capbench.errors import MetricError
+from capbench.java.spice import parser as spice_parser
 from capbench.metrics.base import Resources
 from capbench.metrics.cider import Cider
+from capbench.metrics.needs import Parser
+from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.spice import Spice
 from capbench.metrics.spider import Spider
+from capbench.progress import together
 from capbench.records import Item
-from capbench.scoring import score
+from capbench.scoring import score, slow_work
 from capbench.text import scene_graph
 from capbench.text.spice import COUNTS
 from tests.installed_parser import installed_parser, parsed
@@ -81,6 +87,37 @@ def test_through_the_scorer_a_second_run_reads_the_cache() -> None:
     assert second.values[key].tolist() == values.tolist()
     assert first.corpus[key] == pytest.approx(values.mean(), abs=1e-15)
     assert "parser:spice-1.0+corenlp-3.6.0" in first.signatures["spice"]
+
+
+@pytest.mark.java
+def test_captions_that_never_were_parsed_are_counted_and_parsed_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def parse_tuples(captions: Sequence[str]) -> list[str]:
+        asked.extend(captions)
+        return [f'[["{caption}"]]' for caption in captions]
+
+    monkeypatch.setattr(spice_parser, "parse_tuples", parse_tuples)
+    monkeypatch.setattr(Parser, "lacking", lambda *_: None)
+    items = [Item("1", "A new one.", (COUCH, "Another new one")), Item("2", "a new one", (COUCH,))]
+    requests = resolve_metrics(["spice", "spider"])
+    told: list[str] = []
+    with parsed(CAPTIONS):
+        works = slow_work(items, requests)
+        assert [len(of_label) for of_label in works.values()] == [1, 1]
+        (work,) = together(work for of_label in works.values() for work in of_label)
+        assert (work.subject, work.units) == ("SPICE parses", {"a new one", "another new one"})
+        assert asked == []
+        with Lines("invented", None, told.append).watched() as progress:
+            score(items, requests, dataset="invented", progress=progress)
+        assert sorted(asked) == sorted(work.units)
+        assert slow_work(items, requests) == {}
+    assert told == []
+
+
+def test_without_a_parser_there_is_no_slow_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Parser, "lacking", lambda *_: "SPICE's parser")
+    assert Spice().slow_work([Item("1", "a new one", ("another",))]) is None
 
 
 def test_an_item_without_references_is_named() -> None:

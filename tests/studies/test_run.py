@@ -16,8 +16,8 @@ from capbench.errors import CapbenchError, MetricError, StatisticError, StudyErr
 from capbench.studies.config import Study
 from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
-from capbench.studies.run import run_plan
-from tests.studies.toys import HUMAN, LENGTHS
+from capbench.studies.run import SlowPart, run_plan
+from tests.studies.toys import HUMAN, LENGTHS, Slow
 
 TOY = "tests.studies.toys:Toy"
 LENGTH = "tests.studies.toys:Length"
@@ -163,3 +163,112 @@ def test_a_study_that_does_not_fit_says_so_before_anything_runs(
         plan_study(replace(STUDY, **changes), root)  # type: ignore[arg-type]
     for part in parts:
         assert part in str(caught.value)
+
+
+SLOW = "tests.studies.toys:Slow"
+
+
+@pytest.fixture
+def unlearnt(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What the slow metric has learnt: nothing."""
+    learnt: list[int] = []
+    monkeypatch.setattr(Slow, "learnt", learnt)
+    return learnt
+
+
+def test_slow_work_is_announced_before_anything_and_comes_after_a_preview(root: DataRoot, unlearnt: list[int]) -> None:
+    seen: list[str] = []
+    previews: list[StudyResult] = []
+
+    def announce(slow: SlowPart) -> None:
+        assert unlearnt == []
+        (work,) = slow.works
+        seen.append(f"{work.subject} {len(work.units)} {work.unit} in {work.seconds:.0f} s for {slow.labels}")
+
+    def preview(result: StudyResult) -> None:
+        assert unlearnt == []
+        previews.append(result)
+
+    study = replace(
+        STUDY, metrics=(SLOW, LENGTH), protocols=(f"{TOY}/all/unaggregated-tau-c", f"{TOY}/drawn/mean-spearman")
+    )
+    result = run_plan(plan_study(study, root), silent, announce=announce, preview=preview)
+    # The draws of the second one share lengths with the first: 7 is new.
+    assert seen == ["Slow learns 7 lengths in 420 s for ('slow',)"]
+    assert len(unlearnt) == 7
+    assert {cell.column for cell in previews[0].cells} == {"length", "negative"}
+    assert [missing.column for missing in previews[0].missing] == ["slow"]
+    assert list(previews[0].columns) == list(result.columns) == ["slow", "length", "negative"]
+    early = {(c.protocol, c.column, c.group): c.value for c in previews[0].cells}
+    late = {(c.protocol, c.column, c.group): c.value for c in result.cells if c.column != "slow"}
+    assert early == late
+    assert result.missing == ()
+
+
+@pytest.mark.parametrize("cache", [True, False])
+def test_a_preview_changes_no_result(root: DataRoot, unlearnt: list[int], cache: bool) -> None:
+    study = replace(STUDY, metrics=(LENGTH, SLOW), protocols=(f"{TOY}/drawn/mean-spearman",))
+    plan = plan_study(study, root)
+    with_preview = run_plan(plan, silent, cache=cache, preview=lambda _: None)
+    unlearnt.clear()
+    without = run_plan(plan, silent, cache=False)
+    assert len(with_preview.cells) > 0
+    assert with_preview.cells == without.cells
+    assert list(with_preview.signatures["toy/drawn"]) == list(without.signatures["toy/drawn"]) == ["length", "slow"]
+    assert with_preview.cached == without.cached
+
+
+def test_what_is_in_the_cache_is_no_slow_work(root: DataRoot, unlearnt: list[int]) -> None:
+    announced: list[SlowPart] = []
+    study = replace(STUDY, metrics=(LENGTH, SLOW))
+    first = run_plan(plan_study(study, root), silent, announce=announced.append)
+    unlearnt.clear()
+    second = run_plan(plan_study(study, root), silent, announce=announced.append, preview=lambda _: pytest.fail())
+    assert len(announced) == 1
+    assert unlearnt == []
+    assert second.cells == first.cells
+
+
+def test_slow_metrics_alone_have_no_preview(root: DataRoot, unlearnt: list[int]) -> None:
+    study = replace(STUDY, metrics=(SLOW,))
+    result = run_plan(plan_study(study, root), silent, preview=lambda _: pytest.fail())
+    assert {cell.column for cell in result.cells} == {"slow"}
+
+
+def test_slow_work_of_less_than_half_a_minute_is_not_announced(
+    root: DataRoot, unlearnt: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("capbench.studies.run.LONG_S", 360.0)
+    announced: list[SlowPart] = []
+    run_plan(plan_study(replace(STUDY, metrics=(LENGTH, SLOW)), root), silent, announce=announced.append)
+    assert announced == []
+
+
+@pytest.mark.parametrize("name", ["slow", "Slow"])
+def test_a_metric_that_is_left_out_is_a_row_that_says_so(root: DataRoot, unlearnt: list[int], name: str) -> None:
+    result = run(root, metrics=(LENGTH, SLOW), without=(name,))
+    assert unlearnt == []
+    assert list(result.columns) == ["length", "negative", "slow"]
+    assert {cell.column for cell in result.cells} == {"length", "negative"}
+    (missing,) = result.missing
+    assert (missing.column, missing.title, missing.left_out) == ("slow", "Slow", True)
+
+
+def test_a_column_or_a_label_is_left_out_alone(root: DataRoot) -> None:
+    of_column = run(root, without=("negative",))
+    assert {cell.column for cell in of_column.cells} == {"length"}
+    of_label = run(root, metrics=(LENGTH, f"again={LENGTH}"), without=("again",))
+    assert {cell.column for cell in of_label.cells} == {"length", "negative"}
+    assert [missing.column for missing in of_label.missing] == ["again", "again.negative"]
+
+
+@pytest.mark.parametrize(
+    ("without", "message"),
+    [
+        (("lenght",), "--without lenght: the study has no such metric. Did you mean 'length'"),
+        (("length",), "no metric"),
+    ],
+)
+def test_what_cannot_be_left_out_is_said(root: DataRoot, without: tuple[str, ...], message: str) -> None:
+    with pytest.raises(StudyError, match=message):
+        run(root, without=without)

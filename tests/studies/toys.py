@@ -13,6 +13,7 @@ from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, c
 from capbench.errors import MissingFileError
 from capbench.metrics.base import Metric, Progress
 from capbench.options import Number, Options, option
+from capbench.progress import SlowWork
 from capbench.records import FloatArray, Item, Judgements, Preferences, Ratings
 
 LENGTHS = (1, 2, 3, 4, 5, 6)
@@ -88,6 +89,32 @@ class Length(Metric):
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         progress(len(items))
         return np.array([[self.options.scale * len(i.candidate.split()), -len(i.candidate.split())] for i in items])
+
+
+class Slow(Length):
+    """Number of words, which takes a minute a distinct length to learn; each is learnt once."""
+
+    name = "slow"
+    columns: ClassVar[tuple[str, ...]] = ("slow",)
+    titles: ClassVar[Mapping[str, str]] = {"slow": "Slow"}
+    learnt: ClassVar[list[int]] = []
+
+    def slow_work(self, items: Sequence[Item]) -> SlowWork | None:
+        lengths = {len(item.candidate.split()) for item in items} - set(self.learnt)
+
+        def run(progress: Progress) -> None:
+            for length in sorted(lengths):
+                self.learnt.append(length)
+                progress(1)
+
+        names = frozenset(map(str, lengths))
+        return SlowWork("Slow learns", "lengths", names, 1 / 60, run) if names else None
+
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        lengths = [len(item.candidate.split()) for item in items]
+        assert set(lengths) <= set(self.learnt)
+        progress(len(items))
+        return np.array([[float(length)] for length in lengths])
 
 
 class Constant(Length):

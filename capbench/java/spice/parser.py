@@ -19,7 +19,7 @@ from capbench.java.process import LineProcess
 from capbench.java.spice.files import SPICE_FILES, check_spice_files, spice_state
 from capbench.machine import total_memory, usable_cores
 
-__all__ = ["SPICE_PARSER_VERSION", "class_path", "parse_tuples", "stop"]
+__all__ = ["SPICE_PARSER_VERSION", "class_path", "n_threads", "parse_tuples", "stop"]
 
 SPICE_PARSER_VERSION = "spice-1.0+corenlp-3.6.0"
 """Names the space of cached tuples, and goes into metrics' signatures."""
@@ -132,10 +132,15 @@ def _process() -> LineProcess:
     return _start(state.folder)
 
 
+def n_threads() -> int:
+    """Captions that the parser's program parses at the same time."""
+    return min(usable_cores(), _THREADS)
+
+
 @cache
 def _start(folder: Path) -> LineProcess:
     check_spice_files(folder)
-    return _program(folder, _MEMORY_MB, min(usable_cores(), _THREADS), restarts=2)
+    return _program(folder, _MEMORY_MB, n_threads(), restarts=2)
 
 
 def _program(folder: Path, memory_mb: int, threads: int, restarts: int) -> LineProcess:
