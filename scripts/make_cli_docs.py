@@ -75,6 +75,9 @@ def render() -> str:
 
 def main() -> None:
     """Write the file, or with --check say whether it is up to date."""
+    unknown = [argument for argument in sys.argv[1:] if argument != "--check"]
+    if unknown:
+        raise SystemExit(f"unknown arguments: {' '.join(unknown)}. The only one is --check.")
     text = render()
     if "--check" in sys.argv:
         if not TARGET.exists() or TARGET.read_text(encoding="utf-8") != text:

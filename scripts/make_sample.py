@@ -17,7 +17,9 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
+from capbench.errors import CapbenchError  # noqa: E402
 from capbench.files import atomic_write  # noqa: E402
+from scripts.checks import require_writable  # noqa: E402
 from scripts.sample.build import build  # noqa: E402
 
 
@@ -72,6 +74,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "data" / "sample", help="folder of the sample")
     parser.add_argument("--check", action="store_true", help="write nothing; say whether the folder holds the sample")
     options = parser.parse_args(arguments)
+    try:
+        if options.check and not options.out.is_dir():
+            parser.error(f"{options.out}: there is no such folder to check")
+        if not options.check:
+            require_writable(options.out)
+    except CapbenchError as error:
+        parser.error(str(error))
     files = build(lambda words: print(f"making {words}", file=sys.stderr)).files
     if options.check:
         differing = differences(options.out, files)

@@ -42,12 +42,16 @@ from capbench.scoring import score  # noqa: E402
 from capbench.stats.agreement import Correlations  # noqa: E402
 from capbench.stats.correlation import correlation  # noqa: E402
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap  # noqa: E402
-from capbench.stats.significance import compare  # noqa: E402
+from capbench.stats.significance import compare, permutations_to_use  # noqa: E402
+from capbench.training.config_file import find_training, load_training  # noqa: E402
+from capbench.training.scan.config import ScanTraining  # noqa: E402
+from scripts.checks import at_least, require_writable  # noqa: E402
 from scripts.flickr8k_grid import MAIN, Grounded, columns, ground, mean_of  # noqa: E402
 from scripts.flickr8k_grid_analysis import by_image, by_rating, parts_of_distance, residuals  # noqa: E402
 from scripts.flickr8k_grid_tables import TITLES, tables  # noqa: E402
 
 FEATURES = "flickr8k/mobilenetv2_grid49_pca256_int8.npz"
+INPUTS = (FEATURES, *(f"flickr8k/Flickr_8k.{split}Images.txt" for split in ("train", "dev", "test")))
 DETECTOR = "mobilenetv2-grid-pca256"
 WINDOWS = "pyr30"
 CONFIG = "scan-flickr8k-grid"
@@ -100,18 +104,19 @@ def make_features(root: DataRoot, out: Path) -> Path:
     return pooled
 
 
-def train(
-    root: DataRoot, out: Path, features: Path, config: str, seed: int, threads: int, changes: Sequence[str] = ()
-) -> Path:
+def training_settings(asked: argparse.Namespace, seed: int) -> ScanTraining:
+    """The settings of one seed's training. Raises CapbenchError where the file or a change does not fit."""
+    features = asked.out / f"{WINDOWS}.h5"
+    changes = [f"features={str(features)!r}", f"seed={seed}", f"threads={asked.threads}", *asked.set]
+    return load_training(ScanTraining, find_training(asked.config), changes)
+
+
+def train(root: DataRoot, out: Path, settings: ScanTraining) -> Path:
     """The model of one seed; an interrupted training goes on."""
-    from capbench.training.config_file import find_training, load_training
-    from capbench.training.scan.config import ScanTraining
     from capbench.training.scan.trainer import train_scan
     from capbench.training.task import Watcher
 
-    changes = [f"features={str(features)!r}", f"seed={seed}", f"threads={threads}", *changes]
-    settings = load_training(ScanTraining, find_training(config), changes)
-
+    seed = settings.seed
     # Looking whether a training is finished would read all features again.
     done, model, wanted = (
         out / f"seed{seed}" / "done.json",
@@ -160,8 +165,6 @@ def fit_reo(root: DataRoot, model: Path, features: Path) -> None:
 def recall(root: DataRoot, model: Path, features: Path, config: str, split: str) -> dict[str, Any]:
     """Recall on a split, kept beside the model."""
     from capbench.models.scan.files import load_scan
-    from capbench.training.config_file import find_training, load_training
-    from capbench.training.scan.config import ScanTraining
     from capbench.training.scan.prepare import evaluate_scan
 
     kept = model.parent / f"recall-{split}.json"
@@ -271,7 +274,9 @@ def report(
     agreement = Correlations.of("tau-c", rows, data.value, unit=images[data.item])
     sample = draw_bootstrap(agreement, resamples=resamples, seed=0)
     results["intervals"] = {name: vars(one) for name, one in bootstrap_intervals(agreement, sample).items()}
-    results["comparison"] = dataclasses.asdict(compare(agreement, sample=sample, permutations=3 * resamples))
+    # Few resamples ask for few permutations, with which no difference could be significant.
+    permutations = max(3 * resamples, permutations_to_use(None, len(rows)))
+    results["comparison"] = dataclasses.asdict(compare(agreement, sample=sample, permutations=permutations))
     human = data.mean()
     shown = {name: named[0][name] for name in (*MAIN, CHOSEN)}
     shown |= {name: scores for name, scores in (reo[""][0] if reo.get("") else {}).items() if "image" not in name}
@@ -326,33 +331,42 @@ def reo_scores(
     return {key: scores_by_kind[key] for key in ("", ", ensemble", ", merged") if scores_by_kind.get(key)}
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Carry out all steps."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="default: $CAPBENCH_DATA")
     parser.add_argument("--out", type=Path, default=Path("results") / "flickr8k-grid", help="where everything is kept")
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(range(1, 10)))
+    parser.add_argument("--seeds", type=at_least(0), nargs="+", default=list(range(1, 10)))
     parser.add_argument("--config", default=CONFIG, help="the training file, or the name of a shipped one")
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="another setting of the training"
     )
-    parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1), help="of PyTorch")
-    parser.add_argument("--resamples", type=int, default=1000, help="of bootstrap and permutation test")
+    parser.add_argument("--threads", type=at_least(1), default=min(2, os.cpu_count() or 1), help="of PyTorch")
+    parser.add_argument(
+        "--resamples", type=at_least(100), default=1000, help="of the bootstrap; a third of the permutation test's"
+    )
     parser.add_argument("--without-reo", action="store_true", help="leave REO out")
-    asked = parser.parse_args()
+    asked = parser.parse_args(arguments)
+    if len(set(asked.seeds)) < len(asked.seeds):
+        parser.error("a seed stands twice in --seeds")
     out: Path = asked.out
-    out.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(asked.threads)
     keep_freed_memory()
     begin = time.monotonic()
     try:
+        # All that can be refused is refused before the training, which takes most of an hour.
+        require_writable(out)
         root = find_root(asked.data)
+        settings = [training_settings(asked, seed) for seed in asked.seeds]
+        for name in INPUTS:
+            root.file(name)
+        rated_by_name = rated(root)
         features = make_features(root, out)
-        models = [train(root, out, features, asked.config, seed, asked.threads, asked.set) for seed in asked.seeds]
+        models = [train(root, out, one) for one in settings]
         merged = [join(out, group, i) for i, group in enumerate(groups(models), 1)]
         results: dict[str, Any] = {"seeds": asked.seeds}
         results["recall"] = {p.parent.name: recall(root, p, features, asked.config, "test") for p in models[:GROUP]}
-        for name, data in rated(root).items():
+        for name, data in rated_by_name.items():
             single = [grounded(out, name, data, features, model) for model in models]
             together = [grounded(out, name, data, features, model) for model in merged]
             say(f"text metrics on {name}")

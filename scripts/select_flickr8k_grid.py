@@ -22,12 +22,16 @@ import numpy as np  # noqa: E402
 
 from capbench.datasets.captions import load_captions  # noqa: E402
 from capbench.datasets.root import find_root  # noqa: E402
+from capbench.errors import CapbenchError  # noqa: E402
 from capbench.features.store import open_store  # noqa: E402
 from capbench.files import atomic_write, read_text  # noqa: E402
+from capbench.metrics.base import Resources  # noqa: E402
 from capbench.metrics.requests import resolve_metrics  # noqa: E402
+from capbench.metrics.tiger import Tiger  # noqa: E402
 from capbench.records import FloatArray, IntArray, Item, image_id  # noqa: E402
 from capbench.scoring import score  # noqa: E402
 from capbench.stats.correlation import correlation  # noqa: E402
+from scripts.checks import at_least, require_writable  # noqa: E402
 from scripts.flickr8k_grid import columns, ground, mean_of, table  # noqa: E402
 from scripts.pseudo_judgements import KINDS, PseudoOptions, draw_candidates, pseudo_levels  # noqa: E402
 
@@ -56,38 +60,52 @@ def criterion(scores: FloatArray, levels: IntArray) -> float:
     return correlation("tau-c", scores, levels.astype(np.float64)).value
 
 
-def main() -> None:
+def main(arguments: list[str] | None = None) -> None:
     """Print a table and, with --out, write it as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", type=Path)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--features", type=Path, required=True)
-    parser.add_argument("--seed", type=int, default=0, help="of the candidates")
+    parser.add_argument("--seed", type=at_least(0), default=0, help="of the candidates")
     parser.add_argument("--ensemble", action="store_true", help="also the mean grounding of all models")
     parser.add_argument("--all", action="store_true", help="all columns, and by kind of candidate")
     parser.add_argument("--out", type=Path)
-    asked = parser.parse_args()
+    asked = parser.parse_args(arguments)
+    try:
+        # A model that cannot be read is refused before the first one is grounded.
+        if asked.out is not None:
+            require_writable(asked.out.parent)
+        for path in asked.models:
+            Tiger(Resources(features=str(asked.features), model=str(path)))
+        criteria = select(asked)
+    except CapbenchError as error:
+        raise SystemExit(f"error: {error}") from error
+    rows = {column: [f"{criteria[name][column]:.4f}" for name in criteria] for column in next(iter(criteria.values()))}
+    print(table(rows, ("", *criteria)))
+    if asked.out is not None:
+        with atomic_write(asked.out, "w") as file:
+            json.dump(criteria, file, indent=2, ensure_ascii=False)
+
+
+def select(asked: argparse.Namespace) -> dict[str, dict[str, float]]:
+    """tau-c with the made-up ratings, by model and column."""
     items, levels = pseudo_items(asked.data, asked.features, asked.seed)
     kinds = np.array([item.group for item in items])
-    parts = {}
+    grounded_by_name = {}
     for path in asked.models:
-        parts["/".join(path.parts[-2:])] = ground(items, asked.features, path)
-    if asked.ensemble and len(parts) > 1:
-        parts["mean of all"] = mean_of(list(parts.values()))
+        grounded_by_name["/".join(path.parts[-2:])] = ground(items, asked.features, path)
+    if asked.ensemble and len(grounded_by_name) > 1:
+        grounded_by_name["mean of all"] = mean_of(list(grounded_by_name.values()))
     criteria: dict[str, dict[str, float]] = {}
-    for name, part in parts.items():
-        scored = columns(part)
+    for name, grounded in grounded_by_name.items():
+        scored = columns(grounded)
         criteria[name] = {column: criterion(scored[column], levels) for column in (scored if asked.all else SHOWN)}
         if asked.all:
             for kind in KINDS:
                 of = kinds == kind
                 criteria[name] |= {f"{column}, {kind}": criterion(scored[column][of], levels[of]) for column in SHOWN}
     print(f"{len(items):,} candidates of dev images; tau-c with made-up ratings")
-    rows = {column: [f"{criteria[name][column]:.4f}" for name in criteria] for column in next(iter(criteria.values()))}
-    print(table(rows, ("", *criteria)))
-    if asked.out is not None:
-        with atomic_write(asked.out, "w") as file:
-            json.dump(criteria, file, indent=2, ensure_ascii=False)
+    return criteria
 
 
 if __name__ == "__main__":

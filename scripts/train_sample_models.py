@@ -31,6 +31,7 @@ import torch.nn.functional as F  # noqa: E402, N812 (its usual name)
 from torch import Tensor  # noqa: E402
 
 from capbench.datasets.root import sample_dir  # noqa: E402
+from capbench.errors import CapbenchError  # noqa: E402
 from capbench.features.detectors import boxes as bx  # noqa: E402
 from capbench.features.detectors.images import SamplePreparation  # noqa: E402
 from capbench.features.detectors.sample import (  # noqa: E402
@@ -44,6 +45,7 @@ from capbench.models import safetensors  # noqa: E402
 from capbench.models.sample_frcnn import SampleFRCNN  # noqa: E402
 from scripts import sample_scan  # noqa: E402
 from scripts.average_precision import mean_average_precision  # noqa: E402
+from scripts.checks import at_least, require_file, require_writable  # noqa: E402
 from scripts.drawn_scenes import new_scenes, sample_scenes  # noqa: E402
 from scripts.sample.drawing import paint  # noqa: E402
 from scripts.sample.scenes import COLOURS, KINDS  # noqa: E402
@@ -256,18 +258,27 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--out", type=Path, default=ROOT / "capbench" / "models" / "weights", help="folder of the weights"
     )
-    parser.add_argument("--steps", type=int, default=STEPS, help="training steps")
+    parser.add_argument("--steps", type=at_least(1), default=STEPS, help="training steps")
     parser.add_argument(
         "--check", action="store_true", help="train nothing; tell the mAP of the weights that are there"
     )
     parser.add_argument("--only", choices=("detector", "scan"), help="train this one only")
     parser.add_argument("--work", type=Path, help="folder of the grounding model's training; a rerun goes on from it")
     options = parser.parse_args(arguments)
+    target = options.out / "sample_detector.safetensors"
+    try:
+        if options.check:
+            require_file(target)
+        else:
+            require_writable(options.out)
+        if options.work is not None:
+            require_writable(options.work)
+    except CapbenchError as error:
+        parser.error(str(error))
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.set_num_threads(THREADS)
     torch.use_deterministic_algorithms(True)
     held_out = read_split("held-out")
-    target = options.out / "sample_detector.safetensors"
     if options.check:
         detector = SampleDetector.open(SampleOptions(**BOXES), weights=target, device="cpu", variant="")
         print(json.dumps(evaluate(detector, held_out), indent=2))

@@ -34,20 +34,56 @@ def test_the_example_metric_runs(tmp_path: Path, capbench: Callable[..., Ran], m
     assert re.search(r"length-ratio\|capbench:0.1.0\|code:length_metric:LengthRatio@[0-9a-f]{16}\|cap:2\n", capped.out)
 
 
-def test_the_example_package_is_installed_and_runs(
-    tmp_path: Path, capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def installed_example(heading: str, name: str, folder: Path) -> Path:
+    """Install the package that a section of docs/extend.md shows; the folder it is installed into."""
     page = (ROOT / "docs/extend.md").read_text(encoding="utf-8")
-    section = page.partition("## A metric that looks at the image, in a package\n")[2].split("\n## ")[0]
+    section = page.partition(f"## {heading}\n")[2].split("\n## ")[0]
     (project,) = re.findall(r"```toml\n(.*?)```", section, re.DOTALL)
     (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     assert project.count("\n") + code.count("\n") < 120
-    package, target = tmp_path / "wordfit", tmp_path / "installed"
+    package, target = folder / f"{name}-source", folder / "installed"
     package.mkdir()
     (package / "pyproject.toml").write_text(project, encoding="utf-8")
-    (package / "wordfit.py").write_text(code, encoding="utf-8")
+    (package / f"{name}.py").write_text(code, encoding="utf-8")
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
     subprocess.run([*install, "--disable-pip-version-check", "--target", target, package], check=True, timeout=300)
+    return target
+
+
+def test_the_example_data_set_is_installed_and_runs(
+    tmp_path: Path, capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = installed_example("A data set", "album", tmp_path)
+    album = tmp_path / "my-data" / "album"
+    album.mkdir(parents=True)
+    captions = ["beach.jpg\ta boat on the beach", "beach.jpg\ttwo people by the sea", "hill.jpg\ta green hill"]
+    (album / "captions.tsv").write_text("\n".join([*captions, "hill.jpg\tgrass on a hill", ""]), encoding="utf-8")
+    stars = ["beach.jpg\tA boat on the beach.\t5", "beach.jpg\ta boat by the sea\t4", "beach.jpg\ta dog\t1"]
+    stars += ["hill.jpg\ta green hill with grass\t5", "hill.jpg\ta hill\t3", "hill.jpg\tthe inside of a car\t1"]
+    (album / "stars.tsv").write_text("\n".join([*stars, ""]), encoding="utf-8")
+    data = ("--data", tmp_path / "my-data")
+    with on_path(target, monkeypatch):
+        monkeypatch.delitem(sys.modules, "album", raising=False)
+        listed = capbench("protocols", "album")
+        assert listed.code == 0, listed.err
+        assert "album/others/tau-c" in listed.out
+        assert "as all, but a reference with the candidate's text is left out" in listed.out
+        ran = capbench("correlate", "-d", "album", "-m", "cider", "-m", "rouge-l", *data, "--json")
+        assert ran.code == 0, ran.err
+        (protocol,) = {cell["protocol"] for cell in json.loads(ran.out)["cells"]}
+        assert protocol == "album/others/tau-c"
+        compared = capbench("compare", "cider", "rouge-l", "-d", "album", "-p", "all/spearman", *data)
+        assert compared.code == 0, compared.err
+        (album / "stars.tsv").write_text("\n".join([*stars, "hill.jpg\ta tree\t6", ""]), encoding="utf-8")
+        refused = capbench("correlate", "-d", "album", "-m", "cider", *data)
+        assert refused.code == 2
+        assert "stars.tsv, row 7: the number of stars 6 is out of range" in refused.err
+
+
+def test_the_example_package_is_installed_and_runs(
+    tmp_path: Path, capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = installed_example("A metric that looks at the image, in a package", "wordfit", tmp_path)
     monkeypatch.chdir(tmp_path)
     words = ["a", "red", "dog", "boat", "the", "blue"]
     np.savez("vectors.npz", words=words, vectors=np.random.default_rng(0).normal(size=(len(words), 8)))
