@@ -112,6 +112,9 @@ def correlate(
 
     Example: capbench correlate --all-protocols -d flickr8k-expert -m all --compare permutation
     """
+    from dataclasses import replace
+
+    from capbench.cli.sample import with_sample
     from capbench.datasets.root import find_root
     from capbench.files import check_writable
     from capbench.reports.files import write_result
@@ -153,6 +156,9 @@ def correlate(
         _all_protocols(wanted, root, out, cache=not no_cache, json_output=json_output)
         return
     plan = plan_study(wanted, root)
+    if plan.on_sample and study is None:
+        completed = with_sample(plan.requests, plan.resources, root)
+        plan = plan_study(replace(wanted, features_of=completed.features_of, models=completed.models), root)
     if out is not None:
         check_writable(out / "results.json")
     common.announce_root(root, json_output=json_output, used=plan.uses_root)
