@@ -224,9 +224,19 @@ def requested(
     option: list[str] | None,
     features: list[str] | None,
     model: list[str] | None,
-    data: str | None = None,
+    root: DataRoot | None = None,
+    *,
+    sample: bool = False,
 ) -> tuple[tuple[MetricRequest, ...], Resources]:
     """The metrics that are asked for, and what was given to them.
+
+    Args:
+        names: their names.
+        option: ``--option`` arguments.
+        features: ``--features`` arguments.
+        model: ``--model`` arguments.
+        root: the data folder.
+        sample: whether it is the embedded sample that is scored: its features and its model stand in for none given.
 
     Raises:
         UsageError: a name, an option, ``--features`` or ``--model`` does not fit.
@@ -239,8 +249,13 @@ def requested(
     labels = labels_of(names)
     store, stores = parse_files("--features", features or [], labels)
     weights, models = parse_files("--model", model or [], labels)
+    data = None if root is None else str(root.path)
     resources = Resources(features=store, features_of=stores, model=weights, models=models, data=data)
     requests = resolve_metrics(names, parse_options(option or []), resources)
+    if sample and root is not None:
+        from capbench.cli.sample import with_sample
+
+        resources = with_sample(requests, resources, root)
     for request in requests:
         lacking = request.lacks(resources)
         if lacking:
@@ -300,18 +315,28 @@ def open_judged(
         ProtocolError: the protocol is not one of the data set's.
         DataError: imported judgements or the file given do not hold what they should.
     """
-    from capbench.datasets.opening import open_dataset, split_protocol
+    from capbench.cli.sample import is_sample_data
+    from capbench.datasets.opening import open_dataset
     from capbench.datasets.root import find_root
 
     root = find_root(data)
-    requests, resources = requested(metrics, option, features, model, str(root.path))
+    requests, resources = requested(
+        metrics, option, features, model, root, sample=is_sample_data(root, _dataset_of(dataset, protocol))
+    )
     if one_alone is not None and sum(len(request.columns) for request in requests) < 2:
         raise one_alone
-    named = split_protocol(protocol)[0] if protocol else ""
-    opened = open_dataset(named if named.startswith(f"{dataset}@") else dataset, root)
+    opened = open_dataset(_dataset_of(dataset, protocol), root)
     chosen = opened.protocol(protocol) if resolve is None else resolve(opened, protocol)
     announce_root(root, json_output=json_output, used=opened.under_root)
     return Opened(opened, chosen, requests, resources, root.is_sample and opened.under_root)
+
+
+def _dataset_of(dataset: str, protocol: str | None) -> str:
+    """The data set, with the group that the protocol's id may name."""
+    from capbench.datasets.opening import split_protocol
+
+    named = split_protocol(protocol)[0] if protocol else ""
+    return named if named.startswith(f"{dataset}@") else dataset
 
 
 @contextlib.contextmanager

@@ -125,6 +125,7 @@ def correlate(
     """
     from dataclasses import replace
 
+    from capbench.cli.sample import with_sample
     from capbench.datasets.root import find_root
     from capbench.files import check_writable
     from capbench.reports.files import write_result
@@ -166,6 +167,9 @@ def correlate(
         _all_protocols(wanted, root, out, cache=not no_cache, json_output=json_output)
         return
     plan = plan_study(wanted, root)
+    if plan.on_sample and study is None:
+        completed = with_sample(plan.requests, plan.resources, root)
+        plan = plan_study(replace(wanted, features_of=dict(completed.features_of), models=dict(completed.models)), root)
     if out is not None:
         check_writable(out / "results.json")
     common.announce_root(root, json_output=json_output, used=plan.uses_root)

@@ -75,10 +75,11 @@ def explain(
     (asked,) = resolve_metrics([metric], common.parse_options(option or []))
     if asked.metric.explain is Metric.explain:
         _refuse(metric)
-    (request,), resources = common.requested([metric], option, features, model)
+    root = find_root(data)
+    of_sample = root.is_sample and not Path(image).exists()
+    (request,), resources = common.requested([metric], option, features, model, root, sample=of_sample)
     name = request.label
     explainer = request.make(resources)
-    root = find_root(data)
     store = None if explainer.resources.features is None else open_store(explainer.resources.features)
     looked_up = find_subject(image, store, caption or [], reference or [], dataset, root, image_root)
     subject = looked_up.subject

@@ -49,7 +49,9 @@ def retrieval(
     from capbench.datasets.root import find_root
 
     root = find_root(data)
-    requests, resources = common.requested(metric, option, features, model, str(root.path))
+    requests, resources = common.requested(
+        metric, option, features, model, root, sample=root.is_sample and not Path(captions).exists()
+    )
     corpus = load_captions(captions, root)
     common.announce_root(root, json_output=json_output, used=not Path(captions).exists())
     chosen = dict(list(corpus.items())[: images or len(corpus)])

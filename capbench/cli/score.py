@@ -11,6 +11,7 @@ from capbench.cli import common
 from capbench.errors import UsageError
 
 if TYPE_CHECKING:
+    from capbench.datasets.root import DataRoot
     from capbench.records import Item, ScoreTable
 
 __all__ = ["score"]
@@ -64,21 +65,21 @@ def score(
 
     Example: capbench score --metric tiger --features features.h5 --model tiger=scan.safetensors
     """
-    from dataclasses import replace
-
+    from capbench.cli.sample import is_sample_data
     from capbench.datasets.root import find_root
     from capbench.files import check_writable
     from capbench.scoring import score as run_score
     from capbench.scoring import write_scores
 
-    requests, resources = common.requested(metric, option, features, model)
+    root = find_root(data)
+    own_captions = candidates is not None or references is not None
+    sample = not own_captions and is_sample_data(root, _dataset_of(dataset, protocol))
+    requests, resources = common.requested(metric, option, features, model, root, sample=sample)
     if out is not None and out.suffix.lower() not in (".csv", ".jsonl", ".parquet"):
         raise UsageError(f"--out {out}: unknown ending", hint="Use .csv, .jsonl or .parquet")
     if out is not None:
         check_writable(out)
-    root = find_root(data)
-    items, name = _items(dataset, protocol, draw, candidates, references, data, json_output)
-    resources = replace(resources, data=str(root.path))
+    items, name = _items(dataset, protocol, draw, candidates, references, root, json_output)
     with common.progress("scoring", len(items) * len(requests)) as step:
         table = run_score(items, requests, resources, dataset=name, cache=not no_cache, progress=step)
     rows = _summary(table)
@@ -94,17 +95,23 @@ def score(
         common.note(f"wrote {out}")
 
 
+def _dataset_of(dataset: str | None, protocol: str | None) -> str:
+    """The data set that is named, or that the protocol's id names, or the default one."""
+    if dataset is not None:
+        return dataset
+    return protocol.split("/")[0] if protocol and "/" in protocol else "flickr8k-expert"
+
+
 def _items(
     dataset: str | None,
     protocol: str | None,
     draw: int,
     candidates: Path | None,
     references: Path | None,
-    data: Path | None,
+    root: DataRoot,
     json_output: bool,
 ) -> tuple[tuple[Item, ...], str]:
     from capbench.datasets.opening import open_dataset
-    from capbench.datasets.root import find_root
 
     if candidates is not None or references is not None:
         if candidates is None or references is None:
@@ -114,10 +121,7 @@ def _items(
         from capbench.scoring import user_items
 
         return user_items(candidates, references), candidates.stem
-    root = find_root(data)
-    if dataset is None:
-        dataset = protocol.split("/")[0] if protocol and "/" in protocol else "flickr8k-expert"
-    opened = open_dataset(dataset, root)
+    opened = open_dataset(_dataset_of(dataset, protocol), root)
     wanted = protocol.removeprefix(f"{opened.name}/") if protocol else None
     chosen = opened.protocol(wanted)
     common.announce_root(root, json_output=json_output, used=opened.under_root)

@@ -160,12 +160,51 @@ def test_models_that_cannot_be_meant_are_refused(
 
 
 @pytest.mark.parametrize("command", [("score", "-m"), ("compare", "rrs")])
-def test_without_features_and_model_it_is_one_line(command: tuple[str, ...], capbench: Callable[..., Ran]) -> None:
-    ran = capbench(*command, "tiger")
+def test_real_data_without_features_and_model_is_one_line(
+    command: tuple[str, ...], capbench: Callable[..., Ran], tmp_path: Path
+) -> None:
+    ran = capbench(*command, "tiger", "--data", tmp_path)
     assert ran.code == 2
     assert ran.err.startswith("error: tiger waits for region features (--features STORE")
     assert ran.err.count("\n") == 1
     assert ran.out == ""
+
+
+def test_the_sample_brings_features_and_model_when_nothing_is_given(
+    capbench: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Features are extracted once, said, and the scores are those of the flags spelled out."""
+    monkeypatch.chdir(tmp_path)
+    first = capbench("score", "--metric", "tiger", "--json")
+    assert first.code == 0, first.err
+    assert "extracting the features of the sample's" in first.err
+    assert "tiger: the sample's features (features/sample.h5) and the model 'sample'" in first.err
+    spelled_out = capbench(
+        "score", "-m", "tiger", "--features", "features/sample.h5", "--model", "tiger=sample", "--json"
+    )
+    assert "the sample's features" not in spelled_out.err
+    assert json.loads(spelled_out.out) == json.loads(first.out)
+    again = capbench("correlate", "-d", "flickr8k-expert", "-m", "rrs", "--json")
+    assert again.code == 0, again.err
+    assert "extracting" not in again.err
+    assert "waits" not in again.out
+    assert capbench("compare", "rrs", "wds", "--resamples", "100").code == 0
+
+
+def test_the_sample_stands_in_for_nothing_else(
+    capbench: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: Files
+) -> None:
+    """Not where all metrics are asked for, nor for own captions, nor beside features that were given."""
+    monkeypatch.chdir(tmp_path)
+    own = Path("own.jsonl")
+    own.write_text('{"image": "a", "caption": "a dog"}\n')
+    references = Path("references.json")
+    references.write_text('{"a": ["a dog"]}')
+    for flags in (("--candidates", own, "--references", references), ("--features", made.features)):
+        ran = capbench("score", "-m", "tiger", *flags)
+        assert ran.code == 2
+        assert "tiger waits for" in ran.err
+    assert not Path("features").exists()
 
 
 def test_curves_begin_without_references_where_a_column_can(capbench: Callable[..., Ran], made: Files) -> None:

@@ -146,3 +146,14 @@ def test_the_shipped_model_is_measured_by_its_name(
     ran = capbench("train", "scan", world / "tiny.yaml", "--data", world, "--evaluate", "test", "--model", "sample")
     assert ran.code == 2
     assert "sample_scan.safetensors: was trained on features of another kind" in ran.err
+
+
+def test_missing_features_name_the_commands_that_make_them(
+    capbench: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = capbench("train", "scan", "scan-flickr8k-grid")
+    assert ran.code == 2
+    (line,) = [line for line in ran.err.splitlines() if line.startswith("error: ")]
+    assert "Make it first: capbench import-features $CAPBENCH_DATA/flickr8k/mobilenetv2" in line
+    assert "--out features/flickr8k-grid.h5 && capbench features pool features/flickr8k-grid.h5" in line
