@@ -29,6 +29,7 @@ __all__ = [
     "caption_key",
     "image_id",
     "references_hash",
+    "signature_lines",
 ]
 
 FloatArray = NDArray[np.float64]
@@ -58,6 +59,15 @@ def caption_key(text: str) -> str:
     True
     """
     return "".join(c for c in text.lower() if c in "abcdefghijklmnopqrstuvwxyz0123456789")
+
+
+def signature_lines(signatures: Mapping[str, str]) -> list[str]:
+    """Signatures by label as lines to print; a label that is not the metric's name stands before its line.
+
+    >>> signature_lines({"cider": "cider|capbench:1", "cider-coco": "cider|capbench:1"})
+    ['cider|capbench:1', 'cider-coco = cider|capbench:1']
+    """
+    return [line if line.partition("|")[0] == label else f"{label} = {line}" for label, line in signatures.items()]
 
 
 def references_hash(references: Sequence[str]) -> str:

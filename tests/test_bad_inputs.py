@@ -300,7 +300,10 @@ ARGUMENT_CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "option of a metric that was not asked for": (("score", "-m", "bleu", "--option", "cider.df=x"), ("cider",)),
     "option that is not of the form": (("score", "-m", "bleu", "--option", "df"), ("metric.option=value",)),
     "unknown corpus": (("score", "-m", "cider", "--option", "cider.df=cocoo-val"), ("cocoo-val", "coco-val")),
-    "option of an earlier version": (("score", "-m", "bleu", "--option", "bleu.engine=warp"), ("bleu has no option 'engine'",)),
+    "option of an earlier version": (
+        ("score", "-m", "bleu", "--option", "bleu.engine=warp"),
+        ("bleu has no option 'engine'",),
+    ),
     "draw that does not exist": (("score", "-m", "bleu", "--draw", "2"), ("--draw 2",)),
     "candidates without references": (("score", "-m", "bleu", "--candidates", "x.json"), ("belong together",)),
     "unknown ending": (("score", "-m", "bleu", "-o", "scores.xls"), ("scores.xls", ".csv")),

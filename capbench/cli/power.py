@@ -87,6 +87,7 @@ def _print(found: MetricPower, label: str, *, percent: bool) -> None:
     from rich import box
     from rich.table import Table
 
+    from capbench.records import signature_lines
     from capbench.reports.tables import number
 
     def show(value: float) -> str:
@@ -108,7 +109,7 @@ def _print(found: MetricPower, label: str, *, percent: bool) -> None:
         markup=False,
         soft_wrap=True,
     )
-    for line in (*found.notes, *found.signatures.values()):
+    for line in (*found.notes, *signature_lines(found.signatures)):
         console.print(line, style="dim", markup=False, soft_wrap=True)
 
 

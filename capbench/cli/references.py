@@ -144,7 +144,7 @@ def _print(found: ReferenceCurves, groups: tuple[str, ...]) -> None:
         markup=False,
         soft_wrap=True,
     )
-    for line in (*found.notes, *found.signatures.values()):
+    for line in (*found.notes, *signature_lines(found.signatures)):
         console.print(line, style="dim", markup=False, soft_wrap=True)
 
 

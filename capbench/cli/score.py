@@ -163,5 +163,5 @@ def _print(rows: list[dict[str, Any]], table: ScoreTable, name: str) -> None:
         shown.add_row(row["column"], *(f"{row[head]:.4f}" for head in ("corpus", "mean", "min", "max")))
     console = common.out()
     console.print(shown)
-    for signature in table.signatures.values():
+    for signature in signature_lines(table.signatures):
         console.print(signature, style="dim", markup=False, soft_wrap=True)

@@ -64,7 +64,7 @@ def to_markdown(result: StudyResult) -> str:
         lines += [f"- ranks, {markdown_text(ranks)}" for ranks in table.ranks]
         blocks.append("\n".join(lines))
     blocks.append(_md_missing(result))
-    signatures = dict.fromkeys(s for by_metric in result.signatures.values() for s in by_metric.values())
+    signatures = dict.fromkeys(s for by_label in result.signatures.values() for s in signature_lines(by_label))
     blocks.append("Signatures:\n\n" + "\n".join(f"- `{signature}`" for signature in signatures))
     origin = "Computed on the embedded synthetic sample: these numbers say nothing about metrics.\n\n"
     head = f"<!-- capbench {result.capbench}, {result.created} -->\n\n" + (origin if result.sample else "")

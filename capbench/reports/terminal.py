@@ -165,7 +165,7 @@ def _print_missing(result: StudyResult, console: Console) -> None:
 def _print_signatures(result: StudyResult, console: Console) -> None:
     lines: dict[str, list[str]] = {}
     for items, signatures in result.signatures.items():
-        for signature in signatures.values():
+        for signature in signature_lines(signatures):
             lines.setdefault(signature, []).append(items)
     everywhere = len(result.signatures)
     for signature, where in lines.items():
