@@ -102,11 +102,18 @@ class Tally:
         self.name, self.total, self.done = name, total, 0
         self._unit, self._expected_s, self._clock = unit, expected_s, clock
         self._start = clock()
+        self._measured_s = 0.0  # until the last step: a step that takes long tells nothing before it ends
 
     @property
     def seconds(self) -> float:
         """Seconds since it began."""
         return self._clock() - self._start
+
+    def add(self, done: int) -> None:
+        """Steps were done."""
+        if done:
+            self.done += done
+            self._measured_s = self.seconds
 
     def left(self) -> float | None:
         """Seconds that the rest should take; None if nothing tells."""
@@ -114,10 +121,10 @@ class Tally:
             return None
         rest = max(self.total - self.done, 0)
         if not self._expected_s:
-            return self.seconds * rest / self.done if self.done else None
+            return self._measured_s * rest / self.done if self.done else None
         # What was expected counts like a first piece of work, whose weight is lost as more is measured.
         expected_per_s = self.total / self._expected_s
-        per_s = (self.done + expected_per_s * _EXPECTED_WEIGHT_S) / (self.seconds + _EXPECTED_WEIGHT_S)
+        per_s = (self.done + expected_per_s * _EXPECTED_WEIGHT_S) / (self._measured_s + _EXPECTED_WEIGHT_S)
         return rest / per_s
 
     def __str__(self) -> str:

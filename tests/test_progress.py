@@ -36,10 +36,10 @@ def test_the_rest_is_estimated_from_what_was_done() -> None:
     assert tally.left() is None
     assert str(tally) == "cider 0 of 400 items"
     clock.now += 100
-    tally.done += 100
+    tally.add(100)
     assert tally.left() == 300
     assert str(tally) == "cider 100 of 400 items, about 5 minutes left"
-    tally.done = 400
+    tally.add(300)
     assert str(tally) == "cider 400 of 400 items"
 
 
@@ -49,14 +49,21 @@ def test_what_was_expected_gives_way_to_what_was_measured() -> None:
     assert str(tally) == "spice 0 of 24,000 captions, about 10 minutes left"
     for _ in range(60):
         clock.now += 10
-        tally.done += 200  # half as quick as expected
+        tally.add(200)  # half as quick as expected
     left = tally.left()
     assert left == pytest.approx(600, rel=0.05)
 
 
+def test_waiting_for_the_first_step_tells_nothing() -> None:
+    clock = Clock()
+    tally = Tally("spice", 24_000, "captions", 600, clock)
+    clock.now += 60
+    assert tally.left() == 600
+
+
 def test_without_a_total_only_steps_are_said() -> None:
     tally = Tally("", None)
-    tally.done = 1200
+    tally.add(1200)
     assert str(tally) == "1,200"
 
 

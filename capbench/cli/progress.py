@@ -45,7 +45,7 @@ class Lines:
 
     def __call__(self, done: int) -> None:
         """Steps of the whole were done."""
-        self._whole.done += done
+        self._whole.add(done)
         # Parts count what is really done, so they know better how long it takes.
         if self._current is self._whole:
             self.tell()
@@ -57,7 +57,7 @@ class Lines:
             self._say()
 
         def step(done: int) -> None:
-            tally.done += done
+            tally.add(done)
             self._current = tally
             self.tell()
 
@@ -127,6 +127,6 @@ class Bars:
         return step
 
     def _advance(self, task: TaskID, tally: Tally, done: int) -> None:
-        tally.done += done
+        tally.add(done)
         left = tally.left()
         self._bar.update(task, advance=done, left="" if left is None else f"{words(left)} left")

@@ -126,11 +126,11 @@ def _judge(plan: Plan, key: str, entries: _Entries, run: _Run, cache: bool) -> J
     dataset, first = entries[0]
     began = time.perf_counter()
     try:
-        return judge(dataset, first.items, plan.requests, plan.resources, cache=cache)
+        judged = judge(dataset, first.items, plan.requests, plan.resources, cache=cache)
     except MissingFileError as error:
         return error
-    finally:
-        run.seconds[key] = time.perf_counter() - began
+    run.seconds[key] = time.perf_counter() - began
+    return judged
 
 
 def _slow_part(plan: Plan, judged: Mapping[str, Judged | MissingFileError]) -> SlowPart | None:

@@ -15,7 +15,8 @@ from tests.test_progress import Clock
 
 
 def _lines(total: int | None = 100) -> tuple[Lines, list[str], Clock]:
-    clock, said = Clock(), []
+    clock = Clock()
+    said: list[str] = []
     return Lines("composite/same-text-out", total, said.append, clock), said, clock
 
 

@@ -106,7 +106,7 @@ def test_captions_that_never_were_parsed_are_counted_and_parsed_first(monkeypatc
         works = slow_work(items, requests)
         assert [len(of_label) for of_label in works.values()] == [1, 1]
         (work,) = together(work for of_label in works.values() for work in of_label)
-        assert (work.subject, work.units) == ("SPICE parses", {"a new one", "another new one"})
+        assert (work.subject, work.units) == ("SPICE parses", frozenset(["a new one", "another new one"]))
         assert asked == []
         with Lines("invented", None, told.append).watched() as progress:
             score(items, requests, dataset="invented", progress=progress)
