@@ -37,7 +37,7 @@ class _NetworkModule(pytest.Module):
 
     def _getobj(self) -> object:
         try:
-            return super()._getobj()
+            return super()._getobj()  # type: ignore[no-untyped-call]
         except self.CollectError as error:
             if error.__cause__ is not None:
                 _skip_without_pytorch(error.__cause__)

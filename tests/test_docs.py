@@ -120,14 +120,12 @@ def test_the_example_package_is_installed_and_runs(
 
 def test_the_site_has_all_pages_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs", reason="the extra 'docs' is not installed")
-    script = [sys.executable, ROOT / "scripts" / "make_docs.py", "--out", tmp_path]
+    script = [sys.executable, str(ROOT / "scripts" / "make_docs.py"), "--out", str(tmp_path)]
     built = subprocess.run(script, capture_output=True, text=True, timeout=300)
     assert built.returncode == 0, built.stdout + built.stderr
     site = tmp_path / "site"
     for page in make_docs.pages():
         written = site / ("index.html" if page == "README.md" else page.replace(".md", ".html"))
-        title = re.search(r"^# (.*)$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE)
-        assert title is not None
         assert re.search(r"<h1[^>]*>", written.read_text(encoding="utf-8")), page
     for path in [*site.rglob("*.html"), *site.rglob("*.css")]:
         text = path.read_text(encoding="utf-8")
