@@ -11,12 +11,15 @@ LOWEST_VENV ?= .venv-lowest
 LOWEST_STAMP := $(LOWEST_VENV)/.capbench-installed
 # docs/cli.md is written with the newest typer; others break its lines elsewhere.
 CLI_DOCS_TEST := tests/cli/test_app.py::test_the_command_reference_is_up_to_date
+# And once without PyTorch, for commands that need no networks.
+LIGHT_VENV ?= .venv-light
+LIGHT_STAMP := $(LIGHT_VENV)/.capbench-installed
 SHELL := /bin/bash
 # Exit code 1 says that rows wait (TIGEr's for its model and features): the rest of the table is there.
 ROWS_MAY_WAIT := || [ $$? -eq 1 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lowest nightly check format reproduce-table1 reproduce-table2 reproduce-flickr8k-grid bench sample clean
+.PHONY: help setup demo test test-all lowest light nightly docs check format reproduce-table1 reproduce-table2 reproduce-flickr8k-grid bench sample clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -27,7 +30,7 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	  { echo "capbench needs Python 3.11 or later; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 2; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,docs]'
 	@touch $@
 
 demo: $(STAMP) ## Extract region features of the embedded synthetic sample, score, correlate
@@ -50,7 +53,20 @@ $(LOWEST_STAMP): pyproject.toml
 	  --only-binary :all: --no-binary capbench --editable '.[dev]'
 	@touch $@
 
-nightly: test-all lowest ## Run all tests, the slow ones too, and the fast ones with the lowest versions
+light: $(LIGHT_STAMP) ## Run the fast tests where PyTorch is not installed (own .venv-light)
+	$(LIGHT_VENV)/bin/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+$(LIGHT_STAMP): pyproject.toml requirements/text.txt requirements/text-tests.txt
+	$(PYTHON) -m venv --clear $(LIGHT_VENV)
+	$(LIGHT_VENV)/bin/python -m pip install --quiet --disable-pip-version-check \
+	  -r requirements/text.txt -r requirements/text-tests.txt
+	$(LIGHT_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@touch $@
+
+nightly: test-all lowest light ## Run all tests, the slow ones too, and the fast ones with the lowest versions and without PyTorch
+
+docs: $(STAMP) ## Build the documentation site into build/site
+	$(BIN)/python scripts/make_docs.py
 
 check: $(STAMP) ## Lint, formatting and types
 	$(BIN)/ruff check .
@@ -77,4 +93,4 @@ sample: $(STAMP) ## Draw the embedded sample again, byte for byte
 	$(BIN)/python scripts/make_sample.py
 
 clean: ## Remove the virtual environment and caches
-	rm -rf $(VENV) $(LOWEST_VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) $(LOWEST_VENV) $(LIGHT_VENV) build .pytest_cache .mypy_cache .ruff_cache

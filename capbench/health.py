@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from capbench import __version__
-from capbench.errors import CapbenchError
+from capbench import __version__, pytorch
+from capbench.errors import CapbenchError, SetupError
 from capbench.files import cache_dir
 from capbench.machine import usable_cores
 
@@ -95,8 +95,8 @@ def _packages() -> list[Check]:
             continue
         name, wanted = match[1], match[2].strip()
         mend = f"{_INSTALL} '{name}{wanted}'"
-        # Where a marker limits a package to some platforms, its absence may be right.
-        missing: Literal["warn", "fail"] = "warn" if marker else "fail"
+        # Where a marker limits a package to some platforms, its absence may be right; only networks need PyTorch.
+        missing: Literal["warn", "fail"] = "warn" if marker or name in pytorch.PACKAGES else "fail"
         try:
             version = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -285,19 +285,24 @@ def _detectors() -> list[Check]:
     from capbench import plugins
     from capbench.features.detectors.base import Detector
 
-    usable, checks = [], []
+    usable, waiting, checks = [], [], []
     for plugin in plugins.registered("capbench.detectors"):
         try:
             cls = plugins.load("capbench.detectors", plugin.name)
         except CapbenchError as error:
-            checks.append(Check(f"  {plugin.name}", "fail", error.message, error.hint or ""))
+            if isinstance(error, SetupError):
+                waiting.append(plugin.name)
+            else:
+                checks.append(Check(f"  {plugin.name}", "fail", error.message, error.hint or ""))
             continue
         if issubclass(cls, Detector):
             usable.append(plugin.name if plugin.is_built_in else f"{plugin.name} (of {plugin.package})")
         else:
             mend = f"Update or remove the package '{plugin.package}'"
             checks.append(Check(f"  {plugin.name}", "fail", f"{plugin.target} is no detector", mend))
-    return [Check("detectors", "ok", ", ".join(usable)), *checks]
+    if waiting:
+        checks.append(Check("  PyTorch", "warn", f"needed by {', '.join(waiting)}", pytorch.install_command()))
+    return [Check("detectors", "ok", ", ".join(usable) or "none"), *checks]
 
 
 def _features() -> list[Check]:
@@ -324,6 +329,8 @@ def _gpu() -> list[Check]:
     try:
         import torch
     except Exception as error:  # a torch of another platform fails in many ways
+        if pytorch.missing_pytorch(error) is not None:
+            return [Check("GPU", "ok", "none is used without PyTorch")]
         mend = f"{_INSTALL} torch"
         return [Check("GPU", "fail", f"torch cannot be imported ({type(error).__name__}: {error})", mend)]
     if not torch.cuda.is_available():

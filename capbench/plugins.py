@@ -18,6 +18,7 @@ from functools import cache
 from typing import Any, Literal
 
 from capbench.errors import UsageError, suggest
+from capbench.pytorch import missing_pytorch
 
 __all__ = ["Group", "Plugin", "load", "names", "registered"]
 
@@ -92,6 +93,7 @@ def load(group: Group, name: str) -> type[Any]:
 
     Raises:
         UsageError: no such name (the choices are listed), or the class cannot be imported.
+        SetupError: the class needs PyTorch, which is not installed.
     """
     kind = _KINDS[group]
     if ":" in name:
@@ -103,6 +105,9 @@ def load(group: Group, name: str) -> type[Any]:
         try:
             target = point.load()
         except (Exception, SystemExit) as error:  # a plug-in may raise anything while it is imported
+            missing = missing_pytorch(error)
+            if missing is not None:
+                raise missing from error
             package = f"the package '{point.dist.name}'" if point.dist else "the package that registers it"
             raise UsageError(
                 f"the {kind} '{name}' cannot be imported from {point.value} ({type(error).__name__}: {error})",
@@ -121,6 +126,9 @@ def _import(name: str, kind: str, known: list[str]) -> Any:
     try:
         return getattr(importlib.import_module(module), attribute)
     except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
+        missing = missing_pytorch(error)
+        if missing is not None:
+            raise missing from error
         hint = "Give it as module:Class, with the module importable from here"
         near = difflib.get_close_matches(module, known, n=1, cutoff=0.6)
         if near and isinstance(error, ModuleNotFoundError):  # a colon also stands in names such as grid:resnet50

@@ -2,17 +2,72 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from capbench.errors import SetupError
+from capbench.pytorch import NEEDS_PYTORCH, missing_pytorch
+
 _SETTINGS = ("CAPBENCH_DATA", "CAPBENCH_CACHE", "CAPBENCH_PARITY", "COLUMNS", "NO_COLOR", "FORCE_COLOR")
 _GIVEN = {name: os.environ.get(name) for name in _SETTINGS}
+_HAS_PYTORCH = importlib.util.find_spec("torch") is not None
+# Rooms that must work without PyTorch: a test of theirs that needs it fails there.
+_TEXT_ROOMS = ("analyses", "datasets", "java", "reports", "stats", "text")
+
+
+def _may_skip(path: Path) -> bool:
+    """Whether tests of a file may ask for PyTorch where it is not installed."""
+    return not _HAS_PYTORCH and path.relative_to(Path(__file__).parent).parts[0] not in _TEXT_ROOMS
+
+
+def _skip_without_pytorch(error: BaseException) -> None:
+    if missing_pytorch(error) is not None or (isinstance(error, SetupError) and NEEDS_PYTORCH in error.message):
+        pytest.skip("PyTorch is not installed", allow_module_level=True)
+
+
+class _NetworkModule(pytest.Module):
+    """A file of tests that is skipped if it imports PyTorch, itself or by way of what it tests, and that is missing."""
+
+    def _getobj(self) -> object:
+        try:
+            return super()._getobj()  # type: ignore[no-untyped-call]
+        except self.CollectError as error:
+            if error.__cause__ is not None:
+                _skip_without_pytorch(error.__cause__)
+            raise
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    """Where PyTorch is missing, a file that needs it is skipped and no error."""
+    return _NetworkModule.from_parent(parent, path=module_path) if _may_skip(module_path) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, None, None]:
+    """A fixture that needs PyTorch skips its tests where that is missing."""
+    yield from _skipping(item)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """A test that needs PyTorch is skipped where that is missing."""
+    yield from _skipping(item)
+
+
+def _skipping(item: pytest.Item) -> Generator[None, None, None]:
+    try:
+        yield
+    except (ImportError, SetupError) as error:
+        if _may_skip(item.path):
+            _skip_without_pytorch(error)
+        raise
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +128,9 @@ class Ran:
 
 
 @pytest.fixture
-def capbench(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
+def capbench(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Callable[..., Ran]:
     """Runs the command line in this process: ``capbench("score", "--metric", "cider")``."""
 
     def call(*arguments: str | Path) -> Ran:
@@ -87,6 +144,8 @@ def capbench(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
         except SystemExit as leave:
             code = leave.code if isinstance(leave.code, int) else int(leave.code is not None)
         captured = capsys.readouterr()
+        if NEEDS_PYTORCH in captured.err and _may_skip(request.path):
+            pytest.skip("PyTorch is not installed")
         return Ran(code, captured.out, captured.err)
 
     return call

@@ -6,13 +6,17 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
+from capbench import __version__
 from capbench.studies.config import load_study
+from scripts import make_docs, make_requirements
 from tests.conftest import Ran
 from tests.metrics.grounding.models import write_features
 from tests.plugged import on_path
@@ -112,6 +116,60 @@ def test_the_example_package_is_installed_and_runs(
         assert explained.code == 0, explained.err
         assert (tmp_path / "f8k_003.word-fit.html").stat().st_size > 0
         assert (tmp_path / "f8k_003.word-fit.png").stat().st_size > 0
+
+
+def test_the_site_has_all_pages_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="the extra 'docs' is not installed")
+    script = [sys.executable, str(ROOT / "scripts" / "make_docs.py"), "--out", str(tmp_path)]
+    built = subprocess.run(script, capture_output=True, text=True, timeout=300)
+    assert built.returncode == 0, built.stdout + built.stderr
+    site = tmp_path / "site"
+    for page in make_docs.pages():
+        written = site / ("index.html" if page == "README.md" else page.replace(".md", ".html"))
+        assert re.search(r"<h1[^>]*>", written.read_text(encoding="utf-8")), page
+    for path in [*site.rglob("*.html"), *site.rglob("*.css")]:
+        text = path.read_text(encoding="utf-8")
+        loaded = re.findall(r"<(?:script|link|img|iframe)\b[^>]*(?:src|href)=[\"'](?:https?:)?//[^>]*>", text)
+        loaded += re.findall(r"(?:url\(|@import)\s*[\"']?(?:https?:)?//[^;)]*", text)
+        assert loaded == [], path.name
+
+
+def test_a_link_to_what_is_no_page_becomes_text_on_the_site() -> None:
+    known = set(make_docs.pages())
+    text = make_docs.page_text("README.md", known)
+    assert "([configs/](configs))" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "(configs/)" in text
+    assert "[docs/cli.md](docs/cli.md)" in text
+    assert "https://semver.org" in make_docs.page_text("CHANGELOG.md", known)
+
+
+def test_requirements_are_those_of_pyproject_without_pytorch() -> None:
+    for name, text in make_requirements.requirements().items():
+        assert (ROOT / "requirements" / name).read_text(encoding="utf-8") == text, "run scripts/make_requirements.py"
+    lines = (ROOT / "requirements" / "text.txt").read_text(encoding="utf-8").splitlines()[1:]
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["dependencies"]
+    assert sorted(set(declared) - set(lines)) == sorted(line for line in declared if line.startswith("torch"))
+    assert set(lines) < set(declared)
+
+
+def test_the_citation_names_this_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert citation["version"] == __version__
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert citation["license"] == project["license"]
+    assert [author["name"] for author in citation["authors"]] == [author["name"] for author in project["authors"]]
+    assert citation["keywords"] == project["keywords"]
+
+
+def test_issue_forms_are_forms() -> None:
+    forms = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+    assert [form.name for form in forms] == ["bug.yml", "config.yml", "feature.yml"]
+    for form in forms:
+        content = yaml.safe_load(form.read_text(encoding="utf-8"))
+        if form.name != "config.yml":
+            assert {"name", "description", "body"} <= content.keys()
+            assert len({field["id"] for field in content["body"]}) == len(content["body"])
 
 
 def test_readmes_study_is_a_study(tmp_path: Path) -> None:

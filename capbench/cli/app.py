@@ -40,6 +40,7 @@ from capbench.cli import (
 )
 from capbench.errors import CapbenchError, CapbenchWarning
 from capbench.machine import is_out_of_memory
+from capbench.pytorch import missing_pytorch
 
 __all__ = ["app", "main"]
 
@@ -144,6 +145,12 @@ def main() -> None:
     except CapbenchError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        missing = missing_pytorch(error)
+        if missing is None:
+            raise
+        print(f"error: {missing}", file=sys.stderr)
+        sys.exit(missing.exit_code)
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
