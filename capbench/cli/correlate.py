@@ -158,7 +158,7 @@ def correlate(
     plan = plan_study(wanted, root)
     if plan.on_sample and study is None:
         completed = with_sample(plan.requests, plan.resources, root)
-        plan = plan_study(replace(wanted, features_of=completed.features_of, models=completed.models), root)
+        plan = plan_study(replace(wanted, features_of=dict(completed.features_of), models=dict(completed.models)), root)
     if out is not None:
         check_writable(out / "results.json")
     common.announce_root(root, json_output=json_output, used=plan.uses_root)
