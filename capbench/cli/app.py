@@ -6,6 +6,8 @@ says what and where); 130 interrupted.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
 import os
 import sys
@@ -38,6 +40,7 @@ from capbench.cli import (
     setup,
     train,
 )
+from capbench.cli.once import give_options_once
 from capbench.errors import CapbenchError, CapbenchWarning
 from capbench.machine import is_out_of_memory
 from capbench.pytorch import missing_pytorch
@@ -106,6 +109,7 @@ app.command("protocols")(protocols.protocols)
 app.command("parse")(parse.parse)
 app.add_typer(setup.app, name="setup")
 app.command("doctor")(doctor.doctor)
+give_options_once(app)
 
 
 def _show_warning(
@@ -141,7 +145,10 @@ def main() -> None:
     logging.getLogger("capbench").setLevel(logging.INFO)
     warnings.simplefilter("always", CapbenchWarning)
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()  # here, and not at the interpreter's exit, where a full device is a traceback
     except CapbenchError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
@@ -161,8 +168,29 @@ def main() -> None:
         sys.exit(_INTERRUPTED)
     except BrokenPipeError:
         # The reader of our output went away (| head): leave quietly, without a second error at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_stdout()
         sys.exit(0)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENAMETOOLONG):
+            raise
+        name = f"{str(error.filename)[:60]}…: " if error.filename else ""
+        print(f"error: {name}cannot be read or written ({error.strerror}). {_MENDS[error.errno]}.", file=sys.stderr)
+        _drop_stdout()
+        sys.exit(2)
+
+
+_MENDS = {
+    errno.ENOSPC: "Make room on the device, or write elsewhere",
+    errno.EDQUOT: "Make room on the device, or write elsewhere",
+    errno.EIO: "Look at the device, or write elsewhere",
+    errno.ENAMETOOLONG: "Choose a shorter name",
+}
+
+
+def _drop_stdout() -> None:
+    """Leave without a second error when the interpreter flushes stdout at its exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -18,19 +18,19 @@ def doctor(
 ) -> None:
     """Report what on this machine works, what is missing, and the command that mends it.
 
-    Exit code 0 if everything that is needed works, 1 if not.
+    Exit code 0 if everything that is needed works, 1 if not, 2 if --data is no folder.
 
     Example: capbench doctor
     """
     import dataclasses
 
+    from capbench.datasets.root import find_root
     from capbench.health import examine
 
     checks = examine(data, start_java=not no_java)
     failed = [check for check in checks if check.state == "fail"]
     if json_output:
-        found = [dataclasses.asdict(check) for check in checks]
-        common.print_json({"ok": not failed, "checks": found})
+        common.print_json({"ok": not failed, "checks": [dataclasses.asdict(check) for check in checks]})
     else:
         console = common.out()
         styles = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -42,5 +42,7 @@ def doctor(
                 console.print(f"      {'':<{width}}→ {check.mend}", markup=False, soft_wrap=True)
         verdict = f"{len(failed)} of {len(checks)} checks failed" if failed else "everything that is needed works"
         console.print(verdict, style="bold")
+    if data is not None:
+        find_root(data)  # what is wrong with the folder that was asked for is an error, too
     if failed:
         raise typer.Exit(1)

@@ -35,7 +35,7 @@ def score(
     draw: Annotated[int, typer.Option("--draw", min=1, help="Which random draw of references, counted from 1.")] = 1,
     candidates: Annotated[
         Path | None,
-        typer.Option("--candidates", metavar="FILE", help="Your own captions: COCO results JSON, or JSONL."),
+        typer.Option("--candidates", metavar="FILE", help="Own captions: COCO results JSON, or JSONL; - for stdin."),
     ] = None,
     references: Annotated[
         Path | None,
@@ -51,6 +51,14 @@ def score(
     ] = None,
     features: common.FeaturesOption = None,
     model: common.ModelOption = None,
+    fail_under: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-under",
+            metavar="METRIC=VALUE",
+            help="Exit code 1 if the metric's corpus score is lower; repeatable.",
+        ),
+    ] = None,
     no_cache: common.NoCacheOption = False,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -65,6 +73,7 @@ def score(
 
     Example: capbench score --metric tiger --features features.h5 --model tiger=scan.safetensors
     """
+    from capbench.cli.own_captions import below_limits, parse_limits
     from capbench.cli.sample import is_sample_data
     from capbench.datasets.root import find_root
     from capbench.files import check_writable
@@ -75,6 +84,8 @@ def score(
     own_captions = candidates is not None or references is not None
     sample = not own_captions and is_sample_data(root, _dataset_of(dataset, protocol))
     requests, resources = common.requested(metric, option, features, model, root, sample=sample)
+    score_rows = [row for request in requests for row in request.rows]
+    limits = parse_limits(fail_under or [], score_rows)
     if out is not None and out.suffix.lower() not in (".csv", ".jsonl", ".parquet"):
         raise UsageError(f"--out {out}: unknown ending", hint="Use .csv, .jsonl or .parquet")
     if out is not None:
@@ -93,6 +104,11 @@ def score(
     if out is not None:
         write_scores(table, out)
         common.note(f"wrote {out}")
+    failures = below_limits(table, score_rows, limits)
+    for line in failures:
+        common.note(line)
+    if failures:
+        raise typer.Exit(1)
 
 
 def _dataset_of(dataset: str | None, protocol: str | None) -> str:
@@ -118,9 +134,9 @@ def _items(
             raise UsageError("--candidates and --references belong together", hint="Give both")
         if dataset is not None or protocol is not None:
             raise UsageError("--candidates was given together with --dataset or --protocol", hint="Give one of them")
-        from capbench.scoring import user_items
+        from capbench.cli.own_captions import own_items
 
-        return user_items(candidates, references), candidates.stem
+        return own_items(candidates, references)
     opened = open_dataset(_dataset_of(dataset, protocol), root)
     wanted = protocol.removeprefix(f"{opened.name}/") if protocol else None
     chosen = opened.protocol(wanted)

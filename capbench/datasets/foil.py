@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -85,6 +85,10 @@ class Foil(Dataset):
                 seed=0,
             ),
             ItemSelection(
+                "first-reference",
+                "as own-caption-out, with the first of the references that stay, in the order of COCO's file",
+            ),
+            ItemSelection(
                 "validated", "as own-caption-out, only pairs of which two of three people took the caption for right"
             ),
             ItemSelection(
@@ -132,6 +136,8 @@ class Foil(Dataset):
         if unknown:
             notes.append(f"{unknown} pairs were made from none of their image's captions: all references stay")
         judging.require_references(items, selection.name, path)
+        if selection.name == "first-reference":
+            items = tuple(replace(item, references=item.references[:1]) for item in items)
         first = 2 * np.arange(len(kept), dtype=np.int64)
         preferences = {
             "right": Preferences(

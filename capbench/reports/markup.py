@@ -81,7 +81,7 @@ def _is_best(entry: Entry, best: str | None) -> bool:
 
 def markdown_text(text: str, keep_bold: bool = False) -> str:
     """A text with Markdown's special characters escaped; asterisks are left alone with ``keep_bold``."""
-    escaped = text.replace("|", "\\|").replace("_", "\\_")
+    escaped = re.sub(r"[|_$&]", r"\\\g<0>", text)
     return escaped if keep_bold else escaped.replace("*", "\\*")
 
 

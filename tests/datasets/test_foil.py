@@ -115,6 +115,15 @@ def test_one_reference_is_drawn_five_times_the_same_for_both_candidates(folder: 
         assert judged.items[0].references == judged.items[1].references
 
 
+def test_the_first_reference_is_the_first_that_stays(folder: Path) -> None:
+    (judged,) = load(folder, "first-reference")
+    (whole,) = load(folder)
+    assert [item.references for item in judged.items] == [item.references[:1] for item in whole.items]
+    assert [item.candidate for item in judged.items] == [item.candidate for item in whole.items]
+    assert any(len(item.references) > 1 for item in whole.items)
+    assert judged.notes == whole.notes
+
+
 @pytest.mark.parametrize(
     ("caption", "foil", "nouns", "reference"),
     [

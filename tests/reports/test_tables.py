@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from capbench.reports.files import write_result
-from capbench.reports.markup import to_csv, to_latex, to_markdown
+from capbench.reports.markup import markdown_text, to_csv, to_latex, to_markdown
 from capbench.reports.tables import tables
 from capbench.reports.terminal import print_result
 from capbench.studies.results import (
@@ -131,6 +131,10 @@ def test_the_terminal_table_fits_its_width_and_drops_nothing(result: StudyResult
     assert "TIGEr waits for region features" in text
     assert "cider|capbench:0.1.0|df:items" in text
     assert all(len(line.rstrip()) <= width for line in text.split("\n") if "─" in line or "0.4389" in line)
+
+
+def test_markdown_escapes_what_would_be_formulas_or_entities() -> None:
+    assert markdown_text("$a_1$ & *b* &lt;|") == r"\$a\_1\$ \& \*b\* \&lt;\|"
 
 
 def test_markdown_tables_have_as_many_cells_in_every_row(result: StudyResult) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from capbench.datasets.user.records import plain_text
 from capbench.errors import DataError
 from capbench.records import Item, image_id
 
-__all__ = ["user_items"]
+__all__ = ["images_without_candidate", "user_items"]
 
 _CANDIDATE_FORM = (
     'A candidate is {"image_id": …, "caption": "…"}, in a JSON list (COCO results) or one a line (JSONL), or one line '
@@ -85,6 +85,15 @@ def user_items(candidates: str | Path, references: str | Path) -> tuple[Item, ..
             )
         items.append(Item(image, text, tuple(known.by_image[image]), candidate_id, system=system))
     return tuple(items)
+
+
+def images_without_candidate(items: Sequence[Item], references: str | Path) -> list[str]:
+    """Images of a file of references that no item is about, in the file's order. Raises as :func:`user_items` does."""
+    known = _read_references(Path(references))
+    if not isinstance(known, _References):
+        return []  # lists in the candidates' order, one each
+    images = {item.image for item in items}
+    return [image for image, texts in known.by_image.items() if texts and image not in images]
 
 
 class _Ids:

@@ -1,0 +1,123 @@
+"""Own captions in ``capbench score``: repeated flags, images without candidates, standard input, limits."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Ran
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    captions = {
+        name: [f"a {word} dog runs over the grass"]
+        for name, word in zip("abcde", ["big", "red", "old", "wet", "new"], strict=True)
+    }
+    Path("references.json").write_text(json.dumps(captions), encoding="utf-8")
+    rows = [{"image": name, "caption": captions[name][0]} for name in "ab"]
+    Path("own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return tmp_path
+
+
+OWN = ("score", "-m", "bleu-1", "--references", "references.json", "--candidates")
+
+
+def type_in(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode("utf-8")), encoding="utf-8"))
+
+
+@pytest.mark.parametrize("flags", [("--candidates", "b"), ("--out", "a.csv", "-o", "b.csv")])
+def test_an_option_with_one_value_is_given_once(flags: tuple[str, ...], capbench: Callable[..., Ran]) -> None:
+    ran = capbench("score", "-m", "bleu-1", "-m", "cider", "--candidates", "a", *flags)
+    assert ran.code == 2
+    assert ran.err == f"error: {'--candidates' if flags[0] == '--candidates' else '--out'} is given twice. " + (
+        "It takes one value: give it once.\n"
+    )
+
+
+def test_repeats_are_refused_in_commands_of_groups_too(capbench: Callable[..., Ran]) -> None:
+    ran = capbench("figure", "forest", "bleu-1", "bleu-2", "--seed", "1", "--seed", "2")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "--seed is given twice" in ran.err
+
+
+def test_images_without_a_candidate_are_told(folder: Path, capbench: Callable[..., Ran]) -> None:
+    ran = capbench(*OWN, "own.jsonl")
+    assert ran.code == 0, ran.err
+    assert "3 images of the references have no candidate: c, d, e" in ran.err
+    Path("stranger.jsonl").write_text('{"image": "z", "caption": "a dog"}\n', encoding="utf-8")
+    refused = capbench(*OWN, "stranger.jsonl")
+    assert refused.code == 2
+    assert "the image 'z' has no references" in refused.err
+
+
+def test_standard_input_scores_as_the_file_does(
+    folder: Path, capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = json.loads(capbench(*OWN, "own.jsonl", "--json").out)["scores"]
+    type_in(monkeypatch, Path("own.jsonl").read_text(encoding="utf-8"))
+    ran = capbench(*OWN, "-", "--json")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["scores"] == scores
+    type_in(monkeypatch, '{"image": "a"}\n')
+    refused = capbench(*OWN, "-")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert refused.err.startswith("error: standard input, row 1: lacks 'caption'")
+
+
+def test_a_corpus_score_below_its_limit_is_exit_code_1(folder: Path, capbench: Callable[..., Ran]) -> None:
+    assert capbench(*OWN, "own.jsonl", "--fail-under", "bleu-1=0.99").code == 0
+    ran = capbench(*OWN, "own.jsonl", "--fail-under", "bleu=1.5")
+    assert ran.code == 1
+    assert "bleu-1: the corpus score 1 is below 1.5" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        (["bleu-1"], "not of the form METRIC=VALUE"),
+        (["bleu-1=nan"], "not of the form METRIC=VALUE"),
+        (["cider=1"], "'cider' is not scored"),
+        (["bleu=1", "bleu-1=2"], "a second limit for 'bleu-1'"),
+    ],
+)
+def test_limits_that_cannot_be_meant_are_refused(
+    limits: list[str], message: str, folder: Path, capbench: Callable[..., Ran]
+) -> None:
+    ran = capbench(*OWN, "own.jsonl", *(part for limit in limits for part in ("--fail-under", limit)))
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert message in ran.err
+
+
+def test_names_that_are_too_long_are_one_line(folder: Path, capbench: Callable[..., Ran]) -> None:
+    for flags in (("--out", "x" * 300 + ".csv"), ("--data", "x" * 300)):
+        ran = capbench(*OWN, "own.jsonl", *flags)
+        assert (ran.code, ran.err.splitlines()[-1].startswith("error: ")) == (2, True)
+        assert "Choose a shorter name" in ran.err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no full device here")
+def test_a_full_device_is_one_line() -> None:
+    import subprocess
+
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "capbench", "protocols"], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert ran.returncode == 2
+    assert ran.stderr.count("\n") == 1
+    assert "No space left on device" in ran.stderr
+
+
+def test_doctor_says_on_stderr_what_is_wrong_with_the_data_folder(capbench: Callable[..., Ran]) -> None:
+    ran = capbench("doctor", "--no-java", "--data", "no/where")
+    assert ran.code == 2
+    assert "the data folder given by --data does not exist" in ran.out
+    assert ran.err.startswith("error: no/where: the data folder given by --data does not exist")
