@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
 from capbench.pytorch import NEEDS_PYTORCH, install_command, missing_pytorch
@@ -31,7 +32,7 @@ for command in sys.stdin.read().splitlines():
 
 
 def run(folder: Path, commands: str) -> list[tuple[str, str]]:
-    """Run commands, one a line, in a process that cannot import PyTorch: what each wrote to stderr, and its exit code."""
+    """Run commands, one a line, without PyTorch: what each wrote to stderr, and its exit code."""
     ran = subprocess.run(
         [sys.executable, "-c", _RUN],
         input=commands,

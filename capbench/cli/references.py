@@ -126,6 +126,8 @@ def _print(found: ReferenceCurves, groups: tuple[str, ...]) -> None:
     from rich import box
     from rich.table import Table
 
+    from capbench.records import signature_lines
+
     console = common.out()
     for group in groups:
         shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"{found.statistic}, {group or 'all'}")

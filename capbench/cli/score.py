@@ -171,6 +171,8 @@ def _print(rows: list[dict[str, Any]], table: ScoreTable, name: str) -> None:
     from rich import box
     from rich.table import Table
 
+    from capbench.records import signature_lines
+
     shown = Table(title=f"{name}: {len(table.items):,} captions", title_justify="left", box=box.SIMPLE_HEAD)
     shown.add_column("metric")
     for head in ("corpus", "mean", "min", "max"):

@@ -7,6 +7,7 @@ import io
 import re
 from collections.abc import Iterator
 
+from capbench.records import signature_lines
 from capbench.reports.tables import PUBLISHED_ONLY, Entry, Row, Table
 from capbench.reports.tables import tables as make_tables
 from capbench.studies.results import LEFT_OUT, Cell, PairTest, StudyResult
