@@ -67,8 +67,7 @@ metrics
 metrics tiger
 data info
 data verify
-models list
-doctor"""
+models list"""
     for command, (stderr, code) in zip(commands.splitlines(), run(tmp_path, commands), strict=True):
         assert NEEDS_PYTORCH not in stderr, command
         # 1 says that rows wait, as the demo's do without features.
