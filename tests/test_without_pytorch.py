@@ -18,7 +18,12 @@ ROOT = Path(__file__).resolve().parent.parent
 # One process for all commands: each start of one takes seconds.
 _RUN = """
 import sys
-sys.modules["torch"] = sys.modules["torchvision"] = None  # as if they were not installed
+class Missing:  # as if they were not installed
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name in ("torch", "torchvision"):
+            raise ModuleNotFoundError(f"No module named '{name}'", name=name)
+sys.meta_path.insert(0, Missing)
 from capbench.cli.app import main
 for command in sys.stdin.read().splitlines():
     sys.argv = ["capbench", *command.split()]
@@ -32,7 +37,7 @@ for command in sys.stdin.read().splitlines():
 
 
 def run(folder: Path, commands: str) -> list[tuple[str, str]]:
-    """Run commands, one a line, without PyTorch: what each wrote to stderr, and its exit code."""
+    """Run commands, one a line, in a process that cannot import PyTorch: of each its stderr and exit code."""
     ran = subprocess.run(
         [sys.executable, "-c", _RUN],
         input=commands,
@@ -55,15 +60,14 @@ score -m bleu -m rouge-l -m meteor -m cider -d flickr8k-expert --out scores.csv
 compare cider rouge-l -d flickr8k-expert
 power cider rouge-l -d flickr8k-expert
 references -m rouge-l --counts 1-3 --out curves
-examples -d flickr8k-expert -m cider --out examples
+examples -d flickr8k-expert -m cider --out examples.md
 figure forest cider rouge-l --out forest.svg
 protocols composite
 metrics
 metrics tiger
 data info
 data verify
-models list
-doctor"""
+models list"""
     for command, (stderr, code) in zip(commands.splitlines(), run(tmp_path, commands), strict=True):
         assert NEEDS_PYTORCH not in stderr, command
         # 1 says that rows wait, as the demo's do without features.
