@@ -59,10 +59,27 @@ def to_frame(table: ScoreTable) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(COLUMNS))
 
 
-def write_scores(table: ScoreTable, path: str | Path) -> None:
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def _without_formula(cell: str | float) -> str | float:
+    """A text that a spreadsheet would compute gets an apostrophe in front; numbers stay as they are."""
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
+
+
+def write_scores(table: ScoreTable, path: str | Path, *, escape_formulas: bool = False) -> None:
     """Write scores as ``.csv``, ``.jsonl`` or ``.parquet``; the file appears whole or not at all.
 
-    Values are written with all their digits. Raises UsageError for another ending, or if it cannot be written.
+    Values are written with all their digits.
+
+    Args:
+        table: the scores.
+        path: the file.
+        escape_formulas: in CSV, put an apostrophe before texts that begin with ``=``, ``+``, ``-``, ``@``, a tab or a
+            carriage return, which spreadsheets take for formulas. The texts are then no longer those that were scored.
+
+    Raises:
+        UsageError: another ending, or it cannot be written.
     """
     path = Path(path)
     ending = _ending(path)
@@ -75,7 +92,8 @@ def write_scores(table: ScoreTable, path: str | Path) -> None:
         if ending == ".csv":
             writer = csv.writer(stream, lineterminator="\n")
             writer.writerow(COLUMNS)
-            writer.writerows(_rows(table))
+            for row in _rows(table):
+                writer.writerow(map(_without_formula, row) if escape_formulas else row)
         else:
             for row in _rows(table):
                 stream.write(json.dumps(dict(zip(COLUMNS, row, strict=True)), ensure_ascii=False, allow_nan=False))

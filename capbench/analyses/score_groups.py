@@ -23,9 +23,11 @@ from capbench.studies.judged import ProgressFactory, judge, no_progress
 
 __all__ = [
     "MAX_LEVELS",
+    "RATING_BINS",
     "GroupDifferences",
     "RatedScores",
     "RatingGroup",
+    "binned",
     "by_rating",
     "group_differences",
     "rated_scores",
@@ -33,7 +35,9 @@ __all__ = [
 ]
 
 MAX_LEVELS = 15
-"""More different ratings than this are no n-point scale."""
+"""More different ratings than this are no n-point scale: they are put into bins."""
+RATING_BINS = 10
+"""Bins of equal width, from the lowest rating to the highest, that stand in for an n-point scale."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +49,7 @@ class RatedScores:
         dataset_title: the data set's name in tables.
         items: the scored items.
         item: (n,) index of each data point's item.
-        human: (n,) what people said, one of at most :data:`MAX_LEVELS` values.
+        human: (n,) what people said, one of at most :data:`MAX_LEVELS` values: more are put into bins (:func:`binned`).
         scores: (n,) by title of the metric column.
         aggregation: what was done with several ratings of one item.
         draws: draws of references that the protocol makes; scores are those of the first.
@@ -96,7 +100,7 @@ def rated_scores(
         progress: makes progress bars.
 
     Raises:
-        ProtocolError: the protocol has no ratings, or their values are too many for a scale.
+        ProtocolError: the protocol has no ratings.
         DataError, MetricError, …: loading or scoring failed.
     """
     spec = protocol.statistic
@@ -108,11 +112,14 @@ def rated_scores(
     ratings = judgements.ratings[spec.human]
     aggregation = aggregation or spec.aggregation
     item, human = aggregate(ratings.item, ratings.value, aggregation)
-    levels = len(np.unique(human))
-    if levels > MAX_LEVELS:
-        raise ProtocolError(
-            f"{protocol} has {levels} different ratings, which is no scale of a few points",
-            hint="Choose a protocol with the median or the mode of an item's ratings",
+    notes = judgements.notes
+    levels = np.unique(human)
+    if len(levels) > MAX_LEVELS:
+        human = binned(human)
+        notes = (
+            *notes,
+            f"{len(levels):,} different ratings are put into {RATING_BINS} bins of equal width from {levels[0]:g} to "
+            f"{levels[-1]:g}, each named by its middle",
         )
     scored = judged.score(progress).require_all()
     (table,) = scored.tables
@@ -127,8 +134,25 @@ def rated_scores(
         protocol.items.draws,
         table.signatures,
         sample,
-        judgements.notes,
+        notes,
     )
+
+
+def binned(human: FloatArray) -> FloatArray:
+    """Ratings in :data:`RATING_BINS` bins of equal width, from the lowest to the highest rating.
+
+    A rating on the border of two bins is in the upper one; the highest rating is in the last bin.
+
+    Args:
+        human: (n,) ratings, of at least two different values.
+
+    Returns:
+        (n,) the middle of each rating's bin.
+    """
+    low, high = float(human.min()), float(human.max())
+    edges = np.linspace(low, high, RATING_BINS + 1)
+    middles: FloatArray = (edges[:-1] + edges[1:]) / 2
+    return middles[np.searchsorted(edges[1:-1], human, side="right")]
 
 
 @dataclass(frozen=True)

@@ -101,11 +101,17 @@ def correlate(
     """Correlate metrics with human judgements, and compare with published tables.
 
     With a study file everything is in the file. Without one, --dataset and --metric make a quick study; their
+<<<<<<< HEAD
     defaults are all judged data sets at hand and all metrics. Flags for intervals and tests, --features, --model and
     --without go with both, and take the place of what the file says. DATASET@GROUP is one group of a data set's items.
 
     What takes long is said before it begins. SPICE parses every caption once in its life; the metrics that need no
     parses are scored before that, and their numbers so far go to stderr.
+=======
+    defaults are all metrics and, of Flickr8k Expert and CrowdFlower, Composite, PASCAL-50S, FOIL and what you
+    imported, the judgements whose files are here. Flags for intervals and tests, --features and --model
+    go with both, and take the place of what the file says. DATASET@GROUP is one group of a data set's items.
+>>>>>>> cliusers
 
     Exit code 1: done, but something is missing (listed): data files, features, what a metric waits for.
 
@@ -150,7 +156,7 @@ def correlate(
         out = out or Path("results") / wanted.name
     else:
         wanted = _quick_study(
-            dataset or [], metric or ["all"], protocol or [], option or [], features or [], model or []
+            dataset or [], metric or ["all"], protocol or [], option or [], features or [], model or [], root
         )
     wanted = replace(_with_statistics(wanted, chosen), without=tuple(without or ()))
     if all_protocols:
@@ -283,6 +289,26 @@ def _with_files(study: Study, features: list[str], models: list[str]) -> Study:
     )
 
 
+_PUBLISHED = ("flickr8k-expert", "flickr8k-crowdflower", "composite", "pascal-50s", "foil")
+
+
+def _data_sets_at_hand(root: DataRoot) -> list[str]:
+    """Published judgements whose files are here, then imported ones; what is left out is told on stderr.
+
+    All published ones if none is here, so that the error says what is missing.
+    """
+    from capbench.datasets.catalog import catalog
+    from capbench.datasets.inventory import missing_needs
+    from capbench.datasets.user.imported import imported_names
+
+    known = catalog().datasets
+    absent = [name for name in _PUBLISHED if missing_needs(known[name], root)]
+    at_hand = [*(name for name in _PUBLISHED if name not in absent), *imported_names(root)]
+    if absent and at_hand:
+        common.note(f"left out: {', '.join(absent)}; 'capbench data info NAME' says which files are missing")
+    return at_hand or list(_PUBLISHED)
+
+
 def _quick_study(
     datasets: list[str],
     metrics: list[str],
@@ -290,6 +316,7 @@ def _quick_study(
     options: list[str],
     features: list[str],
     models: list[str],
+    root: DataRoot,
 ) -> Study:
     from capbench.studies.config import Study
 
@@ -307,7 +334,7 @@ def _quick_study(
         if not partial and not any(p == name or p.startswith((f"{name}/", f"{name}@")) for p in full):
             ids.append(name)
     if not ids:
-        ids = ["flickr8k-expert", "flickr8k-crowdflower", "composite", "pascal-50s"]
+        ids = _data_sets_at_hand(root)
     labels = common.labels_of(metrics)
     store, stores = common.parse_files("--features", features, labels)
     weights, paths = common.parse_files("--model", models, labels)

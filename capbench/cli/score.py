@@ -49,6 +49,14 @@ def score(
         Path | None,
         typer.Option("--out", "-o", metavar="FILE", help="Write every caption's score: .csv, .jsonl or .parquet."),
     ] = None,
+    escape_formulas: Annotated[
+        bool,
+        typer.Option(
+            "--escape-formulas",
+            help="With --out FILE.csv: an apostrophe before texts that a spreadsheet would take for formulas (=, +, -, "
+            "@). The file then no longer holds the very captions.",
+        ),
+    ] = False,
     features: common.FeaturesOption = None,
     model: common.ModelOption = None,
     fail_under: Annotated[
@@ -88,6 +96,8 @@ def score(
     limits = parse_limits(fail_under or [], score_rows)
     if out is not None and out.suffix.lower() not in (".csv", ".jsonl", ".parquet"):
         raise UsageError(f"--out {out}: unknown ending", hint="Use .csv, .jsonl or .parquet")
+    if escape_formulas and (out is None or out.suffix.lower() != ".csv"):
+        raise UsageError("--escape-formulas is for CSV files", hint="Add --out FILE.csv, or leave it out")
     if out is not None:
         check_writable(out)
     items, name = _items(dataset, protocol, draw, candidates, references, root, json_output)
@@ -102,7 +112,7 @@ def score(
         if count:
             common.note(f"{metric_name}: {count:,} of {len(items):,} scores came from the cache")
     if out is not None:
-        write_scores(table, out)
+        write_scores(table, out, escape_formulas=escape_formulas)
         common.note(f"wrote {out}")
     failures = below_limits(table, score_rows, limits)
     for line in failures:

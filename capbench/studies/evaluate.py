@@ -72,10 +72,15 @@ def _check_human_side(protocol: Protocol, judgements: Judgements) -> None:
     try:
         there[spec.human]  # a data set that knows which file is missing says so here
     except KeyError as error:
+        from capbench.datasets.catalog import catalog
+
         have = ", ".join(there) or "none"
+        name = protocol.dataset.partition("@")[0]
+        is_published = name in catalog().datasets
+        hint = f"See 'capbench data info {name}'" if is_published else f"See 'capbench protocols {name}'"
         raise MissingFileError(
             f"{protocol} needs the human '{spec.human}'; the files at hand hold: {have}",
-            hint=f"See 'capbench data info {protocol.dataset.partition('@')[0]}'",
+            hint=hint,
         ) from error
 
 

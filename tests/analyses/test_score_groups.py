@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capbench.analyses.examples import KINDS, choose_examples
-from capbench.analyses.score_groups import RatedScores, by_rating, group_differences, rated_scores, score_groups
+from capbench.analyses.score_groups import (
+    RatedScores,
+    binned,
+    by_rating,
+    group_differences,
+    rated_scores,
+    score_groups,
+)
 from capbench.datasets.flickr8k import Flickr8kExpert
 from capbench.datasets.pascal50s import Pascal50S
 from capbench.datasets.root import find_root
@@ -109,23 +116,40 @@ def test_a_protocols_ratings_are_joined_to_scores() -> None:
     assert rated.scores["CIDEr"][:3].tolist() == [medians.scores["CIDEr"][0]] * 3
 
 
-def test_preferences_and_fine_scales_are_refused() -> None:
+def test_preferences_are_refused() -> None:
     pascal = Pascal50S(find_root("sample"))
     with pytest.raises(ProtocolError, match="no ratings"):
         rated_scores(pascal, pascal.protocol(None), resolve_metrics(["cider"]))
+
+
+def test_ratings_are_put_into_ten_bins_of_equal_width() -> None:
+    assert binned(np.array([0.0, 0.99, 1.0, 5.5, 9.0, 10.0])).tolist() == [0.5, 0.5, 1.5, 5.5, 9.5, 9.5]
+    ratings = np.random.default_rng(0).normal(3, 1, 200)
+    middles = np.unique(binned(ratings))
+    width = (ratings.max() - ratings.min()) / 10
+    assert np.abs(binned(ratings) - ratings).max() <= width / 2 + 1e-12
+    assert len(middles) <= 10
+
+
+@pytest.mark.parametrize(("levels", "kept"), [(15, True), (16, False), (20, False)])
+def test_more_ratings_than_a_scale_has_points_are_put_into_bins(levels: int, kept: bool) -> None:
     from tests.studies.toys import Toy
 
     class Fine(Toy):
         def load(self, selection):  # type: ignore[no-untyped-def]
             (one,) = super().load(selection)
             ratings = one.ratings["rating"]
-            items = tuple(replace(one.items[0], candidate=f"w {i}") for i in range(20))
-            fine = replace(ratings, item=np.arange(20), value=np.arange(20.0), rater=np.zeros(20, dtype=np.int64))
+            items = tuple(replace(one.items[0], candidate=f"w {i}") for i in range(levels))
+            points = np.arange(levels)
+            fine = replace(ratings, item=points, value=points / 2, rater=np.zeros(levels, dtype=np.int64))
             return (replace(one, items=items, ratings={"rating": fine}),)
 
     toy = Fine(find_root("sample"))
-    with pytest.raises(ProtocolError, match="20 different ratings"):
-        rated_scores(toy, toy.protocol(None), resolve_metrics(["bleu-1"]), cache=False)
+    rated = rated_scores(toy, toy.protocol(None), resolve_metrics(["bleu-1"]), cache=False)
+    exact = np.arange(levels) / 2
+    assert rated.human.tolist() == (exact if kept else binned(exact)).tolist()
+    assert len(rated.levels) == (levels if kept else 10)
+    assert any(f"{levels} different ratings are put into 10 bins" in note for note in rated.notes) is not kept
 
 
 def _examples_data() -> RatedScores:

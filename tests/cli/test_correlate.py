@@ -32,9 +32,33 @@ def test_without_arguments_every_judged_data_set_is_measured(capbench: Callable[
         "flickr8k-crowdflower",
         "composite",
         "pascal-50s",
+        "foil",
     ]
     assert all(-1 <= cell["value"] <= 1 for cell in found["cells"])
     assert found["sample"] is True
+
+
+def test_without_arguments_what_is_not_here_is_left_out_and_imported_judgements_are_measured(
+    capbench: Callable[..., Ran], sample: Path, tmp_path: Path
+) -> None:
+    import shutil
+
+    root = tmp_path / "data"
+    shutil.copytree(sample / "composite", root / "composite", ignore=shutil.ignore_patterns("*.png"))
+    ratings = tmp_path / "mine.csv"
+    ratings.write_text(
+        "image,candidate,reference_1,ratings\na,a dog runs,a dog is running,4\nb,a cat,a dog is running,1\n"
+        "c,the dog is running,a dog is running,5\n",
+        encoding="utf-8",
+    )
+    imported = capbench("data", "import", ratings, "--name", "mine", "--scale", "1-5", "--data", root)
+    assert imported.code == 0, imported.err
+    shutil.copytree(sample / "flickr8k", root / "flickr8k", ignore=shutil.ignore_patterns("*.png", "Crowd*"))
+    ran = capbench("correlate", "-m", "bleu-1", "--data", root, "--json")
+    assert ran.code == 0, ran.err
+    assert [protocol["dataset"] for protocol in json.loads(ran.out)["protocols"]] == ["flickr8k-expert", "mine"]
+    # Composite's files are here, but not all captions of its images.
+    assert "left out: flickr8k-crowdflower, composite, pascal-50s, foil; 'capbench data info NAME'" in ran.err
 
 
 def test_protocols_are_taken_in_full_or_in_part(capbench: Callable[..., Ran]) -> None:

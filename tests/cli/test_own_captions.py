@@ -121,3 +121,27 @@ def test_doctor_says_on_stderr_what_is_wrong_with_the_data_folder(capbench: Call
     assert ran.code == 2
     assert "the data folder given by --data does not exist" in ran.out
     assert ran.err.startswith("error: no/where: the data folder given by --data does not exist")
+
+
+def test_captions_that_look_like_formulas_are_escaped_when_asked_for(
+    folder: Path, capbench: Callable[..., Ran]
+) -> None:
+    import csv
+
+    captions = ["=1+1 dogs", "+ a dog", "- a dog", "@dog", "a = dog"]
+    rows = [json.dumps({"image": name, "caption": text}) for name, text in zip("abcde", captions, strict=True)]
+    Path("own.jsonl").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    written = {}
+    for name, flags in (("plain.csv", ()), ("escaped.csv", ("--escape-formulas",))):
+        ran = capbench(*OWN, "own.jsonl", "--out", name, *flags)
+        assert ran.code == 0, ran.err
+        with open(name, encoding="utf-8", newline="") as file:
+            written[name] = list(csv.DictReader(file))
+    assert [row["candidate"] for row in written["plain.csv"]] == captions
+    assert [row["candidate"] for row in written["escaped.csv"]] == [*(f"'{text}" for text in captions[:4]), captions[4]]
+    assert [row["value"] for row in written["escaped.csv"]] == [row["value"] for row in written["plain.csv"]]
+    refused = capbench(*OWN, "own.jsonl", "--out", "a.jsonl", "--escape-formulas")
+    assert (refused.code, refused.err) == (
+        2,
+        "error: --escape-formulas is for CSV files. Add --out FILE.csv, or leave it out.\n",
+    )
