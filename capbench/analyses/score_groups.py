@@ -18,7 +18,7 @@ from capbench.metrics.base import Resources
 from capbench.metrics.requests import MetricRequest
 from capbench.records import FloatArray, IntArray, Item
 from capbench.stats.aggregate import aggregate
-from capbench.stats.correlation import finite_vector
+from capbench.stats.vectors import finite_vector
 from capbench.studies.judged import ProgressFactory, judge, no_progress
 
 __all__ = [

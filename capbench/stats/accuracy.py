@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from capbench.errors import StatisticError, suggest
 from capbench.records import FloatArray, TieRule
-from capbench.stats.correlation import finite_vector
+from capbench.stats.vectors import finite_vector
 
 __all__ = ["AccuracyResult", "GroupAccuracy", "pairwise_accuracy"]
 

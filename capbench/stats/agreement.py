@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from capbench.errors import StatisticError
 from capbench.records import Coefficient, FloatArray, IntArray, TieRule
-from capbench.stats.correlation import checked_sides, correlation, finite_vector
+from capbench.stats.correlation import checked_sides, correlation
 from capbench.stats.resampling import unit_codes
 from capbench.stats.swapping import Scale, SwapDifference, swap_difference
+from capbench.stats.vectors import finite_vector
 from capbench.stats.weighted import (
     AccuracyStatistic,
     MeanStatistic,

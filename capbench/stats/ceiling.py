@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from capbench.errors import StatisticError
 from capbench.records import FloatArray, IntArray
-from capbench.stats.correlation import finite_vector
 from capbench.stats.resampling import unit_codes
+from capbench.stats.vectors import finite_vector
 
 __all__ = ["LeftOut", "VoteAgreement", "leave_one_rater_out", "vote_agreement", "vote_credit"]
 

@@ -25,8 +25,10 @@ from capbench.stats.kendall import (
     tau_b,
     tau_c,
 )
+from capbench.stats.pairwise import calibrate_ties
+from capbench.stats.vectors import finite_vector
 
-__all__ = ["CorrelationResult", "checked_sides", "correlation", "exact_dot", "finite_vector"]
+__all__ = ["CorrelationResult", "checked_sides", "correlation", "exact_dot"]
 
 
 @dataclass(frozen=True)
@@ -120,8 +122,6 @@ def correlation(
             counts,
         )
     if coefficient == "acc-eq":
-        from capbench.stats.pairwise import calibrate_ties
-
         accuracy = calibrate_ties(xs, ys, name=name_x).accuracy
         return _result(coefficient, accuracy, None, x_code, y_code, _joint_ties(x_code, y_code))
     value, rest = _spearman(x_code, y_code) if coefficient == "spearman" else _pearson(xs, ys)
@@ -152,34 +152,6 @@ def checked_sides(
                 f"are equal to {float(values[0]):g}"
             )
     return xs, ys
-
-
-def finite_vector(values: Sequence[float] | NDArray[np.generic], name: str) -> FloatArray:
-    """Values as a (n,) float64 array.
-
-    Raises:
-        StatisticError: not numbers, not one-dimensional, or a value is NaN or infinite (its position,
-            counted from 0, is named).
-    """
-    try:
-        array = np.asarray(values)
-        if array.dtype.kind not in "biuf":
-            array = np.asarray(values, dtype=np.float64) if array.size == 0 else array
-        if array.dtype.kind not in "biuf":
-            raise TypeError
-        vector = np.ascontiguousarray(array, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise StatisticError(f"{name} does not consist of numbers") from error
-    if array.ndim != 1:
-        raise StatisticError(f"{name} should be a list of numbers but has the shape {array.shape}")
-    finite = np.isfinite(vector)
-    if not finite.all():
-        where = int(np.argmin(finite))
-        count = int(np.count_nonzero(~finite))
-        what = "is NaN" if math.isnan(vector[where]) else "is infinite"
-        more = f" ({count} such values)" if count > 1 else ""
-        raise StatisticError(f"{name}: the value at position {where} {what}{more}")
-    return vector
 
 
 def _result(

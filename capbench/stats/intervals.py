@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 from capbench.errors import StatisticError, suggest
 from capbench.records import Coefficient, FloatArray
 from capbench.stats.agreement import Agreement, Unit
-from capbench.stats.correlation import correlation, finite_vector
+from capbench.stats.correlation import correlation
 from capbench.stats.dominance import partner_differences
 from capbench.stats.kendall import rank_encode
 from capbench.stats.resampling import Bootstrap, LeaveOneOut, evaluate
+from capbench.stats.vectors import finite_vector
 
 __all__ = [
     "BootstrapSample",

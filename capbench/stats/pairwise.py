@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from capbench.errors import StatisticError
 from capbench.records import FloatArray, IntArray
-from capbench.stats.correlation import finite_vector
 from capbench.stats.dominance import Dominance
 from capbench.stats.kendall import rank_encode
+from capbench.stats.vectors import finite_vector
 
 __all__ = ["KendallLike", "TieCalibration", "TiedPairs", "calibrate_ties", "kendall_like", "tied_pairs"]
 
