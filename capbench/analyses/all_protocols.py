@@ -72,8 +72,8 @@ def run_all_protocols(
     result = run_plan(plan, progress, cache=cache, test_groups=False, announce=announce)
     datasets = {dataset.name: dataset for dataset, _ in plan.protocols}
     tested = plan.study.compare is not None
-    found = [_sensitivity(result, dataset, tested) for dataset in datasets.values()]
-    return SensitivityResult(result=result, datasets=tuple(entry for entry in found if entry is not None))
+    sensitivities = [_sensitivity(result, dataset, tested) for dataset in datasets.values()]
+    return SensitivityResult(result=result, datasets=tuple(entry for entry in sensitivities if entry is not None))
 
 
 def _protocols(dataset: Dataset) -> list[Protocol]:
@@ -153,8 +153,8 @@ def _reversals(result: StudyResult, default: str, values: Mapping[str, Mapping[s
 
 def _tests(result: StudyResult, protocol: str) -> dict[tuple[str, str], PairTest]:
     """The tests under a protocol by (better, worse) column; none if they could not be made."""
-    found = result.comparison(protocol)
-    return {} if found is None else {(pair.better, pair.worse): pair for pair in found.pairs}
+    comparison = result.comparison(protocol)
+    return {} if comparison is None else {(pair.better, pair.worse): pair for pair in comparison.pairs}
 
 
 def ranks(values: Mapping[str, float]) -> dict[str, int]:
@@ -177,10 +177,10 @@ def agreement_of_rankings(first: Mapping[str, float], second: Mapping[str, float
 
 def _used_by() -> dict[str, Sequence[str]]:
     """Names of the published tables by protocol."""
-    found: dict[str, list[str]] = {}
+    tables_by_protocol: dict[str, list[str]] = {}
     for name in names():
         table = load_published(name)
         for protocol in dict.fromkeys(column.protocol for column in table.columns):
             if protocol is not None:
-                found.setdefault(protocol, []).append(name)
-    return dict(found)
+                tables_by_protocol.setdefault(protocol, []).append(name)
+    return dict(tables_by_protocol)

@@ -141,12 +141,12 @@ def choose_examples(rated: RatedScores, *, number: int = 2, seed: int = 0) -> Ex
 def _choose(rated: RatedScores, points: IntArray, distance: FloatArray, number: int, seed: int) -> Sequence[int]:
     shuffled = np.random.default_rng(seed).permutation(points)
     order: list[int] = shuffled[np.argsort(-distance[shuffled], kind="stable")].tolist()
-    found: list[int] = []
+    points_of_new_images: list[int] = []
     seen: set[str] = set()
     for point in order:
         image = rated.items[rated.item[point]].image
         if image not in seen:
             seen.add(image)
-            found.append(point)
-    again = [point for point in order if point not in set(found)]
-    return [*found, *again][:number]
+            points_of_new_images.append(point)
+    again = [point for point in order if point not in set(points_of_new_images)]
+    return [*points_of_new_images, *again][:number]

@@ -72,7 +72,7 @@ def compare(
         one_alone=UsageError("one metric alone cannot be compared", hint="Name two or more"),
         json_output=json_output,
     )
-    found = compare_metrics(
+    comparison = compare_metrics(
         judged.dataset,
         judged.protocol,
         judged.requests,
@@ -85,19 +85,19 @@ def compare(
         cache=not no_cache,
         progress=common.progress,
     )
-    found = replace(found, sample=judged.sample)
-    used = found.table.resamples
+    comparison = replace(comparison, sample=judged.sample)
+    used = comparison.table.resamples
     if used is not None and used > resamples:
-        pairs = len(found.table.pairs)
+        pairs = len(comparison.table.pairs)
         common.note(f"{used:,} permutations or resamples were tested with: {resamples:,} are too few for {pairs} pairs")
     if json_output:
-        common.print_json(found.as_json())
+        common.print_json(comparison.as_json())
     else:
         statistic = judged.protocol.statistic
-        _print(found, statistic.label, percent=statistic.kind == "accuracy")
+        _print(comparison, statistic.label, percent=statistic.kind == "accuracy")
 
 
-def _print(found: MetricComparison, label: str, *, percent: bool) -> None:
+def _print(comparison: MetricComparison, label: str, *, percent: bool) -> None:
     from rich import box
     from rich.table import Table
 
@@ -107,35 +107,35 @@ def _print(found: MetricComparison, label: str, *, percent: bool) -> None:
     def show(value: float) -> str:
         return number(value, percent)
 
-    table = found.table
+    table = comparison.table
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     shown.add_column("metric")
     for head in (label, "95 % interval", "rank"):
         shown.add_column(head, justify="right")
     for name, value in table.values.items():
-        interval = found.intervals[name]
+        interval = comparison.intervals[name]
         best = "*" if name in table.top else ""
         shown.add_row(name, show(value), f"{show(interval.low)} – {show(interval.high)}", f"{table.ranks[name]}{best}")
     console = common.out()
     console.print(shown)
     console.print("* not significantly worse than the best", style="dim")
     for pair in table.pairs:
-        console.print(_sentence(pair, found, label, show), markup=False, soft_wrap=True)
+        console.print(_sentence(pair, comparison, label, show), markup=False, soft_wrap=True)
     over = "" if table.unit is None else f" over {table.units:,} {table.unit}s"
     drawn = "" if table.resamples is None else f", {table.resamples:,} times, seed {table.seed}"
     console.print(
-        f"{found.protocol}: {found.n:,} judgements; {table.test} test{over}{drawn}; correction {table.correction}, "
-        f"α = {table.alpha:g}",
+        f"{comparison.protocol}: {comparison.n:,} judgements; {table.test} test{over}{drawn}; "
+        f"correction {table.correction}, α = {table.alpha:g}",
         style="dim",
         markup=False,
         soft_wrap=True,
     )
-    for line in (*found.notes, *signature_lines(found.signatures)):
+    for line in (*comparison.notes, *signature_lines(comparison.signatures)):
         console.print(line, style="dim", markup=False, soft_wrap=True)
 
 
-def _sentence(pair: Comparison, found: MetricComparison, label: str, show: Callable[[float], str]) -> str:
-    values = found.table.values
+def _sentence(pair: Comparison, comparison: MetricComparison, label: str, show: Callable[[float], str]) -> str:
+    values = comparison.table.values
     interval = "" if pair.low is None or pair.high is None else f" [{show(pair.low)}, {show(pair.high)}]"
     evidence = (
         f"{label} {show(values[pair.better])} against {show(values[pair.worse])}, difference {show(pair.difference)}"

@@ -64,29 +64,29 @@ def examples(
     )
     for line in rated.notes:
         common.note(line)
-    found = choose_examples(rated, number=number, seed=seed)
+    examples = choose_examples(rated, number=number, seed=seed)
     if json_output:
-        common.print_json(found.as_json())
+        common.print_json(examples.as_json())
     else:
-        _print(found)
+        _print(examples)
     if out is not None:
-        write_text(out, _text(found, out.suffix.lower()))
+        write_text(out, _text(examples, out.suffix.lower()))
         common.note(f"wrote {out}")
 
 
-def _text(found: Examples, ending: str) -> str:
+def _text(examples: Examples, ending: str) -> str:
     import json
 
     from capbench.reports.examples import examples_html, examples_markdown
 
     if ending == ".md":
-        return examples_markdown(found)
+        return examples_markdown(examples)
     if ending == ".html":
-        return examples_html(found)
-    return json.dumps(found.as_json(), ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+        return examples_html(examples)
+    return json.dumps(examples.as_json(), ensure_ascii=False, indent=2, allow_nan=False) + "\n"
 
 
-def _print(found: Examples) -> None:
+def _print(examples: Examples) -> None:
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -96,13 +96,13 @@ def _print(found: Examples) -> None:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_lines=True)
     for head, justify in (("image", "left"), ("references", "left"), ("candidate", "left"), ("people", "right")):
         table.add_column(head, justify=justify, overflow="fold")  # type: ignore[arg-type]
-    table.add_column(found.metric, justify="right", no_wrap=True)
+    table.add_column(examples.metric, justify="right", no_wrap=True)
     kind = ""
-    for example in found.examples:
+    for example in examples.examples:
         if example.kind != kind:
             kind = example.kind
-            title = KIND_TITLES[kind].format(metric=found.metric)
-            table.add_row(Text(f"{title}: {found.counts[kind]:,} of {found.n:,}", style="bold"))
+            title = KIND_TITLES[kind].format(metric=examples.metric)
+            table.add_row(Text(f"{title}: {examples.counts[kind]:,} of {examples.n:,}", style="bold"))
         table.add_row(
             Text(example.image),
             Text("\n".join(example.references)),
@@ -112,5 +112,5 @@ def _print(found: Examples) -> None:
         )
     console = common.out()
     console.print(table)
-    for line in (origin(found), found.signature):
+    for line in (origin(examples), examples.signature):
         console.print(line, style="dim", markup=False, soft_wrap=True)

@@ -65,10 +65,10 @@ def forest(
     """
     from capbench.reports.figures.forest import forest_figure
 
-    found = _compared(
+    compared = _compared(
         metric, dataset, protocol, saved, out, resamples, seed, unit, option, data, features, model, cache=not no_cache
     )
-    _write(forest_figure(found), out)
+    _write(forest_figure(compared), out)
 
 
 @app.command()
@@ -93,10 +93,10 @@ def significance(
     """
     from capbench.reports.figures.significance import significance_figure
 
-    found = _compared(
+    compared = _compared(
         metric, dataset, protocol, saved, out, resamples, seed, unit, option, data, features, model, cache=not no_cache
     )
-    _write(significance_figure(found), out)
+    _write(significance_figure(compared), out)
 
 
 @app.command()
@@ -189,29 +189,29 @@ def score_groups(
     rated = _rated(
         metric, dataset, protocol, out, option, data, features, model, cache=not no_cache, json_output=json_output
     )
-    found = group_differences(rated)
+    differences = group_differences(rated)
     if json_output:
         common.print_json(
             {
                 "protocol": rated.protocol,
                 "sample": rated.sample,
-                "n": found.n,
-                "differences": list(found.differences),
-                "shares": {title: list(shares) for title, shares in found.shares.items()},
-                "chance": list(found.chance),
+                "n": differences.n,
+                "differences": list(differences.differences),
+                "shares": {title: list(shares) for title, shares in differences.shares.items()},
+                "chance": list(differences.chance),
                 "signatures": dict(rated.signatures),
             }
         )
     else:
-        shares = [*found.shares.values(), found.chance]
+        shares = [*differences.shares.values(), differences.chance]
         rows = [
             [f"{difference:+.3g}" if difference else "0", *(f"{100 * share[i]:.1f}" for share in shares)]
-            for i, difference in enumerate(found.differences)
+            for i, difference in enumerate(differences.differences)
         ]
-        distances = [f"{found.mean_distance(title):.3f}" for title in found.shares]
-        chance = sum(abs(d) * share for d, share in zip(found.differences, found.chance, strict=True))
+        distances = [f"{differences.mean_distance(title):.3f}" for title in differences.shares]
+        chance = sum(abs(d) * share for d, share in zip(differences.differences, differences.chance, strict=True))
         rows.append(["mean distance", *distances, f"{chance:.3f}"])
-        _table(["difference", *(f"{title}, %" for title in found.shares), "chance, %"], rows)
+        _table(["difference", *(f"{title}, %" for title in differences.shares), "chance, %"], rows)
     _write(score_groups_figure(rated), out)
 
 
@@ -260,7 +260,7 @@ def _compared(
     common.check_choice("--unit", unit, common.UNITS)
     one_alone = UsageError("two metrics or more are compared", hint="Name them, or give --from")
     judged = common.open_judged(metric or [], dataset, protocol, option, data, features, model, one_alone=one_alone)
-    found = compare_metrics(
+    comparison = compare_metrics(
         judged.dataset,
         judged.protocol,
         judged.requests,
@@ -271,9 +271,9 @@ def _compared(
         cache=cache,
         progress=common.progress,
     )
-    for line in found.notes:
+    for line in comparison.notes:
         common.note(line)
-    return from_comparison(found, sample=judged.sample)
+    return from_comparison(comparison, sample=judged.sample)
 
 
 def _rated(

@@ -62,7 +62,7 @@ def power(
         if not 0 < value < 1:
             raise UsageError(f"{name} {value:g}: not a share between 0 and 1", hint=f"Example: {name} 0.8")
     judged = common.open_judged(metric, dataset, protocol, option, data, features, model, json_output=json_output)
-    found = metric_power(
+    result = metric_power(
         judged.dataset,
         judged.protocol,
         judged.requests,
@@ -77,13 +77,13 @@ def power(
         progress=common.progress,
     )
     if json_output:
-        common.print_json(found.as_json())
+        common.print_json(result.as_json())
     else:
         statistic = judged.protocol.statistic
-        _print(found, statistic.label, percent=statistic.kind == "accuracy")
+        _print(result, statistic.label, percent=statistic.kind == "accuracy")
 
 
-def _print(found: MetricPower, label: str, *, percent: bool) -> None:
+def _print(result: MetricPower, label: str, *, percent: bool) -> None:
     from rich import box
     from rich.table import Table
 
@@ -93,9 +93,9 @@ def _print(found: MetricPower, label: str, *, percent: bool) -> None:
     def show(value: float) -> str:
         return number(value, percent)
 
-    power = found.power
+    power = result.power
     console = common.out()
-    console.print(_sentence(found, label, show), markup=False, soft_wrap=True)
+    console.print(_sentence(result, label, show), markup=False, soft_wrap=True)
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for head in (f"{power.unit}s", "standard error", "power"):
         shown.add_column(head, justify="right")
@@ -103,20 +103,20 @@ def _print(found: MetricPower, label: str, *, percent: bool) -> None:
         shown.add_row(f"{point.units:,}", show(point.standard_error), f"{100 * point.power:.0f} %")
     console.print(shown)
     console.print(
-        f"{found.protocol}: {found.n:,} judgements; standard errors of the difference from {power.resamples:,} "
+        f"{result.protocol}: {result.n:,} judgements; standard errors of the difference from {power.resamples:,} "
         f"resamples of each number of {power.unit}s, seed {power.seed}; two-sided test, α = {power.alpha:g}",
         style="dim",
         markup=False,
         soft_wrap=True,
     )
-    for line in (*found.notes, *signature_lines(found.signatures)):
+    for line in (*result.notes, *signature_lines(result.signatures)):
         console.print(line, style="dim", markup=False, soft_wrap=True)
 
 
-def _sentence(found: MetricPower, label: str, show: Callable[[float], str]) -> str:
-    power = found.power
+def _sentence(result: MetricPower, label: str, show: Callable[[float], str]) -> str:
+    power = result.power
     better, worse = (power.first, power.second) if power.difference >= 0 else (power.second, power.first)
-    values = f"{label} {show(found.values[better])} against {show(found.values[worse])}"
+    values = f"{label} {show(result.values[better])} against {show(result.values[worse])}"
     at_hand = f"{power.units:,} {power.unit}s are at hand"
     if power.gap == abs(power.difference):
         what = f"to tell {better} from {worse} ({values}, difference {show(power.gap)})"

@@ -26,10 +26,10 @@ def protocols(
     from capbench.datasets.opening import open_dataset
     from capbench.datasets.root import find_root
 
-    found: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     # A name may be that of imported judgements, whose protocols depend on what they hold.
     for cls in [open_dataset(dataset, find_root())] if dataset else map(load_dataset, dataset_names()):
-        found.append(
+        entries.append(
             {
                 "dataset": cls.name,
                 "title": cls.title,
@@ -46,10 +46,10 @@ def protocols(
             }
         )
     if json_output:
-        common.print_json(found)
+        common.print_json(entries)
         return
     console = common.out()
-    for entry in found:
+    for entry in entries:
         console.print(f"{entry['title']}", style="bold", markup=False)
         console.print(f"  default: {entry['default']}", markup=False)
         for part in ("items", "statistics"):

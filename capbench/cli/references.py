@@ -74,7 +74,7 @@ def references(
         json_output=json_output,
     )
     with common.progress("scoring", None) as step:
-        found = reference_curves(
+        curves = reference_curves(
             judged.dataset,
             judged.protocol,
             judged.requests,
@@ -88,19 +88,19 @@ def references(
         )
     groups = ("", *(group or ()))
     for name in groups:
-        if name and name not in found.groups:
+        if name and name not in curves.groups:
             raise UsageError(
-                f"--group {name}: there is no such group", hint=f"Choices: {', '.join(found.groups) or 'none'}"
+                f"--group {name}: there is no such group", hint=f"Choices: {', '.join(curves.groups) or 'none'}"
             )
     if json_output:
-        common.print_json(found.model_dump(mode="json"))
+        common.print_json(curves.model_dump(mode="json"))
     else:
-        _print(found, groups)
-    common.note(f"{len(found.points):,} points in {found.seconds:.1f} s")
+        _print(curves, groups)
+    common.note(f"{len(curves.points):,} points in {curves.seconds:.1f} s")
     if out is not None:
         from capbench.reports.curve_files import write_curves
 
-        for path in write_curves(found, out, groups):
+        for path in write_curves(curves, out, groups):
             common.note(f"wrote {path}")
 
 
@@ -110,7 +110,7 @@ def parse_counts(text: str) -> tuple[int, ...]:
     Raises:
         UsageError: it is no such list.
     """
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")
         if not low.isdecimal() or (dash and not high.isdecimal()) or len(low + high) > 8:
@@ -118,11 +118,11 @@ def parse_counts(text: str) -> tuple[int, ...]:
         last = int(high) if dash else int(low)
         if last < int(low) or last - int(low) > 100_000:
             raise UsageError(f"--counts {text}: '{part.strip()}' is no range", hint="Example: 1-50")
-        found.update(range(int(low), last + 1))
-    return tuple(sorted(found))
+        numbers.update(range(int(low), last + 1))
+    return tuple(sorted(numbers))
 
 
-def _print(found: ReferenceCurves, groups: tuple[str, ...]) -> None:
+def _print(swept: ReferenceCurves, groups: tuple[str, ...]) -> None:
     from rich import box
     from rich.table import Table
 
@@ -130,23 +130,23 @@ def _print(found: ReferenceCurves, groups: tuple[str, ...]) -> None:
 
     console = common.out()
     for group in groups:
-        shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"{found.statistic}, {group or 'all'}")
+        shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=f"{swept.statistic}, {group or 'all'}")
         shown.title_justify = "left"
         shown.add_column("references", justify="right")
-        columns = found.columns
+        columns = swept.columns
         for title in columns.values():
             shown.add_column(title, justify="right")
-        curves = [{p.count: p for p in found.curve(metric, column, group)} for metric, column in columns]
-        for count in found.counts:
-            shown.add_row(str(count), *(_number(curve.get(count), found.kind) for curve in curves))
+        curves = [{p.count: p for p in swept.curve(metric, column, group)} for metric, column in columns]
+        for count in swept.counts:
+            shown.add_row(str(count), *(_number(curve.get(count), swept.kind) for curve in curves))
         console.print(shown)
     console.print(
-        f"{found.protocol}: {found.n_items:,} items; mean ± sd of {found.draws} draws, seed {found.seed}",
+        f"{swept.protocol}: {swept.n_items:,} items; mean ± sd of {swept.draws} draws, seed {swept.seed}",
         style="dim",
         markup=False,
         soft_wrap=True,
     )
-    for line in (*found.notes, *signature_lines(found.signatures)):
+    for line in (*swept.notes, *signature_lines(swept.signatures)):
         console.print(line, style="dim", markup=False, soft_wrap=True)
 
 

@@ -148,7 +148,7 @@ def read_table(path: Path) -> list[RatedCandidate]:
             raise DataError(f"has no column {name}", path=path, row=1, hint=hint)
     place = {name: columns.index(name) for name in (*needed, "thoroughness") if name in columns}
     repeats = judging.Repeats(path, "candidate")
-    found = []
+    rows = []
     for row, fields in judging.table_rows(path, columns):
         if row == 1:
             continue
@@ -168,7 +168,7 @@ def read_table(path: Path) -> list[RatedCandidate]:
             given = fields[place["thoroughness"]]
             thoroughness = judging.parse_integer(given, *SCALE, "thoroughness", path=path, row=row)
         if not repeats.check((where, position), (text, correctness, thoroughness), row):
-            found.append(RatedCandidate(subset, image, position, text, correctness, path, row, thoroughness))
-    if not found:
+            rows.append(RatedCandidate(subset, image, position, text, correctness, path, row, thoroughness))
+    if not rows:
         raise DataError("holds no candidate", path=path, hint="Get the file again")
-    return found
+    return rows

@@ -152,11 +152,11 @@ def fetch(
             target.parent.mkdir(parents=True, exist_ok=True)
             part = _Part.open(target, url)
             _fetch_all(part, target, manual, progress, attempts, timeout_s, wait_s)
-            if sha256 is not None and (found := sha256_file(part.path)) != sha256:
+            if sha256 is not None and (actual := sha256_file(part.path)) != sha256:
                 part.drop()
                 hint = "Try again, or another source; what arrived was removed"
                 raise DataError(
-                    f"what {url} sent has the SHA-256 {found[:12]}…, not {sha256[:12]}…", path=target, hint=hint
+                    f"what {url} sent has the SHA-256 {actual[:12]}…, not {sha256[:12]}…", path=target, hint=hint
                 )
             os.replace(part.path, target)
             part.note.unlink(missing_ok=True)

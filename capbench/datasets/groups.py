@@ -121,10 +121,10 @@ class GroupDataset(Dataset):
 
         def read(name: str) -> Callable[[], Human]:
             def later() -> Human:
-                found = restrict(given[name])
-                if not len(found):
+                restricted = restrict(given[name])
+                if not len(restricted):
                     raise absence(name)()
-                return found
+                return restricted
 
             return later
 

@@ -184,7 +184,7 @@ def read_triplets(path: Path, pairs: Sequence[Pair]) -> list[tuple[int, int]]:
     names = triplets.dtype.names or ()
     if len(names) != 4:
         raise DataError("its triplets do not have four fields", path=path, hint="Get the file again")
-    found = []
+    tripletss = []
     for number, pair in enumerate(pairs):
         votes = [0, 0]
         for index in range(number * TRIPLETS, (number + 1) * TRIPLETS):
@@ -200,8 +200,8 @@ def read_triplets(path: Path, pairs: Sequence[Pair]) -> list[tuple[int, int]]:
                 raise DataError(f"its winner {vote} is not 1 or -1", path=path, row=row, hint="Get the file again")
             for_first = (vote == [1.0]) == (shown == pair.candidates)
             votes[0 if for_first else 1] += 1
-        found.append((votes[0], votes[1]))
-    return found
+        tripletss.append((votes[0], votes[1]))
+    return tripletss
 
 
 def _load(path: Path) -> dict[str, Any]:

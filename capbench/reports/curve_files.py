@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 __all__ = ["curves_csv", "write_curves"]
 
 
-def write_curves(found: ReferenceCurves, folder: Path, groups: Sequence[str] = ("",)) -> list[Path]:
+def write_curves(curves: ReferenceCurves, folder: Path, groups: Sequence[str] = ("",)) -> list[Path]:
     """Write ``curves.{json,csv,png,svg}`` into a folder and return their paths.
 
     Args:
-        found: the curves.
+        curves: the curves.
         folder: made if it is not there.
         groups: groups to draw, one panel each; ``""`` is all.
 
@@ -31,21 +31,21 @@ def write_curves(found: ReferenceCurves, folder: Path, groups: Sequence[str] = (
     from capbench.reports.figures.style import save
 
     with lock(folder / ".curves"):
-        write_text(folder / "curves.json", found.model_dump_json(indent=2) + "\n")
-        write_text(folder / "curves.csv", curves_csv(found))
-        figure = curves_figure(found, groups)
+        write_text(folder / "curves.json", curves.model_dump_json(indent=2) + "\n")
+        write_text(folder / "curves.csv", curves_csv(curves))
+        figure = curves_figure(curves, groups)
         for ending in ("png", "svg"):
             save(figure, folder / f"curves.{ending}")
     return [folder / f"curves.{ending}" for ending in ("json", "csv", "png", "svg")]
 
 
-def curves_csv(found: ReferenceCurves) -> str:
+def curves_csv(curves: ReferenceCurves) -> str:
     """One line a point, full precision; ``values`` are separated by spaces."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(["protocol", "metric", "column", "title", "group", "references", "mean", "sd", "n", "values"])
-    for p in found.points:
+    for p in curves.points:
         values = " ".join(map(repr, p.values))
         sd = "" if p.sd is None else p.sd
-        writer.writerow([found.protocol, p.metric, p.column, p.title, p.group, p.count, p.mean, sd, p.n, values])
+        writer.writerow([curves.protocol, p.metric, p.column, p.title, p.group, p.count, p.mean, sd, p.n, values])
     return stream.getvalue()

@@ -26,33 +26,33 @@ tr.kind th{background:#eef4f9;border-bottom:1px solid #0072B2}
 """
 
 
-def examples_markdown(found: Examples) -> str:
+def examples_markdown(examples: Examples) -> str:
     """A GitHub Markdown table: image, references, candidate, rating, score group with the score."""
     lines = [
-        f"### {_md(found.metric)} and people on {_md(found.dataset_title)}",
+        f"### {_md(examples.metric)} and people on {_md(examples.dataset_title)}",
         "",
-        f"| | image | references | candidate | people | {_md(found.metric)} |",
+        f"| | image | references | candidate | people | {_md(examples.metric)} |",
         "|---|---|---|---|---:|---:|",
     ]
-    for number, example in enumerate(found.examples, 1):
+    for number, example in enumerate(examples.examples, 1):
         references = "<br>".join(_md(text) for text in example.references) or "none"
         lines.append(
-            f"| {number} {_md(KIND_TITLES[example.kind].format(metric=found.metric))} | {_md(example.image)} "
+            f"| {number} {_md(KIND_TITLES[example.kind].format(metric=examples.metric))} | {_md(example.image)} "
             f"| {references} | {_md(example.candidate)} | {example.human:g} | {example.group:g} ({example.score:.3f}) |"
         )
-    lines += ["", *(f"- {_md(line)}" for line in _notes(found))]
+    lines += ["", *(f"- {_md(line)}" for line in _notes(examples))]
     return "\n".join(lines) + "\n"
 
 
-def examples_html(found: Examples) -> str:
+def examples_html(examples: Examples) -> str:
     """The same as a self-contained page."""
     rows = []
     kind = ""
-    for number, example in enumerate(found.examples, 1):
+    for number, example in enumerate(examples.examples, 1):
         if example.kind != kind:
             kind = example.kind
-            title = escape(KIND_TITLES[kind].format(metric=found.metric))
-            share = f"{found.counts[kind]:,} of {found.n:,} data points"
+            title = escape(KIND_TITLES[kind].format(metric=examples.metric))
+            share = f"{examples.counts[kind]:,} of {examples.n:,} data points"
             rows.append(f'<tr class="kind"><th colspan="6">{title} ({share})</th></tr>')
         references = "".join(f"<li>{escape(text)}</li>" for text in example.references)
         rows.append(
@@ -60,33 +60,33 @@ def examples_html(found: Examples) -> str:
             f"<td>{escape(example.candidate)}</td>"
             f'<td class="n">{example.human:g}</td><td class="n">{example.group:g} ({example.score:.3f})</td></tr>'
         )
-    title = escape(f"{found.metric} and people on {found.dataset_title}")
-    notes = "".join(f'<p class="note">{escape(line)}</p>' for line in _notes(found))
+    title = escape(f"{examples.metric} and people on {examples.dataset_title}")
+    notes = "".join(f'<p class="note">{escape(line)}</p>' for line in _notes(examples))
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f"<style>{_STYLE}</style></head>\n<body><h1>{title}</h1>\n<table>\n"
         "<tr><th></th><th>image</th><th>references</th><th>candidate</th>"
-        f'<th class="n">people</th><th class="n">{escape(found.metric)}</th></tr>\n'
+        f'<th class="n">people</th><th class="n">{escape(examples.metric)}</th></tr>\n'
         + "\n".join(rows)
         + f"\n</table>\n{notes}\n</body></html>\n"
     )
 
 
-def origin(found: Examples) -> str:
+def origin(examples: Examples) -> str:
     """Where the examples are from, in one line."""
     several = {"unaggregated": "", "mode": "most frequent rating", "mean": "mean", "median": "median"}[
-        found.aggregation
+        examples.aggregation
     ]
     people = f"; several ratings of a caption count by their {several}" if several else ""
-    return f"{found.protocol}; n = {found.n:,}{people}; seed {found.seed}; capbench {__version__}"
+    return f"{examples.protocol}; n = {examples.n:,}{people}; seed {examples.seed}; capbench {__version__}"
 
 
-def _notes(found: Examples) -> list[str]:
+def _notes(examples: Examples) -> list[str]:
     lines = [
-        f"{origin(found)}. Last column: the score on the human scale, by rank, and the score itself.",
-        found.signature,
+        f"{origin(examples)}. Last column: the score on the human scale, by rank, and the score itself.",
+        examples.signature,
     ]
-    return [_SAMPLE, *lines] if found.sample else lines
+    return [_SAMPLE, *lines] if examples.sample else lines
 
 
 def _md(text: str) -> str:

@@ -23,20 +23,20 @@ __all__ = [
 ]
 
 
-def tested(found: SensitivityResult, data: Sensitivity) -> list[str]:
+def tested(sensitivity: SensitivityResult, data: Sensitivity) -> list[str]:
     """What the tests say of changes of rank, one line each; nothing if metrics were not tested."""
     if data.reversals is None:
         return []
     ids = [p.id for p in data.protocols]
     if all(len(p.values) < 2 for p in data.protocols):
         return ["one metric: there is no pair to test"]
-    lines = notes(found.result, [(id_, "") for id_ in ids])
+    lines = notes(sensitivity.result, [(id_, "") for id_ in ids])
     lines += [
         f"no tests under {len(untested)} of {len(ids)} protocols ({untested[0]}{', …' if len(untested) > 1 else ''})"
         f"{': ' + reason if reason else ''}"
-        for reason, untested in _untested(found, ids).items()
+        for reason, untested in _untested(sensitivity, ids).items()
     ]
-    tests = {id_: tests for id_ in ids if (tests := found.result.comparison(id_)) is not None}
+    tests = {id_: tests for id_ in ids if (tests := sensitivity.result.comparison(id_)) is not None}
     if len(ids) == 1 or not tests:
         return lines
     real = sum(reversal.real for reversal in data.reversals)
@@ -49,18 +49,18 @@ def tested(found: SensitivityResult, data: Sensitivity) -> list[str]:
         best = tests[data.default].top[0]
         worse = sum(best not in tests[id_].top for id_ in others)
         lines.append(
-            f"{found.result.columns[best]}, the best under *, is significantly worse than the best under {worse} of "
-            f"{len(others)} other protocols"
+            f"{sensitivity.result.columns[best]}, the best under *, is significantly worse than the best under "
+            f"{worse} of {len(others)} other protocols"
         )
     return lines
 
 
-def _untested(found: SensitivityResult, ids: list[str]) -> dict[str, list[str]]:
+def _untested(sensitivity: SensitivityResult, ids: list[str]) -> dict[str, list[str]]:
     """Protocols without tests, by what their notes say about it."""
     by_reason: dict[str, list[str]] = {}
-    said = {info.id: info.notes for info in found.result.protocols}
+    said = {info.id: info.notes for info in sensitivity.result.protocols}
     for id_ in ids:
-        if found.result.comparison(id_) is None:
+        if sensitivity.result.comparison(id_) is None:
             why = (note.partition(NO_TESTS)[2] for note in said[id_] if note.startswith(f"{id_}{NO_TESTS}"))
             by_reason.setdefault(next(why, ""), []).append(id_)
     return by_reason
@@ -70,7 +70,7 @@ def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def real_reversals(found: SensitivityResult, data: Sensitivity) -> list[tuple[str, str, list[tuple[str, str]]]]:
+def real_reversals(sensitivity: SensitivityResult, data: Sensitivity) -> list[tuple[str, str, list[tuple[str, str]]]]:
     """The pairs of metrics whose order is significant under the default protocol and significantly reversed elsewhere.
 
     Returns:
@@ -81,8 +81,8 @@ def real_reversals(found: SensitivityResult, data: Sensitivity) -> list[tuple[st
     for reversal in data.reversals or ():
         if reversal.real:
             by_pair.setdefault((reversal.better, reversal.worse), []).append(reversal)
-    percent = {info.id: info.kind == "accuracy" for info in found.result.protocols}
-    titles = found.result.columns
+    percent = {info.id: info.kind == "accuracy" for info in sensitivity.result.protocols}
+    titles = sensitivity.result.columns
 
     def shown(difference: float, protocol: str) -> str:
         return f"{100 * difference:+.1f}" if percent[protocol] else f"{difference:+.3f}"
@@ -97,11 +97,11 @@ def real_reversals(found: SensitivityResult, data: Sensitivity) -> list[tuple[st
     ]
 
 
-def reversal_lines(found: SensitivityResult, data: Sensitivity) -> list[str]:
+def reversal_lines(sensitivity: SensitivityResult, data: Sensitivity) -> list[str]:
     """One line for each pair of :func:`real_reversals`."""
     return [
         f"{pair} ({base} under *): {', '.join(f'{id_} {difference}' for id_, difference in places)}"
-        for pair, base, places in real_reversals(found, data)
+        for pair, base, places in real_reversals(sensitivity, data)
     ]
 
 
@@ -141,12 +141,12 @@ def latex_label(text: str) -> str:
     return "".join(c if c.isalnum() or c in ":-" else "-" for c in text)
 
 
-def reversals_to_csv(found: SensitivityResult) -> str:
+def reversals_to_csv(sensitivity: SensitivityResult) -> str:
     """One line for each pair of metrics under each protocol that orders it otherwise than the default does."""
     stream = io.StringIO()
     writer = csv.DictWriter(stream, ["dataset", "default", *Reversal.model_fields], lineterminator="\n")
     writer.writeheader()
-    for data in found.datasets:
+    for data in sensitivity.datasets:
         for reversal in data.reversals or ():
             writer.writerow({"dataset": data.dataset, "default": data.default, **reversal.model_dump()})
     return stream.getvalue()

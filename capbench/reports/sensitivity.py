@@ -60,24 +60,26 @@ class Block:
     notes: tuple[str, ...]
 
 
-def blocks(found: SensitivityResult, data: Sensitivity, columns: int = _PAPER) -> list[Block]:
+def blocks(sensitivity: SensitivityResult, data: Sensitivity, columns: int = _PAPER) -> list[Block]:
     """The tables of one data set.
 
     Args:
-        found: the whole result, for titles.
+        sensitivity: the whole result, for titles.
         data: one of its data sets.
         columns: how many protocols stand beside each other at most.
     """
     made = []
-    kinds = {info.id: info.kind for info in found.result.protocols}
-    titles = {name: title for name, title in found.result.columns.items() if name in data.protocols[0].values}
+    kinds = {info.id: info.kind for info in sensitivity.result.protocols}
+    titles = {name: title for name, title in sensitivity.result.columns.items() if name in data.protocols[0].values}
     for items, group in groupby(data.protocols, key=lambda ranking: ranking.items):
         for number, part in enumerate(_parts(list(group), columns)):
             rows = tuple(
                 (
                     title,
                     tuple(
-                        _entry(ranking, name, kinds[ranking.id] == "accuracy", found.result.comparison(ranking.id))
+                        _entry(
+                            ranking, name, kinds[ranking.id] == "accuracy", sensitivity.result.comparison(ranking.id)
+                        )
                         for ranking in part
                     ),
                 )
@@ -132,9 +134,9 @@ def _entry(ranking: ProtocolRanking, name: str, percent: bool, tests: Comparison
     return f"{shown}{mark} {ranking.ranks[name]}{arrow}"
 
 
-def summary(found: SensitivityResult, data: Sensitivity) -> tuple[str, ...]:
+def summary(sensitivity: SensitivityResult, data: Sensitivity) -> tuple[str, ...]:
     """What the tables of one data set say, in a few sentences."""
-    titles = found.result.columns
+    titles = sensitivity.result.columns
     others = [p for p in data.protocols if p.id != data.default]
     base = next(p for p in data.protocols if p.id == data.default)
     lines = [
@@ -142,7 +144,7 @@ def summary(found: SensitivityResult, data: Sensitivity) -> tuple[str, ...]:
         "better (▲) or worse (▼)"
     ]
     if not others or len(base.ranks) < 2:
-        return (*lines, *tested(found, data))
+        return (*lines, *tested(sensitivity, data))
     same = sum(not any(p.moves.values()) for p in others)
     lines.append(f"{same} of {len(others)} other protocols rank the metrics as it does")
     firsts: dict[str, int] = {}
@@ -158,16 +160,16 @@ def summary(found: SensitivityResult, data: Sensitivity) -> tuple[str, ...]:
     if known:
         tau, id_ = min(known)
         lines.append(f"furthest from it: {id_} (τ between the rankings {tau:.2f})")
-    return (*lines, *tested(found, data))
+    return (*lines, *tested(sensitivity, data))
 
 
-def print_sensitivity(found: SensitivityResult, console: Console) -> None:
+def print_sensitivity(sensitivity: SensitivityResult, console: Console) -> None:
     """Print every table and its summary; columns that do not fit go into a table of their own."""
     from rich import box
     from rich.table import Table
 
-    for data in found.datasets:
-        for block in blocks(found, data, _fitting(found, data, console.width)):
+    for data in sensitivity.datasets:
+        for block in blocks(sensitivity, data, _fitting(sensitivity, data, console.width)):
             table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
             table.add_column("\nmetric", no_wrap=True)
             previous = ""
@@ -182,21 +184,21 @@ def print_sensitivity(found: SensitivityResult, console: Console) -> None:
             console.print(table)
             for note in block.notes:
                 console.print(f"  {note}", style="dim", markup=False, soft_wrap=not console.is_terminal)
-        for line in summary(found, data):
+        for line in summary(sensitivity, data):
             console.print(line, markup=False, soft_wrap=not console.is_terminal)
-        for line in reversal_lines(found, data):
+        for line in reversal_lines(sensitivity, data):
             console.print(f"  {line}", markup=False, soft_wrap=not console.is_terminal)
         console.print()
-    for reason, ids in _missing(found).items():
+    for reason, ids in _missing(sensitivity).items():
         console.print(f"{len(ids)} protocols not computed ({ids[0]}, …): {reason}", markup=False, soft_wrap=True)
-    for title, reason in _waiting(found).items():
+    for title, reason in _waiting(sensitivity).items():
         word = "" if reason == LEFT_OUT else "waits for "
         console.print(f"{title} {word}{reason}", markup=False, soft_wrap=True)
 
 
-def _fitting(found: SensitivityResult, data: Sensitivity, width: int) -> int:
+def _fitting(sensitivity: SensitivityResult, data: Sensitivity, width: int) -> int:
     """How many protocols fit beside each other."""
-    whole = blocks(found, data, len(data.protocols))
+    whole = blocks(sensitivity, data, len(data.protocols))
     first = max([len(title) for block in whole for title, _ in block.rows] + [8]) + 2
     entry = max(
         len(text)
@@ -207,25 +209,25 @@ def _fitting(found: SensitivityResult, data: Sensitivity, width: int) -> int:
     return max(1, (width - first) // (entry + 2))
 
 
-def _missing(found: SensitivityResult) -> dict[str, list[str]]:
+def _missing(sensitivity: SensitivityResult) -> dict[str, list[str]]:
     by_reason: dict[str, list[str]] = {}
-    for missing in found.result.missing:
+    for missing in sensitivity.result.missing:
         if missing.protocol:
             by_reason.setdefault(missing.reason, []).append(missing.protocol)
     return by_reason
 
 
-def _waiting(found: SensitivityResult) -> dict[str, str]:
-    return {missing.title: missing.reason for missing in found.result.missing if missing.column}
+def _waiting(sensitivity: SensitivityResult) -> dict[str, str]:
+    return {missing.title: missing.reason for missing in sensitivity.result.missing if missing.column}
 
 
-def to_markdown(found: SensitivityResult) -> str:
+def to_markdown(sensitivity: SensitivityResult) -> str:
     """All tables as GitHub Markdown."""
-    lines = [f"<!-- capbench {found.result.capbench}, {found.result.created} -->"]
-    if found.result.sample:
+    lines = [f"<!-- capbench {sensitivity.result.capbench}, {sensitivity.result.created} -->"]
+    if sensitivity.result.sample:
         lines += ["", "Computed on the embedded synthetic sample: these numbers say nothing about metrics."]
-    for data in found.datasets:
-        for block in blocks(found, data, len(data.protocols)):
+    for data in sensitivity.datasets:
+        for block in blocks(sensitivity, data, len(data.protocols)):
             heads = ["metric", *(" ".join(part for part in head if part) for head in block.heads)]
             lines += ["", f"### {block.title}", "", f"| {' | '.join(markdown_text(head) for head in heads)} |"]
             lines.append("|---|" + "---|" * len(block.heads))
@@ -233,28 +235,28 @@ def to_markdown(found: SensitivityResult) -> str:
                 texts = [" ".join(text.split()) for text in (title, *entries)]
                 lines.append(f"| {' | '.join(map(markdown_text, texts))} |")
             lines += ["", *(f"- {markdown_text(note)}" for note in block.notes)]
-        lines += ["", *(f"- {markdown_text(line)}" for line in summary(found, data))]
-        lines += [f"  - {markdown_text(line)}" for line in reversal_lines(found, data)]
-    missing = [f"- {len(ids)} protocols ({ids[0]}, …): {reason}" for reason, ids in _missing(found).items()]
-    missing += [f"- {title}: {reason}" for title, reason in _waiting(found).items()]
+        lines += ["", *(f"- {markdown_text(line)}" for line in summary(sensitivity, data))]
+        lines += [f"  - {markdown_text(line)}" for line in reversal_lines(sensitivity, data)]
+    missing = [f"- {len(ids)} protocols ({ids[0]}, …): {reason}" for reason, ids in _missing(sensitivity).items()]
+    missing += [f"- {title}: {reason}" for title, reason in _waiting(sensitivity).items()]
     if missing:
         lines += ["", "Not computed:", "", *map(markdown_text, missing)]
     return "\n".join(lines) + "\n"
 
 
-def to_latex(found: SensitivityResult) -> str:
+def to_latex(sensitivity: SensitivityResult) -> str:
     """All tables as LaTeX ``table`` environments; they need the package ``booktabs``."""
-    made = [f"% capbench {found.result.capbench}, {found.result.created}; needs \\usepackage{{booktabs}}"]
-    if found.result.sample:
+    made = [f"% capbench {sensitivity.result.capbench}, {sensitivity.result.created}; needs \\usepackage{{booktabs}}"]
+    if sensitivity.result.sample:
         made.append("% Computed on the embedded synthetic sample: these numbers say nothing about metrics.")
     number = 0
-    for data in found.datasets:
-        for place, block in enumerate(blocks(found, data)):
+    for data in sensitivity.datasets:
+        for place, block in enumerate(blocks(sensitivity, data)):
             number += 1
             # Under the first table of a data set stands what all of them say.
-            said = summary(found, data) if place == 0 else ()
+            said = summary(sensitivity, data) if place == 0 else ()
             made.append(_latex(block, said, f"tab:protocols-{data.dataset}-{number}"))
-        if pairs := real_reversals(found, data):
+        if pairs := real_reversals(sensitivity, data):
             made.append(reversals_to_latex(data, pairs))
     return "\n\n".join(made) + "\n"
 
@@ -293,25 +295,25 @@ def _latex(block: Block, said: tuple[str, ...], label: str) -> str:
     )
 
 
-def to_csv(found: SensitivityResult) -> str:
+def to_csv(sensitivity: SensitivityResult) -> str:
     """One line for each metric under each protocol; with tests, ``top`` says whether it is the best or not worse."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     heads = ["dataset", "protocol", "default", "column", "title", "value", "rank", "move", "tau", "used_by"]
-    with_tests = any(data.reversals is not None for data in found.datasets)
+    with_tests = any(data.reversals is not None for data in sensitivity.datasets)
     writer.writerow([*heads, "top"] if with_tests else heads)
-    for data in found.datasets:
+    for data in sensitivity.datasets:
         for p in data.protocols:
-            tests = found.result.comparison(p.id)
+            tests = sensitivity.result.comparison(p.id)
             for name, value in p.values.items():
-                title, default = found.result.columns[name], p.id == data.default
+                title, default = sensitivity.result.columns[name], p.id == data.default
                 row = [data.dataset, p.id, default, name, title, value, p.ranks[name], p.moves.get(name), p.tau]
                 top = None if tests is None else name in tests.top
                 writer.writerow([*row, " ".join(p.used_by), *([top] if with_tests else [])])
     return stream.getvalue()
 
 
-def write_sensitivity(found: SensitivityResult, folder: Path) -> list[Path]:
+def write_sensitivity(sensitivity: SensitivityResult, folder: Path) -> list[Path]:
     """Write ``all-protocols.{json,csv,md,tex}`` into a folder and return their paths.
 
     With tests between metrics there are ``all-protocols-comparisons.csv``, a line a pair, and
@@ -321,16 +323,16 @@ def write_sensitivity(found: SensitivityResult, folder: Path) -> list[Path]:
         UsageError: a file cannot be written.
     """
     texts = {
-        "all-protocols.json": found.model_dump_json(indent=2) + "\n",
-        "all-protocols.csv": to_csv(found),
-        "all-protocols.md": to_markdown(found),
-        "all-protocols.tex": to_latex(found),
+        "all-protocols.json": sensitivity.model_dump_json(indent=2) + "\n",
+        "all-protocols.csv": to_csv(sensitivity),
+        "all-protocols.md": to_markdown(sensitivity),
+        "all-protocols.tex": to_latex(sensitivity),
     }
     of_tests = {
-        "all-protocols-comparisons.csv": comparisons_to_csv(found.result),
-        "all-protocols-reversals.csv": reversals_to_csv(found),
+        "all-protocols-comparisons.csv": comparisons_to_csv(sensitivity.result),
+        "all-protocols-reversals.csv": reversals_to_csv(sensitivity),
     }
-    if any(data.reversals is not None for data in found.datasets):
+    if any(data.reversals is not None for data in sensitivity.datasets):
         texts |= of_tests
     with lock(folder / ".results"):
         for name in of_tests.keys() - texts.keys():

@@ -28,7 +28,7 @@ def notes(result: StudyResult, places: Iterable[tuple[str, str]]) -> list[str]:
     places = list(places)
     protocols = dict.fromkeys(protocol for protocol, _ in places)
     lines = [_interval(p.bootstrap) for p in result.protocols if p.id in protocols and p.bootstrap is not None]
-    lines += [_test(found) for place in places if (found := result.comparison(*place)) is not None]
+    lines += [_test(tests) for place in places if (tests := result.comparison(*place)) is not None]
     ceilings = [result.ceiling(*place) for place in places]
     lines += [f"human ceiling (not a metric): {_CEILINGS[known.method]}" for known in ceilings if known is not None]
     return list(dict.fromkeys(lines))
@@ -42,21 +42,21 @@ def _interval(info: BootstrapInfo) -> str:
     )
 
 
-def _test(found: Comparisons) -> str:
-    if found.test in _FORMULAS:
-        how = f"{_FORMULAS[found.test]}, which takes data points as independent"
+def _test(tests: Comparisons) -> str:
+    if tests.test in _FORMULAS:
+        how = f"{_FORMULAS[tests.test]}, which takes data points as independent"
     else:
         name, what = {
             "permutation": ("permutation test (PERM-BOTH)", "permutations"),
             "bootstrap": ("paired bootstrap test", "resamples"),
-        }[found.test]
-        number = f"{found.resamples:,} {what}"
-        if found.requested is not None:
-            number += f" ({found.requested:,} are too few for {_pairs(len(found.pairs))})"
-        how = f"{name} over {found.unit}s, {number}, seed {found.seed}"
+        }[tests.test]
+        number = f"{tests.resamples:,} {what}"
+        if tests.requested is not None:
+            number += f" ({tests.requested:,} are too few for {_pairs(len(tests.pairs))})"
+        how = f"{name} over {tests.unit}s, {number}, seed {tests.seed}"
     return (
-        f"{MARK} the best of its column, or not significantly worse: {how}; {_CORRECTIONS[found.correction]} over "
-        f"{_pairs(len(found.pairs))} a column, α = {found.alpha:g}"
+        f"{MARK} the best of its column, or not significantly worse: {how}; {_CORRECTIONS[tests.correction]} over "
+        f"{_pairs(len(tests.pairs))} a column, α = {tests.alpha:g}"
     )
 
 
@@ -64,9 +64,9 @@ def _pairs(count: int) -> str:
     return f"{count} pair{'s' if count != 1 else ''}"
 
 
-def ranks(result: StudyResult, found: Comparisons) -> str:
+def ranks(result: StudyResult, tests: Comparisons) -> str:
     """The significance clusters in one line: ``1 SPICE; 2 CIDEr, METEOR``."""
     clusters: dict[int, list[str]] = {}
-    for column, rank in found.ranks.items():
+    for column, rank in tests.ranks.items():
         clusters.setdefault(rank, []).append(result.columns.get(column, column))
     return "; ".join(f"{rank} {', '.join(names)}" for rank, names in sorted(clusters.items()))

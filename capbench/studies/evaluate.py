@@ -116,15 +116,15 @@ def _correlations(
     for name in ("", *judgements.groups):
         chosen = slice(None) if not name else group == name
         label = f"the human ratings{f' of {name}' if name else ''}"
-        found = correlation(spec.coefficient, scores[chosen], human[chosen], name_x=title, name_y=label)
-        numbers[name] = _Number(found.value, found.n, found.p_value, found.ties_x)
+        measured = correlation(spec.coefficient, scores[chosen], human[chosen], name_x=title, name_y=label)
+        numbers[name] = _Number(measured.value, measured.n, measured.p_value, measured.ties_x)
     return numbers
 
 
 def _accuracies(spec: StatisticSpec, preferences: Preferences, values: FloatArray, title: str) -> dict[str, _Number]:
     if spec.ties is None:
         raise StatisticError(f"the statistic {spec.name} names no tie rule")
-    found = pairwise_accuracy(
+    accuracy = pairwise_accuracy(
         values[preferences.first],
         values[preferences.second],
         preferences.preferred,
@@ -133,8 +133,8 @@ def _accuracies(spec: StatisticSpec, preferences: Preferences, values: FloatArra
         name=title,
     )
     # The mean over groups is what papers print as "All"; with groups of one size it equals the pooled accuracy.
-    numbers = {"": _Number(found.mean, found.pooled.n, None, found.pooled.ties, found.mean_chance)}
-    for part in sorted(found.groups, key=lambda part: part.name):
+    numbers = {"": _Number(accuracy.mean, accuracy.pooled.n, None, accuracy.pooled.ties, accuracy.mean_chance)}
+    for part in sorted(accuracy.groups, key=lambda part: part.name):
         if part.name:
             numbers[part.name] = _Number(part.value, part.n, None, part.ties, part.chance)
     return numbers

@@ -91,11 +91,14 @@ def people(protocol: Protocol, judgements: Judgements, unit: Unit, group: str = 
         item, value = ratings.item[chosen], ratings.value[chosen]
         if not len(item) or int(np.bincount(item).max()) < 2:
             return None
-        found = leave_one_rater_out(item, value)
+        agreement_of_raters = leave_one_rater_out(item, value)
         data: Agreement = Correlations.of(
-            spec.coefficient, {PEOPLE: found.others}, found.own, unit=_labels(images, found.item, unit)
+            spec.coefficient,
+            {PEOPLE: agreement_of_raters.others},
+            agreement_of_raters.own,
+            unit=_labels(images, agreement_of_raters.item, unit),
         )
-        return data, _ceiling(data, protocol, group, len(found.own), "leave-one-rater-out")
+        return data, _ceiling(data, protocol, group, len(agreement_of_raters.own), "leave-one-rater-out")
     if spec.kind != "accuracy" or spec.ties is None:
         return None
     preferences = judgements.preferences[spec.human]

@@ -72,17 +72,17 @@ def assess(
         groups: False for the overall numbers alone: groups get no intervals, tests and ceilings.
         progress: called with 1 for each group done.
     """
-    found = Uncertainty(cells=list(cells))
+    uncertainty = Uncertainty(cells=list(cells))
     if protocol.statistic.kind == "mean":
-        return found
+        return uncertainty
     scores = _common_scores(tables, rows)
     for group in dict.fromkeys(cell.group for cell in cells if groups or not cell.group):
         if scores and (bootstrap is not None or tests is not None):
-            _assess_group(found, protocol, draws[0], scores, group, bootstrap, tests)
+            _assess_group(uncertainty, protocol, draws[0], scores, group, bootstrap, tests)
         if ceiling:
-            _add_ceiling(found, protocol, draws[0], group, bootstrap)
+            _add_ceiling(uncertainty, protocol, draws[0], group, bootstrap)
         progress(1)
-    return found
+    return uncertainty
 
 
 def _common_scores(tables: Sequence[ScoreTable], rows: Sequence[Row]) -> dict[str, FloatArray]:
@@ -95,7 +95,7 @@ def _common_scores(tables: Sequence[ScoreTable], rows: Sequence[Row]) -> dict[st
 
 
 def _assess_group(
-    found: Uncertainty,
+    uncertainty: Uncertainty,
     protocol: Protocol,
     judgements: Judgements,
     scores: Mapping[str, FloatArray],
@@ -111,14 +111,14 @@ def _assess_group(
             sample = draw_bootstrap(data, resamples=bootstrap.resamples, seed=bootstrap.seed, unit=bootstrap.unit)
             intervals = bootstrap_intervals(data, sample, method=bootstrap.method, level=bootstrap.level)
         except StatisticError as error:
-            found.notes.append(f"{place}: no intervals: {error}")
+            uncertainty.notes.append(f"{place}: no intervals: {error}")
         else:
-            found.cells = [_with_interval(cell, group, intervals) for cell in found.cells]
+            uncertainty.cells = [_with_interval(cell, group, intervals) for cell in uncertainty.cells]
             if not group:
-                found.bootstrap = _info(bootstrap, data.units)
+                uncertainty.bootstrap = _info(bootstrap, data.units)
             left_out = sum(interval.undefined for interval in intervals.values())
             if left_out:
-                found.notes.append(
+                uncertainty.notes.append(
                     f"{place}: {left_out:,} values on resamples without variety are left out from the intervals"
                 )
     if tests is not None and len(scores) > 1:
@@ -130,9 +130,9 @@ def _assess_group(
                 level=0.95 if bootstrap is None else bootstrap.level,
             )
         except StatisticError as error:
-            found.notes.append(f"{place}{NO_TESTS}{error}")
+            uncertainty.notes.append(f"{place}{NO_TESTS}{error}")
         else:
-            found.comparisons.append(_comparisons(str(protocol), group, table, requested))
+            uncertainty.comparisons.append(_comparisons(str(protocol), group, table, requested))
 
 
 def compare_pairs(
@@ -173,7 +173,11 @@ def compare_pairs(
 
 
 def _add_ceiling(
-    found: Uncertainty, protocol: Protocol, judgements: Judgements, group: str, bootstrap: BootstrapSettings | None
+    uncertainty: Uncertainty,
+    protocol: Protocol,
+    judgements: Judgements,
+    group: str,
+    bootstrap: BootstrapSettings | None,
 ) -> None:
     unit = "image" if bootstrap is None else bootstrap.unit
     try:
@@ -186,9 +190,9 @@ def _add_ceiling(
             interval = bootstrap_intervals(data, sample, method=bootstrap.method, level=bootstrap.level)[PEOPLE]
             ceiling = ceiling.model_copy(update={"low": interval.low, "high": interval.high})
     except StatisticError as error:
-        found.notes.append(f"{protocol}{f' {group}' if group else ''}: no human ceiling: {error}")
+        uncertainty.notes.append(f"{protocol}{f' {group}' if group else ''}: no human ceiling: {error}")
         return
-    found.ceilings.append(ceiling)
+    uncertainty.ceilings.append(ceiling)
 
 
 def _with_interval(cell: Cell, group: str, intervals: Mapping[str, Interval]) -> Cell:

@@ -111,8 +111,8 @@ def read_covariance(path: str | os.PathLike[str]) -> Covariance:
     digest = files.sha256_file(path)
     try:
         # Opened here: of a damaged file numpy leaves its own handle open.
-        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as found:
-            matrix, facts = np.asarray(found["matrix"]), json.loads(found["facts"].tobytes().decode())
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as arrays:
+            matrix, facts = np.asarray(arrays["matrix"]), json.loads(arrays["facts"].tobytes().decode())
         shrinkage = float(facts.pop("shrinkage"))
         kind = facts.pop("kind")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:

@@ -62,9 +62,9 @@ class Compared:
     sample: bool = False
 
 
-def from_comparison(found: MetricComparison, *, sample: bool = False) -> Compared:
+def from_comparison(comparison: MetricComparison, *, sample: bool = False) -> Compared:
     """From what :func:`capbench.analyses.comparing.compare_metrics` gives."""
-    return _from_plain(found.as_json(), sample=sample)
+    return _from_plain(comparison.as_json(), sample=sample)
 
 
 def from_study(result: StudyResult, protocol: str | None = None) -> Compared:

@@ -19,47 +19,47 @@ if TYPE_CHECKING:
 __all__ = ["curves_figure"]
 
 
-def curves_figure(found: ReferenceCurves, groups: Sequence[str] = ("",)) -> Figure:
+def curves_figure(curves: ReferenceCurves, groups: Sequence[str] = ("",)) -> Figure:
     """One panel a group, one line a metric: mean over draws, with a band of one standard deviation.
 
     Args:
-        found: the curves.
+        curves: the curves.
         groups: names of groups; ``""`` is all.
 
     Raises:
         UsageError: there is no such group.
     """
     for group in groups:
-        if group and group not in found.groups:
-            raise UsageError(f"there is no group '{group}'", hint=f"Choices: {', '.join(found.groups) or 'none'}")
+        if group and group not in curves.groups:
+            raise UsageError(f"there is no group '{group}'", hint=f"Choices: {', '.join(curves.groups) or 'none'}")
     with style():
         figure, panels = new_figure(0.8 + 3.6 * len(groups), 3.7, columns=len(groups))
         for axes, group in zip(panels, groups, strict=True):
-            _panel(axes, found, group)
-        panels[0].set_ylabel("accuracy, %" if found.kind == "accuracy" else f"{found.statistic} with people")
+            _panel(axes, curves, group)
+        panels[0].set_ylabel("accuracy, %" if curves.kind == "accuracy" else f"{curves.statistic} with people")
         handles, labels = panels[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 3 + 2 * len(groups)))
         return finish(
             figure,
             caption(
-                found.dataset_title,
-                found.protocol,
-                _sizes(found, groups),
-                f"mean ± sd of {found.draws} random order{'s' * (found.draws != 1)} of the references, "
-                f"seed {found.seed}",
-                sample=found.sample,
+                curves.dataset_title,
+                curves.protocol,
+                _sizes(curves, groups),
+                f"mean ± sd of {curves.draws} random order{'s' * (curves.draws != 1)} of the references, "
+                f"seed {curves.seed}",
+                sample=curves.sample,
             ),
         )
 
 
-def _panel(axes: Axes, found: ReferenceCurves, group: str) -> None:
+def _panel(axes: Axes, curves: ReferenceCurves, group: str) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    scale = 100 if found.kind == "accuracy" else 1
+    scale = 100 if curves.kind == "accuracy" else 1
     # Few references matter most: a logarithmic axis gives them room; 0 gets a place of its own on its left.
-    logarithmic = found.counts[-1] > 10
-    for i, ((metric, column), title) in enumerate(found.columns.items()):
-        points = found.curve(metric, column, group)
+    logarithmic = curves.counts[-1] > 10
+    for i, ((metric, column), title) in enumerate(curves.columns.items()):
+        points = curves.curve(metric, column, group)
         x = np.array([point.count for point in points], dtype=float)
         mean = scale * np.array([point.mean for point in points])
         sd = scale * np.array([point.sd or 0.0 for point in points])
@@ -76,7 +76,7 @@ def _panel(axes: Axes, found: ReferenceCurves, group: str) -> None:
         axes.fill_between(x, mean - sd, mean + sd, color=colour, alpha=BAND, linewidth=0)
     if logarithmic:
         axes.set_xscale("symlog", linthresh=1, linscale=0.6)
-    ticks = _ticks(found.counts)
+    ticks = _ticks(curves.counts)
     axes.set_xticks(ticks, [str(tick) for tick in ticks])
     axes.set_xticks([], minor=True)
     axes.yaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10]))
@@ -91,8 +91,8 @@ def _ticks(counts: Sequence[int]) -> list[int]:
     return [count for count in counts if count in {0, 1, 2, 5, 10, 20, 50, 100, 200, 500, counts[-1]}]
 
 
-def _sizes(found: ReferenceCurves, groups: Sequence[str]) -> str:
-    sizes = {p.group: p.n for p in found.points}
-    what = "pairs" if found.kind == "accuracy" else "ratings"
+def _sizes(curves: ReferenceCurves, groups: Sequence[str]) -> str:
+    sizes = {p.group: p.n for p in curves.points}
+    what = "pairs" if curves.kind == "accuracy" else "ratings"
     parts = [f"{group or 'all'} {sizes[group]:,}" for group in groups]
     return f"n = {sizes['']:,} {what}" if len(groups) == 1 and not groups[0] else f"{what}: {', '.join(parts)}"

@@ -14,25 +14,25 @@ if TYPE_CHECKING:
 __all__ = ["forest_figure"]
 
 
-def forest_figure(found: Compared) -> Figure:
+def forest_figure(compared: Compared) -> Figure:
     """One row a metric, best first; metrics not significantly worse than the best are filled.
 
     Raises:
         UsageError: there are no intervals.
     """
-    names = list(found.values)
-    if not all(name in found.intervals for name in names):
+    names = list(compared.values)
+    if not all(name in compared.intervals for name in names):
         raise UsageError(
             "a forest plot needs intervals", hint="Add 'bootstrap' to the study, or use 'capbench compare'"
         )
-    scale, digits = (100.0, 1) if found.percent else (1.0, 3)
+    scale, digits = (100.0, 1) if compared.percent else (1.0, 3)
     with style():
         figure, (axes,) = new_figure(7.0, 1.1 + 0.34 * len(names))
-        tested = bool(found.top)
+        tested = bool(compared.top)
         for row, name in enumerate(names):
-            low, high = (scale * end for end in found.intervals[name])
-            value = scale * found.values[name]
-            filled = not tested or name in found.top
+            low, high = (scale * end for end in compared.intervals[name])
+            value = scale * compared.values[name]
+            filled = not tested or name in compared.top
             colour = COLOURS[0] if filled else GREY
             axes.plot([low, high], [row, row], color=colour, linewidth=1.8, solid_capstyle="butt")
             axes.plot(value, row, "o", color=colour, markerfacecolor=colour if filled else "white", markersize=6)
@@ -43,10 +43,10 @@ def forest_figure(found: Compared) -> Figure:
                 fontsize=8,
                 color="black" if filled else GREY,
             )
-        axes.axvline(scale * found.values[names[0]], color=COLOURS[0], linewidth=0.7, alpha=0.5, zorder=0)
-        if found.ceiling is not None:
+        axes.axvline(scale * compared.values[names[0]], color=COLOURS[0], linewidth=0.7, alpha=0.5, zorder=0)
+        if compared.ceiling is not None:
             axes.axvline(
-                scale * found.ceiling, color=COLOURS[1], linewidth=1.2, linestyle="--", label="one more person"
+                scale * compared.ceiling, color=COLOURS[1], linewidth=1.2, linestyle="--", label="one more person"
             )
             axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2)
         axes.set_yticks(range(len(names)), names)
@@ -54,11 +54,16 @@ def forest_figure(found: Compared) -> Figure:
         axes.tick_params(axis="y", length=0)
         axes.spines["left"].set_visible(False)
         axes.grid(axis="x")
-        axes.set_xlabel("accuracy, %" if found.percent else f"{found.label} with people")
+        axes.set_xlabel("accuracy, %" if compared.percent else f"{compared.label} with people")
         legend = "filled: not significantly worse than the best" if tested else ""
         return finish(
             figure,
             caption(
-                found.protocol, f"n = {found.n:,}", found.interval_note, legend, found.test_note, sample=found.sample
+                compared.protocol,
+                f"n = {compared.n:,}",
+                compared.interval_note,
+                legend,
+                compared.test_note,
+                sample=compared.sample,
             ),
         )

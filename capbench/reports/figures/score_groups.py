@@ -17,31 +17,31 @@ __all__ = ["score_groups_figure"]
 
 def score_groups_figure(rated: RatedScores) -> Figure:
     """Bars for each difference of score group and rating, one colour a metric; steps: a metric that knows nothing."""
-    found = group_differences(rated)
-    titles = list(found.shares)
-    places = np.arange(len(found.differences))
+    differences = group_differences(rated)
+    titles = list(differences.shares)
+    places = np.arange(len(differences.differences))
     width = 0.8 / len(titles)
     hatches = ("", "///", "...", "xx")
     with style():
         figure, (axes,) = new_figure(max(5.0, 1.6 + 0.28 * len(places) * max(2, len(titles))), 3.6)
         for i, title in enumerate(titles):
             axes.bar(
-                *(places + (i - (len(titles) - 1) / 2) * width, [100 * share for share in found.shares[title]]),
+                *(places + (i - (len(titles) - 1) / 2) * width, [100 * share for share in differences.shares[title]]),
                 width=width,
                 color=COLOURS[i % len(COLOURS)],
                 hatch=hatches[i // len(COLOURS) % len(hatches)],
                 edgecolor="white",
                 linewidth=0.4,
-                label=f"{title}: {100 * found.equal(title):.0f} % equal",
+                label=f"{title}: {100 * differences.equal(title):.0f} % equal",
             )
         axes.stairs(
-            *([100 * share for share in found.chance], np.arange(len(places) + 1) - 0.5),
+            *([100 * share for share in differences.chance], np.arange(len(places) + 1) - 0.5),
             color="#444444",
             linewidth=1.0,
             linestyle="--",
             label="chance",
         )
-        axes.set_xticks(places, [f"{d:+.3g}".replace("-", "−") if d else "0" for d in found.differences])
+        axes.set_xticks(places, [f"{d:+.3g}".replace("-", "−") if d else "0" for d in differences.differences])
         axes.set_xlabel("score group minus people's rating")
         axes.set_ylabel("share of data points, %")
         axes.grid(axis="y")
@@ -51,7 +51,7 @@ def score_groups_figure(rated: RatedScores) -> Figure:
             caption(
                 rated.dataset_title,
                 rated.protocol,
-                f"n = {found.n:,}",
+                f"n = {differences.n:,}",
                 "scores mapped onto the human scale by their rank",
                 f"draw 1 of {rated.draws}" if rated.draws > 1 else "",
                 sample=rated.sample,

@@ -18,24 +18,24 @@ _STEPS = ((0.001, "#08519c", "p ≤ .001"), (0.01, "#4292c6", "p ≤ .01"), (1.0
 _NOT = "#f0f0f0"
 
 
-def significance_figure(found: Compared) -> Figure:
+def significance_figure(compared: Compared) -> Figure:
     """A cell for each pair: the row's metric minus the column's, and the corrected p-value.
 
     Raises:
         UsageError: nothing was tested.
     """
-    if not found.pairs:
+    if not compared.pairs:
         raise UsageError(
             "a significance matrix needs tests", hint="Add 'compare' to the study, or use 'capbench compare'"
         )
-    names = list(found.values)
-    scale, digits = (100.0, 1) if found.percent else (1.0, 3)
+    names = list(compared.values)
+    scale, digits = (100.0, 1) if compared.percent else (1.0, 3)
     with style():
         from matplotlib.patches import Patch, Rectangle
 
         size = 1.6 + 0.62 * len(names)
         figure, (axes,) = new_figure(max(4.6, size + 1.2), max(3.4, size))
-        for pair in found.pairs:
+        for pair in compared.pairs:
             # Equal values may stand in either order.
             row, column = sorted((names.index(pair.better), names.index(pair.worse)))
             colour = _colour(pair)
@@ -64,15 +64,15 @@ def significance_figure(found: Compared) -> Figure:
             axes.legend(handles=patches, loc="lower left", bbox_to_anchor=(0.0, 0.0), borderaxespad=0.3)
         else:
             axes.legend(handles=patches, loc="center left", bbox_to_anchor=(1.02, 0.5))
-        unit = "points of accuracy" if found.percent else found.label
+        unit = "points of accuracy" if compared.percent else compared.label
         return finish(
             figure,
             caption(
                 f"row minus column, in {unit}; p-values are corrected",
-                found.protocol,
-                f"n = {found.n:,}",
-                found.test_note,
-                sample=found.sample,
+                compared.protocol,
+                f"n = {compared.n:,}",
+                compared.test_note,
+                sample=compared.sample,
             ),
         )
 

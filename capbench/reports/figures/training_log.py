@@ -90,8 +90,8 @@ def read_log(path: Path) -> TrainingLog:
                 raise DataError(f"has no recalls '{key}'", path=path, row=number)
             for name in of_direction:
                 if name.startswith("r@"):
-                    found = recalls.setdefault(f"{title} {name.upper()}", [])
-                    found.append(_number(of_direction, name, path, number))
+                    series = recalls.setdefault(f"{title} {name.upper()}", [])
+                    series.append(_number(of_direction, name, path, number))
     if any(len(values) != len(tests) for values in recalls.values()) or (tests and not recalls):
         raise DataError("its evaluations do not all hold the same recalls", path=path)
     evaluated = np.array([_number(row, "step", path, n) for n, row in tests])
