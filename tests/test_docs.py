@@ -175,7 +175,9 @@ def test_issue_forms_are_forms() -> None:
 def test_readmes_study_is_a_study(tmp_path: Path) -> None:
     (example,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     (tmp_path / "my-study.yaml").write_text(example, encoding="utf-8")
-    assert load_study(tmp_path / "my-study.yaml").options == {"cider": {"df": "coco-val"}}
+    study = load_study(tmp_path / "my-study.yaml")
+    assert study.options == {"cider": {"df": "coco-val"}, "cider-items": {}}
+    assert "cider-items=cider" in study.metrics
 
 
 def test_readme_shows_what_the_demo_prints(
