@@ -11,7 +11,11 @@ from capbench.cli import common
 from capbench.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from capbench.datasets.root import DataRoot
+    from capbench.metrics.base import Resources
+    from capbench.metrics.requests import MetricRequest
     from capbench.records import Item, ScoreTable
 
 __all__ = ["score"]
@@ -100,9 +104,15 @@ def score(
         raise UsageError("--escape-formulas is for CSV files", hint="Add --out FILE.csv, or leave it out")
     if out is not None:
         check_writable(out)
-    items, name = _items(dataset, protocol, draw, candidates, references, root, json_output)
-    with common.progress("scoring", len(items) * len(requests)) as step:
-        table = run_score(items, requests, resources, dataset=name, cache=not no_cache, progress=step)
+    if own_captions:
+        items, name = _own_items(dataset, protocol, candidates, references)
+        with common.progress("scoring", len(items) * len(requests)) as step:
+            table = run_score(items, requests, resources, dataset=name, cache=not no_cache, progress=step)
+    else:
+        table = _score_dataset(
+            _dataset_of(dataset, protocol), protocol, draw, root, requests, resources, not no_cache, json_output
+        )
+        items, name = table.items, table.dataset
     rows = _summary(table)
     if json_output:
         common.print_json({"dataset": name, "n": len(items), "scores": rows, "signatures": dict(table.signatures)})
@@ -128,37 +138,47 @@ def _dataset_of(dataset: str | None, protocol: str | None) -> str:
     return protocol.split("/")[0] if protocol and "/" in protocol else "flickr8k-expert"
 
 
-def _items(
-    dataset: str | None,
+def _own_items(
+    dataset: str | None, protocol: str | None, candidates: Path | None, references: Path | None
+) -> tuple[tuple[Item, ...], str]:
+    """A user's own captions and what to call them."""
+    if candidates is None or references is None:
+        raise UsageError("--candidates and --references belong together", hint="Give both")
+    if dataset is not None or protocol is not None:
+        raise UsageError("--candidates was given together with --dataset or --protocol", hint="Give one of them")
+    from capbench.cli.own_captions import own_items
+
+    return own_items(candidates, references)
+
+
+def _score_dataset(
+    dataset: str,
     protocol: str | None,
     draw: int,
-    candidates: Path | None,
-    references: Path | None,
     root: DataRoot,
+    requests: Sequence[MetricRequest],
+    resources: Resources,
+    cache: bool,
     json_output: bool,
-) -> tuple[tuple[Item, ...], str]:
+) -> ScoreTable:
+    """Scores of one draw of a data set's items; the items are told on stderr."""
+    from dataclasses import replace
+
     from capbench.datasets.opening import open_dataset
+    from capbench.studies.judged import judge
 
-    if candidates is not None or references is not None:
-        if candidates is None or references is None:
-            raise UsageError("--candidates and --references belong together", hint="Give both")
-        if dataset is not None or protocol is not None:
-            raise UsageError("--candidates was given together with --dataset or --protocol", hint="Give one of them")
-        from capbench.cli.own_captions import own_items
-
-        return own_items(candidates, references)
-    opened = open_dataset(_dataset_of(dataset, protocol), root)
-    wanted = protocol.removeprefix(f"{opened.name}/") if protocol else None
-    chosen = opened.protocol(wanted)
+    opened = open_dataset(dataset, root)
+    chosen = opened.protocol(protocol.removeprefix(f"{opened.name}/") if protocol else None)
     common.announce_root(root, json_output=json_output, used=opened.under_root)
-    draws = opened.load(chosen.items)
-    if draw > len(draws):
-        raise UsageError(f"--draw {draw}: {opened.name}/{chosen.items.name} has {len(draws)} draw(s)")
-    judgements = draws[draw - 1]
+    judged = judge(opened, chosen.items, requests, resources, cache=cache).require_all()
+    if draw > len(judged.draws):
+        raise UsageError(f"--draw {draw}: {opened.name}/{chosen.items.name} has {len(judged.draws)} draw(s)")
+    judgements = judged.draws[draw - 1]
     common.note(f"items: {opened.name}/{chosen.items.name}: {chosen.items.description}")
     for line in judgements.notes:
         common.note(f"  {line}")
-    return judgements.items, opened.name
+    (table,) = replace(judged, draws=(judgements,)).score(common.progress).require_all().tables
+    return replace(table, dataset=opened.name)
 
 
 def _summary(table: ScoreTable) -> list[dict[str, Any]]:

@@ -109,3 +109,17 @@ def test_a_single_image_warns_why_cider_is_zero(capbench: Callable[..., Ran], tm
     ran = capbench("score", "-m", "cider", "--candidates", tmp_path / "c.json", "--references", tmp_path / "r.json")
     assert ran.code == 0
     assert "warning: CIDEr is 0 on a single image" in ran.err
+
+
+def test_images_without_features_are_refused_with_the_groups_that_have_them(
+    capbench: Callable[..., Ran], tmp_path: Path
+) -> None:
+    dataset = Composite(find_root("sample"))
+    (judgements,) = dataset.load(dataset.protocol().items)
+    images = sorted({item.image for item in judgements.items if item.group == "8k"})
+    write_features(tmp_path / "third.h5", images, 4)
+    flags = ("-m", "tests.studies.test_judged:Brightness", "--features", tmp_path / "third.h5")
+    refused = capbench("score", "-d", "composite", *flags)
+    assert refused.code == 2
+    assert "all images of group 8k have features: ask for composite@8k" in refused.err
+    assert capbench("score", "-d", "composite@8k", *flags).code == 0
