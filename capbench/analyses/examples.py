@@ -131,7 +131,7 @@ def choose_examples(rated: RatedScores, *, number: int = 2, seed: int = 0) -> Ex
         next(iter(rated.signatures.values())),
         rated.aggregation,
         len(groups),
-        {kind: len(found) for kind, found in members.items()},
+        {kind: len(points) for kind, points in members.items()},
         seed,
         rated.sample,
         tuple(chosen),

@@ -149,16 +149,16 @@ def ratings(
                 "protocol": rated.protocol,
                 "sample": rated.sample,
                 "metrics": {
-                    title: [{"rating": g.rating, "n": g.n, "mean": g.mean, "sd": g.sd} for g in found]
-                    for title, found in groups.items()
+                    title: [{"rating": g.rating, "n": g.n, "mean": g.mean, "sd": g.sd} for g in of_rating]
+                    for title, of_rating in groups.items()
                 },
                 "signatures": dict(rated.signatures),
             }
         )
     else:
         rows = [[f"{g.rating:.3g}", f"{g.n:,}"] for g in next(iter(groups.values()))]
-        for found in groups.values():
-            for row, group in zip(rows, found, strict=True):
+        for of_rating in groups.values():
+            for row, group in zip(rows, of_rating, strict=True):
                 row.append(f"{group.mean:.4f}")
         _table(["rating", "n", *(title if title.startswith("Mean ") else f"mean {title}" for title in groups)], rows)
     _write(ratings_figure(rated), out)

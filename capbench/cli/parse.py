@@ -49,7 +49,7 @@ def _as_data(caption: str, graph: SceneGraph) -> dict[str, Any]:
     return {
         "caption": caption,
         "objects": list(graph.objects),
-        "attributes": {name: list(found) for name, found in graph.attributes.items()},
+        "attributes": {name: list(values) for name, values in graph.attributes.items()},
         "triplets": [list(triplet) for triplet in graph.triplets],
     }
 

@@ -132,12 +132,12 @@ class Composite(Dataset):
                 path=self.root.path / "composite" / f"{lacking}_correctness.csv",
                 hint=f"Add it, or {_TABLE} in place of all three",
             )
-        found = {path: read_export(path, subset, "correctness") for subset, path in exports.items()}
-        rated = [candidate for export in found.values() for candidate in export.candidates]
+        read = {path: read_export(path, subset, "correctness") for subset, path in exports.items()}
+        rated = [candidate for export in read.values() for candidate in export.candidates]
         rated = [candidate for candidate in rated if candidate.rating is not None]
         if not rated:
             raise DataError("holds no correctness rating", path=exports["8k"], hint="Get the file again")
-        return rated, _passed_over(found, "correctness")
+        return rated, _passed_over(read, "correctness")
 
     def _thoroughness(self, rated: Sequence[RatedCandidate]) -> tuple[dict[int, float] | None, list[str]]:
         """Index of the item → its thoroughness, None if the files do not hold it; and notes."""
@@ -149,7 +149,7 @@ class Composite(Dataset):
         for index, candidate in enumerate(rated):
             place.setdefault((candidate.subset, candidate.image, _key(candidate.text)), []).append(index)
         images = {(candidate.subset, candidate.image) for candidate in rated}
-        found: dict[int, float] = {}
+        rating_of: dict[int, float] = {}
         read = {path: read_export(path, subset, "thoroughness") for subset, path in exports.items()}
         notes = _passed_over(read, "thoroughness")
         for subset, path in exports.items():
@@ -171,12 +171,12 @@ class Composite(Dataset):
                     )
                 # The same text can stand at two positions; then the position decides.
                 same = [i for i in indices if rated[i].position == candidate.position]
-                found[(same or indices)[0]] = float(candidate.rating)
+                rating_of[(same or indices)[0]] = float(candidate.rating)
             if alone:
                 notes.append(f"{path.name}: {alone} candidates of images without correctness ratings are left out")
-        if not found:
+        if not rating_of:
             raise DataError("holds no rating of a known candidate", path=exports["8k"], hint="Get the file again")
-        return dict(sorted(found.items())), notes
+        return dict(sorted(rating_of.items())), notes
 
     def _no_thoroughness(self) -> Exception:
         have = self._exports("thoroughness")

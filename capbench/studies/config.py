@@ -156,11 +156,11 @@ class _Problems:
 
     def __init__(self, path: str | os.PathLike[str] | None) -> None:
         self.path = path
-        self.found: list[str] = []
+        self.told: list[str] = []
 
     def add(self, problem: str) -> None:
-        if problem not in self.found:
-            self.found.append(problem)
+        if problem not in self.told:
+            self.told.append(problem)
 
     def catch(self, error: CapbenchError) -> None:
         self.add(str(error))
@@ -177,11 +177,11 @@ class _Problems:
         return value
 
     def raise_if_any(self) -> None:
-        if len(self.found) == 1:
-            raise StudyError(self.found[0], path=self.path)
-        if self.found:
-            listed = "; ".join(f"({i}) {problem.removesuffix('.')}" for i, problem in enumerate(self.found, 1))
-            raise StudyError(f"{len(self.found)} problems: {listed}", path=self.path)
+        if len(self.told) == 1:
+            raise StudyError(self.told[0], path=self.path)
+        if self.told:
+            listed = "; ".join(f"({i}) {problem.removesuffix('.')}" for i, problem in enumerate(self.told, 1))
+            raise StudyError(f"{len(self.told)} problems: {listed}", path=self.path)
 
 
 def _safe_name(name: str) -> bool:

@@ -88,7 +88,7 @@ def plan_study(study: Study, root: DataRoot) -> Plan:
             requests.extend(resolve_metrics([name], resources=resources))
         except CapbenchError as error:
             problems.catch(error)
-    if not problems.found:
+    if not problems.told:
         try:
             requests = list(resolve_metrics(study.metrics, study.options, resources, study.titles))
         except CapbenchError as error:

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from capbench.datasets.composite import Composite
+from capbench.datasets.root import find_root
 from tests.conftest import Ran
+from tests.metrics.grounding.models import write_features
 
 pytestmark = pytest.mark.java
 

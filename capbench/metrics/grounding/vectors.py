@@ -188,8 +188,8 @@ def quadratic(weights: FloatArray, products: FloatArray) -> FloatArray:
         weights: (k, m, n) of :func:`attend`.
         products: (k, m, m) wᵀ M w' of a caption's words w, w'; :attr:`Words.gram` gives squared norms.
     """
-    found: FloatArray = (weights * (products @ weights)).sum(axis=1)
-    return np.maximum(found, 0.0)  # rounding may leave a hair below 0
+    squares: FloatArray = (weights * (products @ weights)).sum(axis=1)
+    return np.maximum(squares, 0.0)  # rounding may leave a hair below 0
 
 
 def context_norms(weights: FloatArray, words: Words) -> FloatArray:
@@ -243,9 +243,9 @@ def compare(candidates: FloatArray, references: FloatArray, counts: IntArray) ->
         *(np.linalg.norm(_mapped(candidates, mapping), axis=1) for mapping in D_RELS),
         candidates.mean(axis=1),
     ]
-    found = np.stack(columns, axis=1)
-    found[counts == 0, : 4 + len(D_RELS)] = 0.0
-    return found
+    statistics = np.stack(columns, axis=1)
+    statistics[counts == 0, : 4 + len(D_RELS)] = 0.0
+    return statistics
 
 
 def _mapped(values: FloatArray, mapping: str) -> FloatArray:
@@ -277,8 +277,8 @@ def rank_similarity(candidates: FloatArray, references: FloatArray, *, min_max: 
     dcg = np.take_along_axis(gains, order, axis=1) @ discounts
     dcg = np.where(_is_constant(candidates), gains.mean(axis=1) * discounts.sum(), dcg)
     ideal = -np.sort(-gains, axis=1) @ discounts
-    found = np.where(ideal > 0, dcg / np.where(ideal > 0, ideal, 1.0), 0.0)
-    return np.where(flat, 1.0, found)
+    similarity = np.where(ideal > 0, dcg / np.where(ideal > 0, ideal, 1.0), 0.0)
+    return np.where(flat, 1.0, similarity)
 
 
 def _is_constant(values: FloatArray) -> NDArray[np.bool_]:

@@ -78,7 +78,7 @@ def from_study(result: StudyResult, protocol: str | None = None) -> Compared:
         UsageError: no such protocol, several to choose from, or none with intervals or tests.
     """
     able = {cell.protocol for cell in result.cells if cell.low is not None and not cell.group}
-    able |= {found.protocol for found in result.comparisons if not found.group}
+    able |= {tests.protocol for tests in result.comparisons if not tests.group}
     if not able:
         raise UsageError(
             "the study has neither intervals nor tests", hint="Add 'bootstrap' and 'compare' to the study, and run it"
@@ -134,16 +134,16 @@ def read_compared(path: Path, protocol: str | None = None) -> Compared:
 
         return from_study(load_result(path), protocol)
     try:
-        found = _from_plain(raw, sample=False)
+        comparison = _from_plain(raw, sample=False)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise DataError(
             "is neither the output of 'capbench compare --json' nor a study's results.json", path=path
         ) from error
     except CapbenchError as error:
         raise DataError(error.message, path=path) from error
-    if protocol not in (None, found.protocol):
-        raise UsageError(f"the comparison is of {found.protocol}, not of {protocol}", path=path)
-    return found
+    if protocol not in (None, comparison.protocol):
+        raise UsageError(f"the comparison is of {comparison.protocol}, not of {protocol}", path=path)
+    return comparison
 
 
 def _from_plain(raw: Any, *, sample: bool) -> Compared:
