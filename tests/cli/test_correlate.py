@@ -264,7 +264,7 @@ def test_changes_of_rank_are_tested_with_the_settings_of_the_flags(
         (("--interval", "bca"), "--interval changes nothing without --bootstrap"),
         (("--permutations", "500"), "--permutations changes nothing without --compare"),
         (("--unit", "image"), "--unit changes nothing without --bootstrap or --compare"),
-        (("--compare", "permutation", "--alpha", "2"), "'compare.alpha'"),
+        (("--compare", "permutation", "--alpha", "2"), "compare.alpha=2.0: not a number between 0 and 1"),
         (("--all-protocols", "-p", "unaggregated-tau-b"), "--all-protocols takes every protocol"),
         (("--all-protocols", "--bootstrap", "500"), "so --bootstrap changes nothing. Leave --bootstrap out"),
         (("--all-protocols", "--seed", "5"), "--seed changes nothing without --bootstrap or --compare"),

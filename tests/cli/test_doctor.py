@@ -179,8 +179,12 @@ def test_a_data_folder_that_is_gone_fails_and_a_partial_one_warns(
     assert checks["composite"].mend == "capbench data info composite"
 
 
-def test_a_torch_that_cannot_be_imported_fails_and_does_not_crash(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "torch", None)
+def test_a_torch_that_cannot_be_imported_fails_and_does_not_crash(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "torch.py").write_text("raise OSError('made for another platform')\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
     checks = by_name(examine(start_java=False))
     assert checks["GPU"].state == "fail"
     assert "pip install" in checks["GPU"].mend
