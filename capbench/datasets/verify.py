@@ -36,20 +36,20 @@ class CountResult:
     """What was counted in a file, and what it should be."""
 
     of: str
-    counted: int
+    found: int
     expected: int | None
     minimum: int | None
 
     @property
     def right(self) -> bool:
         """Whether the count is the expected one, or at least the minimum."""
-        return self.counted == self.expected if self.expected is not None else self.counted >= (self.minimum or 0)
+        return self.found == self.expected if self.expected is not None else self.found >= (self.minimum or 0)
 
     def __str__(self) -> str:
         if self.right:
-            return f"{self.counted:,} {self.of}"
+            return f"{self.found:,} {self.of}"
         wanted = f"{self.expected:,}" if self.expected is not None else f"at least {self.minimum:,}"
-        return f"{self.counted:,} {self.of}, not {wanted}"
+        return f"{self.found:,} {self.of}, not {wanted}"
 
 
 @dataclass(frozen=True)
