@@ -230,7 +230,7 @@ def test_the_shipped_model_is_known_by_name(
     assert capbench("extract-features", "-d", "nocaps", "--data", "sample", "--out", "a.h5").code == 0
     ran = capbench("score", "-m", "tiger", "-m", "reo", "-d", "nocaps", "--features", "a.h5", "--model", "sample")
     assert ran.code == 0, ran.err
-    unknown = capbench("score", "-m", "tiger", "--features", "a.h5", "--model", "sampel")
+    unknown = capbench("score", "-m", "tiger", "-d", "nocaps", "--features", "a.h5", "--model", "sampel")
     assert unknown.code == 2
     assert "Did you mean 'sample'" in unknown.err
 
