@@ -16,7 +16,7 @@ from capbench.progress import LONG_S, SlowWork, together
 from capbench.studies.evaluate import evaluate
 from capbench.studies.judged import Judged, ProgressFactory, Scored, judge, no_progress
 from capbench.studies.plan import Plan
-from capbench.studies.published.joining import ResultRow, join_published
+from capbench.studies.published.joining import join_published
 from capbench.studies.results import LEFT_OUT, Ceiling, Cell, Comparisons, Missing, ProtocolInfo, StudyResult
 from capbench.studies.uncertainty import assess
 
@@ -191,8 +191,7 @@ def _result(plan: Plan, run: _Run) -> StudyResult:
     )
     if plan.published is None or plan.on_sample:
         return result
-    rows = [ResultRow(row.name, row.key.label, row.metric, row.key.column, row.title) for row in plan.rows]
-    return join_published(result, plan.published, rows)
+    return join_published(result, plan.published, plan.rows)
 
 
 def _evaluate(

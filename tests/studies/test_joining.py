@@ -11,14 +11,16 @@ import pytest
 from rich.console import Console
 
 from capbench.datasets.root import DataRoot, sample_dir
+from capbench.metrics import requests
 from capbench.models.registry import Status
+from capbench.records import ScoreColumn
 from capbench.reports.markup import to_csv, to_latex, to_markdown
 from capbench.reports.tables import Row, Table, tables
 from capbench.reports.terminal import print_result
 from capbench.studies.config import load_study, shipped_configs
 from capbench.studies.plan import plan_study
 from capbench.studies.published import PublishedTable, load_published, names, parse_table
-from capbench.studies.published.joining import ResultRow, join_published
+from capbench.studies.published.joining import is_printed_as, join_published
 from capbench.studies.results import Cell, Missing, ProtocolInfo, StudyResult
 from tests.reports.latex import assert_compiles, needs_pdflatex
 from tests.studies.toys import Toy
@@ -49,9 +51,9 @@ rows:
 """
 TAU, RHO, ACCURACY = "toy/all/mean-tau-b", "toy/drawn/mean-spearman", "toy/all/votes-strict"
 ROWS = (
-    ResultRow("length", "length", "length", "length", "Length"),
-    ResultRow("long", "long", "length", "length", "Length, long"),
-    ResultRow("tiger", "tiger", "tiger", "tiger", "TIGEr"),
+    requests.Row(ScoreColumn("length", "length"), "length", "length", "Length"),
+    requests.Row(ScoreColumn("long", "length"), "length", "long", "Length, long"),
+    requests.Row(ScoreColumn("tiger", "tiger"), "tiger", "tiger", "TIGEr"),
 )
 
 
@@ -140,8 +142,8 @@ def test_rows_join_by_column_and_label(study: StudyResult) -> None:
 )
 def test_a_label_names_the_variant_and_no_label_the_default(label: str, variant: str, same: bool) -> None:
     printed = replace(parse_table("made-up", MADE_UP).rows[0], variant=variant)
-    assert ResultRow("x", label, "length", "length", "X").is_printed_as(printed) is same
-    assert not ResultRow("x", label, "length", "negative", "X").is_printed_as(printed)
+    assert is_printed_as(requests.Row(ScoreColumn(label, "length"), "length", "x", "X"), printed) is same
+    assert not is_printed_as(requests.Row(ScoreColumn(label, "negative"), "length", "x", "X"), printed)
 
 
 def test_rows_that_only_the_paper_has_come_below_in_print_order(study: StudyResult) -> None:
@@ -320,8 +322,7 @@ def shipped_result(name: str) -> tuple[StudyResult, PublishedTable]:
         columns={row.name: row.title for row in plan.rows},
         missing=tuple(Missing(column=column, title=column, reason="a model") for column in waiting),
     )
-    rows = [ResultRow(row.name, row.key.label, row.metric, row.key.column, row.title) for row in plan.rows]
-    return join_published(result, plan.published, rows), plan.published
+    return join_published(result, plan.published, plan.rows), plan.published
 
 
 def places(table: Table) -> list[tuple[str, str, str, str, str]]:

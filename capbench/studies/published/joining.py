@@ -4,49 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from capbench.metrics.requests import Row
 from capbench.studies.published.printed import PrintedColumn, PrintedNumber, PrintedRow, PublishedInfo
 from capbench.studies.published.tables import PublishedColumn, PublishedRow, PublishedTable, PublishedValue
 from capbench.studies.results import Cell, StudyResult
 
-__all__ = ["TOLERANCE", "ResultRow", "join_published"]
+__all__ = ["TOLERANCE", "is_printed_as", "join_published"]
 
 TOLERANCE = 0.01
 """A larger difference from a published number (a point of a percentage) needs a reason."""
 
 
-@dataclass(frozen=True)
-class ResultRow:
-    """A row of a study's tables.
+def is_printed_as(row: Row, printed: PublishedRow) -> bool:
+    """True if a published row is one of ours: the same column, and the variant that the label names.
 
-    Attributes:
-        name: its name, unique in the study: ``column`` of its cells.
-        label: label of its metric request; the metric's name if it was given none.
-        metric: the metric's name.
-        column: the metric's column.
-        title: its title in tables.
+    A request without a label is the metric's default variant.
     """
-
-    name: str
-    label: str
-    metric: str
-    column: str
-    title: str
-
-    def is_printed_as(self, printed: PublishedRow) -> bool:
-        """True if a published row is this one: the same column, and the variant that the label names.
-
-        A request without a label is the metric's default variant.
-        """
-        if printed.metric != self.column:
-            return False
-        if self.label == self.metric:
-            return not printed.variant
-        return bool(printed.variant) and self.label in (printed.variant, f"{self.metric}-{printed.variant}")
+    if printed.metric != row.key.column:
+        return False
+    if row.key.label == row.metric:
+        return not printed.variant
+    return bool(printed.variant) and row.key.label in (printed.variant, f"{row.metric}-{printed.variant}")
 
 
-def join_published(result: StudyResult, table: PublishedTable, rows: Sequence[ResultRow]) -> StudyResult:
+def join_published(result: StudyResult, table: PublishedTable, rows: Sequence[Row]) -> StudyResult:
     """A result with a published table: numbers in its cells, and all of the table that belongs beside them.
 
     Columns whose protocol the study does not ask for stay out. Rows that none of ours is are published only.
@@ -85,7 +67,7 @@ def _printed_column(column: PublishedColumn) -> PrintedColumn:
 
 
 def _printed_row(
-    table: PublishedTable, printed: PublishedRow, columns: Sequence[PublishedColumn], rows: Sequence[ResultRow]
+    table: PublishedTable, printed: PublishedRow, columns: Sequence[PublishedColumn], rows: Sequence[Row]
 ) -> PrintedRow:
     values = [table.values.get((column.key, printed.key)) for column in columns]
     return PrintedRow(
@@ -93,7 +75,7 @@ def _printed_row(
         metric=printed.metric,
         variant=printed.variant,
         cited=printed.cited,
-        rows=tuple(row.name for row in rows if row.is_printed_as(printed)),
+        rows=tuple(row.name for row in rows if is_printed_as(row, printed)),
         numbers=tuple(_printed_number(value) for value in values if value is not None),
     )
 
