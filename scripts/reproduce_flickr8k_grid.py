@@ -262,12 +262,13 @@ def report(
     # One row a network: the statistic is their mean, as for several draws of references.
     few = named[:GROUP]
     rows = {name: np.stack([scores[name][data.item] for scores in few]) for name in (*MAIN, CHOSEN)}
-    for column in ("reo-relevance", "reo-omission") if reo else ():
+    # All of REO's columns: which of them agrees best is seen in these judgements, so the correction counts them all.
+    for column in reo[""][0] if reo else ():
         rows[column] = np.stack([scores[column][data.item] for scores in reo[""][:GROUP]])
     if len(kinds[", ensemble"]) == len(few):
         for name in ("tiger", "grounding", CHOSEN):
             rows[f"{name}, ensemble"] = np.stack([scores[name][data.item] for scores in kinds[", ensemble"]])
-        for column in ("reo-relevance", "reo-omission") if reo else ():
+        for column in reo[""][0] if reo else ():
             rows[f"{column}, ensemble"] = np.stack([scores[column][data.item] for scores in reo[", ensemble"]])
     rows |= {TITLES[n]: np.stack([values[data.item]] * len(few)) for n, values in text.items() if n in TEXT[:3]}
     images = np.array([item.image for item in data.items])
