@@ -85,7 +85,7 @@ def attention(queries: Tensor, references: Nodes) -> Tensor:
     """α: queries W_a ⊙ v (B, R, d), references (B, J, K, d) → (B, J, R, K); 0 in a reference without nodes."""
     batch, number, nodes, size = references.vectors.shape
     flat = references.vectors.reshape(batch, number * nodes, size)
-    logits = (queries @ flat.mT).view(batch, -1, number, nodes).transpose(1, 2)
+    logits = (queries @ flat.mT).view(batch, queries.shape[1], number, nodes).transpose(1, 2)
     absent = ~references.mask[:, :, None, :]
     empty = absent.all(dim=-1, keepdim=True)
     # A row of nothing but −∞ would become NaN, whose gradient is NaN too.

@@ -175,7 +175,8 @@ class Faier(nn.Module):
         gru = self.reference_word_gru if separate else self.word_gru
         states = self._combined(self._states(gru, self.embed, ids, lengths.clamp_min(1), dropout))
         if self.options.ends == "read":
-            states, lengths = states[:, 1:-1], lengths - 2
+            # One column at least, for captions of no words at all.
+            states, lengths = states[:, 1:-1] if ids.shape[1] > 2 else states[:, :1], lengths - 2
         present = torch.arange(states.shape[1], device=ids.device) < lengths.to(ids.device)[:, None]
         return Nodes(states, present)
 
