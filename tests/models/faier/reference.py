@@ -1,5 +1,5 @@
 """FAIEr written out plainly from its equations (Wang et al. 2021, section 3): loops over regions, words, triplets and
-references, one image and one candidate at a time, float64."""
+references, one image and one candidate at a time, float64 unless told otherwise."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from capbench.models.faier.options import FaierOptions
 
-Array = NDArray[np.float64]
+Array = NDArray[np.floating]
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,12 @@ def sigmoid(x: Array) -> Array:
 class PlainFaier:
     """The network with given weights."""
 
-    def __init__(self, options: FaierOptions, weights: Mapping[str, NDArray[np.floating]]) -> None:
+    def __init__(
+        self, options: FaierOptions, weights: Mapping[str, Array], dtype: type[np.floating] = np.float64
+    ) -> None:
         self.o = options
-        self.w = {name: np.asarray(values, dtype=np.float64) for name, values in weights.items()}
+        self.w = {name: np.asarray(values, dtype=dtype) for name, values in weights.items()}
+        self.zeros: Array = np.zeros(options.embed_dim, dtype=dtype)
 
     def linear(self, name: str, x: Array) -> Array:
         y: Array = self.w[f"{name}.weight"] @ x
@@ -49,7 +52,7 @@ class PlainFaier:
         w_i, w_h = self.w[f"{name}.weight_ih_l0{suffix}"], self.w[f"{name}.weight_hh_l0{suffix}"]
         b_i, b_h = self.w[f"{name}.bias_ih_l0{suffix}"], self.w[f"{name}.bias_hh_l0{suffix}"]
         size = w_h.shape[1]
-        h = np.zeros(size)
+        h = np.zeros(size, dtype=w_h.dtype)
         states = []
         for x in inputs:
             i, g = w_i @ x + b_i, w_h @ h + b_h
@@ -95,9 +98,9 @@ class PlainFaier:
             return objects, relations
         for b_i in boxes:
             raised = [float(np.exp(np.tanh(self.linear("offset", b_i - b_j)[0]))) for b_j in boxes]
-            message = np.zeros(self.o.embed_dim)
-            for gamma, v_j in zip(np.array(raised) / sum(raised), objects, strict=True):
-                message += gamma * self.linear("relation", v_j)
+            message = self.zeros.copy()
+            for weight, v_j in zip(raised, objects, strict=True):
+                message += weight / sum(raised) * self.linear("relation", v_j)
             relations.append(message)
         return objects, relations
 
@@ -111,13 +114,13 @@ class PlainFaier:
             for h_j in references:
                 if not h_j:
                     if self.o.empty_references == "step":
-                        attended.append(np.zeros(self.o.embed_dim))
+                        attended.append(self.zeros.copy())
                     continue
                 raised = np.array([np.exp(w_a @ (v * h)) for h in h_j])
                 alpha = raised / raised.sum()
                 attended.append(np.sum([a * h for a, h in zip(alpha, h_j, strict=True)], axis=0))
             states = self.gru(f"fusion.grus.{level}", attended)
-            m = states[-1] if states else np.zeros(self.o.embed_dim)
+            m = states[-1] if states else self.zeros.copy()
             z.append(self.bound(self.linear(f"fusion.levels.{at}.union", np.concatenate([v, m]))))
         return z
 
