@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from capbench.errors import FeatureError, MetricError, ModelError, UsageError
-from capbench.explanations import Subject
+from capbench.errors import FeatureError, MetricError, ModelError, ToolError, UsageError
+from capbench.explanations import Note, Subject
 from capbench.features.store import open_store
 from capbench.metrics import faier as faier_metric
 from capbench.metrics.base import ReferenceSweep, Resources
 from capbench.metrics.faier import Faier
 from capbench.metrics.needs import Parser
+from capbench.metrics.networks import opened_networks
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.scene_matching import source as faier_source
 from capbench.metrics.scene_matching.explain_faier import FaierCandidate
@@ -48,13 +50,14 @@ ITEMS = tuple(
 
 
 @pytest.fixture(autouse=True)
-def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Models are opened anew, captions count as parsed, torch runs in one thread."""
     faier_source._open.clear()
     know_triplets(monkeypatch)
     before = torch.get_num_threads()
     torch.set_num_threads(1)
-    monkeypatch.setattr(torch, "_threads_before", before, raising=False)
+    yield
+    torch.set_num_threads(before)
 
 
 def statistics(metric: Faier, items: tuple[Item, ...] = ITEMS) -> FloatArray:
@@ -75,9 +78,8 @@ def plain(model: Path, features: Path, item: Item) -> tuple[float, float, float]
 
     with open_store(features) as store:
         regions = store[item.image]
-    boxes = (
-        np.zeros((len(regions), 4)) if regions.boxes is None else regions.boxes.astype(np.float64) / [80, 50, 80, 50]
-    )
+    assert regions.boxes is not None
+    boxes = regions.boxes.astype(np.float64) / [80, 50, 80, 50]
     answer = PlainFaier(network.options, weights).score(
         regions.features.astype(np.float64), boxes, [text(r) for r in item.references or (".",)], text(item.candidate)
     )
@@ -176,8 +178,8 @@ def test_references_are_read_as_the_options_say(tmp_path: Path) -> None:
     made = make_files(tmp_path)
     item = Item("harbour", TEXTS[0], (TEXTS[2], TEXTS[1], TEXTS[4]))
 
-    def of(references: tuple[str, ...], **options: Any) -> FloatArray:
-        return statistics(Faier(made.resources, **options), (Item("harbour", TEXTS[0], references),))
+    def of(texts: tuple[str, ...], **options: Any) -> FloatArray:
+        return statistics(Faier(made.resources, **options), (Item("harbour", TEXTS[0], texts),))
 
     full = of(item.references)
     assert not np.allclose(full, of(item.references[::-1]))  # a GRU reads them in their order
@@ -196,9 +198,7 @@ def test_the_signature_names_what_can_change_a_score(tmp_path: Path) -> None:
     signed = Faier(made.resources, references="first-4").signature()
     for part in ("model:faier-", "variant:faier|", "vocabulary:", "features:invented", "parser:spice", "refs:first-4"):
         assert part in signed
-    objects = (
-        make_files(tmp_path / "objects", variant="faier-object") if (tmp_path / "objects").mkdir() is None else made
-    )
+    objects = Files(write_model(tmp_path / "objects.safetensors", variant="faier-object"), made.features)
     assert "parser:" not in Faier(objects.resources).signature()
 
 
@@ -277,8 +277,10 @@ def test_an_explanation_says_which_region_each_word_chose(tmp_path: Path) -> Non
 
 def test_a_caption_without_triplets_is_explained(tmp_path: Path) -> None:
     metric = Faier(make_files(tmp_path).resources)
-    explanation = metric.explain(Subject("one", (Item("one", "zebras", ()), Item("one", "dog", ())), (None, None)))
-    assert "not in the model's vocabulary, read as <unk>: zebras" in explanation.notes
+    explanation = metric.explain(Subject("one", (Item("one", "dog", ()), Item("one", TEXTS[-1], ())), (None, None)))
+    notes = [panel.text for panel in explanation.candidates[0].panels if isinstance(panel, Note)]
+    assert notes == ["The candidate has no triplets: this level's score is 0."]
+    assert "not in the model's vocabulary, read as <unk>: zebras, canoe" in explanation.notes
 
 
 def test_references_alone_have_no_regions_to_show(tmp_path: Path) -> None:
@@ -311,18 +313,10 @@ def test_what_is_lacking_is_named() -> None:
     with pytest.raises(MetricError, match=r"faier waits for region features .* and a FAIEr model"):
         Faier(Resources())
     with pytest.raises(ModelError, match="there is no such FAIEr model"):
-        Faier(Resources(features="x.h5", model="no/such.safetensors")) if Path("x.h5").exists() else _missing_model()
-
-
-def _missing_model() -> None:
-    from capbench.metrics.networks import opened_networks
-
-    opened_networks("no/such.safetensors", "faier")
+        opened_networks("no/such.safetensors", "faier")
 
 
 def test_captions_without_a_parser_are_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from capbench.errors import ToolError
-
     def no_parser(*_: object, **__: object) -> None:
         raise ToolError("SPICE's parser is not set up")
 

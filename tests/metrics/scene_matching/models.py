@@ -105,8 +105,9 @@ def make_files(folder: Path, **changes: Any) -> Files:
 
 def make_ensemble(folder: Path, **changes: Any) -> Files:
     """An ensemble of three networks, one of which is smaller than the others."""
-    paths = [
-        write_model(folder / f"{seed}.safetensors", seed, embed_dim=6 + 2 * (seed > 1), **changes) for seed in (1, 2, 3)
-    ]
+    paths = []
+    for seed in (1, 2, 3):
+        size = 6 if seed == 1 else 8
+        paths.append(write_model(folder / f"{seed}.safetensors", seed, embed_dim=size, **changes))
     write_ensemble(folder / "ensemble.json", [load_faier(path) for path in paths])
     return Files(folder / "ensemble.json", write_features(folder / "features.h5"))
