@@ -328,6 +328,7 @@ def fit_state(
     *,
     rename: Callable[[str], str | None] = lambda name: name,
     optional: Collection[str] = (),
+    assign: bool = False,
 ) -> None:
     """Put tensors into a network; every parameter must be given, with its own shape, and nothing may be left over.
 
@@ -337,6 +338,7 @@ def fit_state(
         path: the file, for messages.
         rename: the network's name for a file's name, or None for a tensor that inference does not need.
         optional: endings of names that may be missing, beside ``num_batches_tracked``, which inference never reads.
+        assign: take the tensors themselves and not copies of them, so that a network of meta tensors gets mapped ones.
 
     Raises:
         ModelError: something is missing, left over or of another shape; the first of each is named.
@@ -369,5 +371,5 @@ def fit_state(
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             hint = "These weights are of another architecture"
             raise ModelError(f"{what} '{names[0]}'{more}", path=path, hint=hint)
-    module.load_state_dict(fitting, strict=False)
+    module.load_state_dict(fitting, strict=False, assign=assign)
     module.eval()
