@@ -333,7 +333,8 @@ def fit_state(
 ) -> None:
     """Put tensors into a network: those of :func:`fitting_tensors`, which also says what is wrong with others.
 
-    Arguments and errors are its own; the network is changed in place and set to evaluation mode.
+    Arguments and errors are its own; the network is changed in place and set to evaluation mode. With ``assign`` it
+    takes the tensors themselves and not copies of them, so that a network of meta tensors gets mapped ones.
     """
     fitting = fitting_tensors(module, tensors, path, rename=rename, optional=optional)
     module.load_state_dict(fitting, strict=False, assign=assign)
@@ -356,7 +357,6 @@ def fitting_tensors(
         path: the file, for messages.
         rename: the network's name for a file's name, or None for a tensor that inference does not need.
         optional: endings of names that may be missing, beside ``num_batches_tracked``, which inference never reads.
-        assign: take the tensors themselves and not copies of them, so that a network of meta tensors gets mapped ones.
 
     Raises:
         ModelError: something is missing, left over or of another shape; the first of each is named.
