@@ -1,7 +1,7 @@
-"""Settings that all trainers share whose networks match captions with images, beside those of any training.
+"""Settings that trainers on captions and images share, beside those of any training.
 
-Such a training reads captions with splits and region features, draws batches of pairs that belong together, and is
-measured by recall. SCAN's (:mod:`capbench.training.scan.config`) is one.
+All of them read captions with splits and region features, and draw batches of pairs that belong together. Of those whose
+networks match captions with images and are measured by recall, SCAN's (:mod:`capbench.training.scan.config`) is one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from capbench.options import Choice, Count, Flag, Number, Options, Positive, Tex
 from capbench.training.captions import SplitOptions
 from capbench.training.settings import Names, Section, Training, ValidationOptions
 
-__all__ = ["EvaluationOptions", "LossOptions", "MatchingTraining", "VocabularyOptions"]
+__all__ = ["CaptionTraining", "EvaluationOptions", "LossOptions", "MatchingTraining", "VocabularyOptions"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class EvaluationOptions(ValidationOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MatchingTraining(Training):
+class CaptionTraining(Training):
     """A training on captions and images that belong together.
 
     ``captions`` is Karpathy's JSON, another caption file with splits, Flickr8k's folder (``Flickr8k.token.txt`` and
@@ -76,8 +76,6 @@ class MatchingTraining(Training):
     regions: int | None = option(
         None, Count(1), "the first so many of each image; null: all, which must then be equally many"
     )
-    vocabulary: VocabularyOptions = option(VocabularyOptions(), Section(), "which words the network knows")
-    loss: LossOptions = option(LossOptions(), Section(), "of a batch")
     evaluation: EvaluationOptions = option(EvaluationOptions(), Section(), "when and on what recall is measured")
     batch: int = option(128, Count(2), "caption-image pairs a step")
     order: Literal["captions", "rounds"] = option(
@@ -86,6 +84,14 @@ class MatchingTraining(Training):
     memory_mb: float = option(
         4096.0, Number(0), "features up to this size are kept in memory; larger ones are read batch by batch"
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatchingTraining(CaptionTraining):
+    """A training of a network that matches captions of words with images."""
+
+    vocabulary: VocabularyOptions = option(VocabularyOptions(), Section(), "which words the network knows")
+    loss: LossOptions = option(LossOptions(), Section(), "of a batch")
 
     def problems(self) -> list[str]:
         """Settings that do nothing where they stand."""

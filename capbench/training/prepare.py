@@ -14,7 +14,7 @@ from capbench.errors import DataError
 from capbench.features.store import open_store
 from capbench.text.vocabulary import Vocabulary, read_vocabulary
 from capbench.training.captions import ARRAYS, CaptionSource, Pairs, locate, open_array, open_captions
-from capbench.training.matching import MatchingTraining
+from capbench.training.matching import CaptionTraining, MatchingTraining
 from capbench.training.regions import Regions, open_regions
 
 __all__ = ["Prepared", "Split", "caption_source", "prepare", "prepare_split", "signature_of_features"]
@@ -102,7 +102,7 @@ def prepare(
     return Prepared(train, dev, vocabulary, features, names)
 
 
-def caption_source(config: MatchingTraining, root: DataRoot | None) -> CaptionSource:
+def caption_source(config: CaptionTraining, root: DataRoot | None) -> CaptionSource:
     """The captions that the settings name. Raises as :func:`capbench.training.captions.open_captions`."""
     return open_captions(config.captions, config.splits, config.features, root)
 
@@ -128,11 +128,11 @@ def prepare_split(config: MatchingTraining, pairs: Pairs, vocabulary: Vocabulary
     return Split(pairs, [vocabulary.encode(text) for text in pairs.captions], regions)
 
 
-def _store(config: MatchingTraining, root: DataRoot | None) -> Path | None:
+def _store(config: CaptionTraining, root: DataRoot | None) -> Path | None:
     return None if config.features == ARRAYS else locate(config.features, root, "features")
 
 
-def signature_of_features(config: MatchingTraining, root: DataRoot | None, *splits: Pairs) -> tuple[str | None, str]:
+def signature_of_features(config: CaptionTraining, root: DataRoot | None, *splits: Pairs) -> tuple[str | None, str]:
     """The kind of the features (:attr:`Fingerprint.kind`), and a line that names them."""
     store_path = _store(config, root)
     if store_path is not None:
