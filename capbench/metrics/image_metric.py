@@ -9,11 +9,12 @@ from __future__ import annotations
 import abc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from capbench.errors import MetricError
+from capbench.errors import FeatureError, MetricError, ModelError
 from capbench.metrics.base import Metric, Progress
 from capbench.metrics.needs import Features, Need, References
 from capbench.records import FloatArray, Item
@@ -21,7 +22,7 @@ from capbench.records import FloatArray, Item
 if TYPE_CHECKING:
     from capbench.features.store import FeatureStore
 
-__all__ = ["ImageMetric"]
+__all__ = ["ImageMetric", "check_features"]
 
 
 class ImageMetric(Metric):
@@ -107,3 +108,34 @@ class ImageMetric(Metric):
             items: items of this image.
             encodings: what :meth:`encode` gave for their captions, and perhaps for others.
         """
+
+
+def check_features(model: Path, size: int, trained: str | None, store: FeatureStore, any_features: bool) -> None:
+    """See to it that a store holds features of the size and the kind that a model reads.
+
+    Args:
+        model: the file of its weights.
+        size: columns that it reads.
+        trained: id of the fingerprint, or of its kind, of the features that it was trained on; None if unknown.
+        store: the features.
+        any_features: whether features of another kind are taken.
+
+    Raises:
+        ModelError: they are of another size.
+        FeatureError: they are of another kind.
+    """
+    if store.feature_size != size:
+        raise ModelError(
+            f"reads features of {size} columns, and {store.paths[0]} holds features of {store.feature_size}",
+            path=model,
+            hint="Give the features that it was trained on, or a model for these",
+        )
+    fingerprint = store.fingerprint
+    if trained is not None and trained not in (fingerprint.kind, fingerprint.digest) and not any_features:
+        raise FeatureError(
+            f"holds features of the kind {fingerprint.kind} ({fingerprint.detector}, {fingerprint.mode}), and "
+            f"{model} was trained on features of the kind {trained}",
+            path=store.paths[0],
+            hint="Give the store of the kind it was trained on, or say any_features=true (it then stands in the "
+            "signature)",
+        )

@@ -40,6 +40,10 @@ __all__ = [
 ]
 
 
+_SAMPLES = {"vilbertscore": "vilbert"}
+"""Kinds of the models that come with capbench, by the metric that reads them; all others read SCAN's."""
+
+
 class Entry(BaseModel):
     """What is known of one file of weights."""
 
@@ -306,8 +310,12 @@ def is_known(name: str) -> bool:
     return name == "sample" or name in entries()
 
 
-def locate(model: str | os.PathLike[str]) -> Path:
-    """The grounding model that ``--model`` means: a path, ``sample`` for the one that comes with capbench, or a name.
+def locate(model: str | os.PathLike[str], used_by: str = "tiger") -> Path:
+    """The model that ``--model`` means: a path, ``sample`` for the one that comes with capbench, or a name.
+
+    Args:
+        model: what is given.
+        used_by: the metric that it is for, which decides which sample is meant.
 
     Raises:
         ModelError: there is no such file or name, or the weights of that name are not here or are other weights; or
@@ -319,13 +327,16 @@ def locate(model: str | os.PathLike[str]) -> Path:
         return path
     text = os.fspath(model)
     if text == "sample":
-        return Path(str(importlib.resources.files("capbench.models") / "weights" / "sample_scan.safetensors"))
+        kind = _SAMPLES.get(used_by, "scan")
+        return Path(str(importlib.resources.files("capbench.models") / "weights" / f"sample_{kind}.safetensors"))
     if not is_known(text):
-        names = ["sample", *(name for name, weights in entries().items() if "tiger" in weights.used_by)]
+        names = ["sample", *(name for name, weights in entries().items() if used_by in weights.used_by)]
         hint = f"Give a file. {suggest(text, names)}"
         if path.suffix or path.name != text:  # a path, and no name
-            hint = "Correct the path, or make one with 'capbench train scan' or 'capbench models ensemble'"
-        raise ModelError("there is no such grounding model", path=path, hint=hint)
+            kind = _SAMPLES.get(used_by, "scan")
+            hint = f"Correct the path, or make one with 'capbench train {kind}' or 'capbench models ensemble'"
+        what = "ViLBERT" if _SAMPLES.get(used_by) == "vilbert" else "grounding model"
+        raise ModelError(f"there is no such {what}", path=path, hint=hint)
     weights_status = status(text)
     if weights_status.state == "wrong":
         raise _refuse(

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench import files
-from capbench.errors import FeatureError, ModelError
+from capbench.errors import ModelError
 from capbench.features.store import FeatureStore, open_store
+from capbench.metrics.image_metric import check_features
 from capbench.models.encodings import Encodings
 from capbench.models.ensembles import read_ensemble
 from capbench.models.registry import locate
@@ -217,24 +218,5 @@ def open_source(
     _open.move_to_end(key)
     source = _open[key]
     for network in source.models:
-        _check(network, source.store, any_features)
+        check_features(network.path, network.options.image_dim, network.features, source.store, any_features)
     return source
-
-
-def _check(model: GroundingModel, store: FeatureStore, any_features: bool) -> None:
-    size = model.options.image_dim
-    if store.feature_size != size:
-        raise ModelError(
-            f"reads features of {size} columns, and {store.paths[0]} holds features of {store.feature_size}",
-            path=model.path,
-            hint="Give the features that it was trained on, or a model for these",
-        )
-    trained, fingerprint = model.features, store.fingerprint
-    if trained is not None and trained not in (fingerprint.kind, fingerprint.digest) and not any_features:
-        raise FeatureError(
-            f"holds features of the kind {fingerprint.kind} ({fingerprint.detector}, {fingerprint.mode}), and "
-            f"{model.path} was trained on features of the kind {trained}",
-            path=store.paths[0],
-            hint="Give the store of the kind it was trained on, or say any_features=true (it then stands in the "
-            "signature)",
-        )

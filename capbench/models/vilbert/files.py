@@ -72,6 +72,17 @@ class VilbertModel:
         kind = self.training.get("features")
         return kind if isinstance(kind, str) else None
 
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """What networks of an ensemble must have in common; sizes of streams may differ."""
+        return (
+            "is a ViLBERT",
+            f"reads features of {self.options.feature_dim} columns",
+            f"has {self.options.connections} layers",
+            f"knows {self.options.tasks} tasks",
+            f"was trained on features of the kind {self.features or 'unknown'}",
+        )
+
     def signature_parts(self) -> dict[str, str]:
         """Everything of the model that can change a score, for a metric's signature."""
         return {
