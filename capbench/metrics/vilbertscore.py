@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from capbench.metrics.vilbert.options import TASKS, ViLBERTScoreOptions
 from capbench.metrics.vilbert.tokens import LONGEST, Choosing
 from capbench.records import FloatArray, Item
 from capbench.text.matching import Frequencies, Tokens, greedy_matching
+
+if TYPE_CHECKING:
+    from capbench.models.vilbert.inputs import ImageRows
 
 __all__ = ["ViLBERTScore"]
 
@@ -223,16 +226,21 @@ class ViLBERTScore(ImageMetric):
         Raises:
             FeatureError: the store lacks an image.
         """
-        from capbench.models.vilbert.inputs import image_rows
-
         choosing, pieces = self.choosing(network), self.models[network].pieces
         ids = {text: tuple(pieces.sequence(text, LONGEST)) for text in {text for _, text in pairs}}
-        images = {image: image_rows(self.store[image]) for image in {image for image, _ in pairs}}
+        images = {image: self.rows(image) for image in {image for image, _ in pairs}}
         states = self.encoders[network].states(images, [(image, ids[text]) for image, text in pairs], done)
         # Captions that differ in their spelling only are the same word pieces.
         done(len(pairs) - len(states))
         tokens = {(image, numbers): choosing.tokens(numbers, of_pair) for (image, numbers), of_pair in states.items()}
         return {(image, text): tokens[image, ids[text]] for image, text in pairs}
+
+    def rows(self, image: str) -> ImageRows:
+        """What the network sees of an image. Raises FeatureError where the store lacks it."""
+        from capbench.models.vilbert.inputs import image_rows
+
+        rows = image_rows(self.store[image])
+        return rows.blanked() if self.options.image == "blank" else rows
 
     def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
         """(counts, n, k) for each draw; every caption goes through the network once. None with idf, whose counts change

@@ -24,7 +24,7 @@ from capbench.explanations import (
 )
 from capbench.features.naming import regions_of
 from capbench.metrics.vilbert.tokens import LONGEST
-from capbench.models.vilbert.inputs import MOST_REGIONS, image_rows
+from capbench.models.vilbert.inputs import MOST_REGIONS
 from capbench.records import FloatArray, Item
 from capbench.text.matching import Tokens, greedy_matching, similarities
 
@@ -140,7 +140,7 @@ def _candidate(
         matched.append(MatchedReference(text, words[text], values, tuple(best), tuple(best_back), precision, recall, f))
     ids = pieces.sequence(item.candidate, LONGEST)
     store = metric.store
-    attention = encoder.attention(image_rows(store[item.image]), ids, metric.layers[-1])[choosing.kept(ids), 1:]
+    attention = encoder.attention(metric.rows(item.image), ids, metric.layers[-1])[choosing.kept(ids), 1:]
     weights = np.zeros((len(attention), store.regions(item.image)))
     weights[:, : attention.shape[1]] = attention
     return ViLBERTScoreCandidate(

@@ -105,6 +105,12 @@ class ViLBERTScoreOptions(Options):
         Choice("released", "masked"),
         "released: a word may match the padding of a short text with similarity 0; masked: it may not",
     )
+    image: str = option(
+        "seen",
+        Choice("seen", "blank"),
+        "blank: the network sees zeros in place of the image's features, which tells what the image adds",
+        quiet=True,
+    )
     precision: str = option(
         "float32", Choice("float32", "bfloat16"), "of the network; bfloat16 changes the third digit", quiet=True
     )

@@ -28,6 +28,10 @@ class ImageRows:
     features: NDArray[np.float32]
     places: NDArray[np.float32]
 
+    def blanked(self) -> ImageRows:
+        """As many rows at the same places, which hold nothing but zeros."""
+        return ImageRows(np.zeros_like(self.features), self.places)
+
 
 def image_rows(regions: RegionFeatures, most: int = MOST_REGIONS) -> ImageRows:
     """The rows of an image, as the released code makes them: the mean is over all regions, then the first are kept.
