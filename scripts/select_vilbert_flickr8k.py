@@ -3,8 +3,8 @@
 python scripts/select_vilbert_flickr8k.py --data DIR --features pyr30.h5 --out dev.json run1/model.safetensors ...
 
 For each model, with its images and with blank ones, and for each layer: tau-c of P, R and F with made-up judgements
-(``scripts/pseudo_judgements.py``), and how often F puts an image's own caption, which is left out of the references, above
-each candidate that is another image's. No judgement by people, and no test image, is read.
+(``scripts/pseudo_judgements.py``), and how often F puts an image's own caption, which is left out of the references,
+above each candidate that is another image's. No judgement by people, and no test image, is read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Settings that trainers on captions and images share, beside those of any training.
 
-All of them read captions with splits and region features, and draw batches of pairs that belong together. Of those whose
-networks match captions with images and are measured by recall, SCAN's (:mod:`capbench.training.scan.config`) is one.
+All of them read captions with splits and region features, and draw batches of pairs that belong together. Some train
+networks that match captions with images and are measured by recall: SCAN's (:mod:`capbench.training.scan.config`) does.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ Schema version 1; everything but ``schema``, ``name``, ``captions`` and ``featur
     optimiser: {lr: 0.0005, warmup: 100}
 
 Keys that trainers share are in :mod:`capbench.training.matching` and :mod:`capbench.training.settings`. Defaults are
-the sizes and the three losses of the published pre-training (Lu et al., NeurIPS 2019, section 2.3): masked words, masked
-regions, alignment, with equal weights. ``contrast`` and ``matching`` are no part of it; they are off by default.
+the sizes and the three losses of the published pre-training (Lu et al., NeurIPS 2019, section 2.3): masked words,
+masked regions, alignment, with equal weights. ``contrast`` and ``matching`` are no part of it; they are off by default.
 """
 
 from __future__ import annotations
@@ -64,8 +64,9 @@ class VilbertLoss(Options):
     region_target: Literal["classes", "features"] = option(
         "features",
         Choice("classes", "features"),
-        "what is told of a masked region: the detector's class probabilities, by Kullback-Leibler divergence, or the "
-        "feature itself, by squared error as a share of the features' variance",
+        "what is told of a masked region: the detector's class, by Kullback-Leibler divergence from a distribution "
+        "that has the class's confidence there and shares the rest among all other classes, as stores keep no more of "
+        "it; or the feature itself, by squared error as a share of the features' variance",
     )
     alignment: float = option(1.0, Number(0), "weight of whether caption and image belong together")
     negatives: Literal["random", "hard"] = option(
@@ -111,6 +112,11 @@ class VilbertTraining(CaptionTraining):
     evaluation: VilbertEvaluation = option(VilbertEvaluation(), Section(), "when and on what it is measured")
     order: Literal["captions", "rounds"] = option(
         "rounds", Choice("captions", "rounds"), "shuffle all captions, or in rounds over the images"
+    )
+    precision: Literal["float32", "amp-bfloat16"] = option(
+        "float32",
+        Choice("float32", "amp-bfloat16"),
+        "amp-bfloat16: the large products in bfloat16, on a GPU and on processors that have it; weights stay float32",
     )
 
     def problems(self) -> list[str]:

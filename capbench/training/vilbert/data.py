@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -21,7 +20,29 @@ from capbench.training.prepare import caption_source, signature_of_features
 from capbench.training.regions import Regions, open_regions
 from capbench.training.vilbert.config import VilbertTraining
 
-__all__ = ["ImageData", "PiecedSplit", "VilbertData", "prepare"]
+__all__ = ["ImageData", "PiecedSplit", "RegionClasses", "VilbertData", "prepare"]
+
+
+@dataclass(frozen=True, eq=False)
+class RegionClasses:
+    """A detector's classes of regions.
+
+    Attributes:
+        ids: (images, regions) int64.
+        scores: (images, regions) float32, the detector's confidence in them.
+        number: of classes that there are.
+    """
+
+    ids: torch.Tensor
+    scores: torch.Tensor
+    number: int
+
+    def distributions(self, images: Sequence[int] | NDArray[np.int64]) -> torch.Tensor:
+        """(b, regions + 1, classes): the confidence at the class, the rest shared evenly; zeros for the mean row."""
+        ids, scores = self.ids[torch.as_tensor(images)], self.scores[torch.as_tensor(images)]
+        rest = (1.0 - scores) / max(1, self.number - 1)
+        shares = rest[..., None].repeat(1, 1, self.number).scatter(2, ids[..., None], scores[..., None])
+        return torch.cat((torch.zeros_like(shares[:, :1]), shares), dim=1)
 
 
 class ImageData:
@@ -30,7 +51,7 @@ class ImageData:
     Args:
         regions: their features.
         places: (images, regions + 1, 5) of :func:`image_rows`.
-        target: what is told of a masked region; see :class:`~capbench.training.vilbert.config.VilbertLoss`.
+        classes: what class each region is of, if that is what is told of a masked one.
 
     Attributes:
         rows: of an image, its mean included.
@@ -38,19 +59,17 @@ class ImageData:
         target_dim: numbers that are told of a masked region.
     """
 
-    def __init__(
-        self, regions: Regions, places: NDArray[np.float32], target: Literal["classes", "features"] = "features"
-    ) -> None:
-        self.regions, self._places = regions, torch.from_numpy(places)
-        self.target = target
+    def __init__(self, regions: Regions, places: NDArray[np.float32], classes: RegionClasses | None = None) -> None:
+        self.regions, self.classes, self._places = regions, classes, torch.from_numpy(places)
         self.rows, self.feature_dim = regions.shape[1] + 1, regions.shape[2]
-        self.target_dim = self.feature_dim
+        self.target_dim = self.feature_dim if classes is None else classes.number
 
     def take(self, images: Sequence[int] | NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Features (b, n, d), places (b, n, 5) and what is told of regions (b, n, k) of some images."""
         regions = self.regions.take(images)
         features = torch.cat((regions.mean(dim=1, keepdim=True), regions), dim=1)
-        return features, self._places[torch.as_tensor(images)], features
+        targets = features if self.classes is None else self.classes.distributions(images)
+        return features, self._places[torch.as_tensor(images)], targets
 
     def variance(self, images: int = 1000) -> float:
         """Variance of the first images' region features, over all columns, each about its mean."""
@@ -154,8 +173,9 @@ def _split(config: VilbertTraining, pairs: Pairs, pieces: WordPieces, store_path
     regions = open_regions(pairs, store_path, config.regions, config.memory_mb)
     with open_store(store_path) as store:
         places = _places(store, pairs.images, regions.shape[1])
+        classes = _classes(store, pairs.images, regions.shape[1]) if config.loss.region_target == "classes" else None
     captions = [pieces.sequence(text, config.pieces.longest) for text in pairs.captions]
-    return PiecedSplit(pairs, captions, ImageData(regions, places, config.loss.region_target))
+    return PiecedSplit(pairs, captions, ImageData(regions, places, classes))
 
 
 def _places(store: FeatureStore, images: Sequence[str], regions: int) -> NDArray[np.float32]:
@@ -167,3 +187,18 @@ def _places(store: FeatureStore, images: Sequence[str], regions: int) -> NDArray
             hint="Extract or import features with boxes",
         )
     return np.stack([image_rows(store[image], regions).places for image in images])
+
+
+def _classes(store: FeatureStore, images: Sequence[str], regions: int) -> RegionClasses:
+    """Classes of the first regions of images. Raises FeatureError where the store does not tell them."""
+    names = store.header.class_names
+    if names is None or not {"class_ids", "class_scores"} <= set(store.header.fields):
+        raise FeatureError(
+            "holds no classes with their names and confidences, which 'loss.region_target: classes' tells",
+            path=store.paths[0],
+            hint="Say 'region_target: features', or use a detector's features with classes",
+        )
+    fields = [store[image].flat() for image in images]
+    ids = torch.from_numpy(np.stack([of_image["class_ids"][:regions] for of_image in fields]).astype(np.int64))
+    scores = np.stack([of_image["class_scores"][:regions] for of_image in fields]).astype(np.float32)
+    return RegionClasses(ids, torch.from_numpy(scores).clamp(0, 1), len(names))

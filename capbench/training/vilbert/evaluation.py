@@ -77,9 +77,9 @@ def evaluate(
 ) -> dict[str, float]:
     """Accuracies in %, ties counting half; nothing is masked.
 
-    ``alignment`` asks the alignment's head, ``matching`` the F-score between the reference and each of the two after the
-    last connection, ``matching_blank`` the same where all images are replaced by zeros. ``_near`` is against the near
-    captions.
+    ``alignment`` asks the alignment's head, ``matching`` the F-score between the reference and each of the two after
+    the last connection, ``matching_blank`` the same where all images are replaced by zeros. ``_near`` is against the
+    near captions.
 
     Args:
         model: set to evaluation mode while this runs.

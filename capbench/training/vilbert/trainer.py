@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from capbench.datasets.root import DataRoot
 from capbench.models.vilbert.files import save_vilbert
@@ -113,7 +115,7 @@ class VilbertTask(Task[VilbertLearner, Batch]):
         self.optimiser = torch.optim.Adam(
             self.model.parameters(), lr=config.optimiser.lr, weight_decay=config.optimiser.weight_decay
         )
-        self._variance = images.variance() if images.target == "features" else None
+        self._variance = images.variance() if images.classes is None else None
         self.steps_per_epoch = len(self._order(0))
         self.data, self.facts = data.names, {"features": data.features}
         self.prefetch = device.type == "cuda" or not images.regions.in_memory
@@ -154,6 +156,16 @@ class VilbertTask(Task[VilbertLearner, Batch]):
         )
 
     def loss(self, batch: Batch, step: int) -> Tensor:
+        """The weighted sum of the losses."""
+        bfloat16 = self._config.precision == "amp-bfloat16"
+        with contextlib.ExitStack() as stack:
+            if self._device.type == "cpu":
+                # Of heads this small the fused attention's way back takes as long as all of the rest in bfloat16.
+                stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+            stack.enter_context(torch.autocast(self._device.type, torch.bfloat16, enabled=bfloat16))
+            return self._loss(batch)
+
+    def _loss(self, batch: Batch) -> Tensor:
         """The weighted sum of the losses.
 
         Three captions go through the connections with each image: its own, masked; another of its own; and a foreign
@@ -232,7 +244,6 @@ class VilbertTask(Task[VilbertLearner, Batch]):
         """Weights, sizes, word pieces and facts as one ``.safetensors``; without what only training needs."""
         network = model.network
         network.heads = None
-        network.options = dataclasses.replace(network.options)
         save_vilbert(path, network, self._pieces, facts)
 
 
