@@ -7,8 +7,11 @@ and no special token.
 from __future__ import annotations
 
 import hashlib
+import heapq
+import itertools
 import os
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +34,7 @@ __all__ = [
 
 PAD, UNKNOWN, BEGIN, END, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
 _NEEDED = (PAD, UNKNOWN, BEGIN, END)
+_CONTINUED = "##"
 _LONGEST_WORD = 100  # letters; a longer word is unknown
 
 
@@ -125,25 +129,85 @@ def read_word_pieces(path: str | os.PathLike[str]) -> WordPieces:
 
 
 def learn_word_pieces(texts: Iterable[str], size: int) -> WordPieces:
-    """Word pieces for a model of one's own: the most useful ``size`` of some texts, special tokens included.
+    """Word pieces for a model of one's own: characters, then the pairs of pieces that stand together most often.
 
-    The same texts in the same order give the same pieces.
+    That is byte-pair encoding (Sennrich et al., ACL 2016) on words. Of equally frequent pairs the first in the order of
+    their letters comes first, so that the same texts give the same pieces; the trainer of ``tokenizers`` does not.
+
+    Args:
+        texts: what to learn from.
+        size: how many pieces there shall be at most, special tokens included.
 
     Raises:
-        UsageError: the texts hold no letters, or ``size`` is too small for the special tokens.
+        UsageError: the texts hold no words, or ``size`` is too small for more than the special tokens.
     """
-    from tokenizers import Tokenizer, models, trainers
-
     special = [*_NEEDED, MASK]
     if size <= len(special):
         raise UsageError(f"{size} word pieces are too few", hint="Ask for some thousands")
-    tokenizer = Tokenizer(models.WordPiece(unk_token=UNKNOWN, max_input_chars_per_word=_LONGEST_WORD))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = _normalizer(), _pre_tokenizer()
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=size, special_tokens=special, show_progress=False, continuing_subword_prefix="##"
-    )
-    tokenizer.train_from_iterator(texts, trainer)
-    vocabulary: dict[str, int] = tokenizer.get_vocab()
-    if len(vocabulary) == len(special):
+    normalizer, pre_tokenizer = _normalizer(), _pre_tokenizer()
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(word for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(text)))
+    if not counts:
         raise UsageError("the texts hold no words to learn pieces from")
-    return WordPieces(tuple(sorted(vocabulary, key=vocabulary.__getitem__)))
+    words = [[word[0], *(_CONTINUED + letter for letter in word[1:])] for word in counts]
+    numbers = list(counts.values())
+    letters: Counter[str] = Counter()
+    for word, number in zip(words, numbers, strict=True):
+        for piece in word:
+            letters[piece] += number
+    pieces = dict.fromkeys([*special, *sorted(letters, key=lambda piece: (-letters[piece], piece))])
+    for piece in _merged(words, numbers):
+        if len(pieces) >= size:
+            break
+        pieces[piece] = None
+    return WordPieces(tuple(pieces)[:size])
+
+
+def _merged(words: list[list[str]], numbers: Sequence[int]) -> Iterator[str]:
+    """New pieces, the pair that stands together most often first; ``words`` are changed on the way.
+
+    Args:
+        words: each distinct word's pieces.
+        numbers: how often each word stands.
+    """
+    pairs: Counter[tuple[str, str]] = Counter()
+    places: dict[tuple[str, str], set[int]] = {}
+    for place, word in enumerate(words):
+        for pair in itertools.pairwise(word):
+            pairs[pair] += numbers[place]
+            places.setdefault(pair, set()).add(place)
+    queue = [(-number, pair) for pair, number in pairs.items()]
+    heapq.heapify(queue)
+    while queue:
+        number, best = heapq.heappop(queue)
+        if -number != pairs[best]:
+            continue  # it stood there before the pair lost some places to another one
+        if number >= -1:
+            return  # what stands once teaches nothing
+        joined = best[0] + best[1].removeprefix(_CONTINUED)
+        changed = {best}
+        for place in places.pop(best):
+            word = words[place]
+            for pair in itertools.pairwise(word):
+                pairs[pair] -= numbers[place]
+                changed.add(pair)
+            words[place] = word = _joined(word, best, joined)
+            for pair in itertools.pairwise(word):
+                pairs[pair] += numbers[place]
+                places.setdefault(pair, set()).add(place)
+                changed.add(pair)
+        for pair in changed:
+            if pairs[pair] > 0:
+                heapq.heappush(queue, (-pairs[pair], pair))
+        yield joined
+
+
+def _joined(word: Sequence[str], pair: tuple[str, str], joined: str) -> list[str]:
+    result: list[str] = []
+    for piece in word:
+        if result and (result[-1], piece) == pair:
+            result[-1] = joined
+        else:
+            result.append(piece)
+    return result

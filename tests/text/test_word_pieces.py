@@ -82,6 +82,11 @@ def test_pieces_are_learned_from_texts_and_the_same_texts_give_the_same_pieces()
     assert learned.encode("zebra!") == [unknown, unknown]
 
 
+def test_the_pair_that_stands_together_most_often_is_joined_first() -> None:
+    pieces = learn_word_pieces(["ab ab ab abc abc cd cd"], 12).pieces
+    assert pieces[5:] == ("##b", "a", "##c", "##d", "c", "ab", "abc")
+
+
 def test_learning_from_nothing_is_refused() -> None:
     with pytest.raises(UsageError, match="no words"):
         learn_word_pieces(["", " "], 100)

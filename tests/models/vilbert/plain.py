@@ -121,7 +121,7 @@ def _linear(x: Array, sd: Mapping[str, Array], name: str) -> Array:
 
 
 def _gelu(x: Array) -> Array:
-    return np.asarray(x * 0.5 * (1.0 + np.vectorize(math.erf)(x / math.sqrt(2.0))))
+    return np.asarray(x * 0.5 * (1.0 + torch.erf(torch.from_numpy(x / math.sqrt(2.0))).numpy()))
 
 
 def _attention(q: Array, k: Array, v: Array, heads: int, real: int) -> Array:
