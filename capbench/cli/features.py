@@ -124,11 +124,34 @@ def pool(
     store: Annotated[Path, typer.Argument(metavar="STORE", help="A store of grid cells.", show_default=False)],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The new store.", show_default=False)],
     windows: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--windows", "-w", metavar="NAME|LEVELS", help="5x5, pyr30 (both on 7x7 cells), or levels: 3x3/1+7x7/1."
+            "--windows",
+            "-w",
+            metavar="NAME|LEVELS",
+            help="5x5, pyr30 (both on 7x7 cells), or levels: 3x3/1+7x7/1. Default: 5x5, and none with --boxes.",
+            show_default=False,
         ),
-    ] = "5x5",
+    ] = None,
+    boxes: Annotated[
+        Path | None,
+        typer.Option(
+            "--boxes",
+            metavar="FILE",
+            help="Detected boxes (.npz), each with the mean of the cells under it.",
+        ),
+    ] = None,
+    top: Annotated[
+        int | None, typer.Option("--top", min=1, help="With --boxes: only so many of each image, the first ones.")
+    ] = None,
+    class_columns: Annotated[
+        float | None,
+        typer.Option(
+            "--class-columns",
+            metavar="SCALE",
+            help="With --boxes: a feature column more for each class, which holds SCALE times the box's class score.",
+        ),
+    ] = None,
     grid: Annotated[
         str | None,
         typer.Option(
@@ -144,34 +167,54 @@ def pool(
     replace: Annotated[bool, typer.Option("--replace", help="Replace a store that is there.")] = False,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Make overlapping windows of a grid's cells: each window's features are the mean of its cells'.
+    """Make regions of a grid's cells, overlapping windows or detected boxes: features are the mean of a region's cells.
 
     A level ROWSxCOLUMNS/STRIDE slides a window over the cells; several are joined by '+'. '5x5' is 3x3/1: 25 windows;
-    'pyr30' is 3x3/1+5x5/2+7x7/1: 30 windows of three sizes.
+    'pyr30' is 3x3/1+5x5/2+7x7/1: 30 windows of three sizes. --boxes takes boxes that a detector found, each cell
+    weighed by the area under the box, and keeps classes and scores; with --windows too, boxes stand behind windows.
 
     Example: capbench features pool features/grid.h5 features/grid-pyr30.h5 --windows pyr30
+
+    Example: capbench features pool features/grid.h5 features/grid-boxes.h5 --boxes yolox_nano_boxes.npz
     """
+    from capbench.features.box_pooling import BoxPooling, read_boxes
     from capbench.features.pooling import parse_pooling, pool_store
     from capbench.features.store import open_store
 
-    pooling = parse_pooling(windows)
+    for name, value in (("top", top), ("class-columns", class_columns)):
+        if boxes is None and value is not None:
+            raise UsageError(f"--{name} goes with --boxes", hint="Add --boxes FILE, or leave it out")
+    if class_columns is not None and not 0 < class_columns < 1e6:
+        raise UsageError(f"--class-columns {class_columns:g} is no scale", hint="Give a number above 0, such as 1")
+    pooling = parse_pooling(windows or "5x5") if boxes is None or windows is not None else None
+    detected = None
+    if boxes is not None:
+        detected = BoxPooling(read_boxes(boxes), top, class_columns is not None, class_columns or 1.0)
     with open_store(store) as cells, common.images_progress("pooling", len(cells)) as step:
         made = pool_store(
             cells,
             out,
             pooling,
+            boxes=detected,
             shape=None if grid is None else _grid(grid),
             dtype=dtype,
             compression=compression,
             replace=replace,
             progress=step,
         )
-    each = made.regions(made.ids[0])
+    counts = [made.regions(image) for image in made.ids]
+    each = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
     if json_output:
-        facts = {"store": str(out), "images": len(made), "windows": each, "levels": str(pooling)}
+        facts: dict[str, Any] = {"store": str(out), "images": len(made), "regions": [min(counts), max(counts)]}
+        facts |= {} if pooling is None else {"levels": str(pooling)}
+        facts |= {"windows": counts[0]} if detected is None else {}
+        facts |= {} if detected is None else {"boxes": str(detected)}
         common.print_json(facts | {"signature": made.signature()})
         return
-    print(f"{out}: {len(made):,} images, {each} windows each ({pooling})")
+    made_of = " and ".join(
+        text for text in (pooling and f"windows {pooling}", detected and f"boxes {detected}") if text
+    )
+    print(f"{out}: {len(made):,} images, {each} regions each ({made_of})")
     print(f"signature: {made.signature()}")
 
 

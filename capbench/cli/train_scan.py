@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from capbench import files
 from capbench.cli import common
-from capbench.cli.train_progress import summary, train_shown
+from capbench.cli.train_progress import summary, telling_how_features_are_made, train_shown
 from capbench.errors import MissingFileError, UsageError, suggest
 
 if TYPE_CHECKING:
@@ -102,31 +100,11 @@ def scan(
     root = find_root(data)
     common.announce_root(root, json_output=json_output, used=not Path(settings.captions).expanduser().exists())
     run = out or Path("results") / "train" / (settings.name if seed is None else f"{settings.name}-seed{seed}")
-    with _telling_how_features_are_made(settings, training_file):
+    with telling_how_features_are_made(settings.features, training_file):
         if evaluate is not None:
             _evaluate(settings, run, model, vocabulary, evaluate, root, images, folds, json_output)
             return
         _train(settings, run, root, restart, json_output)
-
-
-@contextlib.contextmanager
-def _telling_how_features_are_made(settings: ScanTraining, training_file: Path) -> Iterator[None]:
-    """An error about features that are not there names the commands that the head of the training file has for them."""
-    try:
-        yield
-    except MissingFileError as error:
-        commands = _commands_at_head(training_file)
-        if error.path is None or Path(error.path) != Path(settings.features).expanduser() or not commands:
-            raise
-        hint = f"Make it first: {' && '.join(commands)}"
-        raise MissingFileError(error.message, path=error.path, row=error.row, hint=hint) from error
-
-
-def _commands_at_head(training_file: Path) -> list[str]:
-    """The commands for features among a training file's first comments; a backslash joins a line to the next."""
-    head = itertools.takewhile(lambda line: line.startswith("#"), files.read_lines(training_file))
-    lines = "\n".join(line.lstrip("# ").rstrip() for line in head).replace("\\\n", "").splitlines()
-    return [" ".join(line.split()) for line in lines if line.startswith(("capbench import-", "capbench feature"))]
 
 
 def _train(settings: ScanTraining, run: Path, root: DataRoot, restart: bool, json_output: bool) -> None:

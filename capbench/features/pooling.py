@@ -9,7 +9,8 @@ the order in which they are written. Two have names, both on a grid of 7 x 7 cel
 ``pyr30``
     ``3x3/1+5x5/2+7x7/1``: those 25, then 4 windows of 5 x 5 cells at the corners, then the whole grid: 30 windows.
 
-A window's box reaches from its first cell's upper left to its last cell's lower right corner.
+A window's box reaches from its first cell's upper left to its last cell's lower right corner. Detected boxes in place
+of windows, or beside them, are :mod:`capbench.features.box_pooling`.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench.errors import FeatureError, UsageError, suggest
+from capbench.features.box_pooling import BoxPooling
 from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore, open_store
 from capbench.features.writing import StoreWriter
@@ -202,27 +204,54 @@ def _is_grid(boxes: NDArray[np.float32], slack: float) -> bool:
     return aligned and bool((np.diff(x1[0]) > 0).all() and (np.diff(y1[:, 0]) > 0).all())
 
 
+def _pooled(
+    cells: RegionFeatures, pooling: Pooling | None, boxes: BoxPooling | None, shape: tuple[int, int] | None
+) -> RegionFeatures:
+    if boxes is None:
+        assert pooling is not None
+        return pool_regions(cells, pooling, shape)
+    detected = boxes.pool(cells, _shape(cells, shape))
+    if pooling is None:
+        return detected
+    windows = boxes.without_classes(pool_regions(cells, pooling, shape))
+    if windows.boxes is None or detected.boxes is None:
+        raise FeatureError(
+            f"image '{cells.image}': its cells have no boxes, so windows have none beside the detected ones",
+            hint="Pool windows or boxes alone",
+        )
+    return RegionFeatures(
+        cells.image,
+        cells.width,
+        cells.height,
+        np.concatenate([windows.boxes, detected.boxes]),
+        np.concatenate([windows.features, detected.features]),
+    )
+
+
 def pool_store(
     source: str | os.PathLike[str] | FeatureStore,
     target: str | os.PathLike[str],
-    pooling: Pooling,
+    pooling: Pooling | None,
     *,
+    boxes: BoxPooling | None = None,
     shape: tuple[int, int] | None = None,
     dtype: str | None = None,
     compression: str | None = None,
     replace: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> FeatureStore:
-    """Write a new store with the windows of every image of a store of grid cells.
+    """Write a new store with the windows, or the boxes, of every image of a store of grid cells.
 
-    The new fingerprint is the old one with ``windows PxQ/S+…`` added to its mode, so that cells and windows, or two
-    poolings, are never mixed. The file appears under its name when it is complete.
+    The new fingerprint is the old one with ``windows PxQ/S+…`` or ``boxes FILE SHA-256`` added to its mode, so that
+    cells and windows, or two poolings, are never mixed. The file appears under its name when it is complete. With both,
+    an image's windows stand before its boxes, and no region has a class, since windows have none.
 
     Args:
         source: the store of cells.
         target: the file to make.
-        pooling: the windows.
-        shape: rows and columns of the grid; None: seen from each image's boxes.
+        pooling: the windows, or None.
+        boxes: the boxes, or None; one of the two is needed.
+        shape: rows and columns of the grid; None: seen from each image's cells.
         dtype: of the new store; None: as the source.
         compression: likewise.
         replace: whether a file that is there may be replaced.
@@ -230,27 +259,36 @@ def pool_store(
 
     Raises:
         FeatureError: the source is damaged, or an image's regions are no grid.
-        UsageError: the target is there already or cannot be written, or the pooling does not go with the grid.
+        DataError: the file of boxes has none of an image.
+        UsageError: the target is there already or cannot be written, or the pooling does not go with the grid; neither
+            windows nor boxes are given.
     """
+    if pooling is None and boxes is None:
+        raise UsageError("there are neither windows nor boxes to pool cells into")
     path = Path(target)
     if path.exists() and not replace:
         raise UsageError("is there already", path=path, hint="Name another file, or replace it with --replace")
     cells = source if isinstance(source, FeatureStore) else open_store(source)
     if any(path.resolve() == source_path.resolve() for source_path in cells.paths):
         raise UsageError("a store cannot be pooled into itself", path=path, hint="Name another target")
-    mode = f"{cells.fingerprint.mode} windows {pooling}"
+    mode = cells.fingerprint.mode
+    if pooling is not None:
+        mode += f" windows {pooling}"
+    if boxes is not None:
+        mode += f" boxes {boxes}"
     writer = StoreWriter(
         path,
         dataclasses.replace(cells.fingerprint, mode=mode),
         dtype=dtype or cells.header.dtype,
         compression=compression or cells.header.compression,
+        class_names=boxes.boxes.class_names if boxes is not None and pooling is None else None,
         restart=True,
     )
     finished = False
     try:
         for regions in cells:
             try:
-                writer.add(pool_regions(regions, pooling, shape))
+                writer.add(_pooled(regions, pooling, boxes, shape))
             except FeatureError as error:
                 if error.path is not None:
                     raise

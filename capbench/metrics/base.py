@@ -180,6 +180,23 @@ class Metric(abc.ABC):
         """The columns that the metric's bare name stands for with what is given to it; by default all."""
         return cls.columns
 
+    @classmethod
+    def columns_under(cls, options: Mapping[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
+        """The columns that some of :attr:`columns` stand for under options; by default these columns.
+
+        For a metric that gives several values of each column (one a layer of a network) if it is asked for that.
+
+        Args:
+            options: options that are given, checked.
+            columns: those that were asked for.
+        """
+        return tuple(columns)
+
+    def _given_columns(self) -> tuple[str, ...]:
+        """All columns under the options of this metric."""
+        chosen = {declared.name: getattr(self.options, declared.name) for declared in self.option_type.declared()}
+        return self.columns_under(chosen, self.columns)
+
     def signature(self) -> str:
         """One line with everything that can change a score: ``name|capbench:version|key:value|…``.
 
@@ -308,7 +325,7 @@ class Metric(abc.ABC):
 
     def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
         """Per-item scores: column → (n,). By default the statistics are the columns."""
-        return {column: np.ascontiguousarray(statistics[:, i]) for i, column in enumerate(self.columns)}
+        return {column: np.ascontiguousarray(statistics[:, i]) for i, column in enumerate(self._given_columns())}
 
     def corpus_scores(self, statistics: FloatArray) -> dict[str, float]:
         """Corpus-level score by column. By default the mean of the items' scores."""
@@ -325,7 +342,7 @@ class Metric(abc.ABC):
         if type(self).corpus_scores is not Metric.corpus_scores:
             return None
         columns = self.scores(statistics)
-        return np.column_stack([*(columns[column] for column in self.columns), np.ones(len(statistics))])
+        return np.column_stack([*(columns[column] for column in self._given_columns()), np.ones(len(statistics))])
 
     def corpus_of_sums(self, sums: FloatArray) -> dict[str, FloatArray]:
         """Corpus scores of r corpora from sums of :meth:`corpus_terms`: column → (r,).
@@ -333,7 +350,7 @@ class Metric(abc.ABC):
         Args:
             sums: (r, t) sums over the items of each corpus.
         """
-        return {column: sums[:, i] / sums[:, -1] for i, column in enumerate(self.columns)}
+        return {column: sums[:, i] / sums[:, -1] for i, column in enumerate(self._given_columns())}
 
     def explain(self, subject: Subject) -> Explanation | None:
         """Why candidates of one image get their scores; None, the default, from a metric that does not tell.

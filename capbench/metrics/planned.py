@@ -10,7 +10,7 @@ from capbench.metrics.base import Metric, Progress
 from capbench.metrics.needs import Need, References, Unavailable
 from capbench.records import FloatArray, Item
 
-__all__ = ["NNEval", "ViLBERTScore"]
+__all__ = ["NNEval"]
 
 
 class _Planned(Metric):
@@ -33,21 +33,3 @@ class NNEval(_Planned):
         Unavailable("its trained weights, which this version cannot read yet"),
     )
     order: ClassVar[int] = 120
-
-
-class ViLBERTScore(_Planned):
-    """ViLBERTScore (Lee et al., 2020): BERTScore's matching over image-conditioned embeddings."""
-
-    name: ClassVar[str] = "vilbertscore"
-    columns: ClassVar[tuple[str, ...]] = ("vilbertscore-f", "vilbertscore-p", "vilbertscore-r")
-    titles: ClassVar[Mapping[str, str]] = {
-        "vilbertscore-f": "ViLBERTScore-F",
-        "vilbertscore-p": "ViLBERTScore-P",
-        "vilbertscore-r": "ViLBERTScore-R",
-    }
-    citation: ClassVar[str] = "Lee et al., ViLBERTScore: evaluating image caption using vision-and-language BERT, 2020"
-    needs: ClassVar[tuple[Need, ...]] = (
-        References(),
-        Unavailable("region features and ViLBERT weights, which this version cannot read yet"),
-    )
-    order: ClassVar[int] = 140

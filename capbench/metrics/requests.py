@@ -114,7 +114,12 @@ class MetricRequest:
     def _name(self, column: str) -> str:
         if self.label == self.metric.name:
             return column
-        return self.label if column == self.metric.columns[0] else f"{self.label}.{column}"
+        return self.label if column == self._main else f"{self.label}.{column}"
+
+    @property
+    def _main(self) -> str:
+        """The metric's main column, of several layers the first one's."""
+        return self.metric.columns_under(self.options, self.metric.columns)[0]
 
     def _title(self, column: str) -> str:
         title = self.metric.titles.get(column, column)
@@ -255,7 +260,13 @@ def resolve_metrics(
             wanted.setdefault(key, {}).update(dict.fromkeys([column] if column else _offered(cls, key, resources)))
     chosen = _options_by_label(options, classes)
     return tuple(
-        MetricRequest(classes[label], tuple(columns), chosen[label], label, (titles or {}).get(label, ""))
+        MetricRequest(
+            classes[label],
+            classes[label].columns_under(chosen[label], tuple(columns)),
+            chosen[label],
+            label,
+            (titles or {}).get(label, ""),
+        )
         for label, columns in wanted.items()
     )
 

@@ -329,13 +329,15 @@ def fit_state(
     *,
     rename: Callable[[str], str | None] = lambda name: name,
     optional: Collection[str] = (),
+    assign: bool = False,
 ) -> None:
     """Put tensors into a network: those of :func:`fitting_tensors`, which also says what is wrong with others.
 
-    Arguments and errors are its own; the network is changed in place and set to evaluation mode.
+    Arguments and errors are its own; the network is changed in place and set to evaluation mode. With ``assign`` it
+    takes the tensors themselves and not copies of them, so that a network of meta tensors gets mapped ones.
     """
     fitting = fitting_tensors(module, tensors, path, rename=rename, optional=optional)
-    module.load_state_dict(fitting, strict=False)
+    module.load_state_dict(fitting, strict=False, assign=assign)
     module.eval()
 
 

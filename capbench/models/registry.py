@@ -317,7 +317,10 @@ class _Kind:
 
 
 _GROUNDING = _Kind("grounding model", "sample_scan.safetensors", "capbench train scan")
-_KINDS = {"faier": _Kind("FAIEr model", "sample_faier.safetensors", "capbench train faier")}
+_KINDS = {
+    "faier": _Kind("FAIEr model", "sample_faier.safetensors", "capbench train faier"),
+    "vilbertscore": _Kind("ViLBERT", "sample_vilbert.safetensors", "capbench train vilbert"),
+}
 """By the metric; all others take grounding models."""
 
 

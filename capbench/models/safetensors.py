@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from capbench.errors import DataError, ModelError
 from capbench.files import atomic_write, check_readable
 
-__all__ = ["read_metadata", "to_bytes", "write_safetensors"]
+__all__ = ["map_safetensors", "read_metadata", "to_bytes", "write_safetensors"]
 
 _TYPES = {torch.float32: "F32", torch.float16: "F16", torch.int64: "I64"}
 _LONGEST_HEADER = 100_000_000
@@ -35,26 +37,35 @@ def to_bytes(
     Raises:
         ModelError: a tensor holds NaN or infinity, or ``precision`` cannot hold it.
     """
+    return b"".join(_pieces(tensors, metadata, precision))
+
+
+def _pieces(
+    tensors: Mapping[str, Tensor], metadata: Mapping[str, str], precision: Literal["float32", "float16"]
+) -> Iterator[bytes]:
+    """The header, and tensor by tensor what follows, so that a large file is never in memory twice."""
     header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
-    body: list[bytes] = []
     at = 0
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        dtype = getattr(torch, precision) if tensor.is_floating_point() else tensor.dtype
+        end = at + tensor.numel() * dtype.itemsize
+        header[name] = {"dtype": _TYPES[dtype], "shape": list(tensor.shape), "data_offsets": [at, end]}
+        at = end
+    yield _head(header)
     for name in sorted(tensors):
         tensor = tensors[name].detach().cpu()
         if tensor.is_floating_point():
             tensor = tensor.to(getattr(torch, precision))
             if not bool(torch.isfinite(tensor).all()):
                 raise ModelError(f"'{name}' holds NaN or infinity in {precision}", hint="Nothing is written")
-        raw = tensor.contiguous().numpy().tobytes()
-        header[name] = {
-            "dtype": _TYPES[tensor.dtype],
-            "shape": list(tensor.shape),
-            "data_offsets": [at, at + len(raw)],
-        }
-        body.append(raw)
-        at += len(raw)
+        yield tensor.contiguous().numpy().tobytes()
+
+
+def _head(header: Mapping[str, object]) -> bytes:
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
-    return struct.pack("<Q", len(text)) + text + b"".join(body)
+    return struct.pack("<Q", len(text)) + text
 
 
 def write_safetensors(
@@ -69,11 +80,11 @@ def write_safetensors(
         ModelError: see :func:`to_bytes`.
     """
     try:
-        content = to_bytes(tensors, metadata, precision)
+        with atomic_write(path, "wb") as stream:
+            for piece in _pieces(tensors, metadata, precision):
+                stream.write(piece)
     except ModelError as error:
         raise ModelError(error.message, path=path, hint=error.hint) from error
-    with atomic_write(path, "wb") as stream:
-        stream.write(content)
 
 
 def read_metadata(path: str | os.PathLike[str]) -> dict[str, str] | None:
@@ -92,3 +103,39 @@ def read_metadata(path: str | os.PathLike[str]) -> dict[str, str] | None:
         return None
     metadata = header.get("__metadata__", {})
     return {str(k): v for k, v in metadata.items() if isinstance(v, str)} if isinstance(metadata, dict) else {}
+
+
+def map_safetensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """The float32 tensors of a file by name, mapped into memory: what is never read is never loaded.
+
+    Processes that map one file share its memory. Changing a tensor changes this process's copy and not the file.
+
+    Raises:
+        MissingFileError: there is no such file.
+        ModelError: it is no safetensors file, is cut off, or holds other numbers than float32.
+    """
+    file = Path(path)
+    check_readable(file)
+    damaged = ModelError("is no whole safetensors file", path=file, hint="Get or make the file again")
+    with open(file, "rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        text = stream.read(length) if 2 <= length <= _LONGEST_HEADER else b""
+    try:
+        header = json.loads(text)
+        places = {name: entry for name, entry in header.items() if name != "__metadata__"}
+        size = file.stat().st_size - 8 - length
+        ends = [tuple(entry["data_offsets"]) for entry in places.values()]
+        if not places or not all(0 <= begin <= end <= size for begin, end in ends):
+            raise damaged
+        whole = np.memmap(file, np.uint8, "c", offset=8 + length)
+        tensors = {}
+        for name, entry in places.items():
+            if entry["dtype"] != "F32":
+                raise ModelError(f"'{name}' is of the type {entry['dtype']} and not F32", path=file)
+            begin, end = entry["data_offsets"]
+            tensors[name] = torch.from_numpy(whole[begin:end].view(np.float32).reshape(entry["shape"]))
+    except ModelError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise damaged from error
+    return tensors

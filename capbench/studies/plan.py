@@ -179,11 +179,12 @@ def _resources(study: Study, root: DataRoot) -> Resources:
 def _rows(names: Sequence[Asked], requests: Sequence[MetricRequest], resources: Resources) -> tuple[Row, ...]:
     """Rows in the order in which the study names them: ``rrs, wds, tiger`` stays so."""
     by_key = {row.key: row for request in requests for row in request.rows}
+    by_label = {request.label: request for request in requests}
     keys = [
-        key
+        ScoreColumn(named.label, column)
         for name in names
-        for request in resolve_metrics([name], resources=resources)
-        for key in request.score_columns
+        for named in resolve_metrics([name], resources=resources)
+        for column in named.metric.columns_under(by_label[named.label].options, named.columns)
     ]
     # Files of scores come last, in the order in which they are given.
     return tuple(by_key[key] for key in dict.fromkeys([*keys, *by_key]))

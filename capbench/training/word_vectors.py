@@ -14,7 +14,7 @@ from capbench.installing import install_command
 from capbench.options import Count, Options, option
 from capbench.text import ptb
 
-__all__ = ["WordVectorOptions", "train_word_vectors"]
+__all__ = ["WordVectorOptions", "train_sequence_vectors", "train_word_vectors"]
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,17 @@ def train_word_vectors(
         ModelError: gensim is not installed.
     """
     options = WordVectorOptions.read("word-vectors", vars(options or WordVectorOptions()))
+    _word2vec()  # where it is missing, that is told before the captions are split
+    return train_sequence_vectors([text.split() for text in ptb.tokenize(captions)], options, progress)
+
+
+def train_sequence_vectors(
+    sentences: Sequence[Sequence[str]],
+    options: WordVectorOptions,
+    progress: Callable[[int], None] = lambda _done: None,
+) -> tuple[list[str], NDArray[np.float32]]:
+    """As :func:`train_word_vectors`, of texts that are split already."""
     word2vec = _word2vec()
-    sentences = [text.split() for text in ptb.tokenize(captions)]
     model = word2vec(
         vector_size=options.dimension,
         window=options.window,
@@ -67,7 +76,7 @@ def train_word_vectors(
     model.build_vocab(sentences)
     if not len(model.wv):
         raise DataError(
-            f"no word occurs {options.min_count} times in {len(captions)} captions",
+            f"no word occurs {options.min_count} times in {len(sentences)} captions",
             hint="Give more captions or a lower --min-count",
         )
     # The learning rate falls over all epochs, so they are one call; progress comes from its callback.

@@ -9,20 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from capbench.text.vocabulary import PAD, UNKNOWN
 from capbench.training.captions import Pairs
 from capbench.training.regions import Regions
+from capbench.training.words import drop_words, pad
 
-__all__ = ["Batch", "batches", "pad"]
-
-
-def pad(captions: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Word numbers of captions as (b, longest) int64, padded at the end, with their (b,) lengths."""
-    lengths = [len(one) for one in captions]
-    ids = np.full((len(captions), max(lengths)), PAD, dtype=np.int64)
-    for row, one in enumerate(captions):
-        ids[row, : len(one)] = one
-    return torch.from_numpy(ids), torch.tensor(lengths)
+__all__ = ["Batch", "batches"]
 
 
 @dataclass(frozen=True)
@@ -65,11 +56,6 @@ def batches(
     """
     for step, chosen in enumerate(orders, first_step):
         ids, lengths = pad([captions[i] for i in chosen.tolist()])
-        if word_dropout:
-            rng = np.random.default_rng((seed, 2, step))
-            place = torch.arange(ids.shape[1])[None, :]
-            inner = (place > 0) & (place < lengths[:, None] - 1)
-            drop = torch.from_numpy(rng.random(tuple(ids.shape)) < word_dropout)
-            ids = torch.where(inner & drop, UNKNOWN, ids)
+        ids = drop_words(ids, lengths, word_dropout, np.random.default_rng((seed, 2, step)))
         images = regions.take(pairs.image_of[chosen])
         yield Batch(images.pin_memory(), ids.pin_memory(), lengths) if pin else Batch(images, ids, lengths)

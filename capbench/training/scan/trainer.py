@@ -16,11 +16,11 @@ from capbench.models.scan.files import save_scan
 from capbench.training.captions import epoch_order
 from capbench.training.device import check_memory, choose_device
 from capbench.training.loop import train
+from capbench.training.losses import batch_loss
+from capbench.training.prepare import Prepared, prepare
 from capbench.training.scan.batches import Batch, batches
 from capbench.training.scan.config import ScanTraining
 from capbench.training.scan.evaluation import evaluate
-from capbench.training.scan.losses import hinge_loss, info_nce
-from capbench.training.scan.prepare import Prepared, prepare
 from capbench.training.task import Task, TrainingResult, Watcher
 
 __all__ = ["ScanTask", "train_scan"]
@@ -121,10 +121,7 @@ class ScanTask(Task[FastScan, Batch]):
             words = network.encode_captions(ids, batch.lengths, config.dropout.embedding)
         products: Literal["float32", "bfloat16"] = "float32" if config.precision == "float32" else "bfloat16"
         scores = network.similarities(regions.float(), words.float(), batch.lengths, products)
-        loss = config.loss
-        if loss.kind == "info-nce":
-            return info_nce(scores, loss.temperature)
-        return hinge_loss(scores, loss.margin, loss.hardest and step >= loss.hardest_after, loss.reduction)
+        return batch_loss(scores, config.loss, step)
 
     def validate(self, model: FastScan, pause: Callable[[], None]) -> dict[str, Any]:
         """Recalls on dev."""

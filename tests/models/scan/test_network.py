@@ -16,7 +16,7 @@ from capbench.models.scan import attention as scan_attention
 from capbench.models.scan.attention import similarities
 from capbench.models.scan.fast import FastScan
 from capbench.models.scan.network import AGGREGATIONS, ATTENTIONS, FEATURE_NORMS, Scan, ScanOptions, TextEncoder
-from capbench.training.scan.losses import hinge_loss
+from capbench.training.losses import hinge_loss
 from tests.models.scan.reference import similarity
 
 pytestmark = pytest.mark.usefixtures("one_thread")

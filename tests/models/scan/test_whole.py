@@ -11,7 +11,7 @@ from torch import Tensor
 
 from capbench.models.scan.fast import FastScan
 from capbench.models.scan.network import AGGREGATIONS, ATTENTIONS, FEATURE_NORMS, ScanOptions
-from capbench.training.scan.losses import hinge_loss
+from capbench.training.losses import hinge_loss
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

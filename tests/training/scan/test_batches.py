@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from capbench.training.captions import Pairs
 from capbench.training.regions import Regions
-from capbench.training.scan.batches import batches, pad
+from capbench.training.scan.batches import batches
+from capbench.training.words import pad
 
 
 def _regions(n: int) -> Regions:

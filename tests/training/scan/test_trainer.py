@@ -10,12 +10,12 @@ import torch
 
 from capbench.errors import ModelError, UsageError
 from capbench.models.scan.files import load_scan
+from capbench.training import losses, recall
 from capbench.training.averaging import WeightAverage
 from capbench.training.captions import SplitOptions, open_captions
+from capbench.training.losses import hinge_loss, info_nce
 from capbench.training.regions import open_regions
-from capbench.training.scan import trainer as training
 from capbench.training.scan.evaluation import similarity_matrix
-from capbench.training.scan.losses import hinge_loss, info_nce
 from capbench.training.scan.prepare import evaluate_scan
 from capbench.training.scan.trainer import train_scan
 from tests.training.scan.world import StopAfter, log_of, make_world, settings
@@ -66,12 +66,12 @@ def test_a_loss_that_is_no_number_stops_and_writes_nothing(
         calls[0] += 1
         return real(scores, temperature) * (math.nan if calls[0] == 8 else 1.0)
 
-    monkeypatch.setattr(training, "info_nce", diverges)
+    monkeypatch.setattr(losses, "info_nce", diverges)
     with pytest.raises(ModelError, match="loss is nan at step 8: training has diverged"):
         train_scan(settings(world), tmp_path / "run")
     assert not (tmp_path / "run/model.safetensors").exists()
     assert torch.load(tmp_path / "run/checkpoint.pt", weights_only=True)["step"] == 5
-    monkeypatch.setattr(training, "info_nce", real)
+    monkeypatch.setattr(losses, "info_nce", real)
     resumed = train_scan(settings(world), tmp_path / "run")
     assert resumed.sha256 == train_scan(settings(world), tmp_path / "whole").sha256
 
@@ -87,7 +87,7 @@ def test_a_gradient_that_is_no_number_never_reaches_the_weights(
         extra = (scores * 0).sum().sqrt() if calls[0] == 3 else 0
         return real(scores, temperature) + extra
 
-    monkeypatch.setattr(training, "info_nce", breaks)
+    monkeypatch.setattr(losses, "info_nce", breaks)
     with pytest.raises(ModelError, match="gradient's norm is nan at step 3"):
         train_scan(settings(world, optimiser={"clip": None}), tmp_path / "run")
     assert not (tmp_path / "run/model.safetensors").exists()
@@ -163,7 +163,7 @@ def test_a_hinge_turns_to_hardest_negatives_when_asked(
         seen.append((margin, hardest, reduction))
         return real(scores, margin, hardest, reduction)
 
-    monkeypatch.setattr(training, "hinge_loss", spy)
+    monkeypatch.setattr(losses, "hinge_loss", spy)
     loss = {"kind": "hinge", "margin": 0.3, "hardest": True, "hardest_after": 2, "reduction": "mean"}
     train_scan(settings(world, loss=loss, max_steps=4), tmp_path / "run")
     assert seen == [(0.3, False, "mean")] * 2 + [(0.3, True, "mean")] * 2
@@ -182,10 +182,8 @@ def test_the_users_random_numbers_and_threads_are_left_alone(world: Path, tmp_pa
 def test_similarities_block_by_block_are_those_one_by_one(
     world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from capbench.training.scan import evaluation as scan_evaluation
-
-    monkeypatch.setattr(scan_evaluation, "_IMAGES", 4)
-    monkeypatch.setattr(scan_evaluation, "_CAPTIONS", 5)
+    monkeypatch.setattr(recall, "IMAGES", 4)
+    monkeypatch.setattr(recall, "CAPTIONS", 5)
     train_scan(settings(world, epochs=1), tmp_path / "run")
     model = load_scan(tmp_path / "run/model.safetensors")
     pairs = open_captions(str(world / "world.json"), SplitOptions(), "world.h5", None).pairs("dev")

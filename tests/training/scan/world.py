@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -19,22 +20,32 @@ COLOURS = ("red", "blue", "green")
 SPLITS = {"train": 18, "val": 6, "test": 6}
 
 
-def make_world(folder: Path, regions: int = 3, seed: int = 5) -> Path:
-    """Karpathy's JSON and a feature store: each image shows two coloured things, which its captions name."""
+def make_world(folder: Path, regions: int = 3, seed: int = 5, *, boxes: bool = False) -> Path:
+    """Karpathy's JSON and a feature store: each image shows two coloured things, which its captions name.
+
+    With boxes, regions lie side by side in an image of 100 x 50 pixels, and have the classes of the things.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
     looks = {word: rng.normal(size=8) for word in (*THINGS, *COLOURS)}
     images = []
     print_ = Fingerprint("drawn", "unknown", "unknown", "unknown")
     store = folder / "world.h5"
-    with StoreWriter(store, print_) as writer:
+    edges = np.linspace(0, 100, regions + 1)
+    placed = np.array([(x1, 0, x2, 50) for x1, x2 in itertools.pairwise(edges)], dtype=np.float32)
+    with StoreWriter(store, print_, class_names=THINGS if boxes else None) as writer:
         for split, count in SPLITS.items():
             for number in range(count):
                 seen = [(COLOURS[rng.integers(3)], THINGS[rng.integers(6)]) for _ in range(2)]
                 name = f"{split}{number:02d}"
                 rows = [looks[c] + looks[t] + 0.1 * rng.normal(size=8) for c, t in (seen * regions)[:regions]]
                 features = np.array(rows, dtype=np.float32)
-                writer.add(RegionFeatures(name, 0, 0, None, features))
+                if boxes:
+                    classes = np.array([THINGS.index(t) for _, t in (seen * regions)[:regions]], dtype=np.int32)
+                    scores = np.linspace(0.5, 1.0, regions, dtype=np.float32)
+                    writer.add(RegionFeatures(name, 100, 50, placed, features, classes, scores))
+                else:
+                    writer.add(RegionFeatures(name, 0, 0, None, features))
                 (c1, t1), (c2, t2) = seen
                 texts = [f"a {c1} {t1} and a {c2} {t2}", f"there is a {c2} {t2} beside a {t1}"]
                 if number % 3 == 0:

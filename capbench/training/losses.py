@@ -3,7 +3,7 @@ diagonal."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
@@ -11,7 +11,23 @@ from torch.nn import functional
 
 from capbench.errors import UsageError
 
-__all__ = ["hinge_loss", "info_nce"]
+if TYPE_CHECKING:
+    from capbench.training.matching import LossOptions
+
+__all__ = ["batch_loss", "hinge_loss", "info_nce"]
+
+
+def batch_loss(scores: Tensor, options: LossOptions, step: int) -> Tensor:
+    """The loss that the settings ask for.
+
+    Args:
+        scores: (b, b).
+        options: which loss, and its numbers.
+        step: from 0; ``hardest_after`` counts it.
+    """
+    if options.kind == "info-nce":
+        return info_nce(scores, options.temperature)
+    return hinge_loss(scores, options.margin, options.hardest and step >= options.hardest_after, options.reduction)
 
 
 def hinge_loss(

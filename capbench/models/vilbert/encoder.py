@@ -1,0 +1,167 @@
+"""Word states of captions that see their image, each computed once and nothing beside them.
+
+What the plain network does again and again is shared: the text layers before the first connection know no image and are
+computed once for a text, the image's embedding and its part in the first connection once for an image. What no word
+state depends on is left out: all that is behind the last layer asked for, and the image's side of its connection.
+Captions of one length are worked on together, so that nothing is padded and nothing is masked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from capbench.models.encodings import Encodings
+from capbench.models.vilbert.inputs import ImageRows
+from capbench.models.vilbert.network import Connection, Projected, Vilbert
+
+__all__ = ["Encoder", "Pair"]
+
+Pair = tuple[str, tuple[int, ...]]
+"""An image's id and the numbers of a caption's word pieces, ``[CLS]`` first."""
+
+_ROWS = {"cpu": 16 * 101, "cuda": 256 * 101}
+"""Rows of the image stream that are worked on at once: of a CPU's caches more do not fit."""
+_TEXTS = 256
+_TOKENS = 256 * 16
+
+
+class Encoder:
+    """A network that gives word states.
+
+    Args:
+        network: in evaluation mode, on ``device``.
+        task: number of the task whose token stands behind ``[CLS]``, or None.
+        layers: which layers are wanted, from 1 to the number of connections.
+        device: where the network is.
+
+    Attributes:
+        encoded_pairs: pairs that went through the connections so far, for tests and benchmarks.
+        encoded_texts: texts that went through the layers before them.
+        encoded_images: images that were embedded.
+    """
+
+    def __init__(self, network: Vilbert, task: int | None, layers: Sequence[int], device: str = "cpu") -> None:
+        self.network, self.task, self.layers, self.device = network, task, tuple(layers), torch.device(device)
+        self.encoded_pairs = self.encoded_texts = self.encoded_images = 0
+        self._dtype = network.text_pooler.weight.dtype
+        self._connections = [cast(Connection, connection) for connection in network.connections]
+        self._texts = Encodings()
+
+    @torch.inference_mode()
+    def states(
+        self, images: Mapping[str, ImageRows], pairs: Sequence[Pair], done: Callable[[int], None] = lambda _: None
+    ) -> dict[Pair, NDArray[np.float32]]:
+        """States of the tokens of captions.
+
+        Args:
+            images: rows of all images that ``pairs`` name; they are in memory together.
+            pairs: repeats are computed once.
+            done: called with numbers of distinct pairs done.
+
+        Returns:
+            For each pair (layers, m, T) float32; with a task its token is the second.
+        """
+        distinct = sorted(set(pairs), key=lambda pair: (len(pair[1]), pair))
+        texts = self._read_texts(sorted({ids for _, ids in distinct}, key=lambda ids: (len(ids), ids)))
+        streams = {image: self._read_image(rows) for image, rows in images.items()}
+        groups: dict[tuple[int, int], list[Pair]] = {}
+        for pair in distinct:
+            groups.setdefault((len(pair[1]), len(streams[pair[0]][0])), []).append(pair)
+        states: dict[Pair, NDArray[np.float32]] = {}
+        for (_, rows), group in groups.items():
+            number = max(1, _ROWS[self.device.type] // rows)
+            for start in range(0, len(group), number):
+                batch = group[start : start + number]
+                encoded = self._connect(
+                    torch.from_numpy(np.stack([texts[ids] for _, ids in batch])).to(self.device, self._dtype),
+                    [streams[image] for image, _ in batch],
+                )
+                for place, pair in enumerate(batch):
+                    states[pair] = encoded[:, place].copy()  # a view would keep the whole batch
+                self.encoded_pairs += len(batch)
+                done(len(batch))
+        return states
+
+    def _read_texts(self, texts: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], NDArray[np.float32]]:
+        """(m, T) of each text before the first connection; ``texts`` are in the order of their lengths."""
+        read: dict[tuple[int, ...], NDArray[np.float32]] = {}
+        by_length: dict[int, list[tuple[int, ...]]] = {}
+        for ids in texts:
+            kept = self._texts.get(ids)
+            if kept is None:
+                by_length.setdefault(len(ids), []).append(ids)
+            else:
+                read[ids] = kept
+        for length, waiting in by_length.items():
+            number = max(1, min(_TEXTS, _TOKENS // length))
+            for start in range(0, len(waiting), number):
+                batch = waiting[start : start + number]
+                numbers = torch.tensor(batch, dtype=torch.int64, device=self.device)
+                tasks = None if self.task is None else numbers.new_full((len(batch),), self.task)
+                rows = self.network.read_text(numbers, tasks=tasks).float().cpu().numpy()
+                for ids, row in zip(batch, rows, strict=True):
+                    read[ids] = row.copy()
+                    self._texts.put(ids, read[ids])
+                self.encoded_texts += len(batch)
+        return read
+
+    def _read_image(self, rows: ImageRows) -> tuple[Tensor, Projected]:
+        """An image before the first connection, (n, V), and its part in it."""
+        features, places = (
+            torch.from_numpy(array).to(self.device, self._dtype)[None] for array in (rows.features, rows.places)
+        )
+        image = self.network.read_image(features, places)[0]
+        self.encoded_images += 1
+        return image, self._connections[0].project(image, queries=max(self.layers) > 1)
+
+    def _connect(self, text: Tensor, images: Sequence[tuple[Tensor, Projected]]) -> NDArray[np.float32]:
+        """Texts (b, m, T) with an image each → (layers, b, m, T)."""
+        network, last = self.network, max(self.layers)
+        image = torch.stack([stream for stream, _ in images])
+        projected = Projected(
+            None if last == 1 else torch.stack([cast(Tensor, part.queries) for _, part in images]),
+            torch.stack([part.keys for _, part in images]),
+            torch.stack([part.values for _, part in images]),
+        )
+        wanted: dict[int, Tensor] = {}
+        for place, connection in enumerate(self._connections[:last]):
+            layer = place + 1
+            if place:
+                projected = connection.project(image, queries=layer < last)
+            connected = connection.text_of(text, projected, None)
+            if layer in self.layers:
+                wanted[layer] = connected
+            if layer < last:
+                assert projected.queries is not None
+                image = connection.image_of(image, projected.queries, text, None)
+                image = network.image_after(place)(image)
+                text = network.text_after(place)(connected)
+        return torch.stack([wanted[layer] for layer in self.layers]).float().cpu().numpy()
+
+    def attention(self, rows: ImageRows, ids: Sequence[int], layer: int) -> NDArray[np.float32]:
+        """How the tokens of one caption divide their attention over the image's rows in one connection, (m, n).
+
+        The mean over the heads. Row 0 of the image is the mean of its regions.
+        """
+        maps: list[list[Tensor]] = []  # of each connection
+        numbers = torch.tensor([list(ids)], dtype=torch.int64, device=self.device)
+        tasks = None if self.task is None else numbers.new_full((1,), self.task)
+        features, places = (
+            torch.from_numpy(array).to(self.device, self._dtype)[None] for array in (rows.features, rows.places)
+        )
+        with torch.inference_mode():
+            text, image = self.network.read_text(numbers, tasks=tasks), self.network.read_image(features, places)
+            for place, connection in enumerate(self._connections[:layer]):
+                maps.append([])
+                projected = connection.project(image)
+                connected = connection.text_of(text, projected, None, maps[-1])
+                assert projected.queries is not None
+                image = self.network.image_after(place)(connection.image_of(image, projected.queries, text, None))
+                text = self.network.text_after(place)(connected)
+        return np.asarray(maps[-1][0][0].float().mean(dim=0).cpu().numpy(), dtype=np.float32)

@@ -1,0 +1,293 @@
+"""ViLBERT's weights as files: capbench's own and the released ones, and a loaded model with its word pieces.
+
+capbench's own is one ``.safetensors`` with sizes, word pieces and training facts in its metadata, so that pieces and
+weights cannot be parted. A released file is turned into one the first time it is read, in the cache folder under its
+SHA-256; from then on the weights are mapped into memory and not read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from capbench.errors import CapbenchError, MissingFileError, ModelError, UsageError
+from capbench.files import cache_dir, lock, sha256_file
+from capbench.models.checkpoints import fit_state, read_checkpoint, tensors_of
+from capbench.models.ensembles import read_ensemble
+from capbench.models.safetensors import map_safetensors, read_metadata, write_safetensors
+from capbench.models.vilbert.network import Vilbert, VilbertOptions
+from capbench.models.vilbert.released import is_released, network_name, options_of, read_config
+from capbench.text.word_pieces import WordPieces, read_word_pieces, tokenizer_version
+
+__all__ = ["VilbertModel", "load_vilbert", "save_vilbert"]
+
+_KIND = "capbench.vilbert/1"
+_VERSION = 1  # of what a released file is turned into
+_VOCABULARIES = ("vocab.txt", "bert-base-uncased-vocab.txt")
+_CONFIGURATION = "config.json"
+_HEADS = "heads."
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class VilbertModel:
+    """A trained ViLBERT with its word pieces.
+
+    Attributes:
+        network: in evaluation mode.
+        pieces: as many as the network has embeddings of.
+        sha256: of the weights' file, 64 hex digits.
+        path: that file.
+        training: facts of the training, as stored (JSON values).
+    """
+
+    network: Vilbert = field(repr=False)
+    pieces: WordPieces = field(repr=False)
+    sha256: str
+    path: Path
+    training: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def options(self) -> VilbertOptions:
+        """Its sizes."""
+        return self.network.options
+
+    @property
+    def is_released(self) -> bool:
+        """Whether these are released weights, and not ones that capbench trained."""
+        return self.training.get("source") == "released"
+
+    @property
+    def features(self) -> str | None:
+        """Id of the fingerprint of the features it was trained on (sixteen hex digits), or None if unknown."""
+        kind = self.training.get("features")
+        return kind if isinstance(kind, str) else None
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """What networks of an ensemble must have in common; sizes of streams may differ."""
+        return (
+            "is a ViLBERT",
+            f"reads features of {self.options.feature_dim} columns",
+            f"has {self.options.connections} layers",
+            f"knows {self.options.tasks} tasks",
+            f"was trained on features of the kind {self.features or 'unknown'}",
+        )
+
+    def signature_parts(self) -> dict[str, str]:
+        """Everything of the model that can change a score, for a metric's signature."""
+        return {
+            "model": f"vilbert-{self.sha256[:16]}",
+            "pieces": f"{self.pieces.sha256[:16]}+{tokenizer_version()}",
+        }
+
+
+def save_vilbert(
+    path: str | os.PathLike[str], network: Vilbert, pieces: WordPieces, training: Mapping[str, Any]
+) -> None:
+    """Write one self-contained ``.safetensors``.
+
+    Args:
+        path: the file; written atomically.
+        network: its options and weights; with heads or without.
+        pieces: as many as the network has embeddings of.
+        training: facts worth keeping, JSON values; ``features`` is the fingerprint id of the features.
+
+    Raises:
+        ModelError: there are more or fewer word pieces, or a weight is no number.
+    """
+    _check_size(pieces, network.options, path)
+    write_safetensors(path, network.state_dict(), _metadata(network.options, pieces, training))
+
+
+def _metadata(options: VilbertOptions, pieces: WordPieces | None, training: Mapping[str, Any]) -> dict[str, str]:
+    metadata = {
+        "format": "pt",
+        "kind": _KIND,
+        "options": json.dumps(dataclasses.asdict(options)),
+        "training": json.dumps(dict(training), ensure_ascii=False, sort_keys=True),
+    }
+    if pieces is not None:
+        metadata["pieces"] = json.dumps(pieces.pieces, ensure_ascii=False)
+    return metadata
+
+
+def load_vilbert(
+    path: str | os.PathLike[str],
+    vocabulary: str | os.PathLike[str] | None = None,
+    device: str = "cpu",
+    *,
+    heads: bool = False,
+) -> VilbertModel:
+    """Load a model from capbench's own file or a released checkpoint.
+
+    Args:
+        path: ``.safetensors`` written by :func:`save_vilbert`, or ``pretrained_model.bin`` or ``multi_task_model.bin``
+            of the released code, whatever its name. If ``config.json`` lies beside such a checkpoint, it is read as
+            the released code's configuration.
+        vocabulary: BERT's ``vocab.txt``; needed for a released checkpoint unless it lies beside it.
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
+        heads: whether the heads of pre-training are wanted, too; if the file has none, they are initial ones.
+
+    Raises:
+        MissingFileError: there is no such file.
+        ModelError: it is no ViLBERT, is damaged, or its parts do not fit one another.
+        DataError: the vocabulary cannot be read.
+    """
+    file = Path(path)
+    digest = sha256_file(file)
+    ensemble = read_ensemble(file)
+    if ensemble is not None:
+        raise ModelError(
+            f"is an ensemble of {len(ensemble.parts)} networks, and this needs a single one",
+            path=file,
+            hint=f"Give one of them, such as {ensemble.parts[0].path}",
+        )
+    metadata = read_metadata(file)
+    if metadata is not None and metadata.get("kind") == _KIND:
+        tensors, options, training = _read_capbench(file, metadata)
+        pieces = _stored_pieces(file, metadata)
+        if vocabulary is not None and read_word_pieces(vocabulary).pieces != pieces.pieces:
+            raise ModelError("its own word pieces are others than the ones given", path=file, hint="Give none")
+    else:
+        pieces = _find_pieces(file, vocabulary)
+        tensors, options, training = _read_released(file, digest)
+    _check_size(pieces, options, file)
+    network = _network(options, tensors, file, heads=heads)
+    return VilbertModel(network.to(device), pieces, digest, file, training)
+
+
+def _network(options: VilbertOptions, tensors: Mapping[str, Tensor], file: Path, *, heads: bool) -> Vilbert:
+    """The network with the tensors themselves as its weights: mapped ones are not copied."""
+    stored = any(name.startswith(_HEADS) for name in tensors)
+    if options.text_layers + options.image_layers + options.connections > len(tensors):
+        raise ModelError("has fewer tensors than layers", path=file, hint="Get the file again")
+    with torch.device("meta"):
+        network = Vilbert(options, heads=heads and stored)
+    wanted = {name: tensor for name, tensor in tensors.items() if heads or not name.startswith(_HEADS)}
+    fit_state(network, wanted, file, assign=True)
+    if heads and not stored:
+        network.heads = Vilbert(dataclasses.replace(options), torch.Generator().manual_seed(0), heads=True).heads
+    network.requires_grad_(False)
+    return network.eval()
+
+
+def _read_capbench(file: Path, metadata: Mapping[str, str]) -> tuple[dict[str, Tensor], VilbertOptions, dict[str, Any]]:
+    try:
+        options = VilbertOptions(**json.loads(metadata["options"]))
+        training = dict(json.loads(metadata["training"]))
+    except CapbenchError as error:
+        raise ModelError(error.message, path=file, hint=error.hint) from error
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"its metadata cannot be read ({error})", path=file, hint="Get the file again") from error
+    return tensors_of(map_safetensors(file), file), options, training
+
+
+def _stored_pieces(file: Path, metadata: Mapping[str, str]) -> WordPieces:
+    try:
+        pieces = json.loads(metadata["pieces"])
+        if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
+            raise ValueError("no list of texts")
+        return WordPieces(tuple(pieces))
+    except (KeyError, ValueError) as error:
+        raise ModelError(f"its word pieces cannot be read ({error})", path=file, hint="Get the file again") from error
+    except UsageError as error:
+        raise ModelError(error.message, path=file, hint="Get the file again") from error
+
+
+def _read_released(file: Path, digest: str) -> tuple[dict[str, Tensor], VilbertOptions, dict[str, Any]]:
+    """A released file by way of what it was turned into; that is made first if it is not there or is damaged."""
+    config_file = file.parent / _CONFIGURATION
+    config = read_config(config_file) if config_file.exists() else None
+    target = cache_dir("vilbert") / f"{digest}-{_VERSION}.safetensors"
+    tensors = _read_turned(target)
+    if tensors is None:
+        with lock(target):
+            tensors = _read_turned(target)  # another run may have made it while this one waited
+            if tensors is None:
+                _turn(file, target)
+                tensors = _read_turned(target)
+    if tensors is None:
+        raise UsageError(
+            "does not keep what was just written to it",
+            path=target,
+            hint="Check the disk, or set CAPBENCH_CACHE to a folder on another one",
+        )
+    return tensors, options_of(tensors, file, config), {"source": "released"}
+
+
+def _turn(file: Path, target: Path) -> None:
+    """Write a released file's tensors under the network's names, with their checksum."""
+    released = read_checkpoint(file).tensors
+    if not is_released(released):
+        raise ModelError(
+            "holds no ViLBERT",
+            path=file,
+            hint="Give pretrained_model.bin or multi_task_model.bin of ViLBERT, or a model of 'capbench train vilbert'",
+        )
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in released.items():
+        renamed = network_name(name, heads=True)
+        if renamed is None:
+            continue
+        if renamed in tensors:
+            raise ModelError(f"two tensors stand for '{renamed}', one of them '{name}'", path=file)
+        tensors[renamed] = tensor.float()
+    # What is wrong with the file is told before anything is kept of it.
+    config_file = file.parent / _CONFIGURATION
+    options = options_of(tensors, file, read_config(config_file) if config_file.exists() else None)
+    _network(options, tensors, file, heads=True)
+    checksum = 0
+    for name in sorted(tensors):
+        checksum = zlib.crc32(tensors[name].contiguous().numpy().reshape(-1).view("u1").data, checksum)
+    write_safetensors(
+        target, tensors, {"format": "pt", "kind": "capbench.vilbert-tensors/1", "crc32": f"{checksum:08x}"}
+    )
+
+
+def _read_turned(target: Path) -> dict[str, Tensor] | None:
+    """Tensors of a file that :func:`_turn` wrote, or None if there is none that is whole."""
+    metadata = read_metadata(target)
+    if metadata is None:
+        return None
+    try:
+        tensors = map_safetensors(target)
+    except (ModelError, MissingFileError):
+        return None
+    checksum = 0
+    for name in sorted(tensors):
+        flat = tensors[name].numpy().reshape(-1).view("u1")
+        for begin in range(0, len(flat), _BLOCK):
+            checksum = zlib.crc32(flat[begin : begin + _BLOCK].data, checksum)
+    return tensors if metadata.get("crc32") == f"{checksum:08x}" else None
+
+
+def _find_pieces(file: Path, chosen: str | os.PathLike[str] | None) -> WordPieces:
+    if chosen is not None:
+        return read_word_pieces(chosen)
+    for name in _VOCABULARIES:
+        if (file.parent / name).exists():
+            return read_word_pieces(file.parent / name)
+    raise ModelError(
+        "has no vocabulary beside it",
+        path=file,
+        hint=f"Put bert-base-uncased's {_VOCABULARIES[0]} into its folder, or name it by the option 'vocabulary'",
+    )
+
+
+def _check_size(pieces: WordPieces, options: VilbertOptions, path: str | os.PathLike[str]) -> None:
+    if len(pieces) != options.vocabulary_size:
+        raise ModelError(
+            f"there are {len(pieces)} word pieces but the weights are for {options.vocabulary_size}",
+            path=path,
+            hint="Give the vocabulary that the model was trained with",
+        )

@@ -1,0 +1,148 @@
+"""From the settings of a training on captions and images to what is in memory when its first step runs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from capbench.datasets.root import DataRoot
+from capbench.errors import DataError
+from capbench.features.store import open_store
+from capbench.text.vocabulary import Vocabulary, read_vocabulary
+from capbench.training.captions import ARRAYS, CaptionSource, Pairs, locate, open_array, open_captions
+from capbench.training.matching import CaptionTraining, MatchingTraining
+from capbench.training.regions import Regions, open_regions
+
+__all__ = ["Prepared", "Split", "caption_source", "prepare", "prepare_split", "signature_of_features"]
+
+Encoded = list[list[int]]
+
+
+@dataclass(frozen=True)
+class Split:
+    """A split with its captions as word numbers and its features.
+
+    Attributes:
+        pairs: images and captions.
+        captions: word numbers, in the order of ``pairs.captions``.
+        regions: features, in the order of ``pairs.images``.
+    """
+
+    pairs: Pairs
+    captions: Encoded
+    regions: Regions
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a training reads.
+
+    Attributes:
+        train: what is learned from.
+        dev: what recall is measured on; a sample if the settings ask for one.
+        vocabulary: built, or read.
+        features: the features' fingerprint (sixteen hex digits), None for SCAN's own arrays.
+        names: what names the data, for resuming and for the model's facts.
+    """
+
+    train: Split
+    dev: Split
+    vocabulary: Vocabulary
+    features: str | None
+    names: dict[str, str]
+
+
+def prepare(
+    config: MatchingTraining, root: DataRoot | None = None, say: Callable[[str], None] = lambda _text: None
+) -> Prepared:
+    """Read captions and features, and build the vocabulary.
+
+    Args:
+        config: the settings.
+        root: the data folder, for relative paths that are not in the current folder.
+        say: called with one line for each thing that takes its time.
+
+    Raises:
+        CapbenchError: something is missing or does not fit; file and row are named.
+    """
+    source = caption_source(config, root)
+    pairs = {role: source.pairs(role) for role in ("train", "dev")}
+    both = set(pairs["train"].images) & set(pairs["dev"].images)
+    if both and config.features != ARRAYS:
+        raise DataError(
+            f"{len(both):,} images are for train and for dev, one of them '{min(both)}'",
+            path=source.path,
+            hint="Name other 'splits' in the training file",
+        )
+    counts = ", ".join(f"{role} {len(p.images):,} images, {len(p.captions):,} captions" for role, p in pairs.items())
+    say(f"captions: {source.path}: {counts}")
+    vocabulary = _vocabulary(config, pairs, root)
+    say(f"vocabulary: {len(vocabulary):,} words")
+    evaluation = config.evaluation
+    dev_pairs = pairs["dev"].sample(evaluation.images, evaluation.captions, evaluation.seed)
+    train = prepare_split(config, pairs["train"], vocabulary, root)
+    dev = prepare_split(config, dev_pairs, vocabulary, root)
+    if train.regions.shape[2] != dev.regions.shape[2]:
+        raise DataError("the features of train and dev have different sizes", path=source.path)
+    n, regions, columns = train.regions.shape
+    where = "in memory" if train.regions.in_memory else "read batch by batch"
+    say(f"features: {n:,} x {regions} regions x {columns}, {where}")
+    features, named = signature_of_features(config, root, pairs["train"], dev_pairs)
+    names = {
+        "captions": pairs["train"].fingerprint(),
+        "dev captions": dev_pairs.fingerprint(),
+        "vocabulary": vocabulary.sha256,
+        "features": named,
+        "regions": f"{regions} x {columns}",
+    }
+    return Prepared(train, dev, vocabulary, features, names)
+
+
+def caption_source(config: CaptionTraining, root: DataRoot | None) -> CaptionSource:
+    """The captions that the settings name. Raises as :func:`capbench.training.captions.open_captions`."""
+    return open_captions(config.captions, config.splits, config.features, root)
+
+
+def _vocabulary(config: MatchingTraining, pairs: dict[str, Pairs], root: DataRoot | None) -> Vocabulary:
+    options = config.vocabulary
+    if options.file is not None:
+        return read_vocabulary(locate(options.file, root, "words"))
+    texts = [text for role in dict.fromkeys(options.splits) for text in pairs[role].captions]
+    vocabulary = Vocabulary.build(texts, options.min_count)
+    if len(vocabulary) == 4:
+        raise DataError(
+            f"no word occurs {options.min_count} times in {len(texts):,} captions",
+            path=pairs["train"].source,
+            hint="Lower 'vocabulary.min_count' in the training file",
+        )
+    return vocabulary
+
+
+def prepare_split(config: MatchingTraining, pairs: Pairs, vocabulary: Vocabulary, root: DataRoot | None) -> Split:
+    """A split with its words numbered and its features opened. Raises FeatureError where they do not fit."""
+    regions = open_regions(pairs, _store(config, root), config.regions, config.memory_mb)
+    return Split(pairs, [vocabulary.encode(text) for text in pairs.captions], regions)
+
+
+def _store(config: CaptionTraining, root: DataRoot | None) -> Path | None:
+    return None if config.features == ARRAYS else locate(config.features, root, "features")
+
+
+def signature_of_features(config: CaptionTraining, root: DataRoot | None, *splits: Pairs) -> tuple[str | None, str]:
+    """The kind of the features (:attr:`Fingerprint.kind`), and a line that names them."""
+    store_path = _store(config, root)
+    if store_path is not None:
+        with open_store(store_path) as store:
+            return store.fingerprint.kind, store.signature()
+    digest = hashlib.blake2b(digest_size=8)
+    for path, _ in (array_rows for pairs in splits for array_rows in pairs.arrays):
+        array = open_array(path)
+        digest.update(f"{array.shape} {array.dtype}\n".encode())
+        # These arrays are large: some rows must do.
+        for row in np.linspace(0, len(array) - 1, 16).astype(int).tolist():
+            digest.update(np.ascontiguousarray(array[row]).tobytes())
+    return None, f"ims:{digest.hexdigest()}"

@@ -1,0 +1,1 @@
+"""Training of ViLBERT: settings, data, batches, losses, evaluation."""

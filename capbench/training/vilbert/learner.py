@@ -1,0 +1,64 @@
+"""The network as it is trained: what a metric reads, and what only training asks of it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from capbench.models.vilbert.network import Streams, Vilbert, VilbertOptions, mask_of
+
+__all__ = ["VilbertLearner"]
+
+
+class VilbertLearner(nn.Module):
+    """A network with its heads, and the projections of the contrast if there is one.
+
+    Args:
+        options: sizes of the network.
+        generator: draws the first weights.
+        initial: their standard deviation.
+        contrast: whether captions and images are compared before the first connection.
+    """
+
+    def __init__(self, options: VilbertOptions, generator: torch.Generator, initial: float, *, contrast: bool) -> None:
+        super().__init__()
+        self.network = Vilbert(options, generator, heads=True)
+        self.text_projection = nn.Linear(options.text_dim, options.common_dim, bias=False) if contrast else None
+        self.image_projection = nn.Linear(options.image_dim, options.common_dim, bias=False) if contrast else None
+        with torch.no_grad():
+            for module in self.modules():
+                if isinstance(module, nn.Linear | nn.Embedding):
+                    module.weight.normal_(0.0, initial, generator=generator)
+
+    def read(self, ids: Tensor, present: Tensor, features: Tensor, places: Tensor) -> tuple[Streams, Tensor | None]:
+        """Texts (c, m, T) and images (i, n, V) before the first connection, and the mask of the texts."""
+        mask = mask_of(present)
+        return Streams(self.network.read_text(ids, mask), self.network.read_image(features, places)), mask
+
+    def connect(self, text: Tensor, image: Tensor, present: Tensor) -> tuple[Tensor, Streams]:
+        """Pairs of a text and an image through all connections.
+
+        Args:
+            text: (k, m, T) before the first connection.
+            image: (k, n, V).
+            present: (k, m) what of the texts is no padding.
+
+        Returns:
+            The text right after the last connection (k, m, T), which a metric compares, and the streams at the end.
+        """
+        network, mask = self.network, mask_of(present)
+        streams = Streams(text, image)
+        last = text
+        for place, connection in enumerate(network.connections):
+            streams = connection(streams, mask, None)
+            last = streams.text
+            streams = Streams(
+                network.text_after(place)(streams.text, mask), network.image_after(place)(streams.image, None)
+            )
+        return last, streams
+
+    def aligned(self, streams: Streams) -> Tensor:
+        """Logits (k, 2) of "they belong together" and "they do not"."""
+        heads = self.network.heads
+        assert heads is not None
+        return heads.alignment(*self.network.pool(streams))

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from capbench.errors import DataError
+from capbench.features.box_pooling import BoxPooling, read_boxes
+from capbench.features.pooling import parse_pooling, pool_regions, pool_store
+from capbench.features.store import open_store
+from tests.features.test_pooling import grid, stored
+
+
+def write(path: Path, **changes: Any) -> Path:
+    """Boxes of the images a and b."""
+    rng = np.random.default_rng(2)
+    corners = np.sort(rng.random((2, 5, 2, 2)), axis=2).astype(np.float16)
+    arrays: dict[str, Any] = {
+        "image_names": np.array(["a.jpg", "b.jpg"]),
+        "boxes_normalised_xyxy": corners.reshape(2, 5, 4),
+        "class_ids": rng.integers(0, 7, (2, 5)).astype(np.uint8),
+        "class_scores": rng.random((2, 5)).astype(np.float16),
+        "num_boxes": np.array([5, 3], dtype=np.uint8),
+    }
+    arrays |= changes
+    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+    return path
+
+
+def counted(
+    features: NDArray[Any], rows: int, columns: int, box: NDArray[Any], steps: int = 840
+) -> NDArray[np.float64]:
+    """The mean under a box by counting points of a fine lattice, each with the feature of the cell that it lies in."""
+    steps = 840
+    middles = (np.arange(steps) + 0.5) / steps
+    xs = middles[(middles > box[0]) & (middles < box[2])]
+    ys = middles[(middles > box[1]) & (middles < box[3])]
+    points = [features[int(y * rows) * columns + int(x * columns)] for y in ys[::4] for x in xs[::4]]
+    return np.asarray(np.mean(points, axis=0), dtype=np.float64)
+
+
+def test_a_boxs_features_are_the_mean_of_the_points_under_it(tmp_path: Path) -> None:
+    file = read_boxes(write(tmp_path / "boxes.npz"))
+    cells = grid("a", 7, 5, size=3, width=200, height=100)
+    pooled = BoxPooling(file).pool(cells, (7, 5))
+    assert pooled.boxes is not None
+    assert len(pooled) == 5
+    for box, features in zip(file.images["a"].boxes, pooled.features, strict=True):
+        if min(box[2] - box[0], box[3] - box[1]) > 0.05:
+            np.testing.assert_allclose(features, counted(cells.features, 7, 5, box), atol=0.1)
+    np.testing.assert_allclose(pooled.boxes, file.images["a"].boxes * [200, 100, 200, 100], rtol=1e-6)
+
+
+def test_a_box_of_whole_cells_is_the_window_of_these_cells(tmp_path: Path) -> None:
+    cells = grid("a", width=70, height=70)
+    windows = pool_regions(cells, parse_pooling("pyr30"))
+    assert windows.boxes is not None
+    boxes = np.stack([windows.boxes / 70] * 2)
+    path = write(tmp_path / "b.npz", boxes_normalised_xyxy=boxes, num_boxes=None, class_ids=None, class_scores=None)
+    pooled = BoxPooling(read_boxes(path)).pool(cells, (7, 7))
+    np.testing.assert_allclose(pooled.features, windows.features, rtol=1e-5, atol=1e-6)
+    assert (pooled.class_ids, pooled.class_scores) == (None, None)
+
+
+def test_a_box_without_an_area_has_the_cell_that_it_lies_in(tmp_path: Path) -> None:
+    boxes = np.tile(np.array([0.5, 0.5, 0.5, 0.5]), (2, 1, 1))
+    boxes[1] = [1.0, 0.0, 1.0, 1.0]
+    path = write(tmp_path / "b.npz", boxes_normalised_xyxy=boxes, num_boxes=None, class_ids=None, class_scores=None)
+    file, cells = read_boxes(path), grid("a")
+    np.testing.assert_array_equal(BoxPooling(file).pool(cells, (7, 7)).features[0], cells.features[24])
+    right = BoxPooling(file).pool(grid("b"), (7, 7)).features[0]
+    np.testing.assert_allclose(right, grid("b").features.reshape(7, 7, -1)[:, 6].mean(0), rtol=1e-5, atol=1e-6)
+
+
+def test_the_store_keeps_classes_and_scores_and_as_many_boxes_as_there_are(tmp_path: Path) -> None:
+    file = read_boxes(write(tmp_path / "boxes.npz"))
+    cells = stored(tmp_path / "cells.h5", [grid("a"), grid("b")])
+    made = pool_store(cells, tmp_path / "made.h5", None, boxes=BoxPooling(file))
+    assert [made.regions(image) for image in ("a", "b")] == [5, 3]
+    np.testing.assert_array_equal(made["b"].class_ids, file.images["b"].class_ids)
+    np.testing.assert_array_equal(made["b"].class_scores, file.images["b"].class_scores)
+    assert made.fingerprint.mode.endswith(f"boxes boxes.npz {file.sha256[:12]}")
+    top = pool_store(cells, tmp_path / "top.h5", None, boxes=BoxPooling(file, top=4))
+    assert [top.regions(image) for image in ("a", "b")] == [4, 3]
+    assert top.fingerprint.kind != made.fingerprint.kind
+
+
+def test_windows_stand_before_boxes(tmp_path: Path) -> None:
+    boxes = BoxPooling(read_boxes(write(tmp_path / "boxes.npz")))
+    cells = grid("a")
+    store = stored(tmp_path / "cells.h5", [cells])
+    both = pool_store(store, tmp_path / "both.h5", parse_pooling("pyr30"), boxes=boxes)["a"]
+    windows, detected = pool_regions(cells, parse_pooling("pyr30")), boxes.pool(cells, (7, 7))
+    np.testing.assert_array_equal(both.features, np.concatenate([windows.features, detected.features]))
+    assert both.class_ids is None
+
+
+def test_columns_of_classes_hold_each_boxs_score(tmp_path: Path) -> None:
+    file = read_boxes(write(tmp_path / "boxes.npz"))
+    cells = stored(tmp_path / "cells.h5", [grid("a")])
+    pooling = BoxPooling(file, classes=True, scale=2.0)
+    made = pool_store(cells, tmp_path / "made.h5", parse_pooling("7x7/1"), boxes=pooling)["a"].features
+    assert made.shape == (6, 5 + file.classes)
+    assert not made[0, 5:].any()
+    ids, scores = file.images["a"].class_ids, file.images["a"].class_scores
+    assert ids is not None
+    assert scores is not None
+    for row, number, score in zip(made[1:, 5:], ids, scores, strict=True):
+        assert row[number] == 2 * score
+        assert row.sum() == 2 * score
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"boxes_normalised_xyxy": None}, "lacks 'boxes_normalised_xyxy'"),
+        ({"boxes_normalised_xyxy": np.zeros((3, 5, 4))}, r"shape \(3, 5, 4\) of float64 for 2 images"),
+        ({"boxes_normalised_xyxy": np.full((2, 5, 4), 3.0)}, "image 'a': has a box that leaves the image"),
+        ({"boxes_normalised_xyxy": np.full((2, 5, 4), np.nan)}, "image 'a': has a box that is NaN"),
+        ({"boxes_normalised_xyxy": np.tile([0.5, 0.5, 0.2, 0.9], (2, 5, 1))}, "ends before it begins"),
+        ({"image_names": np.array(["a.jpg", "a.jpg"])}, "image 'a': stands twice"),
+        ({"num_boxes": np.array([5, 0])}, "image 'b': has 0 boxes of 5"),
+        ({"num_boxes": np.array([5, 6])}, "image 'b': has 6 boxes of 5"),
+        ({"class_ids": np.zeros((2, 4), dtype=int)}, "which does not go with"),
+        ({"class_scores": np.full((2, 5), 1.5)}, "image 'a': has a class score that is not between 0 and 1"),
+        ({"class_names": np.array(["person"]), "class_ids": np.ones((2, 5), dtype=int)}, "class 1, and there are 1"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_boxes(write(tmp_path / "boxes.npz", **changes))
+
+
+def test_an_image_without_boxes_and_a_file_without_classes_are_refused(tmp_path: Path) -> None:
+    file = read_boxes(write(tmp_path / "boxes.npz", class_ids=None))
+    with pytest.raises(DataError, match="no boxes of image 'c'"):
+        pool_store(stored(tmp_path / "c.h5", [grid("c")]), tmp_path / "made.h5", None, boxes=BoxPooling(file))
+    assert not (tmp_path / "made.h5").exists()
+    with pytest.raises(DataError, match="no 'class_ids' and 'class_scores'"):
+        BoxPooling(file, classes=True)
+
+
+def test_the_command_pools_boxes_and_says_of_what(tmp_path: Path, capbench: Callable[..., Any]) -> None:
+    stored(tmp_path / "cells.h5", [grid("a"), grid("b")])
+    boxes = write(tmp_path / "boxes.npz")
+    out = tmp_path / "made.h5"
+    done = capbench("features", "pool", tmp_path / "cells.h5", out, "--boxes", boxes, "--top", "4", "--json")
+    facts = json.loads(done.out)
+    assert (facts["images"], facts["regions"]) == (2, [3, 4])
+    assert facts["boxes"].startswith("boxes.npz ")
+    assert open_store(out)["a"].class_ids is not None
+    refused = capbench("features", "pool", tmp_path / "cells.h5", tmp_path / "x.h5", "--top", "4")
+    assert refused.code == 2
+    assert "--top goes with --boxes" in refused.err
