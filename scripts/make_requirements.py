@@ -19,6 +19,8 @@ from capbench.files import atomic_write, read_text  # noqa: E402
 FOLDER = ROOT / "requirements"
 NETWORKS = ("torch", "torchvision")
 """Packages that only networks need."""
+OVER_NETWORKS = ("bert-score", "transformers")
+"""Packages of the tests that are used with networks alone; the first would bring PyTorch along."""
 _HEADS = {
     "text.txt": "What capbench needs, but PyTorch",
     "text-tests.txt": "What the tests need beside text.txt",
@@ -35,7 +37,8 @@ def requirements() -> dict[str, str]:
     without = [line for line in needed if _package(line) not in NETWORKS]
     if len(without) != len(needed) - len(NETWORKS):
         raise ValueError(f"pyproject.toml does not list {' and '.join(NETWORKS)} once each")
-    lines_by_name = {"text.txt": without, "text-tests.txt": project["optional-dependencies"]["dev"]}
+    for_tests = [line for line in project["optional-dependencies"]["dev"] if _package(line) not in OVER_NETWORKS]
+    lines_by_name = {"text.txt": without, "text-tests.txt": for_tests}
     return {name: _text(_HEADS[name], lines) for name, lines in lines_by_name.items()}
 
 

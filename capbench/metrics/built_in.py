@@ -18,6 +18,8 @@ BUILT_IN: Final[Mapping[str, tuple[int, tuple[str, ...]]]] = {
     "spice": (50, ("spice",)),
     "spider": (55, ("spider",)),
     "wmd": (60, ("wmd", "wmd-distance")),
+    "bertscore": (70, ("bertscore-f", "bertscore-p", "bertscore-r")),
+    "bert-tbr": (75, ("bert-tbr",)),
     "tiger": (100, ("tiger", "rrs", "wds", "grounding")),
     "reo": (
         110,

@@ -14,6 +14,7 @@ __all__ = [
     "Columns",
     "Features",
     "Images",
+    "ModelFolder",
     "Need",
     "Parser",
     "References",
@@ -120,6 +121,27 @@ class Weights(Need):
     def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
         """A file of weights."""
         return None if resources.model else f"{self.what} (--model {label}=FILE, made by '{self.made_by}')"
+
+
+@dataclass(frozen=True)
+class ModelFolder(Need):
+    """The folder of a text model's files, as ``transformers`` reads it.
+
+    Attributes:
+        what: the model in words.
+    """
+
+    what: str = "a BERT-like model"
+
+    def name(self) -> str:
+        """One word."""
+        return "weights"
+
+    def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
+        """A folder."""
+        if resources.model:
+            return None
+        return f"{self.what} (--model {label}=FOLDER with config.json, weights and the tokeniser's files)"
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,8 @@ class ViLBERTScore(ImageMetric):
 
     def __init__(self, resources: Resources | None = None, **options: Any) -> None:
         super().__init__(resources, **options)
-        from capbench.metrics.vilbert.source import check_alike, check_store, choose_device, open_models
+        from capbench.metrics.vilbert.source import check_alike, check_store, open_models
+        from capbench.models.device import choose_device
         from capbench.models.vilbert.encoder import Encoder
 
         chosen = self.options

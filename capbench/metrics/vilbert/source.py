@@ -6,13 +6,13 @@ from collections import OrderedDict
 from pathlib import Path
 
 from capbench import files
-from capbench.errors import FeatureError, ModelError, UsageError
+from capbench.errors import FeatureError, ModelError
 from capbench.features.records import UNKNOWN
 from capbench.features.store import FeatureStore
 from capbench.metrics.networks import check_features, opened_networks
 from capbench.models.vilbert.files import VilbertModel, load_vilbert
 
-__all__ = ["RELEASED_DETECTOR", "check_store", "choose_device", "open_models"]
+__all__ = ["RELEASED_DETECTOR", "check_store", "open_models"]
 
 RELEASED_DETECTOR = "x152-fpn"
 """The detector of whose features the released weights were trained."""
@@ -20,15 +20,6 @@ RELEASED_DETECTOR = "x152-fpn"
 _MODELS = 3
 
 _open: OrderedDict[tuple[object, ...], VilbertModel] = OrderedDict()
-
-
-def choose_device(name: str) -> str:
-    """``auto`` is a GPU where there is one. Raises UsageError if there is none and one is asked for."""
-    import torch
-
-    if name == "cuda" and not torch.cuda.is_available():
-        raise UsageError("there is no GPU that PyTorch can use", hint="Leave 'device' out")
-    return "cuda" if name != "cpu" and torch.cuda.is_available() else "cpu"
 
 
 def open_models(model: str, vocabulary: str | None, device: str, precision: str) -> tuple[VilbertModel, ...]:

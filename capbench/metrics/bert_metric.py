@@ -1,0 +1,90 @@
+"""The base of metrics that match the word states of a text-only BERT: a folder of weights, and document frequencies."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from capbench.errors import MetricError
+from capbench.metrics.base import Metric, Resources
+from capbench.metrics.needs import ModelFolder, Need, References
+from capbench.models.bert import open_bert
+from capbench.models.device import choose_device
+from capbench.options import Choice, Options, option
+from capbench.records import Item
+from capbench.text.matching import Frequencies
+
+__all__ = ["BertMetric", "BertOptions"]
+
+
+@dataclass(frozen=True)
+class BertOptions(Options):
+    """Options of every metric over a BERT."""
+
+    device: str = option("auto", Choice("auto", "cpu", "cuda"), "where the network runs", sign_as="")
+
+
+class BertMetric(Metric):
+    """A metric over the word states of a BERT.
+
+    Raises:
+        SetupError: the package transformers is not installed.
+        MissingFileError, ModelError: the folder is not there, or holds no such network.
+    """
+
+    needs: ClassVar[tuple[Need, ...]] = (References(), ModelFolder())
+    batch_size: int = 512
+
+    option_type = BertOptions
+    options: BertOptions
+
+    def __init__(self, resources: Resources | None = None, **options: object) -> None:
+        super().__init__(resources, **options)
+        assert self.resources.model is not None
+        self.bert = open_bert(self.resources.model, self.layer(), choose_device(self.options.device))
+        self._frequencies: Frequencies | None = None
+        self._corpus = ""
+
+    def layer(self) -> int | None:
+        """The layer whose states are taken; None for the one that is known to be right."""
+        return None
+
+    def documents(self, item: Item) -> Iterable[str]:
+        """The texts of an item in which document frequencies are counted; by default none are needed."""
+        return ()
+
+    def facts(self) -> Mapping[str, object]:
+        """The folder by the first 16 digits of its files' SHA-256, and the layer."""
+        return {"model": self.bert.sha256[:16], "layer": str(self.bert.layer)}
+
+    def prepare(self, items: Sequence[Item]) -> None:
+        """Count in how many texts each word piece stands; a text of several items counts for each of them."""
+        super().prepare(items)
+        counts = Counter(text for item in items for text in self.documents(item))
+        if not counts:
+            return
+        self._frequencies = Frequencies(self.bert.ids(text) for text in sorted(counts) for _ in range(counts[text]))
+        digest = hashlib.sha256()
+        for text in sorted(counts):
+            digest.update(f"{text}\0{counts[text]}\0".encode("utf-8", "surrogatepass"))
+        self._corpus = f"idf:{counts.total()}-{digest.hexdigest()[:16]}"
+
+    def corpus_id(self) -> str:
+        """The texts that document frequencies were counted in."""
+        return self._corpus
+
+    @property
+    def frequencies(self) -> Frequencies:
+        """Document frequencies. Raises MetricError if :meth:`prepare` was not called with items that have texts."""
+        if self._frequencies is None:
+            raise MetricError(f"{self.name} has counted no document frequencies", hint="Score items of a data set")
+        return self._frequencies
+
+    def check(self, items: Sequence[Item]) -> None:
+        """Raise MetricError if one of the items has no references."""
+        for item in items:
+            if not item.references:
+                raise MetricError(f"{self.name} needs references, and '{item.candidate_id or item.image}' has none")

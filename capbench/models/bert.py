@@ -1,0 +1,303 @@
+"""Networks of the BERT family in a local folder, read by ``transformers``: states of a text's word pieces.
+
+A folder is what ``save_pretrained`` writes, or a download of a model's page: ``config.json``, weights as safetensors or
+``pytorch_model.bin``, and the tokeniser's files. Nothing is fetched, no code of the folder is run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench import installing
+from capbench.errors import MissingFileError, ModelError, SetupError
+from capbench.files import read_json, sha256_file
+from capbench.models.encodings import Encodings
+
+__all__ = ["LAYERS", "Bert", "open_bert"]
+
+LAYERS = {
+    ("bert", 12): 9,
+    ("bert", 24): 18,
+    ("roberta", 12): 10,
+    ("roberta", 24): 17,
+    ("xlm-roberta", 12): 9,
+    ("xlm-roberta", 24): 17,
+    ("distilbert", 6): 5,
+}
+"""Kind of network and its number of layers → the layer that BERTScore's authors chose for the model of that kind that
+they recommend (``model2layers`` of the package ``bert-score`` 0.3.13)."""
+
+_CODE = ("auto_map", "custom_pipelines")
+_TEXTS = 64
+_MODELS = 2
+_LONGEST = 512
+_FILES = (
+    "config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+    "sentencepiece.bpe.model",
+    "spiece.model",
+    "spm.model",
+)
+
+_open: OrderedDict[tuple[object, ...], Bert] = OrderedDict()
+
+
+class Bert:
+    """A network of the BERT family that gives states after one of its layers; layers behind it are thrown away.
+
+    Args:
+        folder: the model's folder.
+        layer: from 1 on; 0 for the embeddings; None for what :data:`LAYERS` says.
+        device: ``cpu`` or ``cuda``.
+
+    Attributes:
+        folder: where it was read.
+        layer: the layer.
+        sha256: of the files that were read, 64 digits.
+        encoded_texts: texts that went through the network so far, for tests and benchmarks.
+
+    Raises:
+        SetupError: ``transformers`` is not installed.
+        MissingFileError: there is no such folder.
+        ModelError: it holds no such network, or the network has no such layer.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], layer: int | None, device: str = "cpu") -> None:
+        self.folder, self.device = Path(folder), device
+        config = _config(self.folder)
+        self.layer = _layer(self.folder, config, layer)
+        self.sha256 = folder_sha256(self.folder)
+        self._tokenizer, self._network = _load(self.folder, config["model_type"])
+        self._network = _cut(self._network, self.layer).eval().to(device)
+        self._check()
+        longest = getattr(self._tokenizer, "model_max_length", _LONGEST)
+        positions = config.get("max_position_embeddings", _LONGEST)
+        self._longest = min(int(longest), int(positions) - (2 if "roberta" in config["model_type"] else 0))
+        self.encoded_texts = 0
+        self._kept = Encodings()
+        self._ids: dict[str, tuple[int, ...]] = {}
+
+    def _check(self) -> None:
+        for name, tensor in self._network.state_dict().items():
+            if tensor.is_floating_point() and not tensor.isfinite().all():
+                raise ModelError(f"'{name}' holds NaN or infinite values", path=self.folder)
+
+    @property
+    def special(self) -> frozenset[int]:
+        """Numbers of the tokens that begin and end a text."""
+        return frozenset(self.ids(""))
+
+    def ids(self, text: str) -> tuple[int, ...]:
+        """Numbers of a text's pieces between those that begin and end it; what is too long is cut, the end is kept."""
+        if text not in self._ids:
+            numbers = self._tokenizer.encode(
+                text.strip(), add_special_tokens=True, truncation=True, max_length=self._longest
+            )
+            self._ids[text] = tuple(numbers)
+        return self._ids[text]
+
+    def names(self, text: str) -> list[str]:
+        """The pieces of a text, special ones included."""
+        names: list[str] = self._tokenizer.convert_ids_to_tokens(list(self.ids(text)))
+        return names
+
+    def states(
+        self, texts: Sequence[str], done: Callable[[int], None] = lambda _: None
+    ) -> dict[str, NDArray[np.float32]]:
+        """States of all pieces of texts, those of the special tokens included.
+
+        Texts of one length go through the network together, so that nothing is padded. What was encoded before comes
+        from memory (:mod:`capbench.models.encodings`).
+
+        Args:
+            texts: repeats are encoded once.
+            done: called with numbers of distinct texts done.
+
+        Returns:
+            For each text (m, D) float32.
+        """
+        by_ids: dict[tuple[int, ...], list[str]] = {}
+        for text in dict.fromkeys(texts):
+            by_ids.setdefault(self.ids(text), []).append(text)
+        states: dict[str, NDArray[np.float32]] = {}
+        waiting: dict[int, list[tuple[int, ...]]] = {}
+        for ids, same in by_ids.items():
+            kept = self._kept.get(ids)
+            if kept is None:
+                waiting.setdefault(len(ids), []).append(ids)
+            else:
+                states |= dict.fromkeys(same, kept)
+                done(len(same))
+        for length in sorted(waiting):
+            for start in range(0, len(waiting[length]), _TEXTS):
+                batch = waiting[length][start : start + _TEXTS]
+                for ids, of_text in zip(batch, self._encode(batch), strict=True):
+                    encoded = of_text.copy()  # a view would keep the whole batch
+                    self._kept.put(ids, encoded)
+                    states |= dict.fromkeys(by_ids[ids], encoded)
+                    done(len(by_ids[ids]))
+        return states
+
+    def _encode(self, batch: Sequence[tuple[int, ...]]) -> NDArray[np.float32]:
+        import torch
+
+        with torch.inference_mode():
+            numbers = torch.tensor(batch, dtype=torch.int64, device=self.device)
+            hidden = self._network(numbers, attention_mask=torch.ones_like(numbers))[0]
+        self.encoded_texts += len(batch)
+        encoded: NDArray[np.float32] = hidden.float().cpu().numpy()
+        if not np.isfinite(encoded).all():
+            raise ModelError("gives NaN or infinite states", path=self.folder)
+        return encoded
+
+
+def open_bert(folder: str | os.PathLike[str], layer: int | None, device: str = "cpu") -> Bert:
+    """A network of a folder, from memory if it was opened before and its files are the same.
+
+    Arguments and errors are those of :class:`Bert`.
+    """
+    _config(Path(folder))
+    key = (str(Path(folder).resolve()), folder_sha256(Path(folder)), layer, device)
+    if key not in _open:
+        _open[key] = Bert(folder, layer, device)
+        while len(_open) > _MODELS:
+            _open.popitem(last=False)
+    _open.move_to_end(key)
+    return _open[key]
+
+
+def folder_sha256(folder: Path) -> str:
+    """SHA-256 of what decides states: names and contents of configuration, weights and tokeniser."""
+    digest = hashlib.sha256()
+    for path in sorted(_read_files(folder)):
+        digest.update(f"{path.name}\0{sha256_file(path)}\0".encode())
+    return digest.hexdigest()
+
+
+def _read_files(folder: Path) -> Iterator[Path]:
+    yield from (folder / name for name in _FILES if (folder / name).is_file())
+    weights = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
+    yield from weights
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """The folder's configuration, checked."""
+    hint = "Give the folder of a BERT-like model: config.json, weights and the tokeniser's files"
+    if not folder.is_dir():
+        raise MissingFileError(
+            "there is no such folder" if not folder.exists() else "is no folder", path=folder, hint=hint
+        )
+    if not (folder / "config.json").is_file():
+        raise MissingFileError("holds no config.json", path=folder, hint=hint)
+    config = read_json(folder / "config.json")
+    if not isinstance(config, dict) or not isinstance(config.get("model_type"), str):
+        raise ModelError("names no 'model_type'", path=folder / "config.json", hint=hint)
+    for key in _CODE:
+        if config.get(key):
+            raise ModelError(
+                f"brings code of its own ('{key}'), which is not run",
+                path=folder / "config.json",
+                hint="Take a model of a kind that transformers knows",
+            )
+    return config
+
+
+def _layer(folder: Path, config: dict[str, Any], layer: int | None) -> int:
+    kind = config["model_type"]
+    number = config.get("num_hidden_layers", config.get("n_layers"))
+    if not isinstance(number, int) or number < 1:
+        raise ModelError("names no 'num_hidden_layers'", path=folder / "config.json")
+    if layer is None:
+        if (kind, number) not in LAYERS:
+            raise ModelError(
+                f"is a {kind} of {number} layers, for which no layer is known to be the one to take",
+                path=folder,
+                hint=f"Say layer=N, from 1 to {number}",
+            )
+        return LAYERS[kind, number]
+    if not 0 <= layer <= number:
+        raise ModelError(f"has {number} layers, and none is number {layer}", path=folder)
+    return layer
+
+
+def _load(folder: Path, kind: str) -> tuple[Any, Any]:
+    try:
+        import transformers
+    except ImportError as error:
+        raise SetupError(
+            "this needs the package transformers, which is not installed",
+            hint=f"Add it with {installing.install_command('transformers')}",
+        ) from error
+    try:
+        with _quiet():
+            options: dict[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+            # RoBERTa knows a word by the space before it; BERTScore gives the first word one, too.
+            prefix = {"add_prefix_space": True} if kind in ("roberta", "gpt2") else {}
+            tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options, **prefix)
+            network, loading = transformers.AutoModel.from_pretrained(
+                folder, weights_only=True, output_loading_info=True, **options
+            )
+    except Exception as error:  # whatever transformers, tokenizers or a reader of weights raises of a bad file
+        lines = str(error).strip().splitlines()
+        reason = f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__
+        raise ModelError(
+            f"cannot be read as a BERT-like model ({reason})", path=folder, hint="Download the model's files again"
+        ) from error
+    missing = sorted(name for name in loading["missing_keys"] if "pooler" not in name)
+    if missing or loading.get("mismatched_keys"):
+        raise ModelError(
+            f"lacks weights of its network: '{(missing or sorted(map(str, loading['mismatched_keys'])))[0]}'"
+            + (f" and {len(missing) - 1} more" if len(missing) > 1 else ""),
+            path=folder,
+            hint="Its config.json and its weights are of different models",
+        )
+    if getattr(network.config, "is_encoder_decoder", False):
+        network = network.get_encoder()
+    return tokenizer, network
+
+
+def _cut(network: Any, layer: int) -> Any:
+    """The network without the layers behind one, whose states are then its output."""
+    for place in ("encoder.layer", "transformer.layer"):
+        owner, _, name = place.partition(".")
+        layers = getattr(getattr(network, owner, None), name, None)
+        if layers is not None:
+            setattr(getattr(network, owner), name, layers[:layer])
+            return network
+    raise ModelError(
+        f"{type(network).__name__} is no network of layers over word pieces that is known here",
+        hint="Take BERT, RoBERTa, XLM-RoBERTa, ELECTRA, DeBERTa, MPNet or DistilBERT",
+    )
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the reports and bars that transformers prints while it reads a model."""
+    import transformers
+
+    reports: Any = transformers.utils.logging
+    level, bars = reports.get_verbosity(), reports.is_progress_bar_enabled()
+    reports.set_verbosity(logging.CRITICAL)
+    reports.disable_progress_bar()
+    try:
+        yield
+    finally:
+        reports.set_verbosity(level)
+        if bars:
+            reports.enable_progress_bar()

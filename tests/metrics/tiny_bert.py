@@ -1,0 +1,67 @@
+"""Tiny networks of the BERT family with random weights, as folders that ``transformers`` reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+WORDS = """
+    a the dog cat dogs run ##s ##ning sits stands on in grass ball red blue man woman two with . , ' s it is un ##known
+    street photo of people water
+""".split()  # noqa: SIM905  (a list of them would take a line each)
+
+
+def make_bert(folder: Path, kind: str = "bert", layers: int = 3, seed: int = 0, **sizes: Any) -> Path:
+    """A network of ``kind`` (bert, distilbert, roberta) in a folder."""
+    import transformers
+
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(seed)
+    if kind == "roberta":
+        letters = "".join(sorted(set("".join(WORDS)) - {"#"}))
+        pieces = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "Ġ", *letters]
+        (folder / "vocab.json").write_text(json.dumps({piece: place for place, piece in enumerate(pieces)}))
+        (folder / "merges.txt").write_text("#version: 0.2\n")
+        tokenizer = transformers.RobertaTokenizer(
+            vocab=str(folder / "vocab.json"), merges=str(folder / "merges.txt"), add_prefix_space=True
+        )
+        tokenizer.model_max_length = sizes.get("longest", 60)
+        config = transformers.RobertaConfig(
+            vocab_size=len(pieces),
+            hidden_size=16,
+            num_hidden_layers=layers,
+            num_attention_heads=2,
+            intermediate_size=32,
+            max_position_embeddings=62,
+            pad_token_id=1,
+            bos_token_id=0,
+            eos_token_id=2,
+        )
+        network = transformers.RobertaModel(config)
+    else:
+        pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
+        (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
+        tokenizer = transformers.BertTokenizer(vocab=str(folder / "vocab.txt"))
+        tokenizer.model_max_length = sizes.get("longest", 40)
+        if kind == "distilbert":
+            config = transformers.DistilBertConfig(
+                vocab_size=len(pieces), dim=16, n_layers=layers, n_heads=2, hidden_dim=32, max_position_embeddings=40
+            )
+            network = transformers.DistilBertModel(config)
+        else:
+            config = transformers.BertConfig(
+                vocab_size=len(pieces),
+                hidden_size=sizes.get("hidden_size", 16),
+                num_hidden_layers=layers,
+                num_attention_heads=2,
+                intermediate_size=32,
+                max_position_embeddings=40,
+                initializer_range=0.3,
+            )
+            network = transformers.BertModel(config)
+    tokenizer.save_pretrained(folder)
+    network.save_pretrained(folder)
+    return folder
