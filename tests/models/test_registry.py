@@ -148,7 +148,7 @@ def test_the_folder_follows_the_users_settings(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_each_kind_of_model_has_a_sample_and_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(registry.importlib.resources, "files", lambda _: tmp_path)
+    monkeypatch.setattr("importlib.resources.files", lambda _: tmp_path)
     (tmp_path / "weights").mkdir()
     assert not registry.has_sample("faier")
     with pytest.raises(ModelError, match="no sample of a FAIEr model"):
