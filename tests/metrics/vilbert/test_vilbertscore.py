@@ -28,7 +28,7 @@ LONG = "the dog runs on the grass in a park . a man eats two balls ." + " a red 
 EDGE = " ".join(["dog"] * 34 + ["cat"])  # 35 pieces: [SEP] is the 37th
 OVER = " ".join(["dog"] * 35 + ["cat"])  # 36 pieces: no [SEP], and the last is not matched
 ITEMS = (
-    Item("a", "a dog runs on the grass .", ("the dog runs in a park", "dogs running", "A red ball", "man", "cat", "dog")),
+    Item("a", "a dog runs on the grass .", ("the dog runs in a park", "dogs running", "A red ball", "a", "cat", "dog")),
     Item("a", "two balls", ("the dog runs in a park", "dogs running")),
     Item("b", "a dog runs on the grass .", ("the dog runs in a park", "two men", LONG)),
     Item("b", LONG, ("a cat sits", LONG, EDGE)),
