@@ -69,7 +69,7 @@ def metric_retrieval(
         names = ", ".join(row.name for row in request.rows)
         raise UsageError(f"one column is wanted, and there are {len(request.rows)}: {names}", hint="Name one column")
     (row,) = request.rows
-    free = row.key.column in request.metric.reference_free()
+    free = row.key.column in request.metric.ignores_references(request.options)
     references = _references(captions, free)
     metric = request.make(complete(resources, cache=cache))
     images, texts = list(captions), [captions[image][0] for image in captions]

@@ -28,7 +28,6 @@ class Packing:
         captions, steps: of each packed row, (T,) int64: which caption and which of its words.
         reverse: of each packed row, the row of the word as far from the caption's end; its own inverse.
         before: of each packed row from the second step on, the row one step earlier.
-        ends: of each caption, in their order, the row of its last word.
     """
 
     def __init__(self, lengths: Tensor) -> None:
@@ -43,8 +42,11 @@ class Packing:
         self.reverse = start[lengths[self.captions] - 1 - self.steps] + rank
         later = self.steps > 0
         self.before = start[self.steps[later] - 1] + rank[later]
-        self.ends = torch.empty_like(order)
-        self.ends[order] = start[lengths[order] - 1] + torch.arange(len(order))
+        self._start, self._rank = start, torch.argsort(order)
+
+    def row(self, captions: Tensor, steps: Tensor) -> Tensor:
+        """The packed row of each word: of which caption, and which of its words."""
+        return self._start[steps] + self._rank[captions]
 
 
 def packed_gru(network: nn.GRU, rows: Tensor, which: Tensor, packing: Packing) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,17 +13,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from capbench.errors import ModelError
+from capbench.errors import ModelError, UsageError
 from capbench.files import sha256_file
 from capbench.models.checkpoints import fitting_tensors
+from capbench.models.ensembles import network_files
 from capbench.models.faier.graphs import CaptionCode, caption_code
 from capbench.models.faier.network import Faier
 from capbench.models.faier.options import FaierOptions
+from capbench.models.safetensors import read_metadata
 from capbench.models.trained import check_size, read_trained, refuse_ensemble, trained_on, write_trained
 from capbench.text.scene_graph import Triplet
 from capbench.text.vocabulary import Vocabulary, tokenizer_version
 
-__all__ = ["FaierModel", "load_faier", "save_faier"]
+__all__ = ["FaierModel", "load_faier", "save_faier", "stored_options"]
 
 FloatArray32 = NDArray[np.float32]
 
@@ -149,3 +152,17 @@ def load_faier(path: str | os.PathLike[str], device: str = "cpu") -> FaierModel:
     network.eval()
     network.requires_grad_(False)
     return FaierModel(network.to(device), stored.vocabulary, digest, file, stored.training, device)
+
+
+def stored_options(path: str | os.PathLike[str]) -> FaierOptions | None:
+    """Options of the network in a file, or of an ensemble's first, without reading weights; None if there are none.
+
+    Raises ModelError if an ensemble is damaged or lacks a part.
+    """
+    metadata = read_metadata(network_files(path)[0]) or {}
+    if metadata.get("kind") != _KIND:
+        return None
+    try:
+        return FaierOptions(**json.loads(metadata["options"]))
+    except (KeyError, TypeError, ValueError, UsageError):
+        return None

@@ -175,7 +175,8 @@ class Faier(nn.Module):
         gru = self.reference_word_gru if separate else self.word_gru
         states = self._combined(self._states(gru, self.embed, ids, lengths.clamp_min(1), dropout))
         if self.options.ends == "read":
-            states, lengths = states[:, 1:-1], lengths - 2
+            # One column at least, for captions of no words at all.
+            states, lengths = states[:, 1:-1] if ids.shape[1] > 2 else states[:, :1], lengths - 2
         present = torch.arange(states.shape[1], device=ids.device) < lengths.to(ids.device)[:, None]
         return Nodes(states, present)
 
@@ -229,26 +230,36 @@ class Faier(nn.Module):
         Raises:
             UsageError: an image has no references; :data:`~capbench.models.faier.graphs.NO_REFERENCE` is one.
         """
+        (union,) = self.fuse_prefixes(images, references, None if counts is None else counts[None])
+        return union
+
+    def fuse_prefixes(self, images: Graph | None, references: Graph | None, prefixes: Tensor | None) -> list[Union]:
+        """As :meth:`fuse`, for several numbers of references at once: of each row of (P, B), so many of the first."""
         options = self.options
         if options.reads_references:
-            if references is None or counts is None or int(counts.min()) < 1:
+            if references is None or prefixes is None or int(prefixes.min()) < 1:
                 raise UsageError("an image has no references", hint='Give it "." as its reference')
         else:
-            references, counts = None, None
-        if not options.sees_images:
-            return Union(None, references, counts)
-        if images is None:
+            references = None
+        if options.sees_images and images is None:
             raise UsageError(f"the variant {options.variant} needs images")
-        if options.parts != "faier":
-            levels = [Nodes(self._bounded(nodes.vectors), nodes.mask) for nodes in images.levels]
-            return Union(_graph(levels), references, counts)
-        assert references is not None
-        assert counts is not None
-        levels = [
-            Nodes(self._bounded(self.fusion(level, nodes, texts, counts)), nodes.mask)
-            for level, (nodes, texts) in enumerate(zip(images.levels, references.levels, strict=True))
-        ]
-        return Union(_graph(levels), None, counts)
+        number = 1 if prefixes is None else len(prefixes)
+        fused: list[Graph | None] = [None] * number
+        if options.sees_images and options.parts != "faier":
+            assert images is not None
+            fused = [_graph([Nodes(self._bounded(n.vectors), n.mask) for n in images.levels])] * number
+        elif options.sees_images:
+            assert images is not None
+            assert references is not None
+            assert prefixes is not None
+            levels = [
+                self._bounded(self.fusion(level, nodes, texts, prefixes))
+                for level, (nodes, texts) in enumerate(zip(images.levels, references.levels, strict=True))
+            ]
+            mask = images.objects.mask
+            fused = [_graph([Nodes(z[prefix], mask) for z in levels]) for prefix in range(number)]
+        kept = references if options.parts in ("aier", "fier+aier") else None
+        return [Union(z, kept, None if prefixes is None else prefixes[row]) for row, z in enumerate(fused)]
 
     def _bounded(self, z: Tensor) -> Tensor:
         return torch.tanh(z) if self.options.z == "tanh" else z
