@@ -154,7 +154,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--features", type=Path, required=True)
-    parser.add_argument("--looks", type=Path, required=True, help="features by which images look alike: the same always")
+    parser.add_argument(
+        "--looks", type=Path, required=True, help="features by which images look alike, always the same"
+    )
     parser.add_argument("--work", type=Path, required=True, help="folder of the runs")
     parser.add_argument("--log", type=Path, required=True, help="JSON list of all looks; this one is added")
     parser.add_argument("--config", default="faier-flickr8k")

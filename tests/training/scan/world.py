@@ -19,7 +19,7 @@ COLOURS = ("red", "blue", "green")
 SPLITS = {"train": 18, "val": 6, "test": 6}
 
 
-def make_world(folder: Path, regions: int = 3, seed: int = 5) -> Path:
+def make_world(folder: Path, regions: int = 3, seed: int = 5, boxes: bool = False) -> Path:
     """Karpathy's JSON and a feature store: each image shows two coloured things, which its captions name."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
@@ -34,7 +34,11 @@ def make_world(folder: Path, regions: int = 3, seed: int = 5) -> Path:
                 name = f"{split}{number:02d}"
                 rows = [looks[c] + looks[t] + 0.1 * rng.normal(size=8) for c, t in (seen * regions)[:regions]]
                 features = np.array(rows, dtype=np.float32)
-                writer.add(RegionFeatures(name, 0, 0, None, features))
+                if boxes:
+                    places = np.sort(np.random.default_rng(number).random((regions, 2, 2)), axis=1).reshape(regions, 4)
+                    writer.add(RegionFeatures(name, 40, 20, (places * [40, 20, 40, 20]).astype(np.float32), features))
+                else:
+                    writer.add(RegionFeatures(name, 0, 0, None, features))
                 (c1, t1), (c2, t2) = seen
                 texts = [f"a {c1} {t1} and a {c2} {t2}", f"there is a {c2} {t2} beside a {t1}"]
                 if number % 3 == 0:
