@@ -52,12 +52,12 @@ from capbench.training.config_file import find_training, load_training  # noqa: 
 from capbench.training.faier.config import TABLE_4, FaierTraining, row_changes  # noqa: E402
 from scripts.checks import at_least, require_file, require_writable  # noqa: E402
 from scripts.flickr8k_grid import table  # noqa: E402
+from scripts.flickr8k_grid_tables import TITLES  # noqa: E402
 from scripts.reproduce_flickr8k_grid import (  # noqa: E402
     DETECTOR,
     FEATURES,
     GROUP,
     INPUTS,
-    TITLES,
     Rated,
     groups,
     say,
@@ -249,8 +249,8 @@ def tables(results: Mapping[str, Any]) -> str:
                     ]
                     rows[column + suffix] = [spread(values) for values in cells]
         for name, by_coefficient in found["others"].items():
-            cells = [spread(by_coefficient[c]) for c in ("tau-c", "spearman")]
-            rows[name] = [cells[0], "", "", cells[1], "", ""]
+            tau_c, rho = (spread(by_coefficient[c]) for c in ("tau-c", "spearman"))
+            rows[name] = [tau_c, "", "", rho, "", ""]
         head = [f"{c}, {text}" for c in ("τ-c", "ρ") for text in WAYS.values()]
         parts.append(f"{found['protocol']} and {found['one']}\n\n{table(rows, ('column', *head))}")
     return "\n\n".join(parts) + "\n"

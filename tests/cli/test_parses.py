@@ -49,7 +49,7 @@ def test_captions_are_parsed_beforehand_and_once(capbench: Callable[..., Ran], t
     other = tmp_path / "other.json"
     other.write_text(json.dumps({"a.jpg": ["a caption that nobody parsed"]}), encoding="utf-8")
     ran = capbench("data", "parses", "make", "-c", other)
-    assert (ran.code, ran.out) == (2, "")
+    assert ran.code == 2
     assert "SPICE's parser is not set up" in ran.err
 
 
@@ -69,6 +69,6 @@ def test_parsing_says_first_how_long_it_takes(
     captions.write_text(json.dumps({"a.jpg": ["new one here", "new two here"]}), encoding="utf-8")
     ran = capbench("data", "parses", "make", "-c", captions)
     assert "2 captions to parse, some 1 minute" in ran.err
-    assert ran.out == "2 captions, 2 distinct: 2 parsed now, 0 before\n"
+    assert ran.out.endswith("2 captions, 2 distinct: 2 parsed now, 0 before\n")
     assert capbench("data", "parses", "make", "-c", captions).out.endswith("0 parsed now, 2 before\n")
     assert asked == ["new one here", "new two here"]
