@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import typer
 
@@ -13,7 +13,8 @@ from capbench.cli import common
 from capbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from capbench.models.scan.files import GroundingModel
+    from collections.abc import Callable
+
     from capbench.plugins import Plugin
 
 __all__ = ["app"]
@@ -27,11 +28,26 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+
+class _Model(Protocol):
+    """A trained network, of whatever kind."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def sha256(self) -> str: ...
+
+    def summary(self) -> dict[str, object]: ...
+
+
+M = TypeVar("M", bound=_Model)
+
 _Name = Annotated[
     str, typer.Argument(metavar="NAME", help="A name of 'capbench models list', or grid:BACKBONE.", show_default=False)
 ]
 _Networks = Annotated[
-    list[Path], typer.Argument(metavar="MODEL...", help="Grounding models, two or more.", show_default=False)
+    list[Path], typer.Argument(metavar="MODEL...", help="Trained models, two or more.", show_default=False)
 ]
 _Out = Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="Where to write.", show_default=False)]
 _Replace = Annotated[bool, typer.Option("--replace", help="Replace FILE if it is there.")]
@@ -154,20 +170,22 @@ def add(
 
 @app.command()
 def ensemble(models: _Networks, out: _Out, replace: _Replace = False, json_output: common.JsonOption = False) -> None:
-    """Make several grounding models one: metrics then take the mean of what each of them finds.
+    """Make several trained models one: metrics then take the mean of what each of them finds.
 
     FILE is a small JSON file with the models' paths, relative to it, and SHA-256; it is given wherever a model is.
-    TIGEr takes the mean of the grounding vectors, REO the mean of the scores. Vocabularies and sizes may differ,
-    features may not. With networks of several seeds, scores depend less on the seed.
+    TIGEr takes the mean of the grounding vectors, REO and FAIEr the mean of the scores. Vocabularies and sizes may
+    differ; features may not, nor FAIEr's variant. With networks of several seeds, scores depend less on the seed.
 
     Example: capbench models ensemble seed1.safetensors seed2.safetensors seed3.safetensors --out ensemble.json
     """
     from capbench.models.ensembles import write_ensemble
+    from capbench.models.loading import load_network
 
-    loaded = _networks(models, out, replace)
+    loaded = _networks(models, out, replace, load_network)
     written = write_ensemble(out, loaded)
+    summaries = [model.summary() for model in loaded]
     for name in ("lambda_softmax", "feature_norm"):
-        values = dict.fromkeys(str(getattr(model.options, name)) for model in loaded)
+        values = dict.fromkeys(str(summary.get(name)) for summary in summaries)
         if len(values) > 1:
             option = name.replace("feature_", "")
             common.warn(f"{name} is {' and '.join(values)}: say which to use (--option tiger.{option}=...)")
@@ -186,18 +204,17 @@ def merge(models: _Networks, out: _Out, replace: _Replace = False, json_output: 
     Example: capbench models merge seed1.safetensors seed2.safetensors seed3.safetensors --out merged.safetensors
     """
     from capbench.files import sha256_file
-    from capbench.models.scan.files import save_scan
+    from capbench.models.scan.files import load_scan, save_scan
     from capbench.models.scan.merge import merge_scan, merged_facts
 
-    loaded = _networks(models, out, replace)
+    loaded = _networks(models, out, replace, load_scan)
     save_scan(out, merge_scan(loaded), loaded[0].vocabulary, merged_facts(loaded))
     _tell("merged network", out, [_network(model) for model in loaded], json_output, {"sha256": sha256_file(out)})
 
 
-def _networks(models: list[Path], out: Path, replace: bool) -> list[GroundingModel]:
+def _networks(models: list[Path], out: Path, replace: bool, load: Callable[[Path], M]) -> list[M]:
     """Load the models once it is clear that the result may be written."""
     from capbench.models.registry import locate
-    from capbench.models.scan.files import load_scan
 
     paths = [locate(model) for model in models]
     if out.exists():
@@ -205,7 +222,7 @@ def _networks(models: list[Path], out: Path, replace: bool) -> list[GroundingMod
             raise UsageError("is one of the models itself", path=out, hint="Write to another file")
         if not replace:
             raise UsageError("is there already", path=out, hint="Choose another file, or use --replace")
-    loaded = [load_scan(path) for path in paths]
+    loaded = [load(path) for path in paths]
     by_digest: dict[str, Path] = {}
     for model in loaded:
         if model.sha256 in by_digest:
@@ -214,11 +231,8 @@ def _networks(models: list[Path], out: Path, replace: bool) -> list[GroundingMod
     return loaded
 
 
-def _network(model: GroundingModel) -> dict[str, Any]:
-    options = model.options
-    shown = {"words": len(model.vocabulary), "embed_dim": options.embed_dim, "features": model.features}
-    trained = {"lambda_softmax": options.lambda_softmax, "feature_norm": options.feature_norm}
-    return {"path": str(model.path), "sha256": model.sha256, **shown, **trained}
+def _network(model: _Model) -> dict[str, Any]:
+    return {"path": str(model.path), "sha256": model.sha256, **model.summary()}
 
 
 def _tell(what: str, out: Path, networks: list[dict[str, Any]], json_output: bool, facts: dict[str, Any]) -> None:
@@ -230,4 +244,5 @@ def _tell(what: str, out: Path, networks: list[dict[str, Any]], json_output: boo
         print(
             f"  {network['path']}: sha256 {network['sha256'][:16]}, {network['words']:,} words, {network['embed_dim']}d"
         )
-    common.note(f"use it: capbench score --metric tiger --features STORE --model {shlex.quote(f'tiger={out}')}")
+    metric = "faier" if "variant" in networks[0] else "tiger"
+    common.note(f"use it: capbench score --metric {metric} --features STORE --model {shlex.quote(f'{metric}={out}')}")

@@ -41,6 +41,7 @@ Triplets = Mapping[str, Sequence[Triplet]]
 
 _SOURCES = 2
 _ROWS = 576  # regions of images that are fused at once: sixteen images of 36
+_CODES = 100_000  # captions whose numbers are remembered
 _CAPTIONS = 512  # captions that are matched with a batch of images at once
 
 
@@ -69,6 +70,7 @@ class _Encoder:
         self.encoded_texts = 0
         self.encoded_images = 0
         self._kept = Encodings()
+        self._codes: dict[str, CaptionCode] = {}
 
     def image(self, image: str) -> Array:
         """Nodes (levels, R, d) of an image. Raises FeatureError if the store lacks it, or boxes that are needed."""
@@ -92,9 +94,7 @@ class _Encoder:
     def texts(self, texts: Collection[str], triplets: Triplets, *, references: bool) -> dict[str, list[Array]]:
         """Nodes of texts by level: words (m, d), and triplets (t, d) where there is a relation level."""
         options = self.model.options
-        codes: dict[str, CaptionCode] = {
-            text: self.model.code(text, triplets.get(text, ())) for text in dict.fromkeys(texts)
-        }
+        codes = {text: self._code(text, triplets.get(text, ())) for text in dict.fromkeys(texts)}
         role = "reference" if references and options.reference_encoder == "separate" else "candidate"
         words = self._encoded(
             {code.words for code in codes.values()},
@@ -113,6 +113,15 @@ class _Encoder:
             for text, code in codes.items():
                 nodes[text].append(np.stack([encoded[t] for t in code.triplets]) if code.triplets else none)
         return nodes
+
+    def _code(self, text: str, triplets: Sequence[Triplet]) -> CaptionCode:
+        """A caption as numbers; a text has the same triplets always, and stands as candidate and as reference."""
+        code = self._codes.get(text)
+        if code is None:
+            if len(self._codes) >= _CODES:
+                self._codes.clear()
+            code = self._codes[text] = self.model.code(text, triplets)
+        return code
 
     def _encoded(
         self, keys: Collection[Key], place: tuple[str, str], network: Callable[[Tensor, Tensor], Tensor]

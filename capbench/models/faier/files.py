@@ -25,11 +25,12 @@ from capbench.models.trained import check_size, read_trained, refuse_ensemble, t
 from capbench.text.scene_graph import Triplet
 from capbench.text.vocabulary import Vocabulary, tokenizer_version
 
-__all__ = ["FaierModel", "load_faier", "save_faier", "stored_options"]
+__all__ = ["KIND", "FaierModel", "load_faier", "save_faier", "stored_options"]
 
 FloatArray32 = NDArray[np.float32]
 
-_KIND = "capbench.faier/1"
+KIND = "capbench.faier/1"
+"""What a file of weights says that it is."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +82,12 @@ class FaierModel:
             "vocabulary": f"{self.vocabulary.sha256[:16]}+{tokenizer_version()}",
         }
 
+    def summary(self) -> dict[str, object]:
+        """What is told of it in lists."""
+        options = self.options
+        trained = {"variant": options.variant, "similarity": options.similarity}
+        return {"words": len(self.vocabulary), "embed_dim": options.embed_dim, "features": self.features, **trained}
+
     def code(self, text: str, triplets: Sequence[Triplet] = ()) -> CaptionCode:
         """A caption as numbers of its words and triplets."""
         return caption_code(text, triplets, self.vocabulary, self.options)
@@ -123,7 +130,7 @@ def save_faier(
 ) -> None:
     """Write one self-contained ``.safetensors``; arguments and errors are those of
     :func:`capbench.models.trained.write_trained`."""
-    write_trained(path, _KIND, network, network.options, vocabulary, training, precision)
+    write_trained(path, KIND, network, network.options, vocabulary, training, precision)
 
 
 def load_faier(path: str | os.PathLike[str], device: str = "cpu") -> FaierModel:
@@ -141,7 +148,7 @@ def load_faier(path: str | os.PathLike[str], device: str = "cpu") -> FaierModel:
     file = Path(path)
     digest = sha256_file(file)
     refuse_ensemble(file)
-    stored = read_trained(file, _KIND, "FAIEr", "capbench train faier", FaierOptions)
+    stored = read_trained(file, KIND, "FAIEr", "capbench train faier", FaierOptions)
     if stored is None:
         raise ModelError("is no FAIEr model of capbench", path=file, hint="Make one with 'capbench train faier'")
     check_size(stored.vocabulary, stored.options.vocabulary_size, file)
@@ -160,7 +167,7 @@ def stored_options(path: str | os.PathLike[str]) -> FaierOptions | None:
     Raises ModelError if an ensemble is damaged or lacks a part.
     """
     metadata = read_metadata(network_files(path)[0]) or {}
-    if metadata.get("kind") != _KIND:
+    if metadata.get("kind") != KIND:
         return None
     try:
         return FaierOptions(**json.loads(metadata["options"]))

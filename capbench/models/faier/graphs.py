@@ -7,6 +7,7 @@ grass"). An object that stands alone and an object with an attribute are no trip
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -62,8 +63,13 @@ def caption_code(text: str, triplets: Sequence[Triplet], vocabulary: Vocabulary,
         words = words[1:-1]
     if not options.relations:
         return CaptionCode(words)
-    coded = (tuple(vocabulary.number(word) for word in tokenize_caption(triplet_text(t))) for t in triplets)
+    coded = (tuple(map(vocabulary.number, _words(triplet))) for triplet in triplets)
     return CaptionCode(words, tuple(numbers or (UNKNOWN,) for numbers in coded))
+
+
+@functools.lru_cache(1 << 16)  # captions share triplets
+def _words(triplet: Triplet) -> tuple[str, ...]:
+    return tuple(tokenize_caption(triplet_text(triplet)))
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,9 @@ VARIANTS = (
 """The paper's FAIEr and FAIEr\\rel, FIEr, AIEr and FIEr+AIEr; ``-object`` leaves the relation level out."""
 
 
+_SIZE = Count(1, 1 << 20)
+
+
 @dataclass(frozen=True)
 class FaierOptions(Options):
     """The shape of the network, and how open points of the paper are read. Sizes are the published ones by default.
@@ -32,9 +35,9 @@ class FaierOptions(Options):
     """
 
     vocabulary_size: int = option(MISSING, Count(1), "words, the four special ones included")
-    word_dim: int = option(300, Count(1), "components of a word")
-    embed_dim: int = option(512, Count(1), "components of a node, d")
-    image_dim: int = option(2048, Count(1), "components of a region feature")
+    word_dim: int = option(300, _SIZE, "components of a word")
+    embed_dim: int = option(512, _SIZE, "components of a node, d")
+    image_dim: int = option(2048, _SIZE, "components of a region feature")
     variant: str = option(
         "faier",
         Choice(*VARIANTS),

@@ -100,6 +100,12 @@ class GroundingModel:
             "attention": attention,
         }
 
+    def summary(self) -> dict[str, object]:
+        """What is told of it in lists."""
+        options = self.options
+        trained = {"lambda_softmax": options.lambda_softmax, "feature_norm": options.feature_norm}
+        return {"words": len(self.vocabulary), "embed_dim": options.embed_dim, "features": self.features, **trained}
+
     @torch.inference_mode()
     def encode_images(self, images: Sequence[NDArray[Any]]) -> list[FloatArray32]:
         """Region features (n_i, image_dim) → (n_i, D) float32 each, l2-normed unless the model was trained without.
