@@ -1,4 +1,4 @@
-"""``capbench data parses``: what SPICE's parser gives, made beforehand and handed over: a group parses captions once."""
+"""``capbench data parses``: what SPICE's parser gives, made beforehand and handed over."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def make(
 ) -> None:
     """Parse captions before they are needed: those of a training, say, which FAIEr's relation level reads.
 
-    Captions that were parsed before are left alone. What was parsed is kept if this is interrupted; the same command goes
-    on from there. It needs SPICE's parser ('capbench setup spice').
+    Captions that were parsed before are left alone. What was parsed is kept if this is interrupted; the same command
+    goes on from there. It needs SPICE's parser ('capbench setup spice').
 
     Example: capbench data parses make --captions flickr8k
     """
@@ -58,13 +58,11 @@ def make(
         )
         with common.progress("parsing captions", len(missing)) as step:
             scene_graph.ensure(missing, progress=step)
-    distinct = len(set(tokens))
+    distinct, parsed = len(set(tokens)), len(missing)
     if json_output:
-        common.print_json({"captions": len(texts), "distinct": distinct, "parsed": len(missing)})
+        common.print_json({"captions": len(texts), "distinct": distinct, "parsed": parsed})
         return
-    print(
-        f"{len(texts):,} captions, {distinct:,} distinct: {len(missing):,} parsed now, {distinct - len(missing):,} before"
-    )
+    print(f"{len(texts):,} captions, {distinct:,} distinct: {parsed:,} parsed now, {distinct - parsed:,} before")
 
 
 @app.command("export")

@@ -178,7 +178,7 @@ def _evaluate(
         raise UsageError(f"--evaluate {split}: there is no such split", hint=suggest(split, list(ROLES)))
     if settings.threads is not None:
         torch.set_num_threads(settings.threads)
-    model = run / "model.safetensors" if weights is None else locate(weights)
+    model = run / "model.safetensors" if weights is None else locate(weights, "faier")
     if weights is None and not model.is_file():
         raise MissingFileError(
             "there is no trained model", path=model, hint="Train it first, without --evaluate, or name one with --model"
