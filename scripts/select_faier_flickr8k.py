@@ -31,7 +31,7 @@ import torch  # noqa: E402
 from capbench.datasets.root import find_root  # noqa: E402
 from capbench.errors import CapbenchError  # noqa: E402
 from capbench.features.store import open_store  # noqa: E402
-from capbench.files import atomic_write, read_json  # noqa: E402
+from capbench.files import atomic_write, lock, read_json  # noqa: E402
 from capbench.metrics.requests import resolve_metrics  # noqa: E402
 from capbench.models.faier.files import FaierModel, load_faier  # noqa: E402
 from capbench.models.faier.graphs import collate  # noqa: E402
@@ -167,9 +167,10 @@ def main(arguments: list[str] | None = None) -> None:
     torch.set_num_threads(1)
     try:
         entry = look(asked)
-        before = read_json(asked.log) if asked.log.is_file() else []
-        with atomic_write(asked.log, "w") as file:
-            json.dump([*before, {"look": len(before) + 1, **entry}], file, indent=1, ensure_ascii=False)
+        with lock(asked.work / asked.log.name):
+            before = read_json(asked.log) if asked.log.is_file() else []
+            with atomic_write(asked.log, "w") as file:
+                json.dump([*before, {"look": len(before) + 1, **entry}], file, indent=1, ensure_ascii=False)
     except CapbenchError as error:
         raise SystemExit(f"error: {error}") from error
     print(json.dumps(entry, indent=1, ensure_ascii=False))

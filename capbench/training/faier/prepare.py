@@ -38,11 +38,9 @@ def parse_captions(
     tokens = ptb.tokenize(texts)
     missing = scene_graph.missing(tokens)
     if missing:
-        minutes = len(missing) / scene_graph.per_second() / 60
-        say(
-            f"{len(missing):,} of {len(set(tokens)):,} captions were never parsed: SPICE's parser takes some "
-            f"{max(1, round(minutes))} minutes, once"
-        )
+        minutes = round(len(missing) / scene_graph.per_second() / 60)
+        time = "a minute" if minutes < 2 else f"some {minutes} minutes"
+        say(f"{len(missing):,} of {len(set(tokens)):,} captions were never parsed: SPICE's parser takes {time}, once")
         done = 0
 
         def step(parsed: int) -> None:
