@@ -297,7 +297,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="another setting")
     parser.add_argument("--steps", type=at_least(1), help="fewer steps, to try this script")
     parser.add_argument("--threads", type=at_least(1), default=1)
-    parser.add_argument("--resamples", type=at_least(1), default=1000)
+    parser.add_argument("--resamples", type=at_least(100), default=1000)
     parser.add_argument(
         "--grid", type=Path, metavar="DIR", help="--out of reproduce_flickr8k_grid.py, for TIGEr and REO"
     )
