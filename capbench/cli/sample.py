@@ -31,8 +31,8 @@ def is_sample_data(root: DataRoot, dataset: str) -> bool:
 def with_sample(requests: Sequence[MetricRequest], resources: Resources, root: DataRoot) -> Resources:
     """Resources in which metrics over region features have the sample's, where neither features nor weights were given.
 
-    A metric with weights other than a grounding model is left alone. The features are extracted, and what is taken is
-    said on stderr.
+    A metric with weights of which no sample comes with capbench is left alone. The features are extracted, and what is
+    taken is said on stderr.
 
     Args:
         requests: metrics that are asked for by name.
@@ -44,15 +44,16 @@ def with_sample(requests: Sequence[MetricRequest], resources: Resources, root: D
     """
     from capbench.metrics.grounding.base import GroundedMetric
     from capbench.metrics.needs import Features, Weights
+    from capbench.models.registry import has_sample
 
     features_of, models = dict(resources.features_of), dict(resources.models)
     completed: list[str] = []
     for request in requests:
         given = resources.of(request.label, request.metric.name)
-        grounded = issubclass(request.metric, GroundedMetric)
-        if given.features or given.model or not request.needs(Features) or (request.needs(Weights) and not grounded):
+        sampled = issubclass(request.metric, GroundedMetric) or has_sample(request.metric.name)
+        if given.features or given.model or not request.needs(Features) or (request.needs(Weights) and not sampled):
             continue
-        of_label = {request.label: SAMPLE_MODEL} if grounded else {}
+        of_label = {request.label: SAMPLE_MODEL} if sampled else {}
         tried = replace(resources, features_of={request.label: str(SAMPLE_STORE)}, models=of_label)
         if any(not isinstance(need, Features) and not need.may_be_spared for need, _ in request.lacking(tried)):
             continue  # it waits for something that the sample has not

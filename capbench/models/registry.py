@@ -32,6 +32,7 @@ __all__ = [
     "entries",
     "entry",
     "find_weights",
+    "has_sample",
     "is_known",
     "locate",
     "models_dir",
@@ -309,10 +310,20 @@ class _Kind:
     sample: str
     command: str
 
+    @property
+    def sample_path(self) -> Path:
+        """Where the sample lies if it comes with this version."""
+        return Path(str(importlib.resources.files("capbench.models") / "weights" / self.sample))
+
 
 _GROUNDING = _Kind("grounding model", "sample_scan.safetensors", "capbench train scan")
 _KINDS = {"faier": _Kind("FAIEr model", "sample_faier.safetensors", "capbench train faier")}
 """By the metric; all others take grounding models."""
+
+
+def has_sample(metric: str) -> bool:
+    """Whether a metric other than those over grounding models has a sample model that comes with capbench."""
+    return metric in _KINDS and _KINDS[metric].sample_path.exists()
 
 
 def is_known(name: str) -> bool:
@@ -338,7 +349,7 @@ def locate(model: str | os.PathLike[str], metric: str = "tiger") -> Path:
     kind = _KINDS.get(metric, _GROUNDING)
     text = os.fspath(model)
     if text == "sample":
-        sample = Path(str(importlib.resources.files("capbench.models") / "weights" / kind.sample))
+        sample = kind.sample_path
         if not sample.exists():
             raise ModelError(f"capbench comes with no sample of a {kind.what}", hint=f"Make one with '{kind.command}'")
         return sample

@@ -104,11 +104,11 @@ def plan_study(study: Study, root: DataRoot) -> Plan:
         for name in files:
             if name not in known and ":" not in name:
                 problems.add(f"'{key}' names '{name}', which is no metric. {suggest(name, known)}")
-    weights = [("the model", study.model), *((f"the model of {m}", p) for m, p in study.models.items())]
-    for what, given in weights:
+    weights = [("the model", "", study.model), *((f"the model of {m}", m, p) for m, p in study.models.items())]
+    for what, metric, given in weights:
         try:
             if given is not None:
-                locate(given)
+                locate(given, metric)
         except CapbenchError as error:
             problems.add(f"{what}: {error}")
     # A study's features are often not made yet: its other rows can be, and these rows say what they wait for.

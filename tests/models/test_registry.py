@@ -145,3 +145,18 @@ def test_the_folder_follows_the_users_settings(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.delenv("CAPBENCH_MODELS")
     monkeypatch.setenv("CAPBENCH_HOME", str(tmp_path / "home"))
     assert registry.models_dir() == tmp_path / "home" / "models"
+
+
+def test_each_kind_of_model_has_a_sample_and_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("importlib.resources.files", lambda _: tmp_path)
+    (tmp_path / "weights").mkdir()
+    assert not registry.has_sample("faier")
+    with pytest.raises(ModelError, match="no sample of a FAIEr model"):
+        registry.locate("sample", "faier")
+    (tmp_path / "weights" / "sample_faier.safetensors").write_bytes(b"")
+    assert registry.has_sample("faier")
+    assert registry.locate("sample", "faier").name == "sample_faier.safetensors"
+    with pytest.raises(ModelError, match="there is no such FAIEr model"):
+        registry.locate("nowhere.safetensors", "faier")
+    with pytest.raises(ModelError, match="there is no such grounding model"):
+        registry.locate("nowhere.safetensors", "reo")

@@ -1,0 +1,82 @@
+"""FAIEr as a user types it: score, references, explain and ensembles, with small random models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Ran
+from tests.metrics.scene_matching.models import IMAGES, TEXTS, Files, make_files, write_features, write_model
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Files:
+    """Objects alone, which needs no parser; captions and references in files beside it."""
+    monkeypatch.chdir(tmp_path)
+    rows = [{"image_id": image, "caption": text} for image in IMAGES for text in TEXTS]
+    Path("own.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    Path("references.json").write_text(json.dumps(dict.fromkeys(IMAGES, TEXTS[:3])), encoding="utf-8")
+    return make_files(tmp_path, variant="faier-object")
+
+
+def _given(made: Files) -> list[str]:
+    captions = ["--candidates", "own.jsonl", "--references", "references.json"]
+    return ["-m", "faier", *captions, "--features", str(made.features)]
+
+
+def test_captions_are_scored_with_references_and_without(capbench: Callable[..., Ran], made: Files) -> None:
+    ran = capbench("score", *_given(made), "--model", made.model, "--json")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert [row["column"] for row in found["scores"]] == ["faier"]
+    assert "|variant:faier-object|" in found["signatures"]["faier"]
+    again = capbench("score", *_given(made), "--model", made.model)
+    assert "faier: 28 of 28 scores came from the cache" in again.err
+    free = capbench("score", *_given(made), "--model", made.model, "--option", "references=none", "--json")
+    assert free.code == 0, free.err
+    assert "|refs:none|" in json.loads(free.out)["signatures"]["faier"]
+    assert json.loads(free.out)["scores"][0]["mean"] != pytest.approx(found["scores"][0]["mean"], abs=1e-6)
+
+
+def test_networks_of_several_seeds_are_one_model(capbench: Callable[..., Ran], made: Files) -> None:
+    other = write_model(Path("other.safetensors"), 2, variant="faier-object")
+    ran = capbench("models", "ensemble", made.model, other, "--out", "both.json")
+    assert ran.code == 0, ran.err
+    assert "--metric faier" in ran.err
+    scored = capbench("score", *_given(made), "--model", "faier=both.json")
+    assert scored.code == 0, scored.err
+    assert "model:mean-of-2+faier-" in scored.out
+    fier = write_model(Path("fier.safetensors"), variant="fier")
+    refused = capbench("models", "ensemble", made.model, fier, "--out", "mixed.json")
+    assert refused.code == 2
+    assert "is of the variant fier" in refused.err
+
+
+def test_a_score_is_explained_as_page_picture_and_json(capbench: Callable[..., Ran], made: Files) -> None:
+    flags = ["explain", "-m", "faier", "-i", "harbour", "-c", TEXTS[0], "-r", TEXTS[1]]
+    for name in ("why.html", "why.png"):
+        ran = capbench(*flags, "--features", made.features, "--model", made.model, "--out", name)
+        assert ran.code == 0, ran.err
+        assert Path(name).stat().st_size > 5000
+    page = Path("why.html").read_text(encoding="utf-8")
+    assert "The region that each word chose" in page
+    assert "triplet" not in page  # there is no such level
+    told = capbench(*flags, "--features", made.features, "--model", made.model, "--json")
+    assert "added" in told.out
+
+
+def test_what_does_not_fit_is_one_line(capbench: Callable[..., Ran], made: Files) -> None:
+    bare = write_features(Path("bare.h5"), boxes=False)
+    whole = write_model(Path("whole.safetensors"))
+    for flags, message in (
+        (["--features", bare, "--model", whole], "bare.h5: holds no boxes"),
+        (["--features", made.features, "--model", "own.jsonl"], "is no FAIEr model"),
+        (["--features", made.features, "--model", "nowhere.safetensors"], "there is no such FAIEr model"),
+    ):
+        ran = capbench("score", *_given(made)[:-2], *flags)
+        assert ran.code == 2
+        assert message in ran.err
+        assert "Traceback" not in ran.err
