@@ -115,7 +115,7 @@ def train(folder: Path, target: Path, drawn: int = DRAWN) -> dict[str, Any]:
     """
     store, captions = write_data(folder, drawn)
     config = parse_training(ScanTraining, {**SETTINGS, "captions": str(captions), "features": str(store)})
-    result = train_scan(config, folder / "run", watcher=_Teller())
+    result = train_scan(config, folder / "run", watcher=Teller())
     assert result.model is not None
     trained = load_scan(result.model)
     facts = {key: trained.training[key] for key in ("features", "steps", "versions", "dev")}
@@ -142,7 +142,7 @@ def train(folder: Path, target: Path, drawn: int = DRAWN) -> dict[str, Any]:
     return card
 
 
-class _Teller(Watcher):
+class Teller(Watcher):
     """Says on stderr how training goes."""
 
     def log(self, entry: dict[str, Any]) -> None:

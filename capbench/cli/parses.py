@@ -1,4 +1,4 @@
-"""``capbench data parses``: hand over what SPICE's parser gave, so that a group parses captions once."""
+"""``capbench data parses``: what SPICE's parser gives, made beforehand and handed over."""
 
 from __future__ import annotations
 
@@ -13,11 +13,56 @@ __all__ = ["app"]
 
 app = typer.Typer(
     name="parses",
-    help="Parses of captions, which SPICE needs: export them, and import those of others.\n\n"
+    help="Parses of captions, which SPICE and FAIEr need: make, export, and import those of others.\n\n"
     "Example: capbench data parses export parses.gz",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+
+@app.command("make")
+def make(
+    captions: Annotated[
+        list[str],
+        typer.Option(
+            "--captions",
+            "-c",
+            metavar="NAME|FILE",
+            help="Captions to parse: a known corpus (flickr8k, flickr30k, coco-val, ...) or a file; repeatable.",
+        ),
+    ],
+    data: common.DataOption = None,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Parse captions before they are needed: those of a training, say, which FAIEr's relation level reads.
+
+    Captions that were parsed before are left alone. What was parsed is kept if this is interrupted; the same command
+    goes on from there. It needs SPICE's parser ('capbench setup spice').
+
+    Example: capbench data parses make --captions flickr8k
+    """
+    from capbench.datasets.captions import load_captions
+    from capbench.datasets.root import find_root
+    from capbench.text import ptb, scene_graph
+
+    root = find_root(data)
+    common.announce_root(root, json_output=json_output)
+    texts = [text for name in captions for image in load_captions(name, root).values() for text in image]
+    tokens = ptb.tokenize(texts)
+    missing = scene_graph.missing(tokens)
+    if missing:
+        minutes = max(1, round(len(missing) / scene_graph.per_second() / 60))
+        common.note(
+            f"{common.count(len(missing), 'caption')} to parse, some {common.count(minutes, 'minute')} on this machine "
+            "if it does nothing else"
+        )
+        with common.progress("parsing captions", len(missing)) as step:
+            scene_graph.ensure(missing, progress=step)
+    distinct, parsed = len(set(tokens)), len(missing)
+    if json_output:
+        common.print_json({"captions": len(texts), "distinct": distinct, "parsed": parsed})
+        return
+    print(f"{len(texts):,} captions, {distinct:,} distinct: {parsed:,} parsed now, {distinct - parsed:,} before")
 
 
 @app.command("export")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from capbench.cli import common, train_reo, train_scan, train_vilbert
+from capbench.cli import common, train_faier, train_reo, train_scan, train_vilbert
 
 __all__ = ["app"]
 
@@ -70,6 +70,9 @@ def word_vectors(
 
 
 app.command("scan")(train_scan.scan)
+
+
+app.command("faier")(train_faier.faier)
 
 
 app.command("vilbert")(train_vilbert.vilbert)

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from capbench import files
 from capbench.cli import common
-from capbench.errors import MissingFileError
 
 if TYPE_CHECKING:
     from capbench.training.task import TrainingResult, Watcher
 
-__all__ = ["summary", "telling_how_features_are_made", "train_shown"]
+__all__ = ["summary", "train_shown"]
 
 _LINE_S = 60.0  # between two lines about the loss where no progress bar is drawn
 
@@ -89,23 +86,3 @@ def summary(result: TrainingResult, score: str) -> str:
     took = f"{result.seconds / 60:.1f} min" if result.seconds >= 60 else f"{result.seconds:.0f} s"
     done = f"{common.count(result.step, 'step')}, {common.count(result.epoch, 'epoch')}{ended}"
     return f"{done}, {took}; dev at step {result.chosen['step']:,}:"
-
-
-@contextlib.contextmanager
-def telling_how_features_are_made(features: str, training_file: Path) -> Iterator[None]:
-    """An error about features that are not there names the commands that the head of the training file has for them."""
-    try:
-        yield
-    except MissingFileError as error:
-        commands = _commands_at_head(training_file)
-        if error.path is None or Path(error.path) != Path(features).expanduser() or not commands:
-            raise
-        hint = f"Make it first: {' && '.join(commands)}"
-        raise MissingFileError(error.message, path=error.path, row=error.row, hint=hint) from error
-
-
-def _commands_at_head(training_file: Path) -> list[str]:
-    """The commands for features among a training file's first comments; a backslash joins a line to the next."""
-    head = itertools.takewhile(lambda line: line.startswith("#"), files.read_lines(training_file))
-    lines = "\n".join(line.lstrip("# ").rstrip() for line in head).replace("\\\n", "").splitlines()
-    return [" ".join(line.split()) for line in lines if line.startswith(("capbench import-", "capbench feature"))]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capbench.cli import common
-from capbench.cli.train_progress import summary, telling_how_features_are_made, train_shown
+from capbench.cli import train_matching as shared
+from capbench.cli.train_progress import summary, train_shown
 from capbench.errors import MissingFileError, UsageError, suggest
 
 if TYPE_CHECKING:
@@ -23,30 +23,14 @@ __all__ = ["scan"]
 
 
 def scan(
-    config: Annotated[
-        str, typer.Argument(metavar="CONFIG", help="A training file (YAML), or the name of a shipped one.")
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", metavar="DIR", help="The run folder. Default: results/train/NAME.", show_default=False
-        ),
-    ] = None,
+    config: shared.ConfigArgument,
+    out: shared.OutOption = None,
     data: common.DataOption = None,
-    features: Annotated[
-        str | None, typer.Option("--features", metavar="FILE", help="Region features, instead of the file's.")
-    ] = None,
-    captions: Annotated[
-        str | None, typer.Option("--captions", metavar="PATH", help="Captions with splits, instead of the file's.")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="Instead of the file's; also names the folder NAME-seedN.")
-    ] = None,
-    change: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Another setting instead of the file's; repeatable."),
-    ] = None,
-    restart: Annotated[bool, typer.Option("--restart", help="Forget what the run folder holds.")] = False,
+    features: shared.FeaturesOption = None,
+    captions: shared.CaptionsOption = None,
+    seed: shared.SeedOption = None,
+    change: shared.SetOption = None,
+    restart: shared.RestartOption = False,
     evaluate: Annotated[
         str | None,
         typer.Option("--evaluate", metavar="SPLIT", help="Train nothing: recall of the model on train, dev or test."),
@@ -91,16 +75,12 @@ def scan(
             raise UsageError(f"--{name} goes with --evaluate", hint="Add --evaluate test, or leave it out")
     if evaluate is not None and restart:
         raise UsageError("--restart forgets the model that --evaluate would measure", hint="Give one of the two")
-    changes = [*(change or [])]
-    for key, text in (("features", features), ("captions", captions), ("seed", seed)):
-        if text is not None:
-            changes.append(f"{key}={json.dumps(text, ensure_ascii=False)}")  # JSON is YAML, quotes and all
     training_file = find_training(config)
-    settings = load_training(ScanTraining, training_file, changes)
+    settings = load_training(ScanTraining, training_file, shared.as_changes(change, features, captions, seed))
     root = find_root(data)
     common.announce_root(root, json_output=json_output, used=not Path(settings.captions).expanduser().exists())
-    run = out or Path("results") / "train" / (settings.name if seed is None else f"{settings.name}-seed{seed}")
-    with telling_how_features_are_made(settings.features, training_file):
+    run = shared.run_folder(settings, out, seed)
+    with shared.telling_how_features_are_made(settings, training_file):
         if evaluate is not None:
             _evaluate(settings, run, model, vocabulary, evaluate, root, images, folds, json_output)
             return
@@ -120,7 +100,7 @@ def _train(settings: ScanTraining, run: Path, root: DataRoot, restart: bool, jso
         return
     assert result.chosen is not None
     print(summary(result, "recall"))
-    _print_recalls(result.chosen)
+    shared.print_recalls(result.chosen)
     print(f"{result.model}: sha256 {result.sha256}")
 
 
@@ -175,22 +155,9 @@ def _evaluate(
         return
     sizes = f"{common.count(recalls.images, 'image')}, {common.count(recalls.captions, 'caption')}"
     print(f"{split}: {sizes}" + (f", {folds} folds" if folds > 1 else ""))
-    _print_recalls(entry)
+    shared.print_recalls(entry)
     print(f"{model}: sha256 {loaded.sha256}")
 
 
-_DIRECTIONS = (("image to text", "image_to_text"), ("text to image", "text_to_image"))
-
-
-def _print_recalls(entry: dict[str, Any]) -> None:
-    print(f"{'':15}{'R@1':>7}{'R@5':>7}{'R@10':>7}{'median rank':>13}{'mean rank':>11}")
-    for label, key in _DIRECTIONS:
-        row = entry[key]
-        recalls = "".join(f"{row[f'r@{k}']:7.1f}" for k in (1, 5, 10))
-        print(f"{label:15}{recalls}{row['median_rank']:13.1f}{row['mean_rank']:11.1f}")
-    print(f"recall sum {entry['recall_sum']:.1f}")
-
-
 def _line(entry: dict[str, Any]) -> str:
-    parts = [f"{label} R@1 {entry[key]['r@1']:.1f} R@10 {entry[key]['r@10']:.1f}" for label, key in _DIRECTIONS]
-    return f"dev {', '.join(parts)}, recall sum {entry['recall_sum']:.1f}"
+    return f"dev {shared.recall_line(entry)}"

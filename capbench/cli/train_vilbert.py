@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from capbench.cli import common
-from capbench.cli.train_progress import summary, telling_how_features_are_made, train_shown
+from capbench.cli import train_matching as shared
+from capbench.cli.train_progress import summary, train_shown
 
 __all__ = ["vilbert"]
 
@@ -54,16 +54,12 @@ def vilbert(
     from capbench.training.vilbert.config import VilbertTraining
     from capbench.training.vilbert.trainer import train_vilbert
 
-    changes = [*(change or [])]
-    for key, text in (("features", features), ("captions", captions), ("seed", seed)):
-        if text is not None:
-            changes.append(f"{key}={json.dumps(text, ensure_ascii=False)}")  # JSON is YAML, quotes and all
     training_file = find_training(config)
-    settings = load_training(VilbertTraining, training_file, changes)
+    settings = load_training(VilbertTraining, training_file, shared.as_changes(change, features, captions, seed))
     root = find_root(data)
     common.announce_root(root, json_output=json_output, used=not Path(settings.captions).expanduser().exists())
-    run = out or Path("results") / "train" / (settings.name if seed is None else f"{settings.name}-seed{seed}")
-    with telling_how_features_are_made(settings.features, training_file):
+    run = shared.run_folder(settings, out, seed)
+    with shared.telling_how_features_are_made(settings, training_file):
         result = train_shown(
             run,
             lambda stop, watcher: train_vilbert(settings, run, root=root, restart=restart, stop=stop, watcher=watcher),

@@ -11,9 +11,16 @@ from typing import Literal
 
 from capbench.options import Choice, Count, Flag, Number, Options, Positive, Text, option
 from capbench.training.captions import SplitOptions
-from capbench.training.settings import Names, Section, Training, ValidationOptions
+from capbench.training.settings import Fraction, Names, Section, Training, ValidationOptions
 
-__all__ = ["CaptionTraining", "EvaluationOptions", "LossOptions", "MatchingTraining", "VocabularyOptions"]
+__all__ = [
+    "CaptionTraining",
+    "DropoutOptions",
+    "EvaluationOptions",
+    "LossOptions",
+    "MatchingTraining",
+    "VocabularyOptions",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +60,16 @@ class EvaluationOptions(ValidationOptions):
     """When and on what recall is measured during training; the score is the sum of recalls."""
 
     images: int | None = option(None, Count(1), "how many images of the dev split, drawn with 'seed'; null: all")
-    captions: int | None = option(None, Count(1), "how many captions of each, the first ones; null: all")
     seed: int = option(1, Count(), "of the draw")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropoutOptions(Options):
+    """What is dropped at random in training; each a probability."""
+
+    regions: float = option(0.0, Fraction(), "components of the region features")
+    words: float = option(0.0, Fraction(), "words, which become <unk>; not <start> and <end>")
+    embedding: float = option(0.0, Fraction(), "components of the word vectors that go into the GRU")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,19 +107,25 @@ class MatchingTraining(CaptionTraining):
 
     vocabulary: VocabularyOptions = option(VocabularyOptions(), Section(), "which words the network knows")
     loss: LossOptions = option(LossOptions(), Section(), "of a batch")
+    dropout: DropoutOptions = option(DropoutOptions(), Section(), "what is dropped at random in training")
 
     def problems(self) -> list[str]:
         """Settings that do nothing where they stand."""
         loss, vocabulary = self.loss, self.vocabulary
         idle = {"hinge": ("temperature",), "info-nce": ("margin", "hardest", "hardest_after", "reduction")}[loss.kind]
         # A default may stand there: a run's own record of its settings writes all of them out.
+        default = next(declared.default for declared in self.declared() if declared.name == "loss")
         problems = [
             f"'loss.{key}' does nothing where 'loss.kind' is {loss.kind}"
             for key in idle
-            if getattr(loss, key) != getattr(LossOptions(), key)
+            if getattr(loss, key) != getattr(default, key)
         ]
         if vocabulary.file and vocabulary.min_count != VocabularyOptions().min_count:
             problems.append("'vocabulary.min_count' does nothing where 'vocabulary.file' is given")
         if loss.hardest_after and not loss.hardest:
             problems.append("'loss.hardest_after' does nothing without 'loss.hardest: true'")
         return problems
+
+    def dev_captions(self) -> int | None:
+        """How many captions of each dev image are read, the first ones; None: all."""
+        return None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -15,30 +16,67 @@ from capbench.features.store import open_store
 from capbench.text.vocabulary import Vocabulary, read_vocabulary
 from capbench.training.captions import ARRAYS, CaptionSource, Pairs, locate, open_array, open_captions
 from capbench.training.matching import CaptionTraining, MatchingTraining
-from capbench.training.regions import Regions, open_regions
+from capbench.training.regions import PlaceOf, Regions, open_regions
 
-__all__ = ["Prepared", "Split", "caption_source", "prepare", "prepare_split", "signature_of_features"]
+__all__ = [
+    "Prepared",
+    "Reading",
+    "Split",
+    "WordNumbers",
+    "caption_source",
+    "prepare",
+    "prepare_split",
+    "signature_of_features",
+]
 
-Encoded = list[list[int]]
+E = TypeVar("E")
+E_co = TypeVar("E_co", covariant=True)
+
+
+class Reading(Protocol[E_co]):
+    """How a network reads captions and regions."""
+
+    place: PlaceOf | None
+    """What of an image's boxes the network reads; None: nothing."""
+
+    def more_words(self, texts: Sequence[str]) -> Iterable[str]:
+        """Texts whose words the vocabulary counts beside those of the captions; called once, with all captions."""
+
+    def encode(self, text: str, vocabulary: Vocabulary) -> E_co:
+        """A caption as the network reads it."""
+
+
+class WordNumbers:
+    """Captions are their words, and images are features alone."""
+
+    place: PlaceOf | None = None
+
+    def more_words(self, _texts: Sequence[str]) -> Iterable[str]:
+        """None."""
+        return ()
+
+    def encode(self, text: str, vocabulary: Vocabulary) -> list[int]:
+        """Word numbers, with ``<start>`` and ``<end>``."""
+        return vocabulary.encode(text)
 
 
 @dataclass(frozen=True)
-class Split:
-    """A split with its captions as word numbers and its features.
+class Split(Generic[E]):
+    """A split with its captions as a network reads them and its features.
 
     Attributes:
         pairs: images and captions.
-        captions: word numbers, in the order of ``pairs.captions``.
+        captions: in the order of ``pairs.captions``.
         regions: features, in the order of ``pairs.images``.
     """
 
     pairs: Pairs
-    captions: Encoded
+    captions: list[E]
     regions: Regions
 
 
 @dataclass(frozen=True)
-class Prepared:
+class Prepared(Generic[E]):
     """What a training reads.
 
     Attributes:
@@ -49,20 +87,24 @@ class Prepared:
         names: what names the data, for resuming and for the model's facts.
     """
 
-    train: Split
-    dev: Split
+    train: Split[E]
+    dev: Split[E]
     vocabulary: Vocabulary
     features: str | None
     names: dict[str, str]
 
 
 def prepare(
-    config: MatchingTraining, root: DataRoot | None = None, say: Callable[[str], None] = lambda _text: None
-) -> Prepared:
+    config: MatchingTraining,
+    reading: Reading[E],
+    root: DataRoot | None = None,
+    say: Callable[[str], None] = lambda _text: None,
+) -> Prepared[E]:
     """Read captions and features, and build the vocabulary.
 
     Args:
         config: the settings.
+        reading: how the network reads them.
         root: the data folder, for relative paths that are not in the current folder.
         say: called with one line for each thing that takes its time.
 
@@ -80,12 +122,13 @@ def prepare(
         )
     counts = ", ".join(f"{role} {len(p.images):,} images, {len(p.captions):,} captions" for role, p in pairs.items())
     say(f"captions: {source.path}: {counts}")
-    vocabulary = _vocabulary(config, pairs, root)
-    say(f"vocabulary: {len(vocabulary):,} words")
     evaluation = config.evaluation
-    dev_pairs = pairs["dev"].sample(evaluation.images, evaluation.captions, evaluation.seed)
-    train = prepare_split(config, pairs["train"], vocabulary, root)
-    dev = prepare_split(config, dev_pairs, vocabulary, root)
+    dev_pairs = pairs["dev"].sample(evaluation.images, config.dev_captions(), evaluation.seed)
+    texts = reading.more_words([*pairs["train"].captions, *dev_pairs.captions])
+    vocabulary = _vocabulary(config, pairs, texts, root)
+    say(f"vocabulary: {len(vocabulary):,} words")
+    train = prepare_split(config, pairs["train"], reading, vocabulary, root)
+    dev = prepare_split(config, dev_pairs, reading, vocabulary, root)
     if train.regions.shape[2] != dev.regions.shape[2]:
         raise DataError("the features of train and dev have different sizes", path=source.path)
     n, regions, columns = train.regions.shape
@@ -107,12 +150,14 @@ def caption_source(config: CaptionTraining, root: DataRoot | None) -> CaptionSou
     return open_captions(config.captions, config.splits, config.features, root)
 
 
-def _vocabulary(config: MatchingTraining, pairs: dict[str, Pairs], root: DataRoot | None) -> Vocabulary:
+def _vocabulary(
+    config: MatchingTraining, pairs: dict[str, Pairs], more: Iterable[str], root: DataRoot | None
+) -> Vocabulary:
     options = config.vocabulary
     if options.file is not None:
         return read_vocabulary(locate(options.file, root, "words"))
     texts = [text for role in dict.fromkeys(options.splits) for text in pairs[role].captions]
-    vocabulary = Vocabulary.build(texts, options.min_count)
+    vocabulary = Vocabulary.build([*texts, *more], options.min_count)
     if len(vocabulary) == 4:
         raise DataError(
             f"no word occurs {options.min_count} times in {len(texts):,} captions",
@@ -122,10 +167,12 @@ def _vocabulary(config: MatchingTraining, pairs: dict[str, Pairs], root: DataRoo
     return vocabulary
 
 
-def prepare_split(config: MatchingTraining, pairs: Pairs, vocabulary: Vocabulary, root: DataRoot | None) -> Split:
-    """A split with its words numbered and its features opened. Raises FeatureError where they do not fit."""
-    regions = open_regions(pairs, _store(config, root), config.regions, config.memory_mb)
-    return Split(pairs, [vocabulary.encode(text) for text in pairs.captions], regions)
+def prepare_split(
+    config: MatchingTraining, pairs: Pairs, reading: Reading[E], vocabulary: Vocabulary, root: DataRoot | None
+) -> Split[E]:
+    """A split with its captions encoded and its features opened. Raises FeatureError where they do not fit."""
+    regions = open_regions(pairs, _store(config, root), config.regions, config.memory_mb, reading.place)
+    return Split(pairs, [reading.encode(text, vocabulary) for text in pairs.captions], regions)
 
 
 def _store(config: CaptionTraining, root: DataRoot | None) -> Path | None:

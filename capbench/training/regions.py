@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,11 +11,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from capbench.errors import DataError, FeatureError
+from capbench.errors import DataError, FeatureError, UsageError
+from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore, open_store
 from capbench.training.captions import Pairs, open_array
 
-__all__ = ["Regions", "open_regions"]
+__all__ = ["PlaceOf", "Regions", "open_regions"]
+
+PlaceOf = Callable[[RegionFeatures], NDArray[np.float32]]
+"""What a network reads of the places of an image's regions, (regions, 4)."""
 
 
 class _Source(Protocol):
@@ -24,21 +28,25 @@ class _Source(Protocol):
     shape: tuple[int, int, int]
     dtype: np.dtype[Any]
 
-    def read(self, images: Sequence[int], into: NDArray[Any]) -> None: ...
+    def read(self, images: Sequence[int], into: NDArray[Any], places: NDArray[np.float32] | None = None) -> None: ...
 
 
 class _StoreSource:
-    def __init__(self, store: FeatureStore, images: Sequence[str], regions: int | None) -> None:
+    def __init__(
+        self, store: FeatureStore, images: Sequence[str], regions: int | None, place: PlaceOf | None = None
+    ) -> None:
         store.require(images)
         counts = [store.regions(image) for image in images]
-        self._store, self._images = store, images
+        self._store, self._images, self._place = store, images, place
         self.shape = (len(images), _regions(counts, images, regions, store.paths[0]), store.feature_size)
         self.dtype = np.dtype(store.header.dtype)
 
-    def read(self, images: Sequence[int], into: NDArray[Any]) -> None:
+    def read(self, images: Sequence[int], into: NDArray[Any], places: NDArray[np.float32] | None = None) -> None:
         for row, image in enumerate(images):
-            features = self._store[self._images[image]].features
-            into[row] = features[: self.shape[1]]
+            regions = self._store[self._images[image]]
+            into[row] = regions.features[: self.shape[1]]
+            if places is not None and self._place is not None:
+                places[row] = self._place(regions)[: self.shape[1]]
 
 
 class _ArraySource:
@@ -53,7 +61,7 @@ class _ArraySource:
         self.shape = (len(self._place), n, first.shape[2])
         self.dtype = np.dtype(np.float16 if first.dtype == np.float16 else np.float32)
 
-    def read(self, images: Sequence[int], into: NDArray[Any]) -> None:
+    def read(self, images: Sequence[int], into: NDArray[Any], places: NDArray[np.float32] | None = None) -> None:
         for row, image in enumerate(images):
             number, place = self._place[image]
             array, path = self._arrays[number]
@@ -91,32 +99,51 @@ class Regions:
         in_memory: whether they are read once, or whenever asked for.
     """
 
-    def __init__(self, source: _Source, memory_mb: float) -> None:
+    def __init__(self, source: _Source, memory_mb: float, places: bool = False) -> None:
         self.shape = source.shape
+        self._with_places = places
         self._source = source
         # HDF5 is used by the thread that prefetches and by evaluation.
         self._lock = threading.Lock()
         needed = float(np.prod(source.shape, dtype=np.float64)) * source.dtype.itemsize
         self.in_memory = needed <= memory_mb * 2**20
         self._features: torch.Tensor | None = None
+        self._places: torch.Tensor | None = None
         if self.in_memory:
             features = np.empty(source.shape, dtype=source.dtype)
-            source.read(range(source.shape[0]), features)
+            held = self._empty_places(source.shape[0])
+            source.read(range(source.shape[0]), features, held)
             self._features = torch.from_numpy(features)
+            self._places = None if held is None else torch.from_numpy(held)
+
+    def _empty_places(self, images: int) -> NDArray[np.float32] | None:
+        return np.empty((images, self.shape[1], 4), dtype=np.float32) if self._with_places else None
 
     def take(self, images: Sequence[int] | NDArray[np.int64]) -> torch.Tensor:
         """(b, regions, columns) float32 of some images."""
+        return self.take_placed(images)[0]
+
+    def take_placed(self, images: Sequence[int] | NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """(b, regions, columns) float32 of some images, and (b, regions, 4) float32 of the places of their regions,
+        None unless these were asked for."""
         # The result is always of torch's own memory: matrix products may round otherwise where it is aligned otherwise.
         if self._features is not None:
-            return self._features.index_select(0, torch.as_tensor(images)).float()
+            chosen = torch.as_tensor(images)
+            places = None if self._places is None else self._places.index_select(0, chosen)
+            return self._features.index_select(0, chosen).float(), places
         distinct, inverse = np.unique(np.asarray(images), return_inverse=True)
         block = np.empty((len(distinct), *self.shape[1:]), dtype=np.float32)
+        held = self._empty_places(len(distinct))
         with self._lock:
-            self._source.read(distinct.tolist(), block)
-        return torch.from_numpy(block).index_select(0, torch.from_numpy(inverse))
+            self._source.read(distinct.tolist(), block, held)
+        order = torch.from_numpy(inverse)
+        places = None if held is None else torch.from_numpy(held).index_select(0, order)
+        return torch.from_numpy(block).index_select(0, order), places
 
 
-def open_regions(pairs: Pairs, features: Path | None, regions: int | None, memory_mb: float) -> Regions:
+def open_regions(
+    pairs: Pairs, features: Path | None, regions: int | None, memory_mb: float, place: PlaceOf | None = None
+) -> Regions:
     """The features of a split's images.
 
     Args:
@@ -124,11 +151,18 @@ def open_regions(pairs: Pairs, features: Path | None, regions: int | None, memor
         features: a feature store; None takes the arrays of SCAN's folder.
         regions: the first so many of each image; None: all.
         memory_mb: up to this size they are kept in memory.
+        place: what the network reads of the places of regions; None: nothing.
 
     Raises:
+        UsageError: places are asked for, of which arrays hold none.
         FeatureError: images are missing or damaged, or have different numbers of regions.
         DataError: an array is damaged.
     """
     if features is None:
+        if place is not None:
+            raise UsageError(
+                "SCAN's arrays have no boxes, which this network reads", path=pairs.source, hint="Name a feature store"
+            )
         return Regions(_ArraySource(pairs, regions), memory_mb)
-    return Regions(_StoreSource(open_store(features), pairs.images, regions), memory_mb)
+    source = _StoreSource(open_store(features), pairs.images, regions, place)
+    return Regions(source, memory_mb, places=place is not None)

@@ -37,3 +37,38 @@ def test_what_is_wrong_is_one_line(capbench: Callable[..., Ran], tmp_path: Path)
     ran = capbench("data", "parses", "import", tmp_path / "bad.gz")
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert "is damaged or no file of parses" in ran.err
+
+
+def test_captions_are_parsed_beforehand_and_once(capbench: Callable[..., Ran], tmp_path: Path) -> None:
+    captions, texts = tmp_path / "captions.json", sorted(CAPTIONS)[:2]
+    captions.write_text(json.dumps({"a.jpg": texts, "b.jpg": texts[:1]}), encoding="utf-8")
+    with parsed({text: CAPTIONS[text] for text in texts}):
+        ran = capbench("data", "parses", "make", "--captions", captions, "--json")
+        assert ran.code == 0, ran.err
+        assert json.loads(ran.out) == {"captions": 3, "distinct": 2, "parsed": 0}
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps({"a.jpg": ["a caption that nobody parsed"]}), encoding="utf-8")
+    ran = capbench("data", "parses", "make", "-c", other)
+    assert ran.code == 2
+    assert "SPICE's parser is not set up" in ran.err
+
+
+def test_parsing_says_first_how_long_it_takes(
+    capbench: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from capbench.java.spice import parser
+
+    asked: list[str] = []
+
+    def answer(texts: list[str]) -> list[str]:
+        asked.extend(texts)
+        return ["[]" for _ in texts]
+
+    monkeypatch.setattr(parser, "parse_tuples", answer)
+    captions = tmp_path / "captions.json"
+    captions.write_text(json.dumps({"a.jpg": ["new one here", "new two here"]}), encoding="utf-8")
+    ran = capbench("data", "parses", "make", "-c", captions)
+    assert "2 captions to parse, some 1 minute" in ran.err
+    assert ran.out.endswith("2 captions, 2 distinct: 2 parsed now, 0 before\n")
+    assert capbench("data", "parses", "make", "-c", captions).out.endswith("0 parsed now, 2 before\n")
+    assert asked == ["new one here", "new two here"]

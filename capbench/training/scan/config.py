@@ -25,20 +25,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from capbench.models.scan.network import ScanOptions
-from capbench.options import Choice, Options, option
-from capbench.training.matching import MatchingTraining
-from capbench.training.settings import Fraction, OptimiserOptions, Section
+from capbench.options import Choice, Count, option
+from capbench.training.matching import EvaluationOptions, MatchingTraining
+from capbench.training.settings import OptimiserOptions, Section
 
-__all__ = ["DropoutOptions", "ScanTraining"]
+__all__ = ["ScanEvaluationOptions", "ScanTraining"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class DropoutOptions(Options):
-    """What is dropped at random in training; each a probability."""
+class ScanEvaluationOptions(EvaluationOptions):
+    """What of the dev split is compared."""
 
-    regions: float = option(0.0, Fraction(), "components of the region features")
-    words: float = option(0.0, Fraction(), "words, which become <unk>; not <start> and <end>")
-    embedding: float = option(0.0, Fraction(), "components of the word vectors that go into the GRU")
+    captions: int | None = option(None, Count(1), "how many captions of each, the first ones; null: all")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +52,15 @@ class ScanTraining(MatchingTraining):
         "sizes and attention",
     )
     optimiser: OptimiserOptions = option(OptimiserOptions(lr=2e-4, lr_update=15), Section(), "how weights are changed")
-    dropout: DropoutOptions = option(DropoutOptions(), Section(), "what is dropped at random in training")
+    evaluation: ScanEvaluationOptions = option(
+        ScanEvaluationOptions(), Section(), "when and on what recall is measured"
+    )
     precision: Literal["float32", "bfloat16", "amp-bfloat16"] = option(
         "float32",
         Choice("float32", "bfloat16", "amp-bfloat16"),
         "bfloat16 is for the large products of the attention, amp-bfloat16 for the encoders too, on a GPU only",
     )
+
+    def dev_captions(self) -> int | None:
+        """As many captions of each dev image as ``evaluation.captions`` says."""
+        return self.evaluation.captions

@@ -10,7 +10,7 @@ from capbench.datasets.root import DataRoot
 from capbench.errors import ModelError, UsageError
 from capbench.models.scan.files import GroundingModel
 from capbench.stats.retrieval import Retrieval
-from capbench.training.prepare import caption_source, prepare_split, signature_of_features
+from capbench.training.prepare import WordNumbers, caption_source, prepare_split, signature_of_features
 from capbench.training.scan.config import ScanTraining
 from capbench.training.scan.evaluation import evaluate
 
@@ -56,7 +56,7 @@ def evaluate_scan(
             path=model.path,
             hint="Give the features that it was trained on with --features",
         )
-    split = prepare_split(config, pairs, model.vocabulary, root)
+    split = prepare_split(config, pairs, WordNumbers(), model.vocabulary, root)
     if split.regions.shape[2] != model.options.image_dim:
         raise ModelError(
             f"reads features of {model.options.image_dim} columns; these ({named}) have {split.regions.shape[2]}",

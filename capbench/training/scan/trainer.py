@@ -17,7 +17,7 @@ from capbench.training.captions import epoch_order
 from capbench.training.device import check_memory, choose_device
 from capbench.training.loop import train
 from capbench.training.losses import batch_loss
-from capbench.training.prepare import Prepared, prepare
+from capbench.training.prepare import Prepared, WordNumbers, prepare
 from capbench.training.scan.batches import Batch, batches
 from capbench.training.scan.config import ScanTraining
 from capbench.training.scan.evaluation import evaluate
@@ -54,7 +54,7 @@ def train_scan(
     say = watcher.say
     return train(
         config,
-        lambda device: ScanTask(config, prepare(config, root, say), device),
+        lambda device: ScanTask(config, prepare(config, WordNumbers(), root, say), device),
         run,
         restart=restart,
         stop=stop,
@@ -77,7 +77,7 @@ class ScanTask(Task[FastScan, Batch]):
 
     score = "recall_sum"
 
-    def __init__(self, config: ScanTraining, data: Prepared, device: torch.device) -> None:
+    def __init__(self, config: ScanTraining, data: Prepared[list[int]], device: torch.device) -> None:
         self._config, self._split, self._dev, self._device = config, data.train, data.dev, device
         self._vocabulary = data.vocabulary
         options = dataclasses.replace(

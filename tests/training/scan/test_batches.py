@@ -18,7 +18,7 @@ def _regions(n: int) -> Regions:
         shape = (n, 1, 2)
         dtype = np.dtype(np.float32)
 
-        def read(self, images: object, into: NDArray[Any]) -> None:
+        def read(self, images: object, into: NDArray[Any], places: object = None) -> None:
             into[:] = 1
 
     return Regions(Source(), 1)

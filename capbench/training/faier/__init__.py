@@ -1,0 +1,1 @@
+"""Training of FAIEr: settings, data, batches, evaluation, and the rows of the paper's Table 4."""

@@ -1,0 +1,193 @@
+"""Training of FAIEr (Wang et al., CVPR 2021, section 3.4): the task that the general loop carries out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from capbench.datasets.root import DataRoot
+from capbench.errors import ModelError, UsageError
+from capbench.models.faier.files import FaierModel, save_faier
+from capbench.models.faier.graphs import CaptionCode
+from capbench.models.faier.network import Faier
+from capbench.training.captions import epoch_order
+from capbench.training.device import check_memory
+from capbench.training.faier.batches import Batch, ReferenceDraw, batches, no_reference
+from capbench.training.faier.config import FaierTraining
+from capbench.training.faier.evaluation import evaluate_all, union_of
+from capbench.training.faier.prepare import GraphReading
+from capbench.training.loop import train
+from capbench.training.losses import batch_loss
+from capbench.training.prepare import Prepared, caption_source, prepare, prepare_split, signature_of_features
+from capbench.training.task import Task, TrainingResult, Watcher
+
+__all__ = ["FaierTask", "evaluate_faier", "train_faier"]
+
+
+def train_faier(
+    config: FaierTraining,
+    run: Path,
+    *,
+    root: DataRoot | None = None,
+    restart: bool = False,
+    stop: Callable[[], bool] = lambda: False,
+    watcher: Watcher | None = None,
+) -> TrainingResult:
+    """Train FAIEr, or go on training it, in a run folder.
+
+    Captions that never were parsed are parsed first, where there is a relation level.
+
+    Args:
+        config: the settings (:func:`capbench.training.config_file.load_training`).
+        run: the folder; see :mod:`capbench.training.run_folder`.
+        root: the data folder, for relative paths.
+        restart: forget what the folder holds.
+        stop: asked after every step; True saves a checkpoint and leaves. While captions are parsed it raises
+            KeyboardInterrupt, and what was parsed is kept.
+        watcher: is told what happens.
+
+    Raises:
+        CapbenchError: as :func:`capbench.training.loop.train`; captions, parses or features are missing or do not fit.
+    """
+    watcher = watcher or Watcher()
+    say = watcher.say
+
+    def pause() -> None:
+        if stop():
+            raise KeyboardInterrupt
+
+    def task(device: torch.device) -> FaierTask:
+        return FaierTask(config, prepare(config, GraphReading(config.network, say, pause), root, say), device)
+
+    return train(
+        config, task, run, restart=restart, stop=stop, watcher=watcher, smaller="'batch' or 'network.embed_dim'"
+    )
+
+
+class FaierTask(Task[Faier, Batch]):
+    """Candidates and images with references that find each other.
+
+    Args:
+        config: the settings.
+        data: what is learned from, read.
+        device: where the network is trained.
+
+    Raises:
+        UsageError: the network is too large for this machine.
+    """
+
+    score = "recall_sum"
+
+    def __init__(self, config: FaierTraining, data: Prepared[CaptionCode], device: torch.device) -> None:
+        self._config, self._split, self._dev, self._device = config, data.train, data.dev, device
+        self._vocabulary = data.vocabulary
+        options = dataclasses.replace(
+            config.network, vocabulary_size=len(data.vocabulary), image_dim=data.train.regions.shape[2]
+        )
+        with torch.device("meta"):
+            weights = sum(weight.numel() for weight in Faier(options).parameters())
+        check_memory(weights, "Lower 'network.embed_dim' or 'network.word_dim'")
+        # Drawn on the CPU, so that a seed means the same weights on every device.
+        self.model = Faier(options, torch.Generator().manual_seed(config.seed)).to(device)
+        self.optimiser = torch.optim.Adam(
+            self.model.parameters(), lr=config.optimiser.lr, weight_decay=config.optimiser.weight_decay
+        )
+        self._empty = no_reference(data.vocabulary, options)
+        reads = options.reads_references
+        self._draw = ReferenceDraw(data.train.pairs, data.train.captions, config.references) if reads else None
+        self.steps_per_epoch = len(self._order(0))
+        self.data, self.facts = data.names, {"features": data.features}
+        self.prefetch = device.type == "cuda" or not data.train.regions.in_memory
+
+    def _order(self, epoch: int) -> list[Any]:
+        config = self._config
+        return epoch_order(self._split.pairs, config.batch, config.order, config.seed, epoch)
+
+    def batches(self, epoch: int, first: int) -> Iterator[Batch]:
+        """The batches of an epoch from the ``first``-th on."""
+        return batches(
+            self._order(epoch)[first:],
+            self._split.pairs,
+            self._split.captions,
+            self._split.regions,
+            self._draw,
+            self._empty,
+            word_dropout=self._config.dropout.words,
+            seed=self._config.seed,
+            first_step=epoch * self.steps_per_epoch + first,
+        )
+
+    def loss(self, batch: Batch, step: int) -> torch.Tensor:
+        """The loss of a batch's scores."""
+        network, dropout = self.model, self._config.dropout
+        union = union_of(
+            network,
+            batch.images.to(self._device),
+            None if batch.boxes is None else batch.boxes.to(self._device),
+            batch.references,
+            region_dropout=dropout.regions,
+            word_dropout=dropout.embedding,
+        )
+        candidates = network.encode_captions(batch.candidates.to(self._device), dropout.embedding)
+        return batch_loss(network.scores(union, candidates).total, self._config.loss, step)
+
+    def validate(self, model: Faier, pause: Callable[[], None]) -> dict[str, Any]:
+        """Recalls on dev."""
+        counts = self._config.evaluation.references
+        return evaluate_all(model, self._dev, counts, self._empty, self._device, lambda _candidates_done: pause())
+
+    def save(self, path: Path, model: Faier, facts: Mapping[str, Any]) -> None:
+        """Weights, options, vocabulary and facts as one ``.safetensors``."""
+        save_faier(path, model, self._vocabulary, facts)
+
+
+def evaluate_faier(
+    config: FaierTraining,
+    model: FaierModel,
+    role: str,
+    root: DataRoot | None = None,
+    *,
+    images: int | None = None,
+    say: Callable[[str], None] = lambda _text: None,
+    progress: Callable[[int], None] = lambda _done: None,
+) -> dict[str, Any]:
+    """Recalls of a trained model on a split, with each number of references of ``evaluation.references``.
+
+    Args:
+        config: says where captions and features are.
+        model: with its vocabulary.
+        role: ``train``, ``dev`` or ``test``.
+        root: the data folder.
+        images: only so many images, drawn as for dev in training.
+        say: told what takes its time.
+        progress: called with numbers of candidates done.
+
+    Raises:
+        ModelError: the model was trained on features of another kind or size.
+        CapbenchError: captions, parses or features are missing or do not fit.
+    """
+    pairs = caption_source(config, root).pairs(role).sample(images, config.dev_captions(), config.evaluation.seed)
+    kind, named = signature_of_features(config, root, pairs)
+    if None not in (model.features, kind) and model.features != kind:
+        raise ModelError(
+            f"was trained on features of another kind ({model.features}, here {kind})",
+            path=model.path,
+            hint="Give the features that it was trained on with --features",
+        )
+    reading = GraphReading(model.options, say)
+    reading.more_words(pairs.captions)
+    split = prepare_split(config, pairs, reading, model.vocabulary, root)
+    if split.regions.shape[2] != model.options.image_dim:
+        raise ModelError(
+            f"reads features of {model.options.image_dim} columns; these ({named}) have {split.regions.shape[2]}",
+            path=model.path,
+        )
+    if not split.pairs.images:
+        raise UsageError(f"the split '{role}' has no images", path=pairs.source)
+    empty = no_reference(model.vocabulary, model.options)
+    device = torch.device(model.device)
+    return evaluate_all(model.network, split, config.evaluation.references, empty, device, progress)

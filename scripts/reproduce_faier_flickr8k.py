@@ -1,0 +1,347 @@
+"""From small grid features to correlations with people: train FAIEr on Flickr8k, score it, print the tables.
+
+python scripts/reproduce_faier_flickr8k.py --data DIR --out DIR
+
+DIR must hold ``flickr8k/`` (captions, splits, ExpertAnnotations.txt, mobilenetv2_grid49_pca256_int8.npz; for boxes
+yolox_nano_boxes.npz too) and may hold ``composite/``. SPICE's parser must be set up ('capbench setup spice'). Steps:
+import the features, pool them, parse captions that never were parsed, train one network a seed, join three as an
+ensemble, score with all references, with one (five draws) and with none, tabulate. What a step has finished is kept in
+--out: after an interruption the same command goes on. All models and rows are ours; none is the paper's.
+
+``--config`` names another training file, whose rows are written apart; ``--set`` changes a setting; ``--variant`` takes
+a row of the paper's Table 4. ``--grid DIR``, the ``--out`` of ``reproduce_flickr8k_grid.py``, adds TIGEr and REO to the
+tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+
+from capbench.datasets.opening import open_dataset  # noqa: E402
+from capbench.datasets.root import DataRoot, find_root  # noqa: E402
+from capbench.errors import CapbenchError, MissingFileError  # noqa: E402
+from capbench.features.box_pooling import BoxPooling, read_boxes  # noqa: E402
+from capbench.features.importers import import_features  # noqa: E402
+from capbench.features.pooling import parse_pooling, pool_store  # noqa: E402
+from capbench.files import atomic_write, read_json  # noqa: E402
+from capbench.machine import keep_freed_memory  # noqa: E402
+from capbench.metrics.base import Resources  # noqa: E402
+from capbench.metrics.requests import resolve_metrics  # noqa: E402
+from capbench.models.ensembles import write_ensemble  # noqa: E402
+from capbench.models.faier.files import load_faier  # noqa: E402
+from capbench.records import FloatArray  # noqa: E402
+from capbench.scoring import score  # noqa: E402
+from capbench.stats.agreement import Correlations  # noqa: E402
+from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap  # noqa: E402
+from capbench.stats.significance import compare, permutations_to_use  # noqa: E402
+from capbench.training.config_file import find_training, load_training  # noqa: E402
+from capbench.training.faier.config import TABLE_4, FaierTraining, row_changes  # noqa: E402
+from scripts.checks import at_least, require_file, require_writable  # noqa: E402
+from scripts.flickr8k_grid import table  # noqa: E402
+from scripts.flickr8k_grid_tables import TITLES  # noqa: E402
+from scripts.reproduce_flickr8k_grid import (  # noqa: E402
+    DETECTOR,
+    FEATURES,
+    GROUP,
+    INPUTS,
+    Rated,
+    groups,
+    say,
+    scored,
+    text_scores,
+)
+
+BOXES = "flickr8k/yolox_nano_boxes.npz"
+CONFIG = "faier-flickr8k"
+COLUMNS = ("faier", "faier-object", "faier-relation")
+SETS = (("expert", "flickr8k-expert", "expert"), ("composite-8k", "composite@8k", "correctness"))
+WAYS = {"all": "all references", "one": "one reference", "none": "no references"}
+COEFFICIENTS = ("tau-c", "tau-b", "spearman")
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Asked:
+    """Items of a data set under the ways in which they are scored: all references, and draws of one."""
+
+    all: Rated
+    one: tuple[Rated, ...]
+
+
+def make_store(root: DataRoot, out: Path, regions: str) -> Path:
+    """The store of a kind of regions: ``pyr30``, ``boxes`` or ``both``."""
+    pooled = out / f"{regions}.h5"
+    if pooled.is_file():
+        return pooled
+    cells = out / "cells.h5"
+    if not cells.is_file():
+        say("import features")
+        import_features([root.file(FEATURES, what="Flickr8k's grid features")], cells, detector=DETECTOR)
+    say(f"pool 7 x 7 cells into {regions}")
+    windows = None if regions == "boxes" else parse_pooling("pyr30")
+    boxes = None
+    if regions != "pyr30":
+        file = read_boxes(root.file(BOXES, what="boxes of Flickr8k's images"))
+        boxes = BoxPooling(file, top=18 if regions == "both" else None)
+    pool_store(cells, pooled, windows, boxes=boxes)
+    return pooled
+
+
+def settings_of(asked: argparse.Namespace, store: Path, seed: int) -> FaierTraining:
+    """The settings of one seed's training. Raises CapbenchError where the file or a change does not fit."""
+    row = row_changes(asked.variant) if asked.variant else []
+    steps = [f"max_steps={asked.steps}"] if asked.steps else []
+    given = [f"features={str(store)!r}", f"seed={seed}", f"threads={asked.threads}"]
+    return load_training(FaierTraining, find_training(asked.config), [*row, *given, *steps, *asked.set])
+
+
+def train(root: DataRoot, run: Path, settings: FaierTraining) -> Path:
+    """The model of one seed; an interrupted training goes on."""
+    from capbench.training.faier.trainer import train_faier
+    from capbench.training.task import Watcher
+
+    # Looking whether a training is finished would read all features and parses again.
+    done, model, wanted = run / "done.json", run / "model.safetensors", settings.deciding()
+    if done.is_file() and model.is_file() and read_json(done) == json.loads(json.dumps(wanted)):
+        return model
+
+    class Lines(Watcher):
+        def say(self, text: str) -> None:
+            say(text)
+
+        def log(self, entry: dict[str, Any]) -> None:
+            if entry["kind"] == "evaluation":
+                say(f"{run.name}, step {entry['step']}: dev recall sum {entry['recall_sum']:.1f}")
+            elif entry["kind"] == "step" and entry["step"] % 60 == 0:
+                say(f"{run.name}, step {entry['step']}: loss {entry['loss']:.3f}")
+
+    result = train_faier(settings, run, root=root, watcher=Lines())
+    if result.model is None:
+        raise SystemExit(130)
+    with atomic_write(done, "w") as file:
+        json.dump(wanted, file)
+    return result.model
+
+
+def rated(root: DataRoot) -> dict[str, Asked]:
+    """Flickr8k Expert's items, and Composite's of Flickr8k images if its file is there, each under both protocols."""
+    asked = {}
+    for key, name, aspect in SETS:
+        dataset = open_dataset(name, root)
+        try:
+            sets = []
+            for protocol in (dataset.protocol(None), dataset.protocol(f"{dataset.name}/one-reference")):
+                loaded = dataset.load(protocol.items)
+                sets.append(
+                    [Rated(j.items, j.ratings[aspect].item, j.ratings[aspect].value, str(protocol)) for j in loaded]
+                )
+        except MissingFileError as error:
+            if key == "expert":
+                raise
+            say(f"without Composite: {error}")
+            continue
+        asked[key] = Asked(sets[0][0], tuple(sets[1]))
+    return asked
+
+
+def faier_scores(data: Rated, root: DataRoot, store: Path, model: Path, references: str) -> dict[str, FloatArray]:
+    """FAIEr's columns, through the score cache."""
+    resources = Resources(features=str(store), model=str(model), data=str(root.path))
+    requests = resolve_metrics(["faier"], {"faier": {"references": references}}, resources)
+    made = score(data.items, requests, resources, dataset="flickr8k")
+    return {key.column: values for key, values in made.values.items()}
+
+
+def correlations(asked: Asked, root: DataRoot, store: Path, model: Path, name: str) -> dict[str, Any]:
+    """Everything about one model on one data set: by way of scoring and column, each coefficient; and its scores."""
+    numbers: dict[str, Any] = {}
+    kept: dict[str, dict[str, FloatArray]] = {}
+    for way, references in (("all", "all"), ("none", "none")):
+        say(
+            f"score {len(asked.all.items):,} items of {name} with {WAYS[way]} under {model.stem} in {model.parent.name}"
+        )
+        kept[way] = faier_scores(asked.all, root, store, model, references)
+        numbers[way] = {
+            column: {c: asked.all.tau_c(values, c) for c in COEFFICIENTS} for column, values in kept[way].items()
+        }
+    say(f"score {len(asked.one)} draws of one reference under {model.stem} in {model.parent.name}")
+    drawn = [(draw, faier_scores(draw, root, store, model, "all")) for draw in asked.one]
+    numbers["one"] = {
+        column: {c: float(np.mean([draw.tau_c(s[column], c) for draw, s in drawn])) for c in COEFFICIENTS}
+        for column in drawn[0][1]
+    }
+    return {"numbers": numbers, "scores": kept}
+
+
+def report(
+    asked: Asked,
+    single: list[dict[str, Any]],
+    joined: list[dict[str, Any]],
+    others: Mapping[str, list[FloatArray]],
+    resamples: int,
+) -> dict[str, Any]:
+    """All numbers of one data set.
+
+    Args:
+        asked: items and ratings.
+        single: :func:`correlations` of each seed's network.
+        joined: likewise of each ensemble.
+        others: scores of other metrics, several where they come from several networks.
+        resamples: of bootstrap and permutation test.
+    """
+    data = asked.all
+    results: dict[str, Any] = {"protocol": data.protocol, "one": asked.one[0].protocol, "items": len(data.items)}
+    results["ratings"] = len(data.value)
+    results["faier"] = {
+        suffix: [entry["numbers"] for entry in entries] for suffix, entries in (("", single), (", ensemble", joined))
+    }
+    results["others"] = {
+        name: {c: [data.tau_c(scores, c) for scores in networks] for c in COEFFICIENTS}
+        for name, networks in others.items()
+    }
+    rows: dict[str, FloatArray] = {}
+    width = len(single[:GROUP])
+    for suffix, entries in (("", single[:GROUP]), (", ensemble", joined[:1])):
+        for way in ("all", "none"):
+            for column in ("faier", "faier-object") if entries else ():
+                if all(column in entry["scores"][way] for entry in entries):
+                    stacked = [entry["scores"][way][column][data.item] for entry in entries]
+                    rows[f"{column}, {WAYS[way]}{suffix}"] = np.stack(stacked * (width // len(stacked)))
+    for name, networks in others.items():
+        # One row a network: the statistic is their mean, as for several draws of references.
+        few = networks[:width] if len(networks) >= width else [networks[0]] * width
+        rows[name] = np.stack([scores[data.item] for scores in few])
+    images = np.array([item.image for item in data.items])
+    agreement = Correlations.of("tau-c", rows, data.value, unit=images[data.item])
+    sample = draw_bootstrap(agreement, resamples=resamples, seed=0)
+    results["intervals"] = {name: vars(one) for name, one in bootstrap_intervals(agreement, sample).items()}
+    permutations = max(3 * resamples, permutations_to_use(None, len(rows)))
+    results["comparison"] = dataclasses.asdict(compare(agreement, sample=sample, permutations=permutations))
+    return results
+
+
+def tables(results: Mapping[str, Any]) -> str:
+    """The page's tables as Markdown."""
+    parts = []
+    for key, _, _ in SETS:
+        if key not in results:
+            continue
+        found = results[key]
+        rows: dict[str, list[str]] = {}
+        for suffix, entries in found["faier"].items():
+            for column in COLUMNS:
+                if entries and all(column in entry["all"] for entry in entries):
+                    cells = [
+                        [entry[way][column][c] for entry in entries] for c in ("tau-c", "spearman") for way in WAYS
+                    ]
+                    rows[column + suffix] = [spread(values) for values in cells]
+        for name, by_coefficient in found["others"].items():
+            tau_c, rho = (spread(by_coefficient[c]) for c in ("tau-c", "spearman"))
+            rows[name] = [tau_c, "", "", rho, "", ""]
+        head = [f"{c}, {text}" for c in ("τ-c", "ρ") for text in WAYS.values()]
+        parts.append(f"{found['protocol']} and {found['one']}\n\n{table(rows, ('column', *head))}")
+    return "\n\n".join(parts) + "\n"
+
+
+def spread(values: list[float]) -> str:
+    """Mean ± standard deviation, or the one value."""
+    mean = f"{np.mean(values):.4f}"
+    return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):.4f}"
+
+
+def other_scores(asked: argparse.Namespace, data: Rated, root: DataRoot) -> dict[str, list[FloatArray]]:
+    """Text metrics; and TIGEr and REO under the networks of ``--grid``, the folder of the other reproduction."""
+    others = {TITLES[name]: [values] for name, values in text_scores(data, root).items()}
+    if asked.grid is None:
+        return others
+    store = asked.grid / "pyr30.h5"
+    models = [asked.grid / f"seed{seed}" / "model.safetensors" for seed in asked.grid_seeds]
+    for path in (store, *models):
+        require_file(path)
+    for metric, columns in (("tiger", ("tiger",)), ("reo", ("reo-relevance", "reo-omission"))):
+        made = []
+        for model in models:
+            say(f"{metric} under {model.parent.name} of {asked.grid}")
+            made.append(scored(data, root, metric, store, model))
+        for column in columns:
+            each = [scores[column] for scores in made]
+            others[column] = each
+            if len(each) >= GROUP:
+                # What an ensemble gives for these columns: the mean of its networks' scores.
+                others[f"{column}, mean of {GROUP}"] = [np.mean(each[:GROUP], axis=0)]
+    return others
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run all steps and print the tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--config", default=CONFIG, help="training file, or the name of a shipped one")
+    parser.add_argument("--regions", choices=("pyr30", "boxes", "both"), default="pyr30")
+    parser.add_argument("--variant", choices=sorted(TABLE_4), help="a row of the paper's Table 4")
+    parser.add_argument("--seeds", type=at_least(0), nargs="+", default=[1, 2, 3])
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="another setting")
+    parser.add_argument("--steps", type=at_least(1), help="fewer steps, to try this script")
+    parser.add_argument("--threads", type=at_least(1), default=1)
+    parser.add_argument("--resamples", type=at_least(100), default=1000)
+    parser.add_argument(
+        "--grid", type=Path, metavar="DIR", help="--out of reproduce_flickr8k_grid.py, for TIGEr and REO"
+    )
+    parser.add_argument("--grid-seeds", type=at_least(0), nargs="+", default=[1, 2, 3])
+    parser.add_argument("--train-only", action="store_true", help="score nothing")
+    asked = parser.parse_args(arguments)
+    begin = time.monotonic()
+    out: Path = asked.out
+    keep_freed_memory()
+    torch.set_num_threads(asked.threads)
+    try:
+        require_writable(out)
+        root = find_root(asked.data)
+        for name in INPUTS:
+            root.file(name, what="Flickr8k")
+        name = Path(asked.config).stem + (f"-{asked.variant}" if asked.variant else "")
+        settings = [settings_of(asked, out / f"{asked.regions}.h5", seed) for seed in asked.seeds]
+        data_sets = {} if asked.train_only else rated(root)
+        store = make_store(root, out, asked.regions)
+        models = [train(root, out / f"{name}-seed{seed}", one) for seed, one in zip(asked.seeds, settings, strict=True)]
+        ensembles = []
+        for number, group in enumerate(groups(models), 1):
+            ensembles.append(out / f"{name}-ensemble{number}.json")
+            write_ensemble(ensembles[-1], [load_faier(path) for path in group])
+        results: dict[str, Any] = {"config": asked.config, "seeds": asked.seeds, "set": asked.set}
+        results["variant"], results["steps"] = asked.variant, asked.steps
+        results["dev"] = {path.parent.name: load_faier(path).training["dev"] for path in models}
+        for key, data in data_sets.items():
+            single = [correlations(data, root, store, model, key) for model in models]
+            joined = [correlations(data, root, store, path, key) for path in ensembles]
+            others = other_scores(asked, data.all, root)
+            say(f"statistics of {key}")
+            results[key] = report(data, single, joined, others, asked.resamples)
+    except CapbenchError as error:
+        raise SystemExit(f"error: {error}") from error
+    results["minutes of this run"] = round((time.monotonic() - begin) / 60, 1)
+    with atomic_write(out / f"{name}.json", "w") as file:
+        json.dump(results, file, indent=1, ensure_ascii=False)
+    shown = tables(results)
+    with atomic_write(out / f"{name}.md", "w") as file:
+        file.write(shown)
+    print(shown)
+    say(f"{out / f'{name}.json'}: everything; {results['minutes of this run']} minutes")
+
+
+if __name__ == "__main__":
+    main()

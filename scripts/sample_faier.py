@@ -1,0 +1,70 @@
+"""The small FAIEr of the embedded sample: its training. Run by ``train_sample_models.py``.
+
+It learns from what the sample's SCAN learns from (``sample_scan.py``): drawn scenes with captions by the sample's own
+grammar, and never a held-out picture or a caption of one. It has the object level alone, so that it needs no parser.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from capbench.files import atomic_write, read_json, sha256_file
+from capbench.models.faier.files import load_faier, save_faier
+from capbench.training.config_file import parse_training
+from capbench.training.faier.config import FaierTraining
+from capbench.training.faier.trainer import train_faier
+from scripts.sample_scan import DRAWN, Teller, write_data
+
+SETTINGS: dict[str, Any] = {
+    "schema": 1,
+    "name": "sample",
+    "splits": {"train": "train", "dev": "val"},
+    "network": {"variant": "faier-object", "embed_dim": 96, "word_dim": 48, "similarity": "cosine"},
+    "references": {"draw": "random", "most": 4},
+    "vocabulary": {"min_count": 2, "splits": ["train"]},
+    "loss": {"kind": "info-nce", "temperature": 0.1},
+    "optimiser": {"lr": 0.002, "warmup": 50},
+    "dropout": {"words": 0.1, "regions": 0.1},
+    "batch": 100,
+    "epochs": 4,
+    "ema": 0.995,
+    "evaluation": {"references": [0, 4]},
+    "seed": 1,
+    "threads": 1,
+    "device": "cpu",
+}
+
+
+def train(folder: Path, target: Path, drawn: int = DRAWN) -> dict[str, Any]:
+    """Train in a folder, write the weights and the card; what was done there before is not repeated.
+
+    Returns:
+        The card: what the weights are, how they were made, and recall on drawn scenes.
+    """
+    store, captions = write_data(folder, drawn)
+    config = parse_training(FaierTraining, {**SETTINGS, "captions": str(captions), "features": str(store)})
+    result = train_faier(config, folder / "run-faier", watcher=Teller())
+    assert result.model is not None
+    trained = load_faier(result.model)
+    facts = {key: trained.training[key] for key in ("features", "steps", "versions", "dev")}
+    save_faier(target, trained.network, trained.vocabulary, facts, precision="float16")
+    card = {
+        "what": "Small FAIEr, object level alone, for the synthetic scenes of the embedded sample. It knows nothing of "
+        "photographs.",
+        "sha256": sha256_file(target),
+        "bytes": target.stat().st_size,
+        "words": len(trained.vocabulary),
+        "training": {key: value for key, value in SETTINGS.items() if key not in ("schema", "name")},
+        "pictures": len(read_json(captions)["images"]),
+        "steps": result.step,
+        "torch": torch.__version__.split("+")[0],
+        "drawn_dev": result.chosen,
+        "licence": "Apache-2.0",
+    }
+    with atomic_write(target.with_suffix(".json")) as file:
+        file.write(json.dumps(card, indent=2) + "\n")
+    return card
