@@ -154,7 +154,7 @@ def metric_retrieval(
     metric = request.make(complete(resources, cache=cache))
     by_column: dict[str, FloatArray] = {}
     n = len(gallery.images)
-    free = {row.key.column for row in request.rows} & request.metric.reference_free()
+    free = {row.key.column for row in request.rows} & request.metric.ignores_references(request.options)
     metric.prepare(gallery.items(free=len(free) == len(request.rows)))
     for row in request.rows:
         column = row.key.column
@@ -202,7 +202,9 @@ def _pair_by_pair(
         ]
         began = time.perf_counter()
         metric.open(items)
-        of_batch = metric.scores(np.asarray(metric.statistics(items, progress), dtype=np.float64))
+        # What is read once, with the first batches, would make every estimate too long.
+        steps = progress if number > 1 else lambda _: None
+        of_batch = metric.scores(np.asarray(metric.statistics(items, steps), dtype=np.float64))
         seconds = time.perf_counter() - began
         for column in columns:
             scores[column][start:end] = of_batch[column]

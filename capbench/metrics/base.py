@@ -72,7 +72,7 @@ class Resources:
             from capbench.models.registry import is_known, locate
 
             # What is neither a file nor a known name is the metric's own matter: it may be a name elsewhere.
-            model = str(locate(model)) if is_known(model) else model
+            model = str(locate(model, metric)) if is_known(model) else model
         features = self.features_of.get(label, self.features_of.get(metric, self.features))
         return replace(self, features=features, model=model, features_of={}, models={})
 
@@ -169,6 +169,16 @@ class Metric(abc.ABC):
     def reference_free(cls) -> frozenset[str]:
         """Columns that do without references, which an item may then lack."""
         return frozenset() if any(isinstance(need, References) for need in cls.needs) else frozenset(cls.columns)
+
+    @classmethod
+    def ignores_references(cls, options: Mapping[str, Any] | None = None) -> frozenset[str]:
+        """Columns that look at no references, under options; by default all that do without."""
+        return cls.reference_free()
+
+    @classmethod
+    def offered(cls, resources: Resources) -> tuple[str, ...]:
+        """The columns that the metric's bare name stands for with what is given to it; by default all."""
+        return cls.columns
 
     def signature(self) -> str:
         """One line with everything that can change a score: ``name|capbench:version|key:value|…``.

@@ -31,7 +31,7 @@ BUILT_IN: Final[Mapping[str, tuple[int, tuple[str, ...]]]] = {
         ),
     ),
     "nneval": (120, ("nneval",)),
-    "faier": (130, ("faier",)),
+    "faier": (130, ("faier", "faier-object", "faier-relation")),
     "vilbertscore": (140, ("vilbertscore-f", "vilbertscore-p", "vilbertscore-r")),
 }
 """Name → (order, columns)."""

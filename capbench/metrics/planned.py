@@ -10,7 +10,7 @@ from capbench.metrics.base import Metric, Progress
 from capbench.metrics.needs import Need, References, Unavailable
 from capbench.records import FloatArray, Item
 
-__all__ = ["Faier", "NNEval", "ViLBERTScore"]
+__all__ = ["NNEval", "ViLBERTScore"]
 
 
 class _Planned(Metric):
@@ -33,20 +33,6 @@ class NNEval(_Planned):
         Unavailable("its trained weights, which this version cannot read yet"),
     )
     order: ClassVar[int] = 120
-
-
-class Faier(_Planned):
-    """FAIEr (Wang et al., 2021): fidelity and adequacy over scene graphs of image and captions."""
-
-    name: ClassVar[str] = "faier"
-    columns: ClassVar[tuple[str, ...]] = ("faier",)
-    titles: ClassVar[Mapping[str, str]] = {"faier": "FAIEr"}
-    citation: ClassVar[str] = "Wang et al., FAIEr: fidelity and adequacy ensured image caption evaluation, CVPR 2021"
-    needs: ClassVar[tuple[Need, ...]] = (
-        References(),
-        Unavailable("region features, scene graphs and a trained model, which this version lacks"),
-    )
-    order: ClassVar[int] = 130
 
 
 class ViLBERTScore(_Planned):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from capbench import plugins
-from capbench.errors import CapbenchError, UsageError, suggest
+from capbench.errors import CapbenchError, ModelError, UsageError, suggest
 from capbench.metrics.base import Metric, Resources
 from capbench.metrics.built_in import BUILT_IN
 from capbench.metrics.needs import Need
@@ -252,12 +252,20 @@ def resolve_metrics(
                 )
             if label:
                 _check_label(label, cls)
-            wanted.setdefault(key, {}).update(dict.fromkeys([column] if column else cls.columns))
+            wanted.setdefault(key, {}).update(dict.fromkeys([column] if column else _offered(cls, key, resources)))
     chosen = _options_by_label(options, classes)
     return tuple(
         MetricRequest(classes[label], tuple(columns), chosen[label], label, (titles or {}).get(label, ""))
         for label, columns in wanted.items()
     )
+
+
+def _offered(cls: type[Metric], label: str, resources: Resources) -> tuple[str, ...]:
+    """The columns that a metric's name stands for."""
+    try:
+        return cls.offered(resources.of(label, cls.name))
+    except ModelError:  # weights that are not here: whoever makes the metric is told
+        return cls.columns
 
 
 def _metric_class(name: str) -> type[Metric]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from itertools import chain
 from typing import ClassVar
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from capbench.metrics.base import Progress, ReferenceSweep
 from capbench.metrics.needs import Need, Parser, References
+from capbench.metrics.parses import parser_version, parsing
 from capbench.metrics.tokens import TokenMetric
 from capbench.progress import SlowWork, part_of
 from capbench.records import FloatArray, Item
@@ -40,27 +41,14 @@ class Spice(TokenMetric):
 
     def facts(self) -> Mapping[str, object]:
         """Version of the parser, synonym source, tokeniser."""
-        return {"parser": _parser_version(), "synonyms": "meteor-1.5", "tok": ptb.VERSION}
+        return {"parser": parser_version(), "synonyms": "meteor-1.5", "tok": ptb.VERSION}
 
     def slow_work(self, items: Sequence[Item]) -> SlowWork | None:
         """The captions that never were parsed; None if there are none, or no parser to parse them."""
         if any(need.lacking(self.name, self.resources, self.options) for need in self.needs):
             return None
         candidates, references = self.tokenize(items)
-        return self._parsing([*candidates, *chain.from_iterable(references)])
-
-    def _parsing(self, tokens: Sequence[str]) -> SlowWork | None:
-        captions = scene_graph.missing(tokens, cache=self.resources.cache)
-        if not captions:
-            return None
-        run = partial(scene_graph.ensure, captions, cache=self.resources.cache)
-        return SlowWork(
-            "SPICE parses",
-            "captions",
-            frozenset(captions),
-            scene_graph.per_second(),
-            lambda progress: run(progress=progress),
-        )
+        return parsing([*candidates, *chain.from_iterable(references)], cache=self.resources.cache)
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """(n, 21): true positives, false positives, false negatives of each category, as in ``spice.COUNTS``.
@@ -92,9 +80,9 @@ class Spice(TokenMetric):
 
     def _sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray]:
         candidates, references = self.tokenize(sweep.items)
-        parsing = self._parsing([*candidates, *chain.from_iterable(references)])
-        if parsing is not None:
-            parsing.run(part_of(progress, self.name, len(parsing.units), parsing.unit, parsing.seconds))
+        work = parsing([*candidates, *chain.from_iterable(references)], cache=self.resources.cache)
+        if work is not None:
+            work.run(part_of(progress, self.name, len(work.units), work.unit, work.seconds))
         same: dict[tuple[str, ...], list[int]] = {}
         for i, captions in enumerate(references):
             same.setdefault(tuple(captions), []).append(i)
@@ -127,12 +115,6 @@ class Spice(TokenMetric):
             precision, recall, f = f_scores(statistics, category)
             scores[category] = {"precision": precision, "recall": recall, "f": f}
         return scores
-
-
-def _parser_version() -> str:
-    from capbench.java.spice.parser import SPICE_PARSER_VERSION
-
-    return SPICE_PARSER_VERSION
 
 
 @cache

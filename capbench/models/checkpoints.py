@@ -30,6 +30,7 @@ __all__ = [
     "Checkpoint",
     "blocks_of",
     "fit_state",
+    "fitting_tensors",
     "read_checkpoint",
     "read_torch",
     "shape_of",
@@ -329,10 +330,27 @@ def fit_state(
     rename: Callable[[str], str | None] = lambda name: name,
     optional: Collection[str] = (),
 ) -> None:
-    """Put tensors into a network; every parameter must be given, with its own shape, and nothing may be left over.
+    """Put tensors into a network: those of :func:`fitting_tensors`, which also says what is wrong with others.
+
+    Arguments and errors are its own; the network is changed in place and set to evaluation mode.
+    """
+    fitting = fitting_tensors(module, tensors, path, rename=rename, optional=optional)
+    module.load_state_dict(fitting, strict=False)
+    module.eval()
+
+
+def fitting_tensors(
+    module: nn.Module,
+    tensors: Mapping[str, torch.Tensor],
+    path: str | os.PathLike[str],
+    *,
+    rename: Callable[[str], str | None] = lambda name: name,
+    optional: Collection[str] = (),
+) -> dict[str, torch.Tensor]:
+    """Tensors by a network's names; every parameter must be given, with its own shape, and nothing may be left over.
 
     Args:
-        module: the network; changed in place and set to evaluation mode.
+        module: the network; only names and shapes of its parameters are looked at.
         tensors: by the file's names.
         path: the file, for messages.
         rename: the network's name for a file's name, or None for a tensor that inference does not need.
@@ -369,5 +387,4 @@ def fit_state(
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             hint = "These weights are of another architecture"
             raise ModelError(f"{what} '{names[0]}'{more}", path=path, hint=hint)
-    module.load_state_dict(fitting, strict=False)
-    module.eval()
+    return fitting

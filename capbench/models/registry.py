@@ -301,13 +301,31 @@ def find_weights(used_by: str) -> Path:
     )
 
 
+@dataclass(frozen=True)
+class _Kind:
+    """Models of one kind: what they are called, the sample's file, and the command that makes one."""
+
+    what: str
+    sample: str
+    command: str
+
+
+_GROUNDING = _Kind("grounding model", "sample_scan.safetensors", "capbench train scan")
+_KINDS = {"faier": _Kind("FAIEr model", "sample_faier.safetensors", "capbench train faier")}
+"""By the metric; all others take grounding models."""
+
+
 def is_known(name: str) -> bool:
     """Whether ``--model`` may mean weights by this name: ``sample``, or one of ``capbench models list``."""
     return name == "sample" or name in entries()
 
 
-def locate(model: str | os.PathLike[str]) -> Path:
-    """The grounding model that ``--model`` means: a path, ``sample`` for the one that comes with capbench, or a name.
+def locate(model: str | os.PathLike[str], metric: str = "tiger") -> Path:
+    """The model that ``--model`` means: a path, ``sample`` for the one that comes with capbench, or a name.
+
+    Args:
+        model: what is given.
+        metric: for which it is; each kind of network has a sample of its own.
 
     Raises:
         ModelError: there is no such file or name, or the weights of that name are not here or are other weights; or
@@ -317,15 +335,19 @@ def locate(model: str | os.PathLike[str]) -> Path:
     if path.exists():
         read_ensemble(path)
         return path
+    kind = _KINDS.get(metric, _GROUNDING)
     text = os.fspath(model)
     if text == "sample":
-        return Path(str(importlib.resources.files("capbench.models") / "weights" / "sample_scan.safetensors"))
+        sample = Path(str(importlib.resources.files("capbench.models") / "weights" / kind.sample))
+        if not sample.exists():
+            raise ModelError(f"capbench comes with no sample of a {kind.what}", hint=f"Make one with '{kind.command}'")
+        return sample
     if not is_known(text):
-        names = ["sample", *(name for name, weights in entries().items() if "tiger" in weights.used_by)]
+        names = ["sample", *(name for name, weights in entries().items() if metric in weights.used_by)]
         hint = f"Give a file. {suggest(text, names)}"
         if path.suffix or path.name != text:  # a path, and no name
-            hint = "Correct the path, or make one with 'capbench train scan' or 'capbench models ensemble'"
-        raise ModelError("there is no such grounding model", path=path, hint=hint)
+            hint = f"Correct the path, or make one with '{kind.command}' or 'capbench models ensemble'"
+        raise ModelError(f"there is no such {kind.what}", path=path, hint=hint)
     weights_status = status(text)
     if weights_status.state == "wrong":
         raise _refuse(

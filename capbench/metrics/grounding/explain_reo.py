@@ -32,8 +32,9 @@ from capbench.explanations import (
     letter,
 )
 from capbench.features.naming import regions_of
-from capbench.metrics.grounding.explain_tiger import unknown_words, words_of
+from capbench.metrics.grounding.explain_tiger import words_of
 from capbench.metrics.grounding.vectors import attend, contexts, pad
+from capbench.metrics.networks import unknown_words
 from capbench.records import FloatArray
 
 if TYPE_CHECKING:
@@ -211,7 +212,7 @@ def explain_reo(metric: Reo, subject: Subject) -> Explanation:
         regions_of(metric.source.store, subject.image),
         opening=(RegionMaps("The picture", (RegionMap("The picture"),)),),
         comparison=_comparison(candidates),
-        notes=tuple(unknown_words(metric, texts)),
+        notes=tuple(unknown_words([model.vocabulary for model in metric.source.models], texts)),
     )
 
 

@@ -32,6 +32,7 @@ from capbench.explanations import (
 )
 from capbench.features.naming import regions_of
 from capbench.metrics.grounding.vectors import STATISTICS, attend, d_rel, grounding, pad
+from capbench.metrics.networks import unknown_words
 from capbench.records import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -46,7 +47,6 @@ __all__ = [
     "rank_gains",
     "ranking_panel",
     "tiger_candidates",
-    "unknown_words",
     "words_of",
 ]
 
@@ -149,7 +149,7 @@ def explain_tiger(metric: Tiger, subject: Subject) -> Explanation:
         for candidate, item in zip(candidates, subject.items, strict=True)
     ]
     texts = [text for item in subject.items for text in (item.candidate, *item.references)]
-    notes = tuple(unknown_words(metric, texts))
+    notes = tuple(unknown_words([model.vocabulary for model in metric.source.models], texts))
     return Explanation("TIGEr", subject.image, tuple(explained), metric.signature(), regions, notes=notes)
 
 
@@ -331,17 +331,6 @@ def words_of(metric: GroundedMetric, text: str) -> tuple[str, ...]:
 
     tokens = tokenize_caption(text)
     return (SPECIAL[START], *tokens, SPECIAL[END]) if metric.attention.count_ends else tuple(tokens)
-
-
-def unknown_words(metric: GroundedMetric, texts: Sequence[str]) -> list[str]:
-    """One note that names the words which the model does not know, or none."""
-    from capbench.text.vocabulary import tokenize_caption
-
-    known = [model.vocabulary for model in metric.source.models]
-    distinct = dict.fromkeys(word for text in texts for word in tokenize_caption(text))
-    words = [word for word in distinct if any(word not in vocabulary for vocabulary in known)]
-    whose = "the model's vocabulary" if len(known) == 1 else "the vocabularies of all networks"
-    return [f"not in {whose}, read as <unk>: {', '.join(words)}"] if words else []
 
 
 def _to_unit(values: FloatArray) -> FloatArray:

@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench import files
-from capbench.errors import FeatureError, ModelError
+from capbench.errors import ModelError
 from capbench.features.store import FeatureStore, open_store
-from capbench.models.encodings import Encodings
-from capbench.models.ensembles import read_ensemble
-from capbench.models.registry import locate
+from capbench.metrics.networks import check_features, opened_networks, signed_together, store_key
+from capbench.models.encodings import Encodings, Key, encode_by_length
 from capbench.records import FloatArray
 from capbench.text.vocabulary import UNKNOWN
 
@@ -28,9 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["GroundingSource", "open_source"]
 
 _SOURCES = 2
-_CAPTIONS_AT_ONCE = 128
-_WORDS_AT_ONCE = 128 * 128
-_STEP = 4
 
 
 class _Encoder:
@@ -50,42 +46,20 @@ class _Encoder:
         self._regions = Encodings()
 
     def captions(self, texts: Iterable[str]) -> dict[str, NDArray[np.float32]]:
-        """Word vectors (m, D) of each text, ``<start>`` and ``<end>`` included.
-
-        Texts of the same words are encoded once, with others of their length in batches of a multiple of four, filled
-        up with unknown words. Such batches were seen to give a caption the same bits whatever stands beside it; others
-        differ in the eighth digit, since other kernels do the sums.
-        """
+        """Word vectors (m, D) of each text, ``<start>`` and ``<end>`` included; texts of the same words but once."""
         keys = {text: tuple(self.model.vocabulary.encode(text)) for text in dict.fromkeys(texts)}
-        vectors: dict[tuple[int, ...], NDArray[np.float32]] = {}
-        by_length: dict[int, list[tuple[int, ...]]] = {}
-        for key in dict.fromkeys(keys.values()):
-            kept = self._words.get(key)
-            if kept is not None:
-                vectors[key] = kept
-            else:
-                by_length.setdefault(len(key), []).append(key)
-        for _, waiting in sorted(by_length.items()):
-            # Fewer of long ones: what the network remembers of a batch grows with its words.
-            number = min(_CAPTIONS_AT_ONCE, max(_STEP, _WORDS_AT_ONCE // len(waiting[0]) // _STEP * _STEP))
-            for start in range(0, len(waiting), number):
-                batch = waiting[start : start + number]
-                for key, words in zip(batch, self._encode(batch), strict=True):
-                    vectors[key] = words
-                    self._words.put(key, words)
+        vectors, number = encode_by_length(keys.values(), self._words, self._encode, UNKNOWN)
+        self.encoded_captions += number
         return {text: vectors[key] for text, key in keys.items()}
 
-    def _encode(self, captions: Sequence[tuple[int, ...]]) -> list[NDArray[np.float32]]:
+    def _encode(self, captions: Sequence[Key]) -> NDArray[np.float32]:
         import torch
 
-        filling = (UNKNOWN,) * len(captions[0])
-        rows = [*captions, *[filling] * (-len(captions) % _STEP)]
         with torch.inference_mode():
-            ids = torch.tensor(rows, dtype=torch.int64, device=self.model.device)
-            lengths = torch.full((len(rows),), ids.shape[1], dtype=torch.int64)
-            encoded = self.model.network.encode_captions(ids, lengths).float().cpu().numpy()
-        self.encoded_captions += len(captions)
-        return [row.copy() for row in encoded[: len(captions)]]  # a view would keep the whole batch
+            ids = torch.tensor(captions, dtype=torch.int64, device=self.model.device)
+            lengths = torch.full((len(captions),), ids.shape[1], dtype=torch.int64)
+            encoded: NDArray[np.float32] = self.model.network.encode_captions(ids, lengths).float().cpu().numpy()
+        return encoded
 
     def regions(self, image: str) -> FloatArray:
         """Region vectors (n, D) float64 of an image. Raises FeatureError if the store lacks it."""
@@ -143,15 +117,8 @@ class GroundingSource:
         return sum(encoder.encoded_images for encoder in self._encoders)
 
     def signature_parts(self) -> dict[str, object]:
-        """Model, vocabulary and attention as trained, and what computed the features.
-
-        An ensemble names all its networks; of vocabulary and attention one, if all have the same.
-        """
-        signed = [model.signature_parts() for model in self.models]
-        parts: dict[str, object] = {key: _one_or_all([of_model[key] for of_model in signed]) for key in signed[0]}
-        if len(signed) > 1:
-            parts["model"] = "+".join([f"mean-of-{len(signed)}", *(of_model["model"] for of_model in signed)])
-        return {**parts, "features": self.store.signature()}
+        """Model, vocabulary and attention as trained, and what computed the features."""
+        return {**signed_together(self.models), "features": self.store.signature()}
 
     def captions(self, texts: Iterable[str]) -> dict[str, NDArray[np.float32]]:
         """Word vectors (m, D) of each text, ``<start>`` and ``<end>`` included; words are encoded once."""
@@ -168,10 +135,6 @@ class GroundingSource:
     def parts(self, vectors: NDArray[Any]) -> list[NDArray[Any]]:
         """What of vectors (..., D) of words or regions is each network's: views (..., D_i)."""
         return np.split(vectors, self._ends, axis=-1) if len(self.models) > 1 else [vectors]
-
-
-def _one_or_all(values: Sequence[str]) -> str:
-    return values[0] if len(set(values)) == 1 else ",".join(values)
 
 
 _open: OrderedDict[tuple[object, ...], GroundingSource] = OrderedDict()
@@ -194,47 +157,19 @@ def open_source(
         ModelError: the model cannot be read, its image layer is for features of another size, or a part of an
             ensemble is not there or is another file than it was.
     """
-    file = locate(model)
-    ensemble = read_ensemble(file)
-    if ensemble is not None:
-        ensemble.verify()
+    files_of_networks = opened_networks(model)
     store = open_store(features)
     given = None if vocabulary is None else files.sha256_file(vocabulary)
-    # The store's place is part of the key, since two stores of one signature may hold different images.
-    places = tuple((str(path.resolve()), path.stat().st_mtime_ns, path.stat().st_size) for path in store.paths)
-    weights = files.sha256_file(file) if ensemble is None else tuple(network.sha256 for network in ensemble.parts)
-    key = (weights, given, store.signature(), places)
+    key = (files_of_networks.sha256, given, store_key(store))
     if key not in _open:
         from capbench.models.scan.files import load_scan
 
-        if ensemble is None:
-            _open[key] = GroundingSource([load_scan(file, vocabulary)], store)
-        else:
-            networks = [load_scan(member.path, vocabulary) for member in ensemble.parts]
-            _open[key] = GroundingSource(networks, store, ensemble.path)
+        networks = [load_scan(path, vocabulary) for path in files_of_networks.paths]
+        _open[key] = GroundingSource(networks, store, files_of_networks.ensemble)
         while len(_open) > _SOURCES:
             _open.popitem(last=False)
     _open.move_to_end(key)
     source = _open[key]
     for network in source.models:
-        _check(network, source.store, any_features)
+        check_features(network, source.store, network.options.image_dim, any_features)
     return source
-
-
-def _check(model: GroundingModel, store: FeatureStore, any_features: bool) -> None:
-    size = model.options.image_dim
-    if store.feature_size != size:
-        raise ModelError(
-            f"reads features of {size} columns, and {store.paths[0]} holds features of {store.feature_size}",
-            path=model.path,
-            hint="Give the features that it was trained on, or a model for these",
-        )
-    trained, fingerprint = model.features, store.fingerprint
-    if trained is not None and trained not in (fingerprint.kind, fingerprint.digest) and not any_features:
-        raise FeatureError(
-            f"holds features of the kind {fingerprint.kind} ({fingerprint.detector}, {fingerprint.mode}), and "
-            f"{model.path} was trained on features of the kind {trained}",
-            path=store.paths[0],
-            hint="Give the store of the kind it was trained on, or say any_features=true (it then stands in the "
-            "signature)",
-        )

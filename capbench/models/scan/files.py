@@ -8,7 +8,6 @@ options, and need the vocabulary JSON they were trained with.
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,16 +18,14 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from capbench.errors import CapbenchError, MissingFileError, ModelError, UsageError, suggest
+from capbench.errors import MissingFileError, ModelError, UsageError, suggest
 from capbench.files import sha256_file
-from capbench.models.checkpoints import fit_state, read_checkpoint
-from capbench.models.ensembles import read_ensemble
-from capbench.models.safetensors import read_metadata, write_safetensors
+from capbench.models.checkpoints import fit_state
 from capbench.models.scan.fast import FastScan
 from capbench.models.scan.network import Scan, ScanOptions
 from capbench.models.scan.released import read_released
+from capbench.models.trained import check_size, read_trained, refuse_ensemble, trained_on, write_trained
 from capbench.text.vocabulary import Vocabulary, read_vocabulary, tokenizer_version
 
 __all__ = ["GroundingModel", "load_scan", "save_scan"]
@@ -78,8 +75,7 @@ class GroundingModel:
     @property
     def features(self) -> str | None:
         """Id of the fingerprint of the features it was trained on (sixteen hex digits), or None if unknown."""
-        kind = self.training.get("features")
-        return kind if isinstance(kind, str) else None
+        return trained_on(self.training)
 
     @property
     def shared(self) -> tuple[str, ...]:
@@ -213,15 +209,7 @@ def save_scan(
     Raises:
         ModelError: the vocabulary is of another size, or a weight is no number.
     """
-    _check_size(vocabulary, network.options.vocabulary_size, path)
-    metadata = {
-        "format": "pt",
-        "kind": _KIND,
-        "options": json.dumps(dataclasses.asdict(network.options)),
-        "vocabulary": json.dumps(vocabulary.words, ensure_ascii=False),
-        "training": json.dumps(dict(training), ensure_ascii=False, sort_keys=True),
-    }
-    write_safetensors(path, network.state_dict(), metadata, precision)
+    write_trained(path, _KIND, network, network.options, vocabulary, training, precision)
 
 
 def load_scan(
@@ -247,17 +235,12 @@ def load_scan(
     """
     file = Path(path)
     digest = sha256_file(file)
-    ensemble = read_ensemble(file)
-    if ensemble is not None:
-        raise ModelError(
-            f"is an ensemble of {len(ensemble.parts)} networks, and this needs a single one",
-            path=file,
-            hint=f"Give one of them, such as {ensemble.parts[0].path}",
-        )
-    metadata = read_metadata(file)
+    refuse_ensemble(file)
+    stored = read_trained(file, _KIND, "SCAN", "capbench train scan", ScanOptions)
     try:
-        if metadata is not None:
-            state, options, words, training = _read_capbench(file, metadata)
+        if stored is not None:
+            state, options, words = stored.tensors, stored.options, stored.vocabulary
+            training: Mapping[str, Any] = stored.training
             if vocabulary is not None and read_vocabulary(vocabulary).words != words.words:
                 raise ModelError("its own vocabulary is another than the one given", path=file, hint="Give none")
         else:
@@ -272,27 +255,11 @@ def load_scan(
         if key not in _FREE and value != getattr(options, key):
             raise UsageError(f"{key} is {getattr(options, key)} in {file} and cannot be {value}")
     options = dataclasses.replace(options, **overrides)
-    _check_size(words, options.vocabulary_size, file)
+    check_size(words, options.vocabulary_size, file)
     network = FastScan(options, torch.Generator().manual_seed(0))
     fit_state(network, state, file)
     network.requires_grad_(False)
     return GroundingModel(network.to(device), words, digest, file, training, device)
-
-
-def _read_capbench(
-    file: Path, metadata: Mapping[str, str]
-) -> tuple[dict[str, Tensor], ScanOptions, Vocabulary, dict[str, Any]]:
-    if metadata.get("kind") != _KIND:
-        raise ModelError("is no SCAN model of capbench", path=file, hint="Make one with 'capbench train scan'")
-    try:
-        options = ScanOptions(**json.loads(metadata["options"]))
-        words = Vocabulary(tuple(json.loads(metadata["vocabulary"])))
-        training = dict(json.loads(metadata["training"]))
-    except CapbenchError:
-        raise
-    except (KeyError, TypeError, ValueError) as error:
-        raise ModelError(f"its metadata cannot be read ({error})", path=file, hint="Get the file again") from error
-    return read_checkpoint(file).tensors, options, words, training
 
 
 def _find_vocabulary(file: Path, chosen: str | os.PathLike[str] | None, name: str | None) -> Vocabulary:
@@ -309,12 +276,3 @@ def _find_vocabulary(file: Path, chosen: str | os.PathLike[str] | None, name: st
         path=file,
         hint=f"Put {' or '.join(names)} into its folder, or give the vocabulary JSON",
     )
-
-
-def _check_size(vocabulary: Vocabulary, size: int, path: str | os.PathLike[str]) -> None:
-    if len(vocabulary) != size:
-        raise ModelError(
-            f"the vocabulary has {len(vocabulary)} words but the weights are for {size}",
-            path=path,
-            hint="Give the vocabulary that the model was trained with",
-        )

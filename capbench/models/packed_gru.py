@@ -1,4 +1,4 @@
-"""A gated recurrent unit over captions of different lengths, for the CPU (Cho et al. 2014, in the form of ``nn.GRU``).
+"""A gated recurrent unit over sequences of different lengths, for the CPU (Cho et al. 2014, in the form of ``nn.GRU``).
 
 ``nn.GRU`` on packed sequences is exact, but its backward pass on a CPU adds up the weights' gradient at every time
 step and fills a buffer as large as the whole batch at each; here both directions step together, and the gradient of
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Packing", "packed_gru"]
+__all__ = ["Packing", "packed_captions", "packed_gru", "recurrence"]
 
 
 class Packing:
@@ -42,6 +42,11 @@ class Packing:
         self.reverse = start[lengths[self.captions] - 1 - self.steps] + rank
         later = self.steps > 0
         self.before = start[self.steps[later] - 1] + rank[later]
+        self._start, self._rank = start, torch.argsort(order)
+
+    def row(self, captions: Tensor, steps: Tensor) -> Tensor:
+        """The packed row of each word: of which caption, and which of its words."""
+        return self._start[steps] + self._rank[captions]
 
 
 def packed_gru(network: nn.GRU, rows: Tensor, which: Tensor, packing: Packing) -> Tensor:
@@ -73,6 +78,48 @@ def packed_gru(network: nn.GRU, rows: Tensor, which: Tensor, packing: Packing) -
         rows = parts[0] if directions == 1 else torch.cat(parts, dim=-1)
         which = torch.arange(len(rows))
     return rows
+
+
+def packed_captions(
+    network: nn.GRU, embedding: nn.Embedding, ids: Tensor, lengths: Tensor, dropout: float = 0.0
+) -> tuple[Tensor, Packing]:
+    """States of a GRU over the word vectors of padded captions.
+
+    Args:
+        network: as for :func:`packed_gru`.
+        embedding: of words.
+        ids: (b, m) int64 word numbers; those past a caption's length are not looked at.
+        lengths: (b,), each 1 or more.
+        dropout: share of the word vectors' components that are dropped.
+
+    Returns:
+        (T, D) or (T, 2D) states, and where they lie.
+    """
+    packing = Packing(lengths)
+    packed_ids = ids[packing.captions, packing.steps]  # (T,): the words of all captions
+    if dropout:
+        rows = nn.functional.dropout(embedding(packed_ids), dropout)
+        which = torch.arange(len(packed_ids))
+    else:  # the same word is multiplied once
+        distinct, which = torch.unique(packed_ids, return_inverse=True)
+        rows = embedding(distinct)
+    return packed_gru(network, rows, which, packing), packing
+
+
+def recurrence(gates: Tensor, weights: Tensor, biases: Tensor, packing: Packing) -> Tensor:
+    """The recurrent half of ``nn.GRU``, when the products of its inputs are known.
+
+    Args:
+        gates: (T, 3D) products of packed inputs with ``weight_ih``, ``bias_ih`` added.
+        weights: (3D, D), ``weight_hh``.
+        biases: (3D,), ``bias_hh``.
+        packing: of the sequences; every first state is zero.
+
+    Returns:
+        (T, D) states.
+    """
+    states: Tensor = _Recurrence.apply(gates[None], weights[None], biases[None], packing)[0]
+    return states
 
 
 class _Recurrence(torch.autograd.Function):

@@ -1,0 +1,1 @@
+"""FAIEr: its network, what it reads of captions and images, and its files."""

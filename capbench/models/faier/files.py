@@ -1,0 +1,168 @@
+"""FAIEr's weights as files, and a loaded model. No weights of the paper's authors were ever published."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from capbench.errors import ModelError, UsageError
+from capbench.files import sha256_file
+from capbench.models.checkpoints import fitting_tensors
+from capbench.models.ensembles import network_files
+from capbench.models.faier.graphs import CaptionCode, caption_code
+from capbench.models.faier.network import Faier
+from capbench.models.faier.options import FaierOptions
+from capbench.models.safetensors import read_metadata
+from capbench.models.trained import check_size, read_trained, refuse_ensemble, trained_on, write_trained
+from capbench.text.scene_graph import Triplet
+from capbench.text.vocabulary import Vocabulary, tokenizer_version
+
+__all__ = ["FaierModel", "load_faier", "save_faier", "stored_options"]
+
+FloatArray32 = NDArray[np.float32]
+
+_KIND = "capbench.faier/1"
+
+
+@dataclass(frozen=True, eq=False)
+class FaierModel:
+    """A trained FAIEr with its vocabulary.
+
+    Attributes:
+        network: in evaluation mode.
+        vocabulary: as many words as the network has.
+        sha256: of the weights' file, 64 hex digits.
+        path: that file.
+        training: facts of the training, as stored (JSON values).
+        device: where the network runs.
+    """
+
+    network: Faier = field(repr=False)
+    vocabulary: Vocabulary = field(repr=False)
+    sha256: str
+    path: Path
+    training: Mapping[str, Any] = field(repr=False)
+    device: str = "cpu"
+
+    @property
+    def options(self) -> FaierOptions:
+        """Shape, variant, and how the paper's open points were read."""
+        return self.network.options
+
+    @property
+    def features(self) -> str | None:
+        """Id of the fingerprint of the features it was trained on (sixteen hex digits), or None if unknown."""
+        return trained_on(self.training)
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """What networks of an ensemble must have in common; vocabularies and sizes may differ."""
+        return (
+            "is a FAIEr network",
+            f"is of the variant {self.options.variant}",
+            f"scores by {self.options.similarity} product" if self.options.similarity == "dot" else "scores by cosine",
+            f"reads features of {self.options.image_dim} columns",
+            f"was trained on features of the kind {self.features or 'unknown'}",
+        )
+
+    def signature_parts(self) -> dict[str, str]:
+        """Everything of the model that can change a score, for a metric's signature; the file holds all options."""
+        return {
+            "model": f"faier-{self.sha256[:16]}",
+            "variant": self.options.variant,
+            "vocabulary": f"{self.vocabulary.sha256[:16]}+{tokenizer_version()}",
+        }
+
+    def code(self, text: str, triplets: Sequence[Triplet] = ()) -> CaptionCode:
+        """A caption as numbers of its words and triplets."""
+        return caption_code(text, triplets, self.vocabulary, self.options)
+
+    @torch.inference_mode()
+    def encode_image(
+        self, features: NDArray[Any], boxes: FloatArray32 | None
+    ) -> tuple[FloatArray32, FloatArray32 | None]:
+        """Nodes (R, d) of an image, objects and relations; the latter None without a relation level.
+
+        Args:
+            features: (R, image_dim).
+            boxes: (R, 4) in the unit that the network reads; None without a relation level.
+
+        Raises:
+            ModelError: there are no regions, features of another width, or values that are no numbers.
+        """
+        array = np.asarray(features, dtype=np.float32)
+        width = self.options.image_dim
+        if array.ndim != 2 or array.shape[1] != width or not len(array):
+            raise ModelError(
+                f"the features of an image have shape {array.shape}, the model reads (regions, {width})",
+                path=self.path,
+                hint="Use the kind of features that the model was trained on",
+            )
+        if not np.isfinite(array).all():
+            raise ModelError("the features of an image hold NaN or infinity", hint="Extract them again")
+        places = None if boxes is None else torch.from_numpy(np.asarray(boxes, dtype=np.float32)[None]).to(self.device)
+        graph = self.network.encode_images(torch.from_numpy(array[None]).to(self.device), places)
+        objects, *others = (nodes.vectors[0].cpu().numpy() for nodes in graph.levels)
+        return objects, others[0] if others else None
+
+
+def save_faier(
+    path: str | os.PathLike[str],
+    network: Faier,
+    vocabulary: Vocabulary,
+    training: Mapping[str, Any],
+    precision: Literal["float32", "float16"] = "float32",
+) -> None:
+    """Write one self-contained ``.safetensors``; arguments and errors are those of
+    :func:`capbench.models.trained.write_trained`."""
+    write_trained(path, _KIND, network, network.options, vocabulary, training, precision)
+
+
+def load_faier(path: str | os.PathLike[str], device: str = "cpu") -> FaierModel:
+    """Load a model that :func:`save_faier` wrote.
+
+    Args:
+        path: the file.
+        device: ``cpu`` or ``cuda``.
+
+    Raises:
+        MissingFileError: there is no such file.
+        ModelError: it is no FAIEr model but, for example, an ensemble or one of SCAN, is damaged, or its parts do not
+            fit one another.
+    """
+    file = Path(path)
+    digest = sha256_file(file)
+    refuse_ensemble(file)
+    stored = read_trained(file, _KIND, "FAIEr", "capbench train faier", FaierOptions)
+    if stored is None:
+        raise ModelError("is no FAIEr model of capbench", path=file, hint="Make one with 'capbench train faier'")
+    check_size(stored.vocabulary, stored.options.vocabulary_size, file)
+    with torch.device("meta"):  # sizes that do not fit are found before memory is asked for
+        network = Faier(stored.options)
+        weights = fitting_tensors(network, stored.tensors, file)
+    network.to_empty(device="cpu").load_state_dict(weights)
+    network.eval()
+    network.requires_grad_(False)
+    return FaierModel(network.to(device), stored.vocabulary, digest, file, stored.training, device)
+
+
+def stored_options(path: str | os.PathLike[str]) -> FaierOptions | None:
+    """Options of the network in a file, or of an ensemble's first, without reading weights; None if there are none.
+
+    Raises ModelError if an ensemble is damaged or lacks a part.
+    """
+    metadata = read_metadata(network_files(path)[0]) or {}
+    if metadata.get("kind") != _KIND:
+        return None
+    try:
+        return FaierOptions(**json.loads(metadata["options"]))
+    except (KeyError, TypeError, ValueError, UsageError):
+        return None
