@@ -254,7 +254,7 @@ def test_a_table_without_numbers_says_so_in_one_line() -> None:
 def test_a_model_is_not_the_papers_unless_it_is_the_authors(monkeypatch: pytest.MonkeyPatch) -> None:
     digits = "0123456789abcdef" * 4
     signatures = {"toy/all": {"length": f"length|model:scan-{digits[:16]}|tau:1.5"}}
-    line = f"length: by the model scan-{digits[:16]} that was given, which is not the paper's"
+    line = f"length: by the model scan-{digits[:16]} that was given (one network, one seed), which is not the paper's"
     study = joined(cell(TAU, "length", 0.5), signatures=signatures)
     assert any(note.startswith(line) for note in tables(study)[0].notes)
     weights = Status("scan-tiger", "here", "model_best.pth.tar", digits, None, False)
