@@ -41,6 +41,7 @@ from capbench.cli import (
     score,
     setup,
     train,
+    words,
 )
 from capbench.cli.once import give_options_once
 from capbench.errors import CapbenchError, CapbenchWarning
@@ -103,6 +104,7 @@ app.command("compare-systems")(compare_systems.compare_systems)
 app.command("power")(power.power)
 app.command("references")(references.references)
 app.command("retrieve")(retrieve.retrieve)
+app.command("words")(words.words)
 app.command("retrieval", hidden=True)(retrieve.retrieve)  # its name before
 app.add_typer(figure.app, name="figure")
 app.command("examples")(examples.examples)
