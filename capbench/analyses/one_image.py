@@ -8,7 +8,7 @@ from typing import Any
 
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
-from capbench.errors import FeatureError, UsageError
+from capbench.errors import FeatureError, ToolError, UsageError
 from capbench.metrics.base import Resources
 from capbench.metrics.requests import MetricRequest
 from capbench.records import Item, caption_key, signature_lines
@@ -60,7 +60,7 @@ def score_image(
     Args:
         task: the image, its candidates and references. What of them is not given is taken from the data set's default
             protocol: all its candidates of the image, and the longest list of references among them.
-        requests: the metrics. One that lacks features of this image is named.
+        requests: the metrics. One that lacks features of this image, or a tool, is named.
         root: the data folder.
         resources: what is given to them.
         cache: whether the cache is used.
@@ -90,7 +90,7 @@ def score_image(
     for request in requests:
         try:
             table = score(judged, [request], resources, dataset=task.id, cache=cache)
-        except FeatureError as error:
+        except (FeatureError, ToolError) as error:
             lacking |= {row.title: f"waits: {error}" for row in request.rows}
             continue
         scores |= {row.title: tuple(table.values[row.key].tolist()) for row in request.rows}
