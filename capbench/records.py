@@ -230,6 +230,7 @@ class ScoreTable:
         corpus: one corpus-level value for every column (corpus BLEU, mean CIDEr).
         signatures: by label, one line that names everything which can change the numbers.
         cached: by label, the number of items whose scores came from the cache.
+        group_corpus: by group of the items, the corpus-level value of the group's items for every column.
     """
 
     dataset: str
@@ -238,3 +239,4 @@ class ScoreTable:
     corpus: Mapping[ScoreColumn, float]
     signatures: Mapping[str, str]
     cached: Mapping[str, int] = field(default_factory=dict)
+    group_corpus: Mapping[str, Mapping[ScoreColumn, float]] = field(default_factory=dict)

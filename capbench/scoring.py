@@ -102,6 +102,8 @@ def score_for_resampling(
     signatures: dict[str, str] = {}
     cached: dict[str, int] = {}
     kept: dict[str, CorpusStatistics] = {}
+    places = _places_of_groups(items)
+    group_corpus: dict[str, dict[ScoreColumn, float]] = {group: {} for group in places}
     with Cache("scores", enabled=cache) as store:
         extraction = _Extraction(items, distinct, index, store, progress or (lambda _: None))
         metrics = [request.make(resources) for request in requests]
@@ -117,11 +119,25 @@ def score_for_resampling(
                 key = ScoreColumn(request.label, column)
                 values[key] = _checked(columns, column, distinct, request.label)[index]
                 corpus[key] = _checked_total(totals, column, request.label)
+            for group, chosen in places.items():
+                totals = metric.corpus_scores(rows[chosen])
+                for column in request.columns:
+                    value = _checked_total(totals, column, request.label)
+                    group_corpus[group][ScoreColumn(request.label, column)] = value
             signatures[request.label] = metric.signature()
             cached[request.label] = int(known[index].sum())
             if keep:
                 kept[request.label] = CorpusStatistics(metric, rows)
-    return ScoreTable(dataset, tuple(items), values, corpus, signatures, cached), kept
+    return ScoreTable(dataset, tuple(items), values, corpus, signatures, cached, group_corpus), kept
+
+
+def _places_of_groups(items: Sequence[Item]) -> dict[str, IntArray]:
+    """Places of the items of each group."""
+    places: dict[str, list[int]] = {}
+    for place, item in enumerate(items):
+        if item.group:
+            places.setdefault(item.group, []).append(place)
+    return {group: np.array(of_group, dtype=np.int64) for group, of_group in places.items()}
 
 
 def summary(table: ScoreTable) -> list[dict[str, Any]]:

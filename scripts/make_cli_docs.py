@@ -54,7 +54,9 @@ def _name(group: TyperInfo) -> str:
 
 def _names(app: Typer) -> list[str]:
     # A command that was registered without a name has its function's.
-    return [c.name or getattr(c.callback, "__name__", "").replace("_", "-") for c in app.registered_commands]
+    return [
+        c.name or getattr(c.callback, "__name__", "").replace("_", "-") for c in app.registered_commands if not c.hidden
+    ]
 
 
 def render() -> str:

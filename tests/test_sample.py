@@ -314,6 +314,8 @@ def test_nocaps_out_domain_pictures_show_rare_classes_only(sample: Path, scenes:
         ("nebula", 60, 60),
         ("polaris", 100, 100),
         ("flickr8k-swaps", 234, 117),
+        ("hm-coco", 120, 90),
+        ("hm-flickr8k", 650, 600),
     ],
 )
 def test_registered_loaders_read_the_sample(sample: Path, name: str, items: int, judgements: int) -> None:
@@ -372,7 +374,7 @@ def test_written_sample_passes_its_own_check(
     folder = tmp_path / "new"
     assert make_sample.main(["--out", str(folder)]) == 0
     assert make_sample.main(["--out", str(folder), "--check"]) == 0
-    assert "identical (51 files)" in capsys.readouterr().out
+    assert "identical (80 files)" in capsys.readouterr().out
     (folder / "scenes.json").unlink()
     assert make_sample.main(["--out", str(folder), "--check"]) == 1
     assert "scenes.json: missing" in capsys.readouterr().out

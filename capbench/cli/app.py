@@ -37,10 +37,11 @@ from capbench.cli import (
     power,
     protocols,
     references,
-    retrieval,
+    retrieve,
     score,
     setup,
     train,
+    words,
 )
 from capbench.cli.once import give_options_once
 from capbench.errors import CapbenchError, CapbenchWarning
@@ -102,7 +103,9 @@ app.command("compare")(compare.compare)
 app.command("compare-systems")(compare_systems.compare_systems)
 app.command("power")(power.power)
 app.command("references")(references.references)
-app.command("retrieval")(retrieval.retrieval)
+app.command("retrieve")(retrieve.retrieve)
+app.command("words")(words.words)
+app.command("retrieval", hidden=True)(retrieve.retrieve)  # its name before
 app.add_typer(figure.app, name="figure")
 app.command("examples")(examples.examples)
 app.add_typer(data.app, name="data")

@@ -23,6 +23,10 @@ _ENDINGS = (".md", ".html", ".json")
 @with_groups
 def examples(
     *,
+    study: Annotated[
+        str | None,
+        typer.Argument(metavar="[STUDY.yaml]", help="Study file with 'image', or one that comes with capbench."),
+    ] = None,
     metric: Annotated[
         str | None, typer.Option("--metric", "-m", metavar="NAME", help="One metric column. Default: cider.")
     ] = None,
@@ -40,6 +44,10 @@ def examples(
     Scores are mapped onto the human scale by rank. Several ratings of one caption count by their median. Captions with
     the greatest difference come first; among equals the seed decides.
 
+    A study file with 'image' is another kind of example: captions of one image under all its metrics (FAIEr, Figure 5).
+
+    Example: capbench examples faier-figure5
+
     Example: capbench examples -d flickr8k-expert -m meteor --number 3 --out examples.html
     """
     from capbench.analyses.examples import choose_examples
@@ -48,6 +56,16 @@ def examples(
 
     if out is not None and out.suffix.lower() not in _ENDINGS:
         raise UsageError(f"--out {out.name}: unknown ending", hint=f"End the name in {', '.join(_ENDINGS)}")
+    if study is not None:
+        if metric or target != Target():
+            raise UsageError(
+                "a study file and flags that define a study were given together",
+                hint="Change the study file, or leave it out and use flags alone",
+            )
+        from capbench.cli.image_study import run_study
+
+        run_study(study, given, out, json_output=json_output)
+        return
     judged = open_judged(
         [metric] if metric else [] if given.scores else ["cider"], target, given, json_output=json_output
     )

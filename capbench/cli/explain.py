@@ -20,12 +20,23 @@ __all__ = ["explain"]
 @with_groups
 def explain(
     *,
+    study: Annotated[
+        str | None,
+        typer.Argument(metavar="[STUDY.yaml]", help="Study file with 'image', or one that comes with capbench."),
+    ] = None,
     image: Annotated[
-        str, typer.Option("--image", "-i", metavar="ID", help="Image id, or the picture's file.", show_default=False)
-    ],
+        str | None,
+        typer.Option("--image", "-i", metavar="ID", help="Image id, or the picture's file.", show_default=False),
+    ] = None,
     metric: Annotated[
-        str, typer.Option("--metric", "-m", metavar="NAME", help="One that explains itself: tiger, reo, vilbertscore.")
-    ] = "tiger",
+        str | None,
+        typer.Option(
+            "--metric",
+            "-m",
+            metavar="NAME",
+            help="One that explains itself: tiger (default), reo, faier, vilbertscore.",
+        ),
+    ] = None,
     caption: Annotated[
         list[str] | None,
         typer.Option(
@@ -59,6 +70,11 @@ def explain(
     gains, and where each word grounds. REO: which words its extra and missing content is made of, and all candidates
     side by side. ViLBERTScore: which word of the candidate matches which of a reference.
 
+    FAIEr: which region each word and each triplet chose, and what it adds. With a study file image, captions and metric
+    are those of the file.
+
+    Example: capbench explain faier-figure6 --features coco.h5 --model faier.safetensors
+
     Example: capbench explain --image f8k_003 --features features/sample.h5 --model sample
 
     Example: capbench explain -m reo -i dog.jpg -c "a dog" -r "a dog jumps" --features dogs.h5 --model scan.safetensors
@@ -72,6 +88,20 @@ def explain(
     from capbench.metrics.base import Metric
     from capbench.metrics.requests import resolve_metrics
 
+    if study is not None:
+        from capbench.cli.image_study import shown_image
+
+        if image or metric or caption or reference or dataset:
+            raise UsageError(
+                "a study file and flags that define a study were given together",
+                hint="Change the study file, or leave it out and use flags alone",
+            )
+        metric, task = shown_image(study)
+        image, dataset = task.id, task.dataset
+        caption, reference = list(task.candidates or ()), list(task.references or ())
+    if image is None:
+        raise UsageError("no image is named", hint="Give --image ID, or a study file")
+    metric = metric or "tiger"
     (asked,) = resolve_metrics([metric], given.options())
     if asked.metric.explain is Metric.explain:
         _refuse(metric)

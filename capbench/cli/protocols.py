@@ -42,6 +42,7 @@ def protocols(
                     {"name": s.name, "description": s.description, "source": s.source} for s in cls.statistics.values()
                 ],
                 "groups": [spelled(group) for group in cls.groups or ()],
+                "beside": [f"{cls.name}@{name}" for name in cls.beside],
                 "aliases": dict(cls.aliases),
                 "version": cls.version,
                 "versions": dict(cls.versions),
@@ -65,6 +66,8 @@ def protocols(
         if entry["groups"]:
             names = ", ".join(f"{entry['dataset']}@{group}" for group in entry["groups"])
             console.print(f"  one group alone: {names}", markup=False, soft_wrap=True)
+        if entry["beside"]:
+            console.print(f"  of other files: {', '.join(entry['beside'])}", markup=False, soft_wrap=True)
         known = {*(item["name"] for item in entry["items"]), *(s["name"] for s in entry["statistics"])}
         other = [
             f"{name} ({id_})" for name, id_ in entry["aliases"].items() if "/" in name and not _starts(name, known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +17,7 @@ from capbench.errors import UsageError
 if TYPE_CHECKING:
     from capbench.analyses.references import CurvePoint, ReferenceCurves
 
-__all__ = ["parse_counts", "references"]
+__all__ = ["parse_counts", "references", "show"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,10 @@ class CurveTarget(Target):
 @with_groups
 def references(
     *,
+    study: Annotated[
+        str | None,
+        typer.Argument(metavar="[STUDY.yaml]", help="Study file with 'curves', or one that comes with capbench."),
+    ] = None,
     metric: Annotated[
         list[str] | None,
         typer.Option("--metric", "-m", metavar="NAME", help="Metric; repeatable. Default: bleu-4, rouge-l, cider."),
@@ -46,15 +51,22 @@ def references(
         str | None,
         typer.Option("--counts", metavar="LIST", help="Numbers of references: 1,2,5 or 1-50. Default: 1,2,5,10,… all."),
     ] = None,
-    draws: Annotated[int, typer.Option("--draws", min=1, help="Random orders of the references.")] = 5,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the orders.")] = 0,
+    draws: Annotated[
+        int | None, typer.Option("--draws", min=1, help="Random orders of the references. Default: 5.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of the orders. Default: 0.")] = None,
     group: Annotated[
         list[str] | None,
         typer.Option("--group", metavar="NAME", help="Also draw this group of pairs or items (MM); repeatable."),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help="Folder for curves.json, curves.csv, curves.png and curves.svg."),
+        typer.Option(
+            "--out",
+            metavar="DIR",
+            help="Folder for curves.json, curves.csv, curves.png and curves.svg. A study file: a folder for each "
+            "protocol in results/NAME.",
+        ),
     ] = None,
     escape_formulas: common.EscapeOption = False,
     given: Given,
@@ -66,6 +78,11 @@ def references(
     together cost little more than one scoring. 0 references are for metrics that can do without.
     TIGEr's Figure 5 is PASCAL-50S with 1 to 50 references; FAIEr's Figure 4 is Composite and Flickr8k with 0 to 5.
 
+    With a study file everything is in the file; --features and --model, --counts, --draws and --seed take the place of
+    what it says. A metric that waits for something is left out and named, with exit code 1.
+
+    Example: capbench references faier-figure4
+
     Example: capbench references -d pascal-50s -m meteor -m cider --counts 1,2,5,10,20,50 --group MM --out curves
     """
     from capbench.analyses.references import curve_protocol, reference_curves
@@ -75,9 +92,19 @@ def references(
             "--scores: numbers of references are taken by scoring again, which a file of scores cannot do",
             hint="Leave --scores out",
         )
-    if escape_formulas and out is None:
+    if escape_formulas and out is None and study is None:
         raise UsageError("--escape-formulas is for CSV files", hint="Add --out DIR, or leave it out")
     numbers = None if counts is None else parse_counts(counts)
+    if study is not None:
+        if metric or target != CurveTarget():
+            raise UsageError(
+                "a study file and flags that define a study were given together",
+                hint="Change the study file, or leave it out and use flags alone",
+            )
+        from capbench.cli.reference_study import run_study
+
+        run_study(study, given, numbers, draws, seed, group or [], out, escape_formulas, json_output)
+        return
     judged = open_judged(
         metric or ["bleu-4", "rouge-l", "cider"],
         target,
@@ -91,22 +118,40 @@ def references(
             judged.protocol,
             judged.requests,
             counts=numbers,
-            draws=draws,
-            seed=seed,
+            draws=5 if draws is None else draws,
+            seed=seed or 0,
             resources=judged.resources,
             cache=given.cache,
             sample=judged.sample,
             progress=step,
         )
-    groups = ("", *(group or ()))
+    if json_output:
+        common.print_json(curves.model_dump(mode="json"))
+    show(curves, group or [], out, escape_formulas=escape_formulas, printed=not json_output)
+
+
+def show(
+    curves: ReferenceCurves, group: Sequence[str], out: Path | None, *, escape_formulas: bool, printed: bool = True
+) -> None:
+    """Print curves, and write their files.
+
+    Args:
+        curves: the curves.
+        group: groups that are shown beside all.
+        out: folder of the files, None for none.
+        escape_formulas: for the CSV file.
+        printed: whether they are printed.
+
+    Raises:
+        UsageError: there is no such group, or a file cannot be written.
+    """
+    groups = ("", *group)
     for name in groups:
         if name and name not in curves.groups:
             raise UsageError(
                 f"--group {name}: there is no such group", hint=f"Choices: {', '.join(curves.groups) or 'none'}"
             )
-    if json_output:
-        common.print_json(curves.model_dump(mode="json"))
-    else:
+    if printed:
         _print(curves, groups)
     common.note(f"{len(curves.points):,} points in {curves.seconds:.1f} s")
     if out is not None:

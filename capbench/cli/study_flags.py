@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from capbench.cli import common
-from capbench.cli.given import Given
+from capbench.cli.given import Given, Inputs
 from capbench.cli.groups import OptionGroup
 from capbench.errors import FeatureError, UsageError
 
 if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
     from capbench.studies.config import Study
+    from capbench.studies.plan import Plan
+    from capbench.studies.tasks import Task
 
-__all__ = ["StatisticsFlags", "StudyFlags", "find_study_of_flags"]
+__all__ = ["StatisticsFlags", "StudyFlags", "find_study_of_flags", "plan_task", "study_of_task", "with_files"]
+
+TaskType = TypeVar("TaskType", bound="Task")
 
 
 @dataclass(frozen=True)
@@ -131,10 +135,63 @@ def find_study_of_flags(
             "a study file and flags that define a study were given together",
             hint="Change the study file, or leave it out and use flags alone",
         )
-    return statistics.applied_to(_with_files(load_study(find_study(file)), given))
+    study = load_study(find_study(file))
+    if study.task is not None:
+        command = f"'capbench {study.task.command} {file}'"
+        if study.published is None:
+            raise UsageError(f"{study.name} is no study of agreement alone", hint=f"Run {command}")
+        common.note(f"the published table alone; {command} computes its rows")
+    return statistics.applied_to(with_files(study, given))
 
 
-def _with_files(study: Study, given: Given) -> Study:
+def study_of_task(file: str, task: type[TaskType], given: Inputs) -> tuple[Study, TaskType]:
+    """A study file that asks for the task of a command, with the features and weights that flags give.
+
+    Raises:
+        StudyError: the study file is not there, or does not hold a study.
+        UsageError: it asks for something else; the command that does that is named.
+        FeatureError: a feature store is not there.
+    """
+    from capbench.studies.config import find_study, load_study
+
+    study = load_study(find_study(file))
+    if not isinstance(study.task, task):
+        command = "correlate" if study.task is None else study.task.command
+        raise UsageError(f"{file} holds no '{task.key}'", hint=f"Run 'capbench {command} {file}'")
+    if given.option:
+        raise UsageError("a study file and --option were given together", hint="Change the study file")
+    return with_files(study, given), study.task
+
+
+def plan_task(study: Study, root: DataRoot) -> tuple[Plan, dict[str, str]]:
+    """The plan of a study with a task, of the metrics that can be computed, and by title what the others wait for.
+
+    On the embedded sample its features and its model stand in for none given.
+
+    Raises:
+        StudyError: something of the study does not fit; all of it is listed.
+    """
+    from dataclasses import replace
+
+    from capbench.cli.sample import with_sample
+    from capbench.studies.plan import plan_study
+
+    plan = plan_study(study, root, task=True)
+    if root.is_sample:
+        completed = with_sample(plan.requests, plan.resources, root)
+        study = replace(study, features_of=dict(completed.features_of), models=dict(completed.models))
+        plan = plan_study(study, root, task=True)
+    reasons = {request.label: request.lacks(plan.resources) for request in plan.requests}
+    waiting = {
+        row.title: f"waits for {reasons[request.label]}"
+        for request in plan.requests
+        if reasons[request.label]
+        for row in request.rows
+    }
+    return replace(plan, requests=tuple(r for r in plan.requests if not reasons[r.label])), waiting
+
+
+def with_files(study: Study, given: Inputs) -> Study:
     """A study file's features and weights are often elsewhere: flags come before it."""
     from dataclasses import replace
 
@@ -151,7 +208,7 @@ def _with_files(study: Study, given: Given) -> Study:
         model=files.model or study.model,
         models=dict(files.models) if files.model else {**study.models, **files.models},
         scores=(*study.scores, *given.stored()),
-        allow_missing=study.allow_missing or given.allow_missing,
+        allow_missing=study.allow_missing or files.allow_missing,
     )
 
 

@@ -40,6 +40,9 @@ class Dataset(abc.ABC):
     """Name of the selection that keeps every reference, if the default one does not: for curves over their number."""
     groups: ClassVar[Sequence[str] | None] = None
     """Groups of its items and pairs, which can be asked for alone (``composite@8k``); None if only its files tell."""
+    beside: ClassVar[Mapping[str, type[Dataset]]] = {}
+    """Data sets of other files that are named like groups of this one (``hm-coco@where-image``), by that name; their
+    items are none of this one's."""
     under_root: ClassVar[bool] = True
     """False if its files are the user's own and lie elsewhere than under the data folder."""
     version: ClassVar[str] = ""

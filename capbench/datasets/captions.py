@@ -24,12 +24,14 @@ from capbench.datasets.user.caption_readers import (
     read_token,
 )
 from capbench.errors import DataError, MissingFileError, UsageError, suggest
+from capbench.records import image_id
 
 __all__ = [
     "CORPORA",
     "Captions",
     "Corpus",
     "load_captions",
+    "load_split",
     "read_any",
     "read_coco_annotations",
     "read_karpathy",
@@ -37,7 +39,12 @@ __all__ = [
     "read_nocaps_corpus",
     "read_split_captions",
     "read_token",
+    "split_list",
 ]
+
+
+_FLICKR8K_SPLITS = ("train", "dev", "test")
+_FLICKR8K_LIST = "flickr8k/Flickr_8k.{}Images.txt"
 
 
 @dataclass(frozen=True)
@@ -138,6 +145,59 @@ def load_captions(name: str, root: DataRoot | None = None) -> Captions:
         path=root.path / first,
         hint="See 'capbench data info' for where to get it",
     )
+
+
+def load_split(name: str, split: str | None, root: DataRoot | None = None) -> Captions:
+    """A corpus, or one split or domain of it.
+
+    Flickr8k's splits are in lists of their own (``Flickr_8k.testImages.txt``); other corpora name theirs, if they do.
+
+    Args:
+        name: as for :func:`load_captions`.
+        split: the split's name; None for all images.
+        root: the data folder.
+
+    Raises:
+        UsageError: the corpus has no such split; the ones that there are are named.
+        CapbenchError: as :func:`load_captions`, or a list of images is wrong.
+    """
+    captions = load_captions(name, root)
+    if split is None:
+        return captions
+    if not captions.groups and name == "flickr8k" and root is not None:
+        known = [kind for kind in _FLICKR8K_SPLITS if (root.path / _FLICKR8K_LIST.format(kind)).is_file()]
+        if split in known:
+            listed = split_list(root.path / _FLICKR8K_LIST.format(split), captions)
+            return Captions({image: captions[image] for image in listed}, captions.source)
+    else:
+        known = sorted(set(captions.groups.values()))
+        if split in known:
+            return captions.of_groups(split)
+    hint = suggest(split, known) if known else "Leave --split out"
+    raise UsageError(f"{name} has no split '{split}'", hint=hint)
+
+
+def split_list(path: Path, captions: Captions) -> dict[str, int]:
+    """The images of a list of file names, each with its row.
+
+    Raises:
+        DataError: an image stands twice, or has no captions; the row is named.
+    """
+    listed = [line.strip() for line in files.read_lines(path)]
+    while listed and not listed[-1]:
+        listed.pop()
+    rows: dict[str, int] = {}
+    for row, name in enumerate(listed, 1):
+        image = image_id(name)
+        if image in rows or image not in captions:
+            what = (
+                f"stands in row {rows[image]} already"
+                if image in rows
+                else f"has no captions in {captions.source.name}"
+            )
+            raise DataError(f"image '{name}' {what}", path=path, row=row, hint="Get both files from the same release")
+        rows[image] = row
+    return rows
 
 
 def read_any(path: str | os.PathLike[str]) -> Captions:

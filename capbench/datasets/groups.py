@@ -134,7 +134,7 @@ def group_of(whole: Dataset, group: str) -> GroupDataset:
     if not name and whole.groups is None:
         raise UsageError(f"'{whole.name}@' names no group", hint="Write the group's name behind the '@'")
     if whole.groups is not None and name not in map(spelled, whole.groups):
-        raise _unknown(whole, group, whole.groups)
+        raise _unknown(whole, group, [*whole.groups, *whole.beside])
     selections = {
         key: replace(selection, description=f"only what is of the group {group}; {selection.description}")
         for key, selection in whole.selections.items()

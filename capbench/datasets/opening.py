@@ -63,7 +63,9 @@ def open_dataset(name: str, root: DataRoot) -> Dataset:
     """
     whole, group = _split_group(name)
     opened = _open(whole, root)
-    return opened if group is None else group_of(opened, group)
+    if group is None:
+        return opened
+    return opened.beside[group](root) if group in opened.beside else group_of(opened, group)
 
 
 def _split_group(name: str) -> tuple[str, str | None]:

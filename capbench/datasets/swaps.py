@@ -21,12 +21,12 @@ from typing import ClassVar
 
 import numpy as np
 
-from capbench import files
 from capbench.datasets.base import Dataset
+from capbench.datasets.captions import split_list
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy
 from capbench.datasets.user.caption_readers import Captions, read_token
 from capbench.errors import DataError
-from capbench.records import Item, Judgements, Preferences, caption_key, image_id
+from capbench.records import Item, Judgements, Preferences, caption_key
 from capbench.text.swaps.lexicon import lexicon
 from capbench.text.swaps.rules import CATEGORIES, COMPONENTS, Component, Swap, find_swaps, pick
 
@@ -134,30 +134,16 @@ class Flickr8kSwaps(Dataset):
 
     def _test(self, captions: Captions) -> list[str]:
         path = self.root.file(_TEST, what="the list of Flickr8k's test images")
-        listed = [line.strip() for line in files.read_lines(path)]
-        while listed and not listed[-1]:
-            listed.pop()
-        pair_counts: dict[str, int] = {}
-        for row, name in enumerate(listed, 1):
-            image = image_id(name)
-            if image in pair_counts or image not in captions:
-                what = (
-                    f"stands in row {pair_counts[image]} already"
-                    if image in pair_counts
-                    else f"has no captions in {_TOKEN}"
-                )
-                raise DataError(
-                    f"image '{name}' {what}", path=path, row=row, hint="Get both files from the same release"
-                )
+        rows = split_list(path, captions)
+        for image, row in rows.items():
             if len(captions[image]) < 2:
                 raise DataError(
-                    f"image '{name}' has one caption: no reference would be left",
+                    f"image '{image}' has one caption: no reference would be left",
                     path=path,
                     row=row,
                     hint="Get both files from the same release",
                 )
-            pair_counts[image] = row
-        return list(pair_counts)
+        return list(rows)
 
 
 def _preferences(pairs: Sequence[SwapPair], chosen: Sequence[int] | range, groups: Sequence[str]) -> Preferences:

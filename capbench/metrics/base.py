@@ -99,6 +99,19 @@ class ReferenceSweep:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class RegionWords:
+    """How words fit the regions of an image.
+
+    Attributes:
+        candidate: the candidate's words (k), and their scores (k, n) with the n regions after references are fused.
+        references: for each reference its words, and their scores with the regions before that.
+    """
+
+    candidate: tuple[tuple[str, ...], FloatArray]
+    references: tuple[tuple[tuple[str, ...], FloatArray], ...]
+
+
 class Metric(abc.ABC):
     """One metric with its options.
 
@@ -320,6 +333,14 @@ class Metric(abc.ABC):
 
         Raises:
             FeatureError, ModelError, MetricError: it cannot be computed.
+        """
+        return None
+
+    def region_words(self, image: str, candidate: str, references: Sequence[str]) -> RegionWords | None:
+        """How words of a candidate and of references fit the image's regions; None, the default, if it is not told.
+
+        Raises:
+            FeatureError, ModelError, MetricError, ToolError: it cannot be told of this image.
         """
         return None
 

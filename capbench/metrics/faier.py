@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from capbench.errors import ModelError
+from capbench.errors import ModelError, UsageError
 from capbench.explanations import Explanation, Subject
-from capbench.metrics.base import Progress, ReferenceSweep, Resources
+from capbench.metrics.base import Progress, ReferenceSweep, RegionWords, Resources
 from capbench.metrics.image_metric import ImageMetric
 from capbench.metrics.needs import Features, Need, Parser, References, Weights
 from capbench.metrics.parses import parser_version, parsing
@@ -271,6 +271,27 @@ class Faier(ImageMetric):
         scores = self.source.matrix(chosen, list(captions), self.triplets(texts), place, progress)
         rows = {image: row for row, image in enumerate(chosen)}
         return scores[[rows[image] for image in images]]
+
+    def region_words(self, image: str, candidate: str, references: Sequence[str]) -> RegionWords:
+        """Products of words with the union nodes of the object level, and of references' words with those of the image.
+
+        Means over the networks of an ensemble.
+
+        Raises:
+            UsageError: the model is of the variant AIEr, which looks at no image.
+        """
+        from capbench.metrics.scene_matching.explain_faier import words_of
+
+        if not self.source.models[0].options.sees_images:
+            raise UsageError("the model looks at references alone", hint="Take a model of another variant")
+        chosen = self.chosen(references)
+        triplets = self.triplets({candidate, *chosen})
+        (levels,) = self.source.products(Group(image, chosen, (len(chosen),), (candidate,)), triplets)
+        before = self.source.image_products(image, references, triplets)
+        return RegionWords(
+            (tuple(words_of(self, candidate)), np.mean(levels[0], axis=0)),
+            tuple((tuple(words_of(self, text)), products) for text, products in zip(references, before, strict=True)),
+        )
 
     def explain(self, subject: Subject) -> Explanation:
         """What FAIEr saw: see :func:`capbench.metrics.scene_matching.explain_faier.explain_faier`."""

@@ -62,8 +62,8 @@ def own_models(result: StudyResult) -> list[str]:
             if not set(models.split("+")) <= set(authors):
                 titles.setdefault(models, {})[cell.title] = None
     return [
-        f"{', '.join(names)}: by the model {model} that was given, which is not the paper's; the published numbers are "
-        "of the authors' own"
+        f"{', '.join(names)}: by the model {model} that was given{'' if '+' in model else ' (one network, one seed)'}, "
+        "which is not the paper's; the published numbers are of the authors' own"
         for model, names in titles.items()
     ]
 

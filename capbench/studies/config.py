@@ -22,6 +22,7 @@ Schema version 1::
     bootstrap: {resamples: 1000, unit: image, seed: 0, method: percentile, level: 0.95}   # optional: intervals
     compare: {test: permutation, correction: holm, alpha: 0.05, resamples: 1000, seed: 0} # optional: tests
     human_ceiling: true               # optional: false leaves the row of people's agreement out
+    retrieval: {captions: flickr8k}   # in place of protocols: another task (capbench.studies.tasks)
 
 A file that names a ``published`` table and has neither ``protocols`` nor ``metrics`` prints that table alone. That is
 for tables whose judgements are not public.
@@ -39,13 +40,14 @@ from capbench.errors import CapbenchError, StudyError, suggest
 from capbench.metrics.from_file import ScoresEntry
 from capbench.metrics.requests import Asked
 from capbench.studies.settings import BootstrapSettings, TestSettings, parse_bootstrap, parse_compare
+from capbench.studies.tasks import TASKS, Task, parse_task
 
 __all__ = ["SCHEMA_VERSION", "Study", "find_study", "load_study"]
 
 SCHEMA_VERSION = 1
 _KEYS = (
     *("schema", "name", "title", "protocols", "metrics", "scores", "published", "features", "models"),
-    *("bootstrap", "compare", "human_ceiling", "allow_missing"),
+    *("bootstrap", "compare", "human_ceiling", "allow_missing", *TASKS),
 )
 
 
@@ -72,6 +74,7 @@ class Study:
         path: the file it came from, None for a study made of flags.
         scores: files of scores that were computed elsewhere.
         allow_missing: whether items without a score in one of these files are left out, for all metrics.
+        task: what is asked for in place of agreement with people; None for that.
         without: labels, metrics or rows that are left out; their rows say so. Given by ``--without`` alone.
     """
 
@@ -93,6 +96,7 @@ class Study:
     without: tuple[str, ...] = ()
     scores: tuple[ScoresEntry, ...] = ()
     allow_missing: bool = False
+    task: Task | None = None
 
 
 def shipped_configs() -> Path:
@@ -136,7 +140,11 @@ def load_study(path: str | os.PathLike[str]) -> Study:
     name = problems.text(raw, "name", required=True) or ""
     if name and not _safe_name(name):
         problems.add(f"'name' {name!r} cannot be a folder's name; use letters, digits, '-', '_' and '.'")
-    printed_alone = raw.get("published") is not None and not {"protocols", "metrics"} & raw.keys()
+    task = parse_task(raw, problems.add)
+    printed_alone = raw.get("published") is not None and not {"protocols", "metrics", *TASKS} & raw.keys()
+    unjudged = task is not None and not task.judged
+    if unjudged and "protocols" in raw:
+        problems.add("'protocols' belong to judgements, which this study is not of. Leave them out")
     entries = _Entries() if printed_alone else _metrics(raw.get("metrics"), problems)
     features, features_of = _files(raw.get("features"), "features", problems)
     model, models = _files(raw.get("models"), "models", problems)
@@ -145,7 +153,7 @@ def load_study(path: str | os.PathLike[str]) -> Study:
     study = Study(
         name=name,
         title=problems.text(raw, "title") or name,
-        protocols=() if printed_alone else _texts(raw.get("protocols"), "protocols", problems),
+        protocols=() if printed_alone or unjudged else _texts(raw.get("protocols"), "protocols", problems),
         metrics=tuple(entries.names),
         options=entries.options,
         titles=entries.titles,
@@ -160,6 +168,7 @@ def load_study(path: str | os.PathLike[str]) -> Study:
         scores=_score_files(raw.get("scores"), problems),
         allow_missing=_truth(raw, "allow_missing", False, problems),
         path=os.fspath(path),
+        task=task,
     )
     problems.raise_if_any()
     return study

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -54,7 +55,7 @@ def evaluate(
         per_draw: list[dict[str, _Number]] = []
         for judgements, table in zip(draws, tables, strict=False):
             if row.key in table.values:
-                numbers = _numbers(protocol, judgements, table.values[row.key], table.corpus[row.key], row.title)
+                numbers = _numbers(protocol, judgements, table.values[row.key], table, row)
                 per_draw.append(numbers)
                 groups.update(dict.fromkeys(g for g in numbers if g))
         if not per_draw:
@@ -92,10 +93,10 @@ def check_human_side(protocol: Protocol, judgements: Judgements) -> None:
 
 
 def _numbers(
-    protocol: Protocol, judgements: Judgements, values: FloatArray, corpus: float, title: str
+    protocol: Protocol, judgements: Judgements, values: FloatArray, table: ScoreTable, row: Row
 ) -> dict[str, _Number]:
-    """The statistic overall (``""``) and for each group."""
-    spec = protocol.statistic
+    """The statistic overall (``""``) and for each group. A mean is the corpus score, which for BLEU is no mean."""
+    spec, title = protocol.statistic, row.title
     try:
         if spec.level != "captions":
             return _at_level(spec, judgements, values, title)
@@ -105,11 +106,10 @@ def _numbers(
             return _accuracies(spec, judgements.preferences[spec.human], values, title)
     except StatisticError as error:
         raise StatisticError(f"{title} under {protocol}: {error.message}", hint=error.hint) from error
-    group = np.array([item.group for item in judgements.items])
-    numbers = {"": _Number(corpus, len(values))}
+    sizes = Counter(item.group for item in judgements.items)
+    numbers = {"": _Number(table.corpus[row.key], len(values))}
     for name in judgements.groups:
-        chosen = values[group == name]
-        numbers[name] = _Number(float(chosen.mean()), len(chosen))
+        numbers[name] = _Number(table.group_corpus[name][row.key], sizes[name])
     return numbers
 
 

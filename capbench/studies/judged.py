@@ -366,4 +366,8 @@ def _join(tables: Sequence[ScoreTable], labels: Sequence[str] = ()) -> ScoreTabl
         dict(
             sorted((pair for table in tables for pair in table.cached.items()), key=lambda pair: place.get(pair[0], 0))
         ),
+        {
+            group: dict(pair for table in tables for pair in table.group_corpus[group].items())
+            for group in tables[0].group_corpus
+        },
     )

@@ -63,12 +63,20 @@ class Plan:
         return self.root.is_sample and self.uses_root
 
 
-def plan_study(study: Study, root: DataRoot) -> Plan:
+def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
     """Resolve protocols, metrics, options and paths; every problem is reported at once.
+
+    Args:
+        study: what is asked for.
+        root: where data lies.
+        task: whether it is planned for the command of its task. Else nothing is left of a study with a task but the
+            published table that it names.
 
     Raises:
         StudyError: something does not fit; all of it is listed.
     """
+    if study.task is not None and not task:
+        study = replace(study, protocols=(), metrics=(), options={}, titles={}, models={}, features_of={})
     problems = _Problems(study.path)
     protocols: list[tuple[Dataset, Protocol]] = []
     for text in study.protocols:

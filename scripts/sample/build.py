@@ -11,6 +11,7 @@ from scripts.sample.chance import below, chance, pick, shuffled, stream
 from scripts.sample.composite import composite_files, composite_images
 from scripts.sample.drawing import paint, png_bytes
 from scripts.sample.foil import foil_files
+from scripts.sample.human_machine import human_machine_files
 from scripts.sample.pascal import pascal_files
 from scripts.sample.people import expert_ratings, quality, yes_votes
 from scripts.sample.readme import readme
@@ -208,6 +209,7 @@ def build(progress: Callable[[str], None] = lambda _: None) -> Sample:
     sample.files.update(foil_annotations(sample))
     sample.files.update(thumb_files(sample))
     sample.files.update(rated_files(sample))
+    sample.files.update(human_machine_files(sample))
     progress("pictures")
     sample.files.update(_pictures(sample))
     sample.files["README.md"] = readme(sample)

@@ -132,7 +132,7 @@ def test_download_says_how_to_get_what_has_no_open_link(capbench: Call, tmp_path
 
 
 def test_download_does_not_write_into_the_sample(capbench: Call) -> None:
-    ran = capbench("data", "download", "machine-captions")
+    ran = capbench("data", "download", "machine-smurf")
     assert ran.code == 2
     assert "--data DIR" in ran.err
 

@@ -54,7 +54,7 @@ SOUND: dict[str, Given] = {
     "compare": [("metric", "bleu-1"), ("metric", "tiger"), *SEES],
     "power": [("metric", "bleu-1"), ("metric", "tiger"), *SEES],
     "references": [("--metric", "tiger"), ("--draws", "1"), ("--counts", "1"), *SEES],
-    "retrieval": [("--metric", "tiger"), ("--captions", "{captions}"), *SEES[1:]],
+    "retrieve": [("--metric", "tiger"), ("--captions", "{captions}"), *SEES[1:]],
     "examples": [("--metric", "tiger"), ("--number", "1"), *SEES],
     "metrics": [("metric", "bleu")],
     "protocols": [("dataset", "flickr8k-expert")],

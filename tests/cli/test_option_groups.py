@@ -90,8 +90,8 @@ def test_commands_over_metrics_take_all_that_metrics_are_given() -> None:
     for name in over_judgements:
         assert options[name] >= {field.name for field in fields(Given)}, name
     assert options["explain"] >= {field.name for field in fields(Inputs)}
-    for name in ("retrieval", "compare-systems"):
+    for name in ("retrieve", "retrieval", "words", "compare-systems"):
         assert options[name] >= {field.name for field in fields(Cached)}, name
     # No other command declares them on its own.
-    others = set(options) - {*over_judgements, "explain", "retrieval", "compare-systems"}
+    others = set(options) - {*over_judgements, "explain", "retrieve", "retrieval", "words", "compare-systems"}
     assert [name for name in others if {"features", "option", "model"} <= options[name]] == []

@@ -97,7 +97,7 @@ def test_commands_that_score_anew_say_why_they_take_none(capbench: Capbench, sco
     ran = capbench("references", "--scores", str(scores))
     assert ran.code == 2
     assert "--scores: numbers of references are taken by scoring again" in ran.err
-    assert capbench("retrieval", "--scores", str(scores)).code == 2
+    assert capbench("retrieve", "--scores", str(scores)).code == 2
 
 
 def test_own_captions_take_scores_too(capbench: Capbench, tmp_path: Path) -> None:

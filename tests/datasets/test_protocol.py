@@ -10,7 +10,7 @@ from capbench.errors import ProtocolError
 
 BUILT_IN = (
     *("flickr8k-expert", "flickr8k-crowdflower", "composite", "pascal-50s", "nocaps", "foil", "foil-full"),
-    *("flickr8k-swaps", "thumb", "nebula", "polaris"),
+    *("flickr8k-swaps", "thumb", "nebula", "polaris", "hm-coco", "hm-flickr8k"),
 )
 
 
@@ -32,6 +32,8 @@ def dataset(request: pytest.FixtureRequest) -> type[Dataset]:
         ("thumb", "thumb/all-systems/total-pearson"),
         ("nebula", "nebula/all-references/tau-c"),
         ("polaris", "polaris/all-references/tau-c"),
+        ("hm-coco", "hm-coco/own-caption-out/human-strict"),
+        ("hm-flickr8k", "hm-flickr8k/own-caption-out/human-strict"),
         ("flickr8k-swaps", "flickr8k-swaps/changed-reference-out/component-strict"),
     ],
 )

@@ -38,7 +38,7 @@ from capbench.text.vocabulary import SPECIAL, tokenize_caption
 if TYPE_CHECKING:
     from capbench.metrics.faier import Faier
 
-__all__ = ["FaierCandidate", "MatchedNodes", "explain_faier"]
+__all__ = ["FaierCandidate", "MatchedNodes", "explain_faier", "words_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +114,7 @@ def explain_faier(metric: Faier, subject: Subject) -> Explanation:
             item.candidate,
             read,
             {column: float(values[row]) for column, values in scores.items()},
-            _matched(_words(metric, item.candidate), levels[0]),
+            _matched(words_of(metric, item.candidate), levels[0]),
             _matched([" ".join(t) for t in triplets.get(item.candidate, ())], levels[1]) if levels[1:] else None,
             {text: triplets.get(text, ()) for text in (item.candidate, *read)} if levels[1:] else {},
             human,
@@ -128,7 +128,8 @@ def explain_faier(metric: Faier, subject: Subject) -> Explanation:
     return Explanation(title, subject.image, tuple(explained), metric.signature(), regions, notes=tuple(notes))
 
 
-def _words(metric: Faier, text: str) -> list[str]:
+def words_of(metric: Faier, text: str) -> list[str]:
+    """The words of a caption that are nodes of the object level."""
     tokens = tokenize_caption(text)
     counted = metric.source.models[0].options.ends == "counted"
     return [SPECIAL[1], *tokens, SPECIAL[2]] if counted else tokens

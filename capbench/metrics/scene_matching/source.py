@@ -339,6 +339,29 @@ class FaierSource:
                         of_candidate[level].append(products.double().cpu().numpy())
         return of_candidates
 
+    def image_products(self, image: str, texts: Sequence[str], triplets: Triplets) -> list[FloatArray]:
+        """Of each text, read as a reference, products (words, regions) with the image's own nodes of the object level.
+
+        Means over the networks; cosines where they take cosines.
+        """
+        import torch
+
+        from capbench.models.scan.network import l2norm
+
+        sums: list[FloatArray] = []
+        for encoder in self.encoders:
+            nodes = encoder.texts(texts, triplets, references=True)
+            v = torch.from_numpy(encoder.image(image)[0])
+            products = []
+            for text in texts:
+                h = torch.from_numpy(nodes[text][0])
+                if encoder.model.options.similarity == "cosine":
+                    products.append((l2norm(h) @ l2norm(v).t()).double().numpy())
+                else:
+                    products.append((h @ v.t()).double().numpy())
+            sums = [a + b for a, b in zip(sums, products, strict=True)] if sums else products
+        return [total / len(self.encoders) for total in sums]
+
 
 def _columns(scores: Scores) -> FloatArray:
     """(…, columns) float64; 0 for relations where there is no such level."""

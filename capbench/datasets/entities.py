@@ -1,0 +1,93 @@
+"""COCO Entities (Cornia, Baraldi and Cucchiara, "Show, Control and Tell", CVPR 2019): which words of a caption belong
+to which detected regions of its image.
+
+The file ``coco_entities_release.json`` is an object of images, each an object of captions. Of every caption it holds
+``det_sequences`` (for each word of the caption, split at spaces, the class of a detection; null for a word of no noun
+chunk, ``"_"`` for one whose chunk belongs to no detection), ``noun_chunks``, ``detections`` (by class a list of the
+detection's number and its box ``[x1, y1, x2, y2]`` in pixels) and ``split``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capbench import files
+from capbench.datasets import judging
+from capbench.errors import DataError
+from capbench.records import FloatArray
+
+__all__ = ["EntityCaption", "read_entities"]
+
+_NO_DETECTION = "_"
+
+
+@dataclass(frozen=True, eq=False)
+class EntityCaption:
+    """A caption with the detections that its words belong to.
+
+    Attributes:
+        text: the caption.
+        classes: for each of its words, split at spaces, the class of a detection; None for no detection.
+        boxes: by class, boxes (n, 4) x1, y1, x2, y2 in pixels.
+        split: ``train``, ``val`` or ``test``.
+    """
+
+    text: str
+    classes: tuple[str | None, ...]
+    boxes: Mapping[str, FloatArray]
+    split: str
+
+
+def read_entities(path: Path) -> dict[str, tuple[EntityCaption, ...]]:
+    """Image id, as the file writes it → its captions.
+
+    Raises:
+        MissingFileError: there is no such file.
+        DataError: it is no object of images with captions, a list has not one entry for each word, a word is of a class
+            without detections, or a box is none; image and caption are named.
+    """
+    data = files.read_json(path)
+    if not isinstance(data, dict) or not data:
+        raise DataError("is no JSON object of images", path=path, hint="Get the file again")
+    entities = {}
+    for image, captions in data.items():
+        if not isinstance(captions, dict):
+            raise DataError("is no object of captions", path=path, row=f"image {image}", hint="Get the file again")
+        entities[image] = tuple(_caption(text, entry, path, image) for text, entry in captions.items())
+    return entities
+
+
+def _caption(text: str, entry: Any, path: Path, image: str) -> EntityCaption:
+    row = f"image {image}, '{text[:40]}'"
+    text = judging.parse_caption(text, "caption", path=path, row=row)
+    sequence = entry.get("det_sequences") if isinstance(entry, dict) else None
+    detections = entry.get("detections") if isinstance(entry, dict) else None
+    if not isinstance(sequence, list) or not isinstance(detections, dict):
+        problem = "has no list 'det_sequences' and object 'detections'"
+        raise DataError(problem, path=path, row=row, hint="Get the file again")
+    if len(sequence) != len(text.split(" ")):
+        problem = f"'det_sequences' has {len(sequence)} entries for {len(text.split(' '))} words"
+        raise DataError(problem, path=path, row=row, hint="Get the file again")
+    if not all(name is None or isinstance(name, str) for name in sequence):
+        raise DataError("'det_sequences' holds something else than names and null", path=path, row=row)
+    boxes = {name: _boxes(listed, path, row) for name, listed in detections.items()}
+    classes = tuple(None if name in (None, _NO_DETECTION) else name for name in sequence)
+    unknown = next((name for name in classes if name is not None and name not in boxes), None)
+    if unknown is not None:
+        raise DataError(f"has no detection of the class '{unknown}'", path=path, row=row, hint="Get the file again")
+    return EntityCaption(text, classes, boxes, str(entry.get("split") or ""))
+
+
+def _boxes(listed: Any, path: Path, row: str) -> FloatArray:
+    try:
+        boxes = np.array([box for _, box in listed], dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError("a detection is no number with a box", path=path, row=row, hint="Get the file again") from error
+    if boxes.ndim != 2 or boxes.shape[1] != 4 or not np.isfinite(boxes).all():
+        raise DataError("a box is not four numbers", path=path, row=row, hint="Get the file again")
+    return boxes

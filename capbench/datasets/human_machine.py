@@ -1,0 +1,273 @@
+"""Human against machine captions of one image: does a metric put what a person wrote first?
+
+After HM-MSCOCO (FAIEr: Wang and others, CVPR 2021, Table 2), which was not published: 15,000 pairs of a human caption
+and a machine's of the same image, scored against four references. Nobody judged these pairs; that the human caption is
+the better one is what is assumed.
+
+Files:
+
+- ``machine_captions/smurf_karpathy_cand.json`` (Feinglass and Yang 2021): a list of ``image_id`` (a file name) and
+  ``caption``; of each image of COCO's Karpathy test split first the human caption, then those of three captioners.
+- ``machine_captions/where_image2/`` (Tanti and others 2018): ``imgs_{set}.txt``, a file name a line, and
+  ``{set}_{system}/generated_captions.txt``, of which line n belongs to line n of the list; ``human_1`` and twelve
+  captioners, for ``mscoco`` (the same split) and ``flickr8k`` (the test split).
+
+References are the captions of the image in COCO's or Flickr8k's own files. Those with the human caption's text
+(:func:`capbench.records.caption_key`) are left out; of the others the first four stay.
+
+Items stand image by image: the human caption, then the machines'. Their groups are ``human`` and ``machine``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from capbench import files
+from capbench.datasets import judging
+from capbench.datasets.base import Dataset
+from capbench.datasets.captions import load_captions
+from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy
+from capbench.errors import DataError
+from capbench.records import Item, Judgements, Preferences, caption_key
+
+__all__ = ["MACHINES", "HmCoco", "HmCocoWhereImage", "HmFlickr8k", "Written", "read_smurf", "read_where_image"]
+
+_SMURF = "machine_captions/smurf_karpathy_cand.json"
+_WHERE_IMAGE = "machine_captions/where_image2"
+_REFERENCES = 4
+HUMAN, MACHINE = "human", "machine"
+MACHINES = tuple(f"{where}_{run}" for where in ("init", "pre", "par", "merge") for run in (1, 2, 3))
+"""The captioners of where_image2: where the image enters the network, and three runs of each."""
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written for one image.
+
+    Attributes:
+        image: image id.
+        human: the human caption.
+        machines: captions by the captioner's name.
+        row: where the image stands in its file.
+    """
+
+    image: str
+    human: str
+    machines: Mapping[str, str]
+    row: str
+
+
+class _HumanMachine(Dataset):
+    """What the sets of human and machine captions share; a subclass says where captions and references come from."""
+
+    corpus: ClassVar[str]
+    """Name of the captions that references are taken from."""
+    version: ClassVar[str] = "1"
+    versions: ClassVar[Mapping[str, str]] = {"1": "as published"}
+    selections: ClassVar[Mapping[str, ItemSelection]] = {
+        "own-caption-out": ItemSelection(
+            "own-caption-out",
+            "every machine caption beside the human caption of its image; references with the human caption's text are "
+            "left out, and the first four of the others stay",
+            source="after FAIEr Table 2",
+        )
+    }
+    statistics: ClassVar[Mapping[str, StatisticSpec]] = {
+        **accuracy("human"),
+        "mean": StatisticSpec(
+            "mean",
+            "mean",
+            "",
+            description="the metric's score of the human and of the machine captions: the mean, and of BLEU and METEOR "
+            "that of the corpus",
+            source="after FAIEr Table 2",
+        ),
+    }
+    default: ClassVar[tuple[str, str]] = ("own-caption-out", "human-strict")
+    groups: ClassVar[Sequence[str] | None] = (HUMAN, MACHINE)
+    aliases: ClassVar[Mapping[str, str]] = {
+        rule: f"own-caption-out/human-{rule}" for rule in ("strict", "ties-right", "ties-half")
+    }
+
+    def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
+        """Items image by image, the human caption first; ``preferences["human"]`` prefers it in every pair."""
+        path, images = self._read()
+        captions = load_captions(self.corpus, self.root)
+        items: list[Item] = []
+        first, second = [], []
+        counts = dict.fromkeys(("unlike", "few", "of human", "of reference", "repeated"), 0)
+        for entry in images:
+            if entry.image not in captions:
+                problem = f"the image {entry.image} has no captions in {captions.source.name}"
+                raise DataError(problem, path=path, row=entry.row, hint="Both files should be of the same split")
+            human = caption_key(entry.human)
+            others = [text for text in captions[entry.image] if caption_key(text) != human]
+            references = tuple(others[:_REFERENCES])
+            keys = set(map(caption_key, references))
+            counts["unlike"] += len(others) == len(captions[entry.image])
+            counts["few"] += len(references) < _REFERENCES
+            place = len(items)
+            items.append(Item(entry.image, entry.human, references, f"{entry.image}#{HUMAN}", HUMAN, HUMAN))
+            seen: set[str] = set()
+            for system, text in entry.machines.items():
+                key = caption_key(text)
+                counts["of human"] += key == human
+                counts["of reference"] += key in keys
+                counts["repeated"] += key in seen
+                seen.add(key)
+                first.append(place)
+                second.append(len(items))
+                items.append(Item(entry.image, text, references, f"{entry.image}#{system}", MACHINE, system))
+        judging.require_references(items, selection.name, path)
+        pairs = Preferences(
+            np.array(first, dtype=np.int64),
+            np.array(second, dtype=np.int64),
+            np.ones(len(first), dtype=np.int64),
+            ("",) * len(first),
+            np.zeros((len(first), 0), dtype=np.int64),
+        )
+        notes = (f"{len(first):,} pairs of {len(images):,} images; people judged none of them", *_notes(counts))
+        return (Judgements(self.name, selection.name, tuple(items), preferences={HUMAN: pairs}, notes=notes),)
+
+    def _read(self) -> tuple[Path, list[Written]]:
+        """The file of captions, or the list of its images, and what it holds."""
+        raise NotImplementedError
+
+
+def _notes(counts: Mapping[str, int]) -> list[str]:
+    said = {
+        "of reference": "{} machine captions are a reference's text",
+        "of human": "{} machine captions are the human caption's text: no metric can tell these pairs apart",
+        "repeated": "{} machine captions repeat another machine's of the same image",
+        "few": f"{{}} images have fewer than {_REFERENCES} references left",
+        "unlike": "{} human captions are none of their image's: no reference is left out for them",
+    }
+    return [text.format(f"{counts[name]:,}") for name, text in said.items() if counts[name]]
+
+
+class HmCocoWhereImage(_HumanMachine):
+    """One human caption and those of twelve captioners for each image of COCO's Karpathy test split."""
+
+    name: ClassVar[str] = "hm-coco@where-image"
+    title: ClassVar[str] = "Human and machine, COCO (twelve captioners)"
+    citation: ClassVar[str] = (
+        "After S. Wang and others: FAIEr. CVPR 2021; captions of M. Tanti, A. Gatt, K. Camilleri: Where to put the "
+        "image in an image caption generator. Natural Language Engineering 2018"
+    )
+    corpus: ClassVar[str] = "coco-test"
+
+    def _read(self) -> tuple[Path, list[Written]]:
+        return read_where_image(self.root.file(f"{_WHERE_IMAGE}/imgs_mscoco.txt", what="the list of images"))
+
+
+class HmCoco(_HumanMachine):
+    """One human caption and those of three captioners for each image of COCO's Karpathy test split."""
+
+    name: ClassVar[str] = "hm-coco"
+    title: ClassVar[str] = "Human and machine, COCO"
+    citation: ClassVar[str] = (
+        "After S. Wang and others: FAIEr. CVPR 2021; captions of J. Feinglass, Y. Yang: SMURF. ACL 2021"
+    )
+    corpus: ClassVar[str] = "coco-test"
+    beside: ClassVar[Mapping[str, type[Dataset]]] = {"where-image": HmCocoWhereImage}
+
+    def _read(self) -> tuple[Path, list[Written]]:
+        path = self.root.file(_SMURF, what="the human and machine captions")
+        return path, read_smurf(path)
+
+
+class HmFlickr8k(_HumanMachine):
+    """One human caption and those of twelve captioners for each of Flickr8k's 1,000 test images."""
+
+    name: ClassVar[str] = "hm-flickr8k"
+    title: ClassVar[str] = "Human and machine, Flickr8k"
+    citation: ClassVar[str] = HmCocoWhereImage.citation
+    corpus: ClassVar[str] = "flickr8k"
+
+    def _read(self) -> tuple[Path, list[Written]]:
+        return read_where_image(self.root.file(f"{_WHERE_IMAGE}/imgs_flickr8k.txt", what="the list of images"))
+
+
+def read_smurf(path: Path) -> list[Written]:
+    """The captions of SMURF's file by image, in the order of its images.
+
+    Raises:
+        DataError: no list of entries, a name or a caption is missing or empty, or an image has not as many captions as
+            the first one; the entry is named.
+    """
+    data = files.read_json(path)
+    if not isinstance(data, list) or not data:
+        raise DataError("is no JSON list of captions", path=path, hint="Get the file again")
+    captions_by_image: dict[str, list[str]] = {}
+    rows: dict[str, str] = {}
+    for number, entry in enumerate(data, 1):
+        row = f"entry {number}"
+        if not isinstance(entry, dict):
+            raise DataError("is no JSON object", path=path, row=row, hint="Get the file again")
+        image = judging.parse_image(entry.get("image_id"), "image's name (image_id)", path=path, row=row)
+        text = judging.parse_caption(entry.get("caption"), "caption (caption)", path=path, row=row)
+        captions_by_image.setdefault(image, []).append(text)
+        rows.setdefault(image, row)
+    wanted = len(next(iter(captions_by_image.values())))
+    written = []
+    for image, (human, *machines) in captions_by_image.items():
+        if len(machines) != wanted - 1 or not machines:
+            problem = f"the image {image} has {1 + len(machines)} captions, where {max(wanted, 2)} are expected"
+            raise DataError(problem, path=path, row=rows[image], hint="First stands the human caption, then machines'")
+        named = {f"{MACHINE} {number}": text for number, text in enumerate(machines, 1)}
+        written.append(Written(image, human, named, rows[image]))
+    return written
+
+
+def read_where_image(listed: Path) -> tuple[Path, list[Written]]:
+    """The captions of where_image2 for one set of images, in the order of its list.
+
+    Args:
+        listed: ``imgs_{set}.txt``; the captions are in the folders beside it.
+
+    Returns:
+        The list's path, and what was written for each image.
+
+    Raises:
+        MissingFileError: the captions of a system are not there.
+        DataError: an image is listed twice, a line is empty, or a system has not a caption for each image.
+    """
+    images: dict[str, int] = {}
+    for row, name in enumerate(_lines(listed), 1):
+        image = judging.parse_image(name, "image's name", path=listed, row=row)
+        if image in images:
+            problem = f"the image {image} stands in row {images[image]} already"
+            raise DataError(problem, path=listed, row=row, hint="Get the list again")
+        images[image] = row
+    kind = listed.stem.removeprefix("imgs_")
+    texts: dict[str, list[str]] = {}
+    for system in ("human_1", *MACHINES):
+        path = listed.parent / f"{kind}_{system}" / "generated_captions.txt"
+        lines = _lines(path)
+        if len(lines) != len(images):
+            problem = f"has {len(lines):,} captions for the {len(images):,} images of {listed.name}"
+            raise DataError(problem, path=path, hint="Get both files again")
+        texts[system] = [
+            judging.parse_caption(line, "caption", path=path, row=row) for row, line in enumerate(lines, 1)
+        ]
+    return listed, [
+        Written(
+            image,
+            texts["human_1"][row - 1],
+            {system: texts[system][row - 1] for system in MACHINES},
+            f"row {row}",
+        )
+        for image, row in images.items()
+    ]
+
+
+def _lines(path: Path) -> list[str]:
+    lines = files.read_lines(path)
+    while lines and not lines[-1].strip():
+        lines.pop()
+    return lines

@@ -1,0 +1,160 @@
+"""What a study file may ask for in place of agreement with people: retrieval, curves, one image, words of regions.
+
+Such a file is run by the command that does it (``capbench retrieve faier-table6``). It has one of the keys::
+
+    retrieval: {captions: nocaps-val, images: 1000, seed: 0, references: 4, gallery: rest}
+    curves: {counts: [0, 1, 2, 3, 4, 5], draws: 5, seed: 0}          # beside 'protocols'
+    image: {dataset: hm-coco, id: COCO_val2014_000000420113, candidates: [...], references: [...]}
+    words: {entities: coco/coco_entities_release.json, references: [1, 2, 3, 4], images: 1000, seed: 0}
+
+and 'metrics' with what they are given, as any study.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, get_args
+
+from capbench.option_kinds import Choice, Count, Kind, Text
+from capbench.options import Options, option
+
+__all__ = ["TASKS", "CurveTask", "Gallery", "ImageTask", "RetrievalTask", "Task", "WordTask", "parse_task"]
+
+Gallery = Literal["rest", "one"]
+"""Which captions of an image are queries and gallery: all that are no references, or the first of them."""
+
+
+@dataclass(frozen=True)
+class _Texts(Kind):
+    """One text or more."""
+
+    def describe(self) -> str:
+        """In words."""
+        return "a list of texts"
+
+    def example(self) -> str:
+        """A list."""
+        return '["a dog runs", "two dogs"]'
+
+    def read(self, value: object) -> tuple[str, ...]:
+        """The texts."""
+        if not isinstance(value, list | tuple) or not value:
+            raise ValueError
+        if not all(isinstance(text, str) and text.strip() for text in value):
+            raise ValueError
+        return tuple(value)
+
+
+@dataclass(frozen=True)
+class _Counts(Kind):
+    """Whole numbers, ascending.
+
+    Attributes:
+        low: the smallest that fits.
+    """
+
+    low: int = 0
+
+    def describe(self) -> str:
+        """In words."""
+        return f"a list of whole numbers from {self.low}"
+
+    def example(self) -> str:
+        """A list."""
+        return "[1, 2, 5]"
+
+    def read(self, value: object) -> tuple[int, ...]:
+        """The numbers, sorted, each once."""
+        if not isinstance(value, list | tuple) or not value:
+            raise ValueError
+        return tuple(sorted({Count(self.low).read(number) for number in value}))
+
+
+@dataclass(frozen=True)
+class Task(Options):
+    """What a study file asks for in place of agreement with people."""
+
+    key: ClassVar[str]
+    """Its key in a study file."""
+    command: ClassVar[str]
+    """The command that runs it."""
+    judged: ClassVar[bool] = False
+    """Whether the file names protocols."""
+
+
+@dataclass(frozen=True)
+class RetrievalTask(Task):
+    """Images by captions and captions by images."""
+
+    key: ClassVar[str] = "retrieval"
+    command: ClassVar[str] = "retrieve"
+    captions: str = option("flickr8k", Text("nocaps-val"), "a corpus of captions, or a file")
+    split: str | None = option(None, Text("test"), "which of its images: a split or a domain")
+    images: int = option(1000, Count(2), "images that are drawn")
+    seed: int = option(0, Count(), "seed of the draw")
+    references: int = option(4, Count(1), "an image's captions, from the first, that are its references")
+    gallery: Gallery = option("rest", Choice(*get_args(Gallery)), "captions that are queries and gallery")
+
+
+@dataclass(frozen=True)
+class CurveTask(Task):
+    """Agreement with people against the number of references."""
+
+    key: ClassVar[str] = "curves"
+    command: ClassVar[str] = "references"
+    judged: ClassVar[bool] = True
+    counts: tuple[int, ...] | None = option(None, _Counts(), "numbers of references")
+    draws: int = option(5, Count(1), "random orders of the references")
+    seed: int = option(0, Count(), "seed of the orders")
+
+
+@dataclass(frozen=True)
+class ImageTask(Task):
+    """Candidates of one image, by all metrics."""
+
+    key: ClassVar[str] = "image"
+    command: ClassVar[str] = "examples"
+    id: str = option("image", Text("f8k_003"), "the image's id")
+    dataset: str | None = option(None, Text("flickr8k-expert"), "where references are, if none are given")
+    candidates: tuple[str, ...] | None = option(None, _Texts(), "captions to score")
+    references: tuple[str, ...] | None = option(None, _Texts(), "captions to compare with")
+
+
+@dataclass(frozen=True)
+class WordTask(Task):
+    """Scores of words that belong to a region, and of others."""
+
+    key: ClassVar[str] = "words"
+    command: ClassVar[str] = "words"
+    entities: str = option("coco/coco_entities_release.json", Text("entities.json"), "words and their regions")
+    references: tuple[int, ...] = option((1, 2, 3, 4), _Counts(1), "numbers of references")
+    images: int = option(1000, Count(1), "images that are drawn")
+    seed: int = option(0, Count(), "seed of the draw")
+
+
+TASKS: Mapping[str, type[Task]] = {task.key: task for task in (RetrievalTask, CurveTask, ImageTask, WordTask)}
+
+
+def parse_task(raw: Mapping[Any, Any], add: Callable[[str], None]) -> Task | None:
+    """The task of a study file, or None.
+
+    Args:
+        raw: the whole file.
+        add: takes each problem.
+    """
+    keys = [key for key in TASKS if key in raw]
+    if len(keys) > 1:
+        add(f"a study has one of {' and '.join(map(repr, keys))}")
+    if not keys:
+        return None
+    kind, values = TASKS[keys[0]], raw[keys[0]]
+    if not isinstance(values, dict):
+        add(f"'{kind.key}' should be a mapping, not {values!r}")
+        return kind()
+    told: list[str] = []
+    named = {str(key): value for key, value in values.items()}
+    checked = kind.checked(kind.key, named, lambda message, hint: told.append(f"{message}. {hint}"))
+    for problem in told:
+        add(problem)
+    return kind(**checked)

@@ -1,0 +1,150 @@
+"""Commands that run a study file of another task than agreement: retrieve, references, examples, explain, words."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Ran
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def study(name: str, text: str) -> str:
+    path = Path(f"{name}.yaml")
+    path.write_text(f"schema: 1\nname: {name}\n{text}")
+    return str(path)
+
+
+def test_retrieve_runs_on_a_split_and_says_what_was_drawn(capbench: Run) -> None:
+    ran = capbench("retrieve", "-m", "bleu-1", "-m", "rouge-l", "--split", "test", "--images", "20", "--json")
+    assert ran.code == 0, ran.err
+    found = json.loads(ran.out)
+    assert [entry["metric"] for entry in found] == ["bleu-1", "rouge-l"]
+    assert {(entry["images"], entry["captions"]) for entry in found} == {(20, 20)}
+    assert "flickr8k, test: 20 of 50 images, drawn with seed 0" in ran.err
+    assert "bleu scores 400 pairs one by one: about" in ran.err or "bleu" not in ran.err
+
+
+def test_the_former_name_of_retrieve_still_works_and_is_not_shown(capbench: Run) -> None:
+    assert capbench("retrieval", "-m", "bleu-1", "--images", "5", "--json").code == 0
+    assert "retrieval" not in capbench("--help").out.split("Commands")[-1].split()
+
+
+def test_a_study_of_retrieval_shows_the_papers_rows_and_what_waits(capbench: Run) -> None:
+    text = "retrieval: {captions: nocaps-val, images: 10, references: 9}\nmetrics: [bleu-1]\npublished: faier-table6\n"
+    ran = capbench("retrieve", study("mine", text), "--gallery", "one")
+    assert ran.code == 0, ran.err
+    assert "BLEU-1" in ran.out
+    assert "FAIER-4 ref (paper)" in ran.out
+    assert "96.5" in ran.out
+    assert "10 of 30 images, drawn with seed 0; the first 9 captions" in ran.out
+
+
+def test_each_command_refuses_a_study_of_another_task_and_names_its_command(capbench: Run) -> None:
+    for command, name, other in (
+        ("retrieve", "faier-table1", "correlate"),
+        ("references", "faier-table6", "retrieve"),
+        ("examples", "faier-figure4", "references"),
+        ("explain", "faier-table5", "words"),
+        ("words", "faier-figure5", "examples"),
+        ("correlate", "faier-figure4", "references"),
+    ):
+        ran = capbench(command, name)
+        assert ran.code == 2, (command, ran.err)
+        assert f"'capbench {other} {name}'" in ran.err
+
+
+def test_correlate_prints_the_published_table_of_a_task_alone(capbench: Run) -> None:
+    ran = capbench("correlate", "faier-table6", "--data", "sample", "--out", "out")
+    assert ran.code == 0, ran.err
+    assert "0.965" in ran.out
+    assert "'capbench retrieve faier-table6' computes its rows" in ran.err
+
+
+def test_a_study_of_curves_writes_a_folder_for_each_protocol(capbench: Run) -> None:
+    text = (
+        "curves: {counts: [0, 1, 2], draws: 2}\nmetrics: [bleu-1, {label: f, metric: faier.faier, title: FAIEr f}]\n"
+        "protocols: [composite/all-references/correctness-spearman, flickr8k-expert/no-own-captions/mean-spearman]\n"
+    )
+    ran = capbench("references", study("curves", text), "--draws", "1")
+    assert ran.code == 1, ran.err
+    assert "FAIEr f waits for region features" in ran.err
+    for protocol in ("composite.all-references.correctness-spearman", "flickr8k-expert.no-own-captions.mean-spearman"):
+        curves = json.loads(Path(f"results/curves/{protocol}/curves.json").read_text())
+        assert curves["counts"] == [1, 2]
+        assert curves["draws"] == 1
+        assert Path(f"results/curves/{protocol}/curves.svg").exists()
+
+
+def test_captions_of_one_image_are_scored_by_all_metrics(capbench: Run) -> None:
+    ran = capbench("examples", "faier-figure5", "--json")
+    assert ran.code == 1
+    found = json.loads(ran.out)
+    assert found["scores"]["METEOR"] == pytest.approx([0.389, 0.175, 0.188, 0.258], abs=0.0005)
+    assert found["scores"]["ROUGE-L"] == pytest.approx([0.797, 0.199, 0.217, 0.625], abs=0.0005)
+    assert "FAIEr-4 ref waits for" in ran.err
+
+
+def test_captions_come_from_the_data_set_where_none_are_given(capbench: Run) -> None:
+    text = "image: {id: coco_001, dataset: hm-coco}\nmetrics: [rouge-l]\n"
+    ran = capbench("examples", study("one", text), "--out", "one.json")
+    assert ran.code == 0, ran.err
+    written = json.loads(Path("one.json").read_text())
+    assert len(written["references"]) == 4
+    assert len(written["scores"]["ROUGE-L"]) == len(written["candidates"])
+    lacking = capbench("examples", study("none", text.replace("coco_001", "nowhere")))
+    assert lacking.code == 2
+    assert "hm-coco has no image 'nowhere'" in lacking.err
+
+
+def test_words_wait_for_the_file_and_say_so(capbench: Run) -> None:
+    ran = capbench("words", "faier-table5")
+    assert ran.code == 1
+    assert "5.92" in ran.out
+    assert "coco_entities_release.json is not there" in ran.err
+    named = capbench("words", "faier-table5", "--entities", "e.json")
+    assert (named.code, named.out) == (2, "")
+    assert "e.json" in named.err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("retrieval: 5\nmetrics: [cider]\n", "'retrieval' should be a mapping"),
+        ("retrieval: {images: 1}\nmetrics: [cider]\n", "retrieval.images=1: not"),
+        ("retrieval: {picture: x}\nmetrics: [cider]\n", "retrieval has no option 'picture'"),
+        ("retrieval: {}\ncurves: {}\nmetrics: [cider]\n", "one of 'retrieval' and 'curves'"),
+        ("retrieval: {}\nprotocols: [composite]\nmetrics: [cider]\n", "'protocols' belong to judgements"),
+        ("retrieval: {}\n", "'metrics' should be a list"),
+        ("curves: {}\nmetrics: [cider]\n", "the key 'protocols' is missing"),
+        ("image: {id: a, candidates: []}\nmetrics: [cider]\n", "image.candidates"),
+        ("words: {references: [0]}\nmetrics: [faier]\n", "words.references"),
+    ],
+)
+def test_a_task_that_does_not_fit_is_refused_in_one_line(capbench: Run, text: str, message: str) -> None:
+    ran = capbench("retrieve", study("wrong", text))
+    assert ran.code == 2
+    assert message in ran.err
+    assert len(ran.err.strip().splitlines()) == 1
+
+
+def test_flags_that_define_a_study_do_not_go_with_a_file(capbench: Run) -> None:
+    for arguments in (
+        ("retrieve", "faier-table6", "-m", "cider"),
+        ("retrieve",),
+        ("references", "faier-figure4", "-m", "cider"),
+        ("examples", "faier-figure5", "-d", "composite"),
+        ("explain", "faier-figure6", "-m", "tiger"),
+        ("explain",),
+        ("words",),
+    ):
+        assert capbench(*arguments).code == 2, arguments

@@ -1,0 +1,208 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capbench.datasets.human_machine import MACHINES, HmCoco, HmFlickr8k, read_smurf, read_where_image
+from capbench.datasets.opening import open_dataset
+from capbench.datasets.root import DataRoot
+from capbench.errors import CapbenchError, DataError, MissingFileError, UsageError
+from capbench.metrics.requests import resolve_metrics
+from capbench.records import Judgements
+from capbench.scoring import score
+from capbench.studies.evaluate import evaluate
+from tests.datasets.native_files import root, write, write_json
+
+SMURF = "machine_captions/smurf_karpathy_cand.json"
+WHERE = "machine_captions/where_image2"
+CAPTIONS = {
+    "one.jpg": ["A red kite flies.", "a kite in the wind", "Somebody flies a kite", "kite", "one more", "the sixth"],
+    "two.jpg": ["Two boats .", "Boats near the shore .", "a lake with boats", "two  boats", "boats on water"],
+}
+
+
+def entries(*captions: tuple[str, str]) -> list[dict[str, Any]]:
+    return [{"image_id": image, "caption": text} for image, text in captions]
+
+
+SMURF_ENTRIES = entries(
+    ("one.jpg", "a red kite flies"),
+    ("one.jpg", "a kite in the WIND ."),
+    ("one.jpg", "a red kite flies ."),
+    ("two.jpg", "Two boats . "),
+    ("two.jpg", "a boat"),
+    ("two.jpg", "a boat ."),
+)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_json(tmp_path / "coco/karpathy_test_captions.json", CAPTIONS)
+    write_json(tmp_path / SMURF, SMURF_ENTRIES)
+    write_where_image(tmp_path, "mscoco")
+    return tmp_path
+
+
+def write_where_image(folder: Path, kind: str) -> None:
+    write(folder / WHERE / f"imgs_{kind}.txt", "two.jpg\none.jpg\n")
+    for number, system in enumerate(("human_1", *MACHINES)):
+        texts = ["two boats", "a red kite flies"] if not number else [f"{number} boats", f"{number} kites"]
+        write(folder / WHERE / f"{kind}_{system}/generated_captions.txt", "\n".join(texts) + "\n")
+
+
+def load(folder: Path, name: str = "hm-coco") -> Judgements:
+    dataset = open_dataset(name, root(folder))
+    return dataset.load(dataset.protocol().items)[0]
+
+
+def test_each_machine_caption_is_paired_with_the_human_caption_of_its_image(folder: Path) -> None:
+    judged = load(folder)
+    pairs = judged.preferences["human"]
+    texts = [item.candidate for item in judged.items]
+    assert [(texts[a], texts[b]) for a, b in zip(pairs.first, pairs.second, strict=True)] == [
+        ("a red kite flies", "a kite in the WIND ."),
+        ("a red kite flies", "a red kite flies ."),
+        ("Two boats .", "a boat"),
+        ("Two boats .", "a boat ."),
+    ]
+    assert pairs.preferred.tolist() == [1, 1, 1, 1]
+    assert [item.group for item in judged.items] == ["human", "machine", "machine"] * 2
+    assert [item.system for item in judged.items[:3]] == ["human", "machine 1", "machine 2"]
+
+
+def test_references_are_the_first_four_without_the_human_captions_text(folder: Path) -> None:
+    judged = load(folder)
+    assert judged.items[0].references == tuple(CAPTIONS["one.jpg"][1:5])
+    assert judged.items[3].references == ("Boats near the shore .", "a lake with boats", "boats on water")
+    assert all(item.references == judged.items[0].references for item in judged.items[:3])
+
+
+def test_repeats_of_references_people_and_machines_are_counted(folder: Path) -> None:
+    assert load(folder).notes == (
+        "4 pairs of 2 images; people judged none of them",
+        "1 machine captions are a reference's text",
+        "1 machine captions are the human caption's text: no metric can tell these pairs apart",
+        "1 machine captions repeat another machine's of the same image",
+        "1 images have fewer than 4 references left",
+    )
+
+
+def test_a_human_caption_of_no_reference_leaves_none_out_and_is_told(folder: Path) -> None:
+    changed = [dict(entry) for entry in SMURF_ENTRIES]
+    changed[0]["caption"] = "something else"
+    write_json(folder / SMURF, changed)
+    judged = load(folder)
+    assert judged.items[0].references == tuple(CAPTIONS["one.jpg"][:4])
+    assert judged.notes[-1] == "1 human captions are none of their image's: no reference is left out for them"
+
+
+def test_twelve_captioners_are_a_set_beside_three(folder: Path) -> None:
+    judged = load(folder, "hm-coco@where-image")
+    assert judged.dataset == "hm-coco@where-image"
+    assert len(judged.items) == 26
+    assert len(judged.preferences["human"]) == 24
+    assert [item.image for item in judged.items[::13]] == ["two", "one"]
+    assert [item.system for item in judged.items[:13]] == ["human", *MACHINES]
+    assert judged.items[13 + 12].candidate == "12 kites"
+    dataset = open_dataset("hm-coco:1@where-image", root(folder))
+    assert dataset.protocol().versioned == "hm-coco:1@where-image/own-caption-out/human-strict"
+
+
+def test_groups_of_items_and_the_set_beside_are_named_where_a_group_is_not_known(folder: Path) -> None:
+    assert {item.group for item in load(folder, "hm-coco@machine").items} == {""}
+    with pytest.raises(UsageError, match="where-image"):
+        open_dataset("hm-coco@where", root(folder))
+
+
+def test_means_are_the_scores_of_the_two_corpora(folder: Path) -> None:
+    dataset = HmCoco(root(folder))
+    protocol = dataset.protocol("mean")
+    judged = load(folder)
+    (request,) = requests = resolve_metrics(["bleu-2"])
+    table = score(judged.items, requests, dataset="x", cache=False)
+    cells, groups = evaluate(protocol, [judged], [table], request.rows)
+    values = {cell.group: cell.value for cell in cells}
+    assert groups == ("human", "machine")
+    for group in groups:
+        items = [item for item in judged.items if item.group == group]
+        alone = score(items, requests, dataset="x", cache=False)
+        assert values[group] == pytest.approx(alone.corpus[request.score_columns[0]], abs=1e-12)
+    assert values["human"] != pytest.approx(float(table.values[request.score_columns[0]][[0, 3]].mean()))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({}, "no JSON list"),
+        ([3], "entry 1"),
+        (entries(("a.jpg", "x"), ("a.jpg", " ")), "entry 2: the caption .* is empty"),
+        (entries(("a.jpg", "x")), "the image a has 1 captions, where 2 are expected"),
+        (entries(("a.jpg", "x"), ("a.jpg", "y"), ("b.jpg", "z")), "entry 3: the image b has 1 captions"),
+        ([{"caption": "x"}], "entry 1: the image's name"),
+    ],
+)
+def test_a_damaged_file_of_smurf_is_refused_by_entry(tmp_path: Path, data: Any, message: str) -> None:
+    path = tmp_path / "smurf.json"
+    path.write_text(json.dumps(data))
+    with pytest.raises(DataError, match=message):
+        read_smurf(path)
+
+
+def test_damaged_files_of_where_image_are_refused_by_row(folder: Path) -> None:
+    listed, captions = folder / WHERE / "imgs_mscoco.txt", folder / WHERE / "mscoco_par_2/generated_captions.txt"
+    captions.write_text("one line\n")
+    with pytest.raises(DataError, match=r"has 1 captions for the 2 images of imgs_mscoco\.txt"):
+        read_where_image(listed)
+    captions.write_text("\ntwo\n")
+    with pytest.raises(DataError, match="row 1: the caption is empty"):
+        read_where_image(listed)
+    captions.unlink()
+    with pytest.raises(MissingFileError, match="mscoco_par_2"):
+        read_where_image(listed)
+    listed.write_text("a.jpg\na.jpg\n")
+    with pytest.raises(DataError, match="row 2: the image a stands in row 1 already"):
+        read_where_image(listed)
+
+
+def test_an_image_without_captions_is_refused(folder: Path) -> None:
+    write_json(folder / "coco/karpathy_test_captions.json", {"one.jpg": CAPTIONS["one.jpg"]})
+    with pytest.raises(DataError, match="entry 4: the image two has no captions"):
+        load(folder)
+    (folder / "coco/karpathy_test_captions.json").unlink()
+    with pytest.raises(CapbenchError, match="coco-test"):
+        load(folder)
+
+
+@pytest.mark.real_data
+def test_published_files_give_the_pairs_of_the_paper(real_data: Path) -> None:
+    data = DataRoot(real_data, False, "test")
+    judged = load(real_data)
+    assert (len(judged.items), len(judged.preferences["human"])) == (20_000, 15_000)
+    assert judged.notes[1:] == (
+        "117 machine captions are a reference's text",
+        "66 machine captions are the human caption's text: no metric can tell these pairs apart",
+        "893 machine captions repeat another machine's of the same image",
+        "7 images have fewer than 4 references left",
+    )
+    twelve = load(real_data, "hm-coco@where-image")
+    assert (len(twelve.items), len(twelve.preferences["human"])) == (65_000, 60_000)
+    flickr = HmFlickr8k(data)
+    pairs = flickr.load(flickr.protocol().items)[0]
+    assert (len(pairs.items), len(pairs.preferences["human"])) == (13_000, 12_000)
+    assert {len(item.references) for item in pairs.items} == {4}
+
+
+@pytest.mark.real_data
+def test_human_columns_of_table_2_are_the_papers_within_a_hundredth(real_data: Path) -> None:
+    """The paper took other human captions of the same images: theirs are .629, .195 and .466."""
+    judged = load(real_data)
+    requests = resolve_metrics(["bleu-1", "bleu-4", "rouge-l"])
+    protocol = HmCoco(root(real_data)).protocol("mean")
+    rows = [row for request in requests for row in request.rows]
+    table = score(judged.items, requests, dataset="x", cache=False)
+    cells, _ = evaluate(protocol, [judged], [table], rows)
+    values = {cell.column: cell.value for cell in cells if cell.group == "human"}
+    assert values == pytest.approx({"bleu-1": 0.629, "bleu-4": 0.195, "rouge-l": 0.466}, abs=0.01)
