@@ -119,6 +119,8 @@ class Metric(abc.ABC):
     """Each column's name in tables (``BLEU-4``)."""
     citation: ClassVar[str]
     """The paper, one line."""
+    lower_is_better: ClassVar[frozenset[str]] = frozenset()
+    """Columns whose lower scores are better (distances); a combination turns them."""
     option_type: ClassVar[type[Options]] = Options
     """Its options: ``--help``, checks and the signature follow from the declaration."""
     needs: ClassVar[tuple[Need, ...]] = (References(),)
@@ -347,6 +349,13 @@ class CombinedMetric(Metric):
     def combine(self, columns: Mapping[str, FloatArray]) -> FloatArray:
         """(n, k) statistics from the columns (n,) of :meth:`inputs`, by column name."""
 
+    def combine_each(self, columns: Sequence[Mapping[str, FloatArray]]) -> FloatArray:
+        """(n, k) statistics from the columns of each input; for a metric whose inputs share names of columns.
+
+        By default :meth:`combine` of all of them together.
+        """
+        return self.combine({name: values for of_input in columns for name, values in of_input.items()})
+
     def prepare(self, items: Sequence[Item]) -> None:
         """Prepare the inputs."""
         for metric in self.inputs():
@@ -367,12 +376,12 @@ class CombinedMetric(Metric):
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """(n, k), the inputs' statistics extracted here; scoring hands their columns to :meth:`combine` instead."""
-        columns: dict[str, FloatArray] = {}
+        columns: list[Mapping[str, FloatArray]] = []
         for metric in self.inputs():
             metric.open(items)
-            columns |= metric.scores(metric.statistics(items, lambda _: None))
+            columns.append(metric.scores(metric.statistics(items, lambda _: None)))
         progress(len(items))
-        return self.combine(columns)
+        return self.combine_each(columns)
 
     def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
         """(counts, n, k) for each draw, unless one of the inputs cannot sweep."""
@@ -388,8 +397,6 @@ class CombinedMetric(Metric):
         for draw in zip(*sweeps, strict=True):
             steps = []
             for statistics in zip(*draw, strict=True):
-                columns: dict[str, FloatArray] = {}
-                for metric, rows in zip(self.inputs(), statistics, strict=True):
-                    columns |= metric.scores(np.ascontiguousarray(rows))
-                steps.append(self.combine(columns))
+                inputs = zip(self.inputs(), statistics, strict=True)
+                steps.append(self.combine_each([metric.scores(np.ascontiguousarray(rows)) for metric, rows in inputs]))
             yield np.stack(steps)

@@ -185,7 +185,8 @@ class Basis:
             columns += [
                 (1 - _SHARED_SLOPE) * np.clip(values, low, high) + straight for low, high in itertools.pairwise(ends)
             ]
-        return np.stack(columns, axis=1) - self.means
+        stacked: FloatArray = np.stack(columns, axis=1)
+        return stacked - self.means
 
     def matrix(self, examples: Examples) -> FloatArray:
         """(n, F) features of examples; of pairs, those of the preferred caption minus those of the other one."""

@@ -22,6 +22,7 @@ Schema version 1::
     bootstrap: {resamples: 1000, unit: image, seed: 0, method: percentile, level: 0.95}   # optional: intervals
     compare: {test: permutation, correction: holm, alpha: 0.05, resamples: 1000, seed: 0} # optional: tests
     human_ceiling: true               # optional: false leaves the row of people's agreement out
+    combine: {of: [cider, spice], learner: ridge, folds: 10, inner_folds: 5, seed: 0}     # optional: combinations
 
 A file that names a ``published`` table and has neither ``protocols`` nor ``metrics`` prints that table alone. That is
 for tables whose judgements are not public.
@@ -38,6 +39,7 @@ from typing import Any
 from capbench.errors import CapbenchError, StudyError, suggest
 from capbench.metrics.from_file import ScoresEntry
 from capbench.metrics.requests import Asked
+from capbench.studies.combine_settings import CombineEntry, parse_combine
 from capbench.studies.settings import BootstrapSettings, TestSettings, parse_bootstrap, parse_compare
 
 __all__ = ["SCHEMA_VERSION", "Study", "find_study", "load_study"]
@@ -45,7 +47,7 @@ __all__ = ["SCHEMA_VERSION", "Study", "find_study", "load_study"]
 SCHEMA_VERSION = 1
 _KEYS = (
     *("schema", "name", "title", "protocols", "metrics", "scores", "published", "features", "models"),
-    *("bootstrap", "compare", "human_ceiling", "allow_missing"),
+    *("bootstrap", "compare", "human_ceiling", "allow_missing", "combine"),
 )
 
 
@@ -73,6 +75,7 @@ class Study:
         scores: files of scores that were computed elsewhere.
         allow_missing: whether items without a score in one of these files are left out, for all metrics.
         without: labels, metrics or rows that are left out; their rows say so. Given by ``--without`` alone.
+        combine: combinations of the metrics, learnt from each protocol's judgements.
     """
 
     name: str
@@ -93,6 +96,7 @@ class Study:
     without: tuple[str, ...] = ()
     scores: tuple[ScoresEntry, ...] = ()
     allow_missing: bool = False
+    combine: tuple[CombineEntry, ...] = ()
 
 
 def shipped_configs() -> Path:
@@ -159,6 +163,7 @@ def load_study(path: str | os.PathLike[str]) -> Study:
         human_ceiling=ceiling,
         scores=_score_files(raw.get("scores"), problems),
         allow_missing=_truth(raw, "allow_missing", False, problems),
+        combine=parse_combine(raw.get("combine"), problems.add),
         path=os.fspath(path),
     )
     problems.raise_if_any()
