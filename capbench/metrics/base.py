@@ -168,6 +168,15 @@ class Metric(abc.ABC):
         return [(need, reason) for need, reason in reasons if reason]
 
     @classmethod
+    def given(cls, resources: Resources, label: str) -> Resources:
+        """What of all that is given belongs to a request of this metric.
+
+        Raises:
+            ModelError: see :meth:`Resources.of`.
+        """
+        return resources.of(label, cls.name)
+
+    @classmethod
     def reference_free(cls) -> frozenset[str]:
         """Columns that do without references, which an item may then lack."""
         return frozenset() if any(isinstance(need, References) for need in cls.needs) else frozenset(cls.columns)

@@ -73,12 +73,10 @@ def parse_combine(raw: Any, add: Callable[[str], None]) -> tuple[CombineEntry, .
         if wrong or not texts["label"]:
             add(f"'{(wrong or ['label'])[0]}' of 'combine' should be names, as in {example}")
             continue
-        told: list[str] = []
         settings = {str(key): value for key, value in given.items() if key not in (*texts, *lists)}
-        values = CombineSettings.checked("combine", settings, lambda message, hint: told.append(f"{message}. {hint}"))
-        for problem in told:
-            add(problem)
-        if not told:
+        values = CombineSettings.checked("combine", settings, lambda message, hint: add(f"{message}. {hint}"))
+        # What does not fit was told, and the study is not run.
+        if len(values) == len(settings):
             entries.append(
                 CombineEntry(
                     of=tuple(lists["of"]), lower=tuple(lists["lower"]), **texts, settings=CombineSettings(**values)
