@@ -17,7 +17,7 @@ from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
 from capbench.errors import StatisticError, UsageError
 from capbench.metrics.base import Resources
-from capbench.metrics.combination import CombinationFile, SavedInput, saved_name
+from capbench.metrics.combination import CombinationFile, SavedInput, image_digest, saved_name
 from capbench.metrics.requests import MetricRequest, Row
 from capbench.records import ScoreTable
 from capbench.stats.intervals import draw_bootstrap
@@ -329,6 +329,14 @@ def _elsewhere(scored: Scored, examples: Examples, there: Scored) -> tuple[Examp
     return examples.of_units(kept), int((~kept[judged]).sum())
 
 
+def _digests(scored: Scored, examples: Examples) -> tuple[str, ...]:
+    """The images of some examples."""
+    unit, _ = image_codes(scored.draws[0])
+    judged = set(np.unique(examples.unit).tolist())
+    images = {item.image for code, item in zip(unit.tolist(), scored.draws[0].items, strict=True) if code in judged}
+    return tuple(sorted(image_digest(image) for image in images))
+
+
 def _file(task: _Task, scored: Scored, learnt: Learnt, whole: Fit, penalty: float) -> CombinationFile | None:
     """The combination to be saved; None if other captions have no scores of one of its metrics."""
     try:
@@ -360,7 +368,7 @@ def _file(task: _Task, scored: Scored, learnt: Learnt, whole: Fit, penalty: floa
     return CombinationFile(
         learner=learnt.settings.learner,
         protocol=task.protocol.versioned,
-        images=len(np.unique(learnt.examples.unit)),
+        learnt_images=_digests(scored, learnt.examples),
         examples=len(learnt.examples),
         seed=learnt.settings.seed,
         inner_folds=learnt.settings.inner_folds,

@@ -6,6 +6,7 @@ options, and holds how their scores become one; it holds no judgements, and noth
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,6 +29,7 @@ __all__ = [
     "CombinationFile",
     "SavedCombination",
     "SavedInput",
+    "image_digest",
     "metric_of_combination",
     "read_combination",
     "saved_name",
@@ -88,12 +90,12 @@ class CombinationFile(Strict):
         capbench: version of the program that learnt it.
         learner: the model.
         protocol: whose judgements it was learnt from, with the data set's version.
-        images: how many images these were of.
         examples: their number.
         seed: of the folds that chose the penalty.
         inner_folds: number of these folds.
         penalty: the penalty.
         intercept: the score of a caption all of whose features are 0.
+        learnt_images: which images these were, as :func:`image_digest` gives them.
         inputs: what is combined.
     """
 
@@ -102,7 +104,7 @@ class CombinationFile(Strict):
     capbench: str = __version__
     learner: Literal["ridge", "logistic", "monotone"]
     protocol: str
-    images: int = Field(ge=1)
+    learnt_images: tuple[str, ...] = Field(min_length=1)
     examples: int = Field(ge=1)
     seed: int = Field(ge=0)
     inner_folds: int = Field(ge=2)
@@ -133,6 +135,11 @@ class CombinationFile(Strict):
             np.array([mean for entry in self.inputs for mean in entry.means]),
         )
         return Fit(basis, np.array([weight for entry in self.inputs for weight in entry.weights]), self.intercept)
+
+
+def image_digest(image: str) -> str:
+    """Eight hex digits that tell images apart well enough to count those that a combination was learnt from."""
+    return hashlib.blake2b(image.encode(), digest_size=4).hexdigest()
 
 
 def write_combination(combination: CombinationFile, path: str | Path) -> None:
@@ -208,6 +215,8 @@ class SavedCombination(CombinedMetric):
     path: ClassVar[Path]
     digest: ClassVar[str]
     """SHA-256 of the file."""
+    told: ClassVar[list[str]]
+    """What was warned of."""
 
     def __init__(self, resources: Resources | None = None, **options: Any) -> None:
         super().__init__(resources, **options)
@@ -243,19 +252,31 @@ class SavedCombination(CombinedMetric):
         return list(self._metrics.values())
 
     def prepare(self, items: Sequence[Item]) -> None:
-        """Prepare the inputs, and warn if one of them has other weights than those it was learnt with."""
+        """Prepare the inputs; warn if images were learnt from, or an input has other weights than then."""
         super().prepare(items)
+        images = {item.image for item in items}
+        learnt_from = set(self.file.learnt_images)
+        known = sum(image_digest(image) in learnt_from for image in images)
+        if known:
+            self._warn(
+                f"{self.path.name} was learnt from people's judgements of {known:,} of these {len(images):,} images: how "
+                "well it agrees with people on them says nothing ('capbench combine' gives out-of-fold scores)"
+            )
         learnt = {entry.label: entry.signature for entry in self.file.inputs}
         for label, metric in self._metrics.items():
             now, then = _parts(metric.signature()), _parts(learnt[label])
             for key in _WEIGHT_KEYS:
                 if now.get(key) != then.get(key):
-                    warnings.warn(
+                    self._warn(
                         f"{self.path.name} was learnt with {label} of {key} {then.get(key, 'none')}, and gets that of "
-                        f"{now.get(key, 'none')}",
-                        CapbenchWarning,
-                        stacklevel=2,
+                        f"{now.get(key, 'none')}"
                     )
+
+    def _warn(self, message: str) -> None:
+        """Warn, once for each file: metrics are prepared several times."""
+        if message not in self.told:
+            self.told.append(message)
+            warnings.warn(message, CapbenchWarning, stacklevel=3)
 
     def combine(self, columns: Mapping[str, FloatArray]) -> FloatArray:
         """Not called: inputs may share names of columns, see :meth:`combine_each`."""
@@ -312,6 +333,7 @@ def metric_of_combination(path: str | Path) -> type[SavedCombination]:
                 "file": combination,
                 "path": path,
                 "digest": sha256_file(path),
+                "told": [],
             },
         ),
     )
