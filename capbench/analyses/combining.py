@@ -1,7 +1,7 @@
 """A combination of metrics learnt from one protocol's judgements: how it agrees, what it is made of, how it travels.
 
 Its scores on the protocol's own items are out of fold, by image. On another data set it is the combination that was
-learnt from all judgements, but those of images that the other data set holds, too.
+learnt from all judgements; captions of images that were among them are scored by the fold that was learnt without.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 from capbench.analyses.comparing import USUAL_RESAMPLES, MetricComparison, compare_scored, score_all
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
-from capbench.errors import StatisticError, UsageError
+from capbench.errors import UsageError
 from capbench.metrics.base import Resources
 from capbench.metrics.combination import CombinationFile, SavedInput, image_digest, saved_name
 from capbench.metrics.requests import MetricRequest, Row
 from capbench.records import ScoreTable
 from capbench.stats.intervals import draw_bootstrap
 from capbench.stats.learning import Examples, Fit
-from capbench.stats.nested import Settings, check, learn, weight_intervals
+from capbench.stats.nested import Settings, learn, weight_intervals
 from capbench.studies.combine_settings import CombineSettings
 from capbench.studies.combining import (
     Input,
@@ -78,15 +78,13 @@ class Transfer:
 
     Attributes:
         comparison: the combination beside the metrics there.
-        images: images whose judgements it was learnt from.
-        left_out: images of its own that the other data set holds, too; nothing was learnt from them.
-        penalty: its penalty.
+        images: images there.
+        shared: those of them that were learnt from, too; their captions are scored by folds without them.
     """
 
     comparison: MetricComparison
     images: int
-    left_out: int
-    penalty: float
+    shared: int
 
 
 @dataclass(frozen=True)
@@ -188,7 +186,7 @@ def combine_metrics(
         penalty=penalty,
         fold_penalties=learnt.out_of_fold.penalties,
         parts=_parts(task, joined, learnt, whole, penalty),
-        transfers=tuple(_transfer(task, scored, learnt, *entry) for entry in tests),
+        transfers=tuple(_transfer(task, scored, learnt, whole, *entry) for entry in tests),
         tables=tuple(_alone(table, task.row) for table in joined.tables),
         file=_file(task, scored, learnt, whole, penalty),
     )
@@ -298,35 +296,28 @@ def _parts(task: _Task, joined: Scored, learnt: Learnt, whole: Fit, penalty: flo
     return tuple(parts)
 
 
-def _transfer(task: _Task, scored: Scored, learnt: Learnt, dataset: Dataset, protocol: Protocol) -> Transfer:
-    """The combination on another data set, learnt without the images that both hold."""
+def _transfer(
+    task: _Task, scored: Scored, learnt: Learnt, whole: Fit, dataset: Dataset, protocol: Protocol
+) -> Transfer:
+    """The combination on another data set: captions of images that both hold are scored by folds without them."""
     there = task.score(dataset, protocol)
-    examples, left_out = _elsewhere(scored, learnt.examples, there)
-    try:
-        check(examples, learnt.settings, task.titles)
-        fitted, penalty = learn(examples, learnt.settings, task.titles, stream=0)
-    except StatisticError as error:
-        what = f" without the {left_out:,} images that {dataset.name} holds, too" if left_out else ""
-        raise StatisticError(f"{scored.dataset.name}{what}: {error.message}", hint=error.hint) from error
-    values = np.stack([fitted.scores(draw) for draw in matrix_of(there.tables, task.inputs)])
+    unit, _ = image_codes(scored.draws[0])
+    codes = dict(zip((item.image for item in scored.draws[0].items), unit.tolist(), strict=True))
+    # -1 is the combination that was learnt from everything; an image of our own has the fold that it was left out with.
+    fold = np.array(
+        [learnt.out_of_fold.fold[codes[item.image]] if item.image in codes else -1 for item in there.draws[0].items]
+    )
+    scores = matrix_of(there.tables, task.inputs)
+    values = np.stack([whole.scores(draw) for draw in scores])
+    for place, fit in enumerate(learnt.out_of_fold.fits):
+        if (fold == place).any():
+            values[:, fold == place] = np.stack([fit.scores(draw) for draw in scores[:, fold == place]])
+    images = {item.image for item in there.draws[0].items}
+    shared = len(images & codes.keys())
     of = signed_inputs(task.inputs, there.tables[0].signatures)
-    how = learnt.signature.partition("|of:")[0].partition("|out-of-fold:")
-    learnt_from = how[2].partition("|")[2]
-    signature = f"{how[0]}|inner-folds:{task.settings.inner_folds}|{learnt_from}|without-images:{left_out}|of:{of}"
+    signature = f"{learnt.signature.partition('|of:')[0]}|shared-images:{shared}|of:{of}"
     tables = with_column(there.tables, task.row.key, values, signature)
-    comparison = task.compared(protocol, replace(there, tables=tables))
-    return Transfer(comparison, len(np.unique(examples.unit)), left_out, penalty)
-
-
-def _elsewhere(scored: Scored, examples: Examples, there: Scored) -> tuple[Examples, int]:
-    """Examples of images that another data set does not hold, and how many images it does."""
-    unit, units = image_codes(scored.draws[0])
-    theirs = {item.image for item in there.draws[0].items}
-    kept = np.ones(units, dtype=bool)
-    for code, item in zip(unit.tolist(), scored.draws[0].items, strict=True):
-        kept[code] &= item.image not in theirs
-    judged = np.unique(examples.unit)
-    return examples.of_units(kept), int((~kept[judged]).sum())
+    return Transfer(task.compared(protocol, replace(there, tables=tables)), len(images), shared)
 
 
 def _digests(scored: Scored, examples: Examples) -> tuple[str, ...]:

@@ -259,8 +259,8 @@ class SavedCombination(CombinedMetric):
         known = sum(image_digest(image) in learnt_from for image in images)
         if known:
             self._warn(
-                f"{self.path.name} was learnt from people's judgements of {known:,} of these {len(images):,} images: how "
-                "well it agrees with people on them says nothing ('capbench combine' gives out-of-fold scores)"
+                f"{self.path.name} was learnt from people's judgements of {known:,} of these {len(images):,} images: "
+                "how well it agrees with people on them says nothing ('capbench combine' gives out-of-fold scores)"
             )
         learnt = {entry.label: entry.signature for entry in self.file.inputs}
         for label, metric in self._metrics.items():

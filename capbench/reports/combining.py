@@ -51,15 +51,13 @@ def print_combined(
     for transfer, spec in zip(combined.transfers, tests, strict=True):
         say(f"\nLearnt on {combined.comparison.protocol}, tried on {transfer.comparison.protocol}", style="bold")
         print_comparison(transfer.comparison, spec, console, of=combined.title)
-        left_out = (
-            f"; the {transfer.left_out:,} images that both data sets hold are left out there"
-            if transfer.left_out
-            else "; no image is in both data sets"
+        shared = (
+            f"{transfer.shared:,} of these {transfer.images:,} images were learnt from, too: their captions are scored "
+            "by what was learnt without them"
+            if transfer.shared
+            else f"none of these {transfer.images:,} images was learnt from"
         )
-        say(
-            f"{combined.title}: learnt from the judgements of {transfer.images:,} images with the penalty "
-            f"{transfer.penalty:g}{left_out}"
-        )
+        say(f"{combined.title}: {shared}")
 
 
 def _print_parts(combined: Combined, statistic: StatisticSpec, console: Console) -> None:

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from capbench.errors import StatisticError
 from capbench.records import FloatArray, IntArray
 
-__all__ = ["SEGMENTS", "Basis", "Examples", "Fit", "Learner", "effects", "fit", "loss"]
+__all__ = ["SEGMENTS", "Basis", "Examples", "Fit", "Learner", "effects", "fit", "fit_path", "loss"]
 
 Learner = Literal["ridge", "logistic", "monotone"]
 """Ridge learns from ratings, logistic regression from pairs, and the monotone model from either."""
@@ -264,16 +264,40 @@ def fit(
     Raises:
         StatisticError: the search for the minimum did not end.
     """
+    ((weights, intercept),) = fit_path(
+        matrix, target, (penalty,), shares=shares, nonnegative=nonnegative, counts=counts
+    )
+    return weights, intercept
+
+
+def fit_path(
+    matrix: FloatArray,
+    target: FloatArray | None,
+    penalties: Sequence[float],
+    *,
+    shares: FloatArray,
+    nonnegative: bool = False,
+    counts: FloatArray | None = None,
+) -> list[tuple[FloatArray, float]]:
+    """What :func:`fit` gives for each of several ascending penalties, with the work that they share done once."""
     share = np.full(len(matrix), 1 / len(matrix)) if counts is None else counts / counts.sum()
-    ridge = np.diag(penalty * shares)
+    fits: list[tuple[FloatArray, float]] = []
     if target is None:
-        return _newton(matrix, share, ridge, nonnegative), 0.0
-    mean = float(share @ target)
-    centered = matrix - share @ matrix
+        # A large penalty is quickly done, and its weights are near those of the next one.
+        weights = np.zeros(matrix.shape[1])
+        for penalty in reversed(penalties):
+            weights = _newton(matrix, share, np.diag(penalty * shares), nonnegative, weights)
+            fits.append((weights, 0.0))
+        return fits[::-1]
+    means, mean = share @ matrix, float(share @ target)
+    centered = matrix - means
     weighted = centered * share[:, None]
-    weights = _lowest(weighted.T @ centered + ridge, weighted.T @ (target - mean), nonnegative)
-    # The features' means may have moved with the counts: the mean rating belongs to the moved ones.
-    return weights, mean - float(share @ matrix @ weights)
+    products, slopes = weighted.T @ centered, weighted.T @ (target - mean)
+    for penalty in penalties:
+        weights = _lowest(products + np.diag(penalty * shares), slopes, nonnegative)
+        # The features' means may have moved with the counts: the mean rating belongs to the moved ones.
+        fits.append((weights, mean - float(means @ weights)))
+    return fits
 
 
 def loss(scores: FloatArray, target: FloatArray | None) -> float:
@@ -283,13 +307,14 @@ def loss(scores: FloatArray, target: FloatArray | None) -> float:
     return float(((scores - target) ** 2).mean())
 
 
-def _newton(matrix: FloatArray, share: FloatArray, ridge: FloatArray, nonnegative: bool) -> FloatArray:
+def _newton(
+    matrix: FloatArray, share: FloatArray, ridge: FloatArray, nonnegative: bool, weights: FloatArray
+) -> FloatArray:
     """Logistic regression on differences, without an intercept: which caption stands first must not matter."""
 
     def objective(weights: FloatArray) -> float:
         return float(share @ np.logaddexp(0.0, -(matrix @ weights)) + 0.5 * weights @ ridge @ weights)
 
-    weights = np.zeros(matrix.shape[1])
     value = objective(weights)
     for _ in range(_NEWTON_STEPS):
         wrong = 1 / (1 + np.exp(np.clip(matrix @ weights, -500, 500)))

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from capbench.errors import StatisticError
 from capbench.records import FloatArray, IntArray
-from capbench.stats.learning import Basis, Examples, Fit, Learner, effects, fit, loss
+from capbench.stats.learning import Basis, Examples, Fit, Learner, effects, fit, fit_path, loss
 from capbench.stats.resampling import BLOCK, Bootstrap
 
 __all__ = [
@@ -188,10 +188,10 @@ def choose_penalty(
         training, held_out = examples.of_units(fold != inner), examples.of_units(fold == inner)
         basis = _basis(training, settings, names)
         matrix, held_matrix = basis.matrix(training), basis.matrix(held_out)
-        for place, penalty in enumerate(settings.penalties):
-            weights, intercept = fit(
-                matrix, training.target, penalty, shares=basis.shares, nonnegative=settings.learner == "monotone"
-            )
+        fits = fit_path(
+            matrix, training.target, settings.penalties, shares=basis.shares, nonnegative=settings.learner == "monotone"
+        )
+        for place, (weights, intercept) in enumerate(fits):
             losses[place] += len(held_out) * loss(intercept + held_matrix @ weights, held_out.target)
     losses /= len(examples)
     return settings.penalties[int(np.flatnonzero(losses == losses.min())[-1])], losses

@@ -170,9 +170,7 @@ def _combinations(
         for name in (*entry.of, *entry.lower):
             if not any(_is_named(row, name) for row in chosen):
                 choices = list(dict.fromkeys(row.name for row in rows))
-                problems.add(
-                    f"'combine' names '{name}', which is none of the study's metrics. {suggest(name, choices)}"
-                )
+                problems.add(f"'combine' names '{name}', which is no metric of the study. {suggest(name, choices)}")
         if chosen:
             inputs = inputs_of(chosen, requests, entry.lower)
             planned.append(PlannedCombination(row_of(entry.label, entry.title), inputs, entry.settings))
