@@ -263,13 +263,13 @@ class _Extraction:
         if not isinstance(metric, CombinedMetric):
             run = self._runs[_space(metric)]
             return run.statistics(), run.known
-        columns: dict[str, FloatArray] = {}
+        columns: list[Mapping[str, FloatArray]] = []
         known = np.ones(len(self._distinct), dtype=bool)
         for input_metric in metric.inputs():
             statistics, of_part = self.of(input_metric)
-            columns |= input_metric.scores(statistics)
+            columns.append(input_metric.scores(statistics))
             known &= of_part
-        combined = np.asarray(metric.combine(columns), dtype=np.float64)
+        combined = np.asarray(metric.combine_each(columns), dtype=np.float64)
         _check_statistics(metric, combined, self._distinct)
         return combined, known
 

@@ -12,7 +12,7 @@ from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
 from capbench.errors import ProtocolError, UsageError
 from capbench.metrics.base import Resources
-from capbench.metrics.requests import MetricRequest
+from capbench.metrics.requests import MetricRequest, Row
 from capbench.stats.agreement import Accuracies, Agreement, Correlations, Unit
 from capbench.stats.correction import Correction
 from capbench.stats.intervals import Interval, bootstrap_intervals, draw_bootstrap
@@ -21,11 +21,22 @@ from capbench.stats.significance import ComparisonTable, Test
 from capbench.studies import levels
 from capbench.studies.evaluate import evaluate
 from capbench.studies.human_side import agreement
-from capbench.studies.judged import ProgressFactory, judge, no_progress
+from capbench.studies.judged import ProgressFactory, Scored, judge, no_progress
 from capbench.studies.settings import TestSettings
 from capbench.studies.uncertainty import compare_pairs
 
-__all__ = ["MetricComparison", "MetricPower", "compare_metrics", "metric_power"]
+__all__ = [
+    "USUAL_RESAMPLES",
+    "MetricComparison",
+    "MetricPower",
+    "compare_metrics",
+    "compare_scored",
+    "metric_power",
+    "score_all",
+]
+
+USUAL_RESAMPLES = 1000
+"""Resamples of intervals, if their number is left open: the ends of 95 % intervals want that many."""
 
 
 @dataclass(frozen=True)
@@ -92,9 +103,48 @@ def compare_metrics(
         StatisticError: the test does not fit, or a statistic is undefined.
         DataError, MetricError, …: loading or scoring failed.
     """
-    compared = _compared(dataset, protocol, requests, unit, resources, cache, progress)
-    sample = draw_bootstrap(compared.data, resamples=resamples, seed=seed, unit=unit)
+    scored = score_all(dataset, protocol, requests, resources, cache=cache, progress=progress)
+    rows = [row for request in requests for row in request.rows]
     settings = TestSettings(test, correction, resamples=resamples, seed=seed, unit=unit)
+    return compare_scored(protocol, scored, rows, settings)
+
+
+def score_all(
+    dataset: Dataset,
+    protocol: Protocol,
+    requests: Sequence[MetricRequest],
+    resources: Resources | None = None,
+    *,
+    cache: bool = True,
+    progress: ProgressFactory = no_progress,
+) -> Scored:
+    """Score a protocol's items with metrics none of which may be missing.
+
+    Raises:
+        ProtocolError: the protocol's statistic is a plain mean.
+        DataError, MetricError, …: loading or scoring failed.
+    """
+    if protocol.statistic.kind == "mean":
+        raise ProtocolError(f"{protocol} has no human judgements to compare metrics on")
+    judged = judge(dataset, protocol.items, requests, resources, cache=cache).require_all()
+    return judged.score(progress).require_all()
+
+
+def compare_scored(protocol: Protocol, scored: Scored, rows: Sequence[Row], settings: TestSettings) -> MetricComparison:
+    """Bootstrap and test scores that are there.
+
+    Args:
+        protocol: one of the data set's protocols.
+        scored: the scores, those of all rows among them.
+        rows: what is compared.
+        settings: of the tests; the intervals have as many resamples, and the same unit and seed.
+
+    Raises:
+        StatisticError: the test does not fit, or a statistic is undefined.
+    """
+    compared = _compared(protocol, scored, rows, settings.unit)
+    unit, seed, resamples = settings.unit, settings.seed, settings.resamples or USUAL_RESAMPLES
+    sample = draw_bootstrap(compared.data, resamples=resamples, seed=seed, unit=unit)
     table, _ = compare_pairs(compared.data, settings, sample=sample)
     # The values are those of 'correlate', from the same scores by the same path.
     values = {title: compared.values[title] for title in table.values}
@@ -182,7 +232,8 @@ def metric_power(
             f"two metrics are wanted, and there are {len(names)}: {', '.join(names)}",
             hint="Name single columns, such as bleu-4 in place of bleu",
         )
-    compared = _compared(dataset, protocol, requests, unit, resources, cache, progress)
+    scored = score_all(dataset, protocol, requests, resources, cache=cache, progress=progress)
+    compared = _compared(protocol, scored, [row for request in requests for row in request.rows], unit)
     data = compared.data
     needed = power(data, *data.names, gap=gap, alpha=alpha, target=target, resamples=resamples, seed=seed, unit=unit)
     return MetricPower(
@@ -209,20 +260,7 @@ class _Compared:
     notes: tuple[str, ...]
 
 
-def _compared(
-    dataset: Dataset,
-    protocol: Protocol,
-    requests: Sequence[MetricRequest],
-    unit: Unit,
-    resources: Resources | None,
-    cache: bool,
-    progress: ProgressFactory,
-) -> _Compared:
-    if protocol.statistic.kind == "mean":
-        raise ProtocolError(f"{protocol} has no human judgements to compare metrics on")
-    judged = judge(dataset, protocol.items, requests, resources, cache=cache).require_all()
-    scored = judged.score(progress).require_all()
-    rows = [row for request in requests for row in request.rows]
+def _compared(protocol: Protocol, scored: Scored, rows: Sequence[Row], unit: Unit) -> _Compared:
     values = {
         cell.title: cell.value for cell in evaluate(protocol, scored.draws, scored.tables, rows)[0] if not cell.group
     }

@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 
 from capbench import __version__
 from capbench.cli import (
+    combine,
     compare,
     compare_systems,
     correlate,
@@ -101,6 +102,7 @@ app.command("explain")(explain.explain)
 app.command("correlate")(correlate.correlate)
 app.command("compare")(compare.compare)
 app.command("compare-systems")(compare_systems.compare_systems)
+app.command("combine")(combine.combine)
 app.command("power")(power.power)
 app.command("references")(references.references)
 app.command("retrieve")(retrieve.retrieve)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,9 +10,6 @@ from capbench.cli import common
 from capbench.cli.given import Given, Target, open_judged
 from capbench.cli.groups import with_groups
 from capbench.errors import UsageError
-
-if TYPE_CHECKING:
-    from capbench.analyses.comparing import MetricComparison
 
 __all__ = ["compare"]
 
@@ -89,35 +86,6 @@ def compare(
     if json_output:
         common.print_json(comparison.as_json())
     else:
-        statistic = judged.protocol.statistic
-        _print(comparison, statistic.label, statistic.data_points, percent=statistic.kind == "accuracy")
+        from capbench.reports.comparing import print_comparison
 
-
-def _print(comparison: MetricComparison, label: str, data_points: str, *, percent: bool) -> None:
-    from rich import box
-    from rich.table import Table
-
-    from capbench.records import signature_lines
-    from capbench.reports.comparing import basis, sentence
-    from capbench.reports.tables import number
-
-    def show(value: float) -> str:
-        return number(value, percent)
-
-    table = comparison.table
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    shown.add_column("metric")
-    for head in (label, "95 % interval", "rank"):
-        shown.add_column(head, justify="right")
-    for name, value in table.values.items():
-        interval = comparison.intervals[name]
-        best = "*" if name in table.top else ""
-        shown.add_row(name, show(value), f"{show(interval.low)} – {show(interval.high)}", f"{table.ranks[name]}{best}")
-    console = common.out()
-    console.print(shown)
-    console.print("* not significantly worse than the best", style="dim")
-    for pair in table.pairs:
-        console.print(sentence(pair, comparison, label, percent=percent), markup=False, soft_wrap=True)
-    console.print(basis(comparison, data_points), style="dim", markup=False, soft_wrap=True)
-    for line in (*comparison.notes, *signature_lines(comparison.signatures)):
-        console.print(line, style="dim", markup=False, soft_wrap=True)
+        print_comparison(comparison, judged.protocol.statistic, common.out())

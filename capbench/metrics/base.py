@@ -132,6 +132,8 @@ class Metric(abc.ABC):
     """Each column's name in tables (``BLEU-4``)."""
     citation: ClassVar[str]
     """The paper, one line."""
+    lower_is_better: ClassVar[frozenset[str]] = frozenset()
+    """Columns whose lower scores are better (distances); a combination turns them."""
     option_type: ClassVar[type[Options]] = Options
     """Its options: ``--help``, checks and the signature follow from the declaration."""
     needs: ClassVar[tuple[Need, ...]] = (References(),)
@@ -177,6 +179,15 @@ class Metric(abc.ABC):
         chosen = cls.option_type.read(cls.name, options or {})
         reasons = ((need, need.lacking(label or cls.name, resources, chosen)) for need in cls.needs)
         return [(need, reason) for need, reason in reasons if reason]
+
+    @classmethod
+    def given(cls, resources: Resources, label: str) -> Resources:
+        """What of all that is given belongs to a request of this metric.
+
+        Raises:
+            ModelError: see :meth:`Resources.of`.
+        """
+        return resources.of(label, cls.name)
 
     @classmethod
     def reference_free(cls) -> frozenset[str]:
@@ -395,6 +406,13 @@ class CombinedMetric(Metric):
     def combine(self, columns: Mapping[str, FloatArray]) -> FloatArray:
         """(n, k) statistics from the columns (n,) of :meth:`inputs`, by column name."""
 
+    def combine_each(self, columns: Sequence[Mapping[str, FloatArray]]) -> FloatArray:
+        """(n, k) statistics from the columns of each input; for a metric whose inputs share names of columns.
+
+        By default :meth:`combine` of all of them together.
+        """
+        return self.combine({name: values for of_input in columns for name, values in of_input.items()})
+
     def prepare(self, items: Sequence[Item]) -> None:
         """Prepare the inputs."""
         for metric in self.inputs():
@@ -415,12 +433,12 @@ class CombinedMetric(Metric):
 
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """(n, k), the inputs' statistics extracted here; scoring hands their columns to :meth:`combine` instead."""
-        columns: dict[str, FloatArray] = {}
+        columns: list[Mapping[str, FloatArray]] = []
         for metric in self.inputs():
             metric.open(items)
-            columns |= metric.scores(metric.statistics(items, lambda _: None))
+            columns.append(metric.scores(metric.statistics(items, lambda _: None)))
         progress(len(items))
-        return self.combine(columns)
+        return self.combine_each(columns)
 
     def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
         """(counts, n, k) for each draw, unless one of the inputs cannot sweep."""
@@ -436,8 +454,6 @@ class CombinedMetric(Metric):
         for draw in zip(*sweeps, strict=True):
             steps = []
             for statistics in zip(*draw, strict=True):
-                columns: dict[str, FloatArray] = {}
-                for metric, rows in zip(self.inputs(), statistics, strict=True):
-                    columns |= metric.scores(np.ascontiguousarray(rows))
-                steps.append(self.combine(columns))
+                inputs = zip(self.inputs(), statistics, strict=True)
+                steps.append(self.combine_each([metric.scores(np.ascontiguousarray(rows)) for metric, rows in inputs]))
             yield np.stack(steps)

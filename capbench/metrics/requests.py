@@ -22,6 +22,7 @@ from capbench.records import ScoreColumn
 
 __all__ = [
     "FOR_ALL",
+    "SAVED",
     "Asked",
     "GivenMetric",
     "MetricRequest",
@@ -35,6 +36,9 @@ __all__ = [
 
 FOR_ALL = ""
 """The owner of options that go to every metric which declares them."""
+
+SAVED = "combination:"
+"""What stands before the path of a saved combination."""
 
 _LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*")
 
@@ -129,7 +133,7 @@ class MetricRequest:
 
     def lacking(self, resources: Resources) -> list[tuple[Need, str]]:
         """The needs that are not met, each with what is lacking."""
-        return self.metric.lacking(resources.of(self.label, self.metric.name), self.options, self.label)
+        return self.metric.lacking(self.metric.given(resources, self.label), self.options, self.label)
 
     def lacks(self, resources: Resources) -> str:
         """What must be given before it can be computed (it follows "waits for"); ``""`` if nothing.
@@ -145,7 +149,7 @@ class MetricRequest:
     def make(self, resources: Resources) -> Metric:
         """Build the metric with what is given to its label. Raises UsageError if an option's value does not fit."""
         try:
-            return self.metric(resources.of(self.label, self.metric.name), **self.options)
+            return self.metric(self.metric.given(resources, self.label), **self.options)
         except CapbenchError:
             raise
         except (TypeError, ValueError) as error:
@@ -205,7 +209,7 @@ def split_label(text: Asked) -> tuple[str, str]:
         # A class is called by its own name, which messages and flags may name, too.
         return text.label or text.metric.name, text.metric.name
     label, equals, name = text.partition("=")
-    if not equals:
+    if not equals or text.startswith(SAVED):  # whose path may hold '=', too
         return "", text
     if not _LABEL.fullmatch(label) or not name:
         raise UsageError(
@@ -225,8 +229,9 @@ def resolve_metrics(
 
     Args:
         names: metric or column names (``bleu``, ``bleu-4``, ``tiger``), ``metric.column`` for one column of a metric
-            that shares its name with it (``tiger.tiger``), ``module:Class``, each with ``LABEL=`` before it if it is
-            to have a label of its own; or ``all`` for every metric that can be computed here and now. Or a class.
+            that shares its name with it (``tiger.tiger``), ``module:Class``, ``combination:FILE``, each with
+            ``LABEL=`` before it if it is to have a label of its own; or ``all`` for every metric that can be computed
+            here and now. Or a class.
         options: options by label, by metric or column name, or by :data:`FOR_ALL`; the first of these comes first.
         resources: what is given, for ``all``.
         titles: titles of main columns by label.
@@ -281,6 +286,10 @@ def _offered(cls: type[Metric], label: str, resources: Resources) -> tuple[str, 
 
 def _metric_class(name: str) -> type[Metric]:
     """The class behind a name. Raises UsageError if it does not keep the contract."""
+    if name.startswith(SAVED):
+        from capbench.metrics.combination import metric_of_combination
+
+        return metric_of_combination(name.removeprefix(SAVED))
     return _kept_contract(plugins.load("capbench.metrics", name), name)
 
 

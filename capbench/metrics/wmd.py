@@ -59,6 +59,7 @@ class Wmd(Metric):
     name: ClassVar[str] = "wmd"
     columns: ClassVar[tuple[str, ...]] = ("wmd", "wmd-distance")
     titles: ClassVar[Mapping[str, str]] = {"wmd": "WMD", "wmd-distance": "WMD distance"}
+    lower_is_better: ClassVar[frozenset[str]] = frozenset({"wmd-distance"})
     citation: ClassVar[str] = "Kusner et al. 2015, From Word Embeddings To Document Distances (ICML)"
     needs: ClassVar[tuple[Need, ...]] = (References(), WordVectors())
     order: ClassVar[int] = 60

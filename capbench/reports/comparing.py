@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from html import escape
+from typing import TYPE_CHECKING
 
 from capbench.analyses.comparing import MetricComparison
-from capbench.datasets.protocol import with_version
+from capbench.datasets.protocol import StatisticSpec, with_version
 from capbench.records import signature_lines
 from capbench.reports.html import SAMPLE, document, html_table
 from capbench.reports.tables import number
 from capbench.stats.significance import Comparison
 
-__all__ = ["basis", "comparison_html", "sentence"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["basis", "comparison_html", "print_comparison", "sentence"]
 
 
 def sentence(pair: Comparison, comparison: MetricComparison, label: str, *, percent: bool) -> str:
@@ -72,3 +76,41 @@ def comparison_html(comparison: MetricComparison, label: str, *, percent: bool) 
         notes=[*([SAMPLE] if comparison.sample else []), *notes],
         signatures=signature_lines(comparison.signatures),
     )
+
+
+def print_comparison(
+    comparison: MetricComparison, statistic: StatisticSpec, console: Console, *, of: str | None = None
+) -> None:
+    """Print a comparison: the metrics, a sentence for each pair, what it stands on, signatures.
+
+    Args:
+        comparison: the comparison.
+        statistic: of its protocol.
+        console: where to.
+        of: the metric whose pairs get a sentence; None for all pairs.
+    """
+    from rich import box
+    from rich.table import Table
+
+    percent = statistic.kind == "accuracy"
+
+    def show(value: float) -> str:
+        return number(value, percent)
+
+    table = comparison.table
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    shown.add_column("metric")
+    for head in (statistic.label, "95 % interval", "rank"):
+        shown.add_column(head, justify="right")
+    for name, value in table.values.items():
+        interval = comparison.intervals[name]
+        best = "*" if name in table.top else ""
+        shown.add_row(name, show(value), f"{show(interval.low)} – {show(interval.high)}", f"{table.ranks[name]}{best}")
+    console.print(shown)
+    console.print("* not significantly worse than the best", style="dim")
+    for pair in table.pairs:
+        if of is None or of in (pair.better, pair.worse):
+            console.print(sentence(pair, comparison, statistic.label, percent=percent), markup=False, soft_wrap=True)
+    console.print(basis(comparison, statistic.data_points), style="dim", markup=False, soft_wrap=True)
+    for line in (*comparison.notes, *signature_lines(comparison.signatures)):
+        console.print(line, style="dim", markup=False, soft_wrap=True)

@@ -18,7 +18,7 @@ from capbench.records import ScoreTable, references_hash
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["COLUMNS", "to_frame", "write_scores"]
+__all__ = ["COLUMNS", "check_ending", "to_frame", "write_scores"]
 
 COLUMNS = ("dataset", "image", "candidate_id", "candidate", "references", "metric", "column", "value", "signature")
 """The schema. ``references`` is the hash of the item's references; ``value`` is a number, the rest is text."""
@@ -73,7 +73,7 @@ def write_scores(table: ScoreTable, path: str | Path, *, escape_formulas: bool =
         UsageError: another ending, or it cannot be written.
     """
     path = Path(path)
-    ending = _ending(path)
+    ending = check_ending(path)
     if ending == ".parquet":
         frame = to_frame(table)
         with atomic_write(path, "wb") as stream:
@@ -113,7 +113,8 @@ def _rows(table: ScoreTable) -> Iterator[tuple[str | float, ...]]:
             )
 
 
-def _ending(path: Path) -> str:
+def check_ending(path: Path) -> str:
+    """The ending of a file of scores. Raises UsageError if scores are not kept in such files."""
     ending = path.suffix.lower()
     if ending not in _ENDINGS:
         raise UsageError(f"'{path.name}': scores are not kept in '{ending}' files", hint=f"Use {', '.join(_ENDINGS)}")

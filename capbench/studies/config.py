@@ -23,6 +23,7 @@ Schema version 1::
     compare: {test: permutation, correction: holm, alpha: 0.05, resamples: 1000, seed: 0} # optional: tests
     human_ceiling: true               # optional: false leaves the row of people's agreement out
     retrieval: {captions: flickr8k}   # in place of protocols: another task (capbench.studies.tasks)
+    combine: {of: [cider, spice], learner: ridge, folds: 10, inner_folds: 5, seed: 0}     # optional: combinations
 
 A file that names a ``published`` table and has neither ``protocols`` nor ``metrics`` prints that table alone. That is
 for tables whose judgements are not public.
@@ -39,6 +40,7 @@ from typing import Any
 from capbench.errors import CapbenchError, StudyError, suggest
 from capbench.metrics.from_file import ScoresEntry
 from capbench.metrics.requests import Asked
+from capbench.studies.combine_settings import CombineEntry, parse_combine
 from capbench.studies.settings import BootstrapSettings, TestSettings, parse_bootstrap, parse_compare
 from capbench.studies.tasks import TASKS, Task, parse_task
 
@@ -47,7 +49,7 @@ __all__ = ["SCHEMA_VERSION", "Study", "find_study", "load_study"]
 SCHEMA_VERSION = 1
 _KEYS = (
     *("schema", "name", "title", "protocols", "metrics", "scores", "published", "features", "models"),
-    *("bootstrap", "compare", "human_ceiling", "allow_missing", *TASKS),
+    *("bootstrap", "compare", "human_ceiling", "allow_missing", "combine", *TASKS),
 )
 
 
@@ -76,6 +78,7 @@ class Study:
         allow_missing: whether items without a score in one of these files are left out, for all metrics.
         task: what is asked for in place of agreement with people; None for that.
         without: labels, metrics or rows that are left out; their rows say so. Given by ``--without`` alone.
+        combine: combinations of the metrics, learnt from each protocol's judgements.
     """
 
     name: str
@@ -97,6 +100,7 @@ class Study:
     scores: tuple[ScoresEntry, ...] = ()
     allow_missing: bool = False
     task: Task | None = None
+    combine: tuple[CombineEntry, ...] = ()
 
 
 def shipped_configs() -> Path:
@@ -167,6 +171,7 @@ def load_study(path: str | os.PathLike[str]) -> Study:
         human_ceiling=ceiling,
         scores=_score_files(raw.get("scores"), problems),
         allow_missing=_truth(raw, "allow_missing", False, problems),
+        combine=parse_combine(raw.get("combine"), problems.add),
         path=os.fspath(path),
         task=task,
     )

@@ -17,6 +17,7 @@ from capbench.metrics.from_file import chosen_of_files, collisions, requests_of_
 from capbench.metrics.requests import Asked, MetricRequest, Row, resolve_metrics, split_label
 from capbench.models.registry import locate
 from capbench.records import ScoreColumn
+from capbench.studies.combining import PlannedCombination, inputs_of, row_of
 from capbench.studies.config import Study, _Problems
 from capbench.studies.published import PublishedTable, load_published
 from capbench.studies.settings import misfit
@@ -37,6 +38,7 @@ class Plan:
         rows: the table's rows, in the order in which the study names them.
         published: the table to compare with.
         left_out: those of the rows that are left out, of which no request stands in ``requests``.
+        combinations: combinations of the metrics; their rows stand in ``rows``, behind all others.
     """
 
     study: Study
@@ -46,6 +48,7 @@ class Plan:
     rows: tuple[Row, ...]
     published: PublishedTable | None = None
     left_out: tuple[Row, ...] = ()
+    combinations: tuple[PlannedCombination, ...] = ()
 
     @property
     def resources(self) -> Resources:
@@ -144,6 +147,7 @@ def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
         if not any(_is_named(row, name) for row in rows):
             choices = dict.fromkeys(name for row in rows for name in (row.key.label, row.name))
             problems.add(f"--without {name}: the study has no such metric. {suggest(name, list(choices))}")
+    combinations = [] if problems.told else _combinations(study, requests, rows, problems)
     left_out = tuple(row for row in rows if any(_is_named(row, name) for name in study.without))
     if left_out and len(left_out) == len(rows):
         problems.add("--without leaves no metric. Leave fewer out")
@@ -153,10 +157,32 @@ def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
         root=root,
         protocols=tuple(protocols),
         requests=_without(requests, {row.key for row in left_out}),
-        rows=_rows(names, requests, resources),
+        rows=(*_rows(names, requests, resources), *(combination.row for combination in combinations)),
         published=published,
         left_out=left_out,
+        combinations=tuple(combinations),
     )
+
+
+def _combinations(
+    study: Study, requests: Sequence[MetricRequest], rows: Sequence[Row], problems: _Problems
+) -> list[PlannedCombination]:
+    """The study's combinations; a name that is none of its rows' is a problem."""
+    taken = {name for row in rows for name in (row.name, row.key.label)}
+    planned: list[PlannedCombination] = []
+    for entry in study.combine:
+        if entry.label in taken:
+            problems.add(f"'{entry.label}' of 'combine' is the name of another row. Give it another label")
+        taken.add(entry.label)
+        chosen = [row for row in rows if not entry.of or any(_is_named(row, name) for name in entry.of)]
+        for name in (*entry.of, *entry.lower):
+            if not any(_is_named(row, name) for row in chosen):
+                choices = list(dict.fromkeys(row.name for row in rows))
+                problems.add(f"'combine' names '{name}', which is no metric of the study. {suggest(name, choices)}")
+        if chosen:
+            inputs = inputs_of(chosen, requests, entry.lower)
+            planned.append(PlannedCombination(row_of(entry.label, entry.title), inputs, entry.settings))
+    return planned
 
 
 def _is_named(row: Row, name: str) -> bool:

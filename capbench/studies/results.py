@@ -19,8 +19,8 @@ from pydantic import Field, ValidationError
 from capbench.datasets.protocol import with_version
 from capbench.errors import DataError
 from capbench.files import read_json
+from capbench.strict import Strict
 from capbench.studies.published.printed import PublishedInfo
-from capbench.studies.strict import Strict
 
 __all__ = [
     "LEFT_OUT",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -14,8 +14,10 @@ from capbench.errors import MissingFileError, StudyError
 from capbench.metrics.needs import Scores
 from capbench.metrics.requests import MetricRequest
 from capbench.progress import LONG_S, SlowWork, together
+from capbench.records import ScoreTable
 from capbench.studies import levels
 from capbench.studies.cautions import tie_cautions
+from capbench.studies.combining import PlannedCombination, learn_out_of_fold, with_column
 from capbench.studies.evaluate import evaluate
 from capbench.studies.judged import Judged, ProgressFactory, Scored, judge, no_progress
 from capbench.studies.plan import Plan
@@ -164,7 +166,13 @@ def _score_quick(
     progress: ProgressFactory,
 ) -> tuple[dict[str, Scored], StudyResult]:
     """Scores of the requests that have no slow work before them, and the study's numbers from these alone."""
-    bare = replace(plan, study=replace(plan.study, bootstrap=None, compare=None, human_ceiling=False))
+    combined = {combination.row for combination in plan.combinations}
+    bare = replace(
+        plan,
+        study=replace(plan.study, bootstrap=None, compare=None, human_ceiling=False),
+        rows=tuple(row for row in plan.rows if row not in combined),
+        combinations=(),
+    )
     early = _Run()
     early.missing += [
         Missing(column=row.name, title=row.title, reason="comes later")
@@ -216,7 +224,8 @@ def _evaluate(
     dataset = scored.dataset
     for _, protocol in entries:
         try:
-            cells, groups = evaluate(protocol, draws, scored.tables, plan.rows)
+            tables, notes = _with_combinations(plan, protocol, scored, run, progress)
+            cells, groups = evaluate(protocol, draws, tables, plan.rows)
         except MissingFileError as error:
             run.missing.append(Missing(protocol=str(protocol), reason=str(error)))
             continue
@@ -226,7 +235,7 @@ def _evaluate(
             assessed = assess(
                 protocol,
                 draws,
-                scored.tables,
+                tables,
                 plan.rows,
                 cells,
                 bootstrap=plan.study.bootstrap,
@@ -235,7 +244,7 @@ def _evaluate(
                 groups=test_groups,
                 progress=step,
             )
-        cautions = tie_cautions(dataset, protocol, draws, scored.tables, plan.rows, cells)
+        cautions = tie_cautions(dataset, protocol, draws, tables, plan.rows, cells)
         if plan.study.bootstrap is not None or plan.study.compare is not None:
             run.seconds[str(protocol)] = time.perf_counter() - began
         run.cells += assessed.cells
@@ -266,7 +275,8 @@ def _evaluate(
                 groups=groups,
                 notes=(
                     *draws[0].notes,
-                    *levels.notes(protocol, draws, scored.tables, plan.rows),
+                    *notes,
+                    *levels.notes(protocol, draws, tables, plan.rows),
                     *assessed.notes,
                     *cautions,
                 ),
@@ -276,6 +286,40 @@ def _evaluate(
                 version=dataset.version,
             )
         )
+
+
+def _with_combinations(
+    plan: Plan, protocol: Protocol, scored: Scored, run: _Run, progress: ProgressFactory
+) -> tuple[tuple[ScoreTable, ...], list[str]]:
+    """The scores, with the combinations' that are learnt under a protocol, and how these were learnt."""
+    tables, notes = scored.tables, list[str]()
+    key = f"{scored.dataset.name}/{protocol.items.name}"
+    for combination in plan.combinations:
+        row = combination.row
+        if reason := _unlearnable(combination, protocol, tables):
+            run.missing.append(Missing(protocol=str(protocol), column=row.name, title=row.title, reason=reason))
+            continue
+        with progress(f"{row.title}, {protocol}", combination.settings.folds) as step:
+            learnt = learn_out_of_fold(
+                protocol, scored.draws, scored.tables, combination.inputs, combination.settings, step
+            )
+        tables = with_column(tables, row.key, learnt.values, learnt.signature)
+        notes.append(f"{row.title}: {learnt.note}")
+        # What is learnt from another human side is another metric.
+        signatures = run.signatures.setdefault(key, {})
+        known = signatures.get(row.name)
+        name = row.name if known in (None, learnt.signature) else f"{row.name} ({protocol.statistic.name})"
+        signatures[name] = learnt.signature
+    return tables, notes
+
+
+def _unlearnable(combination: PlannedCombination, protocol: Protocol, tables: Sequence[ScoreTable]) -> str:
+    """Why a combination cannot be learnt under a protocol; ``""`` if it can be tried."""
+    if protocol.statistic.kind == "mean":
+        return f"{protocol} has no human judgements to learn from"
+    inputs = [entry.row for entry in combination.inputs]
+    lacking = [row.title for row in inputs if not tables or any(row.key not in table.values for table in tables)]
+    return f"{protocol}: waits for the scores of {', '.join(lacking)}" if lacking else ""
 
 
 def _note_scored(key: str, scored: Scored, run: _Run) -> None:

@@ -6,8 +6,8 @@ rank are significant, which is optional, so that a file of an earlier version is
 
 from __future__ import annotations
 
+from capbench.strict import Strict
 from capbench.studies.results import StudyResult
-from capbench.studies.strict import Strict
 
 __all__ = ["SENSITIVITY_SCHEMA_VERSION", "ProtocolRanking", "Reversal", "Sensitivity", "SensitivityResult"]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from capbench.strict import Strict
 from capbench.studies.published.tables import Basis, Unit
-from capbench.studies.strict import Strict
 
 __all__ = ["PrintedColumn", "PrintedNumber", "PrintedRow", "PublishedInfo", "tells_no_reason"]
 

@@ -1,4 +1,4 @@
-"""The base of everything that a result file holds: unknown keys and numbers that are none are refused."""
+"""The base of what typed JSON files hold: unknown keys and numbers that are none are refused."""
 
 from __future__ import annotations
 

@@ -1,0 +1,346 @@
+"""A saved combination as a metric: ``combination:FILE``.
+
+The file is JSON, written by ``capbench combine --save FILE``. It names the metrics that are combined, with their
+options, and holds how their scores become one; it holds no judgements, and nothing of it is run as code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Final, Literal, cast
+
+import numpy as np
+from pydantic import Field, ValidationError, model_validator
+
+from capbench import __version__, plugins
+from capbench.errors import CapbenchError, CapbenchWarning, DataError, UsageError
+from capbench.files import read_json, sha256_file, write_text
+from capbench.metrics.base import CombinedMetric, Metric, Resources
+from capbench.metrics.needs import Columns, Need, References
+from capbench.metrics.requests import MetricRequest, as_label, metric_columns, metric_names
+from capbench.records import FloatArray, Item
+from capbench.stats.learning import Basis, Fit
+from capbench.strict import Strict
+
+__all__ = [
+    "CombinationFile",
+    "SavedCombination",
+    "SavedInput",
+    "image_digest",
+    "metric_of_combination",
+    "read_combination",
+    "saved_name",
+    "write_combination",
+]
+
+SCHEMA_VERSION: Final = 1
+_WEIGHT_KEYS = ("model", "vectors")
+"""Parts of a signature that name weights: other ones are another metric."""
+
+
+class SavedInput(Strict):
+    """One of the columns that are combined.
+
+    Attributes:
+        name: what it was called.
+        metric: name of its metric.
+        label: the metric's label: inputs of one label are columns of one metric, with the same options.
+        column: the metric's column.
+        options: the metric's options.
+        lower_is_better: whether it is turned first.
+        signature: the metric's signature when the combination was learnt.
+        center: what is subtracted from its (turned) scores,
+        scale: and what they are then divided by.
+        knots: between which values its curve is straight; none for a straight line.
+        means: mean of each feature.
+        weights: weight of each feature; one more than knots.
+    """
+
+    name: str = Field(min_length=1)
+    metric: str
+    label: str = Field(min_length=1)
+    column: str
+    options: dict[str, str | bool | int | float | None] = Field(default_factory=dict)
+    lower_is_better: bool = False
+    signature: str
+    center: float
+    scale: float = Field(gt=0)
+    knots: tuple[float, ...] = ()
+    means: tuple[float, ...]
+    weights: tuple[float, ...]
+
+    @model_validator(mode="after")
+    def _fits(self) -> SavedInput:
+        if not len(self.means) == len(self.weights) == len(self.knots) + 1:
+            raise ValueError("there must be one mean and one weight more than knots")
+        if any(high <= low for low, high in zip(self.knots, self.knots[1:], strict=False)):
+            raise ValueError("knots must ascend")
+        return self
+
+
+class CombinationFile(Strict):
+    """A combination that was learnt from a protocol's judgements.
+
+    Attributes:
+        kind: what the file is.
+        schema_version: version of this schema.
+        capbench: version of the program that learnt it.
+        learner: the model.
+        protocol: whose judgements it was learnt from, with the data set's version.
+        examples: their number.
+        seed: of the folds that chose the penalty.
+        inner_folds: number of these folds.
+        penalty: the penalty.
+        intercept: the score of a caption all of whose features are 0.
+        learnt_images: which images these were, as :func:`image_digest` gives them.
+        inputs: what is combined.
+    """
+
+    kind: Literal["capbench combination"] = "capbench combination"
+    schema_version: Literal[1] = SCHEMA_VERSION
+    capbench: str = __version__
+    learner: Literal["ridge", "logistic", "monotone"]
+    protocol: str
+    learnt_images: tuple[str, ...] = Field(min_length=1)
+    examples: int = Field(ge=1)
+    seed: int = Field(ge=0)
+    inner_folds: int = Field(ge=2)
+    penalty: float = Field(gt=0)
+    intercept: float
+    inputs: tuple[SavedInput, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _fits(self) -> CombinationFile:
+        names = [entry.name for entry in self.inputs]
+        if len(set(names)) < len(names):
+            raise ValueError("two inputs have one name")
+        if self.learner == "monotone" and any(weight < 0 for entry in self.inputs for weight in entry.weights):
+            raise ValueError("a monotone combination has no weight below 0")
+        by_label: dict[str, tuple[str, dict[str, Any]]] = {}
+        for entry in self.inputs:
+            if by_label.setdefault(entry.label, (entry.metric, entry.options)) != (entry.metric, entry.options):
+                raise ValueError(f"the label '{entry.label}' stands for two metrics")
+        return self
+
+    @property
+    def fit(self) -> Fit:
+        """The combination as it is computed."""
+        basis = Basis(
+            np.array([entry.center for entry in self.inputs]),
+            np.array([entry.scale for entry in self.inputs]),
+            tuple(np.array(entry.knots, dtype=np.float64) for entry in self.inputs),
+            np.array([mean for entry in self.inputs for mean in entry.means]),
+        )
+        return Fit(basis, np.array([weight for entry in self.inputs for weight in entry.weights]), self.intercept)
+
+
+def image_digest(image: str) -> str:
+    """Eight hex digits that tell images apart well enough to count those that a combination was learnt from."""
+    return hashlib.blake2b(image.encode(), digest_size=4).hexdigest()
+
+
+def write_combination(combination: CombinationFile, path: str | Path) -> None:
+    """Write a combination as JSON; the file appears whole or not at all."""
+    write_text(path, combination.model_dump_json(indent=2) + "\n")
+
+
+def read_combination(path: str | Path) -> CombinationFile:
+    """Read a combination, and check it.
+
+    Raises:
+        DataError: it is none, or names a metric, a column or an option that does not exist here.
+    """
+    raw = read_json(path, unique_keys=True)
+    if not isinstance(raw, dict) or raw.get("kind") != "capbench combination":
+        raise DataError("is no saved combination", path=path, hint="Make one with 'capbench combine --save FILE'")
+    if raw.get("schema_version") != SCHEMA_VERSION:
+        raise DataError(
+            f"has the schema {raw.get('schema_version')!r} of saved combinations; this version reads {SCHEMA_VERSION}",
+            path=path,
+            hint="Update capbench",
+        )
+    try:
+        combination = CombinationFile.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(key) for key in first["loc"]) or "the whole"
+        message = first["msg"].removeprefix("Value error, ")
+        raise DataError(f"{where}: {message}", path=path, hint="Save the combination again") from error
+    for number, entry in enumerate(combination.inputs, 1):
+        try:
+            _request(entry)
+        except CapbenchError as error:
+            raise DataError(error.message, path=path, row=f"input {number}", hint=error.hint) from error
+    return combination
+
+
+def saved_name(request: MetricRequest) -> str:
+    """The name by which a saved combination finds a metric again.
+
+    Raises:
+        UsageError: it would not: its scores come from a file or a function, or it is not registered.
+    """
+    name = request.metric.name
+    if name not in metric_names() or plugins.load("capbench.metrics", name) is not request.metric:
+        raise UsageError(
+            f"a combination with {request.label} cannot be saved: other captions have no scores of it",
+            hint="Save one of registered metrics alone; scores of files, functions and module:Class have none to save",
+        )
+    return name
+
+
+def _request(entry: SavedInput) -> MetricRequest:
+    """An input's metric, checked. Only registered metrics are looked for: a file of others imports nothing."""
+    if entry.metric not in metric_names():
+        raise UsageError(f"there is no metric '{entry.metric}' here", hint="Install the package that registers it")
+    metric = plugins.load("capbench.metrics", entry.metric)
+    if entry.column not in metric.columns:
+        raise UsageError(f"{entry.metric} has no column '{entry.column}'", hint="Save the combination again")
+    metric.option_type.read(entry.metric, entry.options)
+    return MetricRequest(metric, (entry.column,), entry.options, entry.label)
+
+
+class SavedCombination(CombinedMetric):
+    """A saved combination. Subclasses are made by :func:`metric_of_combination`, one for each file."""
+
+    name: ClassVar[str] = ""
+    columns: ClassVar[tuple[str, ...]] = ()
+    titles: ClassVar[Mapping[str, str]] = {}
+    citation: ClassVar[str] = "A combination of metrics, learnt from judgements"
+    file: ClassVar[CombinationFile]
+    """What the file holds."""
+    path: ClassVar[Path]
+    digest: ClassVar[str]
+    """SHA-256 of the file."""
+    told: ClassVar[list[str]]
+    """What was warned of."""
+
+    def __init__(self, resources: Resources | None = None, **options: Any) -> None:
+        super().__init__(resources, **options)
+        self._metrics = {label: request.make(self.resources) for label, request in self.requests().items()}
+        self._fit = self.file.fit
+
+    @classmethod
+    def requests(cls) -> dict[str, MetricRequest]:
+        """The metrics that it is made of, by label."""
+        return {entry.label: _request(entry) for entry in cls.file.inputs}
+
+    @classmethod
+    def given(cls, resources: Resources, label: str) -> Resources:
+        """Everything: features and weights are given to the metrics that it is made of, by their labels or names."""
+        return resources
+
+    @classmethod
+    def lacking(
+        cls, resources: Resources, options: Mapping[str, Any] | None = None, label: str | None = None
+    ) -> list[tuple[Need, str]]:
+        """What the metrics lack that it is made of."""
+        return [lack for request in cls.requests().values() for lack in request.lacking(resources)]
+
+    @classmethod
+    def reference_free(cls) -> frozenset[str]:
+        """Its column, if all of its inputs do without references."""
+        requests = cls.requests()
+        free = all(entry.column in requests[entry.label].metric.reference_free() for entry in cls.file.inputs)
+        return frozenset(cls.columns) if free else frozenset()
+
+    def inputs(self) -> Sequence[Metric]:
+        """One metric for each label."""
+        return list(self._metrics.values())
+
+    def prepare(self, items: Sequence[Item]) -> None:
+        """Prepare the inputs; warn if images were learnt from, or an input has other weights than then."""
+        super().prepare(items)
+        images = {item.image for item in items}
+        learnt_from = set(self.file.learnt_images)
+        known = sum(image_digest(image) in learnt_from for image in images)
+        if known:
+            self._warn(
+                f"{self.path.name} was learnt from people's judgements of {known:,} of these {len(images):,} images: "
+                "how well it agrees with people on them says nothing ('capbench combine' gives out-of-fold scores)"
+            )
+        learnt = {entry.label: entry.signature for entry in self.file.inputs}
+        for label, metric in self._metrics.items():
+            now, then = _parts(metric.signature()), _parts(learnt[label])
+            for key in _WEIGHT_KEYS:
+                if now.get(key) != then.get(key):
+                    self._warn(
+                        f"{self.path.name} was learnt with {label} of {key} {then.get(key, 'none')}, and gets that of "
+                        f"{now.get(key, 'none')}"
+                    )
+
+    def _warn(self, message: str) -> None:
+        """Warn, once for each file: metrics are prepared several times."""
+        if message not in self.told:
+            self.told.append(message)
+            warnings.warn(message, CapbenchWarning, stacklevel=3)
+
+    def combine(self, columns: Mapping[str, FloatArray]) -> FloatArray:
+        """Not called: inputs may share names of columns, see :meth:`combine_each`."""
+        raise NotImplementedError
+
+    def combine_each(self, columns: Sequence[Mapping[str, FloatArray]]) -> FloatArray:
+        """(n, 1): the combination."""
+        by_label = dict(zip(self._metrics, columns, strict=True))
+        signs = [-1.0 if entry.lower_is_better else 1.0 for entry in self.file.inputs]
+        inputs = [
+            sign * by_label[entry.label][entry.column] for sign, entry in zip(signs, self.file.inputs, strict=True)
+        ]
+        return self._fit.scores(np.stack(inputs, axis=1))[:, None]
+
+    def facts(self) -> Mapping[str, object]:
+        """The file, what it was learnt from, and the inputs' signatures."""
+        of = super().facts()["of"]
+        learnt = {"learner": self.file.learner, "learnt": self.file.protocol, "seed": self.file.seed}
+        return {"sha256": self.digest[:16], **learnt, "of": of}
+
+    def signature(self) -> str:
+        """``combination:NAME|capbench:…|sha256:…|learner:…|learnt:…|seed:…|of:…``, the inputs' signatures last."""
+        parts = (f"{key}:{value}" for key, value in self.facts().items())
+        return "|".join([f"combination:{self.path.name}", f"capbench:{__version__}", *parts])
+
+    def statistics_signature(self) -> str:
+        """The signature."""
+        return self.signature()
+
+
+def metric_of_combination(path: str | Path) -> type[SavedCombination]:
+    """A saved combination as a metric class, which is called like its file.
+
+    Raises:
+        DataError: see :func:`read_combination`.
+    """
+    path = Path(path)
+    combination = read_combination(path)
+    name = as_label(path.stem, "combination")
+    if name.lower() in {"all", *(known.lower() for known in metric_columns())}:
+        name = f"combination-{name}"
+    metrics = dict.fromkeys(entry.metric for entry in combination.inputs)
+    made = cast(
+        "type[SavedCombination]",
+        type(
+            "SavedCombination",
+            (SavedCombination,),
+            {
+                "__doc__": f"The combination {path.name}.",
+                "__module__": SavedCombination.__module__,
+                "name": name,
+                "columns": (name,),
+                "titles": {name: name},
+                "file": combination,
+                "path": path,
+                "digest": sha256_file(path),
+                "told": [],
+            },
+        ),
+    )
+    made.needs = (*(() if made.reference_free() else (References(),)), Columns(*metrics))
+    return made
+
+
+def _parts(signature: str) -> dict[str, str]:
+    """Parts of a signature by key."""
+    return dict(part.partition(":")[::2] for part in signature.split("|"))

@@ -1,0 +1,108 @@
+"""The numbers of docs/results/combinations.md: text metrics combined, by nested cross-validation over images.
+
+Run: python scripts/reproduce_combinations.py --data DIR [--out FILE] [DATASET ...]
+
+For each data set and learner the whole of ``capbench combine`` with seed 0, and the agreement of the out-of-fold scores
+under other seeds of the folds. What it has done is kept in FILE: run it again to go on. Metrics whose scores cannot be
+computed (SPICE without its parser) are left out, and FILE says which were there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from capbench import __version__
+from capbench.analyses.combining import combine_metrics
+from capbench.analyses.comparing import score_all
+from capbench.datasets.opening import open_dataset
+from capbench.datasets.root import find_root
+from capbench.files import write_text
+from capbench.metrics.base import Resources
+from capbench.metrics.requests import resolve_metrics
+from capbench.studies.combine_settings import CombineSettings
+from capbench.studies.combining import inputs_of, learn_out_of_fold, row_of, with_column
+from capbench.studies.evaluate import evaluate
+from capbench.studies.settings import TestSettings
+
+TEXT = ("bleu-1", "bleu-4", "rouge-l", "meteor", "cider")
+METRICS = {
+    "flickr8k-expert": (*TEXT, "spice"),
+    "composite": TEXT,
+    "pascal-50s": TEXT,
+}
+LEARNERS = {"flickr8k-expert": "ridge", "composite": "ridge", "pascal-50s": "logistic"}
+TESTS = {"flickr8k-expert": "composite", "composite": "flickr8k-expert", "pascal-50s": "composite"}
+SEEDS = (1, 2, 3, 4)
+
+
+def run(name: str, learner: str, data: str | None) -> dict[str, Any]:
+    """One data set and learner."""
+    root = find_root(data)
+    dataset = open_dataset(name, root)
+    protocol = dataset.protocol()
+    resources = Resources(data=str(root.path))
+    requests = resolve_metrics(METRICS[name], resources=resources)
+    combined = combine_metrics(
+        dataset,
+        protocol,
+        requests,
+        CombineSettings(learner),
+        compare=TestSettings(resamples=1000),
+        resources=resources,
+    )
+    rows = [row for request in requests for row in request.rows]
+    scored = score_all(dataset, protocol, requests, resources)
+    values = {}
+    for seed in SEEDS:
+        learnt = learn_out_of_fold(
+            protocol, scored.draws, scored.tables, inputs_of(rows, requests), CombineSettings(learner, seed=seed)
+        )
+        row = row_of("combination")
+        tables = with_column(scored.tables, row.key, learnt.values, learnt.signature)
+        cells, _ = evaluate(protocol, scored.draws, tables, [row])
+        values[seed] = next(cell.value for cell in cells if not cell.group)
+    return {**combined.as_json(), "capbench": __version__, "other_seeds": values}
+
+
+def transfer(name: str, learner: str, data: str | None) -> dict[str, Any]:
+    """The combination of the metrics that both data sets have, tried on another data set."""
+    root = find_root(data)
+    dataset, other = open_dataset(name, root), open_dataset(TESTS[name], root)
+    resources = Resources(data=str(root.path))
+    requests = resolve_metrics(TEXT, resources=resources)
+    combined = combine_metrics(
+        dataset,
+        dataset.protocol(),
+        requests,
+        CombineSettings(learner),
+        tests=[(other, other.protocol())],
+        compare=TestSettings(resamples=1000),
+        resources=resources,
+    )
+    told: list[dict[str, Any]] = combined.as_json()["transfers"]
+    return told[0]
+
+
+def main() -> None:
+    """Run what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", default=None)
+    parser.add_argument("--out", type=Path, default=Path("results/combinations.json"))
+    parser.add_argument("datasets", nargs="*", default=list(METRICS))
+    given = parser.parse_args()
+    done: dict[str, Any] = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {}
+    for name in given.datasets:
+        for learner in (LEARNERS[name], "monotone"):
+            for what, work in ((f"{name}/{learner}", run), (f"{name}/{learner} on {TESTS[name]}", transfer)):
+                if what in done:
+                    continue
+                print(what, flush=True)
+                done[what] = work(name, learner, given.data)
+                write_text(given.out, json.dumps(done, indent=1, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()

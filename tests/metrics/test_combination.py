@@ -1,0 +1,233 @@
+"""A saved combination scores captions by plain arithmetic on its metrics' columns, and a bad file is one clear line."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from capbench.errors import CapbenchWarning, DataError, UsageError
+from capbench.metrics.base import Metric, Resources
+from capbench.metrics.combination import image_digest, metric_of_combination, read_combination, saved_name
+from capbench.metrics.from_function import metric_of_function
+from capbench.metrics.requests import GivenMetric, MetricRequest, resolve_metrics
+from capbench.records import FloatArray, Item, ScoreColumn
+from capbench.scoring import score
+
+ITEMS = (
+    Item("i0", "a dog runs on the grass", ("a brown dog runs over the green grass", "the dog is running on grass")),
+    Item("i1", "a brown dog runs over the green grass today", ("a brown dog runs over the grass", "a dog on grass")),
+    Item("i2", "two cats sleep on a very soft red sofa", ("two cats sleep on a sofa", "cats on a red sofa")),
+    Item("i3", "the man is outside", ("a man rides a bike down the street", "the man is on a bike outside")),
+)
+
+
+def linear(name: str, metric: str, column: str, weight: float, **more: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "metric": metric,
+        "label": more.pop("label", metric),
+        "column": column,
+        "signature": f"{metric}|capbench:0",
+        "center": 0.3,
+        "scale": 0.2,
+        "means": [0.0],
+        "weights": [weight],
+        **more,
+    }
+
+
+def combination(*inputs: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {
+        "kind": "capbench combination",
+        "schema_version": 1,
+        "capbench": "0.1.0",
+        "learner": "ridge",
+        "protocol": "mine:1/all/tau-b",
+        "learnt_images": [image_digest("elsewhere")],
+        "examples": 20,
+        "seed": 0,
+        "inner_folds": 5,
+        "penalty": 0.1,
+        "intercept": 2.0,
+        "inputs": list(inputs),
+        **more,
+    }
+
+
+BLEU, ROUGE = linear("bleu-2", "bleu", "bleu-2", 0.5), linear("rouge-l", "rouge-l", "rouge-l", 0.25)
+
+
+def save(path: Path, *inputs: dict[str, Any], **more: Any) -> Path:
+    path.write_text(json.dumps(combination(*inputs, **more)), encoding="utf-8")
+    return path
+
+
+def column(name: str, label: str, metric_column: str, options: dict[str, Any] | None = None) -> FloatArray:
+    requests = resolve_metrics([name], {label: options or {}})
+    return score(ITEMS, requests, dataset="d", cache=False).values[ScoreColumn(label, metric_column)]
+
+
+def scores(path: Path, name: str) -> FloatArray:
+    requests = resolve_metrics([f"combination:{path}"])
+    return score(ITEMS, requests, dataset="d").values[ScoreColumn(name, name)]
+
+
+def test_scores_are_the_weighted_sum_of_standardised_columns(tmp_path: Path) -> None:
+    path = save(tmp_path / "mine.v1.json", BLEU, ROUGE)
+    z = [(column(*names) - 0.3) / 0.2 for names in (("bleu", "bleu", "bleu-2"), ("rouge-l", "rouge-l", "rouge-l"))]
+    np.testing.assert_allclose(scores(path, "mine-v1"), 2 + 0.5 * z[0] + 0.25 * z[1], atol=1e-12)
+
+
+def test_a_curve_is_a_sum_of_ramps_and_a_turned_column_falls(tmp_path: Path) -> None:
+    curve = linear(
+        "rouge-l", "rouge-l", "rouge-l", 0, knots=[-1.0, 0.5], means=[0.1, 0.2, 0.3], weights=[1.0, 0.0, 2.0]
+    )
+    turned = {**BLEU, "lower_is_better": True, "center": -0.3}
+    path = save(tmp_path / "bent.json", curve, turned, learner="monotone")
+    expected = []
+    for rouge, bleu in zip(column("rouge-l", "rouge-l", "rouge-l"), column("bleu", "bleu", "bleu-2"), strict=True):
+        z = (rouge - 0.3) / 0.2
+        first = 0.95 * min(z, -1.0) + 0.05 * z / 3 - 0.1
+        third = 0.95 * max(z, 0.5) + 0.05 * z / 3 - 0.3
+        expected.append(2 + first + 2 * third + 0.5 * (-bleu + 0.3) / 0.2)
+    np.testing.assert_allclose(scores(path, "bent"), expected, atol=1e-12)
+
+
+def test_one_metric_may_stand_in_it_twice_with_other_options(tmp_path: Path) -> None:
+    narrow = linear("narrow", "cider", "cider", 1.0, label="narrow", options={"sigma": 2.0}, center=0.0, scale=1.0)
+    wide = linear("cider", "cider", "cider", -1.0, options={"sigma": 9.0}, center=0.0, scale=1.0)
+    path = save(tmp_path / "two.json", narrow, wide, intercept=0.0)
+    apart = [column("cider", "cider", "cider", {"sigma": sigma}) for sigma in (2.0, 9.0)]
+    assert np.abs(apart[0] - apart[1]).max() > 0.01
+    np.testing.assert_allclose(scores(path, "two"), apart[0] - apart[1], atol=1e-12)
+
+
+def test_its_signature_names_the_file_what_it_was_learnt_from_and_its_metrics(tmp_path: Path) -> None:
+    path = save(tmp_path / "mine.json", BLEU, ROUGE)
+    (line,) = score(ITEMS, resolve_metrics([f"combination:{path}"]), dataset="d").signatures.values()
+    digest = __import__("hashlib").sha256(path.read_bytes()).hexdigest()[:16]
+    assert line.startswith(
+        f"combination:mine.json|capbench:0.1.0|sha256:{digest}|learner:ridge|learnt:mine:1/all/tau-b|"
+    )
+    assert "of:bleu,capbench:0.1.0," in line
+    assert "+rouge-l,capbench:0.1.0," in line
+    save(path, BLEU, {**ROUGE, "weights": [0.3]})
+    (other,) = score(ITEMS, resolve_metrics([f"combination:{path}"]), dataset="d").signatures.values()
+    assert other != line
+
+
+def test_a_label_and_a_path_with_an_equals_sign(tmp_path: Path) -> None:
+    path = save(tmp_path / "a=b.json", BLEU)
+    (plain,) = resolve_metrics([f"combination:{path}"])
+    (labelled,) = resolve_metrics([f"text=combination:{path}"])
+    assert [row.name for request in (plain, labelled) for row in request.rows] == ["a-b", "text"]
+    named = save(tmp_path / "cider.json", BLEU)
+    assert resolve_metrics([f"combination:{named}"])[0].rows[0].name == "combination-cider"
+
+
+def test_images_that_were_learnt_from_and_other_weights_are_warned_of_once(tmp_path: Path) -> None:
+    other = {**BLEU, "signature": "bleu|capbench:0|model:0123"}
+    path = save(tmp_path / "known.json", other, learnt_images=[image_digest("i1"), image_digest("i3")])
+    requests = resolve_metrics([f"combination:{path}"])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            score(ITEMS, requests, dataset="d")
+    told = [str(entry.message) for entry in caught if entry.category is CapbenchWarning]
+    assert len(told) == 2
+    assert told[0].startswith("known.json was learnt from people's judgements of 2 of these 4 images")
+    assert told[1] == "known.json was learnt with bleu of model 0123, and gets that of none"
+
+
+def test_what_its_metrics_lack_it_lacks_and_what_they_are_given_they_get(tmp_path: Path) -> None:
+    tiger = linear("tiger", "tiger", "tiger", 1.0)
+    (request,) = resolve_metrics([f"combination:{save(tmp_path / 'grounded.json', tiger, BLEU)}"])
+    assert "region features" in request.lacks(Resources())
+    store = tmp_path / "some.h5"
+    store.write_bytes(b"")
+    assert "region features" not in request.lacks(Resources(features_of={"tiger": str(store)}))
+    assert "a grounding model" in request.lacks(Resources(features_of={"tiger": str(store)}))
+
+
+def test_the_corpus_score_is_the_mean(tmp_path: Path) -> None:
+    (request,) = resolve_metrics([f"combination:{save(tmp_path / 'mine.json', BLEU, ROUGE)}"])
+    table = score((*ITEMS, ITEMS[0]), [request], dataset="d")
+    (key,) = table.values
+    assert table.corpus[key] == pytest.approx(table.values[key].mean(), abs=1e-12)
+
+
+Change = Callable[[dict[str, Any]], Any]
+
+
+def changed(**values: Any) -> Change:
+    return lambda raw: {**raw, **values}
+
+
+def input_changed(**values: Any) -> Change:
+    return lambda raw: {**raw, "inputs": [{**raw["inputs"][0], **values}, *raw["inputs"][1:]]}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda raw: [raw], "is no saved combination"),
+        (changed(kind="results"), "is no saved combination"),
+        (changed(schema_version=2), "has the schema 2 of saved combinations; this version reads 1"),
+        (changed(inputs=[]), "inputs: "),
+        (changed(learner="forest"), "learner: "),
+        (changed(extra=1), "extra: "),
+        (changed(intercept="two"), "intercept: "),
+        (changed(learner="monotone", inputs=[{**BLEU, "weights": [-1.0]}]), "no weight below 0"),
+        (lambda raw: {**raw, "inputs": [raw["inputs"][0]] * 2}, "two inputs have one name"),
+        (lambda raw: {**raw, "inputs": [BLEU, {**ROUGE, "label": "bleu"}]}, "the label 'bleu' stands for two metrics"),
+        (input_changed(scale=0), "inputs.0.scale: "),
+        (input_changed(weights=[1.0, 2.0]), "one mean and one weight more than knots"),
+        (input_changed(knots=[1.0, 0.5], means=[0, 0, 0], weights=[1, 1, 1]), "knots must ascend"),
+        (input_changed(metric="os:system"), "input 1: there is no metric 'os:system' here"),
+        (input_changed(column="bleu-9"), "input 1: bleu has no column 'bleu-9'"),
+        (input_changed(options={"size": 3}), "input 1: bleu has no option 'size'"),
+    ],
+)
+def test_a_bad_file_is_one_line_that_names_it(change: Change, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(json.dumps(change(combination(BLEU, ROUGE))), encoding="utf-8")
+    with pytest.raises(DataError, match=r"bad\.json") as caught:
+        resolve_metrics([f"combination:{path}"])
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there_or_no_json(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there is no such file"):
+        read_combination(tmp_path / "gone.json")
+    (tmp_path / "cut.json").write_text('{"kind": "capbench comb', encoding="utf-8")
+    with pytest.raises(DataError, match="is not JSON"):
+        metric_of_combination(tmp_path / "cut.json")
+
+
+def test_only_registered_metrics_can_be_saved() -> None:
+    (cider,) = resolve_metrics(["cider"])
+    assert saved_name(cider) == "cider"
+
+    def mine(image: str, candidate: str, references: tuple[str, ...]) -> float:
+        return float(len(candidate))
+
+    (function,) = resolve_metrics([GivenMetric(metric_of_function(mine))])
+    (imported,) = resolve_metrics(["tests.studies.toys:Length"])
+    for request in (function, imported):
+        with pytest.raises(UsageError, match="cannot be saved"):
+            saved_name(request)
+
+
+def test_metrics_that_need_no_references_make_one_that_needs_none(tmp_path: Path) -> None:
+    path = save(tmp_path / "free.json", linear("image", "reo", "reo-image-relevance", 1.0))
+    cls: type[Metric] = metric_of_combination(path)
+    assert cls.reference_free() == {"free"}
+    assert not metric_of_combination(save(tmp_path / "bound.json", BLEU)).reference_free()
+    assert MetricRequest(cls, cls.columns).rows[0].name == "free"
