@@ -230,6 +230,7 @@ class ScoreTable:
         corpus: one corpus-level value for every column (corpus BLEU, mean CIDEr).
         signatures: by label, one line that names everything which can change the numbers.
         cached: by label, the number of items whose scores came from the cache.
+        cautions: by label, what must be said beside the scores; labels without any are left out.
     """
 
     dataset: str
@@ -238,3 +239,4 @@ class ScoreTable:
     corpus: Mapping[ScoreColumn, float]
     signatures: Mapping[str, str]
     cached: Mapping[str, int] = field(default_factory=dict)
+    cautions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -101,6 +101,7 @@ def score_for_resampling(
     corpus: dict[ScoreColumn, float] = {}
     signatures: dict[str, str] = {}
     cached: dict[str, int] = {}
+    cautions: dict[str, tuple[str, ...]] = {}
     kept: dict[str, CorpusStatistics] = {}
     with Cache("scores", enabled=cache) as store:
         extraction = _Extraction(items, distinct, index, store, progress or (lambda _: None))
@@ -119,9 +120,11 @@ def score_for_resampling(
                 corpus[key] = _checked_total(totals, column, request.label)
             signatures[request.label] = metric.signature()
             cached[request.label] = int(known[index].sum())
+            if lines := tuple(metric.cautions(dataset)):
+                cautions[request.label] = lines
             if keep:
                 kept[request.label] = CorpusStatistics(metric, rows)
-    return ScoreTable(dataset, tuple(items), values, corpus, signatures, cached), kept
+    return ScoreTable(dataset, tuple(items), values, corpus, signatures, cached, cautions), kept
 
 
 def summary(table: ScoreTable) -> list[dict[str, Any]]:

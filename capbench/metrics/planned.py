@@ -10,7 +10,7 @@ from capbench.metrics.base import Metric, Progress
 from capbench.metrics.needs import Need, References, Unavailable
 from capbench.records import FloatArray, Item
 
-__all__ = ["Faier", "NNEval", "ViLBERTScore"]
+__all__ = ["Faier", "ViLBERTScore"]
 
 
 class _Planned(Metric):
@@ -19,20 +19,6 @@ class _Planned(Metric):
     def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
         """Raise MetricError."""
         raise MetricError(f"{self.name} waits for {self.lacks(self.resources)}")
-
-
-class NNEval(_Planned):
-    """NNEval (Sharif et al., 2018): a small network over other metrics' scores."""
-
-    name: ClassVar[str] = "nneval"
-    columns: ClassVar[tuple[str, ...]] = ("nneval",)
-    titles: ClassVar[Mapping[str, str]] = {"nneval": "NNEval"}
-    citation: ClassVar[str] = "Sharif et al., NNEval: neural network based evaluation metric, ECCV 2018"
-    needs: ClassVar[tuple[Need, ...]] = (
-        References(),
-        Unavailable("its trained weights, which this version cannot read yet"),
-    )
-    order: ClassVar[int] = 120
 
 
 class Faier(_Planned):

@@ -11,13 +11,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from capbench.errors import DataError, ModelError
-from capbench.files import atomic_write, check_readable
+from capbench.errors import ModelError
+from capbench.files import atomic_write
+from capbench.models.arrays import read_metadata
 
 __all__ = ["read_metadata", "to_bytes", "write_safetensors"]
 
 _TYPES = {torch.float32: "F32", torch.float16: "F16", torch.int64: "I64"}
-_LONGEST_HEADER = 100_000_000
 
 
 def to_bytes(
@@ -74,21 +74,3 @@ def write_safetensors(
         raise ModelError(error.message, path=path, hint=error.hint) from error
     with atomic_write(path, "wb") as stream:
         stream.write(content)
-
-
-def read_metadata(path: str | os.PathLike[str]) -> dict[str, str] | None:
-    """The texts of a safetensors file, or None if the file is none."""
-    try:
-        check_readable(path)
-        with open(path, "rb") as stream:
-            length = int.from_bytes(stream.read(8), "little")
-            if not 2 <= length <= _LONGEST_HEADER:
-                return None
-            text = stream.read(length)
-        header = json.loads(text) if text[:1] == b"{" and len(text) == length else None
-    except (OSError, ValueError, RecursionError, DataError):
-        return None
-    if not isinstance(header, dict):
-        return None
-    metadata = header.get("__metadata__", {})
-    return {str(k): v for k, v in metadata.items() if isinstance(v, str)} if isinstance(metadata, dict) else {}

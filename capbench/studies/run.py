@@ -268,6 +268,7 @@ def _evaluate(
                     *draws[0].notes,
                     *levels.notes(protocol, draws, scored.tables, plan.rows),
                     *assessed.notes,
+                    *scored.cautions,
                     *cautions,
                 ),
                 n_items=len(draws[0].items),
