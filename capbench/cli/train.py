@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from capbench.cli import common, train_reo, train_scan
+from capbench.cli import common, train_nneval, train_reo, train_scan
 
 __all__ = ["app"]
 
@@ -70,6 +70,9 @@ def word_vectors(
 
 
 app.command("scan")(train_scan.scan)
+
+
+app.command("nneval")(train_nneval.nneval)
 
 
 app.command("reo-covariance")(train_reo.reo_covariance)

@@ -14,13 +14,14 @@ from capbench.metrics.bleu import Bleu
 from capbench.metrics.cider import Cider
 from capbench.metrics.meteor import Meteor
 from capbench.metrics.needs import Columns, Need, References, Weights
+from capbench.metrics.requests import MetricRequest
 from capbench.metrics.spice import Spice
 from capbench.metrics.wmd import Wmd
 from capbench.models.nneval import INPUTS, Mapped, read_nneval
 from capbench.options import Choice, File, Flag, Options, Text, option
 from capbench.records import FloatArray
 
-__all__ = ["NNEval", "NNEvalOptions", "input_matrix", "input_metrics"]
+__all__ = ["NNEval", "NNEvalOptions", "input_matrix", "input_requests"]
 
 _GOOGLE_NEWS = (3_000_000, 300)
 """Words and components of the vectors that the paper takes (word2vec, GoogleNews-vectors-negative300)."""
@@ -53,14 +54,15 @@ class NNEvalOptions(Options):
     )
 
 
-def input_metrics(resources: Resources | None, vectors: str | None, df: str) -> tuple[Metric, ...]:
-    """The metrics whose columns NNEval reads."""
+def input_requests(vectors: str | None, df: str) -> tuple[MetricRequest, ...]:
+    """The metrics whose columns NNEval reads, with their options."""
+    wmd, cider = {"vectors": vectors}, {"df": df}
     return (
-        Meteor(resources),
-        Wmd(resources, vectors=vectors),
-        Bleu(resources),
-        Spice(resources),
-        Cider(resources, df=df),
+        MetricRequest(Meteor, Meteor.columns),
+        MetricRequest(Wmd, ("wmd",), wmd),
+        MetricRequest(Bleu, Bleu.columns),
+        MetricRequest(Spice, Spice.columns),
+        MetricRequest(Cider, Cider.columns, cider),
     )
 
 
@@ -109,7 +111,8 @@ class NNEval(CombinedMetric):
                 path=self._network.path,
                 hint="Leave the option out: released weights rank captions rightly on 2x - 1",
             )
-        self._inputs = input_metrics(resources, self.options.vectors, self.options.df)
+        requests = input_requests(self.options.vectors, self.options.df)
+        self._inputs = tuple(request.make(self.resources) for request in requests)
         wmd = self._inputs[1]
         assert isinstance(wmd, Wmd)
         self._vectors = wmd.vectors

@@ -129,7 +129,7 @@ def is_safetensors(head: bytes, size: int) -> bool:
 
 
 def read_safetensors(file: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a safetensors file. Raises ModelError, or what a damaged header leads to (ValueError, KeyError …)."""
+    """The arrays of a safetensors file. Raises ModelError, or what a damaged header makes of it."""
     with open(file, "rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         header = json.loads(stream.read(length))

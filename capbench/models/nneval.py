@@ -1,6 +1,6 @@
 """NNEval's network (Sharif et al., ECCV 2018, section 3.3): 8 scores → 72 → 72 → machine or human.
 
-Two kinds of files are read: the six arrays of the released network, which its authors publish as a TensorFlow checkpoint
+Two kinds of files are read: the six arrays of the released network, which is published as a TensorFlow checkpoint
 (docs/training.md has the lines that turn it into ``.npz``), and those that ``capbench train nneval`` writes, which also
 hold the range of every score in training and the facts of the training.
 
