@@ -120,7 +120,7 @@ def score_for_resampling(
                 corpus[key] = _checked_total(totals, column, request.label)
             signatures[request.label] = metric.signature()
             cached[request.label] = int(known[index].sum())
-            if lines := tuple(metric.cautions(dataset)):
+            if lines := tuple(metric.cautions(dataset, items)):
                 cautions[request.label] = lines
             if keep:
                 kept[request.label] = CorpusStatistics(metric, rows)

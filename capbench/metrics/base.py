@@ -231,11 +231,12 @@ class Metric(abc.ABC):
         """
         return item.key
 
-    def cautions(self, dataset: str) -> Sequence[str]:
+    def cautions(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
         """What must be said beside its scores of a data set, one line each; say, that it was fitted on these items.
 
         Args:
             dataset: the data set's name, as :attr:`capbench.records.Judgements.dataset` has it.
+            items: what was scored, repeats included.
         """
         return ()
 

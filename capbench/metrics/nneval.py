@@ -17,17 +17,17 @@ from capbench.metrics.needs import Columns, Need, References, Weights
 from capbench.metrics.requests import MetricRequest
 from capbench.metrics.spice import Spice
 from capbench.metrics.wmd import Wmd
-from capbench.models.nneval import INPUTS, Mapped, read_nneval
+from capbench.models.nneval import INPUTS, Mapped, image_mark, read_nneval
 from capbench.options import Choice, File, Flag, Options, Text, option
-from capbench.records import FloatArray
+from capbench.records import FloatArray, Item
 
 __all__ = ["NNEval", "NNEvalOptions", "input_matrix", "input_requests"]
 
 _GOOGLE_NEWS = (3_000_000, 300)
 """Words and components of the vectors that the paper takes (word2vec, GoogleNews-vectors-negative300)."""
 _CIDER_SCALE = 10.0
-_AS_PAPER = ("flickr8k-expert",)
-"""Where the weights were chosen that come without facts of their training (section 4.4)."""
+_PAPER_CHOSEN_ON = ("flickr8k-expert",)
+"""Judgements by which the paper chose its weights (section 4.4)."""
 
 
 @dataclass(frozen=True)
@@ -139,8 +139,8 @@ class NNEval(CombinedMetric):
         inputs = facts.pop("of")
         return {**facts, "mapping": self._mapped or self._network.mapped, "of": inputs}
 
-    def cautions(self, dataset: str) -> Sequence[str]:
-        """Other word vectors than the paper's, what the weights were trained on, whether they were chosen on this."""
+    def cautions(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
+        """Other word vectors than the paper's, what the weights were trained on, and whether they know these images."""
         training = self._network.training
         lines = []
         if (len(self._vectors), self._vectors.dimension) != _GOOGLE_NEWS:
@@ -148,13 +148,24 @@ class NNEval(CombinedMetric):
                 f"WMD takes {len(self._vectors):,} word vectors of {self._vectors.dimension} components "
                 f"({self._vectors.path.name}), not the paper's of GoogleNews"
             )
-        about = training.get("about")
-        if isinstance(about, str):
-            lines.append(f"weights {about}")
-        known = training.get("chosen_on") if training else list(_AS_PAPER)
-        chosen_on = [name for name in known if isinstance(name, str)] if isinstance(known, list) else []
-        base = dataset.partition("/")[0].partition("@")[0].partition(":")[0]
-        if base in chosen_on:
-            how = "" if training else ", as the paper says of its own: these say nothing of their training"
-            lines.append(f"its weights were chosen by their agreement with {base}{how}; that is no test set for them")
+        if not training:
+            base = dataset.partition("/")[0].partition("@")[0].partition(":")[0]
+            if base in _PAPER_CHOSEN_ON:
+                lines.append(
+                    f"its weights say nothing of their training; the paper chose its own by their agreement with "
+                    f"{base}, which is no test set for them"
+                )
+            return lines
+        if isinstance(training.get("about"), str):
+            lines.append(f"weights {training['about']}")
+        images = training.get("images")
+        known = images if isinstance(images, dict) else {}
+        for role, what in (
+            ("trained", "that its weights were trained on"),
+            ("chosen", f"whose judgements ({training.get('chosen_by')}) its weights were chosen by"),
+        ):
+            marks = {mark for mark in known.get(role, ()) if isinstance(mark, str)}
+            shared = sum(image_mark(item.image) in marks for item in items) if marks else 0
+            if shared:
+                lines.append(f"{shared:,} of {len(items):,} captions are of images {what}: these are no test of it")
         return lines

@@ -10,6 +10,7 @@ known, ``minimum`` (8) and ``maximum`` (8). A row of inputs is multiplied from t
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ from numpy.typing import NDArray
 
 from capbench.errors import ModelError
 from capbench.models.arrays import Arrays, read_arrays
-from capbench.records import FloatArray
+from capbench.records import FloatArray, photograph
 
 __all__ = ["HIDDEN", "INPUTS", "SHAPES", "Mapped", "NNEvalNetwork", "map_inputs", "read_nneval", "write_nneval"]
 
@@ -47,6 +48,11 @@ _MADE_BY = (
     "Give what 'capbench train nneval' wrote, or the released checkpoint as .npz (docs/training.md says how to make it)"
 )
 _ROWS = 512  # of which all numbers of a layer stay in the processor's cache
+
+
+def image_mark(image: str) -> str:
+    """Ten hex digits that stand for a photograph among the facts of a training."""
+    return hashlib.blake2b(photograph(image).encode(), digest_size=5).hexdigest()
 
 
 def map_inputs(inputs: FloatArray, minimum: FloatArray | None = None, maximum: FloatArray | None = None) -> FloatArray:

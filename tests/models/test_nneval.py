@@ -43,7 +43,7 @@ def drawn(seed: int = 1) -> Arrays:
 
 
 def saved(path: Path, arrays: Arrays) -> Path:
-    np.savez(path, **arrays)
+    np.savez(path, **arrays)  # type: ignore[arg-type]
     return path
 
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from capbench.errors import DataError
-from capbench.records import Item
+from capbench.records import Item, photograph
 from capbench.training.nneval.config import DrawOptions
 
-__all__ = ["Drawn", "draw_captions", "photograph"]
-
-_FLICKR8K = re.compile(r"(\d+)_[0-9a-f]{10}")
+__all__ = ["Drawn", "draw_captions"]
 
 
 @dataclass(frozen=True)
@@ -31,16 +28,6 @@ class Drawn:
     items: tuple[Item, ...]
     human: tuple[bool, ...]
     counts: Mapping[str, int]
-
-
-def photograph(image: str) -> str:
-    """The picture behind an image id: Flickr8k and Flickr30k name one photograph differently.
-
-    >>> photograph("1007129816_e794419615"), photograph("1007129816"), photograph("COCO_val2014_000000000974")
-    ('1007129816', '1007129816', 'COCO_val2014_000000000974')
-    """
-    match = _FLICKR8K.fullmatch(image)
-    return match[1] if match else image
 
 
 def draw_captions(

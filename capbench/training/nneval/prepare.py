@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from capbench.datasets.captions import load_captions
 from capbench.datasets.machine_captions import read_machine_captions
 from capbench.datasets.opening import open_dataset, split_protocol
-from capbench.datasets.protocol import Protocol, base_name
+from capbench.datasets.protocol import Protocol
 from capbench.datasets.root import DataRoot
 from capbench.errors import DataError, UsageError
 from capbench.metrics.base import Resources
 from capbench.metrics.nneval import input_matrix, input_requests
-from capbench.models.nneval import INPUTS
+from capbench.models.nneval import INPUTS, image_mark
 from capbench.progress import LONG_S, Progress, part_of, together, words
 from capbench.records import Coefficient, FloatArray, IntArray, Item
 from capbench.scoring import score, slow_work
@@ -139,7 +139,8 @@ def prepare(
         "about": _about(config, drawn),
         "counts": dict(drawn.counts),
         "word_vectors": WordVectors(vectors).sha256,
-        "chosen_on": [] if protocol is None else [base_name(protocol.dataset)],
+        "chosen_by": None if protocol is None else protocol.versioned,
+        "images": {"trained": _marks(drawn.items), "chosen": _marks(judged_items)},
     }
     names = {"captions": _fingerprint(drawn)}
     dev: Examples | Judged
@@ -248,6 +249,10 @@ def _check_varied(inputs: FloatArray, human: NDArray[np.bool_]) -> None:
     constant = [name for name, column in zip(INPUTS, inputs.T, strict=True) if column.min() == column.max()]
     if len(constant) == len(INPUTS) or human.all() or not human.any():
         raise DataError("the captions all have the same scores", hint="Draw more images")
+
+
+def _marks(items: Sequence[Item]) -> list[str]:
+    return sorted({image_mark(item.image) for item in items})
 
 
 def _fingerprint(drawn: Drawn) -> str:

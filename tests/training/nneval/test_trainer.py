@@ -69,7 +69,8 @@ def test_people_are_told_from_machines_on_held_out_images(world: Path, tmp_path:
     assert "held out: 6 captions; learned from: 78" in watcher.said
     assert result.model is not None
     facts = read_nneval(result.model).training
-    assert facts["chosen_on"] == []
+    assert facts["chosen_by"] is None
+    assert (len(facts["images"]["trained"]), facts["images"]["chosen"]) == (14, [])
     assert facts["counts"]["images"] == 14
     assert facts["about"].startswith("were trained on 84 captions of 14 images, those of machines by 4 systems")
     assert set(facts["inputs"]) == {"meteor", "wmd", "bleu", "spice", "cider"}
@@ -159,12 +160,12 @@ def test_the_penalty_is_that_of_the_loss_and_spares_biases() -> None:
     made = task(judged(), optimiser={"lr": 0.001, "weight_decay": penalty})
     other = task(judged(), optimiser={"lr": 0.001, "weight_decay": 0.0})
     batch = next(iter(made.batches(0, 0)))
-    made.loss(batch, 0).backward()
+    made.loss(batch, 0).backward()  # type: ignore[no-untyped-call]
     made.optimiser.step()
     loss = other.loss(batch, 0)
     weights = dict(other.model.named_parameters())
     loss = loss + penalty * sum(weights[name].square().sum() for name in ("W1", "W2", "W_out")) / 2
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]
     other.optimiser.step()
     for name, weight in made.model.named_parameters():
         assert torch.allclose(weight, weights[name], atol=1e-7), name
@@ -191,7 +192,8 @@ def test_the_protocol_that_weights_are_chosen_by_is_noted_and_its_images_are_lef
     )
     assert result.model is not None
     facts = read_nneval(result.model).training
-    assert facts["chosen_on"] == ["flickr8k-expert"]
+    assert facts["chosen_by"] == "flickr8k-expert:1/all-pairs/mode-tau-b"
+    assert facts["images"]["chosen"]
     assert "tau" in facts["dev"]
     assert any(line.startswith("flickr8k-expert: its ") for line in watcher.said)
 
