@@ -1,7 +1,7 @@
 """NNEval's network (Sharif et al., ECCV 2018, section 3.3): 8 scores → 72 → 72 → machine or human.
 
 Two kinds of files are read: the six arrays of the released network, which is published as a TensorFlow checkpoint
-(docs/training.md has the lines that turn it into ``.npz``), and those that ``capbench train nneval`` writes, which also
+(docs/nneval.md has the lines that turn it into ``.npz``), and those that ``capbench train nneval`` writes, which also
 hold the range of every score in training and the facts of the training.
 
 The arrays are ``W1`` (8, 72), ``b1`` (72), ``W2`` (72, 72), ``b2`` (72), ``W_out`` (72, 2), ``b_out`` (2), and, where
@@ -45,7 +45,7 @@ Mapped = Literal["min-max", "unit"]
 _RANGE = ("minimum", "maximum")
 _KIND = "capbench.nneval/1"
 _MADE_BY = (
-    "Give what 'capbench train nneval' wrote, or the released checkpoint as .npz (docs/training.md says how to make it)"
+    "Give what 'capbench train nneval' wrote, or the released checkpoint as .npz (docs/nneval.md says how to make it)"
 )
 _ROWS = 512  # of which all numbers of a layer stay in the processor's cache
 
