@@ -31,6 +31,7 @@ __all__ = [
     "WithinCoefficient",
     "caption_key",
     "image_id",
+    "photograph",
     "references_hash",
     "signature_lines",
 ]
@@ -48,6 +49,7 @@ TieRule = Literal["strict", "ties-right", "ties-half"]
 _UNIT = "\x1f"  # ASCII unit separator: cannot occur inside a caption that passed validation
 
 
+_FLICKR8K = re.compile(r"(\d+)_[0-9a-f]{10}")
 _NOT_IN_KEYS = re.compile("[^a-z0-9]+")
 
 
@@ -62,6 +64,16 @@ def image_id(file_name: str) -> str:
     name = file_name.replace("\\", "/").rsplit("/", 1)[-1]
     stem, dot, ending = name.rpartition(".")
     return stem if dot and ending.lower() in {"jpg", "jpeg", "png", "gif", "bmp", "webp", "tif", "tiff"} else name
+
+
+def photograph(image: str) -> str:
+    """The picture behind an image id: Flickr8k and Flickr30k name one photograph differently.
+
+    >>> photograph("1007129816_e794419615"), photograph("1007129816"), photograph("COCO_val2014_000000000974")
+    ('1007129816', '1007129816', 'COCO_val2014_000000000974')
+    """
+    match = _FLICKR8K.fullmatch(image)
+    return match[1] if match else image
 
 
 def caption_key(text: str) -> str:
@@ -231,6 +243,7 @@ class ScoreTable:
         signatures: by label, one line that names everything which can change the numbers.
         cached: by label, the number of items whose scores came from the cache.
         group_corpus: by group of the items, the corpus-level value of the group's items for every column.
+        cautions: by label, what must be said beside the scores; labels without any are left out.
     """
 
     dataset: str
@@ -240,3 +253,4 @@ class ScoreTable:
     signatures: Mapping[str, str]
     cached: Mapping[str, int] = field(default_factory=dict)
     group_corpus: Mapping[str, Mapping[ScoreColumn, float]] = field(default_factory=dict)
+    cautions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -101,6 +101,7 @@ def score_for_resampling(
     corpus: dict[ScoreColumn, float] = {}
     signatures: dict[str, str] = {}
     cached: dict[str, int] = {}
+    cautions: dict[str, tuple[str, ...]] = {}
     kept: dict[str, CorpusStatistics] = {}
     places = _places_of_groups(items)
     group_corpus: dict[str, dict[ScoreColumn, float]] = {group: {} for group in places}
@@ -126,9 +127,11 @@ def score_for_resampling(
                     group_corpus[group][ScoreColumn(request.label, column)] = value
             signatures[request.label] = metric.signature()
             cached[request.label] = int(known[index].sum())
+            if lines := tuple(metric.cautions(dataset, items)):
+                cautions[request.label] = lines
             if keep:
                 kept[request.label] = CorpusStatistics(metric, rows)
-    return ScoreTable(dataset, tuple(items), values, corpus, signatures, cached, group_corpus), kept
+    return ScoreTable(dataset, tuple(items), values, corpus, signatures, cached, group_corpus, cautions), kept
 
 
 def _places_of_groups(items: Sequence[Item]) -> dict[str, IntArray]:

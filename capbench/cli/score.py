@@ -134,6 +134,9 @@ def score(
         common.print_json({"dataset": name, "n": len(items), "scores": rows, "signatures": dict(table.signatures)})
     else:
         _print(rows, table, name, [label for label, of in kept.items() if of.metric.corpus_id()])
+    for label, lines in table.cautions.items():
+        for line in lines:
+            common.warn(f"{label}: {line}")
     for metric_name, count in table.cached.items():
         if count:
             common.note(f"{metric_name}: {count:,} of {len(items):,} scores came from the cache")

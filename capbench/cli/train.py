@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from capbench.cli import common, train_faier, train_reo, train_scan, train_vilbert
+from capbench.cli import common, train_faier, train_nneval, train_reo, train_scan, train_vilbert
 
 __all__ = ["app"]
 
@@ -76,6 +76,9 @@ app.command("faier")(train_faier.faier)
 
 
 app.command("vilbert")(train_vilbert.vilbert)
+
+
+app.command("nneval")(train_nneval.nneval)
 
 
 app.command("reo-covariance")(train_reo.reo_covariance)

@@ -177,7 +177,8 @@ class Metric(abc.ABC):
     ) -> list[tuple[Need, str]]:
         """The needs that are not met, each with what is lacking. Arguments and errors as for :meth:`lacks`."""
         chosen = cls.option_type.read(cls.name, options or {})
-        reasons = ((need, need.lacking(label or cls.name, resources, chosen)) for need in cls.needs)
+        needs = [single for need in cls.needs for single in need.each()]
+        reasons = ((need, need.lacking(label or cls.name, resources, chosen)) for need in needs)
         return [(need, reason) for need, reason in reasons if reason]
 
     @classmethod
@@ -280,6 +281,15 @@ class Metric(abc.ABC):
         changes with that.
         """
         return item.key
+
+    def cautions(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
+        """What must be said beside its scores of a data set, one line each; say, that it was fitted on these items.
+
+        Args:
+            dataset: the data set's name, as :attr:`capbench.records.Judgements.dataset` has it.
+            items: what was scored, repeats included.
+        """
+        return ()
 
     def open(self, items: Sequence[Item]) -> None:  # noqa: B027  (most metrics have nothing to do once)
         """Called once with all items whose statistics will be extracted, in batches, after :meth:`prepare`.

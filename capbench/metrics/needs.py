@@ -19,7 +19,6 @@ __all__ = [
     "Parser",
     "References",
     "Scores",
-    "Unavailable",
     "Weights",
     "WordVectors",
 ]
@@ -34,6 +33,10 @@ class Need:
     def name(self) -> str:
         """One word for lists (``features``)."""
         raise NotImplementedError
+
+    def each(self) -> tuple[Need, ...]:
+        """The single needs that it comes to: itself, unless it stands for others."""
+        return (self,)
 
     def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
         """What is lacking and how to give it; None if nothing is.
@@ -201,19 +204,12 @@ class Columns(Need):
         """The metrics."""
         return f"columns of {', '.join(self.metrics)}"
 
-    def _needs(self) -> list[Need]:
+    def each(self) -> tuple[Need, ...]:
+        """All that these metrics need."""
         from capbench import plugins
 
-        return [need for metric in self.metrics for need in plugins.load("capbench.metrics", metric).needs]
-
-    @property
-    def may_be_spared(self) -> bool:  # type: ignore[override]
-        """True if all that these metrics need may be spared."""
-        return all(need.may_be_spared or isinstance(need, References) for need in self._needs())
-
-    def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
-        """The first thing that one of these metrics lacks."""
-        return next(filter(None, (need.lacking(label, resources, options) for need in self._needs())), None)
+        loaded = (plugins.load("capbench.metrics", metric) for metric in self.metrics)
+        return tuple(single for metric in loaded for need in metric.needs for single in need.each())
 
 
 @dataclass(frozen=True)
@@ -223,22 +219,3 @@ class Scores(Need):
     def name(self) -> str:
         """One word."""
         return "scores"
-
-
-@dataclass(frozen=True)
-class Unavailable(Need):
-    """Something that this version of capbench does not have.
-
-    Attributes:
-        what: what the metric waits for.
-    """
-
-    what: str
-
-    def name(self) -> str:
-        """One word."""
-        return "a later version"
-
-    def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
-        """Always."""
-        return self.what

@@ -71,6 +71,11 @@ class Wmd(Metric):
         super().__init__(resources, **options)
         self._vectors = _open(str(self.options.vectors))
 
+    @property
+    def vectors(self) -> word_vectors.WordVectors:
+        """The word vectors."""
+        return self._vectors
+
     def facts(self) -> Mapping[str, object]:
         """Vectors by the first 16 digits of their SHA-256, their dimension, and how captions become words."""
         tokens = f"{ptb.VERSION}+nltk-{_nltk_version()}" if self.options.tokens == "nltk" else ptb.VERSION

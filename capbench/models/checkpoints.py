@@ -8,7 +8,6 @@ write them (read with the restricted unpickler), ``.npz`` and safetensors, told 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import warnings
@@ -24,6 +23,7 @@ from torch import nn
 
 from capbench.errors import DataError, MissingFileError, ModelError
 from capbench.files import check_readable, sha256_file
+from capbench.models.arrays import is_safetensors, read_safetensors, refuse_other_kinds, unreadable
 from capbench.safe_pickle import load_npz, load_pickle
 
 __all__ = [
@@ -42,17 +42,6 @@ __all__ = [
 _INSIDE = ("model", "state_dict", "model_state_dict", "weights", "blobs")
 _PREFIXES = ("module.", "_orig_mod.")
 _COUNTER = "num_batches_tracked"
-_SAFETENSORS = {
-    "F64": np.float64,
-    "F32": np.float32,
-    "F16": np.float16,
-    "I64": np.int64,
-    "I32": np.int32,
-    "I16": np.int16,
-    "I8": np.int8,
-    "U8": np.uint8,
-    "BOOL": np.bool_,
-}
 
 
 @dataclass(frozen=True)
@@ -85,14 +74,14 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     digest = sha256_file(file)  # also says what is wrong with a missing or unreadable file
     with open(file, "rb") as stream:
         head = stream.read(64)
-    _refuse_other_kinds(head, file)
+    refuse_other_kinds(head, file)
     try:
         if head[:4] == b"PK\x03\x04":
             with zipfile.ZipFile(file) as archive:
                 arrays = all(name.endswith(".npy") for name in archive.namelist())
             content: Any = load_npz(file) if arrays else _read_torch(file)
-        elif _is_safetensors(head, file.stat().st_size):
-            content = _read_safetensors(file)
+        elif is_safetensors(head, file.stat().st_size):
+            content = read_safetensors(file)
         elif b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19" in head:  # the magic number of PyTorch before 1.6
             content = _read_torch(file)
         elif file.suffix == ".caffemodel":
@@ -108,7 +97,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     except (ModelError, MemoryError):
         raise
     except Exception as error:  # zip, torch and NumPy raise many kinds on a damaged file
-        raise _unreadable(file, error) from error
+        raise unreadable(file, error) from error
     return Checkpoint(file, digest, tensors_of(content, file))
 
 
@@ -126,44 +115,14 @@ def read_torch(path: str | os.PathLike[str]) -> Any:
     try:
         with open(file, "rb") as stream:
             head = stream.read(64)
-        _refuse_other_kinds(head, file)
+        refuse_other_kinds(head, file)
         return _read_torch(file)
     except FileNotFoundError as error:
         raise MissingFileError("there is no such file", path=file) from error
     except (ModelError, MemoryError):
         raise
     except Exception as error:
-        raise _unreadable(file, error) from error
-
-
-# How files begin that people give in place of weights, and what to say then.
-_OTHER_KINDS = (
-    (b"\x89HDF\r\n\x1a\n", "an HDF5 file, such as a store of region features,"),
-    (b"\x89PNG", "a picture"),
-    (b"\xff\xd8\xff", "a picture"),
-    (b"%PDF", "a PDF"),
-    (b"<!DOCTYPE", "a web page"),
-    (b"<html", "a web page"),
-    (b"version https://git-lfs", "a pointer of Git LFS"),
-    (b"\x1f\x8b", "a gzip archive"),
-)
-
-
-def _refuse_other_kinds(head: bytes, file: Path) -> None:
-    """Say what a file is that holds no weights whatever follows. Raises ModelError."""
-    hint = "Give the file of the model's weights"
-    if not head:
-        raise ModelError("is empty", path=file, hint="Get the file again")
-    for start, what in _OTHER_KINDS:
-        if head.startswith(start):
-            raise ModelError(f"is {what} and no weights", path=file, hint=hint)
-    if head.lstrip()[:1] in (b"{", b"[") and b"\0" not in head:
-        raise ModelError("is JSON and no weights", path=file, hint=hint)
-
-
-def _unreadable(file: Path, error: Exception) -> ModelError:
-    line = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
-    return ModelError(f"cannot be read as weights ({line})", path=file, hint="Get the file again")
+        raise unreadable(file, error) from error
 
 
 def _read_torch(file: Path) -> Any:
@@ -195,34 +154,6 @@ def _read_torch(file: Path) -> Any:
 
 def _torch_version() -> tuple[int, ...]:
     return tuple(int(number) for number in torch.__version__.split("+")[0].split(".")[:2])
-
-
-def _is_safetensors(head: bytes, size: int) -> bool:
-    return len(head) > 9 and head[8:9] == b"{" and 8 + int.from_bytes(head[:8], "little") <= size
-
-
-def _read_safetensors(file: Path) -> dict[str, Any]:
-    with open(file, "rb") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-        header = json.loads(stream.read(length))
-        body = stream.read()
-    arrays: dict[str, Any] = {}
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        begin, end = entry["data_offsets"]
-        raw = body[begin:end]
-        if len(raw) != end - begin:
-            raise ModelError(f"'{name}' is cut off", path=file, hint="Get the file again")
-        if entry["dtype"] == "BF16":
-            # The upper half of a float32.
-            values = (np.frombuffer(raw, np.uint16).astype(np.uint32) << 16).view(np.float32)
-        elif entry["dtype"] in _SAFETENSORS:
-            values = np.frombuffer(raw, _SAFETENSORS[entry["dtype"]]).copy()
-        else:
-            raise ModelError(f"'{name}' is of the unknown type {entry['dtype']}", path=file)
-        arrays[name] = values.reshape(entry["shape"])
-    return arrays
 
 
 def tensors_of(content: Any, file: Path) -> dict[str, torch.Tensor]:

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from capbench.errors import DataError, ModelError
+from capbench.errors import ModelError
 from capbench.files import atomic_write, check_readable
+from capbench.models.arrays import LONGEST_HEADER, read_metadata
 
 __all__ = ["map_safetensors", "read_metadata", "to_bytes", "write_safetensors"]
 
 _TYPES = {torch.float32: "F32", torch.float16: "F16", torch.int64: "I64"}
-_LONGEST_HEADER = 100_000_000
 
 
 def to_bytes(
@@ -87,24 +87,6 @@ def write_safetensors(
         raise ModelError(error.message, path=path, hint=error.hint) from error
 
 
-def read_metadata(path: str | os.PathLike[str]) -> dict[str, str] | None:
-    """The texts of a safetensors file, or None if the file is none."""
-    try:
-        check_readable(path)
-        with open(path, "rb") as stream:
-            length = int.from_bytes(stream.read(8), "little")
-            if not 2 <= length <= _LONGEST_HEADER:
-                return None
-            text = stream.read(length)
-        header = json.loads(text) if text[:1] == b"{" and len(text) == length else None
-    except (OSError, ValueError, RecursionError, DataError):
-        return None
-    if not isinstance(header, dict):
-        return None
-    metadata = header.get("__metadata__", {})
-    return {str(k): v for k, v in metadata.items() if isinstance(v, str)} if isinstance(metadata, dict) else {}
-
-
 def map_safetensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """The float32 tensors of a file by name, mapped into memory: what is never read is never loaded.
 
@@ -119,7 +101,7 @@ def map_safetensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     damaged = ModelError("is no whole safetensors file", path=file, hint="Get or make the file again")
     with open(file, "rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
-        text = stream.read(length) if 2 <= length <= _LONGEST_HEADER else b""
+        text = stream.read(length) if 2 <= length <= LONGEST_HEADER else b""
     try:
         header = json.loads(text)
         places = {name: entry for name, entry in header.items() if name != "__metadata__"}

@@ -110,6 +110,13 @@ class Scored:
                 counts[label] = counts.get(label, 0) + count
         return counts
 
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """What metrics say must be said beside their scores, each line once, after the label that it is about."""
+        tables = (*self.tables, *(table for group in self.groups.values() for table in group.tables))
+        lines = (f"{label}: {line}" for table in tables for label, of in table.cautions.items() for line in of)
+        return tuple(dict.fromkeys(lines))
+
     def joined(self, later: Scored, labels: Sequence[str]) -> Scored:
         """These scores with those of other requests on the same judgements.
 
@@ -370,4 +377,5 @@ def _join(tables: Sequence[ScoreTable], labels: Sequence[str] = ()) -> ScoreTabl
             group: dict(pair for table in tables for pair in table.group_corpus[group].items())
             for group in tables[0].group_corpus
         },
+        dict(pair for table in tables for pair in table.cautions.items()),
     )

@@ -278,6 +278,7 @@ def _evaluate(
                     *notes,
                     *levels.notes(protocol, draws, tables, plan.rows),
                     *assessed.notes,
+                    *scored.cautions,
                     *cautions,
                 ),
                 n_items=len(draws[0].items),

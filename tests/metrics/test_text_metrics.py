@@ -242,11 +242,11 @@ def test_meteor_that_is_killed_between_batches_loses_nothing(monkeypatch: pytest
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("nneval", "nneval waits for its trained weights"),
+        ("nneval", "nneval waits for an NNEval network"),
         ("faier", "faier waits for region features"),
     ],
 )
-def test_planned_metrics_say_what_they_wait_for(name: str, message: str) -> None:
+def test_metrics_without_weights_say_what_they_wait_for(name: str, message: str) -> None:
     (request,) = resolve_metrics([name])
     if not request.lacks(Resources()):
         pytest.skip(f"{name} can be computed")

@@ -1,0 +1,86 @@
+"""``capbench train nneval``: train the network that tells people's captions from machines'."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from capbench.cli import common
+from capbench.cli.train_progress import summary, train_shown
+
+__all__ = ["nneval"]
+
+
+def nneval(
+    config: Annotated[
+        str, typer.Argument(metavar="CONFIG", help="A training file (YAML), or the name of a shipped one.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="DIR", help="The run folder. Default: results/train/NAME.", show_default=False
+        ),
+    ] = None,
+    data: common.DataOption = None,
+    vectors: Annotated[
+        str | None, typer.Option("--vectors", metavar="FILE", help="Word vectors for WMD, instead of the file's.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="Instead of the file's; also names the folder NAME-seedN.")
+    ] = None,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Another setting instead of the file's; repeatable."),
+    ] = None,
+    restart: Annotated[bool, typer.Option("--restart", help="Forget what the run folder holds.")] = False,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Train NNEval on captions of people and of systems, or go on with a training that was interrupted.
+
+    First the scores that it reads are computed: SPICE parses every caption that it never saw, 20 to 50 a second. They
+    are kept, so that other seeds and settings begin at once. Ctrl-C saves what is done; the same command goes on
+    from there. The run folder holds log.jsonl, checkpoint.pt and, in the end, model.safetensors.
+
+    Example: capbench train nneval nneval-coco --vectors vectors.bin --seed 2
+
+    Example: capbench train nneval nneval-coco --vectors vectors.bin --set draw.images=500 --out results/train/small
+    """
+    from capbench.datasets.root import find_root
+    from capbench.training.config_file import find_training, load_training
+    from capbench.training.nneval.config import NNEvalTraining
+    from capbench.training.nneval.trainer import train_nneval
+
+    changes = [*(change or [])]
+    for key, text in (("vectors", vectors), ("seed", seed)):
+        if text is not None:
+            changes.append(f"{key}={json.dumps(text, ensure_ascii=False)}")  # JSON is YAML, quotes and all
+    settings = load_training(NNEvalTraining, find_training(config), changes)
+    root = find_root(data)
+    common.announce_root(root, json_output=json_output)
+    run = out or Path("results") / "train" / (settings.name if seed is None else f"{settings.name}-seed{seed}")
+    result = train_shown(
+        run,
+        lambda stop, watcher: train_nneval(
+            settings, run, root, common.progress, restart=restart, stop=stop, watcher=watcher
+        ),
+        _line,
+    )
+    if json_output:
+        common.print_json(result.to_dict())
+        return
+    assert result.chosen is not None
+    print(f"{summary(result, 'score')} {_line(result.chosen)}")
+    print(f"{result.model}: sha256 {result.sha256}")
+    common.note(
+        f"use it: capbench score --metric nneval --model nneval={result.model} "
+        f"--option nneval.vectors={settings.vectors}"
+    )
+
+
+def _line(entry: dict[str, Any]) -> str:
+    if "tau" in entry:
+        return f"τ {entry['tau']:.4f}"
+    return f"held-out log-likelihood {entry['log_likelihood']:.4f}, accuracy {entry['accuracy']:.1%}"

@@ -1,0 +1,1 @@
+"""Training of NNEval: settings, which captions, their scores, the network."""

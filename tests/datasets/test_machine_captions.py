@@ -1,0 +1,93 @@
+"""Captions of systems, in the forms in which they are published."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capbench.datasets.machine_captions import read_machine_captions
+from capbench.errors import DataError, MissingFileError
+
+PEOPLE = {"a": ("A dog runs.", "a dog"), "b": ("two boats", "boats on a lake")}
+
+
+def write(path: Path, entries: list[dict[str, Any]]) -> Path:
+    path.write_text(json.dumps(entries))
+    return path
+
+
+def folders(folder: Path, images: str = "a.jpg\nb.jpg\n", **systems: str) -> Path:
+    for name, text in systems.items():
+        (folder / name).mkdir()
+        (folder / name / "generated_captions.txt").write_text(text)
+    path = folder / "imgs_coco.txt"
+    path.write_text(images)
+    return path
+
+
+def test_folders_results_and_predictions(tmp_path: Path) -> None:
+    listed = folders(tmp_path, coco_x_1="a cat\na ship\n", coco_x_2="one dog\none boat\n", other_y="no\nno\n")
+    results = write(tmp_path / "r.json", [{"image_id": f"{i}.jpg", "caption": f"it is {i}"} for i in "ab"])
+    predicted = write(
+        tmp_path / "p.json", [{"image_name": f"{i}.jpg", "captions": [], "prediction": f"see {i}"} for i in "ab"]
+    )
+    read = read_machine_captions([listed, results, predicted], PEOPLE)
+    assert read.systems == {
+        "coco_x_1": {"a": "a cat", "b": "a ship"},
+        "coco_x_2": {"a": "one dog", "b": "one boat"},
+        "r": {"a": "it is a", "b": "it is b"},
+        "p": {"a": "see a", "b": "see b"},
+    }
+    assert read.notes == ()
+
+
+def test_several_captions_of_each_image_are_several_systems_and_people_are_left_out(tmp_path: Path) -> None:
+    entries = []
+    for image, person in (("a", "a dog runs"), ("b", "Two boats!")):
+        entries += [{"image_id": image, "caption": text} for text in (person, f"x {image}", f"y {image}")]
+    read = read_machine_captions([write(tmp_path / "r.json", entries)], PEOPLE)
+    assert read.systems == {"r-2": {"a": "x a", "b": "x b"}, "r-3": {"a": "y a", "b": "y b"}}
+    assert read.notes == ("r-1 is left out as a person: 100% of its captions are references",)
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ([{"image_id": "a", "caption": ""}], "entry 1.*none of caption, candidate, prediction"),
+        ([{"caption": "x"}], "entry 1.*none of image_id"),
+        ([{"image_id": "a", "caption": 3}], "entry 1.*caption is 3"),
+        (
+            [{"image_id": "a", "caption": "x"}, {"image_id": "a", "caption": "y"}, {"image_id": "b", "caption": "z"}],
+            "has 1 captions of the image 'b' and 2 of others",
+        ),
+        ([{"image_id": "a", "caption": "a dog"}], "no system is left"),
+    ],
+)
+def test_bad_results_are_refused(tmp_path: Path, entries: list[dict[str, Any]], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_machine_captions([write(tmp_path / "r.json", entries)], PEOPLE)
+
+
+@pytest.mark.parametrize(
+    ("images", "text", "message"),
+    [
+        ("a.jpg\nb.jpg\n", "a cat\n", "has 1 lines for 2 images of imgs_coco.txt"),
+        ("a.jpg\na.jpg\n", "x\ny\n", "names an image twice"),
+        ("a.jpg\n\nb.jpg\n", "x\ny\nz\n", "row 2: names no image|names no image"),
+        ("a.jpg\nb.jpg\n", "x\n \n", "caption is empty"),
+    ],
+)
+def test_bad_folders_are_refused(tmp_path: Path, images: str, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_machine_captions([folders(tmp_path, images, coco_x=text)], PEOPLE)
+
+
+def test_a_list_without_outputs_and_a_system_twice_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match="there is no coco_SYSTEM/generated_captions"):
+        read_machine_captions([folders(tmp_path)], PEOPLE)
+    path = write(tmp_path / "r.json", [{"image_id": "a", "caption": "x"}])
+    with pytest.raises(DataError, match="holds the system 'r', which another file has, too"):
+        read_machine_captions([path, path], PEOPLE)
