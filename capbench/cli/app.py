@@ -42,7 +42,7 @@ from capbench.cli import (
     setup,
     train,
 )
-from capbench.cli.once import give_options_once
+from capbench.cli.building import build_late
 from capbench.errors import CapbenchError, CapbenchWarning
 from capbench.machine import is_out_of_memory
 from capbench.pytorch import missing_pytorch
@@ -113,7 +113,7 @@ app.command("items")(items.items)
 app.command("parse")(parse.parse)
 app.add_typer(setup.app, name="setup")
 app.command("doctor")(doctor.doctor)
-give_options_once(app)
+build_late(app)
 
 
 def _show_warning(
