@@ -279,11 +279,12 @@ def _connect(path: Path) -> sqlite3.Connection:
         with contextlib.suppress(sqlite3.OperationalError):
             connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
-        _check_format(connection)
-        with _transaction(connection):
-            if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                connection.execute(_ENTRIES)
-            connection.execute(f"PRAGMA user_version = {_VERSION}")
+        if not _check_format(connection):
+            # Looked at again: another run may have been quicker.
+            with _transaction(connection):
+                if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                    connection.execute(_ENTRIES)
+                connection.execute(f"PRAGMA user_version = {_VERSION}")
         schema = connection.execute("SELECT name, sql FROM sqlite_master").fetchall()
         if schema != [(b"entries", _ENTRIES.encode())]:
             raise sqlite3.DatabaseError("its tables are not a cache's")
@@ -293,12 +294,14 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _check_format(connection: sqlite3.Connection) -> None:
+def _check_format(connection: sqlite3.Connection) -> bool:
+    """Whether the file is of this format; False if it is yet to be begun. A file of another format is refused."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version == _VERSION_WITHOUT_CHECKSUMS:
         raise _OtherFormatError(f"is of format {version}, whose entries have no checksums")
     if version not in (0, _VERSION):
         raise _OtherFormatError(f"is of format {version}, this capbench writes {_VERSION}")
+    return bool(version == _VERSION)
 
 
 def _write(connection: sqlite3.Connection, rows: Sequence[tuple[bytes, bytes, bytes, int]]) -> int:

@@ -15,7 +15,6 @@ from capbench.errors import CapbenchError, suggest
 from capbench.metrics.base import Resources
 from capbench.metrics.from_file import chosen_of_files, collisions, requests_of_files
 from capbench.metrics.requests import Asked, MetricRequest, Row, resolve_metrics, split_label
-from capbench.models.registry import locate
 from capbench.records import ScoreColumn
 from capbench.studies.config import Study, _Problems
 from capbench.studies.published import PublishedTable, load_published
@@ -108,6 +107,8 @@ def plan_study(study: Study, root: DataRoot) -> Plan:
     for what, given in weights:
         try:
             if given is not None:
+                from capbench.models.registry import locate
+
                 locate(given)
         except CapbenchError as error:
             problems.add(f"{what}: {error}")
