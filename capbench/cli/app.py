@@ -178,20 +178,27 @@ def main() -> None:
         _drop_stdout()
         sys.exit(0)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENAMETOOLONG):
+        if error.errno not in _MENDS:
             raise
-        name = f"{str(error.filename)[:60]}…: " if error.filename else ""
+        name = f"{_shortened(str(error.filename))}: " if error.filename else ""
         print(f"error: {name}cannot be read or written ({error.strerror}). {_MENDS[error.errno]}.", file=sys.stderr)
         _drop_stdout()
         sys.exit(2)
 
 
 _MENDS = {
+    errno.EACCES: "Ask for the right to it, or choose another place",
+    errno.EPERM: "Ask for the right to it, or choose another place",
+    errno.EROFS: "Choose a place that can be written",
     errno.ENOSPC: "Make room on the device, or write elsewhere",
     errno.EDQUOT: "Make room on the device, or write elsewhere",
     errno.EIO: "Look at the device, or write elsewhere",
     errno.ENAMETOOLONG: "Choose a shorter name",
 }
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= 200 else f"{name[:60]}…"
 
 
 def _drop_stdout() -> None:
