@@ -127,7 +127,7 @@ CLOSED = [
     "models add x152-fpn CLOSED",
     "train scan CLOSED",
     "train word-vectors --captions CLOSED --out vectors.bin",
-    "train reo-covariance --model sample --captions CLOSED --features CLOSED",
+    "train reo-covariance --model CLOSED --captions CLOSED --features CLOSED",
     "retrieval -m cider --captions CLOSED",
     "items flickr8k-expert --data sample --out CLOSED",
     "data import CLOSED --name mine",

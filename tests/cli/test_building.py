@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Annotated, Any
 
 import pytest
@@ -67,3 +69,12 @@ def test_what_a_command_declares_is_what_it_gets() -> None:
     assert run(made, ["first-of", "ab", "--times", "0"]).exit_code == 2
     assert run(made, ["first-of"]).exit_code == 2
     assert run(made, ["other"]).output == "second\n"
+
+
+@pytest.mark.parametrize("module", ["", "import torch, torch._dynamo; "])
+def test_the_end_of_a_run_says_nothing(module: str) -> None:
+    if module:
+        pytest.importorskip("torch")
+    code = f"{module}import sys; sys.argv = ['capbench', '--version']; from capbench.cli.app import main; main()"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
+    assert ran.stderr == ""
