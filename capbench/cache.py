@@ -187,10 +187,14 @@ class Cache:
                 self._give_up(str(error))
                 return None
             self.close()
-            if self._set_aside(path, error):
-                self._open()
-            else:
+            if not self._set_aside(path, error):
                 self._give_up(str(error))
+                return None
+            self._open()
+        try:
+            return None if self._connection is None else work(self._connection)  # on the file begun anew
+        except sqlite3.DatabaseError as error:
+            self._give_up(str(error))
         return None
 
     def _open(self) -> None:
@@ -325,7 +329,9 @@ def _is_sound(path: Path) -> bool:
     try:
         connection = _connect(path)
         try:
-            return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == (b"ok",))
+            with _transaction(connection):
+                connection.execute(f"PRAGMA user_version = {_VERSION}")  # a header can forbid all writing
+                return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == (b"ok",))
         finally:
             connection.close()
     except sqlite3.DatabaseError:
