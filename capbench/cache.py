@@ -187,10 +187,14 @@ class Cache:
                 self._give_up(str(error))
                 return None
             self.close()
-            if self._set_aside(path, error):
-                self._open()
-            else:
+            if not self._set_aside(path, error):
                 self._give_up(str(error))
+                return None
+            self._open()
+        try:
+            return None if self._connection is None else work(self._connection)  # on the file begun anew
+        except sqlite3.DatabaseError as error:
+            self._give_up(str(error))
         return None
 
     def _open(self) -> None:
@@ -279,11 +283,12 @@ def _connect(path: Path) -> sqlite3.Connection:
         with contextlib.suppress(sqlite3.OperationalError):
             connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = NORMAL")
-        _check_format(connection)
-        with _transaction(connection):
-            if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                connection.execute(_ENTRIES)
-            connection.execute(f"PRAGMA user_version = {_VERSION}")
+        if not _check_format(connection):
+            # Looked at again: another run may have been quicker.
+            with _transaction(connection):
+                if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                    connection.execute(_ENTRIES)
+                connection.execute(f"PRAGMA user_version = {_VERSION}")
         schema = connection.execute("SELECT name, sql FROM sqlite_master").fetchall()
         if schema != [(b"entries", _ENTRIES.encode())]:
             raise sqlite3.DatabaseError("its tables are not a cache's")
@@ -293,12 +298,14 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _check_format(connection: sqlite3.Connection) -> None:
+def _check_format(connection: sqlite3.Connection) -> bool:
+    """Whether the file is of this format; False if it is yet to be begun. A file of another format is refused."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version == _VERSION_WITHOUT_CHECKSUMS:
         raise _OtherFormatError(f"is of format {version}, whose entries have no checksums")
     if version not in (0, _VERSION):
         raise _OtherFormatError(f"is of format {version}, this capbench writes {_VERSION}")
+    return bool(version == _VERSION)
 
 
 def _write(connection: sqlite3.Connection, rows: Sequence[tuple[bytes, bytes, bytes, int]]) -> int:
@@ -322,7 +329,9 @@ def _is_sound(path: Path) -> bool:
     try:
         connection = _connect(path)
         try:
-            return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == (b"ok",))
+            with _transaction(connection):
+                connection.execute(f"PRAGMA user_version = {_VERSION}")  # a header can forbid all writing
+                return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == (b"ok",))
         finally:
             connection.close()
     except sqlite3.DatabaseError:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.metadata
 import re
 
 __all__ = ["install_command"]
@@ -15,9 +13,12 @@ def install_command(*packages: str) -> str:
     >>> install_command("a-package-that-capbench-does-not-name")
     "pip install 'a-package-that-capbench-does-not-name'"
     """
-    declared: list[str] = []
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # run from a folder, not installed
+    import importlib.metadata  # here, for every start of the program would pay for it
+
+    try:
         declared = importlib.metadata.requires("capbench") or []
+    except importlib.metadata.PackageNotFoundError:  # run from a folder, not installed
+        declared = []
     bounds: dict[str, str] = {}
     for line in declared:
         requirement = line.partition(";")[0].strip()

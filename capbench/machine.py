@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import os
-import platform
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +28,9 @@ def keep_freed_memory() -> bool:
     Returns:
         Whether it was done. It lasts until the process ends.
     """
+    import ctypes
+    import platform
+
     if platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt

@@ -379,3 +379,18 @@ def test_several_runs_may_drop_damaged_entries_at_once(tmp_path: Path) -> None:
         run.join()
     assert [run.exitcode for run in runs] == [0, 0, 0]
     assert _held() == ENTRIES
+
+
+def test_reading_a_cache_writes_nothing(tmp_path: Path) -> None:
+    with Cache("scores") as cache:
+        cache.put("space", [(b"key", b"value")])
+        path = cache.path
+    assert path is not None
+    before = path.read_bytes()
+    with Cache("scores") as cache, Cache("scores") as writer:
+        writer._connection.execute("BEGIN IMMEDIATE")  # type: ignore[union-attr]
+        assert cache.get("space", [b"key"]) == {b"key": b"value"}
+        with Cache("scores") as third:  # opened while another run writes
+            assert third.get("space", [b"key"]) == {b"key": b"value"}
+        writer._connection.execute("ROLLBACK")  # type: ignore[union-attr]
+    assert path.read_bytes() == before

@@ -108,6 +108,41 @@ def test_a_file_that_may_not_be_read_is_one_line(place: Path) -> None:
     _is_one_line(_run(place, "features", "info", place / "secret" / "a.h5"), "")
 
 
+# A place below a folder that is closed to the user stands for CLOSED.
+CLOSED = [
+    "score -m bleu-4 -d flickr8k-expert --data CLOSED",
+    "score -m tiger --data sample --features CLOSED --model CLOSED",
+    "correlate -m bleu-4 -d flickr8k-expert --data sample --scores CLOSED",
+    "correlate -m bleu-4 -d CLOSED.csv --data sample",
+    "correlate -m tiger -d flickr8k-expert --data sample --model CLOSED",
+    "compare bleu-4 cider -d flickr8k-expert --data sample --scores name=CLOSED",
+    "compare-systems CLOSED CLOSED --references CLOSED",
+    "explain --image CLOSED -c dog -r cat",
+    "explain --image f8k_003 --features CLOSED --model CLOSED",
+    "extract-features --images CLOSED",
+    "extract-features --image-root CLOSED --data sample",
+    "import-features CLOSED --detector bottom-up-caffe",
+    "features merge CLOSED CLOSED",
+    "features export CLOSED CLOSED",
+    "models add x152-fpn CLOSED",
+    "train scan CLOSED",
+    "train word-vectors --captions CLOSED --out vectors.bin",
+    "train reo-covariance --model CLOSED --captions CLOSED --features CLOSED",
+    "retrieval -m cider --captions CLOSED",
+    "items flickr8k-expert --data sample --out CLOSED",
+    "data import CLOSED --name mine",
+    "data parses import CLOSED",
+    "data verify --data CLOSED",
+    "doctor --data CLOSED",
+]
+
+
+@pytest.mark.parametrize("line", CLOSED)
+def test_what_lies_below_a_closed_folder_is_one_line(line: str, place: Path) -> None:
+    ran = _run(place, *line.replace("CLOSED", str(place / "secret" / "below" / "it")).split())
+    _is_one_line(ran, str(place / "secret"))
+
+
 def test_data_that_may_not_be_read_is_one_line(place: Path, sample: Path) -> None:
     shutil.copytree(sample, place / "data")
     for path in (place / "data" / "flickr8k").rglob("*.txt"):

@@ -3,9 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
+import capbench
 from capbench.errors import DataError, StudyError
-from capbench.yaml_files import parse_value, read_yaml
+from capbench.yaml_files import parse_own, parse_value, read_yaml
 
 
 @pytest.mark.parametrize(
@@ -89,3 +91,16 @@ def test_data_in_place_of_settings_is_refused_before_it_is_parsed(tmp_path: Path
 def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="there is no such file"):
         read_yaml(tmp_path / "no.yaml", "study: a mapping")
+
+
+def test_files_that_come_with_capbench_read_the_same_with_and_without_libyaml() -> None:
+    package = Path(capbench.__file__).parent
+    files = [
+        *package.rglob("datasets/catalog.yaml"),
+        *package.rglob("published/*.yaml"),
+        *package.rglob("registry.yaml"),
+    ]
+    assert len(files) > 5
+    for path in files:
+        text = path.read_text(encoding="utf-8")
+        assert parse_own(text) == yaml.load(text, yaml.SafeLoader), path.name

@@ -6,8 +6,10 @@ says what and where); 130 interrupted.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import errno
+import gc
 import logging
 import os
 import sys
@@ -44,7 +46,7 @@ from capbench.cli import (
     train,
     words,
 )
-from capbench.cli.once import give_options_once
+from capbench.cli.building import build_late
 from capbench.errors import CapbenchError, CapbenchWarning
 from capbench.machine import is_out_of_memory
 from capbench.pytorch import missing_pytorch
@@ -118,7 +120,7 @@ app.command("items")(items.items)
 app.command("parse")(parse.parse)
 app.add_typer(setup.app, name="setup")
 app.command("doctor")(doctor.doctor)
-give_options_once(app)
+build_late(app)
 
 
 def _show_warning(
@@ -149,6 +151,7 @@ def _interrupted() -> str:
 
 def main() -> None:
     """Run the command line; known errors become one line on stderr and exit code 2."""
+    atexit.register(_end_quickly)
     warnings.showwarning = _show_warning
     logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
     logging.getLogger("capbench").setLevel(logging.INFO)
@@ -180,20 +183,34 @@ def main() -> None:
         _drop_stdout()
         sys.exit(0)
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ENAMETOOLONG):
+        if error.errno not in _MENDS:
             raise
-        name = f"{str(error.filename)[:60]}…: " if error.filename else ""
+        name = f"{_shortened(str(error.filename))}: " if error.filename else ""
         print(f"error: {name}cannot be read or written ({error.strerror}). {_MENDS[error.errno]}.", file=sys.stderr)
         _drop_stdout()
         sys.exit(2)
 
 
 _MENDS = {
+    errno.EACCES: "Ask for the right to it, or choose another place",
+    errno.EPERM: "Ask for the right to it, or choose another place",
+    errno.EROFS: "Choose a place that can be written",
     errno.ENOSPC: "Make room on the device, or write elsewhere",
     errno.EDQUOT: "Make room on the device, or write elsewhere",
     errno.EIO: "Look at the device, or write elsewhere",
     errno.ENAMETOOLONG: "Choose a shorter name",
 }
+
+
+def _end_quickly() -> None:
+    """Spare the process that ends a last search for garbage in all that it loaded: a tenth of a second."""
+    # Bindings that come with PyTorch count what is left then, and print it.
+    if "torch" not in sys.modules:
+        gc.freeze()
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= 200 else f"{name[:60]}…"
 
 
 def _drop_stdout() -> None:

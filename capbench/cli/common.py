@@ -79,6 +79,12 @@ def err() -> Console:
     return _wide(Console(stderr=True, highlight=False, soft_wrap=True))
 
 
+def _is_terminal() -> bool:
+    """Whether stderr is one to rich, which is asked only where it may be: a pipe needs none of its imports."""
+    asks_for_one = any(os.environ.get(name) for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"))
+    return (sys.stderr.isatty() or asks_for_one) and err().is_terminal
+
+
 def note(text: str) -> None:
     """One line of information on stderr."""
     print(text, file=sys.stderr)
@@ -134,8 +140,7 @@ def progress(description: str, total: int | None) -> Iterator[Callable[[int], No
     """
     from capbench.cli.progress import Bars, Lines
 
-    console = err()
-    if not console.is_terminal:
+    if not _is_terminal():
         with Lines(description, total, note).watched() as lines:
             yield lines
         return
@@ -148,7 +153,7 @@ def progress(description: str, total: int | None) -> Iterator[Callable[[int], No
         TimeElapsedColumn(),
         TextColumn("{task.fields[left]}"),
     )
-    with Progress(*columns, console=console, transient=True) as bar:
+    with Progress(*columns, console=err(), transient=True) as bar:
         yield Bars(description, total, bar)
 
 
@@ -160,8 +165,7 @@ def speed(images: int, seconds: float) -> str:
 @contextlib.contextmanager
 def images_progress(description: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """A progress bar with images a second and the time left, on a terminal only."""
-    console = err()
-    if not console.is_terminal:
+    if not _is_terminal():
         yield lambda _done: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
@@ -174,6 +178,6 @@ def images_progress(description: str, total: int | None) -> Iterator[Callable[[i
             return Text(speed(1, 1 / rate) if rate else "")
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Speed(), Remaining())
-    with Progress(*columns, console=console, transient=True) as bar:
+    with Progress(*columns, console=err(), transient=True) as bar:
         task = bar.add_task(description, total=total)
         yield lambda done: bar.advance(task, done)

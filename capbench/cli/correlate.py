@@ -137,7 +137,7 @@ def _print(result: StudyResult, *, json_output: bool) -> None:
         print_result(result, common.out())
     cached = sum(result.cached.values())
     common.note(
-        f"{len(result.cells)} numbers in {result.seconds['total']:.1f} s"
+        f"{common.count(len(result.cells), 'number')} in {result.seconds['total']:.1f} s"
         + (f"; {cached:,} scores came from the cache" if cached else "")
     )
 

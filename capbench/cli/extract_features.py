@@ -9,7 +9,6 @@ import typer
 
 from capbench.cli import common
 from capbench.errors import UsageError
-from capbench.files import check_folder, check_writable
 
 if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
@@ -108,6 +107,7 @@ def extract_features(
     from capbench.datasets.root import find_root
     from capbench.features.detectors.base import load_detector
     from capbench.features.extract import Shard, default_workers, extract
+    from capbench.files import check_writable
     from capbench.machine import keep_freed_memory
 
     chosen_shard = None if shard is None else Shard.parse(shard)
@@ -155,6 +155,8 @@ def _find(
 ) -> tuple[list[ImageFile], list[str], str]:
     """The images, ids of those that a data set has and the folder has not, and a word for them."""
     if image_root is not None:
+        from capbench.files import check_folder
+
         check_folder(image_root, "--image-root")
     if images:
         from capbench.features.images import find_images

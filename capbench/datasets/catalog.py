@@ -227,8 +227,10 @@ def parse_catalog(text: str, path: str = "catalog.yaml") -> Catalog:
     """
     import yaml
 
+    from capbench.yaml_files import parse_own
+
     try:
-        return Catalog.model_validate(yaml.safe_load(text))
+        return Catalog.model_validate(parse_own(text))
     except yaml.YAMLError as error:
         raise DataError(f"is not YAML ({error})", path=path) from error
     except ValidationError as error:

@@ -6,16 +6,18 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from capbench.datasets.base import dataset_names, load_dataset
 from capbench.datasets.catalog import Catalog, DatasetEntry, Need
-from capbench.datasets.download import Progress, fetch, unpack
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
 from capbench.datasets.user.imported import imported_names
 from capbench.errors import CapbenchError, MissingFileError, UsageError, suggest
 from capbench.files import cache_dir
+
+if TYPE_CHECKING:
+    from capbench.datasets.download import Progress
 
 __all__ = [
     "DatasetStatus",
@@ -203,6 +205,8 @@ def obtain(
         UsageError: the data folder is the embedded sample, or ``url`` cannot be matched to one file.
         DataError: what arrived is not what it should be.
     """
+    from capbench.datasets.download import fetch, unpack  # here, for it brings the web's protocols with it
+
     if root.is_sample:
         raise UsageError(
             "published files do not belong into the embedded sample",

@@ -36,7 +36,7 @@ def asked_metrics(
         raise problems[0]
     left, stored = chosen_of_files(names, stored)
     resources = resources_of(left)
-    requests = (*resolve_metrics(left, options, resources), *stored)
+    requests = (*resolve_metrics(left, options, resources, beside=stored), *stored)
     for problem in collisions(requests):
         raise UsageError(problem)
     return requests, resources

@@ -16,18 +16,20 @@ import abc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from capbench import __version__
 from capbench.errors import MetricError
-from capbench.explanations import Explanation, Subject
 from capbench.metrics.needs import Features, Need, References, Weights
 from capbench.metrics.signing import code_signature
 from capbench.options import Options
 from capbench.progress import Progress, SlowWork
 from capbench.records import FloatArray, Item
+
+if TYPE_CHECKING:
+    from capbench.explanations import Explanation, Subject
 
 __all__ = ["CombinedMetric", "Metric", "Progress", "ReferenceSweep", "Resources"]
 

@@ -12,7 +12,7 @@ import numpy as np
 from capbench.errors import CapbenchError, UsageError
 from capbench.metrics.base import Metric, Progress
 from capbench.metrics.needs import Need, Scores
-from capbench.metrics.requests import Asked, MetricRequest, as_label, metric_columns
+from capbench.metrics.requests import FOR_ALL, Asked, MetricRequest, as_label, metric_columns
 from capbench.options import Choice, Options, Text, option
 from capbench.records import FloatArray, Item
 from capbench.score_files.joining import Join, join
@@ -28,6 +28,7 @@ __all__ = [
     "request_of_file",
     "requests_of_files",
     "stored_join",
+    "with_columns",
 ]
 
 _ALL = "all"
@@ -83,6 +84,8 @@ class FileScores(Metric):
     """The file's rows."""
     file_columns: ClassVar[tuple[str, ...]] = ()
     """What its columns are called in the file, in the order of ``columns``."""
+    asked: ClassVar[tuple[str, ...]] = ()
+    """Those of them that were asked for."""
     _joins: ClassVar[list[Join]]
 
     def prepare(self, items: Sequence[Item]) -> None:
@@ -92,7 +95,7 @@ class FileScores(Metric):
             DataError: an item has no score, or two.
         """
         joined = self.joined(items, self.options)
-        complaint = joined.complaint("the items")
+        complaint = joined.complaint()
         if complaint is not None:
             raise complaint
         self._way = joined.way
@@ -126,14 +129,14 @@ class FileScores(Metric):
         parts = [
             f"file:{self.file.path.name}",
             f"sha256:{self.file.digest}",
-            f"column:{','.join(self.file_columns)}",
+            f"column:{','.join(self.asked)}",
             f"joined:{self._way}",
         ]
         given = self.options.signature_parts()
         plain = FileScoresOptions().signature_parts()
         parts += [f"{key}:{value}" for key, value in given.items() if key != "columns" and value != plain[key]]
         if self.file.signatures:
-            said = {self.file.signatures[name].replace("|", ",") for name in self.file_columns}
+            said = {self.file.signatures[name].replace("|", ",") for name in self.asked}
             parts.append(f"of:{'+'.join(sorted(said))}")
         return "|".join(parts)
 
@@ -184,6 +187,7 @@ def request_of_file(
             "titles": {column: f"{column}{worse}" for column in columns},
             "file": file,
             "file_columns": file_columns,
+            "asked": file_columns,
             "_joins": [],
         },
     )
@@ -212,12 +216,15 @@ def requests_of_files(
 
     Args:
         entries: the files.
-        options: options by label; those of files are taken out.
+        options: options by label, or for all; those of the files' labels are taken out.
     """
     requests: list[MetricRequest] = []
     problems: list[CapbenchError] = []
+    names = {declared.name for declared in FileScoresOptions.declared()}
+    for_all = {name: value for name, value in options.get(FOR_ALL, {}).items() if name in names}
     for entry in entries:
-        given = {**entry.options, **options.pop(label_of_file(entry.file, entry.label), {})}
+        of_label = options.pop(label_of_file(entry.file, entry.label), {})
+        given = {**for_all, **entry.options, **of_label}
         try:
             requests.append(request_of_file(entry.file, entry.label, given, entry.title))
         except CapbenchError as error:
@@ -242,8 +249,33 @@ def chosen_of_files(names: Sequence[Asked], stored: Sequence[MetricRequest]) -> 
             left.append(name)
     if not asked:
         return left, list(stored)
-    chosen = [replace(request, columns=tuple(dict.fromkeys(asked.get(request.label, ())))) for request in stored]
-    return left, [request for request in chosen if request.columns]
+    chosen = ((request, tuple(dict.fromkeys(asked.get(request.label, ())))) for request in stored)
+    return left, [with_columns(request, columns) for request, columns in chosen if columns]
+
+
+def with_columns(request: MetricRequest, columns: Sequence[str]) -> MetricRequest:
+    """A request with some of its columns. The others of a file of scores are no longer asked for scores of all items.
+
+    Args:
+        request: made by :func:`request_of_file`, or any other.
+        columns: columns of it, in the order asked for.
+    """
+    metric = request.metric
+    if issubclass(metric, FileScores):
+        of_file = dict(zip(metric.columns, metric.file_columns, strict=True))
+        # The first column gives a label's rows their names.
+        labelled = request.label != metric.name
+        kept = [name for name in metric.columns if name in columns or (labelled and name == metric.columns[0])]
+        taken: dict[str, Any] = {
+            "__doc__": metric.__doc__,
+            "__module__": metric.__module__,
+            "columns": tuple(kept),
+            "file_columns": tuple(of_file[name] for name in kept),
+            "asked": tuple(of_file[name] for name in columns),
+            "_joins": [],
+        }
+        metric = type("FileScores", (metric,), taken)
+    return replace(request, metric=metric, columns=tuple(columns))
 
 
 def collisions(requests: Sequence[MetricRequest]) -> list[str]:

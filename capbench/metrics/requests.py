@@ -224,6 +224,7 @@ def resolve_metrics(
     options: Mapping[str, Mapping[str, Any]] | None = None,
     resources: Resources | None = None,
     titles: Mapping[str, str] | None = None,
+    beside: Sequence[MetricRequest] = (),
 ) -> tuple[MetricRequest, ...]:
     """Turn names into requests: one for each label, with the columns in the order asked for.
 
@@ -235,6 +236,7 @@ def resolve_metrics(
         options: options by label, by metric or column name, or by :data:`FOR_ALL`; the first of these comes first.
         resources: what is given, for ``all``.
         titles: titles of main columns by label.
+        beside: other rows of the same table, files of scores: an option for all may be theirs alone.
 
     Raises:
         UsageError: an unknown metric or option, a label that is taken, or a value that does not fit; the nearest name
@@ -263,7 +265,7 @@ def resolve_metrics(
             if label:
                 _check_label(label, cls)
             wanted.setdefault(key, {}).update(dict.fromkeys([column] if column else _offered(cls, key, resources)))
-    chosen = _options_by_label(options, classes)
+    chosen = _options_by_label(options, classes, beside)
     return tuple(
         MetricRequest(
             classes[label],
@@ -323,7 +325,7 @@ def _check_label(label: str, cls: type[Metric]) -> None:
 
 
 def _options_by_label(
-    options: Mapping[str, Mapping[str, Any]], classes: Mapping[str, type[Metric]]
+    options: Mapping[str, Mapping[str, Any]], classes: Mapping[str, type[Metric]], beside: Sequence[MetricRequest]
 ) -> dict[str, dict[str, Any]]:
     """Each label's options, checked: those for all, then those of its metric, then its own come last and win."""
     by_metric: dict[str, dict[str, Any]] = {}
@@ -337,19 +339,23 @@ def _options_by_label(
         if ":" in owner:
             metric = _metric_class(owner).name
         if metric not in metrics:
-            raise UsageError(
-                f"an option is given for '{owner}', which is not among the metrics",
-                hint=suggest(owner, list(classes)),
-            )
+            of_file = next((r.label for r in beside for row in r.rows if owner in (row.name, row.key.column)), None)
+            what = "which is not among the metrics" if of_file is None else "a column of a file of scores"
+            hint = suggest(owner, [*classes, *(request.label for request in beside)])
+            if of_file is not None:
+                hint = f"Options belong to the file: {of_file}.{next(iter(values))}; given twice, with a name each and "
+                hint += "the option 'columns', its columns can differ"
+            raise UsageError(f"an option is given for '{owner}', {what}", hint=hint)
         for option, value in values.items():
             if by_metric.get(metric, {}).get(option, value) != value:
                 raise UsageError(f"the option '{option}' of {metric} is given twice with different values")
             by_metric.setdefault(metric, {})[option] = value
     chosen: dict[str, dict[str, Any]] = {}
     declared = {label: {d.name for d in cls.option_type.declared()} for label, cls in classes.items()}
+    of_files = {d.name for request in beside for d in request.metric.option_type.declared()}
     for option in options.get(FOR_ALL, {}):
-        if not any(option in names for names in declared.values()):
-            known = sorted({name for names in declared.values() for name in names})
+        known = sorted(of_files.union(*declared.values()))
+        if option not in known:
             raise UsageError(f"none of the metrics has an option '{option}'", hint=suggest(option, known))
     for label, cls in classes.items():
         for_all = {name: value for name, value in options.get(FOR_ALL, {}).items() if name in declared[label]}

@@ -108,8 +108,10 @@ def parse_registry(text: str, path: str = "registry.yaml") -> dict[str, Entry]:
     """Parse and check a registry's YAML text. Raises DataError that names the first wrong key."""
     import yaml
 
+    from capbench.yaml_files import parse_own
+
     try:
-        registry = yaml.safe_load(text)
+        registry = parse_own(text)
         if isinstance(registry, dict) and isinstance(registry.get("models"), dict):
             registry["models"] = {
                 name: {"name": name, **value} if isinstance(value, dict) else value

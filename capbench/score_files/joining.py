@@ -92,12 +92,15 @@ class Join:
             line += f"; columns that are not taken: {', '.join(self.file.ignored)}"
         return line
 
-    def complaint(self, of_what: str) -> DataError | None:
+    def complaint(self, items: str = "", *, words: str = "") -> DataError | None:
         """What to say of items that lack a score; None if there are none.
 
         Args:
-            of_what: the items in words (``flickr8k-expert/no-own-captions``).
+            items: as ``capbench items`` takes them (``flickr8k-expert/no-own-captions``), if it knows them.
+            words: the items in words, if it does not.
         """
+        of_what = items or words or "these captions"
+        command = f"'capbench items {items or 'DATASET'}'"
         if not len(self.missing):
             return None
         path, file = self.file.path, self.file
@@ -106,7 +109,7 @@ class Join:
                 f"{len(self.other_references):,} scores were computed with other references than those of {of_what}",
                 path=path,
                 row=file.place(self.other_references[0]),
-                hint=f"Score what 'capbench items {of_what}' writes; for a metric that "
+                hint=f"Score what {command} writes; for a metric that "
                 "takes no references set its option 'references' to 'ignored'",
             )
         if self.is_empty:
@@ -115,14 +118,15 @@ class Join:
             return DataError(
                 f"none of its {len(file):,} rows is a score of an item of {of_what}{named} (first: {first})",
                 path=path,
-                hint=f"'capbench items {of_what}' writes the items with their ids",
+                hint=f"{command} writes the items with their ids",
             )
         place = int(self.missing[0])
         item = self.items[place]
         row = self.emptied.get(place)
         lacking = len({self.items[i].key for i in self.missing.tolist()})
         total = len({item.key for item in self.items})
-        hint = "Add them, or leave these items out for all metrics with --allow-missing"
+        added = f"Add them ({command} writes all {total:,})" if items else "Add them"
+        hint = f"{added}, or leave these items out for all metrics with --allow-missing"
         if self.strange:
             hint += f"; a row that belongs to no item: {_row_in_words(file, self.strange[0])}"
         return DataError(

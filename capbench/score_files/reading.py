@@ -37,6 +37,9 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 _NO_SCORES = ("", "index", "Unnamed: 0", "__index_level_0__", "references", "system", "dataset", "group", "split")
 """Columns that are no metric though they may hold numbers: a data frame's index, and what describes the row."""
 
+_LARGEST = 1e150
+"""What can be squared and added up; a larger number is no score."""
+
 
 @dataclass(frozen=True, eq=False)
 class ScoreFile:
@@ -166,7 +169,7 @@ def _scores(
         else:
             row = 0 if wrong is None else wrong
             others = [other for other in cells if other != name]
-            hint = "Give a finite number in every row, or leave the cell empty"
+            hint = f"Give a finite number of at most {_LARGEST:g} in every row, or leave the cell empty"
             if others and not wanted:
                 hint += f"; if '{name}' is no metric, choose those that are with the option 'columns'"
             raise DataError(
@@ -183,11 +186,11 @@ def _scores(
 
 
 def _numbers(values: Sequence[Any]) -> tuple[FloatArray, int | None]:
-    """Cells as numbers, NaN for empty ones; and the first cell that is no finite number, if there is one."""
+    """Cells as numbers, NaN for empty ones; and the first cell that is none, or is too large, if there is one."""
     try:
         # What most columns are: finite numbers in every row.
         numbers = np.fromiter(map(float, values), dtype=np.float64, count=len(values))
-        if np.isfinite(numbers).all() and not any(map(_is_odd, values)):
+        if (np.abs(numbers) <= _LARGEST).all() and not any(map(_is_odd, values)):
             return numbers, None
     except (TypeError, ValueError, OverflowError):
         pass
@@ -197,9 +200,9 @@ def _numbers(values: Sequence[Any]) -> tuple[FloatArray, int | None]:
         if value is None or value == "":
             continue
         number = _number(value)
-        if number is None:
+        if number is None or abs(number) > _LARGEST:
             wrong = row if wrong is None else wrong
-        else:
+        if number is not None:
             numbers[row] = number
     return numbers, wrong
 

@@ -105,7 +105,8 @@ def _numbers(
         if spec.kind == "accuracy":
             return _accuracies(spec, judgements.preferences[spec.human], values, title)
     except StatisticError as error:
-        raise StatisticError(f"{title} under {protocol}: {error.message}", hint=error.hint) from error
+        hint = error.hint or "Leave this row out: --without NAME in correlate, or name the other metrics"
+        raise StatisticError(f"{title} under {protocol}: {error.message}", hint=hint) from error
     sizes = Counter(item.group for item in judgements.items)
     numbers = {"": _Number(table.corpus[row.key], len(values))}
     for name in judgements.groups:

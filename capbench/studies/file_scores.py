@@ -40,7 +40,7 @@ def items_with_scores(
     joins = [stored_join(request, items) for request in requests if request.needs(Scores)]
     lacking = sorted({place for joined in joins for place in joined.missing.tolist()})
     for joined in joins:
-        complaint = joined.complaint(name)
+        complaint = joined.complaint(words=name)
         if complaint is not None and (not allow_missing or len(lacking) == len(items)):
             raise complaint
     notes = [joined.note() for joined in joins]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from capbench import plugins
@@ -13,9 +13,8 @@ from capbench.datasets.protocol import Protocol
 from capbench.datasets.root import DataRoot
 from capbench.errors import CapbenchError, suggest
 from capbench.metrics.base import Resources
-from capbench.metrics.from_file import chosen_of_files, collisions, requests_of_files
+from capbench.metrics.from_file import chosen_of_files, collisions, requests_of_files, with_columns
 from capbench.metrics.requests import Asked, MetricRequest, Row, resolve_metrics, split_label
-from capbench.models.registry import locate
 from capbench.records import ScoreColumn
 from capbench.studies.combining import PlannedCombination, inputs_of, row_of
 from capbench.studies.config import Study, _Problems
@@ -107,7 +106,7 @@ def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
             problems.catch(error)
     if not problems.told:
         try:
-            requests = list(resolve_metrics(names, options, resources, study.titles))
+            requests = list(resolve_metrics(names, options, resources, study.titles, stored))
         except CapbenchError as error:
             problems.catch(error)
     known = [*(label for label, _ in map(split_label, study.metrics) if label), *plugins.names("capbench.metrics")]
@@ -119,6 +118,8 @@ def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
     for what, metric, given in weights:
         try:
             if given is not None:
+                from capbench.models.registry import locate
+
                 locate(given, metric)
         except CapbenchError as error:
             problems.add(f"{what}: {error}")
@@ -192,11 +193,12 @@ def _is_named(row: Row, name: str) -> bool:
 
 def _without(requests: Sequence[MetricRequest], left_out: Collection[ScoreColumn]) -> tuple[MetricRequest, ...]:
     """The requests without some columns, and without those that then have none."""
-    kept = (
-        replace(request, columns=tuple(key.column for key in request.score_columns if key not in left_out))
-        for request in requests
+    kept = ((request, [key.column for key in request.score_columns if key not in left_out]) for request in requests)
+    return tuple(
+        request if len(columns) == len(request.columns) else with_columns(request, columns)
+        for request, columns in kept
+        if columns
     )
-    return tuple(request for request in kept if request.columns)
 
 
 def _resources(study: Study, root: DataRoot) -> Resources:

@@ -3,7 +3,8 @@
 The same images go through the network alone (prepared beforehand, nothing stored), through a plain loop that decodes,
 prepares, detects and writes one HDF5 group an image with nothing checked, and through ``capbench.features.extract``,
 without worker processes unless asked (their start takes seconds: give them many images). Rounds are interleaved and
-the median is told, since other programs disturb all alike. Weights are random: those do not change a pass's time.
+the median is told, since other programs disturb all alike. What the loop and ``extract`` wrote must be equal. Weights
+are random: those do not change a pass's time.
 
 Example: python scripts/bench/extraction.py --images photos --detector grid:mobilenet_v3_small --count 60
 """
@@ -19,11 +20,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from capbench.features.detectors.base import Detector, load_detector
 from capbench.features.extract import extract
 from capbench.features.images import ImageFile, decode, find_images
+from capbench.features.store import open_store
 from capbench.machine import keep_freed_memory
 
 
@@ -39,6 +42,18 @@ def plain_loop(images: Sequence[ImageFile], detector: Detector, path: Path) -> N
             group.create_dataset("boxes", data=regions.boxes)
             for name, values in regions.flat().items():
                 group.create_dataset(name, data=values)
+
+
+def check_equal(images: Sequence[ImageFile], loop: Path, store: Path) -> None:
+    """Raise SystemExit unless both files hold the same features and boxes."""
+    import h5py
+
+    with h5py.File(loop, "r") as file, open_store(store) as ours:
+        for entry in images:
+            theirs, regions = file[entry.image], ours[entry.image]
+            same_boxes = regions.boxes is not None and np.array_equal(theirs["boxes"][()], regions.boxes)
+            if not same_boxes or not np.array_equal(theirs["features"][()], regions.features):
+                raise SystemExit(f"{entry.image}: extract wrote other regions than the plain loop")
 
 
 def network_alone(prepared: Sequence[Any], detector: Detector) -> float:
@@ -61,8 +76,8 @@ def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
         extract(images[:2], detector, Path(folder) / "warm.h5")
         for round_number in range(arguments.rounds):
             seconds["network alone"].append(network_alone(prepared, detector))
-            path = Path(folder) / f"{round_number}.h5"
-            seconds["plain loop"].append(_timed(lambda path=path: plain_loop(images, detector, path)))  # type: ignore[misc]
+            loop = Path(folder) / f"{round_number}.h5"
+            seconds["plain loop"].append(_timed(lambda path=loop: plain_loop(images, detector, path)))  # type: ignore[misc]
             for way, workers in ways.items():
                 path = Path(folder) / f"{round_number}-{workers}.h5"
                 begin = time.perf_counter()
@@ -70,6 +85,7 @@ def measure(name: str, arguments: argparse.Namespace) -> dict[str, Any]:
                 seconds.setdefault(way, []).append(time.perf_counter() - begin)
                 if workers == 0:
                     parts.append(done.seconds)
+                check_equal(images, loop, path)
     each = {way: 1e3 * statistics.median(values) / len(images) for way, values in seconds.items()}
     inside = {key: 1e3 * statistics.median(p[key] for p in parts) / len(images) for key in parts[0]} if parts else {}
     return {"detector": name, "images": len(images), "ms_an_image": each, "ms_inside_extract": inside}

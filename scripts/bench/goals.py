@@ -122,6 +122,11 @@ def corpus_scores(run: Run) -> dict[str, float]:
     return {row["column"]: row["corpus"] for row in json.loads(run.out)["scores"]}
 
 
+def study_numbers(run: Run) -> dict[str, object]:
+    """What ``correlate --json`` printed, but for when it ran, how long, and what came from the cache."""
+    return {key: value for key, value in json.loads(run.out).items() if key not in ("created", "seconds", "cached")}
+
+
 def score_lines(folder: Path, count: int, peer: int, repeats: int) -> None:
     """``capbench score``, anew and from the cache, and beside pycocoevalcap."""
     large = count >= 1_000_000
@@ -185,12 +190,13 @@ def main() -> None:
             study = {"CAPBENCH_CACHE": str(folder / "cache"), "CAPBENCH_DATA": ""}
             cold = run(correlate, folder, **study)
             warm = least(lambda: run(correlate, folder, **study), asked.repeats + 3)
-            if json.loads(warm.out) != json.loads(cold.out):
+            if study_numbers(warm) != study_numbers(cold):
                 raise SystemExit("correlate gives other numbers from the cache")
             tell("correlate on the sample, from the cache, same numbers", warm, 0.5)
         if asked.only in (None, "import"):
             table = folder / "ratings.csv"
             write_table(table, asked.ratings)
+            (folder / "data").mkdir()
             command = [*capbench, "data", "import", str(table), "--name", "bench", "--scale", "1-5", "--replace"]
             imported = least(lambda: run([*command, "--data", str(folder / "data")], folder), asked.repeats)
             tell(f"data import, {asked.ratings:,} ratings", imported, 3.0 * asked.ratings / 100_000)

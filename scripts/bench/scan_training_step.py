@@ -5,7 +5,7 @@ pass and Adam. Compared are a loop over captions (as the released code does it),
 context, capbench's similarities, and these with bfloat16 products. The loops encode words with ``nn.GRU``; all start
 from the same weights and see the same batch, in which captions have the lengths of a caption corpus and words Zipf's
 frequencies. Told are the shortest wall-clock and processor time of a step, by part, and how far loss and gradients are
-from those of the first way.
+from those of the first way; float32 ways must agree.
 
 Example: python scripts/bench/scan_training_step.py --threads 2
 """
@@ -144,6 +144,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 ):
                     row[label] = min(row.get(label, seconds), seconds)
         table[way] = row
+        if "bfloat16" not in f"{way} {asked.ways[0]}" and row["gradient_difference"] > 1e-3:
+            raise SystemExit(f"{way} has other gradients than {asked.ways[0]}: {row['gradient_difference']:.0e}")
     if asked.json:
         print(json.dumps({"torch": torch.__version__, "threads": asked.threads, "steps": table}, indent=2))
         return 0

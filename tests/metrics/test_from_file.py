@@ -16,8 +16,9 @@ from capbench.metrics.from_file import (
     label_of_file,
     request_of_file,
     requests_of_files,
+    with_columns,
 )
-from capbench.metrics.requests import MetricRequest, resolve_metrics
+from capbench.metrics.requests import FOR_ALL, MetricRequest, resolve_metrics
 from capbench.records import Item
 from capbench.scoring import score
 
@@ -102,7 +103,9 @@ def test_options_that_do_not_fit_are_refused(two: Path, options: dict[str, Any],
 
 
 def test_items_without_a_score_are_refused(two: Path) -> None:
-    with pytest.raises(DataError, match="1 of the 3 items of the items lack a score, the first 'three' of image 'c'"):
+    with pytest.raises(
+        DataError, match="1 of the 3 items of these captions lack a score, the first 'three' of image 'c'"
+    ):
         values(request_of_file(two), (*ITEMS, Item("c", "three", ("t",))))
 
 
@@ -153,3 +156,37 @@ def test_two_scores_of_one_caption_may_be_averaged(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="row 3: a second 'x' of 'one'"):
         values(request_of_file(path))
     np.testing.assert_array_equal(values(request_of_file(path, options={"repeats": "mean"}))["x"], [1.5, 3, 1.5])
+
+
+def test_an_option_without_a_name_is_for_files_too(two: Path) -> None:
+    options: dict[str, dict[str, Any]] = {FOR_ALL: {"higher": "worse"}}
+    (request,), problems = requests_of_files([ScoresEntry(str(two))], options)
+    assert problems == []
+    assert values(request)["good"] == [-0.5, -0.25, -0.5]
+    assert [r.label for r in resolve_metrics(["cider"], options, beside=[request])] == ["cider"]
+    with pytest.raises(UsageError, match="none of the metrics has an option 'higher'"):
+        resolve_metrics(["cider"], options)
+    with pytest.raises(UsageError, match=r"given for 'bad', a column of a file of scores\. .*judge\.higher"):
+        resolve_metrics(["cider"], {"bad": {"higher": "worse"}}, beside=[request])
+
+
+def test_columns_that_are_not_asked_for_play_no_part(tmp_path: Path) -> None:
+    path = write(tmp_path / "judge.csv", "image,caption,good,bad", "a,one,0.5,", "b,two,0.25,4")
+    for label in ("", "mine"):
+        request = request_of_file(path, label)
+        with pytest.raises(DataError, match="1 of the 2 items"):
+            values(request)
+        chosen = with_columns(request, ["good"])
+        assert [row.name for row in chosen.rows] == ["mine" if label else "good"]
+        assert values(chosen) == {"good": [0.5, 0.25, 0.5]}
+        (signature,) = score(ITEMS, [chosen], dataset="d").signatures.values()
+        assert "|column:good|" in signature
+    with pytest.raises(DataError, match="1 of the 2 items"):
+        values(with_columns(request_of_file(path), ["bad"]))
+    # A label's rows are named by its first column, whichever are asked for.
+    last = with_columns(
+        request_of_file(write(path, "image,caption,good,bad", "a,one,1,3", "b,two,2,4"), "mine"), ["bad"]
+    )
+    assert [row.name for row in last.rows] == ["mine.bad"]
+    assert values(last) == {"bad": [3, 4, 3]}
+    assert "|column:bad|" in score(ITEMS, [last], dataset="d").signatures["mine"]

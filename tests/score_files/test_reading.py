@@ -136,6 +136,8 @@ def test_a_long_file_with_two_scores_of_one_caption_is_refused_with_the_row(tmp_
         ("s.csv", "id,x\na,1\nb,1_000\n", "row 3: 'x' is no finite number: '1_000'"),
         ("s.csv", "id,x\na,1\nb,high\n", "row 3: 'x' is no finite number: 'high'"),
         ("s.csv", "id,x\na,1e999\n", "holds no column of numbers"),
+        ("s.csv", "id,x\na,1e151\nb,1\n", "row 2: 'x' is no finite number: '1e151'. Give a finite number of at most"),
+        ("s.csv", "id,x\na,1e308\n", "row 2: 'x' is no finite number: '1e308'"),
         ("s.csv", "id,x\na,\nb,\n", "holds no column of numbers"),
         ("s.jsonl", "", "is empty"),
         ("s.jsonl", "{\n", "row 1: is no JSON"),

@@ -30,9 +30,11 @@ def parse_table(name: str, text: str) -> PublishedTable:
     """
     import yaml
 
+    from capbench.yaml_files import parse_own
+
     path = f"{name}.yaml"
     try:
-        raw = yaml.safe_load(text)
+        raw = parse_own(text)
     except yaml.YAMLError as error:
         raise DataError(f"is not YAML: {error}", path=path) from error
     top = _Reader(path, "", raw)
