@@ -137,6 +137,8 @@ class Faier(nn.Module):
         mask = torch.ones(batch, regions, dtype=torch.bool, device=features.device)
         if counts is not None:
             mask = torch.arange(regions, device=features.device) < counts.to(features.device)[:, None]
+        if options.image_scale != 1:
+            features = features * options.image_scale
         hidden = torch.tanh(self.image_hidden(functional.dropout(features, dropout, self.training)))
         objects = self.image_out(hidden)
         if not options.relations:

@@ -6,7 +6,7 @@ from dataclasses import MISSING, dataclass
 from typing import Literal
 
 from capbench.errors import UsageError
-from capbench.options import Choice, Count, Flag, Options, option
+from capbench.options import Choice, Count, Flag, Options, Positive, option
 
 __all__ = ["VARIANTS", "FaierOptions"]
 
@@ -51,6 +51,9 @@ class FaierOptions(Options):
         "linear",
         Choice("linear", "tanh"),
         "union nodes as they come out of their layer, as printed, or their tanh, which bounds scores by d a level",
+    )
+    image_scale: float = option(
+        1.0, Positive(), "features are multiplied by it before W1: where they are large, its tanh hardly learns"
     )
     image_bias: bool = option(False, Flag(), "biases in both layers of the image, W1 and W2")
     relation_bias: bool = option(False, Flag(), "a bias in the graph convolution's W_r, and in the weights' W_delta")

@@ -265,3 +265,19 @@ def test_boxes_are_shares_of_the_sides_or_pixels() -> None:
     np.testing.assert_array_equal(region_boxes(boxes, 100, 40, replace(options, boxes="pixels")), boxes)
     with pytest.raises(FeatureError, match="no boxes"):
         region_boxes(None, 100, 40, options)
+
+
+def test_a_scale_of_features_is_the_same_as_scaled_features() -> None:
+    options: dict[str, Any] = {
+        "vocabulary_size": 9,
+        "word_dim": 4,
+        "embed_dim": 6,
+        "image_dim": 5,
+        "variant": "fier-object",
+    }
+    plain = Faier(FaierOptions(**options), torch.Generator().manual_seed(1)).eval()
+    scaled = Faier(FaierOptions(**options, image_scale=0.2), torch.Generator().manual_seed(1)).eval()
+    features = torch.randn(2, 3, 5, generator=torch.Generator().manual_seed(2))
+    expected = plain.encode_images(features * 0.2, None).objects.vectors
+    assert torch.allclose(scaled.encode_images(features, None).objects.vectors, expected)
+    assert not torch.allclose(plain.encode_images(features, None).objects.vectors, expected)
