@@ -75,7 +75,7 @@ class VilbertLoss(Options):
         "captions of other images of the batch: any, or more often the more similar ones by 'contrast'",
     )
     contrast: float = option(
-        0.0, Number(0), "weight of InfoNCE between captions and images of a batch before the first connection"
+        0.0, Number(0), "weight of InfoNCE between a batch's captions and images, as the first connection attends"
     )
     temperature: float = option(0.1, Positive(), "of 'contrast', and of the draw of hard negatives")
     matching: float = option(

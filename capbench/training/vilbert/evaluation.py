@@ -77,7 +77,8 @@ def evaluate(
 ) -> dict[str, float]:
     """Accuracies in %, ties counting half; nothing is masked.
 
-    ``alignment`` asks the alignment's head, ``matching`` the F-score between the reference and each of the two after
+    ``alignment`` asks the alignment's head, ``attention`` the first connection's similarity of caption and image,
+    ``matching`` the F-score between the reference and each of the two after
     the last connection, ``matching_blank`` the same where all images are replaced by zeros. ``_near`` is against the
     near captions.
 
@@ -103,6 +104,9 @@ def evaluate(
             ids, present = torch.from_numpy(numbers).to(device), torch.from_numpy(here).to(device)
             scored = present & torch.from_numpy(np.isin(numbers, specials.ordinary)).to(device)
             text = model.network.read_text(ids, mask_of(present))
+            fits = _attended(model, text, scored, model.network.read_image(features, places))
+            wins.setdefault("attention", []).append(_won(fits[1], fits[2]))
+            wins.setdefault("attention_near", []).append(_won(fits[1], fits[3]))
             for suffix, shown in (("", features), ("_blank", torch.zeros_like(features))):
                 image = model.network.read_image(shown, places).repeat(len(asked), 1, 1)
                 last, streams = model.connect(text, image, present)
@@ -118,6 +122,14 @@ def evaluate(
     finally:
         model.train(was_training)
     return {name: round(float(torch.cat(values).mean()) * 100, 4) for name, values in wins.items()}
+
+
+def _attended(model: VilbertLearner, text: torch.Tensor, scored: torch.Tensor, image: torch.Tensor) -> torch.Tensor:
+    """(k, q) similarity of q images with k captions each, as the first connection attends; texts (k·q, m, T)."""
+    questions = len(image)
+    matrix = model.similarities(text, scored, image)  # (q, k·q)
+    own = torch.arange(questions, device=matrix.device)
+    return torch.stack([part[own, own] for part in matrix.split(questions, dim=1)])
 
 
 def _won(own: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
