@@ -110,13 +110,13 @@ def evaluate(
             for suffix, shown in (("", features), ("_blank", torch.zeros_like(features))):
                 image = model.network.read_image(shown, places).repeat(len(asked), 1, 1)
                 last, streams = model.connect(text, image, present)
-                states, counted = last.unflatten(0, (len(asked), -1)), scored.unflatten(0, (len(asked), -1))
+                states, counted = (array.reshape(len(asked), -1, *array.shape[1:]) for array in (last, scored))
                 f = [f_scores(states[k], counted[k], states[0], counted[0]) for k in (1, 2, 3)]
                 for name, other in (("matching", f[1]), ("matching_near", f[2])):
                     wins.setdefault(name + suffix, []).append(_won(f[0], other))
                 if not suffix:
                     logits = model.aligned(streams)
-                    fits = (logits[:, 0] - logits[:, 1]).unflatten(0, (len(asked), -1))
+                    fits = (logits[:, 0] - logits[:, 1]).reshape(len(asked), -1)
                     wins.setdefault("alignment", []).append(_won(fits[1], fits[2]))
                     wins.setdefault("alignment_near", []).append(_won(fits[1], fits[3]))
     finally:
@@ -129,7 +129,7 @@ def _attended(model: VilbertLearner, text: torch.Tensor, scored: torch.Tensor, i
     questions = len(image)
     matrix = model.similarities(text, scored, image)  # (q, k·q)
     own = torch.arange(questions, device=matrix.device)
-    return torch.stack([part[own, own] for part in matrix.split(questions, dim=1)])
+    return torch.stack([part[own, own] for part in torch.split(matrix, questions, dim=1)])
 
 
 def _won(own: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

@@ -198,15 +198,18 @@ class VilbertTask(Task[VilbertLearner, Batch]):
             hidden = moved["hidden"]
             told = heads.regions(end.image[:size][hidden])
             total = total + weights.regions * region_loss(told, moved["targets"][hidden], self._variance)
+        together = torch.arange(len(chosen), device=self._device) < 2 * size
         if foreign is not None and weights.alignment:
-            together = torch.arange(len(chosen), device=self._device) < 2 * size
             total = total + weights.alignment * alignment_loss(model.aligned(end), together)
+        kept = counted[chosen]
+        # A caption all of whose words are masked still has its tokens.
+        kept = torch.where(kept.any(dim=1, keepdim=True), kept, present[chosen])
+        if foreign is not None and weights.fit:
+            logits = model.fits(last.float(), kept) / weights.fit_temperature
+            total = total + weights.fit * alignment_loss(torch.stack((logits, -logits), dim=1), together)
         if foreign is not None and weights.matching:
-            kept = counted[chosen]
-            # A caption all of whose words are masked still has its tokens.
-            kept = torch.where(kept.any(dim=1, keepdim=True), kept, present[chosen])
             reference, matched = last[:size], last[size:]
-            f = f_scores(matched, kept[size:], reference.repeat(2, 1, 1), kept[:size].repeat(2, 1))
+            f = f_scores(matched.float(), kept[size:], reference.float().repeat(2, 1, 1), kept[:size].repeat(2, 1))
             total = total + weights.matching * matching_loss(f[:size], f[size:], weights.matching_temperature)
         return total
 
