@@ -24,7 +24,7 @@ def explain(
         str, typer.Option("--image", "-i", metavar="ID", help="Image id, or the picture's file.", show_default=False)
     ],
     metric: Annotated[
-        str, typer.Option("--metric", "-m", metavar="NAME", help="A metric that explains itself: tiger, reo.")
+        str, typer.Option("--metric", "-m", metavar="NAME", help="One that explains itself: tiger, reo, vilbertscore.")
     ] = "tiger",
     caption: Annotated[
         list[str] | None,
@@ -57,7 +57,7 @@ def explain(
 
     TIGEr: where the candidate and its references ground in the image, the two rankings of regions, what each rank
     gains, and where each word grounds. REO: which words its extra and missing content is made of, and all candidates
-    side by side.
+    side by side. ViLBERTScore: which word of the candidate matches which of a reference.
 
     Example: capbench explain --image f8k_003 --features features/sample.h5 --model sample
 

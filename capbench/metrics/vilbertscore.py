@@ -56,7 +56,7 @@ class ViLBERTScore(ImageMetric):
     needs: ClassVar[tuple[Need, ...]] = (
         References(),
         Features(),
-        Weights("a ViLBERT", "capbench train vilbert, or see 'capbench models list'"),
+        Weights("a ViLBERT", "capbench train vilbert"),
     )
     order: ClassVar[int] = 140
     batch_size: int = 256

@@ -244,7 +244,6 @@ def test_meteor_that_is_killed_between_batches_loses_nothing(monkeypatch: pytest
     [
         ("nneval", "nneval waits for its trained weights"),
         ("faier", "faier waits for region features"),
-        ("vilbertscore", "waits for region features and ViLBERT weights"),
     ],
 )
 def test_planned_metrics_say_what_they_wait_for(name: str, message: str) -> None:

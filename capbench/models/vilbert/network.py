@@ -332,6 +332,8 @@ class Vilbert(nn.Module):
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Initial weights: N(0, 0.02²), biases 0, normalisations 1 and 0, as BERT has them."""
+        if self.text_pooler.weight.is_meta:
+            return  # weights are still to be given
         for module in self.modules():
             if isinstance(module, nn.Linear | nn.Embedding):
                 module.weight.normal_(0.0, 0.02, generator=generator)

@@ -36,6 +36,7 @@ class PlainScorer:
         seen: dict[Any, list[Array]] | None = None,
     ) -> None:
         self.state, self.config, self.pieces, self.documents = state, config, pieces, documents
+        self._document_ids = [set(self._ids(document)) for document in documents]
         self._seen = {} if seen is None else seen
 
     def _ids(self, text: str) -> list[int]:
@@ -60,7 +61,7 @@ class PlainScorer:
         return self._seen[key]
 
     def _idf(self, number: int) -> float:
-        count = sum(number in self._ids(document) for document in self.documents)
+        count = sum(number in ids for ids in self._document_ids)
         return math.log((len(self.documents) + 1) / (count + 1))
 
     def _side(

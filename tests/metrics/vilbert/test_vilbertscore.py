@@ -28,9 +28,7 @@ LONG = "the dog runs on the grass in a park . a man eats two balls ." + " a red 
 EDGE = " ".join(["dog"] * 34 + ["cat"])  # 35 pieces: [SEP] is the 37th
 OVER = " ".join(["dog"] * 35 + ["cat"])  # 36 pieces: no [SEP], and the last is not matched
 ITEMS = (
-    Item(
-        "a", "a dog runs on the grass .", ("the dog runs in a park", "dogs running", "A red ball .", "man", "cat", "dog")
-    ),
+    Item("a", "a dog runs on the grass .", ("the dog runs in a park", "dogs running", "A red ball", "a", "cat", "dog")),
     Item("a", "two balls", ("the dog runs in a park", "dogs running")),
     Item("b", "a dog runs on the grass .", ("the dog runs in a park", "two men", LONG)),
     Item("b", LONG, ("a cat sits", LONG, EDGE)),
@@ -95,8 +93,8 @@ def test_scores_are_those_of_a_plain_implementation(
 ) -> None:
     metric = _metric(folder, task=task, special_tokens=special, padding=padding, idf=idf)
     number = 13 if task != "none" else None
-    choices = {"layer": 3, "task": number, "special": special, "padding": padding, "idf": idf}
-    _check(_scores(metric), _expected(folder, 20, **choices))
+    expected = _expected(folder, 20, layer=3, task=number, special=special, padding=padding, idf=idf)
+    _check(_scores(metric), expected)
 
 
 def test_all_layers_come_from_one_pass(folder: Path) -> None:

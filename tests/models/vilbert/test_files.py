@@ -53,7 +53,7 @@ def _states(model: VilbertModel, ids: list[int], features: Any, places: Any, tas
             torch.from_numpy(places)[None],
             tasks=None if task is None else torch.tensor([task]),
         )
-    return layers[-1].text[0].numpy()
+    return np.asarray(layers[-1].text[0])
 
 
 @pytest.mark.parametrize("tasks", [20, 0])
@@ -181,7 +181,10 @@ def _changed(name: str, change: Callable[[torch.Tensor], torch.Tensor | None]) -
 
 
 def _raw(content: bytes) -> Callable[[Path], None]:
-    return lambda path: path.write_bytes(content) and None
+    def write(path: Path) -> None:
+        path.write_bytes(content)
+
+    return write
 
 
 def _truncated(path: Path) -> None:
@@ -211,7 +214,7 @@ def _own(metadata: dict[str, str], **changes: Any) -> Callable[[Path], None]:
 _WORDS = "bert.embeddings.word_embeddings.weight"
 _QUERY = "bert.encoder.layer.1.attention.self.query.weight"
 HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
-    "code in a pickle": (lambda path: path.write_bytes(pickle.dumps({"a": _Evil()})) and None, "refused"),
+    "code in a pickle": (_raw(pickle.dumps({"a": _Evil()})), "refused"),
     "code in a torch file": (lambda path: torch.save({"a": _Evil()}, path), "refused"),
     "cut off": (_truncated, "cannot be read as weights"),
     "empty": (_raw(b""), "is empty"),
