@@ -17,7 +17,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -45,6 +45,8 @@ from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap  # noqa
 from capbench.stats.significance import compare, permutations_to_use  # noqa: E402
 from capbench.training.config_file import find_training, load_training  # noqa: E402
 from capbench.training.scan.config import ScanTraining  # noqa: E402
+from capbench.training.settings import Training  # noqa: E402
+from capbench.training.task import TrainingResult  # noqa: E402
 from scripts.checks import at_least, require_writable  # noqa: E402
 from scripts.flickr8k_grid import MAIN, Grounded, columns, ground, mean_of  # noqa: E402
 from scripts.flickr8k_grid_analysis import by_image, by_rating, parts_of_distance, residuals  # noqa: E402
@@ -59,6 +61,7 @@ TEXT = ("cider", "meteor", "spice", "rouge-l", "bleu-1", "bleu-4")
 GROUP = 3
 CHOSEN = "tiger half τ=1.5"
 T = TypeVar("T")
+S = TypeVar("S", bound=Training)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -112,8 +115,28 @@ def training_settings(asked: argparse.Namespace, seed: int) -> ScanTraining:
 
 
 def train(root: DataRoot, out: Path, settings: ScanTraining) -> Path:
-    """The model of one seed; an interrupted training goes on."""
+    """The SCAN of one seed; an interrupted training goes on."""
     from capbench.training.scan.trainer import train_scan
+
+    return train_kept(root, out, settings, train_scan, lambda entry: f"dev recall sum {entry['recall_sum']:.1f}")
+
+
+def train_kept(
+    root: DataRoot,
+    out: Path,
+    settings: S,
+    carry_out: Callable[..., TrainingResult],
+    describe: Callable[[dict[str, Any]], str],
+) -> Path:
+    """The model of one seed, in a folder of its own; an interrupted training goes on.
+
+    Args:
+        root: the data folder.
+        out: gets the folder ``seedN``.
+        settings: of the training.
+        carry_out: the training: takes settings, folder, root and watcher.
+        describe: an evaluation in words.
+    """
     from capbench.training.task import Watcher
 
     seed = settings.seed
@@ -129,11 +152,11 @@ def train(root: DataRoot, out: Path, settings: ScanTraining) -> Path:
     class Lines(Watcher):
         def log(self, entry: dict[str, Any]) -> None:
             if entry["kind"] == "evaluation":
-                say(f"seed {seed}, step {entry['step']}: dev recall sum {entry['recall_sum']:.1f}")
+                say(f"seed {seed}, step {entry['step']}: {describe(entry)}")
             elif entry["kind"] == "step" and entry["step"] % 60 == 0:
                 say(f"seed {seed}, step {entry['step']}: loss {entry['loss']:.3f}")
 
-    result = train_scan(settings, out / f"seed{seed}", root=root, watcher=Lines())
+    result = carry_out(settings, out / f"seed{seed}", root=root, watcher=Lines())
     if result.model is None:
         raise SystemExit(130)
     with atomic_write(done, "w") as file:

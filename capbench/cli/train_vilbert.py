@@ -76,7 +76,7 @@ def vilbert(
 
 
 _ACCURACIES = (
-    *("alignment", "alignment_near", "matching", "matching_near"),
+    *("attention", "attention_near", "alignment", "alignment_near", "matching", "matching_near"),
     *("matching_blank", "matching_near_blank"),
 )
 

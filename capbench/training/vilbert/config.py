@@ -13,7 +13,7 @@ Schema version 1; everything but ``schema``, ``name``, ``captions`` and ``featur
 
 Keys that trainers share are in :mod:`capbench.training.matching` and :mod:`capbench.training.settings`. Defaults are
 the sizes and the three losses of the published pre-training (Lu et al., NeurIPS 2019, section 2.3): masked words,
-masked regions, alignment, with equal weights. ``contrast`` and ``matching`` are no part of it; they are off by default.
+masked regions, alignment, with equal weights. ``contrast``, ``fit`` and ``matching`` are no part of it; they are off.
 """
 
 from __future__ import annotations
@@ -75,9 +75,16 @@ class VilbertLoss(Options):
         "captions of other images of the batch: any, or more often the more similar ones by 'contrast'",
     )
     contrast: float = option(
-        0.0, Number(0), "weight of InfoNCE between captions and images of a batch before the first connection"
+        0.0, Number(0), "weight of InfoNCE between a batch's captions and images, as the first connection attends"
     )
     temperature: float = option(0.1, Positive(), "of 'contrast', and of the draw of hard negatives")
+    fit: float = option(
+        0.0,
+        Number(0),
+        "weight of alignment told from the word states themselves after the last connection: the mean of their cosines "
+        "with one learned direction, so that a word that fits the image and one that does not become less alike",
+    )
+    fit_temperature: float = option(0.2, Positive(), "that this mean is divided by")
     matching: float = option(
         0.0, Number(0), "weight of matching: another caption of an image must match one better than a foreign one does"
     )
@@ -130,7 +137,9 @@ class VilbertTraining(CaptionTraining):
             problems.append("'loss.temperature' does nothing without 'loss.contrast'")
         if not loss.matching and loss.matching_temperature != VilbertLoss().matching_temperature:
             problems.append("'loss.matching_temperature' does nothing without 'loss.matching'")
-        if not any((loss.words, loss.regions, loss.alignment, loss.contrast, loss.matching)):
+        if not loss.fit and loss.fit_temperature != VilbertLoss().fit_temperature:
+            problems.append("'loss.fit_temperature' does nothing without 'loss.fit'")
+        if not any((loss.words, loss.regions, loss.alignment, loss.contrast, loss.fit, loss.matching)):
             problems.append("all weights of 'loss' are 0, so that nothing is learned")
         if pieces.file and pieces.size != PieceOptions().size:
             problems.append("'pieces.size' does nothing where 'pieces.file' is given")

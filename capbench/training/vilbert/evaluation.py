@@ -77,7 +77,8 @@ def evaluate(
 ) -> dict[str, float]:
     """Accuracies in %, ties counting half; nothing is masked.
 
-    ``alignment`` asks the alignment's head, ``matching`` the F-score between the reference and each of the two after
+    ``alignment`` asks the alignment's head, ``attention`` the first connection's similarity of caption and image,
+    ``matching`` the F-score between the reference and each of the two after
     the last connection, ``matching_blank`` the same where all images are replaced by zeros. ``_near`` is against the
     near captions.
 
@@ -103,21 +104,32 @@ def evaluate(
             ids, present = torch.from_numpy(numbers).to(device), torch.from_numpy(here).to(device)
             scored = present & torch.from_numpy(np.isin(numbers, specials.ordinary)).to(device)
             text = model.network.read_text(ids, mask_of(present))
+            fits = _attended(model, text, scored, model.network.read_image(features, places))
+            wins.setdefault("attention", []).append(_won(fits[1], fits[2]))
+            wins.setdefault("attention_near", []).append(_won(fits[1], fits[3]))
             for suffix, shown in (("", features), ("_blank", torch.zeros_like(features))):
                 image = model.network.read_image(shown, places).repeat(len(asked), 1, 1)
                 last, streams = model.connect(text, image, present)
-                states, counted = last.unflatten(0, (len(asked), -1)), scored.unflatten(0, (len(asked), -1))
+                states, counted = (array.reshape(len(asked), -1, *array.shape[1:]) for array in (last, scored))
                 f = [f_scores(states[k], counted[k], states[0], counted[0]) for k in (1, 2, 3)]
                 for name, other in (("matching", f[1]), ("matching_near", f[2])):
                     wins.setdefault(name + suffix, []).append(_won(f[0], other))
                 if not suffix:
                     logits = model.aligned(streams)
-                    fits = (logits[:, 0] - logits[:, 1]).unflatten(0, (len(asked), -1))
+                    fits = (logits[:, 0] - logits[:, 1]).reshape(len(asked), -1)
                     wins.setdefault("alignment", []).append(_won(fits[1], fits[2]))
                     wins.setdefault("alignment_near", []).append(_won(fits[1], fits[3]))
     finally:
         model.train(was_training)
     return {name: round(float(torch.cat(values).mean()) * 100, 4) for name, values in wins.items()}
+
+
+def _attended(model: VilbertLearner, text: torch.Tensor, scored: torch.Tensor, image: torch.Tensor) -> torch.Tensor:
+    """(k, q) similarity of q images with k captions each, as the first connection attends; texts (k·q, m, T)."""
+    questions = len(image)
+    matrix = model.similarities(text, scored, image)  # (q, k·q)
+    own = torch.arange(questions, device=matrix.device)
+    return torch.stack([part[own, own] for part in torch.split(matrix, questions, dim=1)])
 
 
 def _won(own: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

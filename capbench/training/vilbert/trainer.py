@@ -15,6 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from capbench.datasets.root import DataRoot
 from capbench.models.vilbert.files import save_vilbert
+from capbench.models.vilbert.network import VilbertOptions
 from capbench.training.captions import epoch_order
 from capbench.training.device import check_memory
 from capbench.training.loop import train
@@ -28,7 +29,6 @@ from capbench.training.vilbert.learner import VilbertLearner
 from capbench.training.vilbert.losses import (
     alignment_loss,
     f_scores,
-    late_similarities,
     matching_loss,
     region_loss,
     word_loss,
@@ -107,7 +107,7 @@ class VilbertTask(Task[VilbertLearner, Batch]):
         check_memory(weights_of(options), "Lower the sizes in 'network', or 'pieces.size'")
         # Drawn on the CPU, so that a seed means the same weights on every device.
         generator = torch.Generator().manual_seed(config.seed)
-        model = VilbertLearner(options, generator, config.initial, contrast=config.loss.contrast > 0)
+        model = VilbertLearner(options, generator, config.initial)
         if config.word_start.epochs:
             say("word vectors of the captions, to begin with")
             self._start_from_vectors(model)
@@ -178,10 +178,8 @@ class VilbertTask(Task[VilbertLearner, Batch]):
         total = read.text.new_zeros(())
         counted = present & torch.isin(moved["ids"], self._not_special())
         similarities = None
-        if model.text_projection is not None and model.image_projection is not None:
-            similarities = late_similarities(
-                model.text_projection(read.text[size:]), counted[size:], model.image_projection(read.image)
-            )
+        if weights.contrast:
+            similarities = model.similarities(read.text[size:], counted[size:], read.image).float()
             total = total + weights.contrast * self._contrast(similarities, moved["image_of"])
         foreign = self._foreign(similarities, moved["image_of"])
         own = torch.arange(size, device=self._device)
@@ -200,15 +198,18 @@ class VilbertTask(Task[VilbertLearner, Batch]):
             hidden = moved["hidden"]
             told = heads.regions(end.image[:size][hidden])
             total = total + weights.regions * region_loss(told, moved["targets"][hidden], self._variance)
+        together = torch.arange(len(chosen), device=self._device) < 2 * size
         if foreign is not None and weights.alignment:
-            together = torch.arange(len(chosen), device=self._device) < 2 * size
             total = total + weights.alignment * alignment_loss(model.aligned(end), together)
+        kept = counted[chosen]
+        # A caption all of whose words are masked still has its tokens.
+        kept = torch.where(kept.any(dim=1, keepdim=True), kept, present[chosen])
+        if foreign is not None and weights.fit:
+            logits = model.fits(last.float(), kept) / weights.fit_temperature
+            total = total + weights.fit * alignment_loss(torch.stack((logits, -logits), dim=1), together)
         if foreign is not None and weights.matching:
-            kept = counted[chosen]
-            # A caption all of whose words are masked still has its tokens.
-            kept = torch.where(kept.any(dim=1, keepdim=True), kept, present[chosen])
             reference, matched = last[:size], last[size:]
-            f = f_scores(matched, kept[size:], reference.repeat(2, 1, 1), kept[:size].repeat(2, 1))
+            f = f_scores(matched.float(), kept[size:], reference.float().repeat(2, 1, 1), kept[:size].repeat(2, 1))
             total = total + weights.matching * matching_loss(f[:size], f[size:], weights.matching_temperature)
         return total
 
@@ -247,8 +248,8 @@ class VilbertTask(Task[VilbertLearner, Batch]):
         save_vilbert(path, network, self._pieces, facts)
 
 
-def weights_of(options: Any) -> int:
+def weights_of(options: VilbertOptions) -> int:
     """How many numbers are learned, counted without making them."""
     with torch.device("meta"):
-        model = VilbertLearner(options, None, 1.0, contrast=True)  # type: ignore[arg-type]
+        model = VilbertLearner(options, None, 1.0)
     return sum(parameter.numel() for parameter in model.parameters())

@@ -45,7 +45,7 @@ def settings(world: Path, **changes: Any) -> VilbertTraining:
         "network": NETWORK,
         "pieces": {"size": 60, "longest": 20},
         "initial": 0.1,
-        "loss": {"negatives": "hard", "contrast": 1.0, "matching": 1.0},
+        "loss": {"negatives": "hard", "contrast": 1.0, "matching": 1.0, "fit": 1.0},
         "optimiser": {"lr": 0.01},
         "evaluation": {"every": 5},
         "batch": 8,
