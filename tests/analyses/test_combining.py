@@ -78,6 +78,7 @@ def test_a_drop_is_the_difference_to_the_combination_without_the_metric(root: Da
         alone = combined(root, other).comparison.table.values["combination"]
         assert part.without == pytest.approx(alone, abs=1e-12)
         assert part.drop == pytest.approx(result.comparison.table.values["combination"] - alone, abs=1e-12)
+        assert part.drop is not None
         assert part.drop_low is not None
         assert part.drop_high is not None
         assert part.drop_low < part.drop < part.drop_high
