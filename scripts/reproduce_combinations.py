@@ -86,11 +86,79 @@ def transfer(name: str, learner: str, data: str | None) -> dict[str, Any]:
     return told[0]
 
 
+def tables(done: dict[str, Any]) -> list[str]:
+    """What was found as Markdown: agreement, seeds, what each metric adds, other data sets."""
+    lines: list[str] = []
+    for name in METRICS:
+        learners = [learner for learner in (LEARNERS[name], "monotone") if f"{name}/{learner}" in done]
+        if not learners:
+            continue
+        results = {learner: done[f"{name}/{learner}"] for learner in learners}
+        first = results[learners[0]]["comparison"]
+        accuracy = first["table"]["statistic"].startswith("accuracy")
+        points, digits = (100, 2) if accuracy else (1, 4)
+        show = lambda value, p=points, d=digits: f"{p * value:.{d}f}"  # noqa: E731
+        between = lambda low, high, show=show: f"[{show(low)}, {show(high)}]"  # noqa: E731
+        lines += ["", f"### {first['protocol']}", "", "| | agreement | 95 % interval |", "|---|---|---|"]
+        singles = {title: of for title, of in first["intervals"].items() if title != "combination"}
+        for title, of in sorted(singles.items(), key=lambda entry: entry[1]["value"]):
+            lines.append(f"| {title} | {show(of['value'])} | {between(of['low'], of['high'])} |")
+        for learner, result in results.items():
+            of = result["comparison"]["intervals"]["combination"]
+            lines.append(f"| **{learner}** | **{show(of['value'])}** | {between(of['low'], of['high'])} |")
+        best = max(singles, key=lambda title: singles[title]["value"])
+        lines += ["", f"| | minus {best} | 95 % interval | p | seeds 0 to {max(SEEDS)} |", "|---|---|---|---|---|"]
+        for learner, result in results.items():
+            seeds = [result["comparison"]["intervals"]["combination"]["value"], *result["other_seeds"].values()]
+            pairs = result["comparison"]["table"]["pairs"]
+            (pair,) = [pair for pair in pairs if {pair["better"], pair["worse"]} == {"combination", best}]
+            sign = 1 if pair["better"] == "combination" else -1
+            ends = sorted((sign * pair["low"], sign * pair["high"]))
+            lines.append(
+                f"| {learner} | {show(sign * pair['difference'])} | {between(*ends)} | {pair['p_adjusted']:.3f} | "
+                f"{show(min(seeds))} to {show(max(seeds))} |"
+            )
+        lines += [
+            "",
+            "| | learner | weight | 95 % interval | drop without it | 95 % interval |",
+            "|---|---|---|---|---|---|",
+        ]
+        for learner, result in results.items():
+            for part in result["parts"]:
+                lines.append(
+                    f"| {part['title']} | {learner} | {part['weight']:+.3f} | [{part['weight_low']:+.3f}, "
+                    f"{part['weight_high']:+.3f}] | {show(part['drop'])} | "
+                    f"{between(part['drop_low'], part['drop_high'])} |"
+                )
+    lines += ["", "### On another data set", ""]
+    lines += [
+        "| learnt from | tried on | learner | best metric there | combination | difference | p |",
+        "|" + "---|" * 7,
+    ]
+    for what, told in done.items():
+        if " on " not in what:
+            continue
+        source, _, target = what.partition(" on ")
+        values = told["comparison"]["table"]["values"]
+        best = max((title for title in values if title != "combination"), key=lambda title: float(values[title]))
+        pairs = told["comparison"]["table"]["pairs"]
+        (pair,) = [pair for pair in pairs if {pair["better"], pair["worse"]} == {"combination", best}]
+        sign = 1 if pair["better"] == "combination" else -1
+        low, high = sorted((sign * pair["low"], sign * pair["high"]))
+        name, _, learner = source.partition("/")
+        lines.append(
+            f"| {name} | {target} ({told['shared']:,} of {told['images']:,} images shared) | {learner} | {best} "
+            f"{values[best]:.4f} | {values['combination']:.4f} | {sign * pair['difference']:+.4f} [{low:+.4f}, "
+            f"{high:+.4f}] | {pair['p_adjusted']:.3f} |"
+        )
+    return lines
+
+
 def main() -> None:
     """Run what is asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default=None)
-    parser.add_argument("--out", type=Path, default=Path("results/combinations.json"))
+    parser.add_argument("--out", type=Path, default=Path("results/reference/combinations.json"))
     parser.add_argument("datasets", nargs="*", default=list(METRICS))
     given = parser.parse_args()
     done: dict[str, Any] = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {}
@@ -102,6 +170,7 @@ def main() -> None:
                 print(what, flush=True)
                 done[what] = work(name, learner, given.data)
                 write_text(given.out, json.dumps(done, indent=1, ensure_ascii=False) + "\n")
+    print("\n".join(tables(done)))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from capbench.analyses.comparing import USUAL_RESAMPLES, MetricComparison, compare_scored, score_all
+from capbench.analyses.comparing import USUAL_RESAMPLES, MetricComparison, compare_scored, refuse_means, score_all
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
 from capbench.errors import UsageError
@@ -158,6 +158,8 @@ def combine_metrics(
         ProtocolError, StatisticError: it cannot be learnt from these judgements.
         DataError, MetricError, …: loading or scoring failed.
     """
+    for _, other in tests:
+        refuse_means(other)
     rows = [row for request in requests for row in request.rows]
     inputs = _inputs(rows, requests, label, lower)
     compare = compare or TestSettings(resamples=USUAL_RESAMPLES)

@@ -32,6 +32,7 @@ __all__ = [
     "compare_metrics",
     "compare_scored",
     "metric_power",
+    "refuse_means",
     "score_all",
 ]
 
@@ -124,10 +125,15 @@ def score_all(
         ProtocolError: the protocol's statistic is a plain mean.
         DataError, MetricError, …: loading or scoring failed.
     """
-    if protocol.statistic.kind == "mean":
-        raise ProtocolError(f"{protocol} has no human judgements to compare metrics on")
+    refuse_means(protocol)
     judged = judge(dataset, protocol.items, requests, resources, cache=cache).require_all()
     return judged.score(progress).require_all()
+
+
+def refuse_means(protocol: Protocol) -> None:
+    """Raise ProtocolError if a protocol's statistic is a plain mean."""
+    if protocol.statistic.kind == "mean":
+        raise ProtocolError(f"{protocol} has no human judgements to compare metrics on")
 
 
 def compare_scored(protocol: Protocol, scored: Scored, rows: Sequence[Row], settings: TestSettings) -> MetricComparison:

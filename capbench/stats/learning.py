@@ -210,7 +210,8 @@ class Fit:
 
     def scores(self, inputs: FloatArray) -> FloatArray:
         """(n,) scores of captions with (n, k) inputs: on the ratings' scale, or in log-odds of being preferred."""
-        return self.intercept + self.basis.features(inputs) @ self.weights
+        scores: FloatArray = self.intercept + self.basis.features(inputs) @ self.weights
+        return scores
 
     def effects(self, captions: FloatArray) -> FloatArray:
         """(k,) what one standard deviation of each input moves the score over (n, k) captions; see :func:`effects`."""

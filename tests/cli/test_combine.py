@@ -1,0 +1,95 @@
+"""``capbench combine`` prints an honest combination beside its metrics, and writes what other commands read."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Ran
+
+TWO = ("combine", "-m", "cider", "-m", "rouge-l", "--folds", "5", "--resamples", "200")
+
+
+def test_it_says_how_it_agrees_what_it_is_made_of_and_what_each_metric_adds(capbench: Callable[..., Ran]) -> None:
+    ran = capbench(*TWO, "--test", "composite")
+    assert ran.code == 0, ran.err
+    assert "combination agrees better with people than ROUGE-L: τ-c" in ran.out
+    # Pairs of the other metrics are compare's.
+    assert "CIDEr agrees better with people than ROUGE-L" not in ran.out
+    assert "each caption's score was learnt on other images (50 images, 5 folds, 5 inner folds, seed 0)" in ran.out
+    assert "drop: what τ-c loses if combination is learnt without the metric" in ran.out
+    assert "tried on composite/same-text-out/correctness-tau-c" in ran.out
+    assert "25 of these 70 images were learnt from, too: their captions are scored by what was" in ran.out
+
+
+def test_what_it_writes_other_commands_read(capbench: Callable[..., Ran], tmp_path: Path) -> None:
+    saved, scores = tmp_path / "text.json", tmp_path / "text.csv"
+    ran = capbench(*TWO, "--save", saved, "--out", scores, "--json")
+    assert ran.code == 0, ran.err
+    told = json.loads(ran.out)
+    assert told["combination"] == json.loads(saved.read_text(encoding="utf-8"))
+    own = told["comparison"]["table"]["values"]["combination"]
+    with scores.open(encoding="utf-8") as stream:
+        assert {row["column"] for row in csv.DictReader(stream)} == {"combination"}
+    flags = ("-d", "flickr8k-expert", "-m", f"combination:{saved}", "--scores", f"honest={scores}", "--json")
+    again = capbench("correlate", *flags)
+    assert again.code == 0, again.err
+    values = {cell["column"]: cell["value"] for cell in json.loads(again.out)["cells"]}
+    assert values["honest"] == pytest.approx(own, abs=1e-12)
+    assert set(values) == {"honest", "text"}
+    assert "warning: text.json was learnt from people's judgements of 50 of these 50 images" in again.err
+
+
+def test_files_of_scores_are_combined_but_not_saved(capbench: Callable[..., Ran], tmp_path: Path) -> None:
+    scores = tmp_path / "mine.csv"
+    assert capbench("score", "-m", "bleu-1", "-d", "flickr8k-expert", "--out", scores).code == 0
+    ran = capbench(*TWO, "--scores", f"mine={scores}")
+    assert ran.code == 0, ran.err
+    assert "mine" in ran.out
+    refused = capbench(*TWO, "--scores", f"mine={scores}", "--save", tmp_path / "no.json")
+    assert refused.code == 2
+    assert "a combination with mine cannot be saved" in refused.err
+    lines = scores.read_text(encoding="utf-8").splitlines(keepends=True)
+    scores.write_text("".join(lines[:-3]), encoding="utf-8")
+    lacking = capbench(*TWO, "--scores", f"mine={scores}")
+    assert lacking.code == 2
+    assert len(lacking.err.strip().splitlines()) == 1
+    assert "mine.csv" in lacking.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("combine",), "nothing is to be combined"),
+        ((*TWO, "--learner", "forest"), "--learner forest: unknown"),
+        ((*TWO, "--correction", "sidak"), "--correction sidak"),
+        ((*TWO, "--learner", "logistic"), "logistic learns from pairs, and flickr8k-expert"),
+        ((*TWO, "-d", "pascal-50s", "--learner", "ridge"), "ridge learns from ratings, and pascal-50s"),
+        ((*TWO, "-d", "nocaps"), "no human judgements"),
+        ((*TWO, "--test", "flickr8k-expert"), "it is learnt from flickr8k-expert already"),
+        ((*TWO, "--test", "nocaps"), "no human judgements"),
+        ((*TWO, "--lower", "bleu-1"), "'bleu-1' is none of the metrics that are combined"),
+        ((*TWO, "--inner-folds", "41"), "the 40 images outside a fold cannot be dealt into 41 inner folds"),
+        (
+            (*TWO, "-m", "tests.studies.toys:Constant"),
+            "Constant gives all captions that are learnt from the same",
+        ),
+        ((*TWO, "--out", "scores.txt"), "scores are not kept in '.txt' files"),
+    ],
+)
+def test_what_cannot_be_combined_is_said_in_one_line(
+    arguments: tuple[str, ...],
+    message: str,
+    capbench: Callable[..., Ran],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = capbench(*arguments)
+    assert ran.code == 2
+    (line,) = [line for line in ran.err.splitlines() if line.startswith("error: ")]
+    assert message in line
