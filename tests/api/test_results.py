@@ -192,7 +192,7 @@ def test_what_cannot_be_computed_is_warned_of_and_listed() -> None:
     with pytest.warns(cb.CapbenchWarning, match="NNEval is not computed"):
         result = cb.correlate("flickr8k-expert", ["bleu-1", "nneval"])
     assert [missing.column for missing in result.missing] == ["nneval"]
-    with pytest.raises(UsageError, match=r"no number of 'nneval' under flickr8k-expert.*weights"):
+    with pytest.raises(UsageError, match=r"no number of 'nneval' under flickr8k-expert.*an NNEval network"):
         result.value("nneval")
     assert "NNEval" in result._repr_html_()
     with pytest.raises(cb.CapbenchError, match="nneval waits for"):
