@@ -181,7 +181,7 @@ class Cache:
             return None
         try:
             return work(self._connection)
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             path = self.path
             if path is None or not _is_damage(error, path):
                 self._give_up(str(error))
@@ -212,7 +212,7 @@ class Cache:
                     self._give_up(str(error))
                     return
 
-    def _set_aside(self, path: Path, error: sqlite3.DatabaseError) -> bool:
+    def _set_aside(self, path: Path, error: sqlite3.DatabaseError | UnicodeDecodeError) -> bool:
         """Move a file that is of no use out of the way; False if that cannot be done."""
         other_format = isinstance(error, _OtherFormatError)
         aside = path.with_name(f"{path.name}.{'other-format' if other_format else 'damaged'}-{time.time_ns()}")
@@ -292,6 +292,9 @@ def _connect(path: Path) -> sqlite3.Connection:
         schema = connection.execute("SELECT name, sql FROM sqlite_master").fetchall()
         if schema != [(b"entries", _ENTRIES.encode())]:
             raise sqlite3.DatabaseError("its tables are not a cache's")
+    except UnicodeDecodeError as error:  # SQLite quotes damaged bytes in its message, which is then no text
+        connection.close()
+        raise sqlite3.DatabaseError("its tables are not a cache's") from error
     except BaseException:
         connection.close()
         raise
@@ -315,7 +318,7 @@ def _write(connection: sqlite3.Connection, rows: Sequence[tuple[bytes, bytes, by
     return len(rows)
 
 
-def _is_damage(error: sqlite3.DatabaseError, path: Path) -> bool:
+def _is_damage(error: sqlite3.DatabaseError | UnicodeDecodeError, path: Path) -> bool:
     """Whether an error is the file's; if not, it is the disk's, the permissions' or another run's."""
     # An error that is raised here and not by SQLite has no code; extended codes have the kind in their low byte.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF

@@ -352,6 +352,13 @@ def test_flipped_bytes_give_the_right_value_or_none(whole_file: bytes, flips: li
     assert _held_by(bytes(content)) == ENTRIES, "and the cache is whole again after a run"
 
 
+def test_damage_that_sqlite_cannot_put_into_words_is_damage(whole_file: bytes) -> None:
+    content = bytearray(whole_file)
+    for place, bits in ((54, 254), (3130, 6), (25, 254), (4026, 156)):
+        content[place] ^= bits
+    assert _held_by(bytes(content)) == ENTRIES
+
+
 @settings(deadline=None, max_examples=50)
 @given(place=PLACES, length=st.integers(1, 6000))
 def test_zeroed_bytes_give_the_right_value_or_none(whole_file: bytes, place: int, length: int) -> None:
