@@ -69,7 +69,7 @@ class Encoder:
         """
         distinct = sorted(set(pairs), key=lambda pair: (len(pair[1]), pair))
         texts = self._read_texts(sorted({ids for _, ids in distinct}, key=lambda ids: (len(ids), ids)))
-        streams = {image: self._read_image(rows) for image, rows in images.items()}
+        streams = self._read_images(images)
         groups: dict[tuple[int, int], list[Pair]] = {}
         for pair in distinct:
             groups.setdefault((len(pair[1]), len(streams[pair[0]][0])), []).append(pair)
@@ -111,14 +111,28 @@ class Encoder:
                 self.encoded_texts += len(batch)
         return read
 
-    def _read_image(self, rows: ImageRows) -> tuple[Tensor, Projected]:
-        """An image before the first connection, (n, V), and its part in it."""
-        features, places = (
-            torch.from_numpy(array).to(self.device, self._dtype)[None] for array in (rows.features, rows.places)
-        )
-        image = self.network.read_image(features, places)[0]
-        self.encoded_images += 1
-        return image, self._connections[0].project(image, queries=max(self.layers) > 1)
+    def _read_images(self, images: Mapping[str, ImageRows]) -> dict[str, tuple[Tensor, Projected]]:
+        """Each image before the first connection, (n, V), and its part in it; images of as many rows together."""
+        by_rows: dict[int, list[str]] = {}
+        for image in sorted(images):
+            by_rows.setdefault(len(images[image].features), []).append(image)
+        read: dict[str, tuple[Tensor, Projected]] = {}
+        for rows, names in by_rows.items():
+            number = max(1, _ROWS[self.device.type] // rows)
+            for start in range(0, len(names), number):
+                batch = names[start : start + number]
+                features, places = (
+                    torch.from_numpy(np.stack(arrays)).to(self.device, self._dtype)
+                    for arrays in zip(*((images[n].features, images[n].places) for n in batch), strict=True)
+                )
+                streams = self.network.read_image(features, places)
+                projected = self._connections[0].project(streams, queries=max(self.layers) > 1)
+                for place, image in enumerate(batch):
+                    queries = None if projected.queries is None else projected.queries[place]
+                    of_image = Projected(queries, projected.keys[place], projected.values[place])
+                    read[image] = streams[place], of_image
+        self.encoded_images += len(images)
+        return read
 
     def _connect(self, text: Tensor, images: Sequence[tuple[Tensor, Projected]]) -> NDArray[np.float32]:
         """Texts (b, m, T) with an image each → (layers, b, m, T)."""
