@@ -69,8 +69,8 @@ class RegionFeatures:
         if not self.image or any(c in self.image for c in "\0\r\n"):
             raise FeatureError(f"the image id {self.image!r} is empty or holds a line end or NUL")
         try:
-            self.image.encode()
-        except UnicodeEncodeError:  # of a file whose name is no UTF-8
+            self.image.encode().decode()  # NumPy makes texts of numbers that are no characters; they encode
+        except UnicodeError:  # of a file whose name is no UTF-8
             raise FeatureError(f"the image id {self.image!r} is no Unicode text", hint="Rename the file") from None
         problem = self._features_problem() or self._boxes_problem() or self._flat_problem()
         if problem:

@@ -340,3 +340,11 @@ def test_a_store_with_parts_of_other_types_is_refused(size: settings, tmp_path: 
     check()
     print("store's parts", outcomes)
     assert outcomes["refused"]
+
+
+def test_a_name_of_numbers_that_are_no_characters_is_refused(tmp_path: Path) -> None:
+    names = np.frombuffer(np.array([1 << 24, 1 << 24, 0, 97, 0, 0], dtype="<u4").tobytes(), dtype="<U3")
+    content = npz({"image_names": names, "features": np.ones((2, 2, 3), dtype=np.float32)})
+    (tmp_path / "made.npz").write_bytes(content)
+    assert imports(tmp_path / "made.npz", None) == "refused"  # type: ignore[arg-type]
+    assert not (tmp_path / "made.h5").exists()
