@@ -86,6 +86,22 @@ def transfer(name: str, learner: str, data: str | None) -> dict[str, Any]:
     return told[0]
 
 
+def _share(value: float) -> str:
+    return f"{value:.4f}"
+
+
+def _shares(low: float, high: float) -> str:
+    return f"[{low:.4f}, {high:.4f}]"
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.2f}"
+
+
+def _percents(low: float, high: float) -> str:
+    return f"[{100 * low:.2f}, {100 * high:.2f}]"
+
+
 def tables(done: dict[str, Any]) -> list[str]:
     """What was found as Markdown: agreement, seeds, what each metric adds, other data sets."""
     lines: list[str] = []
@@ -96,9 +112,7 @@ def tables(done: dict[str, Any]) -> list[str]:
         results = {learner: done[f"{name}/{learner}"] for learner in learners}
         first = results[learners[0]]["comparison"]
         accuracy = first["table"]["statistic"].startswith("accuracy")
-        points, digits = (100, 2) if accuracy else (1, 4)
-        show = lambda value, p=points, d=digits: f"{p * value:.{d}f}"  # noqa: E731
-        between = lambda low, high, show=show: f"[{show(low)}, {show(high)}]"  # noqa: E731
+        show, between = (_percent, _percents) if accuracy else (_share, _shares)
         lines += ["", f"### {first['protocol']}", "", "| | agreement | 95 % interval |", "|---|---|---|"]
         singles = {title: of for title, of in first["intervals"].items() if title != "combination"}
         for title, of in sorted(singles.items(), key=lambda entry: entry[1]["value"]):

@@ -52,6 +52,7 @@ SOUND: dict[str, Given] = {
     "correlate": [("--metric", "tiger"), *SEES],
     "correlate ": [("study", "demo")],
     "compare": [("metric", "bleu-1"), ("metric", "tiger"), *SEES],
+    "combine": [("--metric", "bleu-1"), ("--metric", "tiger"), ("--resamples", "100"), *SEES],
     "power": [("metric", "bleu-1"), ("metric", "tiger"), *SEES],
     "references": [("--metric", "tiger"), ("--draws", "1"), ("--counts", "1"), *SEES],
     "retrieve": [("--metric", "tiger"), ("--captions", "{captions}"), *SEES[1:]],
@@ -100,7 +101,7 @@ SOUND: dict[str, Given] = {
 # What stands for a file or folder in a command's help.
 FILES = ("FILE", "DIR", "PATH", "STORE", "MODEL", "STUDY", "CONFIG", "OUT", "NAME|FILE")
 NO_FILE = {"compare --model", "models info name"}
-WRITTEN = {"out", "--out", "data parses export file"}
+WRITTEN = {"out", "--out", "data parses export file", "combine --save"}
 
 
 @dataclass(frozen=True)
