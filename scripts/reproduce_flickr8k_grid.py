@@ -94,16 +94,16 @@ def say(text: str) -> None:
     print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
 
 
-def make_features(root: DataRoot, out: Path) -> Path:
-    """The pooled store."""
-    pooled = out / f"{WINDOWS}.h5"
+def make_features(root: DataRoot, out: Path, windows: str = WINDOWS, name: str = WINDOWS) -> Path:
+    """The store that is pooled by windows, under a name in a folder."""
+    pooled = out / f"{name}.h5"
     if not pooled.is_file():
         cells = out / "cells.h5"
         if not cells.is_file():
             say("import features")
             import_features([root.file(FEATURES, what="Flickr8k's grid features")], cells, detector=DETECTOR)
-        say(f"pool 7 x 7 cells into {WINDOWS}")
-        pool_store(cells, pooled, parse_pooling(WINDOWS))
+        say(f"pool 7 x 7 cells into {windows}")
+        pool_store(cells, pooled, parse_pooling(windows))
     return pooled
 
 

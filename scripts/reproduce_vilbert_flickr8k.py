@@ -44,7 +44,6 @@ from scripts.flickr8k_grid import table  # noqa: E402
 from scripts.flickr8k_grid_tables import HEADS, TITLES, spread  # noqa: E402
 from scripts.reproduce_flickr8k_grid import (  # noqa: E402
     INPUTS,
-    WINDOWS,
     Rated,
     find_root,
     make_features,
@@ -56,13 +55,14 @@ from scripts.reproduce_flickr8k_grid import (  # noqa: E402
 from scripts.select_vilbert_flickr8k import vilbertscores  # noqa: E402
 
 CONFIG = "vilbert-flickr8k"
+WINDOWS, STORE = "3x3/2+7x7/1", "windows10"
 COMPARED = ("cider", "meteor", "spice")
 Scores = Mapping[str, FloatArray]
 
 
 def training_settings(asked: argparse.Namespace, seed: int) -> VilbertTraining:
     """The settings of one seed's training. Raises CapbenchError where the file or a change does not fit."""
-    features = asked.out / f"{WINDOWS}.h5"
+    features = asked.out / f"{STORE}.h5"
     changes = [f"features={str(features)!r}", f"seed={seed}", f"threads={asked.threads}", *asked.set]
     return load_training(VilbertTraining, find_training(asked.config), changes)
 
@@ -175,7 +175,7 @@ def main(arguments: list[str] | None = None) -> None:
         for name in INPUTS:
             root.file(name)
         rated_by_name = rated(root)
-        features = make_features(root, out)
+        features = make_features(root, out, WINDOWS, STORE)
         models = [train_kept(root, out, one, train_vilbert, describe) for one in settings]
         ensemble = out / "ensemble.json"
         loaded = [load_vilbert(path) for path in models]

@@ -84,7 +84,13 @@ class VilbertLoss(Options):
         "weight of alignment told from the word states themselves after the last connection: the mean of their cosines "
         "with one learned direction, so that a word that fits the image and one that does not become less alike",
     )
-    fit_temperature: float = option(0.2, Positive(), "that this mean is divided by")
+    fit_level: float = option(
+        0.5,
+        Number(-1, 1),
+        "the mean cosine that parts fitting from unfitting; well above 0, as the metric multiplies a candidate's by a "
+        "reference's",
+    )
+    fit_temperature: float = option(0.2, Positive(), "that the distance from this level is divided by")
     matching: float = option(
         0.0, Number(0), "weight of matching: another caption of an image must match one better than a foreign one does"
     )
@@ -137,8 +143,9 @@ class VilbertTraining(CaptionTraining):
             problems.append("'loss.temperature' does nothing without 'loss.contrast'")
         if not loss.matching and loss.matching_temperature != VilbertLoss().matching_temperature:
             problems.append("'loss.matching_temperature' does nothing without 'loss.matching'")
-        if not loss.fit and loss.fit_temperature != VilbertLoss().fit_temperature:
-            problems.append("'loss.fit_temperature' does nothing without 'loss.fit'")
+        for key in ("fit_level", "fit_temperature"):
+            if not loss.fit and getattr(loss, key) != getattr(VilbertLoss(), key):
+                problems.append(f"'loss.{key}' does nothing without 'loss.fit'")
         if not any((loss.words, loss.regions, loss.alignment, loss.contrast, loss.fit, loss.matching)):
             problems.append("all weights of 'loss' are 0, so that nothing is learned")
         if pieces.file and pieces.size != PieceOptions().size:

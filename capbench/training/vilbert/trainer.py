@@ -205,7 +205,7 @@ class VilbertTask(Task[VilbertLearner, Batch]):
         # A caption all of whose words are masked still has its tokens.
         kept = torch.where(kept.any(dim=1, keepdim=True), kept, present[chosen])
         if foreign is not None and weights.fit:
-            logits = model.fits(last.float(), kept) / weights.fit_temperature
+            logits = (model.fits(last.float(), kept) - weights.fit_level) / weights.fit_temperature
             total = total + weights.fit * alignment_loss(torch.stack((logits, -logits), dim=1), together)
         if foreign is not None and weights.matching:
             reference, matched = last[:size], last[size:]
