@@ -215,7 +215,8 @@ class Fit:
 
     def effects(self, captions: FloatArray) -> FloatArray:
         """(k,) what one standard deviation of each input moves the score over (n, k) captions; see :func:`effects`."""
-        return effects(self.basis.owner, self.basis.features(captions), self.weights[None])[0]
+        moved: FloatArray = effects(self.basis.owner, self.basis.features(captions), self.weights[None])[0]
+        return moved
 
 
 def effects(owner: IntArray, features: FloatArray, weights: FloatArray) -> FloatArray:

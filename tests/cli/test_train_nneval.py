@@ -25,8 +25,8 @@ def test_train_then_score(tmp_path: Path, capbench: Callable[..., Ran], monkeypa
     assert "drawn: 84 captions of 14 images" in ran.err
     assert "held-out log-likelihood" in ran.err
 
-    given = ("--model", f"nneval={model}", "--option", f"nneval.vectors={world / 'v.bin'}")
-    given = (*given, "--option", f"nneval.df={world / 'people.json'}")
+    given = ["--model", f"nneval={model}", "--option", f"nneval.vectors={world / 'v.bin'}"]
+    given += ["--option", f"nneval.df={world / 'people.json'}"]
     scored = capbench("score", "-m", "nneval", "-d", "flickr8k-expert", *given)
     assert scored.code == 0, scored.err
     assert "14 images (drawings)" in scored.err
