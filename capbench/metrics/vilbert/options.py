@@ -112,7 +112,7 @@ class ViLBERTScoreOptions(Options):
         quiet=True,
     )
     precision: str = option(
-        "float32", Choice("float32", "bfloat16"), "of the network; bfloat16 changes the third digit", quiet=True
+        "float32", Choice("float32", "bfloat16"), "of the network; bfloat16 gives other digits", quiet=True
     )
     vocabulary: str | None = option(
         None, File("a vocabulary"), "vocab.txt of a released checkpoint that it does not lie beside", sign_as=""
