@@ -26,6 +26,7 @@ if str(ROOT) not in sys.path:
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
+from capbench.datasets.root import find_root  # noqa: E402
 from capbench.errors import CapbenchError  # noqa: E402
 from capbench.files import atomic_write  # noqa: E402
 from capbench.machine import keep_freed_memory  # noqa: E402
@@ -45,7 +46,6 @@ from scripts.flickr8k_grid_tables import HEADS, TITLES, spread  # noqa: E402
 from scripts.reproduce_flickr8k_grid import (  # noqa: E402
     INPUTS,
     Rated,
-    find_root,
     make_features,
     rated,
     say,
