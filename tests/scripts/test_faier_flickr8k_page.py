@@ -1,0 +1,31 @@
+"""The results page about FAIEr on Flickr8k against the numbers behind it."""
+
+from __future__ import annotations
+
+import pytest
+
+from capbench.files import read_json, read_text
+
+pytest.importorskip("torch")
+
+from scripts.flickr8k_grid_page import ROOT, with_numbers
+from scripts.reproduce_faier_flickr8k import tables
+
+PAGE = ROOT / "docs" / "results" / "faier-flickr8k.md"
+FOLDER = ROOT / "results" / "faier-flickr8k"
+
+
+def test_the_tables_hold_the_results_that_are_kept() -> None:
+    page = read_text(PAGE)
+    written, replaced = with_numbers(page, tables(read_json(FOLDER / "results.json")))
+    assert written == page
+    assert replaced == 2
+
+
+def test_every_look_on_dev_stands_on_the_page() -> None:
+    page = read_text(PAGE)
+    for look in read_json(FOLDER / "dev.json"):
+        recalls = " / ".join(f"{value:.1f}" for value in look["recall sum by references"].values())
+        row = next(line for line in page.splitlines() if line.startswith(f"| {look['look']} |"))
+        assert recalls in row
+        assert f"{look['tau-c with made-up judgements']['no references']:.3f}" in row
