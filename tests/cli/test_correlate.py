@@ -137,10 +137,10 @@ def test_missing_files_are_listed_and_the_exit_code_is_1(
 
 def test_a_row_that_waits_is_listed_and_the_exit_code_is_1(capbench: Callable[..., Ran]) -> None:
     quick = ("correlate", "-d", "flickr8k-expert", "-m", "bleu-1")
-    ran = capbench(*quick, "-m", "faier")
+    ran = capbench(*quick, "-m", "nneval")
     assert ran.code == 1
-    assert "FAIEr waits for region features" in ran.out
-    assert capbench(*quick, "-m", "faier", "--json").code == 1
+    assert "NNEval waits for" in ran.out
+    assert capbench(*quick, "-m", "nneval", "--json").code == 1
     assert capbench(*quick).code == 0
 
 

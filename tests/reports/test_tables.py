@@ -107,7 +107,7 @@ def test_beside_published_numbers_a_trained_metrics_model_is_named(result: Study
     assert not any("authors' own" in note for table in tables(result) for note in table.notes)
     signatures = {"toy/all": result.signatures["toy/all"] | {"bleu": "bleu|capbench:0.1.0|model:scan-0123|tau:1.5"}}
     notes = tables(result.model_copy(update={"signatures": signatures}))[0].notes
-    given = "BLEU: by the model scan-0123 that was given"
+    given = "BLEU: by the model scan-0123 that was given (one network, one seed)"
     assert f"{given}, which is not the paper's; the published numbers are of the authors' own" in notes
 
 
