@@ -126,7 +126,7 @@ class Composite(Dataset):
         judging.require_references(items, selection.name, rated[0].path)
         notes += more_notes
         if left_out:
-            notes.append(f"{left_out} references are left out")
+            notes.append(f"{left_out:,} references are left out")
         scale = (float(SCALE[0]), float(SCALE[1]))
         aspects: dict[str, Ratings] = {
             "correctness": judging.ratings(range(len(rated)), (c.rating for c in rated if c.rating is not None), scale)
