@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capbench.cli import common
-from capbench.cli import train_matching as shared
+from capbench.cli import train_shared as shared
 from capbench.cli.train_progress import summary, train_shown
 from capbench.errors import MissingFileError, UsageError, suggest
 
@@ -87,7 +87,9 @@ def faier(
     for row in rows:
         own = [] if row is None else row_changes(row)
         settings = load_training(
-            FaierTraining, training_file, [*own, *shared.as_changes(change, features, captions, seed)]
+            FaierTraining,
+            training_file,
+            [*own, *shared.as_changes(change, features=features, captions=captions, seed=seed)],
         )
         run = shared.run_folder(settings, None if all_variants else out, seed)
         if row is not None and (out is None or all_variants):

@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from capbench.cli import common
+from capbench.cli import train_shared as shared
 from capbench.cli.train_progress import summary, train_shown
 
 __all__ = ["nneval"]
 
 
 def nneval(
-    config: Annotated[
-        str, typer.Argument(metavar="CONFIG", help="A training file (YAML), or the name of a shipped one.")
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", metavar="DIR", help="The run folder. Default: results/train/NAME.", show_default=False
-        ),
-    ] = None,
+    config: shared.ConfigArgument,
+    out: shared.OutOption = None,
     data: common.DataOption = None,
     vectors: Annotated[
         str | None, typer.Option("--vectors", metavar="FILE", help="Word vectors for WMD, instead of the file's.")
     ] = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="Instead of the file's; also names the folder NAME-seedN.")
-    ] = None,
-    change: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Another setting instead of the file's; repeatable."),
-    ] = None,
-    restart: Annotated[bool, typer.Option("--restart", help="Forget what the run folder holds.")] = False,
+    seed: shared.SeedOption = None,
+    change: shared.SetOption = None,
+    restart: shared.RestartOption = False,
     json_output: common.JsonOption = False,
 ) -> None:
     """Train NNEval on captions of people and of systems, or go on with a training that was interrupted.
@@ -53,14 +40,11 @@ def nneval(
     from capbench.training.nneval.config import NNEvalTraining
     from capbench.training.nneval.trainer import train_nneval
 
-    changes = [*(change or [])]
-    for key, text in (("vectors", vectors), ("seed", seed)):
-        if text is not None:
-            changes.append(f"{key}={json.dumps(text, ensure_ascii=False)}")  # JSON is YAML, quotes and all
+    changes = shared.as_changes(change, vectors=vectors, seed=seed)
     settings = load_training(NNEvalTraining, find_training(config), changes)
     root = find_root(data)
     common.announce_root(root, json_output=json_output)
-    run = out or Path("results") / "train" / (settings.name if seed is None else f"{settings.name}-seed{seed}")
+    run = shared.run_folder(settings, out, seed)
     result = train_shown(
         run,
         lambda stop, watcher: train_nneval(

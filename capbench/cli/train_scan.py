@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capbench.cli import common
-from capbench.cli import train_matching as shared
+from capbench.cli import train_shared as shared
 from capbench.cli.train_progress import summary, train_shown
 from capbench.errors import MissingFileError, UsageError, suggest
 
@@ -76,7 +76,9 @@ def scan(
     if evaluate is not None and restart:
         raise UsageError("--restart forgets the model that --evaluate would measure", hint="Give one of the two")
     training_file = find_training(config)
-    settings = load_training(ScanTraining, training_file, shared.as_changes(change, features, captions, seed))
+    settings = load_training(
+        ScanTraining, training_file, shared.as_changes(change, features=features, captions=captions, seed=seed)
+    )
     root = find_root(data)
     common.announce_root(root, json_output=json_output, used=not Path(settings.captions).expanduser().exists())
     run = shared.run_folder(settings, out, seed)

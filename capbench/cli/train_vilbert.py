@@ -3,42 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from capbench.cli import common
-from capbench.cli import train_matching as shared
+from capbench.cli import train_shared as shared
 from capbench.cli.train_progress import summary, train_shown
 
 __all__ = ["vilbert"]
 
 
 def vilbert(
-    config: Annotated[
-        str, typer.Argument(metavar="CONFIG", help="A training file (YAML), or the name of a shipped one.")
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", metavar="DIR", help="The run folder. Default: results/train/NAME.", show_default=False
-        ),
-    ] = None,
+    config: shared.ConfigArgument,
+    out: shared.OutOption = None,
     data: common.DataOption = None,
-    features: Annotated[
-        str | None, typer.Option("--features", metavar="FILE", help="Region features, instead of the file's.")
-    ] = None,
-    captions: Annotated[
-        str | None, typer.Option("--captions", metavar="PATH", help="Captions with splits, instead of the file's.")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option("--seed", min=0, help="Instead of the file's; also names the folder NAME-seedN.")
-    ] = None,
-    change: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Another setting instead of the file's; repeatable."),
-    ] = None,
-    restart: Annotated[bool, typer.Option("--restart", help="Forget what the run folder holds.")] = False,
+    features: shared.FeaturesOption = None,
+    captions: shared.CaptionsOption = None,
+    seed: shared.SeedOption = None,
+    change: shared.SetOption = None,
+    restart: shared.RestartOption = False,
     json_output: common.JsonOption = False,
 ) -> None:
     """Train ViLBERT on captions and region features, or go on with a training that was interrupted.
@@ -55,7 +37,9 @@ def vilbert(
     from capbench.training.vilbert.trainer import train_vilbert
 
     training_file = find_training(config)
-    settings = load_training(VilbertTraining, training_file, shared.as_changes(change, features, captions, seed))
+    settings = load_training(
+        VilbertTraining, training_file, shared.as_changes(change, features=features, captions=captions, seed=seed)
+    )
     root = find_root(data)
     common.announce_root(root, json_output=json_output, used=not Path(settings.captions).expanduser().exists())
     run = shared.run_folder(settings, out, seed)

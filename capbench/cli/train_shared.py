@@ -1,4 +1,4 @@
-"""What ``capbench train scan`` and ``train faier`` share: options, settings from options, and hints about features."""
+"""What the commands that train networks share: options, settings from options, and hints about features."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from capbench.errors import MissingFileError
 
 if TYPE_CHECKING:
     from capbench.training.matching import CaptionTraining
+    from capbench.training.settings import Training
 
 __all__ = [
     "DIRECTIONS",
@@ -58,16 +59,16 @@ RestartOption = Annotated[bool, typer.Option("--restart", help="Forget what the 
 DIRECTIONS = (("image to text", "image_to_text"), ("text to image", "text_to_image"))
 
 
-def as_changes(change: list[str] | None, features: str | None, captions: str | None, seed: int | None) -> list[str]:
-    """Options as changes of a training file, ``key=value``."""
+def as_changes(change: list[str] | None, **given: str | int | None) -> list[str]:
+    """Options as changes of a training file, ``key=value``; those that were not given (None) change nothing."""
     changes = [*(change or [])]
-    for key, text in (("features", features), ("captions", captions), ("seed", seed)):
+    for key, text in given.items():
         if text is not None:
             changes.append(f"{key}={json.dumps(text, ensure_ascii=False)}")  # JSON is YAML, quotes and all
     return changes
 
 
-def run_folder(settings: CaptionTraining, out: Path | None, seed: int | None) -> Path:
+def run_folder(settings: Training, out: Path | None, seed: int | None) -> Path:
     """The folder of a run."""
     return out or Path("results") / "train" / (settings.name if seed is None else f"{settings.name}-seed{seed}")
 
