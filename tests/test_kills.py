@@ -73,7 +73,9 @@ def _survives_kills_of_setup(tmp_path: Path, kills: int) -> None:
     for kill in range(kills):
         # Every other time at any moment of the whole run, else of the part in which files are written.
         begun = (lambda: True) if kill % 2 else lambda: any(folder.glob(".part-*"))
-        _kill_at(arguments, begun, float(rng.uniform(0, length if kill % 2 else length / 4)))
+        # The first one at once, so that one at least meets a file half written, however quick the machine is.
+        longest = 0.0 if kill == 0 else length if kill % 2 else length / 4
+        _kill_at(arguments, begun, float(rng.uniform(0, longest)))
         there = {path.name for path in folder.glob("*.jar")}
         for name in there:  # whatever has its name is whole
             assert (folder / name).read_bytes() == contents[name]
