@@ -1,7 +1,7 @@
 """Train the small models that come with capbench on the embedded sample's scenes, and write their weights.
 
 python scripts/train_sample_models.py                    # writes capbench/models/weights/sample_*
-python scripts/train_sample_models.py --only scan        # the grounding model alone; or detector, or faier
+python scripts/train_sample_models.py --only scan        # the grounding model alone; or detector, faier, vilbert
 python scripts/train_sample_models.py --out /tmp/w       # writes elsewhere
 python scripts/train_sample_models.py --check            # only tells the mean average precision of what is there
 
@@ -43,7 +43,7 @@ from capbench.features.detectors.sample import (  # noqa: E402
 from capbench.files import atomic_write  # noqa: E402
 from capbench.models import safetensors  # noqa: E402
 from capbench.models.sample_frcnn import SampleFRCNN  # noqa: E402
-from scripts import sample_faier, sample_scan  # noqa: E402
+from scripts import sample_faier, sample_scan, sample_vilbert  # noqa: E402
 from scripts.average_precision import mean_average_precision  # noqa: E402
 from scripts.checks import at_least, require_file, require_writable  # noqa: E402
 from scripts.drawn_scenes import new_scenes, sample_scenes  # noqa: E402
@@ -262,8 +262,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument(
         "--check", action="store_true", help="train nothing; tell the mAP of the weights that are there"
     )
-    parser.add_argument("--only", choices=("detector", "scan", "faier"), help="train this one only")
-    parser.add_argument("--work", type=Path, help="folder of SCAN's and FAIEr's training; a rerun goes on from it")
+    parser.add_argument("--only", choices=("detector", "scan", "faier", "vilbert"), help="train this one only")
+    parser.add_argument("--work", type=Path, help="folder of the trainings but the detector's; a rerun goes on from it")
     options = parser.parse_args(arguments)
     target = options.out / "sample_detector.safetensors"
     try:
@@ -288,7 +288,7 @@ def main(arguments: list[str] | None = None) -> int:
     torch.use_deterministic_algorithms(False)  # the other trainings have their own care for equal bits
     with tempfile.TemporaryDirectory() as scratch:
         work = options.work or Path(scratch)
-        for name, module in (("scan", sample_scan), ("faier", sample_faier)):
+        for name, module in (("scan", sample_scan), ("faier", sample_faier), ("vilbert", sample_vilbert)):
             if options.only in (None, name):
                 card = module.train(work, options.out / f"sample_{name}.safetensors")
                 print(json.dumps(card, indent=2))

@@ -196,9 +196,9 @@ def test_readme_shows_what_the_demo_prints(
     assert len(rows) == 5
     assert all(row in lines for row in rows)
     # Other processors and libraries round a network's sums otherwise, which may exchange neighbours.
-    titles = re.compile(r" (TIGEr|RRS|WDS|Mean|REO|FAIEr)")
+    titles = re.compile(r" (TIGEr|RRS|WDS|Mean|REO|FAIEr|ViLBERTScore)")
     networks = [line.rsplit(maxsplit=3) for line in shown.splitlines() if titles.match(line)]
-    assert len(networks) == 8
+    assert len(networks) == 9
     for title, *numbers in networks:
         (found,) = (line.rsplit(maxsplit=3) for line in ran.out.splitlines()[:25] if line.startswith(title + " "))
         assert [float(x) for x in found[1:]] == pytest.approx([float(x) for x in numbers], abs=0.01)

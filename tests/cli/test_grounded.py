@@ -200,9 +200,8 @@ def test_the_sample_brings_features_and_model_when_nothing_is_given(
     assert first.code == 0, first.err
     assert "extracting the features of the sample's" in first.err
     assert "tiger: the sample's features (features/sample.h5) and the model 'sample'" in first.err
-    spelled_out = capbench(
-        "score", "-m", "tiger", "--features", "features/sample.h5", "--model", "tiger=sample", "--json"
-    )
+    flags = ("--features", "features/sample.h5")
+    spelled_out = capbench("score", "-m", "tiger", *flags, "--model", "tiger=sample", "--json")
     assert "the sample's features" not in spelled_out.err
     assert json.loads(spelled_out.out) == json.loads(first.out)
     again = capbench("correlate", "-d", "flickr8k-expert", "-m", "rrs", "--json")
@@ -210,6 +209,17 @@ def test_the_sample_brings_features_and_model_when_nothing_is_given(
     assert "extracting" not in again.err
     assert "waits" not in again.out
     assert capbench("compare", "rrs", "wds", "--resamples", "100").code == 0
+    vilbert = capbench("score", "-m", "vilbertscore", "--json")
+    assert vilbert.code == 0, vilbert.err
+    assert "vilbertscore: the sample's features (features/sample.h5) and the model 'sample'" in vilbert.err
+    spelled_out = capbench("score", "-m", "vilbertscore", *flags, "--model", "vilbertscore=sample", "--json")
+    assert json.loads(spelled_out.out) == json.loads(vilbert.out)
+    scores = {row["column"]: row for row in json.loads(vilbert.out)["scores"]}
+    assert scores.keys() == {"vilbertscore-f", "vilbertscore-p", "vilbertscore-r"}
+    assert all(-1 < row["min"] < row["mean"] < row["max"] < 1 for row in scores.values())
+    correlated = capbench("correlate", "-d", "flickr8k-expert", "-m", "vilbertscore", "--json")
+    assert correlated.code == 0, correlated.err
+    assert "waits" not in correlated.out
 
 
 def test_the_sample_stands_in_for_nothing_else(
