@@ -1,4 +1,4 @@
-"""What a study file may ask for in place of agreement with people: retrieval, curves, layers, an image, words of regions.
+"""What a study file may ask for in place of agreement with people: retrieval, curves, layers, one image, regions.
 
 Such a file is run by the command that does it (``capbench retrieve faier-table6``). It has one of the keys::
 

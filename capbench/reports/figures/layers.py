@@ -9,6 +9,7 @@ from capbench.datasets.protocol import with_version
 from capbench.reports.figures.style import COLOURS, LINES, MARKERS, caption, finish, new_figure, style
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -31,12 +32,19 @@ def layers_figure(curves: Sequence[LayerCurves]) -> Figure:
         columns = min(len(curves), 2)
         rows = -(-len(curves) // columns)
         figure, panels = new_figure(0.9 + 3.6 * columns, 0.7 + 3.0 * rows, columns=columns, rows=rows)
+        # A metric may be missing under a protocol: it looks alike in all panels that have it.
+        points = [point for of_protocol in curves for point in of_protocol.points]
+        labels, names = (
+            list(dict.fromkeys(values)) for values in zip(*((p.label, p.column) for p in points), strict=True)
+        )
+        titles: dict[str, Artist] = {}
         for axes, of_protocol in zip(panels, curves, strict=False):
-            _panel(axes, of_protocol)
+            _panel(axes, of_protocol, labels, names)
+            for handle, title in zip(*axes.get_legend_handles_labels(), strict=True):
+                titles.setdefault(title, handle)
         for axes in panels[len(curves) :]:
             axes.set_axis_off()
-        handles, labels = panels[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside upper center", ncols=min(len(labels), 3))
+        figure.legend(list(titles.values()), list(titles), loc="outside upper center", ncols=min(len(titles), 3))
         sizes = [
             f"{with_version(c.protocol, c.version)} (n = {c.n:,} {'pairs' if c.kind == 'accuracy' else 'ratings'})"
             for c in curves
@@ -51,12 +59,10 @@ def layers_figure(curves: Sequence[LayerCurves]) -> Figure:
         return finish(figure, caption(*sizes, intervals, sample=any(c.sample for c in curves)))
 
 
-def _panel(axes: Axes, curves: LayerCurves) -> None:
+def _panel(axes: Axes, curves: LayerCurves, labels: Sequence[str], columns: Sequence[str]) -> None:
     from matplotlib.ticker import MaxNLocator
 
     scale = 100 if curves.kind == "accuracy" else 1
-    labels = list(dict.fromkeys(point.label for point in curves.points))
-    columns = list(dict.fromkeys(point.column for point in curves.points))
     lines = curves.curves
     for place, (title, points) in enumerate(lines.items()):
         shift = _APART * (place - (len(lines) - 1) / 2)
