@@ -189,14 +189,13 @@ def layer_curves(
             progress=step,
         )
     by_row = {cell.column: cell for cell in assessed.cells}
-    places = {key: place for layered in requests for key, place in layered.places.items()}
+    names = {row.key: row.name for row in rows}
     points = []
-    for row in sorted(rows, key=lambda row: list(places).index(row.key)):
-        column, title, layer = places[row.key]
-        cell = by_row[row.name]
+    for key, (column, title, layer) in [place for layered in requests for place in layered.places.items()]:
+        cell = by_row[names[key]]
         points.append(
             LayerPoint(
-                label=row.key.label,
+                label=key.label,
                 column=column,
                 title=title,
                 layer=layer,
