@@ -51,7 +51,7 @@ def layers(
     With a study file everything is in the file; --features, --model, --resamples and --seed take the place of what it
     says. A metric or protocol that waits for something is left out and named, with exit code 1.
 
-    Example: capbench figure layers vilbertscore-figure3 --features x152.h5 --model vilbertscore=vilbert-multi-task
+    Example: capbench figure layers vilbertscore-figure3 --features x152.h5 --model multi-task=vilbert-multi-task
 
     Example: capbench figure layers -m vilbertscore -d flickr8k-expert --features F.h5 --model FILE --out layers.svg
     """
