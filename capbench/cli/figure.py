@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capbench.cli import common
+from capbench.cli.figure_layers import layers
 from capbench.cli.given import Given, Target, open_judged
 from capbench.cli.groups import OptionGroup, with_groups
 from capbench.errors import UsageError
@@ -196,6 +197,9 @@ def score_groups(
         rows.append(["mean distance", *distances, f"{chance:.3f}"])
         _table(["difference", *(f"{title}, %" for title in differences.shares), "chance, %"], rows)
     _write(score_groups_figure(rated), out)
+
+
+app.command()(layers)
 
 
 @app.command("training-log")

@@ -219,6 +219,18 @@ class Metric(abc.ABC):
         """
         return tuple(columns)
 
+    @classmethod
+    def layers_of(cls, resources: Resources, options: Mapping[str, Any]) -> tuple[int, ...]:
+        """The layers of a network that the option ``layer`` can name together, with a column for each.
+
+        By default none: a metric that takes one layer at a time, or has none.
+
+        Args:
+            resources: what is given to its label.
+            options: options that are given, checked; where ``layer`` is among them, these are the layers.
+        """
+        return ()
+
     def _given_columns(self) -> tuple[str, ...]:
         """All columns under the options of this metric."""
         chosen = {declared.name: getattr(self.options, declared.name) for declared in self.option_type.declared()}

@@ -109,6 +109,19 @@ class ViLBERTScore(ImageMetric):
             return tuple(columns)
         return tuple(f"{column}-{layer}" for layer in layers for column in columns)
 
+    @classmethod
+    def layers_of(cls, resources: Resources, options: Mapping[str, Any]) -> tuple[int, ...]:
+        """All connections of the given network, unless ``layer`` says which."""
+        from capbench.metrics.vilbert.source import open_models
+        from capbench.models.device import choose_device
+
+        chosen = cls.option_type.read(cls.name, options)
+        if chosen.layer is not None:
+            return chosen.layer
+        assert resources.model is not None
+        models = open_models(resources.model, chosen.vocabulary, choose_device(chosen.device), chosen.precision)
+        return tuple(range(1, models[0].options.connections + 1))
+
     def facts(self) -> Mapping[str, object]:
         """Model, word pieces and features; the layers and the task that are used."""
         signed = [model.signature_parts() for model in self.models]

@@ -1,9 +1,10 @@
-"""What a study file may ask for in place of agreement with people: retrieval, curves, one image, words of regions.
+"""What a study file may ask for in place of agreement with people: retrieval, curves, layers, one image, regions.
 
 Such a file is run by the command that does it (``capbench retrieve faier-table6``). It has one of the keys::
 
     retrieval: {captions: nocaps-val, images: 1000, seed: 0, references: 4, gallery: rest}
     curves: {counts: [0, 1, 2, 3, 4, 5], draws: 5, seed: 0}          # beside 'protocols'
+    layers: {resamples: 1000, seed: 0}                               # beside 'protocols'
     image: {dataset: hm-coco, id: COCO_val2014_000000420113, candidates: [...], references: [...]}
     words: {entities: coco/coco_entities_release.json, references: [1, 2, 3, 4], images: 1000, seed: 0}
 
@@ -19,7 +20,7 @@ from typing import Any, ClassVar, Literal, get_args
 from capbench.option_kinds import Choice, Count, Kind, Text
 from capbench.options import Options, option
 
-__all__ = ["TASKS", "CurveTask", "Gallery", "ImageTask", "RetrievalTask", "Task", "WordTask", "parse_task"]
+__all__ = ["TASKS", "CurveTask", "Gallery", "ImageTask", "LayerTask", "RetrievalTask", "Task", "WordTask", "parse_task"]
 
 Gallery = Literal["rest", "one"]
 """Which captions of an image are queries and gallery: all that are no references, or the first of them."""
@@ -110,6 +111,17 @@ class CurveTask(Task):
 
 
 @dataclass(frozen=True)
+class LayerTask(Task):
+    """Agreement with people against the layer of a network."""
+
+    key: ClassVar[str] = "layers"
+    command: ClassVar[str] = "figure layers"
+    judged: ClassVar[bool] = True
+    resamples: int = option(1000, Count(100), "bootstrap resamples of the intervals")
+    seed: int = option(0, Count(), "their seed")
+
+
+@dataclass(frozen=True)
 class ImageTask(Task):
     """Candidates of one image, by all metrics."""
 
@@ -133,7 +145,9 @@ class WordTask(Task):
     seed: int = option(0, Count(), "seed of the draw")
 
 
-TASKS: Mapping[str, type[Task]] = {task.key: task for task in (RetrievalTask, CurveTask, ImageTask, WordTask)}
+TASKS: Mapping[str, type[Task]] = {
+    task.key: task for task in (RetrievalTask, CurveTask, LayerTask, ImageTask, WordTask)
+}
 
 
 def parse_task(raw: Mapping[Any, Any], add: Callable[[str], None]) -> Task | None:

@@ -132,6 +132,22 @@ def test_both_blocks_of_reo_stand_beside_columns_of_ours() -> None:
     assert (both.printed, image.printed) == ("0.533", "0.445")
 
 
+def test_both_readings_of_vilbertscores_first_table_hold_the_same_numbers() -> None:
+    table = load_published("vilbertscore-table1")
+    assert {column.key: column.reading_of for column in table.columns} == {
+        "flickr8k-tau-b": "flickr8k-tau", "composite-tau-b": "composite-tau", "flickr8k-tau": "", "composite-tau": "",
+    }  # fmt: skip
+    for data in ("flickr8k", "composite"):
+        for row in table.rows:
+            assert (
+                value(table.name, f"{data}-tau-b", row.key).printed == value(table.name, f"{data}-tau", row.key).printed
+            )
+    released = table.value("vilbertscore-f", "composite/all-references/correctness-tau-b")
+    assert released is not None
+    assert released.printed == "0.514"
+    assert {row.metric for row in table.rows} >= {"bertscore-f", "bert-tbr"}
+
+
 def test_likely_misprints_are_noted() -> None:
     noted = {key for key, number in load_published("tiger-table1").values.items() if number.note}
     assert noted == {("composite-tau", "bleu-4"), ("flickr8k-tau", "bleu-4")}
@@ -198,6 +214,8 @@ def test_a_table_is_read_as_documented() -> None:
         ("unit: fraction", "unit: ratio", "unit is 'ratio' but should be one of fraction, percent, score"),
         ("basis: stated, ", "", "made-up.yaml, columns, entry 1: basis is missing"),
         ("data/items/tau-b", "tau-b", "the protocol 'tau-b' should have the form dataset/items/statistic"),
+        ("protocol: null", "protocol: null, reading_of: taw", "acc: reading_of names 'taw', which is no column with"),
+        ("protocol: null", "protocol: null, reading_of: tau", "one: values should be a list of 1, one for each column"),
         ("key: acc", "key: tau", "made-up.yaml: column keys should be unique, 'tau' is not"),
         ("key: two", "key: one", "made-up.yaml: row keys should be unique, 'one' is not"),
         ("metric: null", "metric: bleu-1", "metrics with variant should be unique"),

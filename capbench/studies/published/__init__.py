@@ -21,6 +21,9 @@ A file holds::
         group: HC                            # part of the protocol's result; left out for the overall value
         unit: fraction                       # fraction, percent, or score (a plain score of a metric)
         note: ...
+      - key: composite-tau-b                 # the same numbers read under a second protocol
+        reading_of: composite-tau            # whose numbers they are: a row's values leave this column out
+        ...
     rows:
       - key: bleu-1                          # unique in the table
         printed: BLEU-1                      # as in the table, without citation marks

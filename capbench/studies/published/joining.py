@@ -61,6 +61,7 @@ def join_published(result: StudyResult, table: PublishedTable, rows: Sequence[Ro
         authors_models=_authors_models(result),
     )
     cells = tuple(_joined(cell, info.number(cell.column, cell.protocol, cell.group)) for cell in result.cells)
+    cells = _settled(cells, info)
     return result.model_copy(update={"cells": cells, "published": table.source, "published_table": info})
 
 
@@ -73,6 +74,7 @@ def _printed_column(column: PublishedColumn) -> PrintedColumn:
         basis=column.basis,
         unit=column.unit,
         note=column.note,
+        reading_of=column.reading_of,
     )
 
 
@@ -114,6 +116,34 @@ def _joined(cell: Cell, number: PrintedNumber | None) -> Cell:
             "unexplained": (number.note is None or tells_no_reason(number.note)) and _differs(cell, number),
         }
     )
+
+
+def _settled(cells: tuple[Cell, ...], info: PublishedInfo) -> tuple[Cell, ...]:
+    """Cells of which none is unexplained whose printed number agrees with ours under another reading of its column.
+
+    Of two readings of a column one is wrong: that ours differs under it is no riddle where it agrees under the other.
+    """
+    homes: dict[tuple[str, str], str] = {
+        (column.protocol, column.group): column.reading_of or column.key for column in info.columns if column.protocol
+    }
+    repeated = {column.reading_of for column in info.columns if column.reading_of}
+
+    def number_of(cell: Cell) -> tuple[str, str] | None:
+        home = homes.get((cell.protocol, cell.group))
+        return (cell.column, home) if home in repeated and cell.published is not None else None
+
+    agreeing = {number_of(cell) for cell in cells if not _is_off(cell, info)}
+    return tuple(
+        cell.model_copy(update={"unexplained": False})
+        if cell.unexplained and number_of(cell) is not None and number_of(cell) in agreeing
+        else cell
+        for cell in cells
+    )
+
+
+def _is_off(cell: Cell, info: PublishedInfo) -> bool:
+    number = info.number(cell.column, cell.protocol, cell.group)
+    return number is not None and _differs(cell, number)
 
 
 def _differs(cell: Cell, number: PrintedNumber) -> bool:

@@ -56,12 +56,25 @@ def parse_table(name: str, text: str) -> PublishedTable:
     _refuse_repeats(path, [r.key for r in rows], "row keys")
     _refuse_repeats(path, [(c.protocol, c.group) for c in columns if c.protocol], "protocols with group")
     _refuse_repeats(path, [(r.metric, r.variant) for r in rows if r.metric], "metrics with variant")
+    with_numbers = [column.key for column in columns if not column.reading_of]
+    for column in columns:
+        if column.reading_of and column.reading_of not in with_numbers:
+            raise DataError(
+                f"reading_of names '{column.reading_of}', which is no column with numbers of its own",
+                path=path,
+                row=column.key,
+                hint=suggest(column.reading_of, with_numbers),
+            )
     values: dict[tuple[str, str], PublishedValue] = {}
     for row, reader in zip(rows, row_readers, strict=True):
         printed = reader.raw.get("values")
-        if not isinstance(printed, list) or len(printed) != len(columns):
-            raise DataError(f"values should be a list of {len(columns)}, one for each column", path=path, row=row.key)
-        for column, cell in zip(columns, printed, strict=True):
+        if not isinstance(printed, list) or len(printed) != len(with_numbers):
+            raise DataError(
+                f"values should be a list of {len(with_numbers)}, one for each column", path=path, row=row.key
+            )
+        cells = dict(zip(with_numbers, printed, strict=True))
+        for column in columns:
+            cell = cells[column.reading_of or column.key]
             if cell is not None:
                 values[column.key, row.key] = _value(path, row, column, cell)
     by_protocol = {
@@ -133,7 +146,7 @@ class _Reader:
 
 
 def _column(reader: _Reader) -> PublishedColumn:
-    reader.only("key", "printed", "protocol", "basis", "group", "unit", "note")
+    reader.only("key", "printed", "protocol", "basis", "group", "unit", "note", "reading_of")
     protocol = reader.optional("protocol") or None
     if protocol is not None and protocol.count("/") != 2:
         raise reader.fail(f"the protocol '{protocol}' should have the form dataset/items/statistic")
@@ -145,6 +158,7 @@ def _column(reader: _Reader) -> PublishedColumn:
         reader.optional("group"),
         reader.choice("unit", get_args(Unit)),
         reader.optional("note"),
+        reader.optional("reading_of"),
     )
 
 

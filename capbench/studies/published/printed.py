@@ -26,6 +26,7 @@ class PrintedColumn(Strict):
         basis: how the protocol is known; None without a protocol.
         unit: ``percent`` numbers are printed a hundred times the values here.
         note: a remark, or ``""``.
+        reading_of: key of the column whose numbers it repeats under another protocol, or ``""``.
     """
 
     key: str
@@ -35,6 +36,7 @@ class PrintedColumn(Strict):
     basis: Basis | None
     unit: Unit
     note: str = ""
+    reading_of: str = ""
 
 
 class PrintedNumber(Strict):

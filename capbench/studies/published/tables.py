@@ -38,6 +38,8 @@ class PublishedColumn:
         group: part of the protocol's result (``HC``), ``""`` for the overall value.
         unit: ``percent`` values are a hundred times ours.
         note: a remark, or ``""``.
+        reading_of: key of the column whose numbers it repeats, because they may as well be of this protocol; ``""`` for
+            a column that has numbers of its own.
     """
 
     key: str
@@ -47,6 +49,7 @@ class PublishedColumn:
     group: str
     unit: Unit
     note: str
+    reading_of: str = ""
 
 
 @dataclass(frozen=True)
