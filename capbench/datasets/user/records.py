@@ -245,7 +245,7 @@ class Check:
         """Every field is one that a file of this kind may have."""
         if record.keys() <= allowed:
             return
-        for key in record.keys() - allowed:
+        for key in [key for key in record if key not in allowed]:  # in the order of the file
             if key in _FIELDS:
                 self.add(
                     row, f"'{key}' does not belong into a file of {kind}", "Put ratings and preferences into two files"
