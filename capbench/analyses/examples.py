@@ -94,7 +94,7 @@ def choose_examples(rated: RatedScores, *, number: int = 2, seed: int = 0) -> Ex
     if len(rated.scores) != 1:
         raise UsageError(
             f"examples are of one metric, and there are {len(rated.scores)}: {', '.join(rated.scores)}",
-            hint="Name one column, such as bleu-4 in place of bleu",
+            hint="Name one column with --metric, such as bleu-4 in place of bleu",
         )
     if number < 1:
         raise UsageError(f"{number} examples are not possible", hint="Give 1 or more")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -323,4 +324,5 @@ def import_(
     for line in judgements.notes:
         common.note(line)
     if made.table.has_references:
-        print(f"next: capbench correlate --dataset {name} --metric cider")
+        there = "" if data is None else f" --data {shlex.quote(str(data))}"
+        print(f"next: capbench correlate --dataset {name} --metric cider{there}")

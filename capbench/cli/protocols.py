@@ -13,6 +13,7 @@ __all__ = ["protocols"]
 
 def protocols(
     dataset: Annotated[str | None, typer.Argument(metavar="[DATASET]", help="Only this data set.")] = None,
+    data: common.DataOption = None,
     json_output: common.JsonOption = False,
 ) -> None:
     """List named protocols: any *items* combines with any *statistic* as dataset/items/statistic.
@@ -20,15 +21,18 @@ def protocols(
     Where items are in groups, dataset@group is one group alone: composite@8k/same-text-out/correctness-tau-c.
 
     Example: capbench protocols composite
+
+    Example: capbench protocols mine --data ~/captions
     """
     from capbench.datasets.base import dataset_names, load_dataset
     from capbench.datasets.groups import spelled
     from capbench.datasets.opening import open_dataset
     from capbench.datasets.root import find_root
 
+    root = find_root(data)
     entries: list[dict[str, Any]] = []
     # A name may be that of imported judgements, whose protocols depend on what they hold.
-    for cls in [open_dataset(dataset, find_root())] if dataset else map(load_dataset, dataset_names()):
+    for cls in [open_dataset(dataset, root)] if dataset else map(load_dataset, dataset_names()):
         entries.append(
             {
                 "dataset": cls.name,

@@ -219,7 +219,7 @@ def read_foil_annotations(path: Path) -> list[FoilPair]:
 
     Raises:
         DataError: no lists ``images`` and ``annotations``, a field is missing or of another kind, an image is not
-            among the images, or an ``id`` does not have one right caption; the annotation is named.
+            among the images, or an ``id`` does not have one image and one right caption; the annotation is named.
     """
     data = files.read_json(path)
     images_here = data.get("images") if isinstance(data, dict) else None
@@ -234,6 +234,7 @@ def read_foil_annotations(path: Path) -> list[FoilPair]:
         name = judging.parse_image(image.get("file_name"), "image's name (file_name)", path=path, row=row)
         images[image["id"]] = name
     right: dict[object, str] = {}
+    image_of: dict[object, object] = {}
     foils: list[tuple[str, dict[str, Any]]] = []
     for number, annotation in enumerate(annotations, 1):
         row = f"annotation {number}"
@@ -243,6 +244,9 @@ def read_foil_annotations(path: Path) -> list[FoilPair]:
             raise DataError("'foil' is neither true nor false", path=path, row=row, hint="Get the file again")
         if type(annotation.get("image_id")) not in (int, str) or annotation["image_id"] not in images:
             problem = f"its image {annotation.get('image_id')} is not among the images"
+            raise DataError(problem, path=path, row=row, hint="Get the file again")
+        if image_of.setdefault(annotation["id"], annotation["image_id"]) != annotation["image_id"]:
+            problem = f"its image is {annotation['image_id']}, but the id {annotation['id']} has another above"
             raise DataError(problem, path=path, row=row, hint="Get the file again")
         if annotation["foil"]:
             foils.append((row, annotation))

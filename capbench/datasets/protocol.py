@@ -340,6 +340,11 @@ def resolve(
         raise ProtocolError(f"'{text}' is no protocol id", hint="The form is dataset/items/statistic")
     items, statistic = parts
     if items not in selections:
+        # A statistic's name without the kind of ratings it is of: system-pearson for precision-system-pearson.
+        longer = [name for name in statistics if name.endswith(f"-{items}")] if "/" not in text else []
+        if longer:
+            hint = f"Write a name in full: {', '.join(longer)}"
+            raise ProtocolError(f"'{items}' alone names no statistic of {dataset}", hint=hint)
         raise ProtocolError(f"unknown items '{items}' of {dataset}", hint=suggest(items, list(selections)))
     if statistic not in statistics:
         raise ProtocolError(f"unknown statistic '{statistic}' of {dataset}", hint=suggest(statistic, list(statistics)))

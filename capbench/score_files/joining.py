@@ -57,6 +57,7 @@ class Join:
         emptied: the row of an item that is in the file with an empty cell, by the item's place.
         strange: rows that belong to no item.
         other_references: rows whose caption is an item's, but whose references are not.
+        draw: which draw of references the items have, and of how many; ``(1, 1)`` if none are drawn.
     """
 
     file: ScoreFile
@@ -67,6 +68,7 @@ class Join:
     emptied: Mapping[int, int]
     strange: tuple[int, ...]
     other_references: tuple[int, ...]
+    draw: tuple[int, int] = (1, 1)
 
     @property
     def is_empty(self) -> bool:
@@ -81,7 +83,7 @@ class Join:
     def note(self) -> str:
         """What was joined and what was not, in one line."""
         joined = " and ".join(f"{count:,} items by {_in_words(way)}" for way, count in self.ways.items())
-        line = f"{self.file.path.name}: scores of {joined}"
+        line = f"{self.file.path.name}: scores of {joined}{self._draw_in_words()}"
         if self.strange:
             rows, verb = (f"{len(self.strange):,} rows", "belong") if len(self.strange) > 1 else ("1 row", "belongs")
             line += f"; {rows} {verb} to none of the items (first: {_where(self.file, self.strange[0])})"
@@ -99,7 +101,7 @@ class Join:
             items: as ``capbench items`` takes them (``flickr8k-expert/no-own-captions``), if it knows them.
             words: the items in words, if it does not.
         """
-        of_what = items or words or "these captions"
+        of_what = (items or words or "these captions") + self._draw_in_words()
         command = f"'capbench items {items or 'DATASET'}'"
         if not len(self.missing):
             return None
@@ -112,7 +114,7 @@ class Join:
                 hint=f"Score what {command} writes; for a metric that "
                 "takes no references set its option 'references' to 'ignored'",
             )
-        if self.is_empty:
+        if self.is_empty and len(self.strange) == len(file):
             named = f"; it holds scores of {', '.join(file.datasets)}" if file.datasets else ""
             first = _row_in_words(file, 0)
             return DataError(
@@ -125,7 +127,8 @@ class Join:
         row = self.emptied.get(place)
         lacking = len({self.items[i].key for i in self.missing.tolist()})
         total = len({item.key for item in self.items})
-        added = f"Add them ({command} writes all {total:,})" if items else "Add them"
+        written = f"those of all {self.draw[1]} draws" if self.draw[1] > 1 else f"all {total:,}"
+        added = f"Add them ({command} writes {written})" if items else "Add them"
         hint = f"{added}, or leave these items out for all metrics with --allow-missing"
         if self.strange:
             hint += f"; a row that belongs to no item: {_row_in_words(file, self.strange[0])}"
@@ -136,6 +139,10 @@ class Join:
             row=None if row is None else file.place(row),
             hint=hint,
         )
+
+    def _draw_in_words(self) -> str:
+        number, draws = self.draw
+        return f" (draw {number} of {draws})" if draws > 1 else ""
 
 
 def _in_words(way: str) -> str:

@@ -140,7 +140,10 @@ def load_study(path: str | os.PathLike[str]) -> Study:
         if key not in _KEYS:
             problems.add(f"unknown key '{key}'. {suggest(str(key), list(_KEYS))}")
     if raw.get("schema") != SCHEMA_VERSION:
-        problems.add(f"'schema' is {raw.get('schema')!r}; this version reads schema {SCHEMA_VERSION}")
+        problems.add(
+            f"'schema' is {raw.get('schema')!r}; this version reads schema {SCHEMA_VERSION}: "
+            f"write 'schema: {SCHEMA_VERSION}'"
+        )
     name = problems.text(raw, "name", required=True) or ""
     if name and not _safe_name(name):
         problems.add(f"'name' {name!r} cannot be a folder's name; use letters, digits, '-', '_' and '.'")

@@ -17,10 +17,38 @@ from capbench.metrics.requests import MetricRequest
 from capbench.records import Item, Judgements
 from capbench.score_files.joining import Join
 
-__all__ = ["Joins", "common_items", "items_with_scores"]
+__all__ = ["Joins", "common_items", "items_with_scores", "join_draws", "joined_note"]
 
 Joins = dict[str, list[Join]]
 """By label, a file of scores joined to the items of each draw."""
+
+
+def join_draws(request: MetricRequest, draws: Sequence[Judgements]) -> list[Join]:
+    """A file of scores joined to the items of each draw of references.
+
+    A file may hold scores for all draws, so a row is strange, or has other references, only if it belongs to no draw.
+
+    Raises:
+        DataError: an item has two different scores, or a row is of two items.
+    """
+    joins = [stored_join(request, judgements.items) for judgements in draws]
+    if len(joins) == 1:
+        return joins
+    unused = set.intersection(*({*joined.strange, *joined.other_references} for joined in joins))
+    other_references = {row for joined in joins for row in joined.other_references if row in unused}
+    strange = tuple(sorted(unused - other_references))
+    return [
+        replace(joined, strange=strange, other_references=tuple(sorted(other_references)), draw=(number, len(joins)))
+        for number, joined in enumerate(joins, 1)
+    ]
+
+
+def joined_note(joins: Sequence[Join]) -> str:
+    """What was joined, in one line, for all draws where they are alike and else for the first."""
+    line = joins[0].note()
+    if len(joins) > 1 and all(joined.ways == joins[0].ways for joined in joins):
+        return line.replace(f" (draw 1 of {len(joins)})", f" in each of {len(joins)} draws", 1)
+    return line
 
 
 def items_with_scores(
@@ -69,9 +97,13 @@ def common_items(
         total = len(judgements.items)
         if len(lacking) == total:
             files = ", ".join(joined[place].file.path.name for joined in here)
+            of_draw = f" (draw {place + 1} of {len(draws)})" if len(draws) > 1 else ""
             raise DataError(
-                f"no item of {dataset.name}/{selection.name} has a score in each of {files}",
-                hint="Give files that share items, or one of them alone",
+                f"no item of {dataset.name}/{selection.name}{of_draw} has a score in "
+                f"{'each of ' if len(here) > 1 else ''}{files}",
+                hint="Give files that share items, or one of them alone"
+                if len(here) > 1
+                else f"'capbench items {dataset.name}/{selection.name}' writes the items of all draws",
             )
         counts = ((len(joined[place].missing), joined[place].file.path.name) for joined in here)
         by_file = " and ".join(
@@ -91,6 +123,7 @@ def common_items(
                 stored_join(by_label[label], judgements.items),
                 strange=before.strange,
                 other_references=before.other_references,
+                draw=before.draw,
             )
             for judgements, before in zip(kept_draws, joins[label], strict=True)
         ]

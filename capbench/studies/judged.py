@@ -17,14 +17,13 @@ from capbench.datasets.groups import group_of, spelled
 from capbench.datasets.protocol import ItemSelection
 from capbench.errors import CapbenchError, MetricError, MissingFeaturesError, SetupError
 from capbench.metrics.base import Resources
-from capbench.metrics.from_file import stored_join
 from capbench.metrics.needs import Features, Scores
 from capbench.metrics.requests import MetricRequest
 from capbench.progress import SlowWork
 from capbench.records import Item, Judgements, ScoreTable
 from capbench.score_files.joining import Join
 from capbench.scoring import score, slow_work
-from capbench.studies.file_scores import common_items
+from capbench.studies.file_scores import common_items, join_draws, joined_note
 
 __all__ = ["Judged", "Lacking", "ProgressFactory", "Scored", "ScoredGroup", "judge", "no_progress"]
 
@@ -261,11 +260,7 @@ def judge(
     """
     resources = resources or Resources()
     draws = tuple(dataset.load(selection))
-    joins = {
-        request.label: [stored_join(request, judgements.items) for judgements in draws]
-        for request in requests
-        if request.needs(Scores)
-    }
+    joins = {request.label: join_draws(request, draws) for request in requests if request.needs(Scores)}
     if resources.allow_missing:
         draws, joins = common_items(dataset, selection, draws, requests, joins)
     sure: list[MetricRequest] = []
@@ -288,7 +283,7 @@ def judge(
             sure.append(request)
         else:
             lacking.append(uncovered)
-    said = tuple(joined[0].note() for joined in joins.values() if joined and not joined[0].is_empty)
+    said = tuple(joined_note(joined) for joined in joins.values() if joined and not joined[0].is_empty)
     if said:
         draws = tuple(replace(judgements, notes=(*judgements.notes, *said)) for judgements in draws)
     return Judged(dataset, selection, draws, tuple(sure), tuple(lacking), resources, cache)
@@ -309,9 +304,12 @@ def _unscored(
     assert error is not None
     if all(joined.is_empty for joined in joins):
         return Lacking(request, error, waits=False)
-    without = set(lacking.missing.tolist())
-    covered = {item.group for place, item in enumerate(lacking.items) if place not in without}
-    open_groups = {lacking.items[place].group for place in without}
+    covered: set[str] = set()
+    open_groups: set[str] = set()
+    for joined in joins:  # a group is covered if it is in every draw
+        without = set(joined.missing.tolist())
+        for place, item in enumerate(joined.items):
+            (open_groups if place in without else covered).add(item.group)
     if covered & open_groups or "" in covered:
         raise error
     groups = tuple(dict.fromkeys(item.group for item in lacking.items if item.group in covered))

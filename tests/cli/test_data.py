@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,10 @@ def test_import_then_list_info_verify_and_use_the_judgements(capbench: Call, tmp
     assert ran.code == 0, ran.err
     assert "3 ratings of 3 items" in ran.out
     assert "default protocol: mine/as-given/tau-b" in ran.out
+    # What is printed finds the judgements as it stands.
+    (following,) = [line for line in ran.out.splitlines() if line.startswith("next: capbench ")]
+    assert capbench(*shlex.split(following)[2:]).code == 0
+    assert "default: mine/as-given/tau-b" in capbench("protocols", "mine", "--data", folder).out
     found = {entry["name"]: entry for entry in json.loads(capbench("data", "list", "--data", folder, "--json").out)}
     assert found["mine"]["state"] == "here"
     assert found["mine"]["human"] == {"rating": 3}

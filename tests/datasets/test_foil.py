@@ -295,7 +295,8 @@ def test_a_foil_that_changes_nothing_is_told(whole: Path) -> None:
         (1, {"caption": 4}, r"annotation 2: the foil \(caption\) is no text"),
         (1, {"foil_word": None}, r"annotation 2: the wrong noun \(foil_word\) is no text"),
         (1, {"id": 99}, "annotation 2: the id 99 has no right caption"),
-        (4, {"id": 70}, "annotation 5: the id 70 has another right caption above"),
+        (4, {"id": 70, "image_id": 1}, "annotation 5: the id 70 has another right caption above"),
+        (1, {"image_id": 2}, "annotation 2: its image is 2, but the id 70 has another above"),
     ],
 )
 def test_a_wrong_annotation_is_named(place: int, change: dict[str, Any], message: str, whole: Path) -> None:

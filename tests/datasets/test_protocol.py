@@ -95,6 +95,10 @@ def test_other_spellings_are_understood(name: str, text: str, meant: str) -> Non
         ("all-pairs/tau-d", "unknown statistic 'tau-d' of flickr8k-expert. .*Choices: unaggregated-tau-b"),
         ("composite/same-text-out/tau-c", "is not one of flickr8k-expert's. It should begin with flickr8k-expert/"),
         ("a/b/c/d", "'a/b/c/d' is no protocol id"),
+        (
+            "tau-b",
+            "'tau-b' alone names no statistic of flickr8k-expert. Write a name in full: unaggregated-tau-b, mean-tau-b",
+        ),
     ],
 )
 def test_unknown_protocols_are_refused_with_the_choices(text: str, message: str) -> None:

@@ -17,6 +17,7 @@ from capbench.metrics.base import Resources
 from capbench.metrics.from_file import ScoresEntry, request_of_file
 from capbench.metrics.requests import resolve_metrics
 from capbench.records import Item, caption_key
+from capbench.score_files.joining import item_id
 from capbench.score_files.writing import write_scores
 from capbench.scoring import score
 from capbench.stats.correlation import correlation
@@ -207,3 +208,32 @@ def test_own_captions_may_lack_scores_only_where_it_is_said(tmp_path: Path) -> N
     assert kept == items[:1]
     assert notes[-1] == "1 of 2 captions are kept, for all metrics (--allow-missing)"
     assert score(kept, requests, Resources(), dataset="mine").items == kept
+
+
+def write_draws(path: Path, root: DataRoot, draws: int) -> Path:
+    """Numbers of words of PASCAL-50S under the ids of the first draws of references."""
+    dataset = open_dataset("pascal-50s", root)
+    judged = dataset.load(dataset.protocol("random-5-refs").items)
+    lines = {item_id(item): len(item.candidate.split()) for one in judged[:draws] for item in one.items}
+    path.write_text("id,words\n" + "".join(f"{name},{value}\n" for name, value in lines.items()), encoding="utf-8")
+    return path
+
+
+def test_scores_of_all_draws_are_all_told_as_taken(root: DataRoot, tmp_path: Path) -> None:
+    scores = (ScoresEntry(str(write_draws(tmp_path / "words.csv", root, 5))),)
+    result = run(root, "pascal-50s/random-5-refs/direct-strict", scores=scores)
+    (note,) = [note for note in result.protocols[0].notes if "words.csv" in note]
+    assert "by id in each of 5 draws" in note
+    assert "not taken" not in note
+
+
+def test_a_draw_without_scores_is_named(root: DataRoot, tmp_path: Path) -> None:
+    request = request_of_file(write_draws(tmp_path / "words.csv", root, 2))
+    dataset = open_dataset("pascal-50s", root)
+    items = dataset.protocol("random-5-refs").items
+    with pytest.raises(DataError) as caught:
+        judge(dataset, items, [request])
+    assert "(draw 3 of 5) lack a score" in str(caught.value)
+    assert "writes those of all 5 draws" in str(caught.value)
+    with pytest.raises(DataError, match=r"no item of .* \(draw 3 of 5\) has a score in words.csv"):
+        judge(dataset, items, [request], Resources(allow_missing=True))

@@ -76,7 +76,7 @@ class ImportedDataset(Dataset):
         if self.table.kind == "ratings" and not self.table.scale_given:
             several = len(ratings) > 1
             told = [
-                f"{f'{aspect} ' if several else ''}{seen.scale[0]:g}-{seen.scale[1]:g}"
+                f"{f'{aspect} ' if several else ''}{seen.scale[0]:g} to {seen.scale[1]:g}"
                 for aspect, seen in ratings.items()
             ]
             notes.append(f"the file gives no scale: {', '.join(told)}, as seen")

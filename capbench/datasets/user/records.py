@@ -7,6 +7,7 @@ that of :mod:`capbench.datasets.user.files`.
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 from dataclasses import dataclass, field
@@ -244,7 +245,7 @@ class Check:
         """Every field is one that a file of this kind may have."""
         if record.keys() <= allowed:
             return
-        for key in record.keys() - allowed:
+        for key in [key for key in record if key not in allowed]:  # in the order of the file
             if key in _FIELDS:
                 self.add(
                     row, f"'{key}' does not belong into a file of {kind}", "Put ratings and preferences into two files"
@@ -256,7 +257,18 @@ class Check:
                 continue
             choices = suggest(key, _FIELDS)
             near = choices.split(" Choices")[0] if choices.startswith("Did") else ""
-            self.add(row, message, f"{near} Mend the name, or leave it out with --ignore {key}".strip())
+            taken = (
+                f"take it for ratings with --rating {key}, " if kind == "ratings" and _is_number(record[key]) else ""
+            )
+            self.add(row, message, f"{near} Mend the name, {taken}or leave it out with --ignore {key}".strip())
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a field holds a number, which in a table is a text."""
+    try:
+        return math.isfinite(float(value))
+    except (TypeError, ValueError, OverflowError):
+        return False
 
 
 def _shown(value: Any) -> str:

@@ -74,7 +74,7 @@ def test_jsonl_ratings_become_items_and_ratings(tmp_path: Path, root: DataRoot) 
     assert ratings.value.tolist() == [4, 1, 2.5]
     assert ratings.rater.tolist() == [0, 0, 1]
     assert ratings.scale == (1.0, 4.0)
-    assert judgements.notes == ("the file gives no scale: 1-4, as seen",)
+    assert judgements.notes == ("the file gives no scale: 1 to 4, as seen",)
 
 
 def test_several_ratings_an_item_offer_aggregations_and_one_does_not(tmp_path: Path, root: DataRoot) -> None:
@@ -105,7 +105,7 @@ def test_several_kinds_of_ratings_have_statistics_of_their_own(tmp_path: Path, r
         "total": [3.25, 1.5, 1.75, 4.125, 1.0625, 2],
     }
     assert judgements.ratings["total"].scale == (1.0625, 4.125)
-    assert judgements.notes == ("the file gives no scale: P 1-5, total 1.0625-4.125, as seen",)
+    assert judgements.notes == ("the file gives no scale: P 1 to 5, total 1.0625 to 4.125, as seen",)
     assert [item.system for item in judgements.items] == list("ABCABC")
     assert judgements.items[0].candidate == "a red kite over a hill"
     spec = dataset.protocol("total-within-image-tau-b").statistic
@@ -134,7 +134,9 @@ def test_kinds_of_ratings_by_several_raters_are_the_same_in_both_forms(
 
 def test_columns_of_any_name_are_imported_as_ratings_and_stay_so(tmp_path: Path, root: DataRoot) -> None:
     file = table(tmp_path / "k.csv", KINDS.replace("rating_P", "P").replace("rating_total", "rating"))
-    with pytest.raises(ImportProblemsError, match="unknown field 'P'"):
+    with pytest.raises(
+        ImportProblemsError, match=r"unknown field 'P'.*Mend the name, take it for ratings with --rating P, or leave"
+    ):
         import_file(file, "kinds", root)
     with pytest.raises(DataError, match=r"has no column 'Q'. Name a column of the file in --rating"):
         import_file(file, "kinds", root, ignore=["P", "rating"], rating_columns=["Q"])
