@@ -115,12 +115,12 @@ def test_two_metrics_and_two_protocols_share_a_figure(files: Path) -> None:
     assert len(figure.axes) == 4  # the last one is empty
     shown = [axes for axes in figure.axes if axes.axison]
     assert [axes.get_ylabel() for axes in shown] == ["τ-b with people", "τ-c with people", "τ-b with people"]
-    lines = [line for line in shown[0].lines if not line.get_label().startswith("_")]  # type: ignore[union-attr]
+    lines = [line for line in shown[0].lines if not str(line.get_label()).startswith("_")]
     assert [line.get_label() for line in lines] == list(curves[0].curves)
     assert "ViLBERTScore-F (blank)" in curves[0].curves
     for line, points in zip(lines, curves[0].curves.values(), strict=True):
         assert list(line.get_ydata()) == [point.value for point in points]  # type: ignore[arg-type]
-        assert np.allclose(line.get_xdata(), [1, 2, 3], atol=0.2)  # type: ignore[arg-type]
+        assert np.allclose(line.get_xdata(), [1, 2, 3], atol=0.2)
 
 
 def test_the_command_prints_what_it_draws(capbench: Run, files: Path, tmp_path: Path) -> None:
