@@ -22,6 +22,14 @@ def test_the_tables_hold_the_results_that_are_kept() -> None:
     assert replaced == 2
 
 
+def test_the_paper_s_own_form_stands_as_its_results_say() -> None:
+    page = read_text(PAGE).partition("## The paper's own form")[2].partition("\n## ")[0]
+    rows = tables(read_json(FOLDER / "results-paper.json")).splitlines()
+    ours = [row for row in rows if row.startswith("| faier")]
+    assert len(ours) == 12
+    assert [row for row in page.splitlines() if row.startswith("| faier")] == ours
+
+
 def test_every_look_on_dev_stands_on_the_page() -> None:
     page = read_text(PAGE)
     for look in read_json(FOLDER / "dev.json"):
