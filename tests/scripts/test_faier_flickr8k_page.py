@@ -30,6 +30,18 @@ def test_the_paper_s_own_form_stands_as_its_results_say() -> None:
     assert [row for row in page.splitlines() if row.startswith("| faier")] == ours
 
 
+def test_the_reference_free_rows_are_those_that_are_kept() -> None:
+    page = read_text(PAGE).partition("## Without references")[2].partition("\n## ")[0]
+    for name, title in (("faier", "FIEr"), ("faier, ensemble", "FIEr, ensemble")):
+        rows = [
+            [cell.strip() for cell in row.strip("|").split("|")]
+            for row in tables(read_json(FOLDER / "results-fier.json")).splitlines()
+            if row.startswith(f"| {name} |")
+        ]
+        cells = [row[place] for row in rows for place in (3, 6)]
+        assert f"| {title} | {' | '.join(cells)} |" in page
+
+
 def test_every_look_on_dev_stands_on_the_page() -> None:
     page = read_text(PAGE)
     for look in read_json(FOLDER / "dev.json"):
