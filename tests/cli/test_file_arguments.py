@@ -79,6 +79,8 @@ SOUND: dict[str, Given] = {
     "figure curves": [("saved", "{results}"), ("--out", "new.svg")],
     "figure ratings": [("metric", "bleu-1"), ("metric", "tiger"), *SEES],
     "figure score-groups": [("metric", "bleu-1"), ("metric", "tiger"), *SEES],
+    "figure layers": [("--metric", "vilbertscore"), ("--resamples", "100"), *SEES],
+    "figure layers ": [("study", "vilbertscore-figure3")],
     "figure training-log": [("log", "{log}"), ("--out", "new.svg")],
     "data list": [("--data", "{sample}")],
     "data info": [("dataset", "flickr8k-expert"), ("--data", "{sample}")],

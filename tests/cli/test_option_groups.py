@@ -88,7 +88,13 @@ def _options(group: Any, before: str = "") -> Iterator[tuple[str, set[str]]]:
 def test_commands_over_metrics_take_all_that_metrics_are_given() -> None:
     options = dict(_options(typer.main.get_group(app)))
     over_judgements = ["score", "correlate", "compare", "combine", "power", "references", "examples"]
-    over_judgements += ["figure forest", "figure significance", "figure ratings", "figure score-groups"]
+    over_judgements += [
+        "figure forest",
+        "figure significance",
+        "figure ratings",
+        "figure score-groups",
+        "figure layers",
+    ]
     for name in over_judgements:
         assert options[name] >= {field.name for field in fields(Given)}, name
     assert options["explain"] >= {field.name for field in fields(Inputs)}
