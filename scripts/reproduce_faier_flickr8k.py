@@ -174,9 +174,8 @@ def correlations(asked: Asked, root: DataRoot, store: Path, model: Path, name: s
             f"score {len(asked.all.items):,} items of {name} with {WAYS[way]} under {model.stem} in {model.parent.name}"
         )
         scores = faier_scores(asked.all, root, store, model, references)
-        if all(np.ptp(values) == 0 for values in scores.values()):
-            say(f"{WAYS[way]}: all scores are equal (AIEr has nothing to compare with), so there is no correlation")
-            continue
+        # A level that reads nothing (AIEr's triplets of no reference) is 0 for all captions and correlates with nothing.
+        scores = {column: values for column, values in scores.items() if np.ptp(values) > 0}
         kept[way] = scores
         numbers[way] = {
             column: {c: asked.all.tau_c(values, c) for c in COEFFICIENTS} for column, values in kept[way].items()
@@ -221,7 +220,7 @@ def report(
     for suffix, entries in (("", single[:GROUP]), (", ensemble", joined[:1])):
         for way in ("all", "none"):
             for column in ("faier", "faier-object") if entries else ():
-                if all(column in entry["scores"].get(way, {}) for entry in entries):
+                if all(column in entry["scores"][way] for entry in entries):
                     stacked = [entry["scores"][way][column][data.item] for entry in entries]
                     rows[f"{column}, {WAYS[way]}{suffix}"] = np.stack(stacked * (width // len(stacked)))
     for name, networks in others.items():
@@ -249,7 +248,7 @@ def tables(results: Mapping[str, Any]) -> str:
             for column in COLUMNS:
                 if entries and all(column in entry["all"] for entry in entries):
                     cells = [
-                        [entry[way][column][c] for entry in entries if way in entry]
+                        [entry[way][column][c] for entry in entries if column in entry[way]]
                         for c in ("tau-c", "spearman")
                         for way in WAYS
                     ]

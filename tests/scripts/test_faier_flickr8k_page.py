@@ -42,6 +42,13 @@ def test_the_reference_free_rows_are_those_that_are_kept() -> None:
         assert f"| {title} | {' | '.join(cells)} |" in page
 
 
+def test_the_row_without_the_image_is_the_one_that_is_kept() -> None:
+    results = read_json(FOLDER / "results-aier-4-ref.json")
+    (expert,), (composite,) = (results[name]["faier"][""] for name in ("expert", "composite-8k"))
+    cells = [found[way]["faier"]["tau-c"] for found in (expert, composite) for way in ("all", "one")]
+    assert f"| AIEr | {' | '.join(f'{value:.4f}' for value in cells)} |" in read_text(PAGE)
+
+
 def test_every_look_on_dev_stands_on_the_page() -> None:
     page = read_text(PAGE)
     for look in read_json(FOLDER / "dev.json"):
