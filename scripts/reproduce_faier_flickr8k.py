@@ -174,7 +174,7 @@ def correlations(asked: Asked, root: DataRoot, store: Path, model: Path, name: s
             f"score {len(asked.all.items):,} items of {name} with {WAYS[way]} under {model.stem} in {model.parent.name}"
         )
         scores = faier_scores(asked.all, root, store, model, references)
-        # A level that reads nothing (AIEr's triplets of no reference) is 0 for all captions and correlates with nothing.
+        # A level that reads nothing (AIEr's triplets of no reference) is 0 for all captions: no correlation is defined.
         scores = {column: values for column, values in scores.items() if np.ptp(values) > 0}
         kept[way] = scores
         numbers[way] = {
