@@ -35,9 +35,8 @@ from capbench.datasets.opening import open_dataset  # noqa: E402
 from capbench.datasets.root import DataRoot, find_root  # noqa: E402
 from capbench.errors import CapbenchError, MissingFileError  # noqa: E402
 from capbench.features.box_pooling import BoxPooling, read_boxes  # noqa: E402
-from capbench.features.importers import import_features  # noqa: E402
 from capbench.features.pooling import parse_pooling, pool_store  # noqa: E402
-from capbench.files import atomic_write, read_json  # noqa: E402
+from capbench.files import atomic_write  # noqa: E402
 from capbench.machine import keep_freed_memory  # noqa: E402
 from capbench.metrics.base import Resources  # noqa: E402
 from capbench.metrics.requests import resolve_metrics  # noqa: E402
@@ -54,15 +53,15 @@ from scripts.checks import at_least, require_file, require_writable  # noqa: E40
 from scripts.flickr8k_grid import table  # noqa: E402
 from scripts.flickr8k_grid_tables import TITLES  # noqa: E402
 from scripts.reproduce_flickr8k_grid import (  # noqa: E402
-    DETECTOR,
-    FEATURES,
     GROUP,
     INPUTS,
     Rated,
     groups,
+    import_cells,
     say,
     scored,
     text_scores,
+    train_kept,
 )
 
 BOXES = "flickr8k/yolox_nano_boxes.npz"
@@ -86,10 +85,7 @@ def make_store(root: DataRoot, out: Path, regions: str) -> Path:
     pooled = out / f"{regions}.h5"
     if pooled.is_file():
         return pooled
-    cells = out / "cells.h5"
-    if not cells.is_file():
-        say("import features")
-        import_features([root.file(FEATURES, what="Flickr8k's grid features")], cells, detector=DETECTOR)
+    cells = import_cells(root, out)
     say(f"pool 7 x 7 cells into {regions}")
     windows = None if regions == "boxes" else parse_pooling("pyr30")
     boxes = None
@@ -111,29 +107,8 @@ def settings_of(asked: argparse.Namespace, store: Path, seed: int) -> FaierTrain
 def train(root: DataRoot, run: Path, settings: FaierTraining) -> Path:
     """The model of one seed; an interrupted training goes on."""
     from capbench.training.faier.trainer import train_faier
-    from capbench.training.task import Watcher
 
-    # Looking whether a training is finished would read all features and parses again.
-    done, model, wanted = run / "done.json", run / "model.safetensors", settings.deciding()
-    if done.is_file() and model.is_file() and read_json(done) == json.loads(json.dumps(wanted)):
-        return model
-
-    class Lines(Watcher):
-        def say(self, text: str) -> None:
-            say(text)
-
-        def log(self, entry: dict[str, Any]) -> None:
-            if entry["kind"] == "evaluation":
-                say(f"{run.name}, step {entry['step']}: dev recall sum {entry['recall_sum']:.1f}")
-            elif entry["kind"] == "step" and entry["step"] % 60 == 0:
-                say(f"{run.name}, step {entry['step']}: loss {entry['loss']:.3f}")
-
-    result = train_faier(settings, run, root=root, watcher=Lines())
-    if result.model is None:
-        raise SystemExit(130)
-    with atomic_write(done, "w") as file:
-        json.dump(wanted, file)
-    return result.model
+    return train_kept(root, run, settings, train_faier, lambda entry: f"dev recall sum {entry['recall_sum']:.1f}")
 
 
 def rated(root: DataRoot) -> dict[str, Asked]:

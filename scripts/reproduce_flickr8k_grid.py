@@ -98,13 +98,19 @@ def make_features(root: DataRoot, out: Path, windows: str = WINDOWS, name: str =
     """The store that is pooled by windows, under a name in a folder."""
     pooled = out / f"{name}.h5"
     if not pooled.is_file():
-        cells = out / "cells.h5"
-        if not cells.is_file():
-            say("import features")
-            import_features([root.file(FEATURES, what="Flickr8k's grid features")], cells, detector=DETECTOR)
+        cells = import_cells(root, out)
         say(f"pool 7 x 7 cells into {windows}")
         pool_store(cells, pooled, parse_pooling(windows))
     return pooled
+
+
+def import_cells(root: DataRoot, out: Path) -> Path:
+    """The store of the grid's cells in a folder, imported if it is not there."""
+    cells = out / "cells.h5"
+    if not cells.is_file():
+        say("import features")
+        import_features([root.file(FEATURES, what="Flickr8k's grid features")], cells, detector=DETECTOR)
+    return cells
 
 
 def training_settings(asked: argparse.Namespace, seed: int) -> ScanTraining:
@@ -118,12 +124,13 @@ def train(root: DataRoot, out: Path, settings: ScanTraining) -> Path:
     """The SCAN of one seed; an interrupted training goes on."""
     from capbench.training.scan.trainer import train_scan
 
-    return train_kept(root, out, settings, train_scan, lambda entry: f"dev recall sum {entry['recall_sum']:.1f}")
+    run = out / f"seed{settings.seed}"
+    return train_kept(root, run, settings, train_scan, lambda entry: f"dev recall sum {entry['recall_sum']:.1f}")
 
 
 def train_kept(
     root: DataRoot,
-    out: Path,
+    run: Path,
     settings: S,
     carry_out: Callable[..., TrainingResult],
     describe: Callable[[dict[str, Any]], str],
@@ -132,31 +139,29 @@ def train_kept(
 
     Args:
         root: the data folder.
-        out: gets the folder ``seedN``.
+        run: the folder.
         settings: of the training.
         carry_out: the training: takes settings, folder, root and watcher.
         describe: an evaluation in words.
     """
     from capbench.training.task import Watcher
 
-    seed = settings.seed
-    # Looking whether a training is finished would read all features again.
-    done, model, wanted = (
-        out / f"seed{seed}" / "done.json",
-        out / f"seed{seed}" / "model.safetensors",
-        settings.deciding(),
-    )
+    # Looking whether a training is finished would read all features again, and parses.
+    done, model, wanted = run / "done.json", run / "model.safetensors", settings.deciding()
     if done.is_file() and model.is_file() and read_json(done) == json.loads(json.dumps(wanted)):
         return model
 
     class Lines(Watcher):
+        def say(self, text: str) -> None:
+            say(text)
+
         def log(self, entry: dict[str, Any]) -> None:
             if entry["kind"] == "evaluation":
-                say(f"seed {seed}, step {entry['step']}: {describe(entry)}")
+                say(f"{run.name}, step {entry['step']}: {describe(entry)}")
             elif entry["kind"] == "step" and entry["step"] % 60 == 0:
-                say(f"seed {seed}, step {entry['step']}: loss {entry['loss']:.3f}")
+                say(f"{run.name}, step {entry['step']}: loss {entry['loss']:.3f}")
 
-    result = carry_out(settings, out / f"seed{seed}", root=root, watcher=Lines())
+    result = carry_out(settings, run, root=root, watcher=Lines())
     if result.model is None:
         raise SystemExit(130)
     with atomic_write(done, "w") as file:

@@ -176,7 +176,7 @@ def main(arguments: list[str] | None = None) -> None:
             root.file(name)
         rated_by_name = rated(root)
         features = make_features(root, out, WINDOWS, STORE)
-        models = [train_kept(root, out, one, train_vilbert, describe) for one in settings]
+        models = [train_kept(root, out / f"seed{one.seed}", one, train_vilbert, describe) for one in settings]
         ensemble = out / "ensemble.json"
         loaded = [load_vilbert(path) for path in models]
         if len(models) > 1:

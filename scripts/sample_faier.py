@@ -6,18 +6,15 @@ grammar, and never a held-out picture or a caption of one. It has the object lev
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from capbench.files import atomic_write, read_json, sha256_file
+from capbench.files import read_json
 from capbench.models.faier.files import load_faier, save_faier
 from capbench.training.config_file import parse_training
 from capbench.training.faier.config import FaierTraining
 from capbench.training.faier.trainer import train_faier
-from scripts.sample_scan import DRAWN, Teller, write_data
+from scripts.sample_scan import DRAWN, Teller, write_card, write_data
 
 SETTINGS: dict[str, Any] = {
     "schema": 1,
@@ -52,19 +49,9 @@ def train(folder: Path, target: Path, drawn: int = DRAWN) -> dict[str, Any]:
     trained = load_faier(result.model)
     facts = {key: trained.training[key] for key in ("features", "steps", "versions", "dev")}
     save_faier(target, trained.network, trained.vocabulary, facts, precision="float16")
-    card = {
-        "what": "Small FAIEr, object level alone, for the synthetic scenes of the embedded sample. It knows nothing of "
-        "photographs.",
-        "sha256": sha256_file(target),
-        "bytes": target.stat().st_size,
-        "words": len(trained.vocabulary),
-        "training": {key: value for key, value in SETTINGS.items() if key not in ("schema", "name")},
-        "pictures": len(read_json(captions)["images"]),
-        "steps": result.step,
-        "torch": torch.__version__.split("+")[0],
-        "drawn_dev": result.chosen,
-        "licence": "Apache-2.0",
-    }
-    with atomic_write(target.with_suffix(".json")) as file:
-        file.write(json.dumps(card, indent=2) + "\n")
-    return card
+    what = (
+        "Small FAIEr, object level alone, for the synthetic scenes of the embedded sample. It knows nothing of "
+        "photographs."
+    )
+    pictures = len(read_json(captions)["images"])
+    return write_card(target, what, {"words": len(trained.vocabulary)}, SETTINGS, pictures, result)

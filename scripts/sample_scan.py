@@ -29,7 +29,7 @@ from capbench.training.config_file import parse_training
 from capbench.training.reo_covariance import fit_covariance
 from capbench.training.scan.config import ScanTraining
 from capbench.training.scan.trainer import train_scan
-from capbench.training.task import Watcher
+from capbench.training.task import TrainingResult, Watcher
 from scripts.drawn_scenes import new_scenes, sample_scenes
 from scripts.sample.build import album
 from scripts.sample.captions import describe_many
@@ -125,13 +125,33 @@ def train(folder: Path, target: Path, drawn: int = DRAWN) -> dict[str, Any]:
     options = source.model.options
     attention = Attention(options.lambda_softmax, options.feature_norm)
     write_covariance(default_path(target), fit_covariance(source, texts, attention, corpus="sample-scenes"))
+    what = "Small SCAN for the synthetic scenes of the embedded sample. It knows nothing of photographs."
+    return write_card(target, what, {"words": len(trained.vocabulary)}, SETTINGS, len(texts), result)
+
+
+def write_card(
+    target: Path, what: str, sizes: dict[str, int], settings: dict[str, Any], pictures: int, result: TrainingResult
+) -> dict[str, Any]:
+    """Write the card beside a sample's weights.
+
+    Args:
+        target: the weights.
+        what: they are, in words.
+        sizes: of what the network knows, by name.
+        settings: of the training.
+        pictures: that were drawn.
+        result: of the training.
+
+    Returns:
+        The card.
+    """
     card = {
-        "what": "Small SCAN for the synthetic scenes of the embedded sample. It knows nothing of photographs.",
+        "what": what,
         "sha256": sha256_file(target),
         "bytes": target.stat().st_size,
-        "words": len(trained.vocabulary),
-        "training": {key: value for key, value in SETTINGS.items() if key not in ("schema", "name")},
-        "pictures": len(texts),
+        **sizes,
+        "training": {key: value for key, value in settings.items() if key not in ("schema", "name")},
+        "pictures": pictures,
         "steps": result.step,
         "torch": torch.__version__.split("+")[0],
         "drawn_dev": result.chosen,
