@@ -28,6 +28,7 @@ __all__ = [
     "check_readable",
     "check_target",
     "check_writable",
+    "json_decoder",
     "lock",
     "read_bytes",
     "read_json",
@@ -319,15 +320,8 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
     return text.removesuffix("\n").split("\n")
 
 
-def read_json(path: str | os.PathLike[str], *, unique_keys: bool = False, nan: bool = False) -> Any:
-    """Parse a UTF-8 JSON file; NaN and infinities, which JSON does not have, are refused.
-
-    With ``unique_keys`` an object in which a key stands twice is refused too (JSON readers keep the last one). With
-    ``nan`` the word NaN, as Python writes it, is a float: for formats in which it stands for what is missing.
-
-    Raises as :func:`read_text` does, and DataError with row and column if it is not JSON.
-    """
-    text = read_text(path)
+def json_decoder(path: str | os.PathLike[str], *, unique_keys: bool = False, nan: bool = False) -> json.JSONDecoder:
+    """What :func:`read_json` parses with, which raises the same DataErrors but for what is not JSON."""
 
     def refuse(constant: str) -> Any:
         if nan and constant == "NaN":
@@ -342,8 +336,20 @@ def read_json(path: str | os.PathLike[str], *, unique_keys: bool = False, nan: b
             raise DataError(f"the key '{twice}' stands twice in one object", path=path, hint="Keep one of the two")
         return record
 
+    return json.JSONDecoder(parse_constant=refuse, object_pairs_hook=unique if unique_keys else None)
+
+
+def read_json(path: str | os.PathLike[str], *, unique_keys: bool = False, nan: bool = False) -> Any:
+    """Parse a UTF-8 JSON file; NaN and infinities, which JSON does not have, are refused.
+
+    With ``unique_keys`` an object in which a key stands twice is refused too (JSON readers keep the last one). With
+    ``nan`` the word NaN, as Python writes it, is a float: for formats in which it stands for what is missing.
+
+    Raises as :func:`read_text` does, and DataError with row and column if it is not JSON.
+    """
+    text = read_text(path)
     try:
-        return json.loads(text, parse_constant=refuse, object_pairs_hook=unique if unique_keys else None)
+        return json_decoder(path, unique_keys=unique_keys, nan=nan).decode(text)
     except json.JSONDecodeError as error:
         if not text.strip():
             raise DataError("is empty", path=path, hint="Get the file again") from error

@@ -98,9 +98,7 @@ def score_for_resampling(
     if not items:
         raise DataError(f"{dataset} has no items to score", hint="Choose other items or another file")
     resources = complete(resources, cache=cache)
-    distinct = list({item.key: item for item in items}.values())
-    position = {item.key: i for i, item in enumerate(distinct)}
-    index = np.array([position[item.key] for item in items], dtype=np.int64)
+    distinct, index = _distinct(items)
     values: dict[ScoreColumn, FloatArray] = {}
     corpus: dict[ScoreColumn, float] = {}
     signatures: dict[str, str] = {}
@@ -138,6 +136,20 @@ def score_for_resampling(
     return ScoreTable(dataset, tuple(items), values, corpus, signatures, cached, group_corpus, cautions), kept
 
 
+def _distinct(items: Sequence[Item]) -> tuple[list[Item], IntArray]:
+    """Each item once, the last of equal ones at the place of the first; and (items,) which of them each one is."""
+    place_of_key: dict[bytes, int] = {}
+    index = np.empty(len(items), dtype=np.int64)
+    distinct: list[Item] = []
+    for place, item in enumerate(items):
+        at = index[place] = place_of_key.setdefault(item.key, len(distinct))
+        if at == len(distinct):
+            distinct.append(item)
+        else:
+            distinct[at] = item
+    return distinct, index
+
+
 def _places_of_groups(items: Sequence[Item]) -> dict[str, IntArray]:
     """Places of the items of each group."""
     places: dict[str, list[int]] = {}
@@ -170,7 +182,7 @@ def slow_work(
     Arguments and errors are those of :func:`score`.
     """
     resources = complete(resources, cache=cache)
-    distinct = list({item.key: item for item in items}.values())
+    distinct, _ = _distinct(items)
     works: dict[str, tuple[SlowWork, ...]] = {}
     with Cache("scores", enabled=cache) as store:
         for request in requests:

@@ -16,7 +16,7 @@ from capbench.errors import CapbenchWarning, MetricError
 from capbench.metrics.base import Progress, ReferenceSweep, Resources
 from capbench.metrics.tokens import TokenMetric, ngram_engine, ngram_sweep
 from capbench.options import Options, Positive, Text, option
-from capbench.records import FloatArray, Item
+from capbench.records import FloatArray, Item, cut_references, joined_references
 from capbench.text import ptb
 
 __all__ = ["Cider"]
@@ -56,7 +56,7 @@ class Cider(TokenMetric):
 
     def __init__(self, resources: Resources | None = None, **options: Any) -> None:
         super().__init__(resources, **options)
-        self._documents: dict[tuple[str, ...], int] | None = None
+        self._documents: dict[str, int] | None = None  # joined references
         self._corpus_id = ""
         self._frequencies: Any = None
 
@@ -68,15 +68,17 @@ class Cider(TokenMetric):
             DataError, UsageError: it is unknown or cannot be read.
         """
         if self.options.df == "items":
-            self._documents = dict(Counter(item.references for item in items))
+            self._documents = {}
+            for item in items:
+                self._documents[item.document] = self._documents.get(item.document, 0) + 1
         elif self.options.df == "images":
             by_image: dict[str, dict[str, None]] = {}
             for item in items:
                 by_image.setdefault(item.image, {}).update(dict.fromkeys(item.references))
-            self._documents = dict(Counter(tuple(captions) for captions in by_image.values()))
+            self._documents = dict(Counter(map(joined_references, by_image.values())))
         else:
-            self._documents = dict(Counter(tuple(captions) for captions in self._look_up().values()))
-        if not any(any(document) for document in self._documents):
+            self._documents = dict(Counter(map(joined_references, self._look_up().values())))
+        if not any(any(cut_references(document)) for document in self._documents):
             raise MetricError(
                 f"CIDEr's document frequencies need captions, and '{self.options.df}' has none",
                 hint="Choose another cider.df",
@@ -141,17 +143,18 @@ class Cider(TokenMetric):
             self._frequencies = self._count_documents(self._documents or {})
         return self._frequencies
 
-    def _count_documents(self, documents: Mapping[tuple[str, ...], int]) -> Any:
-        from capbench.text.ngrams.engine import encoded_documents
+    def _count_documents(self, documents: Mapping[str, int]) -> Any:
+        from capbench.text.ngrams.counting import DocumentWords
 
-        encoded = encoded_documents(list(documents), ptb.caption_encoder(cache=self.resources.cache))
+        encoder = ptb.caption_encoder(cache=self.resources.cache)
+        encoded = DocumentWords.of_captions(map(cut_references, documents), encoder)
         return ngram_engine().document_frequencies(encoded, np.array(list(documents.values()), dtype=np.int64))
 
 
-def _fingerprint(documents: Iterable[tuple[tuple[str, ...], int]]) -> str:
+def _fingerprint(documents: Iterable[tuple[str, int]]) -> str:
     """Eight hex digits that name the documents and how often each counts, in any order."""
     each = sorted(
-        hashlib.blake2b("\x1f".join((str(count), *document)).encode(), digest_size=16).digest()
+        hashlib.blake2b(joined_references((str(count), document)).encode(), digest_size=16).digest()
         for document, count in documents
     )
     return hashlib.blake2b(b"".join(each), digest_size=4).hexdigest()

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from capbench import files
+from capbench import files, large_files
 from capbench.datasets.user.records import plain_text
 from capbench.errors import DataError
 from capbench.machine import paused_collector
-from capbench.records import Item, image_id
+from capbench.records import Item, image_id, joined_references
 
 __all__ = [
     "References",
@@ -38,10 +38,20 @@ REFERENCE_FORM = (
 
 @dataclass(frozen=True)
 class References:
-    """References by image id; ``names`` gives an image's id for every name it may be called by."""
+    """References of images.
 
-    by_image: dict[str, list[str]]
+    Attributes:
+        by_image: references by image id, as :func:`capbench.records.joined_references` gives them; ``""`` if none.
+        names: an image's id for every other name that it may be called by.
+    """
+
+    by_image: dict[str, str]
     names: dict[str, str]
+
+    def image(self, name: str) -> str | None:
+        """The id of an image that has references, by one of its names."""
+        image = name if name in self.by_image else self.names.get(name)
+        return image if image is not None and self.by_image[image] else None
 
 
 class UserCaptions(NamedTuple):
@@ -106,11 +116,10 @@ def joined(
         raise DataError("names no images, but the candidates do", path=references, hint=hint)
     items: list[Item] = []
     ids = _Ids()
-    # Items of one image share the tuple of its references.
-    sets: dict[str, tuple[str, ...]] = {}
+    with_candidate: set[str] = set()
     for row, record in records:
         name = _image(record, candidates, row)
-        image = known.names.get(name)
+        image = known.image(name)
         if image is None:
             raise DataError(
                 f"the image '{name}' has no references in {references}", path=candidates, row=row, hint="Add some"
@@ -120,18 +129,18 @@ def joined(
             raise DataError("lacks 'caption'", path=candidates, row=row, hint=CANDIDATE_FORM)
         text = checked_caption(record[key], key, candidates, row)
         system = _optional_name(record, ("system",), candidates, row)
-        candidate = (image, system, text)
-        candidate_id = _optional_name(record, ("id", "candidate_id"), candidates, row) or ids.free(candidate)
-        owner = ids.owners.setdefault(candidate_id, candidate)
-        if owner != candidate:
-            whose = f"caption above ('{owner[2][:60]}')" if owner[2] != text else "image or system above"
+        given_id = _optional_name(record, ("id", "candidate_id"), candidates, row)
+        candidate_id = given_id or ids.free(image, system, text)
+        item = Item.compact(image, text, known.by_image[image], candidate_id, system)
+        owner = ids.owners.setdefault(candidate_id, item)
+        if (owner.image, owner.system, owner.candidate) != (image, system, text):
+            whose = f"caption above ('{owner.candidate[:60]}')" if owner.candidate != text else "image or system above"
             raise DataError(
                 f"the id '{candidate_id}' has another {whose}", path=candidates, row=row, hint="Ids must be different"
             )
-        if image not in sets:
-            sets[image] = tuple(known.by_image[image])
-        items.append(Item(image, text, sets[image], candidate_id, system=system))
-    without = tuple(image for image, texts in known.by_image.items() if texts and image not in sets)
+        with_candidate.add(image)
+        items.append(item)
+    without = tuple(image for image, texts in known.by_image.items() if texts and image not in with_candidate)
     return UserCaptions(tuple(items), without)
 
 
@@ -145,22 +154,29 @@ def note_without_candidate(images: Sequence[str]) -> str:
 
 
 class _Ids:
-    """Who has which id, a candidate being (image, system, text), and ids for candidates that came without one."""
+    """Who has which id, a candidate being (image, system, text), and ids for candidates that came without one.
+
+    Attributes:
+        owners: the first item with an id.
+    """
 
     def __init__(self) -> None:
-        self.owners: dict[str, tuple[str, str, str]] = {}
+        self.owners: dict[str, Item] = {}
         self._names: dict[tuple[str, str, str], str] = {}
         self._next: dict[str, int] = {}
 
-    def free(self, candidate: tuple[str, str, str]) -> str:
+    def free(self, image: str, system: str, text: str) -> str:
         """The image's id, or with a number if other candidates have it; the same candidate keeps its id."""
-        image = candidate[0]
+        if image not in self.owners:  # most images have one candidate: nothing more is remembered of these
+            return image
+        candidate = (image, system, text)
         while candidate not in self._names:
             number = self._next.get(image, 1)
             candidate_id = image if number == 1 else f"{image}#{number}"
-            owner = self.owners.get(candidate_id, candidate)
-            if owner[0] == image:
-                self._names.setdefault(owner, candidate_id)
+            owner = self.owners.get(candidate_id)
+            owned_by = candidate if owner is None else (owner.image, owner.system, owner.candidate)
+            if owned_by[0] == image:
+                self._names.setdefault(owned_by, candidate_id)
             self._next[image] = number + 1  # nobody looks at this id again
         return self._names[candidate]
 
@@ -188,7 +204,9 @@ def plain_items(
             hint="Line n of the one belongs to line or list n of the other",
         )
     pairs = enumerate(zip(texts, lists, strict=True), 1)
-    items = tuple(Item(f"line-{row}", text, tuple(listed), f"line-{row}") for row, (text, listed) in pairs)
+    items = tuple(
+        Item.compact(f"line-{row}", text, joined_references(listed), f"line-{row}") for row, (text, listed) in pairs
+    )
     return UserCaptions(items, ())
 
 
@@ -201,26 +219,26 @@ def candidate_records(path: Path) -> Iterator[tuple[int | str, dict[str, Any]]]:
     if _is_jsonl(path):
         yield from _json_lines(path, CANDIDATE_FORM)
         return
-    data = files.read_json(path, unique_keys=True)
-    if not isinstance(data, list):
-        raise DataError("is no list of candidates", path=path, hint=CANDIDATE_FORM)
-    yield from listed_records(data, path)
+    entries = large_files.list_entries(path)
+    if entries is None:
+        entries = files.read_json(path, unique_keys=True)
+        if not isinstance(entries, list):
+            raise DataError("is no list of candidates", path=path, hint=CANDIDATE_FORM)
+    yield from listed_records(entries, path)
 
 
-def listed_records(data: list[Any], path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Row and record of every entry; the list is empty afterwards."""
-    if not data:
-        raise DataError("holds no candidates", path=path, hint=CANDIDATE_FORM)
-    # From the end of a list turned around, so that what was read goes as it becomes items.
-    data.reverse()
-    for number in range(1, len(data) + 1):
-        record = data.pop()
+def listed_records(entries: Iterable[Any], path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Row and record of every entry."""
+    number = 0
+    for number, record in enumerate(entries, 1):
         if isinstance(record, str):
             hint = f"Name the image of each caption. {CANDIDATE_FORM}"
             raise DataError("is a caption without an image", path=path, row=f"entry {number}", hint=hint)
         if not isinstance(record, Mapping):
             raise DataError("is no JSON object", path=path, row=f"entry {number}", hint=CANDIDATE_FORM)
         yield f"entry {number}", dict(record)
+    if not number:
+        raise DataError("holds no candidates", path=path, hint=CANDIDATE_FORM)
 
 
 def read_references(path: Path) -> References | list[list[str]]:
@@ -233,6 +251,12 @@ def read_references(path: Path) -> References | list[list[str]]:
         return [[text] for text in plain_captions(path)]
     if _is_jsonl(path):
         return reference_records(_json_lines(path, REFERENCE_FORM), path)
+    entries = large_files.object_entries(path, whole_with="annotations")
+    if entries is not None:
+        try:
+            return _by_image(entries, path)
+        except (large_files.WholeFileError, DataError):  # COCO's form, or an error that is told below
+            pass
     return references_in(files.read_json(path, unique_keys=True), path)
 
 
@@ -244,14 +268,18 @@ def references_in(data: Any, path: Path) -> References | list[list[str]]:
         raise DataError("holds no references", path=path, hint=REFERENCE_FORM)
     if isinstance(data.get("annotations"), list):
         return _coco_annotations(data, path)
+    return _by_image(data.items(), path)
+
+
+def _by_image(entries: Iterable[tuple[str, Any]], path: Path) -> References:
+    """References of images and lists of captions."""
     references = References({}, {})
-    for key, value in data.items():
+    for key, value in entries:
         place = f"image '{key}'"
         name = _image_of(key, "the image", path, place)
         if name in references.by_image:
             raise DataError(f"two images with the id '{name}'", path=path, row=place, hint="Rename one of them")
-        references.names[name] = name
-        references.by_image[name] = checked_captions(value, "the value", path, place)
+        references.by_image[name] = joined_references(checked_captions(value, "the value", path, place))
     return references
 
 
@@ -269,14 +297,15 @@ def reference_records(records: Iterable[tuple[int | str, dict[str, Any]]], path:
         )
         if key.endswith("s") and name in references.by_image:
             raise DataError(f"a second list of references for the image '{name}'", path=path, row=row)
-        references.names[name] = name
-        references.by_image.setdefault(name, []).extend(texts)
+        before = references.by_image.get(name)
+        references.by_image[name] = joined_references(texts if before is None else [before, *texts])
     return references
 
 
 def _coco_annotations(data: dict[str, Any], path: Path) -> References:
     """COCO: an image is known by its number and, where ``images`` tells it, by its file name, which names it."""
-    references = References({}, {})
+    by_image: dict[str, list[str]] = {}
+    names: dict[str, str] = {}
     images = data.get("images", [])
     if not isinstance(images, list):
         raise DataError("'images' is no list", path=path, hint=REFERENCE_FORM)
@@ -287,25 +316,24 @@ def _coco_annotations(data: dict[str, Any], path: Path) -> References:
         key = _name(record["id"], "id", path, row)
         file_name = record.get("file_name")
         image = _image_of(file_name, "file_name", path, row) if file_name is not None else key
-        if key in references.names or image in references.by_image:
-            raise DataError(f"the image '{key}' stands twice", path=path, row=row, hint="Remove one of them")
-        references.names[key] = references.names[image] = image
-        references.by_image[image] = []
+        if key in names or image in names:
+            twice = key if key in names else image
+            raise DataError(f"the image '{twice}' stands twice", path=path, row=row, hint="Remove one of them")
+        names[key] = names[image] = image
+        by_image[image] = []
     for number, record in enumerate(data["annotations"], 1):
         row = f"annotations, entry {number}"
         if not isinstance(record, dict):
             raise DataError("is no JSON object", path=path, row=row, hint=REFERENCE_FORM)
         key = _image(record, path, row)
-        if images and key not in references.names:
+        if images and key not in names:
             raise DataError(f"the image '{key}' is not among 'images'", path=path, row=row, hint="Add it there")
         if "caption" not in record:
             raise DataError("lacks 'caption'", path=path, row=row, hint=REFERENCE_FORM)
-        image = references.names.setdefault(key, key)
-        references.by_image.setdefault(image, []).append(checked_caption(record["caption"], "caption", path, row))
+        image = names.get(key, key)
+        by_image.setdefault(image, []).append(checked_caption(record["caption"], "caption", path, row))
     # An image without annotations has no references: an error only if a candidate needs them.
-    empty = {image for image, texts in references.by_image.items() if not texts}
-    names = {name: image for name, image in references.names.items() if image not in empty}
-    return References(references.by_image, names)
+    return References({image: joined_references(texts) for image, texts in by_image.items()}, names)
 
 
 def _is_jsonl(path: Path) -> bool:
@@ -323,7 +351,7 @@ def _json_lines(path: Path, form: str) -> Iterator[tuple[int, dict[str, Any]]]:
         return record
 
     decode = json.JSONDecoder(object_pairs_hook=note_repeats).decode
-    for row, line in enumerate(files.read_lines(path), 1):
+    for row, line in enumerate(large_files.lines(path), 1):
         try:
             record = decode(line)
         except (ValueError, RecursionError) as error:

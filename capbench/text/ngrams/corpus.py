@@ -211,14 +211,12 @@ class EncodedCorpus:
             numbers = self.number(order, numbers)
             yield numbers
 
-    def number(self, order: int, shorter: NgramNumbers, keys: list[IntArray] | None = None) -> NgramNumbers:
+    def number(self, order: int, shorter: NgramNumbers) -> NgramNumbers:
         """Number the n-grams of an order from those of the order below, whose array is overwritten with them.
 
         Args:
             order: words of an n-gram, at least 2.
-            shorter: the n-grams one word shorter. Where its ``at`` is negative no n-gram is to be numbered.
-            keys: gets, in parts that ascend, each n-gram's key: the number of its first n-1 words times vocabulary size
-                plus its last word.
+            shorter: the n-grams one word shorter.
         """
         size, tokens, at = self.n_words, len(self.words), shorter.at
         # Shares of the shorter n-grams, in their order: keys ascend over the shares, and no sort is large.
@@ -238,8 +236,6 @@ class EncodedCorpus:
             distinct, inverse = np.unique(key, return_inverse=True)
             at[where] = _NONE - 1 - count - inverse
             count += len(distinct)
-            if keys is not None:
-                keys.append(distinct)
         np.subtract(_NONE - 1, at, out=at)
         at[at < 0] = count
         return NgramNumbers(at, count)

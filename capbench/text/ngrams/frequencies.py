@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 from capbench.records import IntArray
 from capbench.text.ngrams.corpus import EncodedCorpus, NgramNumbers
 
-__all__ = ["DocumentFrequencies", "Documents", "count_documents", "document_frequencies"]
+__all__ = ["DocumentFrequencies", "Documents"]
 
 _TOKENS_AT_ONCE = 1 << 17
-_PLACES_AT_ONCE = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -84,73 +83,6 @@ class DocumentFrequencies:
             if place < 0:
                 return 0
         return int(self.counts[len(words) - 1][place])
-
-
-def document_frequencies(
-    references: Sequence[Sequence[str]], n: int = 4, times: Sequence[int] | IntArray | None = None
-) -> DocumentFrequencies:
-    """Count in how many reference sets each n-gram occurs, one document an item, repeats included.
-
-    Args:
-        references: one list of texts (PTB tokens joined by spaces) an item.
-        n: longest n-gram.
-        times: how many documents each list stands for; by default one.
-
-    Raises:
-        MetricError: an item has no references.
-    """
-    return count_documents(EncodedCorpus.build([""] * len(references), references), n, times)
-
-
-def count_documents(
-    corpus: EncodedCorpus, n: int = 4, times: Sequence[int] | IntArray | None = None
-) -> DocumentFrequencies:
-    """As :func:`document_frequencies`, of the references of a corpus, whose candidates count for nothing."""
-    documents = Documents(corpus, np.zeros(len(corpus.reference), dtype=np.int32), times)
-    numbers = NgramNumbers(corpus.words.copy(), corpus.n_words)
-    all_keys: list[IntArray] = [np.arange(numbers.count, dtype=np.int64)]
-    keys, counts = [], []
-    for order in range(1, n + 1):
-        if order > 1:
-            all_keys = [np.empty(0, dtype=np.int64)]
-            numbers = corpus.number(order, numbers, all_keys)
-        frequency = next(documents.frequencies(numbers, (1,)))[:-1]
-        recurs = frequency > 1
-        kept = recurs if order > 1 else np.ones(len(frequency), dtype=bool)
-        keys.append(_kept_keys(all_keys, kept))
-        counts.append(frequency[kept])
-        del frequency
-        if order < n:
-            numbers = _that_can_grow(numbers, kept, recurs)
-    return DocumentFrequencies(
-        corpus.vocabulary, corpus.n_words, tuple(keys), tuple(counts), int(documents.weight.sum())
-    )
-
-
-def _kept_keys(keys: list[IntArray], kept: NDArray[np.bool_]) -> IntArray:
-    """Those of the keys, which come in parts, that are kept."""
-    parts = []
-    begin = 0
-    for part in keys:
-        parts.append(part[kept[begin : begin + len(part)]])
-        begin += len(part)
-    return np.concatenate(parts)
-
-
-def _that_can_grow(numbers: NgramNumbers, kept: NDArray[np.bool_], recurs: NDArray[np.bool_]) -> NgramNumbers:
-    """N-grams by their places among those kept; -1 where the n-gram one word longer stands in one document at most.
-
-    That is so where the first or the last n of its n+1 words do. The numbers' array is overwritten.
-    """
-    place = np.append(np.cumsum(kept, dtype=np.int32) - np.int32(1), np.int32(-1))
-    may_grow, at = np.append(recurs, False), numbers.at
-    for begin in range(0, len(at), _PLACES_AT_ONCE):
-        block = at[begin : begin + _PLACES_AT_ONCE + 1]  # with one more: the n-gram behind each
-        grows = may_grow[block]
-        grows[:-1] &= grows[1:]
-        block, grows = block[:_PLACES_AT_ONCE], grows[:_PLACES_AT_ONCE]
-        block[:] = np.where(grows, place[block], np.int32(-1))
-    return NgramNumbers(at, int(kept.sum()))
 
 
 def _find(keys: IntArray, wanted: IntArray) -> IntArray:

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from capbench.records import FloatArray
 from capbench.text.ngrams.corpus import EncodedCorpus
-from capbench.text.ngrams.frequencies import DocumentFrequencies, document_frequencies
+from capbench.text.ngrams.counting import document_frequencies
+from capbench.text.ngrams.frequencies import DocumentFrequencies
 from capbench.text.ngrams.matching import MAX_ORDER
 from capbench.text.ngrams.sweep import all_references, bleu_sweep, cider_d_sweep, reference_order, rouge_l_sweep
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 from capbench.errors import MetricError
 from capbench.records import FloatArray, Item
 from capbench.text.ngrams import corpus as corpus_module
-from capbench.text.ngrams import frequencies, matching
+from capbench.text.ngrams import counting, frequencies, matching
 from capbench.text.ngrams import sweep as sweep_module
 from capbench.text.ngrams.statistics import (
     EncodedCorpus,
@@ -126,7 +127,9 @@ def test_scores_do_not_depend_on_how_the_work_is_cut(monkeypatch: pytest.MonkeyP
         (corpus_module, "_KEYS_AT_ONCE", 50),
         (corpus_module, "_KEEP_NUMBERS", 0),
         (frequencies, "_TOKENS_AT_ONCE", 30),
-        (frequencies, "_PLACES_AT_ONCE", 7),
+        (counting, "_TOKENS_AT_ONCE", 30),
+        (counting, "_PLACES_AT_ONCE", 7),
+        (counting, "_SAMPLED", 5),
         (matching, "_CELLS", 64),
         (sweep_module, "_TEXTS_AT_ONCE", 3),
     ]:
@@ -136,6 +139,38 @@ def test_scores_do_not_depend_on_how_the_work_is_cut(monkeypatch: pytest.MonkeyP
     for ours, whole_scores in zip(found, expected, strict=True):
         np.testing.assert_allclose(ours, whole_scores, rtol=0, atol=1e-12)
     np.testing.assert_allclose(cider_d(parts, document_frequencies(references[:50])), by_outside, rtol=0, atol=1e-12)
+
+
+@given(
+    st.lists(
+        st.tuples(st.lists(st.lists(st.sampled_from("abcd"), max_size=9), min_size=1, max_size=4), st.integers(1, 3)),
+        min_size=1,
+        max_size=12,
+    ),
+    st.booleans(),
+)
+@settings(max_examples=150, deadline=None)
+def test_frequencies_are_those_of_counting_documents_one_by_one(
+    drawn: list[tuple[list[list[str]], int]], in_small_shares: bool
+) -> None:
+    documents, times = [texts for texts, _ in drawn], [number for _, number in drawn]
+    by_hand: Counter[tuple[str, ...]] = Counter()
+    for texts, number in drawn:
+        ngrams = {tuple(t[i : i + n]) for t in texts for n in range(1, 5) for i in range(len(t) - n + 1)}
+        by_hand.update(dict.fromkeys(ngrams, number))
+    with pytest.MonkeyPatch.context() as patch:
+        if in_small_shares:
+            for name, value in (("_TOKENS_AT_ONCE", 5), ("_PLACES_AT_ONCE", 3), ("_SAMPLED", 4)):
+                patch.setattr(counting, name, value)
+        counted = document_frequencies([[" ".join(text) for text in texts] for texts in documents], times=times)
+    kept = {ngram: count for ngram, count in by_hand.items() if len(ngram) == 1 or count > 1}
+    assert {ngram: counted[" ".join(ngram)] for ngram in kept} == kept
+    assert [sum(len(ngram) == n for ngram in kept) for n in (1, 2, 3, 4)] == [
+        sum(word != "" for word in counted.vocabulary),
+        *map(len, counted.keys[1:]),
+    ]
+    assert all((np.diff(keys) > 0).all() for keys in counted.keys)
+    assert counted.documents == sum(times)
 
 
 def test_a_single_image_has_cider_zero() -> None:
@@ -317,7 +352,7 @@ def test_flickr8k_candidates_equal_pycocoevalcap(real_data: Path) -> None:
 
 
 def test_the_engine_with_document_counts_equals_repeated_items() -> None:
-    from capbench.text.ngrams.engine import NativeEngine, encoded_documents, encoded_items
+    from capbench.text.ngrams.engine import NativeEngine, encoded_items
     from capbench.text.ptb import caption_encoder
 
     candidates, references = _invented(20, 4, seed=11)
@@ -326,7 +361,7 @@ def test_the_engine_with_document_counts_equals_repeated_items() -> None:
     many = _reference([candidates[i] for i in repeated], [references[i] for i in repeated])
     first = [repeated.index(i) for i in range(20)]
     engine, encoder = NativeEngine(), caption_encoder()
-    frequencies = engine.document_frequencies(encoded_documents(references, encoder), times)
+    frequencies = engine.document_frequencies(counting.DocumentWords.of_captions(references, encoder), times)
     items = [Item("", candidate, tuple(group)) for candidate, group in zip(candidates, references, strict=True)]
     corpus = encoded_items(items, encoder)
     assert encoded_items(items, encoder) is corpus
