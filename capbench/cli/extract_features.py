@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from capbench.cli import common
+from capbench.cli.cluster import Place
+from capbench.cli.groups import with_groups
 from capbench.errors import UsageError
 
 if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
+    from capbench.features.detectors.base import Detector
     from capbench.features.extract import Extracted
     from capbench.features.images import ImageFile
 
@@ -20,7 +24,9 @@ __all__ = ["extract_features"]
 _MOST_LISTED = 5
 
 
+@with_groups
 def extract_features(
+    *,
     images: Annotated[
         list[Path] | None,
         typer.Option(
@@ -68,12 +74,20 @@ def extract_features(
     ] = "float32",
     workers: Annotated[
         int | None,
-        typer.Option("--workers", min=0, help="Processes that decode images.", show_default="0; on a GPU up to 8"),
+        typer.Option(
+            "--workers",
+            min=0,
+            help="Processes that decode images; under --on workers with a network each.",
+            show_default="0; on a GPU up to 8; under --on as there is room for",
+        ),
     ] = None,
     threads: Annotated[
         int | None,
         typer.Option(
-            "--threads", min=1, help="Of the network on a CPU; fewer are faster on a busy machine. Default: all cores."
+            "--threads",
+            min=1,
+            help="Of the network on a CPU, then part of the signature; fewer are faster on a busy machine. Default: "
+            "all cores; 1 under --on.",
         ),
     ] = None,
     shard: Annotated[
@@ -92,6 +106,7 @@ def extract_features(
         Path | None,
         typer.Option("--image-root", metavar="DIR", help="Where the images of a list or a data set are."),
     ] = None,
+    place: Place,
     data: common.DataOption = None,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -103,12 +118,12 @@ def extract_features(
     Example: capbench extract-features
 
     Example: capbench extract-features --dataset flickr8k-expert --detector grid:resnet50 --shard 1/4
+
+    Example: capbench extract-features --images photos --detector bottom-up-caffe --on ray --workers 4
     """
     from capbench.datasets.root import find_root
-    from capbench.features.detectors.base import load_detector
     from capbench.features.extract import Shard, default_workers, extract
     from capbench.files import check_writable
-    from capbench.machine import keep_freed_memory
 
     chosen_shard = None if shard is None else Shard.parse(shard)
     if images and dataset:
@@ -121,18 +136,18 @@ def extract_features(
     target = out or Path("features") / _file_name(what, detector)
     target = target if chosen_shard is None else chosen_shard.path(target)
     check_writable(target)
-    if threads is not None:
-        import torch
-
-        torch.set_num_threads(threads)
-    model = load_detector(detector, weights=weights, device=device, options=options)
-    if model.device == "cpu":
-        keep_freed_memory()
+    if place.on is not None:
+        threads = threads or 1
+    opener = partial(_open, detector, weights, device, options, threads)
+    model = opener()
     count = len(image_files)
     common.note(f"{count:,} images, detector {model.name} on {model.device}, into {target}")
-    with common.images_progress(
-        "extracting", count if chosen_shard is None else -(-count // chosen_shard.count)
-    ) as step:
+    with (
+        place.engine(workers, threads) as spread,
+        common.images_progress(
+            "extracting", count if chosen_shard is None else -(-count // chosen_shard.count)
+        ) as step,
+    ):
         result = extract(
             image_files,
             model,
@@ -140,6 +155,9 @@ def extract_features(
             missing=missing,
             shard=chosen_shard,
             workers=default_workers(model.device) if workers is None else workers,
+            threads=threads,
+            spread=spread,
+            opener=opener,
             dtype=dtype,
             compression=compression,
             restart=restart,
@@ -148,6 +166,21 @@ def extract_features(
     _tell(result, target, json_output=json_output)
     if result.failures:
         raise typer.Exit(1)
+
+
+def _open(name: str, weights: str | None, device: str, options: dict[str, Any], threads: int | None) -> Detector:
+    """The detector, here or in a worker."""
+    from capbench.features.detectors.base import load_detector
+    from capbench.machine import keep_freed_memory
+
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+    model = load_detector(name, weights=weights, device=device, options=options)
+    if model.device == "cpu":
+        keep_freed_memory()
+    return model
 
 
 def _find(
