@@ -242,7 +242,8 @@ class ScoreTable:
         corpus: one corpus-level value for every column (corpus BLEU, mean CIDEr).
         signatures: by label, one line that names everything which can change the numbers.
         cached: by label, the number of items whose scores came from the cache.
-        group_corpus: by group of the items, the corpus-level value of the group's items for every column.
+        group_corpus: by group of the items, the corpus-level value of the group's items for every column;
+            empty unless it was asked for.
         cautions: by label, what must be said beside the scores; labels without any are left out.
     """
 

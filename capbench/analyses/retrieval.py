@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from capbench.errors import DataError, MetricError
-from capbench.metrics.base import CombinedMetric, Metric, Resources
+from capbench.metrics.base import Metric, Resources
+from capbench.metrics.combined import CombinedMetric
 from capbench.metrics.requests import MetricRequest, Row
 from capbench.progress import LONG_S, part_of, words
 from capbench.records import FloatArray, IntArray, Item

@@ -18,7 +18,8 @@ from pydantic import Field, ValidationError, model_validator
 from capbench import __version__, plugins
 from capbench.errors import CapbenchError, CapbenchWarning, DataError, UsageError
 from capbench.files import read_json, sha256_file, write_text
-from capbench.metrics.base import CombinedMetric, Metric, Resources
+from capbench.metrics.base import Metric, Resources
+from capbench.metrics.combined import CombinedMetric
 from capbench.metrics.needs import Columns, Need, References
 from capbench.metrics.requests import MetricRequest, as_label, metric_columns, metric_names
 from capbench.records import FloatArray, Item

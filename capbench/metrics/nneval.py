@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from capbench.errors import MetricError
-from capbench.metrics.base import CombinedMetric, Metric, Resources
+from capbench.metrics.base import Metric, Resources
 from capbench.metrics.bleu import Bleu
 from capbench.metrics.cider import Cider
+from capbench.metrics.combined import CombinedMetric
 from capbench.metrics.meteor import Meteor
 from capbench.metrics.needs import Columns, Need, References, Weights
 from capbench.metrics.requests import MetricRequest

@@ -181,10 +181,14 @@ class Judged:
         chosen = tuple(request for request in self.requests if request.label in labels)
         return replace(self, requests=others), replace(self, requests=chosen, lacking=())
 
-    def score(self, progress: ProgressFactory = no_progress) -> Scored:
+    def score(self, progress: ProgressFactory = no_progress, *, by_group: bool = False) -> Scored:
         """Score every draw, and the groups of those that cover no more.
 
         A metric that needs SPICE's parser for captions that were never parsed joins ``lacking`` if there is none.
+
+        Args:
+            progress: makes progress bars.
+            by_group: whether corpus scores of each group of the items are computed, which plain means are.
 
         Raises:
             CapbenchError: a metric failed.
@@ -201,7 +205,7 @@ class Judged:
             with progress(label, len(judgements.items) * len(self.requests)) as step:
                 for requests in filter(None, [sure, *([request] for request in tried)]):
                     try:
-                        of_draw.append(self._table(judgements, requests, step))
+                        of_draw.append(self._table(judgements, requests, step, by_group))
                     except SetupError as error:
                         if requests[0] not in tried:
                             raise
@@ -209,9 +213,9 @@ class Judged:
                         lacking.append(Lacking(requests[0], error, waits=True))
             if of_draw:
                 tables.append(_join(of_draw))
-        return Scored(self.dataset, self.draws, tuple(tables), self._groups(progress), tuple(lacking))
+        return Scored(self.dataset, self.draws, tuple(tables), self._groups(progress, by_group), tuple(lacking))
 
-    def _groups(self, progress: ProgressFactory) -> dict[str, ScoredGroup]:
+    def _groups(self, progress: ProgressFactory, by_group: bool) -> dict[str, ScoredGroup]:
         scored: dict[str, ScoredGroup] = {}
         for group in self.draws[0].groups:
             requests = [lacking.request for lacking in self.lacking if group in lacking.groups]
@@ -220,12 +224,16 @@ class Judged:
             draws = tuple(group_of(self.dataset, group).part(judgements) for judgements in self.draws)
             steps = sum(len(judgements.items) for judgements in draws) * len(requests)
             with progress(f"{self.dataset.name}/{self.selection.name}, {group}", steps) as step:
-                tables = tuple(self._table(judgements, requests, step) for judgements in draws)
+                tables = tuple(self._table(judgements, requests, step, by_group) for judgements in draws)
             scored[group] = ScoredGroup(draws, tables)
         return scored
 
     def _table(
-        self, judgements: Judgements, requests: Sequence[MetricRequest], step: Callable[[int], None]
+        self,
+        judgements: Judgements,
+        requests: Sequence[MetricRequest],
+        step: Callable[[int], None],
+        by_group: bool,
     ) -> ScoreTable:
         return score(
             judgements.items,
@@ -234,6 +242,7 @@ class Judged:
             dataset=judgements.dataset,
             cache=self.cache,
             progress=step,
+            by_group=by_group,
         )
 
 

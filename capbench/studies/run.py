@@ -113,10 +113,10 @@ def run_plan(
             continue
         began = time.perf_counter()
         if key in quick and slow is not None:
-            later = one.split(slow.labels)[1].score(progress)
+            later = one.split(slow.labels)[1].score(progress, by_group=_has_mean(entries))
             scored = quick.pop(key).joined(later, [request.label for request in plan.requests])
         else:
-            scored = one.score(progress)
+            scored = one.score(progress, by_group=_has_mean(entries))
         _note_scored(key, scored, run)
         run.seconds[key] += time.perf_counter() - began
         _evaluate(plan, entries, scored, run, progress, test_groups)
@@ -125,6 +125,11 @@ def run_plan(
         raise StudyError(run.missing[0].reason, path=plan.study.path)
     run.seconds["total"] = time.perf_counter() - started
     return _result(plan, run)
+
+
+def _has_mean(entries: _Entries) -> bool:
+    """Whether a protocol asks for plain means, which are corpus scores overall and of each group."""
+    return any(protocol.statistic.kind == "mean" for _, protocol in entries)
 
 
 def _judge(plan: Plan, key: str, entries: _Entries, run: _Run, cache: bool) -> Judged | MissingFileError:
@@ -185,7 +190,7 @@ def _score_quick(
         if isinstance(one, MissingFileError):
             continue
         began = time.perf_counter()
-        scores[key] = one.split(slow.labels)[0].score(progress)
+        scores[key] = one.split(slow.labels)[0].score(progress, by_group=_has_mean(by_items[key]))
         run.seconds[key] += time.perf_counter() - began
         _note_scored(key, scores[key], early)
         _evaluate(bare, by_items[key], scores[key], early, no_progress, False)

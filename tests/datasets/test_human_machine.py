@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from capbench import correlate
 from capbench.datasets.human_machine import MACHINES, HmCoco, HmFlickr8k, read_smurf, read_where_image
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
@@ -122,7 +123,7 @@ def test_means_are_the_scores_of_the_two_corpora(folder: Path) -> None:
     protocol = dataset.protocol("mean")
     judged = load(folder)
     (request,) = requests = resolve_metrics(["bleu-2"])
-    table = score(judged.items, requests, dataset="x", cache=False)
+    table = score(judged.items, requests, dataset="x", cache=False, by_group=True)
     cells, groups = evaluate(protocol, [judged], [table], request.rows)
     values = {cell.group: cell.value for cell in cells}
     assert groups == ("human", "machine")
@@ -131,6 +132,9 @@ def test_means_are_the_scores_of_the_two_corpora(folder: Path) -> None:
         alone = score(items, requests, dataset="x", cache=False)
         assert values[group] == pytest.approx(alone.corpus[request.score_columns[0]], abs=1e-12)
     assert values["human"] != pytest.approx(float(table.values[request.score_columns[0]][[0, 3]].mean()))
+    study = correlate("hm-coco", ["bleu-2"], protocol="mean", data=folder, cache=False)
+    assert {cell.group: cell.value for cell in study.cells} == values
+    assert not score(judged.items, requests, dataset="x", cache=False).group_corpus  # nobody asked for them
 
 
 @pytest.mark.parametrize(
@@ -202,7 +206,7 @@ def test_human_columns_of_table_2_are_the_papers_within_a_hundredth(real_data: P
     requests = resolve_metrics(["bleu-1", "bleu-4", "rouge-l"])
     protocol = HmCoco(root(real_data)).protocol("mean")
     rows = [row for request in requests for row in request.rows]
-    table = score(judged.items, requests, dataset="x", cache=False)
+    table = score(judged.items, requests, dataset="x", cache=False, by_group=True)
     cells, _ = evaluate(protocol, [judged], [table], rows)
     values = {cell.column: cell.value for cell in cells if cell.group == "human"}
     assert values == pytest.approx({"bleu-1": 0.629, "bleu-4": 0.195, "rouge-l": 0.466}, abs=0.01)

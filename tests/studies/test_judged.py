@@ -16,7 +16,8 @@ from capbench.datasets.composite import Composite
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot, find_root
 from capbench.errors import CapbenchError, MetricError, MissingFeaturesError
-from capbench.metrics.base import CombinedMetric, Metric, Progress, Resources
+from capbench.metrics.base import Metric, Progress, Resources
+from capbench.metrics.combined import CombinedMetric
 from capbench.metrics.image_metric import ImageMetric
 from capbench.metrics.requests import resolve_metrics
 from capbench.records import FloatArray, Item, ScoreColumn

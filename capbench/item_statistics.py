@@ -1,0 +1,223 @@
+"""Statistics of items under metrics: each distinct item's are extracted once, batch by batch, by way of the cache."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from capbench.cache import Cache
+from capbench.errors import CapbenchWarning, MetricError
+from capbench.metrics.base import Metric, Progress
+from capbench.metrics.combined import CombinedMetric
+from capbench.progress import SlowWork, part_of
+from capbench.records import FloatArray, IntArray, Item
+
+__all__ = ["Extraction", "item_name"]
+
+
+class Extraction:
+    """Statistics of distinct items under several metrics, each extracted once.
+
+    Args:
+        items: all items, repeats included, which metrics prepare themselves on.
+        distinct: each item once.
+        index: (items) place of each item among the distinct ones.
+        store: the score cache.
+        progress: takes numbers of items done.
+    """
+
+    def __init__(
+        self, items: Sequence[Item], distinct: Sequence[Item], index: IntArray, store: Cache, progress: Progress
+    ) -> None:
+        self._items, self._distinct, self._store, self._progress = items, distinct, store, progress
+        self._repeats = np.bincount(index, minlength=len(distinct))
+        self._runs: dict[str, _Run] = {}
+
+    def add(self, metric: Metric, label: str, shown: int = 1) -> None:
+        """Prepare a metric, or the metrics that it is made of.
+
+        Args:
+            metric: the metric.
+            label: what it is called while it runs.
+            shown: how often its items count as progress.
+        """
+        metric.prepare(self._items)
+        if isinstance(metric, CombinedMetric):
+            for place, input_metric in enumerate(metric.inputs()):
+                self.add(input_metric, input_metric.name, shown if place == 0 else 0)
+            return
+        key = _space(metric)
+        if key not in self._runs:
+            self._runs[key] = _Run(metric, label, self._distinct, self._repeats, self._store, self._progress)
+        self._runs[key].shown += shown
+
+    def slow_work(self) -> dict[str, SlowWork]:
+        """Look up what the cache holds, and find the slow work that is left, by the metrics' keys."""
+        works = {key: run.look_up() for key, run in self._runs.items()}
+        return {key: work for key, work in works.items() if work is not None}
+
+    def run(self) -> None:
+        """Extract batch by batch, last where slow work comes first, so that an interruption loses little."""
+        slow = self.slow_work()
+        self._extract([run for key, run in self._runs.items() if key not in slow])
+        for key, work in slow.items():
+            work.run(part_of(self._progress, self._runs[key].label, len(work.units), work.unit, work.seconds))
+        self._extract([self._runs[key] for key in slow])
+
+    def _extract(self, runs: Sequence[_Run]) -> None:
+        """Extract; metrics with the same batches take turns, since they can share work on a batch."""
+        for kind in dict.fromkeys((run.metric.batch_size, run.metric.by_image) for run in runs):
+            alike = [run for run in runs if (run.metric.batch_size, run.metric.by_image) == kind]
+            for batch in _batches(self._distinct, *kind):
+                for run in alike:
+                    run.extract(batch)
+
+    def of(self, metric: Metric) -> tuple[FloatArray, FloatArray]:
+        """(n, k) statistics of the distinct items, and (n) whether they came from the cache."""
+        if not isinstance(metric, CombinedMetric):
+            run = self._runs[_space(metric)]
+            return run.statistics(), run.known
+        columns: list[Mapping[str, FloatArray]] = []
+        known = np.ones(len(self._distinct), dtype=bool)
+        for input_metric in metric.inputs():
+            statistics, of_part = self.of(input_metric)
+            columns.append(input_metric.scores(statistics))
+            known &= of_part
+        combined = np.asarray(metric.combine_each(columns), dtype=np.float64)
+        _check_statistics(metric, combined, self._distinct)
+        return combined, known
+
+
+def _space(metric: Metric) -> str:
+    """What the cache keeps a metric's statistics under."""
+    return f"{metric.statistics_signature()}\n{metric.corpus_id()}"
+
+
+def _batches(items: Sequence[Item], size: int, by_image: bool) -> Iterator[list[int]]:
+    """Places of items in batches of at most ``size``; ``by_image`` keeps an image's items together."""
+    if not by_image:
+        for start in range(0, len(items), size):
+            yield list(range(start, min(start + size, len(items))))
+        return
+    of_image: dict[str, list[int]] = {}
+    for place, item in enumerate(items):
+        of_image.setdefault(item.image, []).append(place)
+    batch: list[int] = []
+    for image in sorted(of_image):
+        if batch and len(batch) + len(of_image[image]) > size:
+            yield batch
+            batch = []
+        batch += of_image[image]
+    if batch:
+        yield batch
+
+
+class _Run:
+    """Statistics of distinct items under one metric: those that the cache holds, and those still to extract."""
+
+    def __init__(
+        self,
+        metric: Metric,
+        label: str,
+        items: Sequence[Item],
+        repeats: IntArray,
+        store: Cache,
+        progress: Progress,
+    ) -> None:
+        self.metric, self.label = metric, label
+        self.shown = 0
+        self.known = np.zeros(len(items), dtype=bool)
+        self._items, self._repeats, self._progress = items, repeats, progress
+        self._store = store if metric.may_be_cached() else Cache("scores", enabled=False)
+        self._space = _space(metric)
+        self._keys = [metric.cache_key(item) for item in items]
+        self._done = np.zeros(len(items), dtype=bool)
+        self._rows = np.empty((len(items), 0))
+        self._part: Progress | None = None  # made when work begins, so that waiting is no part of its time
+
+    def look_up(self) -> SlowWork | None:
+        """Take what the cache holds, and tell the metric what is left to do; gives the slow work that comes first."""
+        blobs = self._store.get(self._space, self._keys)
+        # One signature has one width; a row of another width is damage, and is extracted again.
+        widths = [len(blob) for blob in blobs.values() if blob and len(blob) % 8 == 0]
+        width = max(set(widths), key=widths.count) if widths else 0
+        places = [i for i, key in enumerate(self._keys) if width and len(blobs.get(key, b"")) == width]
+        if places:
+            rows = np.frombuffer(b"".join(blobs[self._keys[i]] for i in places), dtype="<f8").reshape(len(places), -1)
+            sound = np.isfinite(rows).all(axis=1)
+            self._rows = np.empty((len(self._items), rows.shape[1]))
+            self._rows[np.array(places)[sound]] = rows[sound]
+            self.known[np.array(places)[sound]] = True
+        self._done |= self.known
+        self._step(int(self._repeats[self.known].sum()))
+        if self.known.all():
+            return None
+        if self.metric.keeps_statistics and not self.metric.may_be_cached():
+            warnings.warn(
+                f"the code of {self.metric.name} has no source file that could be signed: its scores are not kept",
+                CapbenchWarning,
+                stacklevel=2,
+            )
+        left = [item for item, known in zip(self._items, self.known, strict=True) if not known]
+        self.metric.open(left)
+        return self.metric.slow_work(left)
+
+    def extract(self, batch: Sequence[int]) -> None:
+        """Extract what is missing among the items at some places, and keep it."""
+        missing = [i for i in batch if not self._done[i]]
+        if not missing:
+            return
+        items = [self._items[i] for i in missing]
+        if self._part is None:
+            self._part = part_of(self._progress, self.label, int((~self.known).sum()), "items")
+        extracted = self.metric.statistics(items, _weighted(self._repeats[missing].tolist(), self._step, self._part))
+        _check_statistics(self.metric, extracted, items)
+        if not self._done.any():
+            self._rows = np.empty((len(self._items), extracted.shape[1]))
+        if extracted.shape[1] != self._rows.shape[1]:
+            raise MetricError(
+                f"{self.metric.name} gave statistics of different widths under one signature",
+                hint="Clear the cache folder, or run with --no-cache",
+            )
+        self._rows[missing] = extracted
+        self._done[missing] = True
+        rows = np.ascontiguousarray(extracted, dtype="<f8")
+        self._store.put(self._space, ((self._keys[i], row.tobytes()) for i, row in zip(missing, rows, strict=True)))
+
+    def statistics(self) -> FloatArray:
+        """(n, k) statistics of all items."""
+        return self._rows
+
+    def _step(self, count: int) -> None:
+        if self.shown:
+            self._progress(self.shown * count)
+
+
+def _weighted(repeats: Sequence[int], progress: Progress, distinct: Progress) -> Progress:
+    """Progress over distinct items (``distinct``) that is told as progress over all items, too."""
+    queue = iter(repeats)
+
+    def step(count: int) -> None:
+        distinct(count)
+        progress(sum(next(queue, 0) for _ in range(count)))
+
+    return step
+
+
+def _check_statistics(metric: Metric, extracted: FloatArray, items: Sequence[Item]) -> None:
+    if extracted.ndim != 2 or len(extracted) != len(items):
+        raise MetricError(
+            f"{metric.name} gave statistics of shape {extracted.shape} for {len(items)} items",
+            hint="Its statistics() must return one row an item",
+        )
+    bad = np.flatnonzero(~np.isfinite(extracted).all(axis=1))
+    if len(bad):
+        raise MetricError(f"{metric.name} gave a statistic that is no finite number for {item_name(items[bad[0]])}")
+
+
+def item_name(item: Item) -> str:
+    """An item in a message."""
+    label = f"'{item.candidate_id}' " if item.candidate_id else ""
+    return f"the item {label}of image '{item.image}' ('{item.candidate[:60]}')"
