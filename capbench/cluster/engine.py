@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ PartT = TypeVar("PartT")
 ResultT = TypeVar("ResultT")
 
 _RETRIES = 2
+_FAILED_IN_A_ROW = 2
 _STORE_MB_A_WORKER = 128
 _MB = 1 << 20
 _RAY_VARIABLES = {
@@ -104,6 +106,7 @@ class Engine:
         actors = self._start(opener, min(self._count(memory_mb), len(parts)), memory_mb)
         idle, waiting = list(actors), iter(enumerate(parts))
         running: dict[Any, tuple[Any, int]] = {}
+        failed_in_a_row = dict.fromkeys(actors, 0)
         told: set[str] = set()
         try:
             while True:
@@ -116,8 +119,15 @@ class Engine:
                     return
                 for reference in self._ray.wait(list(running))[0]:
                     actor, place = running.pop(reference)
-                    idle.append(actor)
-                    yield place, self._result(reference, told)
+                    result = self._result(reference, told)
+                    failed_in_a_row[actor] = failed_in_a_row[actor] + 1 if isinstance(result, PartFailure) else 0
+                    if failed_in_a_row[actor] < _FAILED_IN_A_ROW or len(failed_in_a_row) == 1:
+                        idle.append(actor)
+                    else:
+                        # What fails does so at once: a worker with a full disk would take all parts there are.
+                        del failed_in_a_row[actor]
+                        self._note(f"one worker is given no more parts: {_FAILED_IN_A_ROW} in a row failed there")
+                    yield place, result
         finally:
             for actor in actors:
                 with contextlib.suppress(Exception):  # it may be gone, and so may the cluster
@@ -156,7 +166,13 @@ class Engine:
         )
         # The opener is an argument, not a shared object: an actor that starts again needs it again.
         around = surroundings(cluster.threads)
-        return [actor.remote(around, opener) for _ in range(count)]
+        try:
+            return [actor.remote(around, opener) for _ in range(count)]
+        except (TypeError, AttributeError, pickle.PicklingError) as error:
+            raise UsageError(
+                f"what workers need cannot be handed to them ({' '.join(str(error).split())[:200]})",
+                hint="A metric of your own keeps what does not pickle in cached properties; or leave --on out",
+            ) from error
 
     def _count(self, memory_mb: int) -> int:
         """Workers that there is room for, at most as many as are asked for."""
