@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +12,7 @@ import typer
 
 from capbench.cli import common
 from capbench.cli.cluster import Place
-from capbench.cli.groups import with_groups
+from capbench.cli.groups import OptionGroup, with_groups
 from capbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,14 +21,15 @@ if TYPE_CHECKING:
     from capbench.features.extract import Extracted
     from capbench.features.images import ImageFile
 
-__all__ = ["extract_features"]
+__all__ = ["Pictures", "WhichDetector", "extract_features"]
 
 _MOST_LISTED = 5
 
 
-@with_groups
-def extract_features(
-    *,
+@dataclass(frozen=True)
+class Pictures(OptionGroup):
+    """Which images."""
+
     images: Annotated[
         list[Path] | None,
         typer.Option(
@@ -37,10 +40,31 @@ def extract_features(
             "Default: all images of the data folder (*/images).",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     dataset: Annotated[
         str | None, typer.Option("--dataset", "-d", metavar="NAME", help="The images that this data set judges.")
-    ] = None,
+    ] = None
+    image_root: Annotated[
+        Path | None,
+        typer.Option("--image-root", metavar="DIR", help="Where the images of a list or a data set are."),
+    ] = None
+    data: common.DataOption = None
+
+    def find(self, *, json_output: bool) -> tuple[list[ImageFile], list[str], str]:
+        """The images, ids of those that a data set has and the folder has not, and a word for them."""
+        from capbench.datasets.root import find_root
+
+        if self.images and self.dataset:
+            raise UsageError("--images and --dataset cannot be given both", hint="Give one; --image-root adds a folder")
+        root = find_root(self.data)
+        common.announce_root(root, json_output=json_output, used=not self.images)
+        return _find(self.images, self.dataset, root, self.image_root)
+
+
+@dataclass(frozen=True)
+class WhichDetector(OptionGroup):
+    """Which detector, and how it is set."""
+
     detector: Annotated[
         str,
         typer.Option(
@@ -50,28 +74,42 @@ def extract_features(
             help="A detector of 'capbench models list' (sample knows the embedded sample's drawn scenes only; for "
             "photographs take another), or module:Class of your own.",
         ),
-    ] = "sample",
+    ] = "sample"
+    weights: Annotated[
+        str | None,
+        typer.Option("--weights", metavar="FILE", help="The detector's weights. Default: see 'capbench models list'."),
+    ] = None
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="NAME=VALUE", help="An option of the detector, such as max_boxes=36."),
+    ] = None
+    device: Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N.")] = "auto"
+    batch: Annotated[
+        int, typer.Option("--batch", min=1, help="Images at once; more than 1 changes features slightly, and is noted.")
+    ] = 1
+    precision: Annotated[
+        str, typer.Option("--precision", help="float32, or amp-bfloat16 or amp-float16 (faster on a GPU, and noted).")
+    ] = "float32"
+    dtype: Annotated[str, typer.Option("--dtype", help="float32, or float16 for half the space.")] = "float32"
+
+    def opener(self, threads: int | None) -> Callable[[], Detector]:
+        """What opens it, here or in a worker. Raises UsageError for an option that is none."""
+        options = _options(self.option or []) | ({"batch": self.batch} if self.batch > 1 else {})
+        options |= {"precision": self.precision} if self.precision != "float32" else {}
+        return partial(_open, self.detector, self.weights, self.device, options, threads)
+
+
+@with_groups
+def extract_features(
+    *,
+    pictures: Pictures,
+    which: WhichDetector,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out", "-o", metavar="FILE", help="The store. Default: features/WHAT.DETECTOR.h5.", show_default=False
         ),
     ] = None,
-    weights: Annotated[
-        str | None,
-        typer.Option("--weights", metavar="FILE", help="The detector's weights. Default: see 'capbench models list'."),
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", metavar="NAME=VALUE", help="An option of the detector, such as max_boxes=36."),
-    ] = None,
-    device: Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N.")] = "auto",
-    batch: Annotated[
-        int, typer.Option("--batch", min=1, help="Images at once; more than 1 changes features slightly, and is noted.")
-    ] = 1,
-    precision: Annotated[
-        str, typer.Option("--precision", help="float32, or amp-bfloat16 or amp-float16 (faster on a GPU, and noted).")
-    ] = "float32",
     workers: Annotated[
         int | None,
         typer.Option(
@@ -94,7 +132,6 @@ def extract_features(
         str | None,
         typer.Option("--shard", metavar="I/N", help="Only part I of N; join them with 'capbench features merge'."),
     ] = None,
-    dtype: Annotated[str, typer.Option("--dtype", help="float32, or float16 for half the space.")] = "float32",
     compression: Annotated[
         str | None,
         typer.Option("--compression", help="none, gzip or lzf.", show_default="none, or as the file is"),
@@ -102,12 +139,7 @@ def extract_features(
     restart: Annotated[
         bool, typer.Option("--restart", help="Forget what is there; else what was done before is kept and added to.")
     ] = False,
-    image_root: Annotated[
-        Path | None,
-        typer.Option("--image-root", metavar="DIR", help="Where the images of a list or a data set are."),
-    ] = None,
     place: Place,
-    data: common.DataOption = None,
     json_output: common.JsonOption = False,
 ) -> None:
     """Extract region features of images into an HDF5 store.
@@ -121,24 +153,17 @@ def extract_features(
 
     Example: capbench extract-features --images photos --detector bottom-up-caffe --on ray --workers 4
     """
-    from capbench.datasets.root import find_root
     from capbench.features.extract import Shard, default_workers, extract
     from capbench.files import check_writable
 
     chosen_shard = None if shard is None else Shard.parse(shard)
-    if images and dataset:
-        raise UsageError("--images and --dataset cannot be given both", hint="Give one; --image-root adds a folder")
-    options = _options(option or []) | ({"batch": batch} if batch > 1 else {})
-    options |= {"precision": precision} if precision != "float32" else {}
-    root = find_root(data)
-    common.announce_root(root, json_output=json_output, used=not images)
-    image_files, missing, what = _find(images, dataset, root, image_root)
-    target = out or Path("features") / _file_name(what, detector)
-    target = target if chosen_shard is None else chosen_shard.path(target)
-    check_writable(target)
     if place.on is not None:
         threads = threads or 1
-    opener = partial(_open, detector, weights, device, options, threads)
+    opener = which.opener(threads)
+    image_files, missing, what = pictures.find(json_output=json_output)
+    target = out or Path("features") / _file_name(what, which.detector)
+    target = target if chosen_shard is None else chosen_shard.path(target)
+    check_writable(target)
     model = opener()
     count = len(image_files)
     common.note(f"{count:,} images, detector {model.name} on {model.device}, into {target}")
@@ -158,7 +183,7 @@ def extract_features(
             threads=threads,
             spread=spread,
             opener=opener,
-            dtype=dtype,
+            dtype=which.dtype,
             compression=compression,
             restart=restart,
             progress=step,

@@ -74,11 +74,11 @@ def test_a_worker_with_a_full_disk_does_not_take_all_parts(engine: Engine, notes
         assert notes[-1] == "one worker is given no more parts: 2 in a row failed there"
 
 
-def test_as_many_workers_as_memory_allows(engine: Engine, notes: list[str], tmp_path: Path) -> None:
+def test_workers_that_fit_nowhere_are_refused(engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run = engine.run(partial(parts.opened, tmp_path), [1], memory_mb=1 << 30)
+    monkeypatch.setattr(engine, "_cluster", Cluster(workers=2))
     with pytest.raises(ToolError, match="memory is short"):
-        crowded = Engine.__new__(Engine)
-        crowded.__dict__ |= vars(engine) | {"_cluster": Cluster(workers=2, memory_mb=1 << 30)}
-        list(crowded.run(partial(parts.opened, tmp_path), [1], memory_mb=1))
+        list(run)
 
 
 def test_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,3 +94,14 @@ def test_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_other_engines_are_refused(text: str) -> None:
     with pytest.raises(UsageError, match="unknown engine"):
         parse_engine(text)
+
+
+def test_no_more_workers_than_there_is_memory_for(
+    engine: Engine, notes: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    total_mb = int(engine._ray.cluster_resources()["memory"]) >> 20
+    monkeypatch.setattr(engine, "_cluster", Cluster(workers=2))
+    results = dict(engine.run(partial(parts.opened, tmp_path), range(4), memory_mb=total_mb * 2 // 3))
+    assert results == {0: 0, 1: 1, 2: 4, 3: 9}
+    assert len(list((tmp_path / "opened").iterdir())) == 1
+    assert notes[-1] == "1 of 2 workers: there is no room for more (memory is short)"
