@@ -13,8 +13,9 @@
     ├── FeatureError           region features that are missing, damaged or of another detector
     │   └── MissingFeaturesError   a sound store that lacks images which were asked for
     ├── ModelError             weights that are missing, or are not those that were asked for
-    └── ToolError              Java or another program that could not be started or did not answer
-        └── SetupError         something that 'capbench setup' must fetch once before it works
+    ├── ToolError              Java or another program that could not be started or did not answer
+    │   └── SetupError         something that 'capbench setup' must fetch once before it works
+    └── UnfinishedError        work of which parts failed; the rest is done and kept; exit code 1
 
 The command line prints ``str(error)`` after ``error:`` and leaves with ``exit_code``. Errors that
 are not in this tree are bugs.
@@ -39,6 +40,7 @@ __all__ = [
     "StatisticError",
     "StudyError",
     "ToolError",
+    "UnfinishedError",
     "UsageError",
     "suggest",
 ]
@@ -87,6 +89,12 @@ def _rebuild(
     kind: type[CapbenchError], message: str, path: str | None, row: int | str | None, hint: str | None
 ) -> CapbenchError:
     return kind(message, path=path, row=row, hint=hint)
+
+
+class UnfinishedError(CapbenchError):
+    """Work of which parts failed; the rest is done and kept."""
+
+    exit_code: ClassVar[int] = 1
 
 
 class UsageError(CapbenchError):

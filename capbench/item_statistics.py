@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from capbench.cache import Cache
-from capbench.errors import CapbenchWarning, MetricError
+from capbench.errors import CapbenchWarning, MetricError, UnfinishedError
 from capbench.metrics.base import Metric, Progress
 from capbench.metrics.combined import CombinedMetric
 from capbench.progress import SlowWork, part_of
 from capbench.records import FloatArray, IntArray, Item
+from capbench.spreading import PartFailure, Spread
 
-__all__ = ["Extraction", "item_name"]
+__all__ = ["Extraction", "Run", "extract_on", "item_name"]
+
+_WORKER_MB = 1500
+_MOST_NAMED = 5
 
 
 class Extraction:
@@ -26,14 +32,22 @@ class Extraction:
         index: (items) place of each item among the distinct ones.
         store: the score cache.
         progress: takes numbers of items done.
+        spread: lets other processes extract; None: this one does.
     """
 
     def __init__(
-        self, items: Sequence[Item], distinct: Sequence[Item], index: IntArray, store: Cache, progress: Progress
+        self,
+        items: Sequence[Item],
+        distinct: Sequence[Item],
+        index: IntArray,
+        store: Cache,
+        progress: Progress,
+        spread: Spread | None = None,
     ) -> None:
         self._items, self._distinct, self._store, self._progress = items, distinct, store, progress
+        self._spread = spread
         self._repeats = np.bincount(index, minlength=len(distinct))
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, Run] = {}
 
     def add(self, metric: Metric, label: str, shown: int = 1) -> None:
         """Prepare a metric, or the metrics that it is made of.
@@ -50,7 +64,7 @@ class Extraction:
             return
         key = _space(metric)
         if key not in self._runs:
-            self._runs[key] = _Run(metric, label, self._distinct, self._repeats, self._store, self._progress)
+            self._runs[key] = Run(metric, label, self._distinct, self._repeats, self._store, self._progress)
         self._runs[key].shown += shown
 
     def slow_work(self) -> dict[str, SlowWork]:
@@ -59,20 +73,37 @@ class Extraction:
         return {key: work for key, work in works.items() if work is not None}
 
     def run(self) -> None:
-        """Extract batch by batch, last where slow work comes first, so that an interruption loses little."""
+        """Extract batch by batch, last where slow work comes first, so that an interruption loses little.
+
+        Of metrics with slow work other processes do that work, and this one the rest.
+        """
         slow = self.slow_work()
-        self._extract([run for key, run in self._runs.items() if key not in slow])
+        quick = [run for key, run in self._runs.items() if key not in slow]
+        if self._spread is None:
+            self._extract(quick)
+        else:
+            spread_over = [run for run in quick if run.metric.keeps_statistics]
+            extract_on(self._spread, spread_over, self._groups(spread_over))
+            self._extract([run for run in quick if not run.metric.keeps_statistics])
         for key, work in slow.items():
-            work.run(part_of(self._progress, self._runs[key].label, len(work.units), work.unit, work.seconds))
+            progress = part_of(self._progress, self._runs[key].label, len(work.units), work.unit, work.seconds)
+            if self._spread is None or work.run_on is None:
+                work.run(progress)
+            else:
+                work.run_on(self._spread, progress)
         self._extract([self._runs[key] for key in slow])
 
-    def _extract(self, runs: Sequence[_Run]) -> None:
-        """Extract; metrics with the same batches take turns, since they can share work on a batch."""
+    def _extract(self, runs: Sequence[Run]) -> None:
+        for batch, alike in self._groups(runs):
+            for run in alike:
+                run.extract(batch)
+
+    def _groups(self, runs: Sequence[Run]) -> Iterator[tuple[list[int], list[Run]]]:
+        """Places of items in batches, each with its metrics: those with the same batches can share work on one."""
         for kind in dict.fromkeys((run.metric.batch_size, run.metric.by_image) for run in runs):
             alike = [run for run in runs if (run.metric.batch_size, run.metric.by_image) == kind]
             for batch in _batches(self._distinct, *kind):
-                for run in alike:
-                    run.extract(batch)
+                yield batch, alike
 
     def of(self, metric: Metric) -> tuple[FloatArray, FloatArray]:
         """(n, k) statistics of the distinct items, and (n) whether they came from the cache."""
@@ -114,7 +145,7 @@ def _batches(items: Sequence[Item], size: int, by_image: bool) -> Iterator[list[
         yield batch
 
 
-class _Run:
+class Run:
     """Statistics of distinct items under one metric: those that the cache holds, and those still to extract."""
 
     def __init__(
@@ -164,16 +195,30 @@ class _Run:
         self.metric.open(left)
         return self.metric.slow_work(left)
 
+    def missing(self, batch: Sequence[int]) -> list[int]:
+        """Those of some places whose items are still to be extracted."""
+        return [i for i in batch if not self._done[i]]
+
+    def items_at(self, places: Sequence[int]) -> list[Item]:
+        """The items at some places."""
+        return [self._items[i] for i in places]
+
     def extract(self, batch: Sequence[int]) -> None:
         """Extract what is missing among the items at some places, and keep it."""
-        missing = [i for i in batch if not self._done[i]]
-        if not missing:
-            return
-        items = [self._items[i] for i in missing]
-        if self._part is None:
-            self._part = part_of(self._progress, self.label, int((~self.known).sum()), "items")
-        extracted = self.metric.statistics(items, _weighted(self._repeats[missing].tolist(), self._step, self._part))
-        _check_statistics(self.metric, extracted, items)
+        missing = self.missing(batch)
+        if missing:
+            progress = self._progress_of(missing)
+            self.keep(missing, self.metric.statistics(self.items_at(missing), progress))
+
+    def keep(self, places: Sequence[int], extracted: FloatArray, *, tell: bool = False) -> None:
+        """Keep statistics that were extracted, here and in the cache.
+
+        Args:
+            places: of their items.
+            extracted: (places, k).
+            tell: whether these items are told as progress; else the metric told them.
+        """
+        _check_statistics(self.metric, extracted, self.items_at(places))
         if not self._done.any():
             self._rows = np.empty((len(self._items), extracted.shape[1]))
         if extracted.shape[1] != self._rows.shape[1]:
@@ -181,10 +226,17 @@ class _Run:
                 f"{self.metric.name} gave statistics of different widths under one signature",
                 hint="Clear the cache folder, or run with --no-cache",
             )
-        self._rows[missing] = extracted
-        self._done[missing] = True
+        self._rows[places] = extracted
+        self._done[places] = True
         rows = np.ascontiguousarray(extracted, dtype="<f8")
-        self._store.put(self._space, ((self._keys[i], row.tobytes()) for i, row in zip(missing, rows, strict=True)))
+        self._store.put(self._space, ((self._keys[i], row.tobytes()) for i, row in zip(places, rows, strict=True)))
+        if tell:
+            self._progress_of(places)(len(places))
+
+    def _progress_of(self, places: Sequence[int]) -> Progress:
+        if self._part is None:
+            self._part = part_of(self._progress, self.label, int((~self.known).sum()), "items")
+        return _weighted(self._repeats[places].tolist(), self._step, self._part)
 
     def statistics(self) -> FloatArray:
         """(n, k) statistics of all items."""
@@ -193,6 +245,75 @@ class _Run:
     def _step(self, count: int) -> None:
         if self.shown:
             self._progress(self.shown * count)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """A part that another process does.
+
+    Attributes:
+        items: a batch.
+        wanted: for each metric by its place, places of those of ``items`` whose statistics are missing.
+    """
+
+    items: Sequence[Item]
+    wanted: Mapping[int, Sequence[int]]
+
+
+def extract_on(spread: Spread, runs: Sequence[Run], groups: Iterable[tuple[list[int], list[Run]]]) -> None:
+    """Extract what is missing in other processes; this one alone keeps and caches it.
+
+    Args:
+        spread: does the parts.
+        runs: metrics, prepared.
+        groups: batches of places, each with its metrics, as one process would take them: a part each.
+
+    Raises:
+        UnfinishedError: parts failed; the others' statistics are cached.
+        CapbenchError: what a metric raised.
+    """
+    works: list[_Work] = []
+    places: list[dict[int, list[int]]] = []
+    for batch, alike in groups:
+        of_batch = {place: batch_place for batch_place, place in enumerate(batch)}
+        missing = {number: run.missing(batch) for number, run in enumerate(runs) if run in alike}
+        missing = {number: of_run for number, of_run in missing.items() if of_run}
+        if missing:
+            wanted = {number: [of_batch[place] for place in of_run] for number, of_run in missing.items()}
+            works.append(_Work(next(iter(runs)).items_at(batch), wanted))
+            places.append(missing)
+    if not works:
+        return
+    failed: dict[int, str] = {}
+    opener = partial(_opened, [run.metric for run in runs])
+    for number, rows in spread.run(opener, works, memory_mb=_WORKER_MB):
+        if isinstance(rows, PartFailure):
+            failed[number] = rows.reason
+            continue
+        for run, extracted in rows.items():
+            runs[run].keep(places[number][run], extracted, tell=True)
+    if failed:
+        images = sorted({item.image for number in failed for item in works[number].items})
+        raise UnfinishedError(
+            f"{len(failed):,} of {len(works):,} parts failed three times, of {len(images):,} images "
+            f"({', '.join(images[:_MOST_NAMED])}{', …' if len(images) > _MOST_NAMED else ''}): "
+            f"{next(iter(failed.values()))}",
+            hint="The other parts' scores are cached; mend what is wrong and run the same command again",
+        )
+
+
+def _opened(metrics: Sequence[Metric]) -> Callable[[_Work], dict[int, FloatArray]]:
+    """In a worker: the function that extracts a part's statistics, by the metrics' places."""
+
+    def extract(work: _Work) -> dict[int, FloatArray]:
+        rows: dict[int, FloatArray] = {}
+        for number, places in work.wanted.items():
+            items = [work.items[place] for place in places]
+            metrics[number].open(items)
+            rows[number] = metrics[number].statistics(items, lambda _: None)
+        return rows
+
+    return extract
 
 
 def _weighted(repeats: Sequence[int], progress: Progress, distinct: Progress) -> Progress:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["is_out_of_memory", "keep_freed_memory", "paused_collector", "total_memory", "usable_cores"]
+__all__ = ["is_out_of_memory", "keep_freed_memory", "limit_cores", "paused_collector", "total_memory", "usable_cores"]
 
 _GROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
@@ -16,6 +16,8 @@ _GROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 _LARGEST = 2**31 - 1
 _TOP_PAD = 64 << 20
+
+_core_limit: int | None = None
 
 
 def keep_freed_memory() -> bool:
@@ -41,7 +43,14 @@ def keep_freed_memory() -> bool:
 
 def usable_cores() -> int:
     """Cores that this process may use; all there are where the system does not tell."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return cores if _core_limit is None else min(cores, _core_limit)
+
+
+def limit_cores(count: int) -> None:
+    """Let this process use no more than ``count`` cores, where it asks :func:`usable_cores`."""
+    global _core_limit
+    _core_limit = count
 
 
 def total_memory() -> int | None:

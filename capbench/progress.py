@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Protocol, runtime_checkable
 
+from capbench.spreading import Spread
+
 __all__ = ["LONG_S", "Parts", "Progress", "SlowWork", "Tally", "part_of", "together", "words"]
 
 LONG_S: Final = 30.0
@@ -55,6 +57,7 @@ class SlowWork:
         units: what is still to be done, each once.
         per_second: how many units a second can be expected.
         run: does it.
+        run_on: does it in other processes; None if it cannot be cut into parts.
     """
 
     subject: str
@@ -62,6 +65,7 @@ class SlowWork:
     units: frozenset[str]
     per_second: float
     run: Callable[[Progress], None] = field(compare=False, repr=False)
+    run_on: Callable[[Spread, Progress], None] | None = field(default=None, compare=False, repr=False)
 
     @property
     def seconds(self) -> float:
@@ -75,7 +79,7 @@ def together(works: Iterable[SlowWork]) -> tuple[SlowWork, ...]:
     for work in works:
         before = by_subject.get(work.subject, work)
         by_subject[work.subject] = SlowWork(
-            work.subject, work.unit, before.units | work.units, work.per_second, work.run
+            work.subject, work.unit, before.units | work.units, work.per_second, work.run, work.run_on
         )
     return tuple(by_subject.values())
 

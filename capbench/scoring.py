@@ -18,6 +18,7 @@ from capbench.metrics.requests import MetricRequest
 from capbench.progress import SlowWork
 from capbench.records import FloatArray, IntArray, Item, ScoreColumn, ScoreTable
 from capbench.score_files.writing import to_frame, write_scores
+from capbench.spreading import Spread
 
 __all__ = [
     "CorpusStatistics",
@@ -53,6 +54,7 @@ def score(
     dataset: str,
     cache: bool = True,
     progress: Progress | None = None,
+    spread: Spread | None = None,
     by_group: bool = False,
 ) -> ScoreTable:
     """Score items with metrics.
@@ -70,6 +72,7 @@ def score(
         cache: False neither reads nor writes the cache.
         progress: called with numbers of items done; they add up to ``len(items)`` for each request. Metrics are told
             apart (:class:`capbench.progress.Parts`) by what is really done of them, without what the cache holds.
+        spread: lets other processes extract statistics, and do what of the slow work can be cut into parts.
         by_group: whether corpus scores of each group of the items are given, too.
 
     Raises:
@@ -78,7 +81,15 @@ def score(
         ToolError, FeatureError, ModelError, UsageError: a metric lacks something.
     """
     table, _ = score_for_resampling(
-        items, requests, resources, dataset=dataset, cache=cache, progress=progress, by_group=by_group, keep=False
+        items,
+        requests,
+        resources,
+        dataset=dataset,
+        cache=cache,
+        progress=progress,
+        spread=spread,
+        by_group=by_group,
+        keep=False,
     )
     return table
 
@@ -91,6 +102,7 @@ def score_for_resampling(
     dataset: str,
     cache: bool = True,
     progress: Progress | None = None,
+    spread: Spread | None = None,
     by_group: bool = False,
     keep: bool = True,
 ) -> tuple[ScoreTable, dict[str, CorpusStatistics]]:
@@ -108,7 +120,7 @@ def score_for_resampling(
     places = _places_of_groups(items) if by_group else {}
     group_corpus: dict[str, dict[ScoreColumn, float]] = {group: {} for group in places}
     with Cache("scores", enabled=cache) as store:
-        extraction = Extraction(items, distinct, index, store, progress or (lambda _: None))
+        extraction = Extraction(items, distinct, index, store, progress or (lambda _: None), spread)
         metrics = [request.make(resources) for request in requests]
         for request, metric in zip(requests, metrics, strict=True):
             extraction.add(metric, request.label)

@@ -37,6 +37,7 @@ from capbench.cli import (
     metrics,
     models,
     parse,
+    plan,
     power,
     protocols,
     references,
@@ -98,6 +99,7 @@ def _root(
 app.command("extract-features")(extract_features.extract_features)
 app.command("import-features")(import_features.import_features)
 app.add_typer(features.app, name="features")
+app.add_typer(plan.app, name="plan")
 app.add_typer(models.app, name="models")
 app.command("score")(score.score)
 app.command("explain")(explain.explain)

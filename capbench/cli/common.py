@@ -164,9 +164,10 @@ def speed(images: int, seconds: float) -> str:
 
 @contextlib.contextmanager
 def images_progress(description: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A progress bar with images a second and the time left, on a terminal only."""
+    """A progress bar with images a second and the time left; on a pipe lines, as of :func:`progress`."""
     if not _is_terminal():
-        yield lambda _done: None
+        with progress(description, total) as step:
+            yield step
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from capbench.cli import common
+from capbench.cli.cluster import Place
+from capbench.cli.groups import OptionGroup, with_groups
 from capbench.errors import UsageError
 
 if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
+    from capbench.features.detectors.base import Detector
     from capbench.features.extract import Extracted
     from capbench.features.images import ImageFile
 
-__all__ = ["extract_features"]
+__all__ = ["Pictures", "WhichDetector", "extract_features"]
 
 _MOST_LISTED = 5
 
 
-def extract_features(
+@dataclass(frozen=True)
+class Pictures(OptionGroup):
+    """Which images."""
+
     images: Annotated[
         list[Path] | None,
         typer.Option(
@@ -31,10 +40,31 @@ def extract_features(
             "Default: all images of the data folder (*/images).",
             show_default=False,
         ),
-    ] = None,
+    ] = None
     dataset: Annotated[
         str | None, typer.Option("--dataset", "-d", metavar="NAME", help="The images that this data set judges.")
-    ] = None,
+    ] = None
+    image_root: Annotated[
+        Path | None,
+        typer.Option("--image-root", metavar="DIR", help="Where the images of a list or a data set are."),
+    ] = None
+    data: common.DataOption = None
+
+    def find(self, *, json_output: bool) -> tuple[list[ImageFile], list[str], str]:
+        """The images, ids of those that a data set has and the folder has not, and a word for them."""
+        from capbench.datasets.root import find_root
+
+        if self.images and self.dataset:
+            raise UsageError("--images and --dataset cannot be given both", hint="Give one; --image-root adds a folder")
+        root = find_root(self.data)
+        common.announce_root(root, json_output=json_output, used=not self.images)
+        return _find(self.images, self.dataset, root, self.image_root)
+
+
+@dataclass(frozen=True)
+class WhichDetector(OptionGroup):
+    """Which detector, and how it is set."""
+
     detector: Annotated[
         str,
         typer.Option(
@@ -44,43 +74,64 @@ def extract_features(
             help="A detector of 'capbench models list' (sample knows the embedded sample's drawn scenes only; for "
             "photographs take another), or module:Class of your own.",
         ),
-    ] = "sample",
+    ] = "sample"
+    weights: Annotated[
+        str | None,
+        typer.Option("--weights", metavar="FILE", help="The detector's weights. Default: see 'capbench models list'."),
+    ] = None
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="NAME=VALUE", help="An option of the detector, such as max_boxes=36."),
+    ] = None
+    device: Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N.")] = "auto"
+    batch: Annotated[
+        int, typer.Option("--batch", min=1, help="Images at once; more than 1 changes features slightly, and is noted.")
+    ] = 1
+    precision: Annotated[
+        str, typer.Option("--precision", help="float32, or amp-bfloat16 or amp-float16 (faster on a GPU, and noted).")
+    ] = "float32"
+    dtype: Annotated[str, typer.Option("--dtype", help="float32, or float16 for half the space.")] = "float32"
+
+    def opener(self, threads: int | None) -> Callable[[], Detector]:
+        """What opens it, here or in a worker. Raises UsageError for an option that is none."""
+        options = _options(self.option or []) | ({"batch": self.batch} if self.batch > 1 else {})
+        options |= {"precision": self.precision} if self.precision != "float32" else {}
+        return partial(_open, self.detector, self.weights, self.device, options, threads)
+
+
+@with_groups
+def extract_features(
+    *,
+    pictures: Pictures,
+    which: WhichDetector,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out", "-o", metavar="FILE", help="The store. Default: features/WHAT.DETECTOR.h5.", show_default=False
         ),
     ] = None,
-    weights: Annotated[
-        str | None,
-        typer.Option("--weights", metavar="FILE", help="The detector's weights. Default: see 'capbench models list'."),
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", metavar="NAME=VALUE", help="An option of the detector, such as max_boxes=36."),
-    ] = None,
-    device: Annotated[str, typer.Option("--device", metavar="NAME", help="auto, cpu, cuda or cuda:N.")] = "auto",
-    batch: Annotated[
-        int, typer.Option("--batch", min=1, help="Images at once; more than 1 changes features slightly, and is noted.")
-    ] = 1,
-    precision: Annotated[
-        str, typer.Option("--precision", help="float32, or amp-bfloat16 or amp-float16 (faster on a GPU, and noted).")
-    ] = "float32",
     workers: Annotated[
         int | None,
-        typer.Option("--workers", min=0, help="Processes that decode images.", show_default="0; on a GPU up to 8"),
+        typer.Option(
+            "--workers",
+            min=0,
+            help="Processes that decode images; under --on workers with a network each.",
+            show_default="0; on a GPU up to 8; under --on as there is room for",
+        ),
     ] = None,
     threads: Annotated[
         int | None,
         typer.Option(
-            "--threads", min=1, help="Of the network on a CPU; fewer are faster on a busy machine. Default: all cores."
+            "--threads",
+            min=1,
+            help="Of the network on a CPU, then part of the signature; fewer are faster on a busy machine. Default: "
+            "all cores; 1 under --on.",
         ),
     ] = None,
     shard: Annotated[
         str | None,
         typer.Option("--shard", metavar="I/N", help="Only part I of N; join them with 'capbench features merge'."),
     ] = None,
-    dtype: Annotated[str, typer.Option("--dtype", help="float32, or float16 for half the space.")] = "float32",
     compression: Annotated[
         str | None,
         typer.Option("--compression", help="none, gzip or lzf.", show_default="none, or as the file is"),
@@ -88,11 +139,7 @@ def extract_features(
     restart: Annotated[
         bool, typer.Option("--restart", help="Forget what is there; else what was done before is kept and added to.")
     ] = False,
-    image_root: Annotated[
-        Path | None,
-        typer.Option("--image-root", metavar="DIR", help="Where the images of a list or a data set are."),
-    ] = None,
-    data: common.DataOption = None,
+    place: Place,
     json_output: common.JsonOption = False,
 ) -> None:
     """Extract region features of images into an HDF5 store.
@@ -103,36 +150,29 @@ def extract_features(
     Example: capbench extract-features
 
     Example: capbench extract-features --dataset flickr8k-expert --detector grid:resnet50 --shard 1/4
+
+    Example: capbench extract-features --images photos --detector bottom-up-caffe --on ray --workers 4
     """
-    from capbench.datasets.root import find_root
-    from capbench.features.detectors.base import load_detector
     from capbench.features.extract import Shard, default_workers, extract
     from capbench.files import check_writable
-    from capbench.machine import keep_freed_memory
 
     chosen_shard = None if shard is None else Shard.parse(shard)
-    if images and dataset:
-        raise UsageError("--images and --dataset cannot be given both", hint="Give one; --image-root adds a folder")
-    options = _options(option or []) | ({"batch": batch} if batch > 1 else {})
-    options |= {"precision": precision} if precision != "float32" else {}
-    root = find_root(data)
-    common.announce_root(root, json_output=json_output, used=not images)
-    image_files, missing, what = _find(images, dataset, root, image_root)
-    target = out or Path("features") / _file_name(what, detector)
+    if place.on is not None:
+        threads = threads or 1
+    opener = which.opener(threads)
+    image_files, missing, what = pictures.find(json_output=json_output)
+    target = out or Path("features") / _file_name(what, which.detector)
     target = target if chosen_shard is None else chosen_shard.path(target)
     check_writable(target)
-    if threads is not None:
-        import torch
-
-        torch.set_num_threads(threads)
-    model = load_detector(detector, weights=weights, device=device, options=options)
-    if model.device == "cpu":
-        keep_freed_memory()
+    model = opener()
     count = len(image_files)
     common.note(f"{count:,} images, detector {model.name} on {model.device}, into {target}")
-    with common.images_progress(
-        "extracting", count if chosen_shard is None else -(-count // chosen_shard.count)
-    ) as step:
+    with (
+        place.engine(workers, threads) as spread,
+        common.images_progress(
+            "extracting", count if chosen_shard is None else -(-count // chosen_shard.count)
+        ) as step,
+    ):
         result = extract(
             image_files,
             model,
@@ -140,7 +180,10 @@ def extract_features(
             missing=missing,
             shard=chosen_shard,
             workers=default_workers(model.device) if workers is None else workers,
-            dtype=dtype,
+            threads=threads,
+            spread=spread,
+            opener=opener,
+            dtype=which.dtype,
             compression=compression,
             restart=restart,
             progress=step,
@@ -148,6 +191,21 @@ def extract_features(
     _tell(result, target, json_output=json_output)
     if result.failures:
         raise typer.Exit(1)
+
+
+def _open(name: str, weights: str | None, device: str, options: dict[str, Any], threads: int | None) -> Detector:
+    """The detector, here or in a worker."""
+    from capbench.features.detectors.base import load_detector
+    from capbench.machine import keep_freed_memory
+
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+    model = load_detector(name, weights=weights, device=device, options=options)
+    if model.device == "cpu":
+        keep_freed_memory()
+    return model
 
 
 def _find(

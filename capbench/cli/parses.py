@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from capbench.cli import common
+from capbench.cli.cluster import SpreadPlace
+from capbench.cli.groups import with_groups
 
 __all__ = ["app"]
 
@@ -21,7 +23,9 @@ app = typer.Typer(
 
 
 @app.command("make")
+@with_groups
 def make(
+    *,
     captions: Annotated[
         list[str],
         typer.Option(
@@ -31,6 +35,7 @@ def make(
             help="Captions to parse: a known corpus (flickr8k, flickr30k, coco-val, ...) or a file; repeatable.",
         ),
     ],
+    place: SpreadPlace,
     data: common.DataOption = None,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -40,6 +45,8 @@ def make(
     goes on from there. It needs SPICE's parser ('capbench setup spice').
 
     Example: capbench data parses make --captions flickr8k
+
+    Example: capbench data parses make --captions coco-val --on ray --workers 8
     """
     from capbench.datasets.captions import load_captions
     from capbench.datasets.root import find_root
@@ -56,8 +63,8 @@ def make(
             f"{common.count(len(missing), 'caption')} to parse, some {common.count(minutes, 'minute')} on this machine "
             "if it does nothing else"
         )
-        with common.progress("parsing captions", len(missing)) as step:
-            scene_graph.ensure(missing, progress=step)
+        with place.spread() as spread, common.progress("parsing captions", len(missing)) as step:
+            scene_graph.ensure(missing, progress=step, spread=spread)
     distinct, parsed = len(set(tokens)), len(missing)
     if json_output:
         common.print_json({"captions": len(texts), "distinct": distinct, "parsed": parsed})

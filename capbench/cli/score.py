@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capbench.cli import common
+from capbench.cli.cluster import SpreadPlace
 from capbench.cli.given import Given, requested
 from capbench.cli.groups import with_groups
 from capbench.cli.own_captions import below_limits, own_items, parse_limits
@@ -79,6 +80,7 @@ def score(
         int | None, typer.Option("--seed", min=0, help="Of --bootstrap. Default: 0.", show_default=False)
     ] = None,
     given: Given,
+    place: SpreadPlace,
     json_output: common.JsonOption = False,
 ) -> None:
     """Score captions with one or more metrics.
@@ -93,6 +95,8 @@ def score(
     Example: capbench score --metric cider --candidates results.json --references refs.json --bootstrap --resamples 2000
 
     Example: capbench score --metric tiger --features features.h5 --model tiger=scan.safetensors
+
+    Example: capbench score --metric meteor --candidates results.json --references refs.json --on ray --workers 8
     """
     from capbench.datasets.user.cautions import caption_cautions
     from capbench.files import check_writable
@@ -124,9 +128,16 @@ def score(
         items, name = _dataset_items(
             _dataset_of(dataset, protocol), protocol, draw, root, requests, resources, json_output
         )
-    with common.progress("scoring", len(items) * len(requests)) as step:
+    with place.spread() as spread, common.progress("scoring", len(items) * len(requests)) as step:
         table, kept = score_for_resampling(
-            items, requests, resources, dataset=name, cache=given.cache, progress=step, keep=bootstrap
+            items,
+            requests,
+            resources,
+            dataset=name,
+            cache=given.cache,
+            progress=step,
+            spread=spread,
+            keep=bootstrap,
         )
     intervals = _intervals(table, kept, requests, resamples or 1000, seed or 0) if bootstrap else {}
     rows = _summary(table, intervals)

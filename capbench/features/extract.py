@@ -2,28 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capbench import files
 from capbench.errors import CapbenchError, FeatureError, UsageError
 from capbench.features.images import ImageFile
+from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.store import FeatureStore
 from capbench.features.workers import Prepared, prepare_all
 from capbench.features.writing import StoreWriter
 from capbench.machine import usable_cores
+from capbench.spreading import PartFailure, Spread
 
 if TYPE_CHECKING:
     from capbench.features.detectors.base import Detector
-    from capbench.features.records import RegionFeatures
 
-__all__ = ["Extracted", "Failure", "Shard", "default_workers", "extract", "report_path"]
+__all__ = [
+    "Extracted",
+    "Failure",
+    "Group",
+    "Shard",
+    "default_workers",
+    "extract",
+    "fingerprint_of",
+    "grouped",
+    "parts_of",
+    "report_path",
+]
+
+_IMAGES_A_PART = 16
+_WORKER_MB = 2500  # a large network on a CPU
 
 
 @dataclass(frozen=True)
@@ -103,6 +120,9 @@ def extract(
     missing: Sequence[str] = (),
     shard: Shard | None = None,
     workers: int = 0,
+    threads: int | None = None,
+    spread: Spread | None = None,
+    opener: Callable[[], Detector] | None = None,
     dtype: str = "float32",
     compression: str | None = None,
     restart: bool = False,
@@ -112,7 +132,7 @@ def extract(
 
     Images go through the network in groups of the detector's batch size, fixed by the list of images: what was done
     before, and which part of the list this is, changes no group. So an interrupted run, or shards that are merged, give
-    the very bytes of one run.
+    the very bytes of one run; and so does any number of workers under ``spread``.
 
     Args:
         images: what to read, each id once.
@@ -121,6 +141,10 @@ def extract(
         missing: ids of images whose files are not there, for the report.
         shard: only this part of the groups.
         workers: processes that decode and prepare; 0: this one.
+        threads: of the network on a CPU, if they were chosen: the fingerprint then names them, since their number
+            changes last digits.
+        spread: lets other processes do the work; ``workers`` does not matter then.
+        opener: opens the detector there.
         dtype: in which features are stored.
         compression: of the store.
         restart: forget what is there.
@@ -131,8 +155,7 @@ def extract(
         UsageError: the store cannot be written; what is done is kept.
         ToolError: a worker process died.
     """
-    batch = int(getattr(detector, "batch", 1)) if detector.batchable else 1
-    groups = [images[start : start + batch] for start in range(0, len(images), batch)]
+    groups = grouped(images, detector)
     if shard is not None:
         groups = groups[shard.index - 1 :: shard.count]
         missing = missing[shard.index - 1 :: shard.count]
@@ -143,7 +166,7 @@ def extract(
     seconds = dict.fromkeys(("total", "network", "waiting", "writing", "finishing"), 0.0)
     with StoreWriter(
         target,
-        detector.fingerprint(),
+        fingerprint_of(detector, threads),
         dtype=dtype,
         compression=compression,
         class_names=detector.class_names,
@@ -151,30 +174,31 @@ def extract(
         restart=restart,
     ) as writer:
         done = writer.done
-        todo = [group for group in groups if any(entry.image not in done for entry in group)]
+        parts = parts_of(groups, done)
+        todo = [group for part in parts for group in part]
         step(sum(len(group) for group in groups) - sum(len(group) for group in todo))
         begin = time.perf_counter()
-        source = prepare_all((entry for group in todo for entry in group), detector.preprocessor, workers)
         count = 0
-        try:
-            for group in todo:
+        with contextlib.ExitStack() as stack:
+            if spread is None:
+                results = _here(todo, detector, workers, seconds)
+            else:
+                results = _spread(parts, spread, opener or (lambda: detector))
+            stack.callback(results.close)  # type: ignore[attr-defined]
+            for detected in results:
+                failures += detected.failures
                 started = time.perf_counter()
-                prepared = [next(source) for _ in group]
-                seconds["waiting"] += time.perf_counter() - started
-                records, group_failures = _detect(detector, prepared, seconds)
-                failures += group_failures
-                started = time.perf_counter()
-                for regions in records:
+                for regions in detected.records:
                     if regions.image in done:
                         continue
-                    failure = _add(writer, regions, group)
+                    failure = _add(writer, regions, detected.group)
                     failures += [failure] if failure else []
                     count += failure is None
                 seconds["writing"] += time.perf_counter() - started
-                step(len(group))
-        finally:
-            source.close()  # type: ignore[attr-defined]
+                step(len(detected.group))
         seconds["total"] = time.perf_counter() - begin
+        order = {image: place for place, image in enumerate([*missing, *(entry.image for entry in images)])}
+        failures.sort(key=lambda failure: order[failure.image])
         _report(report_path(target), failures)
         if not writer.done:
             raise FeatureError(
@@ -187,6 +211,73 @@ def extract(
         store = writer.finish()
         seconds["finishing"] = time.perf_counter() - started
     return Extracted(store, sum(len(g) for g in groups) + len(missing), count, resumed, tuple(failures), seconds)
+
+
+Group = Sequence[ImageFile]
+"""Images that go through the network together."""
+
+
+def grouped(images: Sequence[ImageFile], detector: Detector) -> list[Group]:
+    """Images in groups of the detector's batch size."""
+    batch = int(getattr(detector, "batch", 1)) if detector.batchable else 1
+    return [images[start : start + batch] for start in range(0, len(images), batch)]
+
+
+def parts_of(groups: Sequence[Group], done: Container[str] = ()) -> list[list[Group]]:
+    """Groups in parts of some 16 images, cut before those are left out that are done."""
+    if not groups:
+        return []
+    a_part = max(1, _IMAGES_A_PART // len(groups[0]))
+    cut = (groups[start : start + a_part] for start in range(0, len(groups), a_part))
+    parts = [[group for group in part if any(entry.image not in done for entry in group)] for part in cut]
+    return [part for part in parts if part]
+
+
+def fingerprint_of(detector: Detector, threads: int | None) -> Fingerprint:
+    """The detector's fingerprint, with the number of threads if they were chosen and a CPU does the work."""
+    fingerprint = detector.fingerprint()
+    if threads is None or detector.device != "cpu":
+        return fingerprint
+    return dataclasses.replace(fingerprint, versions=tuple(sorted((*fingerprint.versions, ("threads", str(threads))))))
+
+
+@dataclass(frozen=True, eq=False)
+class _Detected:
+    """What came of a group."""
+
+    group: Group
+    records: Sequence[RegionFeatures]
+    failures: Sequence[Failure]
+
+
+def _here(todo: Sequence[Group], detector: Detector, workers: int, seconds: dict[str, float]) -> Iterator[_Detected]:
+    """Groups through the network of this process; ``seconds`` is added to."""
+    source = prepare_all((entry for group in todo for entry in group), detector.preprocessor, workers)
+    try:
+        for group in todo:
+            started = time.perf_counter()
+            prepared = [next(source) for _ in group]
+            seconds["waiting"] += time.perf_counter() - started
+            yield _Detected(group, *_detect(detector, prepared, seconds))
+    finally:
+        source.close()  # type: ignore[attr-defined]
+
+
+def _spread(parts: Sequence[Sequence[Group]], spread: Spread, opener: Callable[[], Detector]) -> Iterator[_Detected]:
+    """Groups through networks of other processes, in the order in which they end."""
+    for place, result in spread.run(partial(_opened, opener), parts, memory_mb=_WORKER_MB):
+        if isinstance(result, PartFailure):
+            for group in parts[place]:
+                reason = f"its part of {sum(map(len, parts[place]))} images failed: {result.reason}"
+                yield _Detected(group, (), [Failure(entry.image, str(entry.path), reason) for entry in group])
+        else:
+            yield from result
+
+
+def _opened(opener: Callable[[], Detector]) -> Callable[[Sequence[Group]], list[_Detected]]:
+    """In a worker: the function that takes a part through the network."""
+    detector = opener()
+    return lambda part: list(_here(part, detector, 0, dict.fromkeys(("network", "waiting"), 0.0)))
 
 
 def _detect(

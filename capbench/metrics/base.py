@@ -15,6 +15,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -158,6 +159,11 @@ class Metric(abc.ABC):
         lacking = [why for need, why in self.lacking(self.resources, options) if not need.may_be_spared]
         if lacking:
             raise MetricError(f"{self.name} waits for {' and '.join(lacking)}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What another process is handed: all but cached properties, which are what was opened here."""
+        lazy = {name for cls in type(self).__mro__ for name, it in vars(cls).items() if isinstance(it, cached_property)}
+        return {name: value for name, value in vars(self).items() if name not in lazy}
 
     @classmethod
     def lacks(cls, resources: Resources, options: Mapping[str, Any] | None = None, label: str | None = None) -> str:

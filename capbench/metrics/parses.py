@@ -28,6 +28,7 @@ def parsing(tokens: Sequence[str], *, cache: bool) -> SlowWork | None:
         frozenset(captions),
         scene_graph.per_second(),
         lambda progress: run(progress=progress),
+        lambda spread, progress: run(progress=progress, spread=spread),
     )
 
 

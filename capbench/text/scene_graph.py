@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from capbench.cache import Cache
+from capbench.errors import UnfinishedError
+from capbench.spreading import PartFailure, Spread
 from capbench.text import ptb
 
 __all__ = ["SceneGraph", "Triplet", "Tuples", "ensure", "forget", "key", "missing", "parse", "per_second", "tuples"]
@@ -25,6 +27,7 @@ Triplet = tuple[str, str, str]
 """Subject, relation, object."""
 
 _BATCH = 128  # what an interruption may lose
+_WORKER_MB = 2600  # the parser's heap, and what Java needs beside it
 _PER_SECOND_AND_CORE = 19.0  # captions of some 10 words; 24 to 47 a second were measured on two cores
 _known: dict[str, str] = {}  # tokens → tuples as JSON, which takes a fifth of the memory of the tuples themselves
 
@@ -96,26 +99,34 @@ def tuples(
         yield tuple(tuple(parts) for parts in json.loads(_known[caption]))
 
 
-def ensure(tokens: Sequence[str], *, cache: bool = True, progress: Callable[[int], None] | None = None) -> None:
+def ensure(
+    tokens: Sequence[str],
+    *,
+    cache: bool = True,
+    progress: Callable[[int], None] | None = None,
+    spread: Spread | None = None,
+) -> None:
     """Parse the tokenised captions that never were parsed.
 
     Args:
         tokens: (n) captions as :func:`capbench.text.ptb.tokenize` gives them.
         cache: whether to use the cache on disk; without it tuples are kept for this process only.
         progress: called with the number of captions parsed since its last call.
+        spread: lets other processes parse; this one keeps what they give.
 
     Raises:
         ToolError: SPICE's parser is not set up, its program failed, or a caption is too long for its memory.
+        UnfinishedError: parts that other processes were given failed; the rest is kept.
     """
     from capbench.java.spice.parser import SPICE_PARSER_VERSION, parse_tuples
 
     to_parse = missing(tokens, cache=cache)
     if not to_parse:
         return
+    batches = [to_parse[start : start + _BATCH] for start in range(0, len(to_parse), _BATCH)]
+    answered = _spread(batches, spread) if spread else ((batch, parse_tuples(batch)) for batch in batches)
     with Cache("scene-graphs", enabled=cache) as store:
-        for start in range(0, len(to_parse), _BATCH):
-            batch = to_parse[start : start + _BATCH]
-            answers = parse_tuples(batch)
+        for batch, answers in answered:
             store.put(
                 SPICE_PARSER_VERSION,
                 ((key(caption), answer.encode()) for caption, answer in zip(batch, answers, strict=True)),
@@ -123,6 +134,30 @@ def ensure(tokens: Sequence[str], *, cache: bool = True, progress: Callable[[int
             _known.update(zip(batch, answers, strict=True))
             if progress is not None:
                 progress(len(batch))
+
+
+def _spread(batches: Sequence[list[str]], spread: Spread) -> Iterator[tuple[list[str], list[str]]]:
+    """Batches with their answers, in the order in which other processes have them."""
+    failed: dict[int, str] = {}
+    for place, answers in spread.run(_parser, batches, memory_mb=_WORKER_MB):
+        if isinstance(answers, PartFailure):
+            failed[place] = answers.reason
+        else:
+            yield batches[place], answers
+    if failed:
+        captions = sum(len(batches[place]) for place in failed)
+        raise UnfinishedError(
+            f"{captions:,} captions could not be parsed, the first '{batches[next(iter(failed))][0][:60]}': "
+            f"{next(iter(failed.values()))}",
+            hint="The others' parses are kept; mend what is wrong and run the same command again",
+        )
+
+
+def _parser() -> Callable[[list[str]], list[str]]:
+    """In a worker: the function that parses."""
+    from capbench.java.spice.parser import parse_tuples
+
+    return parse_tuples
 
 
 def missing(tokens: Sequence[str], *, cache: bool = True) -> list[str]:

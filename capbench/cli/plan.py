@@ -1,0 +1,88 @@
+"""``capbench plan``: what long work will cost, before it is begun."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from capbench.cli import common
+from capbench.cli.extract_features import Pictures, WhichDetector
+from capbench.cli.groups import with_groups
+
+if TYPE_CHECKING:
+    from capbench.features.planning import Plan
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    name="plan",
+    help="What long work will cost, before it is begun.\n\nExample: capbench plan extract --detector grid:resnet50",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def _plan() -> None:
+    pass
+
+
+@app.command("extract")
+@with_groups
+def extract(
+    *,
+    pictures: Pictures,
+    which: WhichDetector,
+    threads: Annotated[int, typer.Option("--threads", min=1, help="Of each worker, on a CPU.")] = 1,
+    workers: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--workers",
+            min=1,
+            metavar="N",
+            help="Numbers of workers to plan for; repeatable.",
+            show_default="1, 4, 16, 64",
+        ),
+    ] = None,
+    measure: Annotated[int, typer.Option("--measure", min=1, help="Images to measure.")] = 8,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Say how long extract-features will take, and how much disk.
+
+    Some of the images go through the network on this machine; nothing is written. The hours are for workers as quick as
+    this one, which share neither cores nor disk.
+
+    Example: capbench plan extract --detector grid:resnet50 --dataset flickr8k-expert --workers 8 --workers 64
+    """
+    from capbench.features import planning
+
+    images, missing, _ = pictures.find(json_output=json_output)
+    numbers = sorted(set(workers or (1, 4, 16, 64)))
+    with common.images_progress("measuring", min(measure + 1, len(images))) as step:
+        plan = planning.measure(images, which.opener(threads), count=measure, dtype=which.dtype, progress=step)
+    if json_output:
+        hours = {str(number): round(plan.hours(number), 4) for number in numbers}
+        common.print_json({**vars(plan), "missing_images": len(missing), "threads": threads, "hours": hours})
+        return
+    _print(plan, numbers, threads, len(missing))
+
+
+def _print(plan: Plan, numbers: list[int], threads: int, missing: int) -> None:
+    from rich import box
+    from rich.table import Table
+
+    absent = f", {missing:,} more have no file" if missing else ""
+    print(f"{plan.images:,} images in {plan.parts:,} parts{absent}")
+    print(
+        f"measured here: {plan.image_s:.3g} s an image (median of {plan.measured}, {common.count(threads, 'thread')}), "
+        f"{plan.regions:.1f} regions; opening the detector {plan.opening_s:.1f} s"
+    )
+    print(f"disk: {plan.disk_bytes / 1e9:.2f} GB, and as much again for the journal until the store is finished")
+    shown = Table(box=box.SIMPLE_HEAD)
+    for head in ("workers", "hours", "hours of all workers"):
+        shown.add_column(head, justify="right")
+    for number in numbers:
+        hours = plan.hours(number)
+        shown.add_row(f"{number:,}", f"{hours:,.2f}", f"{hours * min(number, plan.parts):,.2f}")
+    common.out().print(shown)

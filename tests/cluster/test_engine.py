@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from capbench.cluster.engine import Cluster, Engine, parse_engine
+from capbench.errors import CapbenchWarning, DataError, ToolError, UsageError
+from capbench.spreading import PartFailure
+from tests.cluster import parts
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def notes() -> list[str]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def engine(notes: list[str]) -> Iterator[Engine]:
+    with Engine(Cluster(workers=2, memory_mb=300), notes.append) as engine:
+        yield engine
+
+
+def test_every_part_is_done_once_and_each_worker_opens_once(engine: Engine, tmp_path: Path) -> None:
+    results = dict(engine.run(partial(parts.opened, tmp_path), range(20), memory_mb=300))
+    assert results == {number: number * number for number in range(20)}
+    assert len(list((tmp_path / "opened").iterdir())) == 2
+    assert all(len(list((tmp_path / f"part{number}").iterdir())) == 1 for number in range(20))
+
+
+def test_a_part_whose_worker_died_is_done_again(engine: Engine, tmp_path: Path) -> None:
+    results = dict(engine.run(partial(parts.opened, tmp_path), [1, parts.DIES_ONCE, 2], memory_mb=300))
+    assert results == {0: 1, 1: parts.DIES_ONCE**2, 2: 4}
+
+
+def test_a_part_that_fails_three_times_is_reported_and_stops_nothing(engine: Engine, tmp_path: Path) -> None:
+    work = [1, parts.DIES, 2, parts.RAISES, 3, 4]
+    results = dict(engine.run(partial(parts.opened, tmp_path), work, memory_mb=300))
+    assert results == {
+        0: 1,
+        1: PartFailure("its worker died three times, perhaps of too little memory"),
+        2: 4,
+        3: PartFailure("ValueError: nothing came of it"),
+        4: 9,
+        5: 16,
+    }
+    for part in (parts.DIES, parts.RAISES):
+        assert len(list((tmp_path / f"part{part}").iterdir())) == 3
+
+
+def test_what_the_user_can_mend_is_raised_at_once(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"numbers\.txt, line 3: is no number|numbers\.txt.*is no number"):
+        list(engine.run(partial(parts.opened, tmp_path), [parts.REFUSES], memory_mb=300))
+    assert len(list((tmp_path / f"part{parts.REFUSES}").iterdir())) == 1
+
+
+def test_warnings_of_workers_are_told_once(engine: Engine, tmp_path: Path) -> None:
+    with pytest.warns(CapbenchWarning, match="take care") as caught:
+        list(engine.run(partial(parts.opened, tmp_path), [parts.WARNS] * 3, memory_mb=300))
+    assert len(caught) == 1
+
+
+def test_a_worker_with_a_full_disk_does_not_take_all_parts(engine: Engine, notes: list[str], tmp_path: Path) -> None:
+    results = dict(engine.run(partial(parts.opened_with_one_full_disk, tmp_path), range(12), memory_mb=300))
+    failures = [result for result in results.values() if isinstance(result, PartFailure)]
+    assert len(results) == 12
+    assert 0 < len(failures) <= 2
+    assert "No space left on device" in failures[0].reason
+    if len(failures) == 2:
+        assert notes[-1] == "one worker is given no more parts: 2 in a row failed there"
+
+
+def test_workers_that_fit_nowhere_are_refused(engine: Engine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run = engine.run(partial(parts.opened, tmp_path), [1], memory_mb=1 << 30)
+    monkeypatch.setattr(engine, "_cluster", Cluster(workers=2))
+    with pytest.raises(ToolError, match="memory is short"):
+        list(run)
+
+
+def test_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert parse_engine("ray") is None
+    assert parse_engine("ray:auto") == "auto"
+    assert parse_engine("ray:ray://head:10001") == "ray://head:10001"
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    assert parse_engine("ray") == "head:6379"
+
+
+@pytest.mark.parametrize("text", ["dask", "ray:", "", "rays", "Ray"])
+def test_other_engines_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="unknown engine"):
+        parse_engine(text)
+
+
+def test_no_more_workers_than_there_is_memory_for(
+    engine: Engine, notes: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    total_mb = int(engine._ray.cluster_resources()["memory"]) >> 20
+    monkeypatch.setattr(engine, "_cluster", Cluster(workers=2))
+    results = dict(engine.run(partial(parts.opened, tmp_path), range(4), memory_mb=total_mb * 2 // 3))
+    assert results == {0: 0, 1: 1, 2: 4, 3: 9}
+    assert len(list((tmp_path / "opened").iterdir())) == 1
+    assert notes[-1] == "1 of 2 workers: there is no room for more (memory is short)"

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from capbench.errors import FeatureError, UsageError
+from capbench.features.extract import extract
+from capbench.features.images import ImageFile
+from capbench.features.planning import Plan, measure
+from tests.features.fakes import FakeDetector, pictures
+
+
+def test_a_plan_measures_some_images_and_counts_all(tmp_path: Path) -> None:
+    images = pictures(tmp_path, 40)
+    detector = FakeDetector(pause_s=0.02)
+    steps: list[int] = []
+    plan = measure(images, lambda: detector, count=5, progress=steps.append)
+    assert (plan.images, plan.parts, plan.measured) == (40, 3, 5)
+    assert len(detector.seen) == sum(steps) == 6
+    assert plan.image_s > 0.02
+
+
+def test_the_disk_that_a_plan_names_is_what_the_store_takes(tmp_path: Path) -> None:
+    images = pictures(tmp_path, 40)
+    plan = measure(images, FakeDetector, count=40)
+    store = tmp_path / "store.h5"
+    extract(images, FakeDetector(), store)
+    # Small stores are mostly HDF5's own tables: the features are what grows.
+    assert plan.disk_bytes <= store.stat().st_size
+    assert plan.disk_bytes > 40 * plan.regions * 16 * 4
+
+
+def test_hours_are_those_of_the_longest_row_of_parts() -> None:
+    plan = Plan(images=160, parts=10, measured=1, opening_s=36.0, image_s=3.6, regions=1.0, disk_bytes=0)
+    assert plan.hours(1) == pytest.approx(0.01 + 0.16)
+    assert plan.hours(4) == pytest.approx(0.01 + 3 * 0.016)  # one worker has three parts
+    assert plan.hours(10) == plan.hours(64) == pytest.approx(0.01 + 0.016)
+
+
+def test_nothing_to_plan_for_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no images"):
+        measure([], FakeDetector, count=3)
+    broken = tmp_path / "broken.png"
+    broken.write_text("no picture")
+    with pytest.raises(FeatureError, match="none of 1 images could be used"):
+        measure([ImageFile("broken", broken)], FakeDetector, count=3)
