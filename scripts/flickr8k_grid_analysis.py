@@ -22,6 +22,29 @@ def share_between(values: FloatArray, codes: IntArray) -> float:
     return float(np.var(image_means(values, codes)[codes]) / np.var(values))
 
 
+def columns_by_image(
+    scores: Mapping[str, FloatArray], codes: IntArray, human: FloatArray
+) -> dict[str, dict[str, float]]:
+    """What of each column tells images apart, and what candidates of one image.
+
+    Args:
+        scores: (n,) of each column.
+        codes: (n,) number of each item's image.
+        human: (n,) mean rating of each item.
+    """
+    rated = image_means(human, codes)
+    return {
+        name: {
+            "share between images": share_between(values, codes),
+            "tau-b between images": correlation("tau-b", image_means(values, codes), rated).value,
+            "tau-b within images": correlation(
+                "tau-b", values - image_means(values, codes)[codes], np.round(human - rated[codes], 9)
+            ).value,
+        }
+        for name, values in scores.items()
+    }
+
+
 def by_image(
     scores: Mapping[str, FloatArray], grounded: Grounded, images: Sequence[str], human: FloatArray
 ) -> dict[str, Any]:
@@ -39,16 +62,7 @@ def by_image(
     """
     _, codes = np.unique(np.array(images), return_inverse=True)
     rated = image_means(human, codes)
-    columns = {
-        name: {
-            "share between images": share_between(values, codes),
-            "tau-b between images": correlation("tau-b", image_means(values, codes), rated).value,
-            "tau-b within images": correlation(
-                "tau-b", values - image_means(values, codes)[codes], np.round(human - rated[codes], 9)
-            ).value,
-        }
-        for name, values in scores.items()
-    }
+    columns = columns_by_image(scores, codes, human)
     level = image_means(np.linalg.norm(grounded.references, axis=1), codes)
     candidate_level = image_means(np.linalg.norm(grounded.candidate, axis=1), codes)
     return {

@@ -305,7 +305,10 @@ ARGUMENT_CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ("bleu has no option 'engine'",),
     ),
     "draw that does not exist": (("score", "-m", "bleu", "--draw", "2"), ("--draw 2",)),
-    "candidates without references": (("score", "-m", "bleu", "--candidates", "x.json"), ("belong together",)),
+    "candidates without references": (
+        ("score", "-m", "bleu", "--candidates", "x.json"),
+        ("bleu: references are needed", "--references FILE"),
+    ),
     "unknown ending": (("score", "-m", "bleu", "-o", "scores.xls"), ("scores.xls", ".csv")),
     "study and flags together": (("correlate", "demo", "-m", "bleu"), ("together",)),
     "protocol without a data set": (("correlate", "-p", "tau-b"), ("names no data set",)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +32,7 @@ from capbench.datasets.root import DataRoot, find_root
 from capbench.datasets.user.captions import note_without_candidate
 from capbench.datasets.user.in_memory import CandidatesGiven, ReferencesGiven, captions_in_memory
 from capbench.errors import CapbenchWarning, UsageError
-from capbench.metrics.asking import asked_metrics, refuse_waiting
+from capbench.metrics.asking import asked_metrics, refuse_unreferenced, refuse_waiting
 from capbench.metrics.base import Resources
 from capbench.metrics.requests import MetricRequest, Row
 from capbench.progress import words
@@ -104,7 +104,7 @@ def score(
             records (``{"image_id": 42, "caption": "…"}``), the path of a file, or a list of
             :class:`capbench.Item`, or :class:`capbench.Judgements`, which bring their references.
         references: a list with a caption or a list of captions for each candidate, ``{image: [caption, …]}``, records,
-            or the path of a file.
+            or the path of a file; none where all metrics do without.
         metrics: names, functions or classes, or a dictionary of them by label.
         dataset: instead of candidates and references, a data set whose candidates are scored.
         protocol: which of its items and references; by default the literature's.
@@ -138,7 +138,7 @@ def score(
         return _score_table(table, rows, judgements.notes, opened.name, root.is_sample and opened.under_root)
     if protocol is not None or draw != 1:
         raise UsageError("protocol and draw are for the captions of a data set", hint="Add dataset, or leave them out")
-    items, name, sample, said = _own_items(candidates, references)
+    items, name, sample, said = _own_items(candidates, references, requests)
     items, notes = items_with_scores(items, requests, name, allow_missing=allow_missing)
     with bars("scoring", len(items) * len(requests)) as step:
         table = scoring.score(items, requests, resources, dataset=name, cache=cache, progress=step)
@@ -341,6 +341,7 @@ def _requested(
 def _own_items(
     candidates: PathGiven | CandidatesGiven | Sequence[records.Item] | records.Judgements | None,
     references: PathGiven | ReferencesGiven | None,
+    requests: Sequence[MetricRequest],
 ) -> tuple[tuple[records.Item, ...], str, bool, tuple[str, ...]]:
     """Items, what to call them, whether they are the sample's, and what is to be said of them."""
     if candidates is None:
@@ -349,13 +350,13 @@ def _own_items(
         return candidates.items, candidates.dataset, isinstance(candidates, Judgements) and candidates.sample, ()
     candidates = Path(candidates) if isinstance(candidates, os.PathLike) else candidates
     references = Path(references) if isinstance(references, os.PathLike) else references
-    if not isinstance(candidates, str | Path) and references is None:
-        listed = tuple(candidates)
+    if not isinstance(candidates, str | Path | Mapping) and references is None:
+        candidates = listed = tuple(candidates)
         items = tuple(item for item in listed if isinstance(item, records.Item))
         if listed and len(items) == len(listed):
             return items, "items", False, ()
     if references is None:
-        raise UsageError("candidates and references belong together", hint="Give both")
+        refuse_unreferenced(requests, "references=…")
     name = Path(candidates).stem if isinstance(candidates, str | Path) else "captions"
     items, missing_images = captions_in_memory(candidates, references)  # type: ignore[arg-type]
     note = note_without_candidate(missing_images)

@@ -21,12 +21,12 @@ __all__ = ["below_limits", "own_items", "parse_limits"]
 _STDIN = "standard input"
 
 
-def own_items(candidates: Path, references: Path) -> tuple[tuple[Item, ...], str]:
+def own_items(candidates: Path, references: Path | None) -> tuple[tuple[Item, ...], str]:
     """Items of a user's files and a name for them; images of the references without a candidate are told on stderr.
 
     Args:
         candidates: the captions; ``-`` for standard input.
-        references: their references.
+        references: their references; None where all metrics do without.
 
     Raises:
         MissingFileError, DataError: as :func:`capbench.datasets.user.captions.read_captions` does.
@@ -43,7 +43,7 @@ def own_items(candidates: Path, references: Path) -> tuple[tuple[Item, ...], str
     return items, name
 
 
-def _from_stdin(references: Path) -> UserCaptions:
+def _from_stdin(references: Path | None) -> UserCaptions:
     """The captions on standard input: a JSON list, one object a line, or one caption a line."""
     from capbench.datasets.user.captions import read_captions
 

@@ -54,7 +54,9 @@ def score(
     references: Annotated[
         Path | None,
         typer.Option(
-            "--references", metavar="FILE", help="Their references: COCO annotations, {image: [..]} JSON, or JSONL."
+            "--references",
+            metavar="FILE",
+            help="Their references: COCO annotations, {image: [..]} JSON, or JSONL. Left out: reference-free.",
         ),
     ] = None,
     out: Annotated[
@@ -94,6 +96,8 @@ def score(
 
     Example: capbench score --metric cider --candidates results.json --references refs.json --bootstrap --resamples 2000
 
+    Example: capbench score --metric faier --candidates results.json --features features.h5 --model faier.safetensors
+
     Example: capbench score --metric tiger --features features.h5 --model tiger=scan.safetensors
 
     Example: capbench score --metric meteor --candidates results.json --references refs.json --on ray --workers 8
@@ -118,7 +122,7 @@ def score(
     if out is not None:
         check_writable(out)
     if own_captions:
-        items, name = _own_items(dataset, protocol, candidates, references)
+        items, name = _own_items(dataset, protocol, candidates, references, requests)
         items, joined = items_with_scores(items, requests, name, allow_missing=given.allow_missing)
         for line in joined:
             common.note(line)
@@ -169,13 +173,21 @@ def _dataset_of(dataset: str | None, protocol: str | None) -> str:
 
 
 def _own_items(
-    dataset: str | None, protocol: str | None, candidates: Path | None, references: Path | None
+    dataset: str | None,
+    protocol: str | None,
+    candidates: Path | None,
+    references: Path | None,
+    requests: Sequence[MetricRequest],
 ) -> tuple[tuple[Item, ...], str]:
     """A user's own captions and what to call them."""
-    if candidates is None or references is None:
-        raise UsageError("--candidates and --references belong together", hint="Give both")
+    from capbench.metrics.asking import refuse_unreferenced
+
+    if candidates is None:
+        raise UsageError("--references are those of --candidates", hint="Give both")
     if dataset is not None or protocol is not None:
         raise UsageError("--candidates was given together with --dataset or --protocol", hint="Give one of them")
+    if references is None:
+        refuse_unreferenced(requests, "--references FILE")
     return own_items(candidates, references)
 
 

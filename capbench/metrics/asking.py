@@ -10,7 +10,7 @@ from capbench.metrics.base import Resources
 from capbench.metrics.from_file import ScoresEntry, chosen_of_files, collisions, requests_of_files
 from capbench.metrics.requests import Asked, MetricRequest, resolve_metrics
 
-__all__ = ["asked_metrics", "refuse_waiting"]
+__all__ = ["asked_metrics", "refuse_unreferenced", "refuse_waiting"]
 
 
 def asked_metrics(
@@ -40,6 +40,21 @@ def asked_metrics(
     for problem in collisions(requests):
         raise UsageError(problem)
     return requests, resources
+
+
+def refuse_unreferenced(requests: Sequence[MetricRequest], how: str) -> None:
+    """Raise UsageError if requests need references, where candidates come without any.
+
+    Args:
+        requests: the metrics.
+        how: references are given (``--references FILE``).
+    """
+    labels = [request.label for request in requests if request.needs_references]
+    if labels:
+        raise UsageError(
+            f"{', '.join(labels)}: references are needed ({how})",
+            hint="Give them, or take metrics and columns that do without ('capbench metrics NAME' tells)",
+        )
 
 
 def refuse_waiting(requests: Sequence[MetricRequest], resources: Resources) -> None:

@@ -105,6 +105,11 @@ class MetricRequest:
         return tuple(ScoreColumn(self.label, column) for column in self.columns)
 
     @property
+    def needs_references(self) -> bool:
+        """Whether a requested column needs references of every item."""
+        return not self.metric.reference_free().issuperset(self.columns)
+
+    @property
     def rows(self) -> tuple[Row, ...]:
         """The rows of the requested columns.
 

@@ -327,8 +327,7 @@ def _unscored(
 
 def _unreferenced(dataset: Dataset, items: Sequence[Item], request: MetricRequest) -> Lacking | None:
     """Whether the request needs references, and there are none at all; None if not."""
-    columns = [row.key.column for row in request.rows]
-    if any(item.references for item in items) or request.metric.reference_free().issuperset(columns):
+    if any(item.references for item in items) or not request.needs_references:
         return None
     error = MetricError(
         f"{request.label} needs references, and {dataset.name} has none",

@@ -106,6 +106,9 @@ class MatchingTraining(CaptionTraining):
     """A training of a network that matches captions of words with images."""
 
     vocabulary: VocabularyOptions = option(VocabularyOptions(), Section(), "which words the network knows")
+    word_vectors: str | None = option(
+        None, Text("glove.txt"), "vectors that the words begin with: GloVe, word2vec or KeyedVectors; null: drawn ones"
+    )
     loss: LossOptions = option(LossOptions(), Section(), "of a batch")
     dropout: DropoutOptions = option(DropoutOptions(), Section(), "what is dropped at random in training")
 

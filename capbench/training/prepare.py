@@ -17,6 +17,7 @@ from capbench.text.vocabulary import Vocabulary, read_vocabulary
 from capbench.training.captions import ARRAYS, CaptionSource, Pairs, locate, open_array, open_captions
 from capbench.training.matching import CaptionTraining, MatchingTraining
 from capbench.training.regions import PlaceOf, Regions, open_regions
+from capbench.training.words import WordStart, read_word_start
 
 __all__ = [
     "Prepared",
@@ -85,6 +86,7 @@ class Prepared(Generic[E]):
         vocabulary: built, or read.
         features: the features' fingerprint (sixteen hex digits), None for SCAN's own arrays.
         names: what names the data, for resuming and for the model's facts.
+        word_start: vectors that the words begin with, or None.
     """
 
     train: Split[E]
@@ -92,6 +94,7 @@ class Prepared(Generic[E]):
     vocabulary: Vocabulary
     features: str | None
     names: dict[str, str]
+    word_start: WordStart | None = None
 
 
 def prepare(
@@ -142,7 +145,12 @@ def prepare(
         "features": named,
         "regions": f"{regions} x {columns}",
     }
-    return Prepared(train, dev, vocabulary, features, names)
+    start = None
+    if config.word_vectors is not None:
+        start = read_word_start(locate(config.word_vectors, root, "word vectors"), vocabulary)
+        say(f"word vectors: {start.path} has {len(start.numbers):,} of {len(vocabulary):,} words")
+        names["word vectors"] = start.sha256
+    return Prepared(train, dev, vocabulary, features, names, start)
 
 
 def caption_source(config: CaptionTraining, root: DataRoot | None) -> CaptionSource:

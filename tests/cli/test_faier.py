@@ -41,6 +41,22 @@ def test_captions_are_scored_with_references_and_without(capbench: Callable[...,
     assert json.loads(free.out)["scores"][0]["mean"] != pytest.approx(found["scores"][0]["mean"], abs=1e-6)
 
 
+def test_captions_may_lack_references(capbench: Callable[..., Ran], made: Files) -> None:
+    alone = ("score", "-m", "faier", "--features", str(made.features), "--model", made.model, "--candidates")
+    ran = capbench(*alone, "own.jsonl", "--json")
+    assert ran.code == 0, ran.err
+    ignoring = capbench("score", *_given(made), "--model", made.model, "--option", "references=none", "--json")
+    (row,), (same,) = json.loads(ran.out)["scores"], json.loads(ignoring.out)["scores"]
+    assert row["mean"] == pytest.approx(same["mean"], abs=1e-9)
+    refused = capbench("score", "-m", "bleu", "-m", "cider", "--candidates", "own.jsonl")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert refused.err.startswith("error: bleu, cider: references are needed (--references FILE).")
+    Path("plain.txt").write_text("a dog\n", encoding="utf-8")
+    refused = capbench(*alone, "plain.txt")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "plain.txt: is plain text, which names no images" in refused.err
+
+
 def test_networks_of_several_seeds_are_one_model(capbench: Callable[..., Ran], made: Files) -> None:
     other = write_model(Path("other.safetensors"), 2, variant="faier-object")
     ran = capbench("models", "ensemble", made.model, other, "--out", "both.json")

@@ -158,7 +158,7 @@ def test_a_sweep_is_every_subset_scored(tmp_path: Path, options: dict[str, Any],
     assert sum(done) == 2 * len(items)
 
 
-@pytest.mark.parametrize("variant", ["faier", "faier-object", "fier", "aier", "fier+aier"])
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_a_matrix_is_every_item_scored(tmp_path: Path, variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faier_source, "_ROWS", 7)
     monkeypatch.setattr(faier_source, "_CAPTIONS", 3)

@@ -30,6 +30,7 @@ CANDIDATE_FORM = (
     'A candidate is {"image_id": …, "caption": "…"}, in a JSON list (COCO results) or one a line (JSONL), or one line '
     "of a .txt file beside references in the same order"
 )
+WITHOUT_REFERENCES = f"Captions without references are known by their images. {CANDIDATE_FORM}"
 REFERENCE_FORM = (
     'References are COCO annotations, {"image": ["caption", …]} in JSON, or JSONL of {"image": …, "references": […]} '
     'or {"image": …, "caption": "…"}; for candidates in plain text a JSON list of lists, or a .txt file with one a line'
@@ -66,13 +67,13 @@ class UserCaptions(NamedTuple):
     without_candidate: tuple[str, ...]
 
 
-def user_items(candidates: str | Path, references: str | Path) -> tuple[Item, ...]:
+def user_items(candidates: str | Path, references: str | Path | None) -> tuple[Item, ...]:
     """Items of a user's candidates and their references; arguments and errors are those of :func:`read_captions`."""
     return read_captions(candidates, references).items
 
 
 @paused_collector()
-def read_captions(candidates: str | Path, references: str | Path) -> UserCaptions:
+def read_captions(candidates: str | Path, references: str | Path | None) -> UserCaptions:
     """Read candidates and their references.
 
     Args:
@@ -83,7 +84,7 @@ def read_captions(candidates: str | Path, references: str | Path) -> UserCaption
         references: COCO annotations, ``{"image": ["…", "…"]}``, or JSONL with ``image`` or ``image_id`` and either
             ``references`` (a list) or ``caption`` or ``reference`` (one a line). Images without a candidate
             are left alone. For candidates in plain text: a JSON list with the list of references of each line, or a
-            ``.txt`` file with one reference a line.
+            ``.txt`` file with one reference a line. None: no item has references, and each candidate names its image.
 
     Returns:
         The items, and the images without a candidate. Where no ``id`` is given, it is the image's id, with
@@ -93,8 +94,17 @@ def read_captions(candidates: str | Path, references: str | Path) -> UserCaption
         MissingFileError: a file is not there.
         DataError: a file does not hold what it should, or a candidate's image has no references.
     """
+    if references is None:
+        return unreferenced(Path(candidates))
     candidates, references = Path(candidates), Path(references)
     return captions_of(candidates, references, read_references(references))
+
+
+def unreferenced(candidates: Path) -> UserCaptions:
+    """Captions without references, for metrics that do without. Else as :func:`read_captions`."""
+    if is_plain(candidates):
+        raise DataError("is plain text, which names no images", path=candidates, hint=WITHOUT_REFERENCES)
+    return joined(candidate_records(candidates), candidates, None, None)
 
 
 def captions_of(candidates: Path, references: Path, known: References | list[list[str]]) -> UserCaptions:
@@ -107,11 +117,14 @@ def captions_of(candidates: Path, references: Path, known: References | list[lis
 def joined(
     records: Iterable[tuple[int | str, dict[str, Any]]],
     candidates: Path,
-    references: Path,
-    known: References | list[list[str]],
+    references: Path | None,
+    known: References | list[list[str]] | None,
 ) -> UserCaptions:
-    """Captions of candidates that name their images: records with their rows, and what the two files are called."""
-    if not isinstance(known, References):
+    """Captions of candidates that name their images: records with their rows, and what the two files are called.
+
+    Without a file of references (``known`` is None too) no item has any.
+    """
+    if known is not None and not isinstance(known, References):
         hint = f"Name the image of each list. {REFERENCE_FORM}"
         raise DataError("names no images, but the candidates do", path=references, hint=hint)
     items: list[Item] = []
@@ -119,7 +132,7 @@ def joined(
     with_candidate: set[str] = set()
     for row, record in records:
         name = _image(record, candidates, row)
-        image = known.image(name)
+        image = name if known is None else known.image(name)
         if image is None:
             raise DataError(
                 f"the image '{name}' has no references in {references}", path=candidates, row=row, hint="Add some"
@@ -131,7 +144,10 @@ def joined(
         system = _optional_name(record, ("system",), candidates, row)
         given_id = _optional_name(record, ("id", "candidate_id"), candidates, row)
         candidate_id = given_id or ids.free(image, system, text)
-        item = Item.compact(image, text, known.by_image[image], candidate_id, system)
+        if known is None:
+            item = Item(image, text, (), candidate_id, system=system)
+        else:
+            item = Item.compact(image, text, known.by_image[image], candidate_id, system)
         owner = ids.owners.setdefault(candidate_id, item)
         if (owner.image, owner.system, owner.candidate) != (image, system, text):
             whose = f"caption above ('{owner.candidate[:60]}')" if owner.candidate != text else "image or system above"
@@ -140,7 +156,8 @@ def joined(
             )
         with_candidate.add(image)
         items.append(item)
-    without = tuple(image for image, texts in known.by_image.items() if texts and image not in with_candidate)
+    referenced = {} if known is None else known.by_image
+    without = tuple(image for image, texts in referenced.items() if texts and image not in with_candidate)
     return UserCaptions(tuple(items), without)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from capbench.datasets.user.captions import (
     CANDIDATE_FORM,
+    WITHOUT_REFERENCES,
     References,
     UserCaptions,
     candidate_records,
@@ -21,6 +22,7 @@ from capbench.datasets.user.captions import (
     read_references,
     reference_records,
     references_in,
+    unreferenced,
 )
 from capbench.errors import DataError
 
@@ -33,7 +35,7 @@ ReferencesGiven = Mapping[Any, Any] | Iterable[str | Sequence[str]] | Iterable[M
 
 
 def captions_in_memory(
-    candidates: str | Path | CandidatesGiven, references: str | Path | ReferencesGiven
+    candidates: str | Path | CandidatesGiven, references: str | Path | ReferencesGiven | None
 ) -> UserCaptions:
     """Candidates and references that are in memory, or in a file each.
 
@@ -41,13 +43,19 @@ def captions_in_memory(
         candidates: captions in the order of the references, captions by image (one or a list for each), or records
             (``{"image_id": 42, "caption": "…"}``); or the path of a file.
         references: a caption or a list of captions for each candidate, in their order; or by image; or records; or a
-            path.
+            path. None: no item has references, and candidates name their images.
 
     Raises:
         MissingFileError: a file is not there.
         DataError: something is no caption, or a candidate has no references; the entry is named.
     """
-    if isinstance(references, str | Path):
+    if references is None and isinstance(candidates, str | Path):
+        return unreferenced(Path(candidates))
+    references_name: Path | None
+    known: References | list[list[str]] | None
+    if references is None:
+        references_name, known = None, None
+    elif isinstance(references, str | Path):
         references_name, known = Path(references), read_references(Path(references))
     else:
         references_name = Path("references")
@@ -55,6 +63,8 @@ def captions_in_memory(
     if isinstance(candidates, str | Path):
         path = Path(candidates)
         if is_plain(path):
+            assert references_name is not None
+            assert known is not None
             return plain_items(plain_captions(path), path, references_name, known)
         return joined(candidate_records(path), path, references_name, known)
     name = Path("candidates")
@@ -63,6 +73,8 @@ def captions_in_memory(
     given = list(candidates)
     if given and all(isinstance(entry, str) for entry in given):
         texts = [checked_caption(text, "the caption", name, f"entry {row}") for row, text in enumerate(given, 1)]
+        if references_name is None or known is None:
+            raise DataError("are texts, which name no images", path=name, hint=WITHOUT_REFERENCES)
         return plain_items(texts, name, references_name, known)
     return joined(listed_records(given, name), name, references_name, known)
 

@@ -10,11 +10,10 @@ from typing import Any
 import torch
 
 from capbench.datasets.root import DataRoot
-from capbench.errors import ModelError, UsageError
+from capbench.errors import UsageError
 from capbench.models.faier.files import FaierModel, save_faier
 from capbench.models.faier.graphs import CaptionCode
 from capbench.models.faier.network import Faier
-from capbench.training.captions import epoch_order
 from capbench.training.device import check_memory
 from capbench.training.faier.batches import Batch, ReferenceDraw, batches, no_reference
 from capbench.training.faier.config import FaierTraining
@@ -22,8 +21,9 @@ from capbench.training.faier.evaluation import evaluate_all, union_of
 from capbench.training.faier.prepare import GraphReading
 from capbench.training.loop import train
 from capbench.training.losses import batch_loss
-from capbench.training.prepare import Prepared, caption_source, prepare, prepare_split, signature_of_features
-from capbench.training.task import Task, TrainingResult, Watcher
+from capbench.training.matching_task import MatchingTask, split_for
+from capbench.training.prepare import Prepared, caption_source, prepare
+from capbench.training.task import TrainingResult, Watcher
 
 __all__ = ["FaierTask", "evaluate_faier", "train_faier"]
 
@@ -68,7 +68,7 @@ def train_faier(
     )
 
 
-class FaierTask(Task[Faier, Batch]):
+class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
     """Candidates and images with references that find each other.
 
     Args:
@@ -77,40 +77,27 @@ class FaierTask(Task[Faier, Batch]):
         device: where the network is trained.
 
     Raises:
-        UsageError: the network is too large for this machine.
+        UsageError: the network is too large for this machine, or its word vectors are of another size than those given.
     """
 
-    score = "recall_sum"
-
     def __init__(self, config: FaierTraining, data: Prepared[CaptionCode], device: torch.device) -> None:
-        self._config, self._split, self._dev, self._device = config, data.train, data.dev, device
-        self._vocabulary = data.vocabulary
         options = dataclasses.replace(
             config.network, vocabulary_size=len(data.vocabulary), image_dim=data.train.regions.shape[2]
         )
         with torch.device("meta"):
             weights = sum(weight.numel() for weight in Faier(options).parameters())
         check_memory(weights, "Lower 'network.embed_dim' or 'network.word_dim'")
-        # Drawn on the CPU, so that a seed means the same weights on every device.
-        self.model = Faier(options, torch.Generator().manual_seed(config.seed)).to(device)
-        self.optimiser = torch.optim.Adam(
-            self.model.parameters(), lr=config.optimiser.lr, weight_decay=config.optimiser.weight_decay
-        )
+        model = Faier(options, torch.Generator().manual_seed(config.seed))
+        super().__init__(config, data, device, model)
+        self._config = config
         self._empty = no_reference(data.vocabulary, options)
         reads = options.reads_references
         self._draw = ReferenceDraw(data.train.pairs, data.train.captions, config.references) if reads else None
-        self.steps_per_epoch = len(self._order(0))
-        self.data, self.facts = data.names, {"features": data.features}
-        self.prefetch = device.type == "cuda" or not data.train.regions.in_memory
-
-    def _order(self, epoch: int) -> list[Any]:
-        config = self._config
-        return epoch_order(self._split.pairs, config.batch, config.order, config.seed, epoch)
 
     def batches(self, epoch: int, first: int) -> Iterator[Batch]:
         """The batches of an epoch from the ``first``-th on."""
         return batches(
-            self._order(epoch)[first:],
+            self.order(epoch)[first:],
             self._split.pairs,
             self._split.captions,
             self._split.regions,
@@ -171,21 +158,7 @@ def evaluate_faier(
         CapbenchError: captions, parses or features are missing or do not fit.
     """
     pairs = caption_source(config, root).pairs(role).sample(images, config.dev_captions(), config.evaluation.seed)
-    kind, named = signature_of_features(config, root, pairs)
-    if None not in (model.features, kind) and model.features != kind:
-        raise ModelError(
-            f"was trained on features of another kind ({model.features}, here {kind})",
-            path=model.path,
-            hint="Give the features that it was trained on with --features",
-        )
-    reading = GraphReading(model.options, say)
-    reading.more_words(pairs.captions)
-    split = prepare_split(config, pairs, reading, model.vocabulary, root)
-    if split.regions.shape[2] != model.options.image_dim:
-        raise ModelError(
-            f"reads features of {model.options.image_dim} columns; these ({named}) have {split.regions.shape[2]}",
-            path=model.path,
-        )
+    split = split_for(config, model, pairs, GraphReading(model.options, say), root)
     if not split.pairs.images:
         raise UsageError(f"the split '{role}' has no images", path=pairs.source)
     empty = no_reference(model.vocabulary, model.options)

@@ -7,10 +7,11 @@ from collections.abc import Callable
 import torch
 
 from capbench.datasets.root import DataRoot
-from capbench.errors import ModelError, UsageError
+from capbench.errors import UsageError
 from capbench.models.scan.files import GroundingModel
 from capbench.stats.retrieval import Retrieval
-from capbench.training.prepare import WordNumbers, caption_source, prepare_split, signature_of_features
+from capbench.training.matching_task import split_for
+from capbench.training.prepare import WordNumbers, caption_source
 from capbench.training.scan.config import ScanTraining
 from capbench.training.scan.evaluation import evaluate
 
@@ -49,19 +50,7 @@ def evaluate_scan(
     pairs = caption_source(config, root).pairs(role).sample(images, captions, config.evaluation.seed)
     if len(pairs.images) % folds:
         raise UsageError(f"{len(pairs.images):,} images cannot be cut into {folds} equal parts", hint="Change --folds")
-    digest, named = signature_of_features(config, root, pairs)
-    if None not in (model.features, digest) and model.features != digest:
-        raise ModelError(
-            f"was trained on features of another kind ({model.features}, here {digest})",
-            path=model.path,
-            hint="Give the features that it was trained on with --features",
-        )
-    split = prepare_split(config, pairs, WordNumbers(), model.vocabulary, root)
-    if split.regions.shape[2] != model.options.image_dim:
-        raise ModelError(
-            f"reads features of {model.options.image_dim} columns; these ({named}) have {split.regions.shape[2]}",
-            path=model.path,
-        )
+    split = split_for(config, model, pairs, WordNumbers(), root)
     total(len(pairs.captions))
     device = torch.device(model.device)
     return evaluate(model.network, pairs, split.captions, split.regions, device, folds, progress)

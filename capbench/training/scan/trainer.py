@@ -13,15 +13,15 @@ from capbench.datasets.root import DataRoot
 from capbench.errors import ModelError
 from capbench.models.scan.fast import FastScan
 from capbench.models.scan.files import save_scan
-from capbench.training.captions import epoch_order
 from capbench.training.device import check_memory, choose_device
 from capbench.training.loop import train
 from capbench.training.losses import batch_loss
+from capbench.training.matching_task import MatchingTask
 from capbench.training.prepare import Prepared, WordNumbers, prepare
 from capbench.training.scan.batches import Batch, batches
 from capbench.training.scan.config import ScanTraining
 from capbench.training.scan.evaluation import evaluate
-from capbench.training.task import Task, TrainingResult, Watcher
+from capbench.training.task import TrainingResult, Watcher
 
 __all__ = ["ScanTask", "train_scan"]
 
@@ -63,7 +63,7 @@ def train_scan(
     )
 
 
-class ScanTask(Task[FastScan, Batch]):
+class ScanTask(MatchingTask[FastScan, Batch, list[int]]):
     """Captions and images of a batch that find each other.
 
     Args:
@@ -72,36 +72,22 @@ class ScanTask(Task[FastScan, Batch]):
         device: where the network is trained.
 
     Raises:
-        UsageError: the network is too large for this machine.
+        UsageError: the network is too large for this machine, or its word vectors are of another size than those given.
     """
 
-    score = "recall_sum"
-
     def __init__(self, config: ScanTraining, data: Prepared[list[int]], device: torch.device) -> None:
-        self._config, self._split, self._dev, self._device = config, data.train, data.dev, device
-        self._vocabulary = data.vocabulary
         options = dataclasses.replace(
             config.network, vocabulary_size=len(data.vocabulary), image_dim=data.train.regions.shape[2]
         )
         check_memory(options.parameters, "Lower 'network.embed_dim', 'network.word_dim' or 'network.layers'")
-        # Drawn on the CPU, so that a seed means the same weights on every device.
-        self.model = FastScan(options, torch.Generator().manual_seed(config.seed)).to(device)
-        self.optimiser = torch.optim.Adam(
-            self.model.parameters(), lr=config.optimiser.lr, weight_decay=config.optimiser.weight_decay
-        )
-        self.steps_per_epoch = len(self._order(0))
-        self.data, self.facts = data.names, {"features": data.features}
-        # It pays where features are read from disk, or a GPU computes meanwhile.
-        self.prefetch = device.type == "cuda" or not data.train.regions.in_memory
-
-    def _order(self, epoch: int) -> list[Any]:
-        config = self._config
-        return epoch_order(self._split.pairs, config.batch, config.order, config.seed, epoch)
+        model = FastScan(options, torch.Generator().manual_seed(config.seed))
+        super().__init__(config, data, device, model)
+        self._config = config
 
     def batches(self, epoch: int, first: int) -> Iterator[Batch]:
         """The batches of an epoch from the ``first``-th on."""
         return batches(
-            self._order(epoch)[first:],
+            self.order(epoch)[first:],
             self._split.pairs,
             self._split.captions,
             self._split.regions,

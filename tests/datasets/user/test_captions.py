@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from capbench.datasets.user.captions import user_items
+from capbench.datasets.user.in_memory import captions_in_memory
 from capbench.errors import DataError, MissingFileError
 
 COCO = {
@@ -201,3 +202,16 @@ def test_image_without_annotations_is_an_error_only_for_its_candidates(tmp_path:
     assert len(user_items(_file(tmp_path, "c.jsonl", [{"image_id": 7, "caption": "a"}]), path)) == 1
     with pytest.raises(DataError, match="the image '9' has no references"):
         user_items(_file(tmp_path, "c.jsonl", [{"image_id": 9, "caption": "a"}]), path)
+
+
+def test_captions_without_references_are_known_by_their_images(tmp_path: Path) -> None:
+    rows = [{"image_id": "x.jpg", "caption": "a dog"}, {"image_id": "x.jpg", "caption": "a cat"}]
+    items = user_items(_file(tmp_path, "c.json", rows), None)
+    assert [(item.image, item.candidate, item.references) for item in items] == [("x", "a dog", ()), ("x", "a cat", ())]
+    assert [item.candidate_id for item in items] == ["x", "x#2"]
+    assert captions_in_memory({"x.jpg": ["a dog", "a cat"]}, None).items == items
+    assert captions_in_memory(rows, None).items == items
+    with pytest.raises(DataError, match=r"c\.txt: is plain text, which names no images"):
+        user_items(_file(tmp_path, "c.txt", "a dog\n"), None)
+    with pytest.raises(DataError, match="candidates: are texts, which name no images"):
+        captions_in_memory(["a dog"], None)

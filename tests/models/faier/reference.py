@@ -92,7 +92,9 @@ class PlainFaier:
 
     def regions(self, features: Array, boxes: Array) -> tuple[list[Array], list[Array]]:
         """v^o and v^r (eq. 1)."""
-        objects = [self.linear("image_out", np.tanh(self.linear("image_hidden", u))) for u in features]
+        objects = [
+            self.linear("image_out", np.tanh(self.linear("image_hidden", self.o.image_scale * u))) for u in features
+        ]
         relations: list[Array] = []
         if self.o.variant.endswith("-object"):
             return objects, relations
@@ -143,9 +145,10 @@ class PlainFaier:
         levels = 1 if self.o.variant.endswith("-object") else 2
         parts = self.o.variant.removesuffix("-object")
         h_c = [self.words(candidate, False), self.triplets(candidate, False) if levels == 2 else []]
+        read = references if parts != "fier" else ()
         h_f = [
-            [self.words(text, True) for text in references],
-            [self.triplets(text, True) for text in references] if levels == 2 else [],
+            [self.words(text, True) for text in read],
+            [self.triplets(text, True) for text in read] if levels == 2 else [],
         ]
         image = self.regions(features, boxes) if parts != "aier" else ([], [])
         of_levels = []

@@ -24,6 +24,7 @@ from capbench.models.faier.graphs import (
 )
 from capbench.models.faier.network import Faier
 from capbench.models.faier.options import VARIANTS, FaierOptions
+from capbench.options import Choice
 from capbench.text.vocabulary import END, SPECIAL, START, UNKNOWN, Vocabulary
 from tests.models.faier.reference import PlainFaier, Text
 
@@ -95,7 +96,7 @@ class Case:
     def graphs(self) -> tuple[Graph | None, Graph, Graph, Any]:
         codes = [self.code(text) for text in self.texts]
         captions = self.network.encode_captions(collate(codes))
-        as_references = self.network.encode_captions(collate(codes), references=True)
+        as_references = self.network.encode_captions(collate(codes), references=self.options.reads_references)
         most = max(map(len, self.references))
         places = torch.tensor([[*of_image, *[0] * (most - len(of_image))] for of_image in self.references])
         counts = torch.tensor([len(of_image) for of_image in self.references])
@@ -143,6 +144,45 @@ def test_every_pair_scores_what_the_equations_give(variant: str, changes: dict[s
             assert scores.relations is None
 
 
+def drawn_options(rng: np.random.Generator, variant: str) -> FaierOptions:
+    """Sizes and open points, each drawn among all that it may be."""
+    chosen: dict[str, Any] = {
+        "vocabulary_size": int(rng.integers(10, 60)),
+        "word_dim": int(rng.integers(1, 12)),
+        "embed_dim": 2 * int(rng.integers(1, 8)),
+        "image_dim": int(rng.integers(1, 12)),
+        "image_scale": float(rng.choice([1.0, 0.3])),
+    }
+    for declared in FaierOptions.declared():
+        if declared.name not in (*chosen, "variant", "boxes"):
+            choices = declared.kind.choices if isinstance(declared.kind, Choice) else (False, True)
+            chosen[declared.name] = choices[int(rng.integers(len(choices)))]
+    return FaierOptions(**chosen, variant=variant)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_drawn_networks_score_what_the_equations_give_for_every_number_of_references(variant: str) -> None:
+    for seed in range(3):
+        case = Case(seed + 10, drawn_options(np.random.default_rng((seed, VARIANTS.index(variant))), variant))
+        # Of each image the first, the first two (if there are so many), and all.
+        counts = [[min(most, len(of_image)) for of_image in case.references] for most in (1, 2, 9)]
+        with torch.no_grad():
+            images, captions, references, _ = case.graphs()
+            unions = case.network.fuse_prefixes(images, references, torch.tensor(counts))
+            whole = list(case.references)
+            owners = torch.arange(len(case.references)).repeat_interleave(len(case.texts))
+            every = torch.arange(len(case.texts)).repeat(len(case.references))
+            for of_images, union in zip(counts, unions, strict=True):
+                case.references = [texts[:n] for texts, n in zip(whole, of_images, strict=True)]
+                expected = case.expected()
+                scores = case.network.scores(union, captions)
+                paired = case.network.paired_scores(union, captions[every], owners)
+                for name in ("objects", "relations", "total") if case.options.relations else ("objects", "total"):
+                    matrix = getattr(scores, name).numpy()
+                    np.testing.assert_allclose(matrix, expected[name], rtol=1e-8, atol=1e-10, err_msg=str(case.options))
+                    np.testing.assert_allclose(getattr(paired, name).numpy(), matrix.ravel(), rtol=1e-9, atol=1e-11)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_pairs_score_as_in_the_matrix_of_all(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(3, FaierOptions(**SIZES, variant=variant))
@@ -161,7 +201,7 @@ def test_pairs_score_as_in_the_matrix_of_all(variant: str, monkeypatch: pytest.M
     np.testing.assert_allclose(of_pairs.objects.numpy(), whole.objects.numpy().ravel(), rtol=1e-12)
 
 
-@pytest.mark.parametrize("variant", ["faier", "fier+aier"])
+@pytest.mark.parametrize("variant", ["faier", "aier", "fier", "fier+aier"])
 @pytest.mark.parametrize("changes", [{}, {"empty_references": "skip", "similarity": "cosine"}])
 def test_gradients_are_those_of_small_steps(variant: str, changes: dict[str, Any]) -> None:
     case = Case(4, FaierOptions(**SIZES, variant=variant, **changes))

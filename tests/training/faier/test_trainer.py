@@ -15,12 +15,16 @@ import pytest
 import torch
 import yaml
 
-from capbench.errors import ModelError, StudyError, ToolError
+from capbench.errors import DataError, ModelError, StudyError, ToolError, UsageError
+from capbench.files import sha256_file
 from capbench.models.faier.files import load_faier
 from capbench.text import scene_graph
+from capbench.text.embeddings.word_vectors import write_word2vec
 from capbench.training import losses
 from capbench.training.faier.config import TABLE_4, row_changes
-from capbench.training.faier.trainer import evaluate_faier, train_faier
+from capbench.training.faier.prepare import GraphReading
+from capbench.training.faier.trainer import FaierTask, evaluate_faier, train_faier
+from capbench.training.prepare import prepare
 from tests.training.faier.world import make_placed_world, put_parses, settings
 from tests.training.scan.world import StopAfter, log_of, make_world
 
@@ -149,6 +153,36 @@ def test_features_of_another_kind_are_refused_for_evaluation(world: Path, tmp_pa
         writer.finish()
     with pytest.raises(ModelError, match="was trained on features of another kind"):
         evaluate_faier(settings(world, features=str(tmp_path / "x.h5")), load_faier(result.model or ""), "dev")
+
+
+def test_words_begin_with_given_vectors_at_the_size_of_drawn_ones(world: Path, tmp_path: Path) -> None:
+    def task(**changes: Any) -> FaierTask:
+        network = {"embed_dim": 8, "word_dim": 6, "triplet_embedding": "separate"}
+        config = settings(world, network=network, **changes)
+        return FaierTask(config, prepare(config, GraphReading(config.network)), torch.device("cpu"))
+
+    drawn = task()
+    words = drawn._vocabulary.words
+    known = words[4:9]
+    given = np.random.default_rng(3).normal(5, 2, (len(known) + 1, 6)).astype(np.float32)
+    write_word2vec(tmp_path / "v.bin", [*known, "zeppelin"], given)
+    begun = task(word_vectors=str(tmp_path / "v.bin"))
+    assert begun.data["word vectors"] == sha256_file(tmp_path / "v.bin")
+    centred = given[:-1] - given[:-1].mean(axis=0)
+    for before, after in zip(
+        (drawn.model.embed, drawn.model.triplet_embed), (begun.model.embed, begun.model.triplet_embed), strict=True
+    ):
+        old, new = before.weight.detach().numpy(), after.weight.detach().numpy()
+        factor = np.sqrt((old[4:9] ** 2).mean()) / np.sqrt((centred**2).mean())
+        np.testing.assert_allclose(new[4:9], centred * factor, rtol=1e-5)
+        np.testing.assert_array_equal(np.delete(new, range(4, 9), axis=0), np.delete(old, range(4, 9), axis=0))
+    np.testing.assert_array_equal(*(one.model.word_gru.weight_hh_l0.detach().numpy() for one in (begun, drawn)))
+    write_word2vec(tmp_path / "wide.bin", known, np.ones((len(known), 7), dtype=np.float32))
+    with pytest.raises(UsageError, match=r"wide\.bin: its vectors have 7 components, the network's 6"):
+        task(word_vectors=str(tmp_path / "wide.bin"))
+    write_word2vec(tmp_path / "other.bin", ["zeppelin"], given[:1])
+    with pytest.raises(DataError, match=r"other\.bin: has no word of the captions"):
+        task(word_vectors=str(tmp_path / "other.bin"))
 
 
 def test_what_cannot_be_trained_is_said_in_one_line(placed: Path, tmp_path: Path) -> None:
