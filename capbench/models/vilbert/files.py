@@ -24,7 +24,8 @@ from capbench.files import cache_dir, lock, sha256_file
 from capbench.models.checkpoints import fit_state, read_checkpoint, tensors_of
 from capbench.models.ensembles import read_ensemble
 from capbench.models.safetensors import map_safetensors, read_metadata, write_safetensors
-from capbench.models.vilbert.network import Vilbert, VilbertOptions
+from capbench.models.vilbert.network import Vilbert
+from capbench.models.vilbert.options import VilbertOptions
 from capbench.models.vilbert.released import is_released, network_name, options_of, read_config
 from capbench.text.word_pieces import WordPieces, read_word_pieces, tokenizer_version
 

@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from capbench.datasets.root import DataRoot
 from capbench.models.vilbert.files import save_vilbert
-from capbench.models.vilbert.network import VilbertOptions
+from capbench.models.vilbert.options import VilbertOptions
 from capbench.training.captions import epoch_order
 from capbench.training.device import check_memory
 from capbench.training.loop import train

@@ -17,7 +17,8 @@ from capbench.files import cache_dir
 from capbench.models.ensembles import write_ensemble
 from capbench.models.safetensors import map_safetensors, write_safetensors
 from capbench.models.vilbert.files import VilbertModel, load_vilbert, save_vilbert
-from capbench.models.vilbert.network import Vilbert, VilbertOptions
+from capbench.models.vilbert.network import Vilbert
+from capbench.models.vilbert.options import VilbertOptions
 from capbench.text.word_pieces import WordPieces
 from tests.models.vilbert.plain import TINY, arrays, forward, random_state
 

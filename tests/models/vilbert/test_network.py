@@ -13,7 +13,9 @@ from capbench.features.records import RegionFeatures
 from capbench.models.checkpoints import fit_state
 from capbench.models.vilbert.encoder import Encoder
 from capbench.models.vilbert.inputs import ImageRows, image_rows
-from capbench.models.vilbert.network import Streams, Vilbert, VilbertOptions, mask_of
+from capbench.models.vilbert.layers import Streams, mask_of
+from capbench.models.vilbert.network import Vilbert
+from capbench.models.vilbert.options import VilbertOptions
 from capbench.models.vilbert.released import UNUSED, network_name, options_of, read_config
 from tests.models.vilbert.plain import TINY, arrays, forward, random_state
 
