@@ -74,6 +74,12 @@ class VilbertModel:
         return kind if isinstance(kind, str) else None
 
     @property
+    def longest(self) -> int | None:
+        """Word pieces of a caption, ``[CLS]`` and ``[SEP]`` included, that its training read; None if unknown."""
+        longest = self.training.get("longest")
+        return longest if isinstance(longest, int) and not isinstance(longest, bool) and longest > 0 else None
+
+    @property
     def shared(self) -> tuple[str, ...]:
         """What networks of an ensemble must have in common; sizes of streams may differ."""
         return (

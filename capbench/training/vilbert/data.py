@@ -174,6 +174,7 @@ def prepare(
     )
     pieces = _pieces(config, {"train": train, "dev": dev}, root)
     say(f"word pieces: {len(pieces):,}")
+    _say_what_is_cut(config.pieces.longest, {"train": train, "dev": dev}, pieces, say)
     evaluation = config.evaluation
     dev = dev.sample(evaluation.images, evaluation.captions, evaluation.seed)
     store_path = locate(config.features, root, "features")
@@ -194,6 +195,17 @@ def prepare(
         names["region targets"] = classes.describe()
         say(f"masked regions: {classes.describe()}")
     return VilbertData(splits[0], splits[1], pieces, features, names)
+
+
+def _say_what_is_cut(longest: int, pairs: dict[str, Pairs], pieces: WordPieces, say: Callable[[str], None]) -> None:
+    """Tell how many captions are longer than what is read of them."""
+    for role, of_split in pairs.items():
+        number = sum(len(pieces.sequence(text, longest + 1)) > longest for text in of_split.captions)
+        if number:
+            say(
+                f"{role}: {number:,} of {len(of_split.captions):,} captions have more than {longest} word pieces "
+                "('pieces.longest'), and are cut there"
+            )
 
 
 def _pieces(config: VilbertTraining, pairs: dict[str, Pairs], root: DataRoot | None) -> WordPieces:

@@ -117,7 +117,7 @@ class VilbertTask(Task[VilbertLearner, Batch]):
         )
         self._variance = images.variance() if images.classes is None else None
         self.steps_per_epoch = len(self._order(0))
-        self.data, self.facts = data.names, {"features": data.features}
+        self.data, self.facts = data.names, {"features": data.features, "longest": config.pieces.longest}
         self.prefetch = device.type == "cuda" or not images.regions.in_memory
 
     @torch.no_grad()
