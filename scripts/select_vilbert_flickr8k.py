@@ -4,7 +4,10 @@ python scripts/select_vilbert_flickr8k.py --data DIR --features pyr30.h5 --out d
 
 For each model, with its images and with blank ones, and for each layer: tau-c of P, R and F with made-up judgements
 (``scripts/pseudo_judgements.py``), and how often F puts an image's own caption, which is left out of the references,
-above each candidate that is another image's. No judgement by people, and no test image, is read.
+above each candidate that is another image's: above those for the same references ("own first"), and above those for all
+images ("own above all"), as a metric's scores are compared between images. Made-up judgements come from text metrics,
+so that whatever looks at the image loses by them; whose caption it is does not hang on any metric. No judgement by
+people, and no test image, is read.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ if str(ROOT) not in sys.path:
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
+from scipy.stats import rankdata  # noqa: E402
 
 from capbench.errors import CapbenchError  # noqa: E402
 from capbench.files import atomic_write  # noqa: E402
@@ -89,6 +93,16 @@ def wins(scores: FloatArray, owners: FloatArray) -> FloatArray:
     return np.asarray((own > scores[foreign]) + (own == scores[foreign]) / 2, dtype=np.float64)
 
 
+def above_all(scores: FloatArray, owners: FloatArray) -> float:
+    """Share of pairs of an own and a foreign caption, of the same image or not, with the own one's score above.
+
+    A half for equal scores: the area under the ROC curve.
+    """
+    own = owners == np.arange(len(owners))
+    ranks = rankdata(scores)
+    return float((ranks[own].mean() - (own.sum() + 1) / 2) / (~own).sum())
+
+
 def select(asked: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """All numbers by model."""
     items, levels = pseudo_items(asked.data, asked.features, asked.seed)
@@ -106,6 +120,7 @@ def select(asked: argparse.Namespace) -> dict[str, dict[str, Any]]:
         for column, values in contested.items():
             if column.startswith("vilbertscore-f"):
                 won = wins(values, owners)
+                rows[f"own above all {column}"] = above_all(values, owners)
                 rows[f"own first {column}"] = float(won.mean())
                 rows |= {f"own first {column}, {kind}": float(won[kinds == kind].mean()) for kind in KINDS}
         numbers["/".join(path.parts[-2:])] = rows

@@ -42,6 +42,10 @@ def import_features(
     ] = None,
     dtype: Annotated[str, typer.Option("--dtype", help="float32, or float16 for half the space.")] = "float32",
     compression: Annotated[str, typer.Option("--compression", help="none, gzip or lzf.")] = "none",
+    class_probabilities: Annotated[
+        bool,
+        typer.Option("--class-probabilities", help="For vilbert and lmdb: keep all of cls_prob, as training can tell."),
+    ] = False,
     keep_first: Annotated[
         bool, typer.Option("--keep-first", help="Leave repeated images out instead of refusing them.")
     ] = False,
@@ -69,6 +73,7 @@ def import_features(
             weights_sha256=weights_sha256,
             dtype=dtype,
             compression=compression,
+            class_probabilities=class_probabilities,
             keep_first=keep_first,
             replace=replace,
             progress=step,

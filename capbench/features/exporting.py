@@ -41,7 +41,8 @@ def export_store(
 
     Raises:
         UsageError: unknown format, the file is there, or cannot be written.
-        FeatureError: the format needs boxes, classes or attributes that the store does not have.
+        FeatureError: the format needs boxes, classes or attributes that the store does not have, or cannot hold the
+            probabilities of classes that it has.
     """
     path = Path(target)
     kind = format or {".npz": "npz", ".tsv": "butd-tsv"}.get(path.suffix)
@@ -55,6 +56,10 @@ def export_store(
         lacking += [name for name in FLAT_FIELDS if name not in store.header.fields]
     if kind != "npz" and lacking:
         raise FeatureError(f"{kind} needs {', '.join(lacking)}, which this store does not have", path=store.paths[0])
+    if kind != "npz" and store.header.probabilities:
+        raise FeatureError(
+            f"{kind} cannot hold class_probabilities, which this store has", path=store.paths[0], hint="Export an npz"
+        )
     step = progress or (lambda _done: None)
     if kind == "npz":
         _write_npz(store, path, step)
@@ -98,6 +103,8 @@ def _write_npz(store: FeatureStore, path: Path, step: Callable[[int], None]) -> 
         arrays["boxes"] = np.empty((total, 4), dtype=np.float32)
     for name in header.fields:
         arrays[name] = np.empty(total, dtype=np.int32 if name.endswith("ids") else np.float32)
+    if header.probabilities:
+        arrays["class_probabilities"] = np.empty((total, header.probabilities), dtype=header.dtype)
     sizes = np.empty((len(images), 2), dtype=np.int32)
     for i, regions in enumerate(store):
         sizes[i] = regions.width, regions.height

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from capbench.errors import FeatureError
-from capbench.features.layout import COMPRESSIONS, DTYPES, FORMAT, VERSION, Header
+from capbench.features.layout import COMPRESSIONS, DTYPES, FORMAT, VERSIONS, Header
 from capbench.features.records import FLAT_FIELDS, Fingerprint
 
 if TYPE_CHECKING:
@@ -30,6 +30,7 @@ _MAX_CHUNK_BYTES = 64_000_000  # capbench writes 64 kB
 _MOST_COMPRESSION = 1100  # deflate cannot do more than 1,032 : 1
 
 _INDEX = ("image_ids", "image_sizes", "offsets", "checksums")
+_PROBABILITIES = "class_probabilities"
 _NAMES = ("class_names", "attribute_names")
 _REMAKE = "Extract or import the features again"
 _LAYOUT = "docs/features.md has the layout"
@@ -79,17 +80,18 @@ def read_header(file: h5py.File, path: Path) -> Header:
     if _text(file, "format") != FORMAT:
         raise FeatureError("is HDF5 but no feature store of capbench", path=path, hint=_LAYOUT)
     version = file.attrs.get("version")
-    if not isinstance(version, int | np.integer) or version != VERSION:
+    if not isinstance(version, int | np.integer) or version not in VERSIONS:
         shown = str(version)[:20]
+        read = " and ".join(map(str, VERSIONS))
         raise FeatureError(
-            f"is of layout version {shown}, this capbench reads {VERSION}", path=path, hint="Update capbench"
+            f"is of layout version {shown}, this capbench reads {read}", path=path, hint="Update capbench"
         )
     for name in ("features", *_INDEX):
         if name not in file:
             raise FeatureError(f"lacks the data set '{name}'", path=path, hint=_REMAKE)
     datasets = {
         name: _dataset(file, name, path)
-        for name in ("features", *_INDEX, "boxes", *FLAT_FIELDS, *_NAMES)
+        for name in ("features", *_INDEX, "boxes", *FLAT_FIELDS, _PROBABILITIES, *_NAMES)
         if name in file
     }
     features, ids = datasets["features"], datasets["image_ids"]
@@ -101,12 +103,14 @@ def read_header(file: h5py.File, path: Path) -> Header:
             hint="They must be (regions, columns) of float32 or float16",
         )
     regions, size = features.shape
+    columns = _probability_columns(datasets.get(_PROBABILITIES))
     expected: dict[str, tuple[tuple[int, ...], str]] = {
         "image_sizes": ((n, 2), "int32"),
         "offsets": ((n + 1,), "int64"),
         "checksums": ((n,), "uint32"),
         "boxes": ((regions, 4), "float32"),
         **{name: ((regions,), "int32" if name.endswith("ids") else "float32") for name in FLAT_FIELDS},
+        _PROBABILITIES: ((regions, columns), features.dtype.name),
     }
     for name, (shape, dtype) in expected.items():
         dataset = datasets.get(name)
@@ -125,7 +129,15 @@ def read_header(file: h5py.File, path: Path) -> Header:
         feature_size=int(size),
         boxes="boxes" in datasets,
         fields=tuple(name for name in FLAT_FIELDS if name in datasets),
+        probabilities=columns,
     )
+
+
+def _probability_columns(dataset: h5py.Dataset | None) -> int:
+    """Columns of the probabilities, 0 without them; 2 if they have no columns, which then do not fit."""
+    if dataset is None:
+        return 0
+    return int(dataset.shape[1]) if dataset.ndim == 2 and dataset.shape[1] >= 2 else 2
 
 
 def _dataset(file: h5py.File, name: str, path: Path) -> h5py.Dataset:
@@ -140,7 +152,7 @@ def _dataset(file: h5py.File, name: str, path: Path) -> h5py.Dataset:
     if dataset.is_virtual or dataset.external:
         raise FeatureError(f"'{name}' is kept in other files", path=path, hint=_LAYOUT)
     filters = dataset.id.get_create_plist().get_nfilters()
-    compressed = name == "features" and filters > 0
+    compressed = name in ("features", _PROBABILITIES) and filters > 0
     if filters and (not compressed or dataset.compression not in COMPRESSIONS or filters > 1):
         raise FeatureError(f"'{name}' is compressed in a way that stores are not", path=path, hint=_LAYOUT)
     nbytes, stored = dataset.size * dataset.dtype.itemsize, dataset.id.get_storage_size()

@@ -2,7 +2,7 @@
 
 A line that names the format, then records: length and CRC-32 of the payload (two little-endian uint32), payload. The
 first payload is the header as JSON; each other is an image: length of a JSON description (uint32), the description,
-and the bytes of boxes, one-a-region fields and features.
+and the bytes of boxes, one-a-region fields, features and probabilities of classes.
 """
 
 from __future__ import annotations
@@ -103,7 +103,11 @@ class Journal:
             self.index[meta["image"]] = (begin, meta["regions"])
             if self.header.feature_size == 0:
                 self.header = dataclasses.replace(
-                    self.header, feature_size=meta["size"], boxes=meta["boxes"], fields=tuple(meta["fields"])
+                    self.header,
+                    feature_size=meta["size"],
+                    boxes=meta["boxes"],
+                    fields=tuple(meta["fields"]),
+                    probabilities=meta.get("probabilities", 0),
                 )
         self._end = begin
         stream.truncate(begin)
@@ -135,8 +139,9 @@ class Journal:
             "size": regions.features.shape[1],
             "boxes": regions.boxes is not None,
             "fields": list(flat),
+            "probabilities": regions.probability_columns,
         }
-        arrays = [regions.boxes, *flat.values(), regions.features]
+        arrays = [regions.boxes, *flat.values(), regions.features, regions.class_probabilities]
         head = json.dumps(meta).encode()
         begin = self._end
         raw = [_little(array).tobytes() for array in arrays if array is not None]
@@ -170,7 +175,13 @@ class Journal:
 
         boxes = take("float32", n, 4) if meta["boxes"] else None
         flat = {name: take("int32" if name.endswith("ids") else "float32", n) for name in meta["fields"]}
-        return RegionFeatures(image, meta["width"], meta["height"], boxes, take(self.header.dtype, n, size), **flat)
+        features = take(self.header.dtype, n, size)
+        # Journals of earlier versions do not speak of them.
+        columns = meta.get("probabilities", 0)
+        probabilities = take(self.header.dtype, n, columns) if columns else None
+        return RegionFeatures(
+            image, meta["width"], meta["height"], boxes, features, **flat, class_probabilities=probabilities
+        )
 
     def _append(self, payload: bytes) -> None:
         try:

@@ -1,4 +1,4 @@
-"""The HDF5 layout of region features, version 1 (documented in ``docs/features.md``): names, types, opening, building.
+"""The HDF5 layout of region features, versions 1 and 2 (``docs/features.md``): names, types, opening, building.
 
 A file is complete from the moment that it has its name: it is built under a temporary name from images in the order
 of their ids, flushed and renamed. The same images with the same header give the same bytes, however they came.
@@ -28,6 +28,10 @@ __all__ = ["COMPRESSIONS", "DTYPES", "Entry", "Header", "build", "checksum"]
 
 FORMAT = "capbench-features"
 VERSION = 1
+"""Of a file without probabilities of classes."""
+VERSION_WITH_PROBABILITIES = 2
+"""Of a file that holds them: an older capbench says that it is to be updated, and does not take them for damage."""
+VERSIONS = (VERSION, VERSION_WITH_PROBABILITIES)
 DTYPES = ("float32", "float16")
 COMPRESSIONS = ("none", "gzip", "lzf")
 
@@ -50,6 +54,8 @@ class Header:
         feature_size: columns of the features; 0 until the first image is known.
         boxes: whether there are boxes.
         fields: those of :data:`~capbench.features.records.FLAT_FIELDS` that every image has.
+        probabilities: columns of the probabilities of background and classes, which are stored in the features' type;
+            0 without them.
     """
 
     fingerprint: Fingerprint
@@ -60,6 +66,7 @@ class Header:
     feature_size: int = 0
     boxes: bool = True
     fields: tuple[str, ...] = ()
+    probabilities: int = 0
 
     def conflict(self, other: Header) -> str | None:
         """Why images of another header cannot lie in the same store, or None; compression does not matter."""
@@ -75,6 +82,8 @@ class Header:
             return f"features of {other.feature_size} columns, not {self.feature_size}"
         if (self.boxes, self.fields) != (other.boxes, other.fields):
             return f"other fields ({_fields(other)}, not {_fields(self)})"
+        if self.probabilities != other.probabilities:
+            return f"probabilities of {other.probabilities} classes, not of {self.probabilities} (background included)"
         return None
 
     def to_dict(self) -> dict[str, Any]:
@@ -114,11 +123,12 @@ def checksum(regions: RegionFeatures) -> int:
     """CRC-32 of everything that is stored of an image.
 
     Of ``ID\\n{width}x{height}\\n`` in UTF-8, then the bytes (little-endian, C order) of boxes, features, class_ids,
-    class_scores, attribute_ids and attribute_scores, as far as they are there.
+    class_scores, attribute_ids, attribute_scores and class_probabilities, as far as they are there.
     """
     value = zlib.crc32(f"{regions.image}\n{regions.width}x{regions.height}\n".encode())
     flat = regions.flat()
-    for array in (regions.boxes, regions.features, *(flat.get(name) for name in FLAT_FIELDS)):
+    arrays = (regions.boxes, regions.features, *(flat.get(name) for name in FLAT_FIELDS), regions.class_probabilities)
+    for array in arrays:
         if array is not None:
             little = array.astype(array.dtype.newbyteorder("<"), copy=False)
             value = zlib.crc32(np.ascontiguousarray(little).view(np.uint8).data, value)
@@ -178,7 +188,8 @@ def _check_space(path: Path, header: Header, entries: Sequence[Entry]) -> None:
     if header.compression != "none":
         return  # not known before
     regions = sum(entry.regions for entry in entries)
-    needed = regions * (header.feature_size * np.dtype(header.dtype).itemsize + 32) + len(entries) * 64
+    columns = header.feature_size + header.probabilities
+    needed = regions * (columns * np.dtype(header.dtype).itemsize + 32) + len(entries) * 64
     free = shutil.disk_usage(path.parent).free
     if needed > free:
         raise UsageError(
@@ -259,7 +270,7 @@ def _write(path: Path, header: Header, entries: Sequence[Entry], progress: Calla
     # Times and library defaults must not decide the bytes: no timestamps, one fixed version of the format.
     with _Sink(path) as sink, h5py.File(sink, "w", libver=("v110", "v110")) as file:
         file.attrs["format"] = FORMAT
-        file.attrs["version"] = VERSION
+        file.attrs["version"] = VERSION_WITH_PROBABILITIES if header.probabilities else VERSION
         file.attrs["fingerprint"] = header.fingerprint.json()
         file.attrs["fingerprint_id"] = header.fingerprint.digest
         ids = [entry.image for entry in entries]
@@ -268,11 +279,15 @@ def _write(path: Path, header: Header, entries: Sequence[Entry], progress: Calla
             if names:
                 _write_texts(file, name, names)
         file.create_dataset("offsets", data=offsets)
-        arrays = {"features": _make_features(file, header, total, size)}
+        arrays = {"features": _make_matrix(file, "features", header, total, size)}
         if header.boxes:
             arrays["boxes"] = file.create_dataset("boxes", shape=(total, 4), dtype="<f4")
         for name in header.fields:
             arrays[name] = file.create_dataset(name, shape=(total,), dtype="<i4" if name.endswith("ids") else "<f4")
+        if header.probabilities:
+            arrays["class_probabilities"] = _make_matrix(
+                file, "class_probabilities", header, total, header.probabilities
+            )
         sizes = np.zeros((len(entries), 2), dtype="<i4")
         sums = np.zeros(len(entries), dtype="<u4")
         done = 0
@@ -298,7 +313,7 @@ def _write_texts(file: h5py.File, name: str, texts: Sequence[str]) -> None:
     file.create_dataset(name, data=np.array(encoded, dtype=dtype), dtype=dtype)
 
 
-def _make_features(file: h5py.File, header: Header, total: int, size: int) -> h5py.Dataset:
+def _make_matrix(file: h5py.File, name: str, header: Header, total: int, size: int) -> h5py.Dataset:
     dtype = np.dtype(header.dtype).newbyteorder("<")
     rows = max(1, min(total, _CHUNK_BYTES[header.compression] // (size * dtype.itemsize)))
     options: dict[str, Any] = {}
@@ -306,11 +321,11 @@ def _make_features(file: h5py.File, header: Header, total: int, size: int) -> h5
         options["compression"] = header.compression
     if header.compression == "gzip":
         options["compression_opts"] = 1
-    return file.create_dataset("features", shape=(total, size), dtype=dtype, chunks=(rows, size), **options)
+    return file.create_dataset(name, shape=(total, size), dtype=dtype, chunks=(rows, size), **options)
 
 
 def _blocks(entries: Sequence[Entry], counts: Any, header: Header) -> Iterator[list[RegionFeatures]]:
-    row_bytes = header.feature_size * np.dtype(header.dtype).itemsize
+    row_bytes = (header.feature_size + header.probabilities) * np.dtype(header.dtype).itemsize
     block: list[RegionFeatures] = []
     block_bytes = 0
     for entry, count in zip(entries, counts, strict=True):

@@ -54,7 +54,7 @@ def describe(store: FeatureStore) -> dict[str, Any]:
         "dtype": header.dtype,
         "compression": header.compression,
         "boxes": header.boxes,
-        "fields": list(header.fields),
+        "fields": [*header.fields, *(("class_probabilities",) if header.probabilities else ())],
         "classes": len(header.class_names or ()),
         "attributes": len(header.attribute_names or ()),
         "fingerprint": header.fingerprint.to_dict(),

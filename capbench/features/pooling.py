@@ -165,9 +165,10 @@ def pool_regions(cells: RegionFeatures, pooling: Pooling, shape: tuple[int, int]
 def _shape(cells: RegionFeatures, stated: tuple[int, int] | None) -> tuple[int, int]:
     """Rows and columns of a grid. Raises FeatureError if the regions are none."""
     n = len(cells)
-    if cells.flat():
+    fields = [*cells.flat(), *(["class_probabilities"] if cells.probability_columns else [])]
+    if fields:
         raise FeatureError(
-            f"image '{cells.image}': its regions have {', '.join(cells.flat())}, of which there is no mean",
+            f"image '{cells.image}': its regions have {', '.join(fields)}, of which there is no mean",
             hint="Pool the cells of a grid, which have features and boxes only",
         )
     if stated is not None and stated[0] * stated[1] != n:

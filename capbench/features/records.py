@@ -15,13 +15,16 @@ from numpy.typing import NDArray
 
 from capbench.errors import FeatureError
 
-__all__ = ["BOX_TOLERANCE_PX", "FLAT_FIELDS", "UNKNOWN", "Fingerprint", "RegionFeatures"]
+__all__ = ["BOX_TOLERANCE_PX", "FLAT_FIELDS", "PROBABILITY_SLACK", "UNKNOWN", "Fingerprint", "RegionFeatures"]
 
 BOX_TOLERANCE_PX = 1.0
 """Detectors clip boxes in the resized image: scaled back, they may leave the original by part of a pixel."""
 
 UNKNOWN = "unknown"
 """A part of a fingerprint that an imported file does not tell."""
+
+PROBABILITY_SLACK = 0.01
+"""By how much the sum of a region's probabilities may differ from 1: half precision rounds each of 1,601."""
 
 _LARGEST_SIDE = 2**31 - 1  # stores keep 32 bits
 
@@ -44,6 +47,8 @@ class RegionFeatures:
         class_scores: (n,) float32 its confidence, or None.
         attribute_ids: (n,) int32 index of the attribute in the detector's names, or None.
         attribute_scores: (n,) float32 its confidence, or None.
+        class_probabilities: (n, 1 + classes) float32 or float16, what the detector gives the background (the first
+            column) and each class, or None.
     """
 
     image: str
@@ -55,6 +60,7 @@ class RegionFeatures:
     class_scores: NDArray[np.float32] | None = None
     attribute_ids: NDArray[np.int32] | None = None
     attribute_scores: NDArray[np.float32] | None = None
+    class_probabilities: NDArray[np.float32] | NDArray[np.float16] | None = None
 
     def __len__(self) -> int:
         return len(self.features)
@@ -64,6 +70,11 @@ class RegionFeatures:
         fields = {name: getattr(self, name) for name in FLAT_FIELDS}
         return {name: values for name, values in fields.items() if values is not None}
 
+    @property
+    def probability_columns(self) -> int:
+        """Columns of ``class_probabilities``; 0 without them."""
+        return 0 if self.class_probabilities is None else int(self.class_probabilities.shape[1])
+
     def check(self) -> None:
         """Raise FeatureError, naming the image, unless shapes and dtypes agree, all is finite and boxes fit."""
         if not self.image or any(c in self.image for c in "\0\r\n"):
@@ -72,7 +83,9 @@ class RegionFeatures:
             self.image.encode().decode()  # NumPy makes texts of numbers that are no characters; they encode
         except UnicodeError:  # of a file whose name is no UTF-8
             raise FeatureError(f"the image id {self.image!r} is no Unicode text", hint="Rename the file") from None
-        problem = self._features_problem() or self._boxes_problem() or self._flat_problem()
+        problem = (
+            self._features_problem() or self._boxes_problem() or self._flat_problem() or self._probabilities_problem()
+        )
         if problem:
             raise FeatureError(f"image '{self.image}': {problem}")
 
@@ -121,6 +134,25 @@ class RegionFeatures:
                 return f"{name} holds a negative index"
             if dtype.kind == "f" and not (np.isfinite(values) & (values >= 0) & (values <= 1.001)).all():
                 return f"{name} holds a confidence that is not between 0 and 1"
+        return None
+
+    def _probabilities_problem(self) -> str | None:
+        values = self.class_probabilities
+        if values is None:
+            return None
+        if values.ndim != 2 or len(values) != len(self) or values.dtype not in (np.float32, np.float16):
+            return (
+                f"class_probabilities have shape {values.shape} of {values.dtype}, not ({len(self)}, 1 + classes) of "
+                "float32 or float16"
+            )
+        if values.shape[1] < 2:
+            return "class_probabilities have no column of a class behind the background's"
+        sums = values.sum(axis=1, dtype=np.float64)
+        # A NaN is neither near nor far from 1.
+        wrong = ~((np.abs(sums - 1) <= PROBABILITY_SLACK) & (values >= 0).all(axis=1))
+        if wrong.any():
+            row = int(np.flatnonzero(wrong)[0])
+            return f"class_probabilities of region {row} are no distribution (sum {sums[row]:.3g})"
         return None
 
 

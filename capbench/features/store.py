@@ -91,7 +91,8 @@ class _StoreFile:
             # Compared and not subtracted, which could overflow.
             if offsets[0] != 0 or offsets[-1] != regions or (offsets[1:] <= offsets[:-1]).any():
                 raise FeatureError("is damaged (its offsets do not fit its features)", path=self.path, hint=_ADVICE)
-            largest = int(np.diff(offsets).max()) * self.header.feature_size * np.dtype(self.header.dtype).itemsize
+            columns = self.header.feature_size + self.header.probabilities
+            largest = int(np.diff(offsets).max()) * columns * np.dtype(self.header.dtype).itemsize
             if largest > MAX_IMAGE_BYTES:
                 raise FeatureError(
                     f"has an image of {largest / 1e9:,.1f} GB, more than {MAX_IMAGE_BYTES / 1e9:.1f} GB",
@@ -129,7 +130,8 @@ class _StoreFile:
         assert self._sums is not None
         offsets, header = self._offsets, self.header
         begin, end = int(offsets[first]), int(offsets[last])
-        names = ("features", *(("boxes",) if header.boxes else ()), *header.fields)
+        probabilities = ("class_probabilities",) if header.probabilities else ()
+        names = ("features", *(("boxes",) if header.boxes else ()), *header.fields, *probabilities)
         arrays = self._guarded(lambda file: {name: self._dataset(file, name)[begin:end] for name in names})
         images = []
         for i in range(first, last):
@@ -240,7 +242,7 @@ class FeatureStore:
     def __iter__(self) -> Iterator[RegionFeatures]:
         """All images, file by file in the order of their ids, read in blocks. Raises FeatureError at a damaged one."""
         self._check_disjoint()
-        row_bytes = self.feature_size * np.dtype(self.header.dtype).itemsize
+        row_bytes = (self.feature_size + self.header.probabilities) * np.dtype(self.header.dtype).itemsize
         for file in self._files:
             first, block_bytes = 0, 0
             for i in range(len(file.ids())):

@@ -122,6 +122,7 @@ class StoreWriter:
             feature_size=regions.features.shape[1],
             boxes=regions.boxes is not None,
             fields=tuple(regions.flat()),
+            probabilities=regions.probability_columns,
         )
         conflict = header.conflict(with_image)
         if conflict:
@@ -204,7 +205,9 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def _as_stored(regions: RegionFeatures, dtype: str) -> RegionFeatures:
-    """The regions with features of the stored type. Raises FeatureError if float16 cannot hold them."""
+    """The regions with numbers of the stored type. Raises FeatureError if float16 cannot hold the features."""
+    if regions.class_probabilities is not None:
+        regions = dataclasses.replace(regions, class_probabilities=regions.class_probabilities.astype(dtype))
     if regions.features.dtype.name == dtype:
         return regions
     with np.errstate(over="ignore"):

@@ -154,6 +154,31 @@ class ViLBERTScore(ImageMetric):
         """The references that document frequencies were counted in."""
         return self._corpus
 
+    def cautions(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
+        """How many captions are longer than what is read of them, and than what the weights were trained on."""
+        texts = {text for item in items for text in (item.candidate, *self.references_of(item))}
+        lines = []
+        for longest, what in sorted(self._longest().items(), reverse=True):
+            # Networks of an ensemble may know other pieces: the longest count is told.
+            number = max(
+                sum(len(pieces.sequence(text, longest + 1)) > longest for text in texts)
+                for pieces in {model.pieces.sha256: model.pieces for model in self.models}.values()
+            )
+            if number:
+                lines.append(f"{number:,} of {len(texts):,} captions have more than {longest} word pieces: {what}")
+        return lines
+
+    def _longest(self) -> dict[int, str]:
+        """Numbers of word pieces, ends included, beyond which something is to be said."""
+        said = {LONGEST: "what is behind is not read"}
+        for model in self.models:
+            trained = model.longest
+            if trained is not None and trained < LONGEST:
+                said[trained] = (
+                    "the weights were trained on no more, and places behind are as they were drawn at random"
+                )
+        return said
+
     def references_of(self, item: Item) -> tuple[str, ...]:
         """The references of an item that count."""
         return item.references[:_FIRST] if self.options.references == "first-5" else item.references

@@ -16,7 +16,7 @@ from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore, open_store
 from capbench.training.captions import Pairs, open_array
 
-__all__ = ["PlaceOf", "Regions", "open_regions"]
+__all__ = ["PlaceOf", "Regions", "open_probabilities", "open_regions"]
 
 PlaceOf = Callable[[RegionFeatures], NDArray[np.float32]]
 """What a network reads of the places of an image's regions, (regions, 4)."""
@@ -47,6 +47,21 @@ class _StoreSource:
             into[row] = regions.features[: self.shape[1]]
             if places is not None and self._place is not None:
                 places[row] = self._place(regions)[: self.shape[1]]
+
+
+class _ProbabilitySource:
+    """What the detector gives background and classes, in place of the features."""
+
+    def __init__(self, store: FeatureStore, images: Sequence[str], regions: int) -> None:
+        self._store, self._images = store, images
+        self.shape = (len(images), regions, store.header.probabilities)
+        self.dtype = np.dtype(store.header.dtype)
+
+    def read(self, images: Sequence[int], into: NDArray[Any], places: NDArray[np.float32] | None = None) -> None:
+        for row, image in enumerate(images):
+            probabilities = self._store[self._images[image]].class_probabilities
+            assert probabilities is not None
+            into[row] = probabilities[: self.shape[1]]
 
 
 class _ArraySource:
@@ -166,3 +181,24 @@ def open_regions(
         return Regions(_ArraySource(pairs, regions), memory_mb)
     source = _StoreSource(open_store(features), pairs.images, regions, place)
     return Regions(source, memory_mb, places=place is not None)
+
+
+def open_probabilities(images: Sequence[str], features: Path, regions: int, memory_mb: float) -> Regions | None:
+    """What a detector gave the background and each class, (images, regions, 1 + classes).
+
+    Args:
+        images: ids; a store that has them (:func:`open_regions` saw to it).
+        features: the store.
+        regions: the first so many of each image.
+        memory_mb: up to this size they are kept in memory.
+
+    Returns:
+        None if the store has none.
+
+    Raises:
+        FeatureError: an image is damaged.
+    """
+    store = open_store(features)
+    if not store.header.probabilities:
+        return None
+    return Regions(_ProbabilitySource(store, images, regions), memory_mb)

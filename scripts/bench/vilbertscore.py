@@ -39,7 +39,8 @@ from capbench.features.writing import StoreWriter
 from capbench.metrics.base import Resources
 from capbench.metrics.vilbertscore import ViLBERTScore
 from capbench.models.vilbert.files import save_vilbert
-from capbench.models.vilbert.network import Vilbert, VilbertOptions
+from capbench.models.vilbert.network import Vilbert
+from capbench.models.vilbert.options import VilbertOptions
 from capbench.records import FloatArray, Item
 from capbench.text.word_pieces import WordPieces, learn_word_pieces
 

@@ -35,12 +35,23 @@ def made_up(
     return RegionFeatures(image, width, height, **(values | changes))
 
 
+def shares(regions: int, columns: int = 6, seed: int = 3) -> NDArray[np.float32]:
+    """Probabilities of background and classes."""
+    weights = np.random.default_rng(seed).random((regions, columns))
+    return np.asarray(weights / weights.sum(axis=1, keepdims=True), dtype=np.float32)
+
+
 def assert_same(actual: RegionFeatures, expected: RegionFeatures) -> None:
     """All parts equal, types included."""
     assert (actual.image, actual.width, actual.height) == (expected.image, expected.width, expected.height)
     assert actual.flat().keys() == expected.flat().keys()
     assert (actual.boxes is None) == (expected.boxes is None)
-    pairs = [(actual.features, expected.features), (actual.boxes, expected.boxes)]
+    assert actual.probability_columns == expected.probability_columns
+    pairs = [
+        (actual.features, expected.features),
+        (actual.boxes, expected.boxes),
+        (actual.class_probabilities, expected.class_probabilities),
+    ]
     for ours, theirs in [*pairs, *((actual.flat()[name], expected.flat()[name]) for name in actual.flat())]:
         if ours is not None and theirs is not None:
             assert ours.dtype == theirs.dtype

@@ -93,7 +93,16 @@ def fingerprint(**changes: Any) -> str:
         (replaced("image_ids", data=np.array([b"\xff", b"\xff\xff"]), dtype="S2"), "its ids are no texts"),
         (replaced("image_ids", data=np.array([b"a\nb", b"b"]), dtype="S3"), "its ids are no texts"),
         (attribute("format", np.array(["capbench-features"] * 2, dtype="S17")), "no feature store of capbench"),
-        (attribute("version", "1"), "is of layout version 1, this capbench reads 1"),
+        (attribute("version", "1"), "is of layout version 1, this capbench reads 1 and 2"),
+        (attribute("version", 3), "is of layout version 3, this capbench reads 1 and 2"),
+        (
+            lambda file: file.create_dataset("class_probabilities", data=np.ones((3, 1), dtype="<f4")),
+            r"'class_probabilities' is \(3, 1\) of .*, not",
+        ),
+        (
+            lambda file: file.create_dataset("class_probabilities", data=np.ones(7, dtype="<f4")),
+            r"'class_probabilities' is \(7,\) of .*, not",
+        ),
         (attribute("version", np.array([1, 1])), "is of layout version"),
         (attribute("fingerprint", 7), "has no readable fingerprint"),
         (attribute("fingerprint", "[]"), "has no readable fingerprint"),

@@ -8,7 +8,7 @@ import pytest
 from capbench.records import Item
 from scripts.reproduce_flickr8k_grid import Rated
 from scripts.reproduce_vilbert_flickr8k import report, tables
-from scripts.select_vilbert_flickr8k import own_and_foreign, wins
+from scripts.select_vilbert_flickr8k import above_all, own_and_foreign, wins
 
 
 def test_an_images_own_caption_is_left_out_of_the_references_and_compared_with_all_others() -> None:
@@ -24,6 +24,15 @@ def test_an_images_own_caption_is_left_out_of_the_references_and_compared_with_a
     ]
     assert owners.tolist() == [0, 0, 0, 3, 3]
     assert wins(np.array([0.5, 0.4, 0.5, 0.1, 0.2]), owners).tolist() == [1.0, 0.5, 0.0]
+
+
+def test_own_captions_are_compared_with_foreign_ones_of_all_images() -> None:
+    rng = np.random.default_rng(1)
+    owners = np.repeat(np.arange(0, 60, 6), 6)
+    scores = rng.integers(0, 9, 60).astype(float)
+    own = owners == np.arange(60)
+    pairs = [float(a > b) + float(a == b) / 2 for a in scores[own] for b in scores[~own]]
+    assert above_all(scores, owners) == pytest.approx(np.mean(pairs))
 
 
 def test_the_tables_hold_every_layer_and_the_difference_that_the_image_makes() -> None:

@@ -34,6 +34,7 @@ FORMATS = {
     "lmdb": "ViLBERT: LMDB",
     "npz": "many images in one .npz",
 }
+_WITH_PROBABILITIES = ("vilbert", "lmdb")
 _HEAD = 1 << 20
 
 
@@ -62,6 +63,7 @@ def import_features(
     weights_sha256: str | None = None,
     dtype: str = "float32",
     compression: str = "none",
+    class_probabilities: bool = False,
     keep_first: bool = False,
     replace: bool = False,
     progress: Callable[[int], None] | None = None,
@@ -78,6 +80,8 @@ def import_features(
         weights_sha256: of the detector's weights, if known.
         dtype: in which features are stored.
         compression: of the store.
+        class_probabilities: for ``vilbert`` and ``lmdb``: keep all of ``cls_prob``, in the type of the features. It
+            takes nearly as much space as features of 2,048 columns.
         keep_first: leave later rows of the same image out instead of refusing them.
         replace: whether a store that is there may be replaced.
         progress: called with 1 for each image read.
@@ -101,9 +105,16 @@ def import_features(
             f"the format {kind} {'needs' if kind == 'scan' else 'does not take'} --ids",
             hint="Give a file with one image id a line for SCAN's arrays, and for nothing else",
         )
+    if class_probabilities and kind not in _WITH_PROBABILITIES:
+        raise UsageError(
+            f"the format {kind} holds no probabilities of classes",
+            path=paths[0],
+            hint=f"Leave --class-probabilities out, or import {' or '.join(_WITH_PROBABILITIES)}",
+        )
     if kind == "npz":
         _check_space(path, sum(map(stored_bytes, paths)))
-    images = chain.from_iterable(_read(source, kind, None if ids is None else Path(ids)) for source in paths)
+    ids_file = None if ids is None else Path(ids)
+    images = chain.from_iterable(_read(source, kind, ids_file, class_probabilities) for source in paths)
     fingerprint = _fingerprint(paths, detector, weights_sha256)
     duplicates = 0
     writer = StoreWriter(path, fingerprint, dtype=dtype, compression=compression, restart=True)
@@ -209,7 +220,7 @@ def detect_format(path: Path) -> str:
     return {6: "butd-tsv", 10: "lxmert-tsv"}[columns]
 
 
-def _read(path: Path, kind: str, ids: Path | None) -> Iterator[ImportedImage]:
+def _read(path: Path, kind: str, ids: Path | None, probabilities: bool) -> Iterator[ImportedImage]:
     if kind == "butd-tsv":
         return read_tsv(path, 6)
     if kind == "lxmert-tsv":
@@ -217,4 +228,6 @@ def _read(path: Path, kind: str, ids: Path | None) -> Iterator[ImportedImage]:
     if kind == "scan":
         assert ids is not None
         return read_scan(path, ids)
-    return {"milvlg": read_milvlg, "vilbert": read_vilbert, "npz": read_npz, "lmdb": read_lmdb}[kind](path)
+    if kind in _WITH_PROBABILITIES:
+        return {"vilbert": read_vilbert, "lmdb": read_lmdb}[kind](path, probabilities=probabilities)
+    return {"milvlg": read_milvlg, "npz": read_npz}[kind](path)

@@ -21,12 +21,17 @@ _META = struct.Struct("<16xII16xI92xQQ")
 _MAGIC = 0xBEEFC0DE
 
 
-def read_lmdb(path: Path) -> Iterator[ImportedImage]:
+def read_lmdb(path: Path, *, probabilities: bool = False) -> Iterator[ImportedImage]:
     """All images of a database (a folder with ``data.mdb``, or one file); pickles through a restricted unpickler.
+
+    Args:
+        path: the folder or file.
+        probabilities: keep ``cls_prob`` as it is (:func:`~capbench.features.importers.vilbert.parse_vilbert`).
 
     Raises:
         ToolError: the package ``lmdb`` is not installed.
-        DataError: it is no LMDB database, is cut off, or a record cannot be read; its key is named.
+        DataError: it is no LMDB database, is cut off, or a record cannot be read or lacks probabilities that shall be
+            kept; its key is named.
     """
     try:
         import lmdb
@@ -48,7 +53,8 @@ def read_lmdb(path: Path) -> Iterator[ImportedImage]:
                 place = f"key {name[:60]!r}"  # which may hold anything, a line end too
                 too_large(len(value), path, place)
                 record = load_pickle(bytes(value), name=f"{path}, {place}")
-                yield ImportedImage(parse_vilbert(record, path, place, default_id=name), path, place)
+                regions = parse_vilbert(record, path, place, default_id=name, probabilities=probabilities)
+                yield ImportedImage(regions, path, place)
     except lmdb.Error as error:
         raise DataError(f"cannot be read as LMDB ({error})", path=path, hint="Get it again") from error
 

@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 
 from capbench.errors import DataError
 from capbench.features.importers.npy import ArrayStream, Npz
-from capbench.features.importers.values import ImportedImage, demand, flat_field, too_large
+from capbench.features.importers.values import ImportedImage, demand, flat_field, float_matrix, too_large
 from capbench.features.records import FLAT_FIELDS, RegionFeatures
 from capbench.records import image_id
 
 __all__ = ["read_npz", "stored_bytes"]
 
 _FEATURES = ("features", "features_int8")
+_PROBABILITIES = "class_probabilities"
 _BLOCK = 1024
 
 
@@ -28,7 +29,7 @@ def read_npz(path: Path) -> Iterator[ImportedImage]:
     ``image_names`` (N,), or ``image_ids`` that are taken as they are, and ``features`` (N, n, d), or (R, d) with
     ``offsets`` (N + 1,); float16, float32, or ``features_int8`` with ``scale`` (d,). Boxes: ``boxes`` in pixels with
     ``image_sizes`` (N, 2: width, height), or ``boxes_normalised_xyxy`` as fractions, one set for all images or one for
-    each.
+    each. ``class_probabilities`` (N, n, 1 + classes) or (R, 1 + classes) may be there.
 
     Raises:
         DataError: an array is missing, or of a shape or type that does not fit the others.
@@ -49,15 +50,20 @@ def read_npz(path: Path) -> Iterator[ImportedImage]:
         scale = _scale(archive, columns) if quantised else None
         boxes = _Boxes(archive, names.size, total)
         fields = {name: _field(archive, name, total) for name in FLAT_FIELDS if name in archive}
+        probabilities = _probabilities(archive, features.shape[:-1])
+        classes = probabilities.shape[-1] if probabilities is not None else 0
         for i, (name, count) in enumerate(zip(_texts(archive, names_array, names), counts, strict=True)):
             row = f"image {i}"
-            too_large(4 * count * columns, path, row)
+            too_large(4 * count * (columns + classes), path, row)
             try:
                 values = features.take(count * columns).reshape(count, columns).astype(np.float32)
                 if scale is not None:
                     values *= scale
                 width, height, image_boxes = boxes.next(count)
                 flat = {field: flat_field(stream.take(count), count, field) for field, stream in fields.items()}
+                if probabilities is not None:
+                    shares = probabilities.take(count * classes)
+                    flat[_PROBABILITIES] = float_matrix(shares, count, classes, _PROBABILITIES)
             except ValueError as error:
                 raise DataError(str(error), path=path, row=row) from None
             image = name if names_array == "image_ids" else image_id(name)
@@ -132,6 +138,20 @@ def _scale(archive: Npz, columns: int) -> NDArray[np.float32]:
     if scale.dtype.kind not in "fiu" or scale.shape not in ((), (1,), (columns,)):
         raise DataError(f"scale has shape {scale.shape} of {scale.dtype} for {columns} columns", path=archive.path)
     return scale.astype(np.float32)
+
+
+def _probabilities(archive: Npz, regions: tuple[int, ...]) -> ArrayStream | None:
+    """The probabilities of classes, if there are any."""
+    if _PROBABILITIES not in archive:
+        return None
+    stream = archive.stream(_PROBABILITIES)
+    if stream.shape[:-1] != regions or stream.dtype.kind != "f":
+        raise DataError(
+            f"{_PROBABILITIES} have shape {stream.shape} of {stream.dtype}, where features have {regions} regions",
+            path=archive.path,
+            hint="Give the background's and each class's probability of each region, as floating-point numbers",
+        )
+    return stream
 
 
 def _field(archive: Npz, name: str, regions: int) -> ArrayStream:

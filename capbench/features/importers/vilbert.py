@@ -21,38 +21,48 @@ from capbench.features.importers.values import (
     unreadable,
     whole_number,
 )
-from capbench.features.records import RegionFeatures
+from capbench.features.records import PROBABILITY_SLACK, RegionFeatures
 from capbench.records import image_id
 from capbench.safe_pickle import load_npy
 
 __all__ = ["parse_vilbert", "read_vilbert"]
 
-_SUM_SLACK = 0.01  # half precision rounds each of 1,601 probabilities
 _VILBERT_NAMES = {"bbox": "boxes", "image_h": "image_height", "image_w": "image_width", "img_id": "image_id"}
 
 
-def read_vilbert(path: Path) -> Iterator[ImportedImage]:
+def read_vilbert(path: Path, *, probabilities: bool = False) -> Iterator[ImportedImage]:
     """One image as ViLBERT's extraction script saves it: a pickled dictionary, read by a restricted unpickler.
 
+    Args:
+        path: the file.
+        probabilities: keep ``cls_prob`` as it is, beside the class and the confidence that follow from it.
+
     Raises:
-        DataError: it holds something else, an unknown class, or arrays that do not fit each other.
+        DataError: it holds something else, an unknown class, or arrays that do not fit each other; it lacks
+            probabilities that shall be kept.
     """
     try:
         size = path.stat().st_size
     except OSError as error:
         raise unreadable(path, error) from error
     too_large(size, path)
-    yield ImportedImage(parse_vilbert(load_npy(path), path, None, default_id=path.name.removesuffix(".npy")), path)
+    name = path.name.removesuffix(".npy")
+    regions = parse_vilbert(load_npy(path), path, None, default_id=name, probabilities=probabilities)
+    yield ImportedImage(regions, path)
 
 
-def parse_vilbert(record: Any, path: Path, row: str | None, *, default_id: str) -> RegionFeatures:
+def parse_vilbert(
+    record: Any, path: Path, row: str | None, *, default_id: str, probabilities: bool = False
+) -> RegionFeatures:
     """Regions from ViLBERT's dictionary; arrays may be base64, as in LMDB files.
 
     All rows of ``features`` are taken, as ViLBERT's reader does: its extraction script puts regions that were
-    suppressed in every class last and does not count them in ``num_boxes``. For classes see :func:`_vilbert_classes`.
+    suppressed in every class last and does not count them in ``num_boxes``. For classes see :func:`_vilbert_classes`;
+    with ``probabilities`` all of ``cls_prob`` is kept, too.
 
     Raises:
-        DataError: it is no dictionary of such arrays, or they do not fit each other.
+        DataError: it is no dictionary of such arrays, they do not fit each other, or there are no probabilities where
+            they shall be kept.
     """
     if not isinstance(record, Mapping):
         raise DataError(f"holds a {type(record).__name__}, not a dictionary of arrays", path=path, row=row)
@@ -72,13 +82,13 @@ def parse_vilbert(record: Any, path: Path, row: str | None, *, default_id: str) 
             height,
             float_matrix(boxes, n, 4, "boxes"),
             float_matrix(features, n, None, "features"),
-            **_vilbert_classes(renamed, n),
+            **_vilbert_classes(renamed, n, probabilities),
         )
     except (ValueError, TypeError) as error:
         raise DataError(str(error), path=path, row=row, hint="Get the file again") from None
 
 
-def _vilbert_classes(record: Mapping[str, Any], n: int) -> dict[str, NDArray[Any]]:
+def _vilbert_classes(record: Mapping[str, Any], n: int, keep_probabilities: bool) -> dict[str, NDArray[Any]]:
     """Classes and confidences of the ``n`` regions, as far as the dictionary has them.
 
     ``cls_prob`` (n, 1 + classes) holds each region's probabilities, the background first: the class is the most
@@ -95,10 +105,13 @@ def _vilbert_classes(record: Mapping[str, Any], n: int) -> dict[str, NDArray[Any
         objects = None if objects.size < n else flat_field(objects, n, "class_ids")
     stated = None if record.get("cls_prob") is None else _decoded(record["cls_prob"], "cls_prob")
     if stated is None or not np.any(stated):
+        if keep_probabilities:
+            lacks = "has no cls_prob" if stated is None else "has a cls_prob of zeros, which holds nothing"
+            raise ValueError(f"{lacks}: leave --class-probabilities out")
         return {} if objects is None else {"class_ids": objects}
     probabilities = float_matrix(stated, n, None, "cls_prob")
     sums = probabilities.sum(axis=1, dtype=np.float64)
-    wrong = ~((np.abs(sums - 1) <= _SUM_SLACK) & (probabilities >= 0).all(axis=1))
+    wrong = ~((np.abs(sums - 1) <= PROBABILITY_SLACK) & (probabilities >= 0).all(axis=1))
     if probabilities.shape[1] < 2 or wrong.any():
         row = int(np.flatnonzero(wrong)[0]) if wrong.any() else 0
         raise ValueError(
@@ -116,7 +129,8 @@ def _vilbert_classes(record: Mapping[str, Any], n: int) -> dict[str, NDArray[Any
                 f"objects of region {row} is {objects[row]}, and class {ids[row]} is the most probable in cls_prob"
             )
             raise ValueError(message)
-    return {"class_ids": ids, "class_scores": scores}
+    kept = {"class_probabilities": probabilities} if keep_probabilities else {}
+    return {"class_ids": ids, "class_scores": scores, **kept}
 
 
 def _are_best(ids: NDArray[Any], probabilities: NDArray[np.float32]) -> NDArray[np.bool_]:

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from capbench.models.encodings import Encodings
 from capbench.models.vilbert.inputs import ImageRows
-from capbench.models.vilbert.network import Connection, Projected, Vilbert
+from capbench.models.vilbert.layers import Connection, Projected
+from capbench.models.vilbert.network import Vilbert
 
 __all__ = ["Encoder", "Pair"]
 

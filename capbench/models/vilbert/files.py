@@ -24,7 +24,8 @@ from capbench.files import cache_dir, lock, sha256_file
 from capbench.models.checkpoints import fit_state, read_checkpoint, tensors_of
 from capbench.models.ensembles import read_ensemble
 from capbench.models.safetensors import map_safetensors, read_metadata, write_safetensors
-from capbench.models.vilbert.network import Vilbert, VilbertOptions
+from capbench.models.vilbert.network import Vilbert
+from capbench.models.vilbert.options import VilbertOptions
 from capbench.models.vilbert.released import is_released, network_name, options_of, read_config
 from capbench.text.word_pieces import WordPieces, read_word_pieces, tokenizer_version
 
@@ -71,6 +72,12 @@ class VilbertModel:
         """Id of the fingerprint of the features it was trained on (sixteen hex digits), or None if unknown."""
         kind = self.training.get("features")
         return kind if isinstance(kind, str) else None
+
+    @property
+    def longest(self) -> int | None:
+        """Word pieces of a caption, ``[CLS]`` and ``[SEP]`` included, that its training read; None if unknown."""
+        longest = self.training.get("longest")
+        return longest if isinstance(longest, int) and not isinstance(longest, bool) and longest > 0 else None
 
     @property
     def shared(self) -> tuple[str, ...]:

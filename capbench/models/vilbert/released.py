@@ -15,7 +15,7 @@ from torch import Tensor
 from capbench.errors import DataError, ModelError, UsageError
 from capbench.files import read_json
 from capbench.models.checkpoints import shape_of
-from capbench.models.vilbert.network import VilbertOptions
+from capbench.models.vilbert.options import VilbertOptions
 
 __all__ = ["UNUSED", "is_released", "network_name", "options_of", "read_config"]
 

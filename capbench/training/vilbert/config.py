@@ -21,7 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from capbench.models.vilbert.network import VilbertOptions
+from capbench.models.vilbert.options import VilbertOptions
 from capbench.options import Choice, Count, Number, Options, Positive, Text, option
 from capbench.training.matching import CaptionTraining, EvaluationOptions
 from capbench.training.settings import Fraction, Names, OptimiserOptions, Section
@@ -64,9 +64,10 @@ class VilbertLoss(Options):
     region_target: Literal["classes", "features"] = option(
         "features",
         Choice("classes", "features"),
-        "what is told of a masked region: the detector's class, by Kullback-Leibler divergence from a distribution "
-        "that has the class's confidence there and shares the rest among all other classes, as stores keep no more of "
-        "it; or the feature itself, by squared error as a share of the features' variance",
+        "what is told of a masked region: the detector's class, by Kullback-Leibler divergence from its probabilities "
+        "of background and classes where the store holds them, else from a distribution that has the class's "
+        "confidence there and shares the rest among all other classes; or the feature itself, by squared error as a "
+        "share of the features' variance",
     )
     alignment: float = option(1.0, Number(0), "weight of whether caption and image belong together")
     negatives: Literal["random", "hard"] = option(

@@ -17,15 +17,41 @@ from capbench.models.vilbert.inputs import image_rows
 from capbench.text.word_pieces import MASK, WordPieces, learn_word_pieces, read_word_pieces
 from capbench.training.captions import Pairs, locate
 from capbench.training.prepare import caption_source, signature_of_features
-from capbench.training.regions import Regions, open_regions
+from capbench.training.regions import Regions, open_probabilities, open_regions
 from capbench.training.vilbert.config import VilbertTraining
 
-__all__ = ["ImageData", "PiecedSplit", "RegionClasses", "VilbertData", "prepare"]
+__all__ = ["ClassProbabilities", "ImageData", "PiecedSplit", "RegionClasses", "VilbertData", "prepare"]
+
+
+@dataclass(frozen=True, eq=False)
+class ClassProbabilities:
+    """A detector's probabilities of background and classes, as it gave them.
+
+    Attributes:
+        shares: (images, regions, 1 + classes).
+    """
+
+    shares: Regions
+
+    @property
+    def number(self) -> int:
+        """Of classes that there are, the background among them."""
+        return self.shares.shape[2]
+
+    def distributions(self, images: Sequence[int] | NDArray[np.int64]) -> torch.Tensor:
+        """(b, regions + 1, 1 + classes): they add up to 1 but for zeros for the mean row."""
+        shares = self.shares.take(images)
+        shares = shares / shares.sum(dim=2, keepdim=True)  # half precision rounds each
+        return torch.cat((torch.zeros_like(shares[:, :1]), shares), dim=1)
+
+    def describe(self) -> str:
+        """In words, for what a training is recognised by."""
+        return f"probabilities of {self.number} classes, background included"
 
 
 @dataclass(frozen=True, eq=False)
 class RegionClasses:
-    """A detector's classes of regions.
+    """A detector's classes of regions, where no more of its probabilities is kept.
 
     Attributes:
         ids: (images, regions) int64.
@@ -44,6 +70,10 @@ class RegionClasses:
         shares = rest[..., None].repeat(1, 1, self.number).scatter(2, ids[..., None], scores[..., None])
         return torch.cat((torch.zeros_like(shares[:, :1]), shares), dim=1)
 
+    def describe(self) -> str:
+        """In words, for what a training is recognised by."""
+        return f"most probable of {self.number} classes and its confidence"
+
 
 class ImageData:
     """Images of a split as the network reads them (:func:`capbench.models.vilbert.inputs.image_rows`).
@@ -51,7 +81,7 @@ class ImageData:
     Args:
         regions: their features.
         places: (images, regions + 1, 5) of :func:`image_rows`.
-        classes: what class each region is of, if that is what is told of a masked one.
+        classes: of what class each region is, if that is what is told of a masked one.
 
     Attributes:
         rows: of an image, its mean included.
@@ -59,7 +89,12 @@ class ImageData:
         target_dim: numbers that are told of a masked region.
     """
 
-    def __init__(self, regions: Regions, places: NDArray[np.float32], classes: RegionClasses | None = None) -> None:
+    def __init__(
+        self,
+        regions: Regions,
+        places: NDArray[np.float32],
+        classes: ClassProbabilities | RegionClasses | None = None,
+    ) -> None:
         self.regions, self.classes, self._places = regions, classes, torch.from_numpy(places)
         self.rows, self.feature_dim = regions.shape[1] + 1, regions.shape[2]
         self.target_dim = self.feature_dim if classes is None else classes.number
@@ -139,6 +174,7 @@ def prepare(
     )
     pieces = _pieces(config, {"train": train, "dev": dev}, root)
     say(f"word pieces: {len(pieces):,}")
+    _say_what_is_cut(config.pieces.longest, {"train": train, "dev": dev}, pieces, say)
     evaluation = config.evaluation
     dev = dev.sample(evaluation.images, evaluation.captions, evaluation.seed)
     store_path = locate(config.features, root, "features")
@@ -154,7 +190,22 @@ def prepare(
         "features": named,
         "regions": f"{regions} x {columns}",
     }
+    classes = splits[0].images.classes
+    if classes is not None:
+        names["region targets"] = classes.describe()
+        say(f"masked regions: {classes.describe()}")
     return VilbertData(splits[0], splits[1], pieces, features, names)
+
+
+def _say_what_is_cut(longest: int, pairs: dict[str, Pairs], pieces: WordPieces, say: Callable[[str], None]) -> None:
+    """Tell how many captions are longer than what is read of them."""
+    for role, of_split in pairs.items():
+        number = sum(len(pieces.sequence(text, longest + 1)) > longest for text in of_split.captions)
+        if number:
+            say(
+                f"{role}: {number:,} of {len(of_split.captions):,} captions have more than {longest} word pieces "
+                "('pieces.longest'), and are cut there"
+            )
 
 
 def _pieces(config: VilbertTraining, pairs: dict[str, Pairs], root: DataRoot | None) -> WordPieces:
@@ -171,9 +222,13 @@ def _pieces(config: VilbertTraining, pairs: dict[str, Pairs], root: DataRoot | N
 
 def _split(config: VilbertTraining, pairs: Pairs, pieces: WordPieces, store_path: Path) -> PiecedSplit:
     regions = open_regions(pairs, store_path, config.regions, config.memory_mb)
+    number = regions.shape[1]
+    classes: ClassProbabilities | RegionClasses | None = None
     with open_store(store_path) as store:
-        places = _places(store, pairs.images, regions.shape[1])
-        classes = _classes(store, pairs.images, regions.shape[1]) if config.loss.region_target == "classes" else None
+        places = _places(store, pairs.images, number)
+        if config.loss.region_target == "classes":
+            shares = open_probabilities(pairs.images, store_path, number, config.memory_mb)
+            classes = _classes(store, pairs.images, number) if shares is None else ClassProbabilities(shares)
     captions = [pieces.sequence(text, config.pieces.longest) for text in pairs.captions]
     return PiecedSplit(pairs, captions, ImageData(regions, places, classes))
 
@@ -194,9 +249,11 @@ def _classes(store: FeatureStore, images: Sequence[str], regions: int) -> Region
     names = store.header.class_names
     if names is None or not {"class_ids", "class_scores"} <= set(store.header.fields):
         raise FeatureError(
-            "holds no classes with their names and confidences, which 'loss.region_target: classes' tells",
+            "holds neither probabilities of classes nor classes with their names and confidences, one of which "
+            "'loss.region_target: classes' tells",
             path=store.paths[0],
-            hint="Say 'region_target: features', or use a detector's features with classes",
+            hint="Say 'region_target: features', use a detector's features with classes, or import ViLBERT's files "
+            "with --class-probabilities",
         )
     fields = [store[image].flat() for image in images]
     ids = torch.from_numpy(np.stack([of_image["class_ids"][:regions] for of_image in fields]).astype(np.int64))

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from capbench.errors import DataError
-from capbench.models.vilbert.network import mask_of
+from capbench.models.vilbert.layers import mask_of
 from capbench.training.captions import Pairs
 from capbench.training.vilbert.batches import Specials, padded
 from capbench.training.vilbert.data import ImageData

@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from capbench.models.vilbert.network import Connection, Streams, Vilbert, VilbertOptions, mask_of
+from capbench.models.vilbert.layers import Connection, Streams, mask_of
+from capbench.models.vilbert.network import Vilbert
+from capbench.models.vilbert.options import VilbertOptions
 from capbench.training.vilbert.losses import late_similarities
 
 __all__ = ["VilbertLearner"]

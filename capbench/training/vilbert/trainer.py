@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from capbench.datasets.root import DataRoot
 from capbench.models.vilbert.files import save_vilbert
-from capbench.models.vilbert.network import VilbertOptions
+from capbench.models.vilbert.options import VilbertOptions
 from capbench.training.captions import epoch_order
 from capbench.training.device import check_memory
 from capbench.training.loop import train
@@ -117,7 +117,7 @@ class VilbertTask(Task[VilbertLearner, Batch]):
         )
         self._variance = images.variance() if images.classes is None else None
         self.steps_per_epoch = len(self._order(0))
-        self.data, self.facts = data.names, {"features": data.features}
+        self.data, self.facts = data.names, {"features": data.features, "longest": config.pieces.longest}
         self.prefetch = device.type == "cuda" or not images.regions.in_memory
 
     @torch.no_grad()

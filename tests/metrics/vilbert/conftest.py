@@ -12,7 +12,8 @@ import torch
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
 from capbench.models.vilbert.files import save_vilbert
-from capbench.models.vilbert.network import Vilbert, VilbertOptions
+from capbench.models.vilbert.network import Vilbert
+from capbench.models.vilbert.options import VilbertOptions
 from capbench.text.word_pieces import WordPieces
 
 SIZE = 20

@@ -15,7 +15,7 @@ from capbench.metrics.base import ReferenceSweep, Resources
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.vilbertscore import ViLBERTScore
 from capbench.models.ensembles import write_ensemble
-from capbench.models.vilbert.files import load_vilbert
+from capbench.models.vilbert.files import load_vilbert, save_vilbert
 from capbench.records import Item
 from capbench.scoring import score
 from tests.metrics.vilbert.conftest import OPTIONS, PIECES, SIZE, write_model, write_store
@@ -161,6 +161,21 @@ def test_signatures_name_weights_pieces_and_features_and_not_the_device(folder: 
     assert own.split("|model:")[1][:20] != signature.split("|model:")[1][:20]
 
 
+def test_bfloat16_has_a_place_of_its_own_in_the_cache(folder: Path) -> None:
+    resources = Resources(features=str(folder / "stores"), model=str(folder / "released.bin"))
+    tables = []
+    for precision in ("float32", "bfloat16", "float32", "bfloat16"):
+        (request,) = resolve_metrics(["vilbertscore"], {"vilbertscore": {"precision": precision}})
+        tables.append(score(ITEMS, [request], resources, dataset="test"))
+    assert [table.cached["vilbertscore"] for table in tables] == [0, 0, len(ITEMS), len(ITEMS)]
+    exact, rough, exact_again, rough_again = (next(iter(table.values.values())) for table in tables)
+    np.testing.assert_array_equal(exact, exact_again)
+    np.testing.assert_array_equal(rough, rough_again)
+    assert 0 < np.abs(exact - rough).max() < 0.05
+    assert "bfloat16" in _metric(folder, precision="bfloat16").signature()
+    assert "bfloat16" not in _metric(folder).signature()
+
+
 def test_bfloat16_is_near_and_not_the_same(folder: Path) -> None:
     exact, rough = (_scores(_metric(folder, precision=name))["vilbertscore-f"] for name in ("float32", "bfloat16"))
     difference = np.abs(exact - rough).max()
@@ -255,6 +270,21 @@ def test_a_task_that_is_none_is_refused(task: Any) -> None:
         resolve_metrics(["vilbertscore"], {"vilbertscore": {"task": task}})
 
 
+def test_captions_that_are_cut_are_counted_and_said(folder: Path) -> None:
+    (said,) = _metric(folder).cautions("test", ITEMS)
+    # LONG has 43 pieces and OVER 36, with [CLS] and [SEP] two more.
+    texts = {text for item in ITEMS for text in (item.candidate, *item.references)}
+    assert said == f"2 of {len(texts)} captions have more than 37 word pieces: what is behind is not read"
+    assert not _metric(folder).cautions("test", ITEMS[:2])
+    own = load_vilbert(folder / "own.safetensors")
+    save_vilbert(folder / "short.safetensors", own.network, own.pieces, {"longest": 10})
+    behind, untrained = _metric(folder, "short.safetensors").cautions("test", ITEMS)
+    assert behind == said
+    longer = sum(len(PIECES.encode(text)) + 2 > 10 for text in texts)
+    assert longer > 2
+    assert untrained.startswith(f"{longer} of {len(texts)} captions have more than 10 word pieces: the weights were")
+
+
 def test_features_of_another_kind_are_refused_by_name(folder: Path) -> None:
     write_store(folder / "grid.h5", ["a", "b", "one"], detector="grid:resnet50")
     with pytest.raises(FeatureError, match=r"holds features of grid:resnet50.*x152-fpn.*any_features=true"):
@@ -266,8 +296,6 @@ def test_features_of_another_kind_are_refused_by_name(folder: Path) -> None:
 
 
 def test_a_model_of_ones_own_takes_the_features_it_was_trained_on(folder: Path) -> None:
-    from capbench.models.vilbert.files import save_vilbert
-
     kind = open_store(folder / "stores" / "many.h5").fingerprint.kind
     own = load_vilbert(folder / "own.safetensors")
     save_vilbert(folder / "trained.safetensors", own.network, own.pieces, {"features": kind})

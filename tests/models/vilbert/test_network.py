@@ -13,7 +13,9 @@ from capbench.features.records import RegionFeatures
 from capbench.models.checkpoints import fit_state
 from capbench.models.vilbert.encoder import Encoder
 from capbench.models.vilbert.inputs import ImageRows, image_rows
-from capbench.models.vilbert.network import Streams, Vilbert, VilbertOptions, mask_of
+from capbench.models.vilbert.layers import Streams, mask_of
+from capbench.models.vilbert.network import Vilbert
+from capbench.models.vilbert.options import VilbertOptions
 from capbench.models.vilbert.released import UNUSED, network_name, options_of, read_config
 from tests.models.vilbert.plain import TINY, arrays, forward, random_state
 
@@ -91,6 +93,95 @@ def test_padding_is_not_attended_to(tmp_path: Path, task: int | None) -> None:
         )
     for layer, text in zip(layers, expected["text"], strict=True):
         np.testing.assert_allclose(layer.text[0], text, atol=TOLERANCE)
+
+
+def _random_sizes(rng: np.random.Generator) -> dict[str, Any]:
+    """A configuration of the released form with sizes of its own."""
+
+    def even(heads: int) -> int:
+        return heads * int(rng.integers(2, 9))
+
+    connections = int(rng.integers(1, 5))
+    text_layers, image_layers = (connections + int(rng.integers(0, 4)) for _ in range(2))
+    heads = {name: int(rng.integers(1, 5)) for name in ("text", "image", "both")}
+    return {
+        "vocab_size": int(rng.integers(40, 80)),
+        "max_position_embeddings": int(rng.integers(40, 60)),
+        "type_vocab_size": int(rng.integers(1, 4)),
+        "hidden_size": even(heads["text"]),
+        "num_hidden_layers": text_layers,
+        "num_attention_heads": heads["text"],
+        "intermediate_size": int(rng.integers(4, 40)),
+        "v_feature_size": 20,
+        "v_target_size": int(rng.integers(2, 14)),
+        "v_hidden_size": even(heads["image"]),
+        "v_num_hidden_layers": image_layers,
+        "v_num_attention_heads": heads["image"],
+        "v_intermediate_size": int(rng.integers(4, 40)),
+        "bi_hidden_size": even(heads["both"]),
+        "bi_num_attention_heads": heads["both"],
+        "t_biattention_id": list(range(text_layers - connections, text_layers)),
+        "v_biattention_id": list(range(image_layers - connections, image_layers)),
+    }
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("with_task", [True, False])
+@pytest.mark.parametrize(("tokens", "regions"), [(37, 1), (37, 101), (2, 1), (11, 6)])
+def test_networks_of_any_sizes_give_what_a_plain_implementation_gives_at_every_layer(
+    tmp_path: Path, seed: int, with_task: bool, tokens: int, regions: int
+) -> None:
+    rng = np.random.default_rng((seed, tokens, regions, with_task))
+    config = _random_sizes(rng)
+    state = random_state(config, 20 if with_task else 0, seed)
+    network = _network(state, tmp_path, config)
+    task = int(rng.integers(20)) if with_task else None
+    # Alone, and padded behind: twice as many tokens and regions as there are, as far as there are places.
+    ids = rng.integers(0, config["vocab_size"], size=tokens).tolist()
+    features, places = _image(regions, seed)
+    more = min(2 * tokens, config["max_position_embeddings"]) - tokens
+    shown, where = (np.concatenate([a, rng.normal(size=a.shape).astype(np.float32)]) for a in (features, places))
+    expected = forward(arrays(state), config, ids, features.astype(float), places.astype(float), task=task)
+    padded = forward(
+        arrays(state), config, ids + [0] * more, shown.astype(float), where.astype(float), task=task,
+        real_tokens=tokens, real_regions=regions,
+    )  # fmt: skip
+    tasks = None if task is None else torch.tensor([task])
+    with torch.inference_mode():
+        layers, end = network(
+            torch.tensor([ids]), torch.from_numpy(features)[None], torch.from_numpy(places)[None], tasks=tasks
+        )
+        padded_layers, padded_end = network(
+            torch.tensor([ids + [0] * more]),
+            torch.from_numpy(shown)[None],
+            torch.from_numpy(where)[None],
+            words=torch.arange(tokens + more)[None] < tokens,
+            regions=torch.arange(2 * regions)[None] < regions,
+            tasks=tasks,
+        )
+    m = tokens + with_task
+    assert len(layers) == len(config["t_biattention_id"])
+    for actual, plain, what in (
+        ([*layers, end], expected, "alone"),
+        ([*padded_layers, padded_end], padded, "padded"),
+    ):
+        texts, images = [*plain["text"], plain["end_text"]], [*plain["image"], plain["end_image"]]
+        for place, streams in enumerate(actual):
+            np.testing.assert_allclose(streams.text[0], texts[place], atol=TOLERANCE, err_msg=f"{what}, {place}")
+            np.testing.assert_allclose(streams.image[0], images[place], atol=TOLERANCE, err_msg=f"{what}, {place}")
+            # Padding changes nothing of what is there.
+            np.testing.assert_allclose(streams.text[0, :m], layers_or_end(layers, end, place).text[0], atol=TOLERANCE)
+            np.testing.assert_allclose(
+                streams.image[0, :regions], layers_or_end(layers, end, place).image[0], atol=TOLERANCE
+            )
+    encoder = Encoder(network, task, tuple(range(1, len(layers) + 1)))
+    states = encoder.states({"a": ImageRows(features, places)}, [("a", tuple(ids))])["a", tuple(ids)]
+    np.testing.assert_allclose(states, np.stack(expected["text"]), atol=TOLERANCE)
+
+
+def layers_or_end(layers: list[Streams], end: Streams, place: int) -> Streams:
+    """The streams after a connection, or at the end behind the last."""
+    return layers[place] if place < len(layers) else end
 
 
 def test_it_gives_the_numbers_of_the_original(tmp_path: Path, parity: Path) -> None:

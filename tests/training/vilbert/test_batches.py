@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from capbench.features.store import open_store
+from capbench.features.writing import StoreWriter
 from capbench.models.vilbert.inputs import image_rows
 from capbench.text.word_pieces import WordPieces
 from capbench.training.vilbert.batches import IGNORED, Specials, batches, mask_words
@@ -118,6 +120,33 @@ def test_classes_become_distributions(world: Path) -> None:
         share = 0.5 + 0.5 * row / (len(regions) - 1)
         assert float(targets[0, row + 1, regions.class_ids[row]]) == pytest.approx(share)
         assert float(targets[0, row + 1].min()) == pytest.approx((1 - share) / (len(THINGS) - 1))
+
+
+def test_whole_probabilities_are_told_where_the_store_holds_them(world: Path, tmp_path: Path) -> None:
+    given = {}
+    with open_store(world / "world.h5") as store:
+        writer = StoreWriter(tmp_path / "shares.h5", store.fingerprint, dtype="float16")
+        for regions in store:
+            weights = np.random.default_rng(list(regions.image.encode())).random((len(regions), 5))
+            given[regions.image] = (weights / weights.sum(axis=1, keepdims=True)).astype(np.float16)
+            writer.add(dataclasses.replace(regions, class_probabilities=given[regions.image]))
+    with writer:
+        writer.finish().close()
+    changes = {"features": str(tmp_path / "shares.h5"), "loss": {"region_target": "classes"}}
+    for memory_mb in (100, 0):
+        data = prepare(settings(world, **changes, memory_mb=memory_mb))
+        images = data.train.images
+        assert images.target_dim == 5
+        _, _, targets = images.take([3, 0])
+        for row, place in enumerate((3, 0)):
+            expected = given[data.train.pairs.images[place]].astype(np.float64)
+            expected /= expected.sum(axis=1, keepdims=True)
+            assert targets[row, 1:].numpy() == pytest.approx(expected, abs=1e-6)
+            assert not targets[row, 0].any()
+        assert data.names["region targets"] == "probabilities of 5 classes, background included"
+    approximated = prepare(settings(world, loss={"region_target": "classes"}))
+    assert approximated.names["region targets"] == "most probable of 6 classes and its confidence"
+    assert "region targets" not in prepare(settings(world)).names
 
 
 def test_trials_ask_for_captions_of_other_images(data: VilbertData) -> None:

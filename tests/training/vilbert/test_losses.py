@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy.special import rel_entr
 
-from capbench.models.vilbert.network import VilbertOptions
+from capbench.models.vilbert.options import VilbertOptions
 from capbench.text.matching import Tokens, greedy_matching, unit
 from capbench.training.vilbert.batches import IGNORED
 from capbench.training.vilbert.learner import VilbertLearner

@@ -155,6 +155,19 @@ def test_features_without_boxes_or_classes_are_refused(world: Path, tmp_path: Pa
         prepare(settings(bare))
 
 
+def test_captions_that_are_cut_are_counted_and_said(world: Path) -> None:
+    said: list[str] = []
+    data = prepare(settings(world, pieces={"size": 60, "longest": 9}), say=said.append)
+    full = prepare(settings(world), say=said.append)
+    cut = sum(len(caption) > 9 for caption in full.train.captions)
+    assert cut
+    assert f"train: {cut} of {len(full.train.captions)} captions have more than 9 word pieces" in "\n".join(said)
+    assert max(map(len, data.train.captions)) == 9
+    assert not any("more than 20" in line for line in said)
+    task = VilbertTask(settings(world), full, torch.device("cpu"))
+    assert task.facts["longest"] == 20
+
+
 def test_word_pieces_without_a_mask_are_refused(world: Path, tmp_path: Path) -> None:
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"has no \[MASK\]"):

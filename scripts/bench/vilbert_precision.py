@@ -1,0 +1,81 @@
+"""How far ViLBERTScore in bfloat16 is from ViLBERTScore in float32, on the items of a data set with ratings.
+
+Scores by caption (greatest and mean difference of P, R and F of each layer) and tau-c of the data set's main protocol.
+
+Example: python -m scripts.bench.vilbert_precision --features windows10.h5 --model model.safetensors --out bfloat16.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from capbench.datasets.root import find_root
+from capbench.errors import CapbenchError
+from capbench.files import atomic_write
+from capbench.metrics.base import Resources
+from capbench.metrics.requests import resolve_metrics
+from capbench.models.vilbert.files import load_vilbert
+from capbench.records import FloatArray
+from capbench.scoring import score
+from scripts.reproduce_flickr8k_grid import Rated, rated
+
+
+def scores_of(data: Rated, asked: argparse.Namespace, precision: str) -> dict[str, FloatArray]:
+    """P, R and F of every layer by column."""
+    layers = load_vilbert(asked.model).options.connections
+    options: dict[str, Any] = {"layer": f"1-{layers}" if layers > 1 else 1, "precision": precision}
+    (request,) = resolve_metrics(["vilbertscore"], {"vilbertscore": options})
+    resources = Resources(features=str(asked.features), model=str(asked.model))
+    made = score(data.items, [request], resources, dataset="flickr8k")
+    return {key.column: values for key, values in made.values.items()}
+
+
+def deviations(data: Rated, exact: dict[str, FloatArray], rough: dict[str, FloatArray]) -> dict[str, dict[str, float]]:
+    """By column: differences of scores, and tau-c of both."""
+    rows = {}
+    for column, values in exact.items():
+        apart = np.abs(values - rough[column])
+        taus = {name: data.tau_c(scores) for name, scores in (("float32", values), ("bfloat16", rough[column]))}
+        rows[column] = {
+            "greatest": float(apart.max()),
+            "mean": float(apart.mean()),
+            "standard deviation of scores": float(values.std()),
+            "tau-c float32": taus["float32"],
+            "tau-c bfloat16": taus["bfloat16"],
+        }
+    return rows
+
+
+def main() -> None:
+    """Print the numbers and, with --out, write them as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="default: $CAPBENCH_DATA")
+    parser.add_argument("--features", type=Path, required=True)
+    parser.add_argument("--model", type=Path, required=True)
+    parser.add_argument("--ratings", default="expert", choices=("expert", "composite-8k"))
+    parser.add_argument("--threads", type=int, default=1, help="of PyTorch")
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    torch.set_num_threads(asked.threads)
+    try:
+        data = rated(find_root(asked.data))[asked.ratings]
+        exact, rough = (scores_of(data, asked, precision) for precision in ("float32", "bfloat16"))
+    except CapbenchError as error:
+        raise SystemExit(f"error: {error}") from error
+    rows = deviations(data, exact, rough)
+    for column, row in rows.items():
+        print(column, " ".join(f"{name} {value:.5f}" for name, value in row.items()))
+    if asked.out is not None:
+        facts = {"protocol": data.protocol, "items": len(data.items), "columns": rows}
+        with atomic_write(asked.out, "w") as file:
+            json.dump(facts, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""A detector's probabilities of background and classes, from ViLBERT's files into stores and out again."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+from capbench.errors import DataError, FeatureError, UsageError
+from capbench.features.exporting import export_store
+from capbench.features.importers import import_features
+from capbench.features.maintenance import describe, merge_stores, verify_store
+from capbench.features.pooling import parse_pooling, pool_store
+from capbench.features.records import RegionFeatures
+from capbench.features.store import FeatureStore, open_store
+from capbench.features.writing import StoreWriter, partial_path
+from tests.conftest import Ran
+from tests.features.fakes import PRINT, assert_same, made_up, shares
+from tests.features.foreign_files import make_lmdb, vilbert
+
+IMAGES = ("c", "a", "b")
+
+
+def with_shares(image: str, columns: int = 6) -> RegionFeatures:
+    regions = made_up(image)
+    return dataclasses.replace(regions, class_probabilities=shares(len(regions), columns, ord(image)))
+
+
+def write(path: Path, images: tuple[str, ...] = IMAGES, **options: Any) -> FeatureStore:
+    with StoreWriter(path, PRINT, **options) as writer:
+        for image in images:
+            writer.add(with_shares(image))
+        return writer.finish()
+
+
+def npy(folder: Path, regions: RegionFeatures, **changes: Any) -> Path:
+    path = folder / f"{regions.image}.npy"
+    np.save(path, np.array(vilbert(regions, **changes), dtype=object), allow_pickle=True)
+    return path
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_what_is_written_is_read(tmp_path: Path, compression: str) -> None:
+    with write(tmp_path / "a.h5", compression=compression) as store:
+        for image in IMAGES:
+            assert_same(store[image], with_shares(image))
+        assert [regions.probability_columns for regions in store] == [6, 6, 6]
+        assert describe(store)["fields"] == ["class_ids", "class_scores", "class_probabilities"]
+        assert verify_store(store).bad == 0
+
+
+def test_they_are_stored_in_the_type_of_the_features(tmp_path: Path) -> None:
+    with write(tmp_path / "a.h5", dtype="float16") as store:
+        kept = store["a"].class_probabilities
+    assert kept is not None
+    assert kept.dtype == np.float16
+    np.testing.assert_array_equal(kept, with_shares("a").class_probabilities.astype(np.float16))  # type: ignore[union-attr]
+
+
+def test_only_files_that_hold_them_need_a_newer_capbench(tmp_path: Path) -> None:
+    write(tmp_path / "with.h5").close()
+    with StoreWriter(tmp_path / "without.h5", PRINT) as writer:
+        writer.add(made_up("a"))
+        writer.finish().close()
+    versions = []
+    for name in ("with", "without"):
+        with h5py.File(tmp_path / f"{name}.h5") as file:
+            versions.append(int(file.attrs["version"]))
+    assert versions == [2, 1]
+
+
+def test_an_interrupted_store_is_gone_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    with StoreWriter(path, PRINT) as writer:
+        writer.add(with_shares("c"))
+    assert partial_path(path).exists()
+    with StoreWriter(path, PRINT) as writer:
+        assert writer.resumed == 1
+        writer.add(with_shares("a"))
+        writer.add(with_shares("b"))
+        writer.finish().close()
+    write(tmp_path / "whole.h5").close()
+    assert path.read_bytes() == (tmp_path / "whole.h5").read_bytes()
+
+
+def test_images_with_and_without_them_do_not_mix(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path / "a.h5", PRINT) as writer:
+        writer.add(with_shares("a"))
+        for other, number in ((made_up("b"), 0), (with_shares("b", 4), 4)):
+            with pytest.raises(FeatureError, match=rf"image 'b' .*probabilities of {number} classes, not of 6"):
+                writer.add(other)
+
+
+def test_stores_with_them_are_merged(tmp_path: Path) -> None:
+    write(tmp_path / "one.h5", ("a",)).close()
+    write(tmp_path / "two.h5", ("b", "c")).close()
+    merge_stores(tmp_path / "both.h5", [tmp_path / "one.h5", tmp_path / "two.h5"]).close()
+    write(tmp_path / "whole.h5").close()
+    assert (tmp_path / "both.h5").read_bytes() == (tmp_path / "whole.h5").read_bytes()
+
+
+def test_a_changed_probability_is_damage(tmp_path: Path) -> None:
+    write(tmp_path / "a.h5").close()
+    with h5py.File(tmp_path / "a.h5", "r+") as file:
+        file["class_probabilities"][0, 0] += np.float32(1e-3)
+    with open_store(tmp_path / "a.h5") as store, pytest.raises(FeatureError, match="does not have its checksum"):
+        store["a"]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (shares(4) * 2, r"of region 0 are no distribution \(sum 2\)"),
+        (shares(4) - 1, "of region 0 are no distribution"),
+        (np.full((4, 3), np.nan, np.float32), r"of region 0 are no distribution \(sum nan\)"),
+        (np.ones((4, 1), np.float32), "have no column of a class"),
+        (shares(3), r"have shape \(3, 6\) of float32, not \(4, 1 \+ classes\)"),
+        (shares(4).astype(np.float64), r"have shape \(4, 6\) of float64"),
+    ],
+)
+def test_what_is_no_distribution_is_refused(values: Any, message: str) -> None:
+    with pytest.raises(FeatureError, match=f"image 'a': class_probabilities {message}"):
+        dataclasses.replace(made_up("a", regions=4), class_probabilities=values).check()
+
+
+@pytest.mark.parametrize("coded", [True, False])
+def test_vilberts_cls_prob_is_kept_whole_if_asked_for(tmp_path: Path, coded: bool) -> None:
+    image, given = made_up("a", regions=3, fields=False), shares(3)
+    path = npy(tmp_path, image, cls_prob=base64.b64encode(given.tobytes()) if coded else given)
+    kept = import_features([path], tmp_path / "kept.h5", class_probabilities=True).store["a"]
+    np.testing.assert_array_equal(kept.class_probabilities, given)  # type: ignore[arg-type]
+    assert kept.class_ids is not None
+    assert kept.class_ids.tolist() == given[:, 1:].argmax(axis=1).tolist()
+    assert import_features([path], tmp_path / "without.h5").store["a"].class_probabilities is None
+
+
+def test_they_are_kept_of_lmdb(tmp_path: Path) -> None:
+    images = [made_up(name, regions=2, fields=False) for name in ("7", "8")]
+    records = {i.image.encode(): pickle.dumps(vilbert(i, cls_prob=shares(2, seed=int(i.image)))) for i in images}
+    path = make_lmdb(tmp_path / "base", {b"keys": pickle.dumps([b"7", b"8"]), **records})
+    store = import_features([path], tmp_path / "a.h5", class_probabilities=True).store
+    np.testing.assert_array_equal(store["8"].class_probabilities, shares(2, seed=8))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"), [({}, "has no cls_prob"), ({"cls_prob": np.zeros((3, 6))}, "has a cls_prob of zeros")]
+)
+def test_files_without_them_are_refused_where_they_shall_be_kept(
+    tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    path = npy(tmp_path, made_up("a", regions=3, fields=False), **changes)
+    with pytest.raises(DataError, match=rf"a\.npy: {message}.*leave --class-probabilities out"):
+        import_features([path], tmp_path / "a.h5", class_probabilities=True)
+    assert not (tmp_path / "a.h5").exists()
+
+
+def test_other_formats_have_none(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", image_names=["a"], features=np.ones((1, 2, 3), np.float32))
+    with pytest.raises(UsageError, match="the format npz holds no probabilities"):
+        import_features([tmp_path / "a.npz"], tmp_path / "a.h5", class_probabilities=True)
+
+
+def test_an_export_to_npz_can_be_imported_again(tmp_path: Path) -> None:
+    with write(tmp_path / "a.h5") as store:
+        export_store(store, tmp_path / "a.npz")
+        with pytest.raises(FeatureError, match="butd-tsv cannot hold class_probabilities"):
+            export_store(store, tmp_path / "a.tsv")
+    again = import_features([tmp_path / "a.npz"], tmp_path / "b.h5").store
+    for image in IMAGES:
+        assert_same(again[image], with_shares(image))
+
+
+def test_an_npz_whose_probabilities_do_not_fit_is_refused(tmp_path: Path) -> None:
+    arrays = {"image_names": ["a"], "features": np.ones((1, 2, 3), np.float32)}
+    for values, message in ((np.ones((1, 3, 4), np.float32), "have shape"), (np.ones((1, 2, 4), int), "of int64")):
+        np.savez(tmp_path / "a.npz", **arrays, class_probabilities=values)
+        with pytest.raises(DataError, match=rf"a\.npz: class_probabilities .*{message}"):
+            import_features([tmp_path / "a.npz"], tmp_path / "a.h5")
+
+
+def test_cells_with_them_are_not_pooled(tmp_path: Path) -> None:
+    cells = made_up("a", regions=4, fields=False, boxes=None)
+    with StoreWriter(tmp_path / "a.h5", PRINT) as writer:
+        writer.add(dataclasses.replace(cells, class_probabilities=shares(4)))
+        writer.finish().close()
+    with pytest.raises(FeatureError, match="its regions have class_probabilities, of which there is no mean"):
+        pool_store(tmp_path / "a.h5", tmp_path / "b.h5", parse_pooling("1x1/1"))
+
+
+def test_the_command_line_keeps_and_shows_them(tmp_path: Path, capbench: Callable[..., Ran]) -> None:
+    path = npy(tmp_path, made_up("a", regions=3, fields=False), cls_prob=shares(3))
+    ran = capbench("import-features", path, "--class-probabilities", "--out", tmp_path / "a.h5")
+    assert ran.code == 0, ran.err
+    assert "class_probabilities" in capbench("features", "info", tmp_path / "a.h5").out
+    assert capbench("features", "verify", tmp_path / "a.h5").code == 0
+    refused = capbench("import-features", npy(tmp_path, made_up("b", fields=False)), "--class-probabilities")
+    assert refused.code == 2
+    assert len(refused.err.strip().splitlines()) <= 2
