@@ -79,7 +79,7 @@ class _Distractions(Dataset):
         path: Path,
         notes: Sequence[str],
     ) -> tuple[Judgements, ...]:
-        """Judgements of pairs (task, image, right caption, distractor, references); an image may have several a task."""
+        """Judgements of pairs: task, image, right caption, distractor, references. An image may have several a task."""
         numbers: Counter[tuple[str, str]] = Counter()
         items = []
         for task, image, right, distractor, references in pairs:
@@ -126,7 +126,10 @@ class _MadeDistractions(_Distractions):
         captions, images = self._captions()
         made = make_distractions({image: captions[image] for image in images})
         lexicon = words()
-        notes = [f"made by rules version {lexicon.version} (lexicon {lexicon.fingerprint}); people judged none of them"]
+        notes = [
+            f"ours, after Hodosh and Hockenmaier (2016): made by rules version {lexicon.version} (lexicon "
+            f"{lexicon.fingerprint}); people judged none of them"
+        ]
         if selection.name == _IN_GRAPH.name:
             kept = _in_graph(made, captions.source)
             notes.append(
