@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from capbench.records import caption_key
-from capbench.text.distractions.rules import Phrase, find_person, find_scene, make_wrong, tokens, words
+from capbench.text.distractions.rules import Phrase, find_person, find_scene, make_wrong, tokens
 from capbench.text.stopwords import ENGLISH
 from capbench.text.swaps.lexicon import lexicon as common_lexicon
 from capbench.text.swaps.rules import pick
@@ -67,9 +67,11 @@ def make_distractions(captions: Mapping[str, Sequence[str]]) -> list[Distraction
         every = [known for of_image in known_by_image.values() for known in of_image]
         by_key: dict[str, list[_Known]] = {}
         by_fit: dict[tuple[bool, str], list[_Known]] = {}
+        one_by_kind: dict[tuple[bool, str], dict[str, Phrase]] = {}
         for known in every:
             by_key.setdefault(known.phrase.key, []).append(known)
             by_fit.setdefault(_fit(known.phrase), []).append(known)
+            one_by_kind.setdefault(_fit(known.phrase), {})[known.phrase.kind] = known.phrase
         for image, rights in known_by_image.items():
             taken = {caption_key(text) for text in captions[image]}
             for kind in ("replace", "share", "just"):
@@ -80,7 +82,8 @@ def make_distractions(captions: Mapping[str, Sequence[str]]) -> list[Distraction
                     if kind == "replace":
                         if part == "person" and gendered & set(tokens(right.caption)):
                             continue
-                        distractors = _replaced(right, by_fit.get(_fit(right.phrase), []), said[image], task)
+                        fit = _fit(right.phrase)
+                        distractors = _replaced(right, by_fit[fit], one_by_kind[fit], said[image], task)
                     elif kind == "share":
                         distractors = _sharing(right, by_key[right.phrase.key], said[image], task)
                     else:
@@ -122,13 +125,17 @@ def _in_turn(of: Sequence[_Known], right: _Known, task: Task) -> Iterator[_Known
             yield other
 
 
-def _replaced(right: _Known, others: Sequence[_Known], said: frozenset[str], task: Task) -> Iterator[str]:
-    """The right caption with the phrases of others that make it wrong."""
+def _replaced(
+    right: _Known, others: Sequence[_Known], one_by_kind: Mapping[str, Phrase], said: frozenset[str], task: Task
+) -> Iterator[str]:
+    """The right caption with the phrases of others that make it wrong; of each kind of these one is given, too."""
     phrase = right.phrase
-    if phrase.part == "person" and not words().replaced_by.get(phrase.kind):
+    # What makes a caption wrong hangs on the kind alone, since others fit in number and preposition.
+    wrong_kinds = {kind for kind, one in one_by_kind.items() if make_wrong(phrase, one, said)}
+    if not wrong_kinds:
         return
     for other in _in_turn(others, right, task):
-        if make_wrong(phrase, other.phrase, said):
+        if other.phrase.kind in wrong_kinds:
             new = other.phrase.text.lower()
             if phrase.text[:1].isupper():
                 new = new[:1].upper() + new[1:]
