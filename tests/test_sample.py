@@ -314,6 +314,7 @@ def test_nocaps_out_domain_pictures_show_rare_classes_only(sample: Path, scenes:
         ("nebula", 60, 60),
         ("polaris", 100, 100),
         ("flickr8k-swaps", 234, 117),
+        ("distractions", 110, 55),
         ("hm-coco", 120, 90),
         ("hm-flickr8k", 650, 600),
     ],

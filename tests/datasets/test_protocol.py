@@ -10,7 +10,7 @@ from capbench.errors import ProtocolError
 
 BUILT_IN = (
     *("flickr8k-expert", "flickr8k-crowdflower", "composite", "pascal-50s", "nocaps", "foil", "foil-full"),
-    *("flickr8k-swaps", "thumb", "nebula", "polaris", "hm-coco", "hm-flickr8k"),
+    *("flickr8k-swaps", "distractions", "thumb", "nebula", "polaris", "hm-coco", "hm-flickr8k"),
 )
 
 
@@ -35,6 +35,7 @@ def dataset(request: pytest.FixtureRequest) -> type[Dataset]:
         ("hm-coco", "hm-coco/own-caption-out/human-strict"),
         ("hm-flickr8k", "hm-flickr8k/own-caption-out/human-strict"),
         ("flickr8k-swaps", "flickr8k-swaps/changed-reference-out/component-strict"),
+        ("distractions", "distractions/own-caption-out/right-strict"),
     ],
 )
 def test_default_protocol_is_the_literatures(name: str, default: str) -> None:

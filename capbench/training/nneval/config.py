@@ -35,6 +35,7 @@ class DrawOptions(Options):
     images: int | None = option(None, Count(2), "so many images, of which a smaller draw is a part; null: all")
     human: int = option(3, Count(1), "people's captions of an image")
     machine: int = option(3, Count(1), "systems' captions of an image, each of another system")
+    foreign: int = option(0, Count(0), "people's captions of other images, which count as systems'; the paper has none")
     references: int = option(4, Count(1), "references of a caption; a person's are the others of the image")
     seed: int = option(1, Count(0, 2**32 - 1), "of the draw; that of the training changes no caption")
 

@@ -29,7 +29,7 @@ from capbench.training.captions import locate
 from capbench.training.nneval.captions import Drawn, draw_captions
 from capbench.training.nneval.config import NNEvalTraining
 
-__all__ = ["Examples", "Judged", "Prepared", "prepare"]
+__all__ = ["Examples", "Judged", "Prepared", "draw", "held_out", "prepare"]
 
 Bars = Callable[[str, int], AbstractContextManager[Progress]]
 """Makes a progress bar from a description and a number of steps."""
@@ -104,7 +104,7 @@ def prepare(
         CapbenchError: something is missing or does not fit; file and row are named.
     """
     protocol = _protocol(config, root)
-    drawn = _draw(config, root, protocol, say)
+    drawn = draw(config, root, protocol, say)
     vectors = locate(config.vectors, root, "word vectors")
     requests = input_requests(str(vectors), config.df)
     resources = Resources(data=str(root.path))
@@ -145,10 +145,10 @@ def prepare(
     names = {"captions": _fingerprint(drawn)}
     dev: Examples | Judged
     if protocol is None or judgements is None:
-        held_out = _held_out(config, drawn.items)
-        dev = Examples(inputs[held_out], human[held_out])
-        inputs, human = inputs[~held_out], human[~held_out]
-        say(f"held out: {int(held_out.sum()):,} captions; learned from: {len(human):,}")
+        kept_back = held_out(config, drawn.items)
+        dev = Examples(inputs[kept_back], human[kept_back])
+        inputs, human = inputs[~kept_back], human[~kept_back]
+        say(f"held out: {int(kept_back.sum()):,} captions; learned from: {len(human):,}")
     else:
         ratings = judgements.ratings[protocol.statistic.human]
         item, value = aggregate(ratings.item, ratings.value, protocol.statistic.aggregation)
@@ -192,7 +192,18 @@ def _protocol(config: NNEvalTraining, root: DataRoot) -> Protocol | None:
     return protocol
 
 
-def _draw(config: NNEvalTraining, root: DataRoot, protocol: Protocol | None, say: Callable[[str], None]) -> Drawn:
+def draw(config: NNEvalTraining, root: DataRoot, protocol: Protocol | None, say: Callable[[str], None]) -> Drawn:
+    """The captions of a training, without those of images that are judged; what is left out is said.
+
+    Args:
+        config: the settings.
+        root: the data folder.
+        protocol: the judgements that weights are chosen by, whose images are left out, too; None for none.
+        say: called with a line for each thing that is left out.
+
+    Raises:
+        CapbenchError: something is missing or does not fit; file and row are named.
+    """
     people = load_captions(_corpus(config.captions, root), root)
     paths = [locate(name, root, "captions of systems") for name in config.machine]
     machine = read_machine_captions(paths, people)
@@ -226,17 +237,22 @@ def _corpus(name: str, root: DataRoot) -> str:
 def _about(config: NNEvalTraining, drawn: Drawn) -> str:
     """What tables say of the weights (it follows "weights")."""
     counts = drawn.counts
-    of, alike = "", ""
+    of, alike, foreign = "", "", ""
+    if "captions of other images" in counts:
+        foreign = (
+            f"; {counts['captions of other images']:,} of them are people's of other images, which count as machines' "
+            "(the paper has none)"
+        )
     if config.domain is not None:
         of = f" ({config.domain})"
         alike = f"; captions of {config.domain} images that people judged are of the same domain"
     return (
         f"were trained on {counts['captions']:,} captions of {counts['images']:,} images{of}, "
-        f"those of machines by {counts['systems']} systems (the paper's: three systems, Flickr30k){alike}"
+        f"those of machines by {counts['systems']} systems (the paper's: three systems, Flickr30k){foreign}{alike}"
     )
 
 
-def _held_out(config: NNEvalTraining, items: Sequence[Item]) -> NDArray[np.bool_]:
+def held_out(config: NNEvalTraining, items: Sequence[Item]) -> NDArray[np.bool_]:
     """(n) whether an item is of a held-out image; the same for every seed of the training."""
     images = sorted({item.image for item in items})
     number = min(len(images) - 1, max(1, round(config.stopping.held_out * len(images))))

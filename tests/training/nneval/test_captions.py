@@ -12,7 +12,7 @@ from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
 from capbench.errors import DataError
 from capbench.records import photograph
-from capbench.training.nneval.captions import draw_captions
+from capbench.training.nneval.captions import FOREIGN, draw_captions
 from capbench.training.nneval.config import DrawOptions
 
 PEOPLE = {f"im{number}": tuple(f"person {place} of {number}" for place in range(5)) for number in range(12)}
@@ -48,6 +48,36 @@ def test_a_smaller_draw_is_a_part_of_a_larger_one_and_other_images_change_nothin
         item for item in draw_captions(PEOPLE, SYSTEMS, (), DrawOptions()).items if item.image != "im3"
     }
     assert draw_captions(PEOPLE, SYSTEMS, (), DrawOptions(seed=2)).items != large.items
+
+
+def test_foreign_captions_are_of_other_images_that_are_not_judged_and_count_as_no_persons() -> None:
+    plain = draw_captions(PEOPLE, SYSTEMS, ("im3",), DrawOptions())
+    drawn = draw_captions(PEOPLE, SYSTEMS, ("im3",), DrawOptions(foreign=2))
+    foreign = [item for item in drawn.items if item.system == FOREIGN]
+    assert [item for item in drawn.items if item.system != FOREIGN] == list(plain.items)
+    assert len(foreign) == 2 * 11 == drawn.counts["captions of other images"]
+    assert not any(human for item, human in zip(drawn.items, drawn.human, strict=True) if item.system == FOREIGN)
+    for image in PEOPLE:
+        of = [item.candidate.rpartition(" ")[2] for item in foreign if item.image == image]
+        assert len(set(of)) == len(of)
+        assert not {image.removeprefix("im"), "3"} & set(of)
+    for item in foreign:
+        assert len(set(item.references)) == 4
+        assert set(item.references) < set(PEOPLE[item.image])
+
+
+def test_an_image_that_is_gone_changes_foreign_captions_only_where_it_stood() -> None:
+    whole = set(draw_captions(PEOPLE, SYSTEMS, (), DrawOptions(foreign=1)).items)
+    fewer = set(draw_captions(PEOPLE, SYSTEMS, ("im3",), DrawOptions(foreign=1)).items)
+    assert all(item.image == "im3" or item.candidate.endswith("of 3") for item in whole - fewer)
+    small = draw_captions(PEOPLE, SYSTEMS, (), DrawOptions(images=4, foreign=1))
+    assert set(small.items) < whole
+
+
+def test_foreign_captions_end_where_images_do() -> None:
+    two = {image: PEOPLE[image] for image in ("im1", "im2")}
+    drawn = draw_captions(two, SYSTEMS, (), DrawOptions(foreign=9))
+    assert drawn.counts["captions of other images"] == 2
 
 
 def test_what_is_left_out_is_counted() -> None:
