@@ -35,5 +35,6 @@ BUILT_IN: Final[Mapping[str, tuple[int, tuple[str, ...]]]] = {
     "nneval": (120, ("nneval",)),
     "faier": (130, ("faier", "faier-object", "faier-relation")),
     "vilbertscore": (140, ("vilbertscore-f", "vilbertscore-p", "vilbertscore-r")),
+    "vifidel": (150, ("vifidel", "vifidel-ref")),
 }
 """Name → (order, columns)."""
