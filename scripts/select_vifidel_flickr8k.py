@@ -31,7 +31,7 @@ from scripts.select_flickr8k_grid import criterion, pseudo_items  # noqa: E402
 from scripts.select_vilbert_flickr8k import own_and_foreign, wins  # noqa: E402
 
 BOXES = "flickr8k/yolox_nano_boxes.npz"
-THRESHOLDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+THRESHOLDS = (0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 REPEATS = ("counted", "once")
 
 

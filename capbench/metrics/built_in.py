@@ -36,5 +36,6 @@ BUILT_IN: Final[Mapping[str, tuple[int, tuple[str, ...]]]] = {
     "faier": (130, ("faier", "faier-object", "faier-relation")),
     "vilbertscore": (140, ("vilbertscore-f", "vilbertscore-p", "vilbertscore-r")),
     "vifidel": (150, ("vifidel", "vifidel-ref")),
+    "leic": (160, ("leic",)),
 }
 """Name → (order, columns)."""

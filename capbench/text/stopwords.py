@@ -1,7 +1,7 @@
 """English function words that metrics over word vectors leave out.
 
-:data:`ENGLISH` is that of NLTK's English list as it stood for years (179 words; NLTK keeps it in a data package that its
-wheel does not hold). Three kinds of entries: whole words, contractions with their apostrophe, and the
+:data:`ENGLISH` is that of NLTK's English list as it stood for years (179 words; NLTK keeps it in a data package that
+its wheel does not hold). Three kinds of entries: whole words, contractions with their apostrophe, and the
 pieces that a split at the apostrophe leaves behind (``couldn``, ``ll``, ``t``).
 """
 
