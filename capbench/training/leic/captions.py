@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.text.vocabulary import END, SPECIAL
+from capbench.text.vocabulary import SPECIAL
 
 __all__ = ["Images", "Pair", "draw_negative", "permuted", "replaced"]
 
