@@ -173,8 +173,8 @@ def ensemble(models: _Networks, out: _Out, replace: _Replace = False, json_outpu
     """Make several trained models one: metrics then take the mean of what each of them finds.
 
     FILE is a small JSON file with the models' paths, relative to it, and SHA-256; it is given wherever a model is.
-    TIGEr takes the mean of the grounding vectors, REO and FAIEr the mean of the scores. Vocabularies and sizes may
-    differ; features may not, nor FAIEr's variant. With networks of several seeds, scores depend less on the seed.
+    TIGEr takes the mean of the grounding vectors, REO, FAIEr and LEIC the mean of the scores. Vocabularies and sizes
+    may differ; features may not, nor FAIEr's variant. With networks of several seeds, scores depend less on the seed.
 
     Example: capbench models ensemble seed1.safetensors seed2.safetensors seed3.safetensors --out ensemble.json
     """
@@ -244,5 +244,5 @@ def _tell(what: str, out: Path, networks: list[dict[str, Any]], json_output: boo
         print(
             f"  {network['path']}: sha256 {network['sha256'][:16]}, {network['words']:,} words, {network['embed_dim']}d"
         )
-    metric = "faier" if "variant" in networks[0] else "tiger"
+    metric = networks[0].get("metric", "faier" if "variant" in networks[0] else "tiger")
     common.note(f"use it: capbench score --metric {metric} --features STORE --model {shlex.quote(f'{metric}={out}')}")

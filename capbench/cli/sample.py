@@ -51,7 +51,7 @@ def with_sample(requests: Sequence[MetricRequest], resources: Resources, root: D
     for request in requests:
         given = resources.of(request.label, request.metric.name)
         sampled = issubclass(request.metric, GroundedMetric) or has_sample(request.metric.name)
-        if given.features or given.model or not request.needs(Features) or (request.needs(Weights) and not sampled):
+        if given.features or given.model or not request.reads_features() or (request.needs(Weights) and not sampled):
             continue
         of_label = {request.label: SAMPLE_MODEL} if sampled else {}
         tried = replace(resources, features_of={request.label: str(SAMPLE_STORE)}, models=of_label)

@@ -15,6 +15,7 @@ from capbench import files
 from capbench.errors import MissingFileError
 
 if TYPE_CHECKING:
+    from capbench.training.leic.config import LeicTraining
     from capbench.training.matching import CaptionTraining
     from capbench.training.settings import Training
 
@@ -74,7 +75,7 @@ def run_folder(settings: Training, out: Path | None, seed: int | None) -> Path:
 
 
 @contextlib.contextmanager
-def telling_how_features_are_made(settings: CaptionTraining, training_file: Path) -> Iterator[None]:
+def telling_how_features_are_made(settings: CaptionTraining | LeicTraining, training_file: Path) -> Iterator[None]:
     """An error about features that are not there names the commands that the head of the training file has for them."""
     try:
         yield

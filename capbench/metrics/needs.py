@@ -87,6 +87,10 @@ class Features(Need):
         """One word."""
         return "features" if self.size is None else f"features of {self.size} columns"
 
+    def reads_store(self, options: Options) -> bool:
+        """Whether under these options the store is read; by default it is."""
+        return True
+
     def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
         """A store of features, or one whose features have the right size."""
         if not resources.features:

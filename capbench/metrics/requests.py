@@ -16,7 +16,7 @@ from capbench import plugins
 from capbench.errors import CapbenchError, ModelError, UsageError, suggest
 from capbench.metrics.base import Metric, Resources
 from capbench.metrics.built_in import BUILT_IN
-from capbench.metrics.needs import Need
+from capbench.metrics.needs import Features, Need
 from capbench.options import Options
 from capbench.records import ScoreColumn
 
@@ -150,6 +150,11 @@ class MetricRequest:
     def needs(self, kind: type[Need]) -> bool:
         """Whether the metric declares a need of a kind."""
         return any(isinstance(need, kind) for need in self.metric.needs)
+
+    def reads_features(self) -> bool:
+        """Whether the metric reads region features under its options."""
+        options = self.metric.option_type.read(self.label, self.options)
+        return any(isinstance(need, Features) and need.reads_store(options) for need in self.metric.needs)
 
     def make(self, resources: Resources) -> Metric:
         """Build the metric with what is given to its label. Raises UsageError if an option's value does not fit."""

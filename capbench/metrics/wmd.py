@@ -19,14 +19,15 @@ from capbench.text import ptb, stopwords
 from capbench.text.embeddings import word_vectors
 from capbench.text.transport import word_movers_distance
 
-__all__ = ["Wmd"]
+__all__ = ["Wmd", "opened_vectors"]
 
 _FARTHEST = 2.0
 """The largest distance that vectors of length 1 can have."""
 
 
 @lru_cache(maxsize=4)
-def _open(path: str) -> word_vectors.WordVectors:
+def opened_vectors(path: str) -> word_vectors.WordVectors:
+    """A file of word vectors, opened once in a process. Raises as :class:`WordVectors` does."""
     return word_vectors.WordVectors(path)
 
 
@@ -69,7 +70,7 @@ class Wmd(Metric):
 
     def __init__(self, resources: Resources | None = None, **options: Any) -> None:
         super().__init__(resources, **options)
-        self._vectors = _open(str(self.options.vectors))
+        self._vectors = opened_vectors(str(self.options.vectors))
 
     @property
     def vectors(self) -> word_vectors.WordVectors:

@@ -6,14 +6,18 @@ import os
 
 from capbench.models.faier.files import KIND as FAIER
 from capbench.models.faier.files import FaierModel, load_faier
+from capbench.models.leic import KIND as LEIC
+from capbench.models.leic import LeicModel, load_leic
 from capbench.models.safetensors import read_metadata
 from capbench.models.scan.files import GroundingModel, load_scan
 
 __all__ = ["load_network"]
 
 
-def load_network(path: str | os.PathLike[str]) -> GroundingModel | FaierModel:
-    """A grounding model, or a FAIEr model. Errors are those of their own loaders; of other files, of the former's."""
-    family = FAIER.partition("/")[0]
-    kind = (read_metadata(path) or {}).get("kind", "")
-    return load_faier(path) if kind.partition("/")[0] == family else load_scan(path)
+def load_network(path: str | os.PathLike[str]) -> GroundingModel | FaierModel | LeicModel:
+    """A grounding model, or one of FAIEr or LEIC. Errors are those of their own loaders; of other files, of the
+    first one's."""
+    family = (read_metadata(path) or {}).get("kind", "").partition("/")[0]
+    if family == FAIER.partition("/")[0]:
+        return load_faier(path)
+    return load_leic(path) if family == LEIC.partition("/")[0] else load_scan(path)

@@ -17,7 +17,7 @@ from capbench.datasets.groups import group_of, spelled
 from capbench.datasets.protocol import ItemSelection
 from capbench.errors import CapbenchError, MetricError, MissingFeaturesError, SetupError
 from capbench.metrics.base import Resources
-from capbench.metrics.needs import Features, Scores
+from capbench.metrics.needs import Scores
 from capbench.metrics.requests import MetricRequest
 from capbench.progress import SlowWork
 from capbench.records import Item, Judgements, ScoreTable
@@ -339,7 +339,7 @@ def _unreferenced(dataset: Dataset, items: Sequence[Item], request: MetricReques
 def _uncovered(dataset: Dataset, items: Sequence[Item], request: MetricRequest, resources: Resources) -> Lacking | None:
     """Whether images of the items lack features, which, and which groups lack none; None if all have them."""
     features = resources.of(request.label, request.metric.name).features
-    if features is None or not request.needs(Features):
+    if features is None or not request.reads_features():
         return None
     from capbench.features.store import open_store
 

@@ -43,11 +43,10 @@ class _Interrupted(Exception):  # noqa: N818  # no error
 
 
 def learning_rate(settings: Training, steps_per_epoch: int, step: int) -> float:
-    """The learning rate at a step, counted from 0: a linear rise, then a tenth every ``lr_update`` epochs."""
+    """The learning rate at a step, counted from 0: a linear rise, then a tenth every ``lr_update`` epochs, or what
+    else the optimiser's settings leave of it."""
     optimiser = settings.optimiser
-    rate = optimiser.lr
-    if optimiser.lr_update is not None:
-        rate *= 0.1 ** (step // steps_per_epoch // optimiser.lr_update)
+    rate = optimiser.lr * optimiser.share(step // steps_per_epoch)
     return rate * min(1.0, (step + 1) / optimiser.warmup) if optimiser.warmup else rate
 
 

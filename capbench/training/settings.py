@@ -210,6 +210,10 @@ class OptimiserOptions(Options):
     clip: float | None = option(2.0, OrNull(Positive()), "largest norm of all gradients together; null: no limit")
     weight_decay: float = option(0.0, Number(0, _LARGEST), "L2 penalty")
 
+    def share(self, epoch: int) -> float:
+        """What is left of the learning rate in an epoch, counted from 0."""
+        return 1.0 if self.lr_update is None else 0.1 ** (epoch // self.lr_update)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ValidationOptions(Options):

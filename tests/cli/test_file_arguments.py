@@ -102,6 +102,7 @@ SOUND: dict[str, Given] = {
         ("--features", "{store}"),
     ],
     "train nneval": [("config", "nneval-coco"), ("--out", "run"), ("--data", "{sample}")],
+    "train leic": [("config", "leic-flickr8k"), ("--out", "run"), ("--data", "{sample}")],
     "train reo-covariance": [
         ("--model", "{model}"),
         ("--features", "{store}"),

@@ -1,0 +1,1 @@
+"""Training of LEIC: settings, people's and ruined captions, the network."""

@@ -1,0 +1,276 @@
+"""VIFIDEL as a metric."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capbench.errors import DataError, MetricError, MissingFeaturesError, UsageError
+from capbench.features.records import Fingerprint, RegionFeatures
+from capbench.features.writing import StoreWriter
+from capbench.metrics import vifidel
+from capbench.metrics.base import Resources
+from capbench.metrics.requests import resolve_metrics
+from capbench.metrics.vifidel import Vifidel, content_words, reference_weights
+from capbench.records import FloatArray, Item
+from capbench.scoring import score
+from capbench.text.embeddings.word_vectors import write_word2vec
+from capbench.text.stopwords import GLASGOW
+from capbench.text.transport import word_movers_distance
+
+RELEASED = json.loads((Path(__file__).parent / "vifidel_released.json").read_text())
+WORDS: list[str] = RELEASED["words"]
+VECTORS = np.array(RELEASED["vectors"], dtype=np.float32)
+REFERENCES = ("A man walking with a dog.", "The dog is on the grass")
+
+
+def _nothing(_done: int) -> None:
+    pass
+
+
+@pytest.fixture
+def vectors(tmp_path: Path) -> Path:
+    write_word2vec(tmp_path / "v.bin", WORDS, VECTORS)
+    return tmp_path / "v.bin"
+
+
+def labels_file(folder: Path, labels: object) -> Path:
+    path = folder / "labels.json"
+    path.write_text(json.dumps(labels))
+    return path
+
+
+def made(vectors: Path, labels: object, **options: object) -> Vifidel:
+    return Vifidel(vectors=str(vectors), labels=str(labels_file(vectors.parent, labels)), **options)
+
+
+def scored(metric: Vifidel, items: Sequence[Item]) -> dict[str, FloatArray]:
+    metric.prepare(items)
+    return metric.scores(metric.statistics(items, _nothing))
+
+
+def test_equals_what_the_released_code_gives(vectors: Path) -> None:
+    """The numbers are those of the released scorer, run with scikit-learn 1.9.1 and pyemd 1.1.0 on these vectors."""
+    cases = RELEASED["cases"]
+    metric = made(vectors, {str(place): case["labels"] for place, case in enumerate(cases)})
+    items = [Item(str(place), case["caption"], tuple(case["references"])) for place, case in enumerate(cases)]
+    columns = scored(metric, items)
+    assert len({case["distance"] for case in cases}) == 6
+    assert -columns["vifidel"] == pytest.approx([case["distance"] for case in cases], abs=1e-7)
+    assert -columns["vifidel-ref"] == pytest.approx([case["distance_with_references"] for case in cases], abs=1e-6)
+
+
+def plain_distance(labels: list[str], caption: list[str], scale: dict[str, float] | None = None) -> float:
+    """The distance word by word, as a linear program of POT."""
+    ot = pytest.importorskip("ot")
+    unit = {word: row / np.linalg.norm(row) for word, row in zip(WORDS, VECTORS.astype(np.float64), strict=True)}
+    left, right = ([word for word in bag if word in unit] for bag in (labels, caption))
+    vector = {word: (scale or {}).get(word, 1.0) * unit[word] for word in left + right}
+    words = sorted(set(left + right))
+    cost = np.array([[np.sqrt(((vector[a] - vector[b]) ** 2).sum()) for b in words] for a in words])
+    mass = [np.array([Counter(bag)[word] / len(bag) for word in words]) for bag in (left, right)]
+    return float(ot.emd2(*mass, cost))
+
+
+def plain_weights(words: list[str], references: Sequence[str]) -> dict[str, float]:
+    """The weights word by word."""
+    unit = {word: row / np.linalg.norm(row) for word, row in zip(WORDS, VECTORS.astype(np.float64), strict=True)}
+    weights = {}
+    for word in words:
+        costs = []
+        for reference in references:
+            cosines = [float(unit[word] @ unit[other]) for other in content_words(reference) if other in unit]
+            costs.append(max(0.0, 1 - max(cosines, default=0.0)) / 2)
+        weights[word] = sum(costs) / len(costs)
+    return weights
+
+
+def test_equals_plain_code_over_a_linear_program(vectors: Path) -> None:
+    rng = np.random.default_rng(3)
+    pool = [*WORDS, "unknown", "the"]
+    labels = {f"i{n}": rng.choice(WORDS, rng.integers(1, 9)).tolist() for n in range(8)}
+    items = []
+    for image in labels:
+        references = tuple(" ".join(rng.choice(pool, rng.integers(1, 6))) for _ in range(3))
+        for _ in range(4):
+            candidate = " ".join([str(rng.choice(WORDS)), *rng.choice(pool, rng.integers(0, 7))])
+            items.append(Item(image, candidate, references))
+    columns = scored(made(vectors, labels), items)
+    for row, item in enumerate(items):
+        # Single letters and stop words ("glass" of a label is none) leave both bags.
+        bags = [word for name in labels[item.image] for word in content_words(name)], content_words(item.candidate)
+        known = [word for bag in bags for word in bag if word in WORDS]
+        assert columns["vifidel"][row] == pytest.approx(-plain_distance(*bags), abs=1e-6)
+        weighted = plain_distance(*bags, plain_weights(known, item.references))
+        assert columns["vifidel-ref"][row] == pytest.approx(-weighted, abs=1e-6)
+
+
+def test_a_word_that_references_mention_costs_less(vectors: Path) -> None:
+    unit = {word: row / np.linalg.norm(row) for word, row in zip(WORDS, VECTORS, strict=True)}
+    weights = reference_weights(["dog", "tv"], [["dog", "grass"], ["tree"]], unit)
+    assert weights["dog"] == pytest.approx(max(0.0, 1 - float(unit["dog"] @ unit["tree"])) / 4, abs=1e-6)
+    assert weights["dog"] < weights["tv"]
+    assert reference_weights(["dog"], [["dog"]], unit) == {"dog": 0.0}
+    assert reference_weights(["dog"], [["zebra"], []], unit) == {"dog": 0.5}
+    assert reference_weights([], [["dog"]], unit) == {}
+
+
+def test_what_the_release_calls_infinite_or_fails_on_has_a_value(vectors: Path) -> None:
+    metric = made(vectors, {"dog": ["dog"], "none": [], "stop": ["fire"], "odd": ["zebra", "dog"]})
+    captions = {
+        ("dog", "A dog."): 0.0,  # the release: inf
+        ("dog", "the"): -2.0,
+        ("dog", "zebra"): -2.0,  # the release: KeyError
+        ("none", "A dog."): -2.0,
+        ("stop", "A dog."): -2.0,
+        ("odd", "zebra with a dog"): 0.0,
+    }
+    items = [Item(image, text, REFERENCES) for image, text in captions]
+    columns = scored(metric, items)
+    assert columns["vifidel"].tolist() == list(captions.values())
+    assert columns["vifidel-ref"].tolist() == list(captions.values())
+    assert not np.signbit(columns["vifidel"][0])
+    cautions = metric.cautions("mine", items)
+    assert cautions == [
+        "2 of 4 images have no label with a word vector: distance 2",
+        "2 of 4 captions have no word with a vector: distance 2",
+    ]
+
+
+def test_an_item_without_references_has_the_first_column_alone(vectors: Path) -> None:
+    options = {"vectors": str(vectors), "labels": str(labels_file(vectors.parent, {"1": ["dog"]}))}
+    items = [Item("1", "a tree", ())]
+    table = score(items, resolve_metrics(["vifidel.vifidel"], {"vifidel": options}), dataset="mine", cache=False)
+    assert next(iter(table.values.values()))[0] < 0
+    with pytest.raises(MetricError, match="'vifidel-ref'"):
+        score(items, resolve_metrics(["vifidel-ref"], {"vifidel": options}), dataset="mine", cache=False)
+
+
+def test_a_pair_of_bags_is_solved_once(vectors: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    solved: list[object] = []
+
+    def counted(first, second, mapping):  # type: ignore[no-untyped-def]
+        solved.append((first, second))
+        return word_movers_distance(first, second, mapping)
+
+    monkeypatch.setattr(vifidel, "word_movers_distance", counted)
+    metric = made(vectors, {"a": ["dog", "man"], "b": ["man", "dog"]})
+    texts = ["a tree on the grass", "grass, tree!", "the zebra grass tree"]
+    items = [Item(image, text, REFERENCES[::order]) for image in "ab" for text in texts for order in (1, -1)]
+    columns = scored(metric, items)
+    assert len(set(columns["vifidel-ref"].tolist())) == 1
+    assert len(solved) == 2  # once without, once with references
+
+
+def test_labels_are_kept_by_score_and_the_best_one_whatever_its_score(vectors: Path) -> None:
+    labels = {
+        "1": [{"label": "dog", "score": 0.9}, {"label": "man", "score": 0.2}, {"label": "dog", "score": 0.5}, "tree"],
+        "2": [{"label": "tv", "score": 0.1}, {"label": "bus", "score": 0.15}],
+        "3": [],
+    }
+    kept = {name: made(vectors, labels).kept_labels(name) for name in labels}
+    assert kept == {"1": ["dog", "dog", "tree"], "2": ["bus"], "3": []}
+    assert made(vectors, labels, repeats="once").kept_labels("1") == ["dog", "tree"]
+    assert made(vectors, labels, threshold=0.12).kept_labels("2") == ["bus"]
+    assert made(vectors, labels, threshold=0).kept_labels("2") == ["tv", "bus"]
+    assert made(vectors, labels, at_least=0).kept_labels("2") == []
+    assert made(vectors, labels, threshold=0.95, at_least=2).kept_labels("1") == ["dog", "tree"]
+
+
+def test_repeated_labels_weigh_more(vectors: Path) -> None:
+    labels = {"1": ["dog", "dog", "dog", "tree"]}
+    items = [Item("1", "a dog", REFERENCES)]
+    counted, once = (scored(made(vectors, labels, repeats=how), items)["vifidel"][0] for how in ("counted", "once"))
+    assert counted == pytest.approx(once / 2)
+
+
+def test_content_words_are_those_of_scikit_learns_vectoriser() -> None:
+    words = content_words("A man's dog_2 runs to 2 fire hydrants, Été-like.")
+    assert " ".join(words) == "man dog_2 runs hydrants été like"
+    assert content_words("The fire", frozenset()) == ["the", "fire"]
+    # The list's SHA-256 was taken from scikit-learn 1.9.1's ENGLISH_STOP_WORDS.
+    import hashlib
+
+    assert len(GLASGOW) == 318
+    digest = hashlib.sha256(" ".join(sorted(GLASGOW)).encode()).hexdigest()
+    assert digest == "e570e9b41eab43e963c44d1d8b7ad441d084fa84f1104e01c9e8b41ad43feb89"
+
+
+def write_store(path: Path, class_names: tuple[str, ...] | None, images: str = "12") -> None:
+    fingerprint = Fingerprint("tiny", "unknown", "none", "boxes")
+    with StoreWriter(path, fingerprint, class_names=class_names) as writer:
+        for image in images:
+            writer.add(
+                RegionFeatures(
+                    image,
+                    10,
+                    10,
+                    np.array([[0, 0, 5, 5], [1, 1, 9, 9]], dtype=np.float32),
+                    np.ones((2, 3), dtype=np.float32),
+                    np.array([0, 1], dtype=np.int32),
+                    np.array([0.9, 0.4], dtype=np.float32),
+                )
+            )
+        writer.finish()
+
+
+def test_labels_are_a_stores_classes(vectors: Path, tmp_path: Path) -> None:
+    write_store(tmp_path / "s.h5", ("dog", "tree"))
+    resources = Resources(features=str(tmp_path / "s.h5"))
+    items = [Item("1", "a tree and a man", REFERENCES), Item("2", "a dog", REFERENCES)]
+    of_store = Vifidel(resources, vectors=str(vectors))
+    of_file = made(vectors, {name: ["dog", "tree"] for name in "12"})
+    assert scored(of_store, items)["vifidel-ref"].tolist() == scored(of_file, items)["vifidel-ref"].tolist()
+    assert "|features:tiny+" in of_store.signature()
+    assert of_store.cache_key(items[0]) != items[0].key
+    with pytest.raises(MissingFeaturesError, match="lacks 1 of 2 images: '3'"):
+        of_store.prepare([*items[:1], Item("3", "a dog", REFERENCES)])
+
+
+def test_class_numbers_need_names(vectors: Path, tmp_path: Path) -> None:
+    write_store(tmp_path / "s.h5", None)
+    resources = Resources(features=str(tmp_path / "s.h5"))
+    with pytest.raises(MetricError, match=r"names of the classes in .*--option vifidel\.classes=coco-80"):
+        Vifidel(resources, vectors=str(vectors))
+    named = Vifidel(resources, vectors=str(vectors), classes="coco-80")
+    assert named.kept_labels("1") == ["person", "bicycle"]
+    assert "|classes:coco-80" in named.signature()
+    (tmp_path / "names.txt").write_text("dog\n")
+    one = Vifidel(resources, vectors=str(vectors), classes=str(tmp_path / "names.txt"))
+    with pytest.raises(DataError, match="image '1' has an object of class 1, and there are 1 names"):
+        one.kept_labels("1")
+
+
+def test_the_signature_holds_what_decides_a_score(vectors: Path) -> None:
+    labels = {"1": ["dog"]}
+    signatures = {made(vectors, labels, **options).signature() for options in (
+        {}, {"threshold": 0.5}, {"at_least": 2}, {"repeats": "once"}, {"stop": "none"}, {"stop": "nltk-179"}
+    )}  # fmt: skip
+    assert len(signatures) == 6
+    (plain,) = (signature for signature in signatures if "0.3|at_least:1|repeats:counted|stop:glasgow-318" in signature)
+    assert "|dim:8|" in plain
+    assert plain != made(vectors, {"1": ["cat"]}).signature()
+
+
+def test_cached_scores_follow_the_labels(vectors: Path) -> None:
+    items = [Item("1", "a dog", REFERENCES)]
+    keys = {made(vectors, {"1": labels}).cache_key(items[0]) for labels in (["dog"], ["cat"], ["dog", "dog"])}
+    assert len(keys) == 3
+
+
+def test_what_cannot_be_scored_is_said_in_one_line(vectors: Path, tmp_path: Path) -> None:
+    with pytest.raises(MetricError, match=r"labels of the objects in images \(--option vifidel\.labels=FILE"):
+        Vifidel(vectors=str(vectors))
+    with pytest.raises(MetricError, match=r"word vectors \(--option vifidel\.vectors=FILE"):
+        Vifidel(labels=str(labels_file(tmp_path, {"1": []})))
+    with pytest.raises(UsageError, match=r"vifidel\.threshold=2: not a number from 0 to 1"):
+        made(vectors, {"1": ["dog"]}, threshold=2)
+    with pytest.raises(DataError, match="lacks labels of 1 of 1 images: '2'"):
+        made(vectors, {"1": ["dog"]}).prepare([Item("2", "a dog", REFERENCES)])
+    with pytest.raises(MetricError, match="none of the 2 words of these labels and captions is among the 23"):
+        made(vectors, {"1": ["zebra"]}).statistics([Item("1", "giraffe", ())], _nothing)
