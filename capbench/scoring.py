@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -215,11 +216,23 @@ def _may_be_slow(metric: type[Metric]) -> bool:
 
 
 def complete(resources: Resources | None, *, cache: bool) -> Resources:
-    """Resources with the choice of cache, and with named corpora to look up if nothing else was given for that."""
+    """Resources with the choice of cache, and with ways to look up named corpora and pictures if none were given."""
     resources = dataclasses.replace(resources or Resources(), cache=cache)
     if resources.captions is None:
         resources = dataclasses.replace(resources, captions=_caption_lookup(resources.data))
+    if resources.pictures is None:
+        resources = dataclasses.replace(resources, pictures=_picture_lookup(resources.data, resources.images))
     return resources
+
+
+def _picture_lookup(data: str | None, images: str | None) -> Callable[[Sequence[str]], Mapping[str, Path]]:
+    def look_up(wanted: Sequence[str]) -> Mapping[str, Path]:
+        from capbench.datasets.images import image_paths
+        from capbench.datasets.root import find_root
+
+        return image_paths(wanted, find_root(data), None if images is None else Path(images))
+
+    return look_up
 
 
 def _caption_lookup(data: str | None) -> Callable[[str], Mapping[str, Sequence[str]]]:

@@ -93,6 +93,7 @@ def score(
     options: OptionsGiven | None = None,
     features: FilesGiven | None = None,
     model: FilesGiven | None = None,
+    images: PathGiven | None = None,
     data: PathGiven | None = None,
     cache: bool = True,
     progress: bool = False,
@@ -114,6 +115,7 @@ def score(
         options: options of metrics: ``{"cider": {"df": "coco-val"}}`` or ``{"cider.df": "coco-val"}``.
         features: region features for all metrics, or by metric.
         model: weights for all metrics that need some, or by metric.
+        images: the folder of the pictures; by default the data folder's.
         data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
         cache: whether the score cache is read and written.
         progress: whether progress is shown on stderr.
@@ -124,7 +126,7 @@ def score(
         MetricError: a metric lacks something, or a function gave no number; the caption is named.
     """
     root = find_root(data)
-    requests, resources = _requested(metrics, scores, options, features, model, allow_missing, root)
+    requests, resources = _requested(metrics, scores, options, features, model, images, allow_missing, root)
     rows = tuple(row for request in requests for row in request.rows)
     bars = _bars(progress)
     if dataset is not None:
@@ -164,6 +166,7 @@ def correlate(
     options: OptionsGiven | None = None,
     features: FilesGiven | None = None,
     model: FilesGiven | None = None,
+    images: PathGiven | None = None,
     data: PathGiven | None = None,
     cache: bool = True,
     progress: bool = False,
@@ -192,6 +195,7 @@ def correlate(
         options: options of metrics: ``{"cider": {"df": "coco-val"}}`` or ``{"cider.df": "coco-val"}``.
         features: region features for all metrics, or by metric.
         model: weights for all metrics that need some, or by metric.
+        images: the folder of the pictures; by default the data folder's.
         data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
         cache: whether the score cache is read and written.
         progress: whether progress is shown on stderr.
@@ -210,7 +214,7 @@ def correlate(
         raise UsageError("no data set is named", hint="Give one, such as 'flickr8k-expert'")
     if not names and not entries:
         raise UsageError("no metric is named", hint="Give metrics=['cider', …], or scores=['file.csv']")
-    given = resources_of(names, features, model, allow_missing, root)
+    given = resources_of(names, features, model, images, allow_missing, root)
     study = Study(
         name="quick-look",
         title="Agreement with human judgements",
@@ -221,6 +225,7 @@ def correlate(
         features_of=dict(given.features_of),
         model=given.model,
         models=dict(given.models),
+        images=given.images,
         scores=entries,
         allow_missing=allow_missing,
         without=(without,) if isinstance(without, str) else tuple(without),
@@ -259,6 +264,7 @@ def compare(
     options: OptionsGiven | None = None,
     features: FilesGiven | None = None,
     model: FilesGiven | None = None,
+    images: PathGiven | None = None,
     data: PathGiven | None = None,
     cache: bool = True,
     progress: bool = False,
@@ -280,6 +286,7 @@ def compare(
         options: options of metrics: ``{"cider": {"df": "coco-val"}}`` or ``{"cider.df": "coco-val"}``.
         features: region features for all metrics, or by metric.
         model: weights for all metrics that need some, or by metric.
+        images: the folder of the pictures; by default the data folder's.
         data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
         cache: whether the score cache is read and written.
         progress: whether progress is shown on stderr.
@@ -294,7 +301,7 @@ def compare(
         "compare",
         {"test": test, "correction": correction, "resamples": resamples, "seed": seed, "unit": unit},
     )
-    requests, resources = _requested(metrics, scores, options, features, model, allow_missing, root)
+    requests, resources = _requested(metrics, scores, options, features, model, images, allow_missing, root)
     if sum(len(request.columns) for request in requests) < 2:
         raise UsageError("one metric alone cannot be compared", hint="Name two or more")
     opened = open_dataset(with_group_of(dataset_name(dataset), protocol), root)
@@ -322,6 +329,7 @@ def _requested(
     options: OptionsGiven | None,
     features: FilesGiven | None,
     model: FilesGiven | None,
+    images: PathGiven | None,
     allow_missing: bool,
     root: DataRoot,
 ) -> tuple[tuple[MetricRequest, ...], Resources]:
@@ -330,7 +338,7 @@ def _requested(
         asked(metrics),
         options_by_owner(options),
         scores_entries(scores),
-        lambda left: resources_of(left, features, model, allow_missing, root),
+        lambda left: resources_of(left, features, model, images, allow_missing, root),
     )
     if not requests:
         raise UsageError("no metric is named", hint="Give metrics=['cider', …], or scores=['file.csv']")

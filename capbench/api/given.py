@@ -13,6 +13,7 @@ from capbench import plugins
 from capbench.datasets.base import Dataset
 from capbench.datasets.root import DataRoot
 from capbench.errors import UsageError, suggest
+from capbench.files import check_folder
 from capbench.metrics.base import Metric, Resources
 from capbench.metrics.from_file import ScoresEntry
 from capbench.metrics.from_function import metric_of_function
@@ -149,13 +150,20 @@ def options_by_owner(options: OptionsGiven | None) -> dict[str, dict[str, Any]]:
 
 
 def resources_of(
-    names: Iterable[Asked], features: FilesGiven | None, model: FilesGiven | None, allow_missing: bool, root: DataRoot
+    names: Iterable[Asked],
+    features: FilesGiven | None,
+    model: FilesGiven | None,
+    images: PathGiven | None,
+    allow_missing: bool,
+    root: DataRoot,
 ) -> Resources:
     """What metrics are given.
 
     Raises:
-        UsageError: a file is given for what is no metric.
+        UsageError: a file is given for what is no metric, or there is no folder of pictures.
     """
+    if images is not None:
+        check_folder(images, "images")
     labels = [label for label, _ in map(split_label, names) if label]
     store, stores = _files("features", features, labels)
     weights, models = _files("model", model, labels)
@@ -164,6 +172,7 @@ def resources_of(
         features_of=stores,
         model=weights,
         models=models,
+        images=None if images is None else os.fspath(images),
         data=str(root.path),
         allow_missing=allow_missing,
     )

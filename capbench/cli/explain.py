@@ -53,10 +53,6 @@ def explain(
             "--dataset", "-d", metavar="NAME", help="Where references and ratings are. Default: flickr8k-expert."
         ),
     ] = None,
-    image_root: Annotated[
-        Path | None,
-        typer.Option("--image-root", metavar="DIR", help="Where the picture is. Default: the data folder's */images."),
-    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="NAME", help="Write NAME.png and NAME.html. Default: IMAGE.METRIC."),
@@ -111,7 +107,7 @@ def explain(
     name = request.label
     explainer = request.make(resources)
     store = None if explainer.resources.features is None else open_store(explainer.resources.features)
-    looked_up = find_subject(image, store, caption or [], reference or [], dataset, root, image_root)
+    looked_up = find_subject(image, store, caption or [], reference or [], dataset, root, given.image_root)
     subject = looked_up.subject
     common.announce_root(root, json_output=json_output, used=looked_up.under_root)
     target = str(out).removesuffix(".png").removesuffix(".html") if out is not None else f"{subject.image}.{name}"

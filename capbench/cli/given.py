@@ -66,6 +66,10 @@ class Inputs(OptionGroup):
             help="Weights of a metric or label, or FILE for all that need some; repeatable.",
         ),
     ] = None
+    image_root: Annotated[
+        Path | None,
+        typer.Option("--image-root", metavar="DIR", help="Where the pictures are. Default: the data folder's */images."),
+    ] = None
 
     def root(self) -> DataRoot:
         """The data folder. Raises UsageError if it is none."""
@@ -98,7 +102,17 @@ class Inputs(OptionGroup):
         store, stores = parse_files("--features", self.features or [], labels)
         weights, models = parse_files("--model", self.model or [], labels)
         data = None if root is None else str(root.path)
-        return Resources(features=store, features_of=stores, model=weights, models=models, data=data)
+        images = self._pictures()
+        return Resources(features=store, features_of=stores, model=weights, models=models, images=images, data=data)
+
+    def _pictures(self) -> str | None:
+        """The folder of the pictures. Raises UsageError if there is none."""
+        from capbench.files import check_folder
+
+        if self.image_root is None:
+            return None
+        check_folder(self.image_root, "--image-root")
+        return str(self.image_root)
 
 
 @dataclass(frozen=True)

@@ -192,7 +192,7 @@ def plan_task(study: Study, root: DataRoot) -> tuple[Plan, dict[str, str]]:
 
 
 def with_files(study: Study, given: Inputs) -> Study:
-    """A study file's features and weights are often elsewhere: flags come before it."""
+    """A study file's features, weights and pictures are often elsewhere: flags come before it."""
     from dataclasses import replace
 
     files = given.resources(study.metrics)
@@ -207,6 +207,7 @@ def with_files(study: Study, given: Inputs) -> Study:
         features_of=dict(files.features_of) if files.features else {**study.features_of, **files.features_of},
         model=files.model or study.model,
         models=dict(files.models) if files.model else {**study.models, **files.models},
+        images=files.images or study.images,
         scores=(*study.scores, *given.stored()),
         allow_missing=study.allow_missing or files.allow_missing,
     )
@@ -230,6 +231,7 @@ def _study_without_file(flags: StudyFlags, given: Given, root: DataRoot) -> Stud
         features_of=dict(files.features_of),
         model=files.model,
         models=dict(files.models),
+        images=files.images,
         scores=given.stored(),
         allow_missing=given.allow_missing,
     )

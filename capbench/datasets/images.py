@@ -73,14 +73,20 @@ def dataset_images(name: str, root: DataRoot, folder: Path | None = None) -> tup
     return image_files, [image for image, path in paths.items() if path is None]
 
 
-def image_paths(images: Iterable[str], root: DataRoot) -> dict[str, Path]:
-    """The files of images as far as they are below the data folder (``*/images``), by image id.
+def image_paths(images: Iterable[str], root: DataRoot, folder: Path | None = None) -> dict[str, Path]:
+    """The files of images as far as they are there, by image id.
+
+    Args:
+        images: ids.
+        root: the data folder.
+        folder: where the images are; default: all ``*/images`` below the data folder.
 
     Raises:
-        DataError: nocaps' list of images is damaged.
+        DataError: nocaps' list of images is damaged, or the folder holds no images or two of one id.
     """
     renamed = {number: image_id(name) for number, name in _nocaps_files(root).items()}
-    by_name = {entry.image: entry.path for entry in _below(root)}
+    here = _below(root) if folder is None else unique(images_in(folder))
+    by_name = {entry.image: entry.path for entry in here}
     named = {image: by_name.get(image, by_name.get(renamed.get(image, ""))) for image in images}
     return {image: path for image, path in named.items() if path is not None}
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,12 @@ from capbench import files
 from capbench.errors import DataError, MissingFileError
 from capbench.records import image_id
 
-__all__ = ["ENDINGS", "ImageFile", "decode", "find_images", "images_in", "unique"]
+if TYPE_CHECKING:
+    from PIL import Image
+
+__all__ = ["ENDINGS", "ImageFile", "decode", "find_images", "images_in", "read_picture", "unique"]
+
+P = TypeVar("P")
 
 ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp", ".tif", ".tiff")
 """File names that count as images in a folder."""
@@ -142,9 +148,32 @@ def decode(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
     """An image as people see it: uint8 (height, width, 3) RGB, turned as its EXIF orientation says.
 
     Raises:
-        DataError: it is no image, is damaged or cut off, of more than 179 million pixels, or of more than 8 bits.
+        DataError: as :func:`read_picture`, or of more than 8 bits.
     """
-    from PIL import Image, ImageOps, UnidentifiedImageError
+
+    def as_seen(image: Image.Image) -> NDArray[np.uint8]:
+        from PIL import ImageOps
+
+        if image.mode.startswith(("I", "F")):
+            raise DataError(f"has pixels of mode {image.mode}, not of 8 bits", path=path, hint="Convert it")
+        ImageOps.exif_transpose(image, in_place=True)
+        return np.array(image if image.mode == "RGB" else image.convert("RGB"), dtype=np.uint8)
+
+    return read_picture(path, as_seen)
+
+
+def read_picture(path: str | os.PathLike[str], take: Callable[[Image.Image], P]) -> P:
+    """What is made of a picture as Pillow opens it, not turned.
+
+    Args:
+        path: the file.
+        take: makes it, while the file is open.
+
+    Raises:
+        DataError: it is no image, is damaged or cut off, or of more than 179 million pixels.
+        MissingFileError: there is no such file.
+    """
+    from PIL import Image, UnidentifiedImageError
 
     files.check_readable(path)
     try:
@@ -152,10 +181,7 @@ def decode(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
             warnings.simplefilter("ignore")  # about odd EXIF and palettes, which change no pixel
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path) as image:
-                if image.mode.startswith(("I", "F")):
-                    raise DataError(f"has pixels of mode {image.mode}, not of 8 bits", path=path, hint="Convert it")
-                ImageOps.exif_transpose(image, in_place=True)
-                pixels = np.array(image if image.mode == "RGB" else image.convert("RGB"), dtype=np.uint8)
+                return take(image)
     except DataError:
         raise
     except FileNotFoundError as error:
@@ -168,4 +194,3 @@ def decode(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
     except Exception as error:  # damaged files fail in any of the ways that their decoders can
         reason = " ".join(str(error).split()).replace(os.fspath(path), "it")[:150]
         raise DataError(f"cannot be decoded ({reason or type(error).__name__})", path=path) from error
-    return pixels

@@ -45,12 +45,13 @@ class Resources:
             :func:`capbench.models.registry.locate` knows.
         features_of: stores by label or metric name (``--features LABEL=FILE``), which come first.
         models: weights by label or metric name (``--model LABEL=FILE``), which come first.
-        images: a folder with the pictures.
+        images: a folder with the pictures; None: the data folder's.
         data: the data folder, for named corpora such as ``coco-val``.
         allow_missing: whether items that lack a score in a file of scores are left out, for all metrics; else that is
             an error.
         captions: looks up a corpus of captions (``coco-val``, or a file): captions by image. Metrics know no
             data sets, so whoever runs them hands this in.
+        pictures: looks up the files of images by their ids, as far as they are there; whoever runs metrics hands it in.
         cache: whether the cache folder may be read and written.
     """
 
@@ -62,6 +63,7 @@ class Resources:
     data: str | None = None
     allow_missing: bool = False
     captions: Callable[[str], Mapping[str, Sequence[str]]] | None = None
+    pictures: Callable[[Sequence[str]], Mapping[str, Path]] | None = None
     cache: bool = True
 
     def of(self, label: str, metric: str) -> Resources:

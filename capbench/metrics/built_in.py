@@ -37,5 +37,7 @@ BUILT_IN: Final[Mapping[str, tuple[int, tuple[str, ...]]]] = {
     "vilbertscore": (140, ("vilbertscore-f", "vilbertscore-p", "vilbertscore-r")),
     "vifidel": (150, ("vifidel", "vifidel-ref")),
     "leic": (160, ("leic",)),
+    "clipscore": (170, ("clipscore", "refclipscore")),
+    "pac-s": (175, ("pac-s", "refpac-s")),
 }
 """Name → (order, columns)."""

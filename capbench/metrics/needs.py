@@ -17,6 +17,7 @@ __all__ = [
     "ModelFolder",
     "Need",
     "Parser",
+    "PublishedWeights",
     "References",
     "Scores",
     "Weights",
@@ -60,7 +61,7 @@ class References(Need):
 
 @dataclass(frozen=True)
 class Images(Need):
-    """The pictures themselves."""
+    """The pictures themselves: of a folder, or of the data folder."""
 
     def name(self) -> str:
         """One word."""
@@ -68,9 +69,12 @@ class Images(Need):
 
     def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
         """A folder with pictures."""
-        if resources.images is None:
-            return "the images (--images FOLDER)"
-        return None if Path(resources.images).is_dir() else f"the images: there is no folder {resources.images}"
+        if resources.images is not None:
+            there = Path(resources.images).is_dir()
+            return None if there else f"the pictures: there is no folder {resources.images}"
+        if resources.data is not None and any(Path(resources.data).glob("*/images")):
+            return None
+        return "the pictures (--image-root FOLDER, or */images in the data folder)"
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,29 @@ class Weights(Need):
     def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
         """A file of weights."""
         return None if resources.model else f"{self.what} (--model {label}=FILE, made by '{self.made_by}')"
+
+
+@dataclass(frozen=True)
+class PublishedWeights(Need):
+    """Weights that others published, as a file or a folder.
+
+    Attributes:
+        what: the model in words.
+        entry: their name in the registry.
+    """
+
+    what: str
+    entry: str
+
+    def name(self) -> str:
+        """One word."""
+        return "weights"
+
+    def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
+        """A file or a folder."""
+        if resources.model:
+            return None
+        return f"{self.what} (--model {label}=FOLDER|FILE; 'capbench models info {self.entry}' says where to get one)"
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ Schema version 1::
       - {file: clipscore.json, label: clips, columns: [clipscore], higher: better}
     features: features/composite.h5   # optional, region features; or by label or metric: {tiger: a.h5, faier: b.h5}
     models: {tiger: scan.pth.tar}     # optional, weights by label or metric
+    images: pictures                  # optional: the folder of the pictures; default: the data folder's */images
     bootstrap: {resamples: 1000, unit: image, seed: 0, method: percentile, level: 0.95}   # optional: intervals
     compare: {test: permutation, correction: holm, alpha: 0.05, resamples: 1000, seed: 0} # optional: tests
     human_ceiling: true               # optional: false leaves the row of people's agreement out
@@ -48,7 +49,7 @@ __all__ = ["SCHEMA_VERSION", "Study", "find_study", "load_study"]
 
 SCHEMA_VERSION = 1
 _KEYS = (
-    *("schema", "name", "title", "protocols", "metrics", "scores", "published", "features", "models"),
+    *("schema", "name", "title", "protocols", "metrics", "scores", "published", "features", "models", "images"),
     *("bootstrap", "compare", "human_ceiling", "allow_missing", "combine", *TASKS),
 )
 
@@ -79,6 +80,7 @@ class Study:
         task: what is asked for in place of agreement with people; None for that.
         without: labels, metrics or rows that are left out; their rows say so. Given by ``--without`` alone.
         combine: combinations of the metrics, learnt from each protocol's judgements.
+        images: the folder of the pictures; None: the data folder's.
     """
 
     name: str
@@ -101,6 +103,7 @@ class Study:
     allow_missing: bool = False
     task: Task | None = None
     combine: tuple[CombineEntry, ...] = ()
+    images: str | None = None
 
 
 def shipped_configs() -> Path:
@@ -169,6 +172,7 @@ def load_study(path: str | os.PathLike[str]) -> Study:
         features_of={**features_of, **entries.features},
         model=model,
         models={**models, **entries.models},
+        images=problems.text(raw, "images"),
         bootstrap=bootstrap,
         compare=parse_compare(raw.get("compare"), bootstrap, problems.add),
         human_ceiling=ceiling,

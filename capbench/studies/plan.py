@@ -207,6 +207,7 @@ def _resources(study: Study, root: DataRoot) -> Resources:
         features_of=study.features_of,
         model=study.model,
         models=study.models,
+        images=study.images,
         data=str(root.path),
         allow_missing=study.allow_missing,
     )
