@@ -68,7 +68,7 @@ def papers(
 
     root = given.root()
     chosen = choose_items(name or ())
-    looked = _looked_at(chosen, given, root)
+    looked = _looked_at(chosen, given, root, look=bool(name))
     _refuse_unused(given, looked)
     prospects = [one.prospect for one in looked]
     if not name:
@@ -99,7 +99,7 @@ class _Looked:
     names: frozenset[str]
 
 
-def _looked_at(chosen: Mapping[str, PaperItem], given: Cached, root: DataRoot) -> list[_Looked]:
+def _looked_at(chosen: Mapping[str, PaperItem], given: Cached, root: DataRoot, *, look: bool) -> list[_Looked]:
     from capbench.cli.study_flags import with_files
     from capbench.metrics.requests import resolve_metrics, split_label
     from capbench.studies.papers import item_study, prospect
@@ -113,7 +113,7 @@ def _looked_at(chosen: Mapping[str, PaperItem], given: Cached, root: DataRoot) -
             names |= {named.metric.name for named in resolve_metrics([asked])}
             names |= {label for label in (split_label(asked)[0],) if label}
         kept = _kept(given, frozenset(names))
-        looked.append(_Looked(prospect(key, item, with_files(study, kept), root), frozenset(names)))
+        looked.append(_Looked(prospect(key, item, with_files(study, kept), root, look=look), frozenset(names)))
     return looked
 
 

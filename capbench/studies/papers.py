@@ -175,7 +175,9 @@ class Prospect:
         key: the item's.
         item: the item.
         rows: titles of the rows that can be computed.
-        metrics: how their metrics are asked for, in the order of the study.
+        metrics: how they are asked for on a command line, in the order of the study.
+        scorable: by protocol, the data set or a group of it (``composite@8k``) → those of ``metrics`` that can be
+            scored there; empty until it was looked at which images have features (see :func:`prospect`).
         waiting: title of a row that waits → what for.
         absent: protocol, or another thing that the item is of, that is not here → which file is missing.
         present: protocols that are here.
@@ -190,6 +192,7 @@ class Prospect:
     absent: Mapping[str, str]
     present: tuple[str, ...]
     inputs: tuple[str, ...] = field(repr=False, default=())
+    scorable: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
 
     @property
     def state(self) -> str:
@@ -204,7 +207,7 @@ class Prospect:
         yield from self.absent.items()
 
 
-def prospect(key: str, item: PaperItem, study: Study, root: DataRoot) -> Prospect:
+def prospect(key: str, item: PaperItem, study: Study, root: DataRoot, *, look: bool = False) -> Prospect:
     """Ask an item's metrics and data sets what they lack; nothing is scored.
 
     Args:
@@ -212,6 +215,8 @@ def prospect(key: str, item: PaperItem, study: Study, root: DataRoot) -> Prospec
         item: the item.
         study: its study, with the features and weights that are given.
         root: the data folder.
+        look: whether judgements are read, to see which of their images have features. That is for items without a
+            study: a study finds out by itself, and names what it leaves out.
 
     Raises:
         StudyError: something that is given does not fit.
@@ -229,21 +234,55 @@ def prospect(key: str, item: PaperItem, study: Study, root: DataRoot) -> Prospec
             else:
                 rows.append(row.title)
         if not reason:
-            metrics.append(_asked(request))
+            metrics += _asked(request)
     absent, present = _protocols_at_hand(plan, root)
     for path, what in _further_files(item, plan, root):
         absent |= {} if path is None or (root.path / path).exists() else {what: f"{path} in the data folder"}
         if what in absent:
             present = ()
+    ready = [request for request in plan.requests if not lacking[request.label]]
+    scorable = _scorable(plan, ready, present) if look and not item.study else {}
+    if scorable and not any(scorable.values()):
+        waiting |= dict.fromkeys(rows, "features of the images that these judgements are of")
+        rows = []
     return Prospect(
-        key, item, tuple(rows), tuple(metrics), waiting, absent, tuple(present), tuple(_inputs(item, plan, root))
+        key,
+        item,
+        tuple(rows),
+        tuple(metrics),
+        waiting,
+        absent,
+        tuple(present),
+        tuple(_inputs(item, plan, root)),
+        {protocol: {name: tuple(asked) for name, asked in of.items()} for protocol, of in scorable.items()},
     )
 
 
-def _asked(request: MetricRequest) -> str:
-    """How a request is asked for on a command line."""
-    names = [row.name for row in request.rows]
-    return names[0] if len(names) == 1 else request.label
+def _asked(request: MetricRequest) -> list[str]:
+    """How a request's rows are asked for on a command line."""
+    metric = request.metric
+    several = len(metric.columns) > 1  # whose own name means all of them
+    return [
+        f"{metric.name}.{row.key.column}" if several and row.name == metric.name else row.name for row in request.rows
+    ]
+
+
+def _scorable(plan: Plan, ready: Sequence[MetricRequest], present: Sequence[str]) -> dict[str, dict[str, list[str]]]:
+    """By protocol: the data set, and each group in which more can be scored than in all of it → metrics."""
+    from capbench.studies.judged import judge
+
+    scorable: dict[str, dict[str, list[str]]] = {}
+    for dataset, protocol in plan.protocols:
+        if str(protocol) not in present:
+            continue
+        lacking = {less.request.label: less for less in judge(dataset, protocol.items, ready, plan.resources).lacking}
+        whole = [name for request in ready if request.label not in lacking for name in _asked(request)]
+        name = dataset.name.partition(":")[0]
+        scorable[str(protocol)] = {name: whole} if whole else {}
+        for group in dict.fromkeys(group for less in lacking.values() for group in less.groups):
+            there = [r for r in ready if r.label not in lacking or group in lacking[r.label].groups]
+            scorable[str(protocol)][f"{name}@{group}"] = [asked for request in there for asked in _asked(request)]
+    return scorable
 
 
 def _protocols_at_hand(plan: Plan, root: DataRoot) -> tuple[dict[str, str], list[str]]:
@@ -309,24 +348,38 @@ def _with_parts(file: str) -> Iterator[str]:
 def command_lines(looked: Prospect, given: Sequence[str], out: Path) -> list[list[str]]:
     """The arguments of ``capbench`` that make an item, one list a command.
 
+    A command with the place ``{dataset}`` is that of the protocol at the same place of the item's list. It is left out
+    where no metric can be scored, and stands once more for each group in which more metrics can.
+
     Args:
         looked: the item, and which of its metrics can be computed.
         given: flags with what metrics are given, as they were given here.
         out: the item's folder.
     """
     lines: list[list[str]] = []
-    for template in looked.item.commands:
-        words: list[str] = []
-        for word in shlex.split(template):
-            if word == "{given}":
-                words += given
-            elif word == "{metrics}":
-                words += looked.metrics
-            elif word == "{m:metrics}":
-                words += [text for metric in looked.metrics for text in ("-m", metric)]
-            else:
-                words.append(word.format(study=looked.item.study, out=out))
-        lines.append(words)
+    item = looked.item
+    for place, template in enumerate(item.commands):
+        targets: Mapping[str, tuple[str, ...]] = {"": looked.metrics}
+        if item.protocols:
+            protocol = item.protocols[place]
+            name = protocol.partition("/")[0]
+            if protocol not in looked.present:
+                continue
+            targets = looked.scorable.get(protocol, {name: looked.metrics})
+        for dataset, metrics in targets.items():
+            words: list[str] = []
+            for word in shlex.split(template):
+                if word == "{given}":
+                    words += given
+                elif word == "{metrics}":
+                    words += metrics
+                elif word == "{m:metrics}":
+                    words += [text for metric in metrics for text in ("-m", metric)]
+                else:
+                    words.append(
+                        word.format(study=item.study, out=out, dataset=dataset, name=dataset.replace("@", "-"))
+                    )
+            lines.append(words)
     return lines
 
 
