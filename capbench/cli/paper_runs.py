@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING
 
 from capbench import __version__
 from capbench.cli import common
+from capbench.errors import StudyError
 
 if TYPE_CHECKING:
     from capbench.reports.papers import ItemRun
@@ -27,7 +28,6 @@ _TEXT = "output.txt"
 _LOG = "log.txt"
 _PAGE = "index.md"
 _REPORT = "report.html"
-_FAILED = 2
 _INTERRUPTED = 130
 
 
@@ -65,7 +65,10 @@ def run_items(
         json_output: whether the runs are printed as JSON.
 
     Returns:
-        0 if all is whole, 1 if something waits, 2 if a command failed.
+        0 if all is whole, 1 if something waits.
+
+    Raises:
+        StudyError: a command failed; the others were made all the same.
     """
     from capbench.files import check_writable
 
@@ -89,7 +92,13 @@ def run_items(
             runs.append((todo.looked, run))
             common.note(f"{todo.looked.key}: {run.state} after {run.seconds:.0f} s")
     _write_page(runs, out, json_output=json_output)
-    return max((_exit_code(run) for _, run in runs), default=0)
+    failed = [run.item for _, run in runs if run.state == "failed"]
+    if failed:
+        raise StudyError(
+            f"{len(failed)} of {len(runs)} failed: {', '.join(failed)}",
+            hint=f"{out / failed[0] / _LOG} says why; the same command tries again what failed, and nothing else",
+        )
+    return int(any(run.state != "done" for _, run in runs))
 
 
 def _todo(looked: Prospect, flags: list[str], out: Path, again: bool) -> _Todo:
@@ -115,7 +124,7 @@ def _announce(todos: Sequence[_Todo]) -> None:
     rest = [todo for todo in todos if todo not in done and todo not in waiting]
     told = [f"{len(rest)} to make, {_words(sum(todo.expected_s for todo in rest))}"]
     told += [f"{len(done)} finished before"] if done else []
-    told += [f"{len(waiting)} wait"] if waiting else []
+    told += [f"{len(waiting)} wait{'s' if len(waiting) == 1 else ''}"] if waiting else []
     what = "1 table or figure" if len(todos) == 1 else f"{len(todos)} tables and figures"
     common.note(f"{what}: {', '.join(told)}")
     for todo in rest:
@@ -297,10 +306,6 @@ def _print_runs(runs: Sequence[tuple[Prospect, ItemRun]]) -> None:
 
 def _short(text: str) -> str:
     return text if len(text) <= 110 else f"{text[:109]}…"
-
-
-def _exit_code(run: ItemRun) -> int:
-    return _FAILED if run.state == "failed" else 0 if run.state == "done" else 1
 
 
 def _words(seconds: float) -> str:

@@ -35,7 +35,7 @@ def ratings_figure(rated: RatedScores, look: Look = USUAL) -> Figure:
                 rated.dataset_title,
                 with_version(rated.protocol, rated.version),
                 f"n = {len(rated.human):,}",
-                "dots: mean of each rating",
+                "marks: mean of each rating",
                 f"draw 1 of {rated.draws}" if rated.draws > 1 else "",
                 sample=rated.sample,
             ),
