@@ -19,7 +19,7 @@ SHELL := /bin/bash
 ROWS_MAY_WAIT := || [ $$? -eq 1 ]
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all lowest light nightly docs check format reproduce-table1 reproduce-table2 reproduce-flickr8k-grid bench sample clean
+.PHONY: help setup demo test test-all lowest light nightly docs check format reproduce-table1 reproduce-table2 reproduce-flickr8k-grid reproduce-all bench sample clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
@@ -85,6 +85,10 @@ reproduce-table2: $(STAMP) ## Table 2 of the TIGEr paper (needs CAPBENCH_DATA)
 
 reproduce-flickr8k-grid: $(STAMP) ## Train SCAN on Flickr8k's grid features, score TIGEr and REO (needs CAPBENCH_DATA; an hour)
 	$(BIN)/python scripts/reproduce_flickr8k_grid.py
+
+# PAPERS_ARGS: features and models, such as '--features FILE --model tiger=FILE'.
+reproduce-all: $(STAMP) ## Every table and figure of the five papers, as far as data is at hand; resumes (needs CAPBENCH_DATA; hours at first)
+	$(BIN)/capbench papers all $(PAPERS_ARGS) $(ROWS_MAY_WAIT)
 
 bench: $(STAMP) ## Time capbench beside its peers
 	@for script in scripts/bench/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done

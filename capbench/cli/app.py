@@ -36,6 +36,7 @@ from capbench.cli import (
     items,
     metrics,
     models,
+    papers,
     parse,
     plan,
     power,
@@ -111,6 +112,7 @@ app.command("power")(power.power)
 app.command("references")(references.references)
 app.command("retrieve")(retrieve.retrieve)
 app.command("words")(words.words)
+app.command("papers")(papers.papers)
 app.command("retrieval", hidden=True)(retrieve.retrieve)  # its name before
 app.add_typer(figure.app, name="figure")
 app.command("examples")(examples.examples)

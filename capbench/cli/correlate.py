@@ -52,6 +52,10 @@ def correlate(
             "changes of rank are significant.",
         ),
     ] = False,
+    no_by_source: Annotated[
+        bool,
+        typer.Option("--no-by-source", help="Leave out the tables by source or domain (Composite's three thirds)."),
+    ] = False,
     given: Given,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -101,9 +105,9 @@ def correlate(
     if study is not None:
         out = out or Path("results") / wanted.name
     result = _run(wanted, root, out, cache=given.cache, json_output=json_output)
-    _print(result, json_output=json_output)
+    _print(result, json_output=json_output, by_source=not no_by_source)
     if out is not None:
-        _tell(write_result(result, out, escape_formulas=escape_formulas))
+        _tell(write_result(result, out, escape_formulas=escape_formulas, by_source=not no_by_source))
     _leave_if_missing(result)
 
 
@@ -128,13 +132,13 @@ def _run(study: Study, root: DataRoot, out: Path | None, *, cache: bool, json_ou
     return run_plan(plan, common.progress, cache=cache, announce=_announce, preview=_preview)
 
 
-def _print(result: StudyResult, *, json_output: bool) -> None:
+def _print(result: StudyResult, *, json_output: bool, by_source: bool) -> None:
     from capbench.reports.terminal import print_result
 
     if json_output:
         common.print_json(result.model_dump(mode="json"))
     else:
-        print_result(result, common.out())
+        print_result(result, common.out(), by_source=by_source)
     cached = sum(result.cached.values())
     common.note(
         f"{common.count(len(result.cells), 'number')} in {result.seconds['total']:.1f} s"

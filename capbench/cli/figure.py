@@ -10,6 +10,7 @@ import typer
 
 from capbench.cli import common
 from capbench.cli.figure_layers import layers
+from capbench.cli.figure_look import FigureLook
 from capbench.cli.given import Given, Target, open_judged
 from capbench.cli.groups import OptionGroup, with_groups
 from capbench.errors import UsageError
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from capbench.analyses.score_groups import RatedScores
     from capbench.reports.figures.compared import Compared
+    from capbench.reports.figures.style import Look
 
 __all__ = ["app"]
 
@@ -57,6 +59,7 @@ def forest(
     target: Target,
     saved: From = None,
     out: Out = Path("forest.png"),
+    chosen: FigureLook,
     resampling: Resampling,
     given: Given,
 ) -> None:
@@ -66,8 +69,10 @@ def forest(
     """
     from capbench.reports.figures.forest import forest_figure
 
-    compared = _compared(metric, target, given, resampling, saved, out)
-    _write(forest_figure(compared), out)
+    out = chosen.target(out, "forest.png")
+    look = chosen.look()
+    compared = _compared(metric, target, given, resampling, saved)
+    _write(forest_figure(compared, look), out, look)
 
 
 @app.command()
@@ -78,6 +83,7 @@ def significance(
     target: Target,
     saved: From = None,
     out: Out = Path("significance.png"),
+    chosen: FigureLook,
     resampling: Resampling,
     given: Given,
 ) -> None:
@@ -87,17 +93,22 @@ def significance(
     """
     from capbench.reports.figures.significance import significance_figure
 
-    compared = _compared(metric, target, given, resampling, saved, out)
-    _write(significance_figure(compared), out)
+    out = chosen.target(out, "significance.png")
+    look = chosen.look()
+    compared = _compared(metric, target, given, resampling, saved)
+    _write(significance_figure(compared, look), out, look)
 
 
 @app.command()
+@with_groups
 def curves(
+    *,
     saved: Annotated[Path, typer.Argument(metavar="FILE", help="curves.json of 'capbench references'.")],
     group: Annotated[
         list[str] | None, typer.Option("--group", metavar="NAME", help="A panel of this group, too; repeatable.")
     ] = None,
     out: Out = Path("curves.png"),
+    chosen: FigureLook,
 ) -> None:
     """Reference-dependency curves from what 'capbench references' saved (TIGEr, Figure 5).
 
@@ -105,10 +116,10 @@ def curves(
     """
     from capbench.analyses.references import load_curves
     from capbench.reports.figures.curves import curves_figure
-    from capbench.reports.figures.style import check_ending
 
-    check_ending(out)
-    _write(curves_figure(load_curves(saved), ("", *(group or ()))), out)
+    out = chosen.target(out, "curves.png")
+    look = chosen.look()
+    _write(curves_figure(load_curves(saved), ("", *(group or ())), look), out, look)
 
 
 @app.command()
@@ -118,6 +129,7 @@ def ratings(
     metric: Metrics = None,
     target: Target,
     out: Out = Path("ratings.png"),
+    chosen: FigureLook,
     given: Given,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -128,7 +140,9 @@ def ratings(
     from capbench.analyses.score_groups import by_rating
     from capbench.reports.figures.ratings import ratings_figure
 
-    rated = _rated(metric, target, given, out, json_output=json_output)
+    out = chosen.target(out, "ratings.png")
+    look = chosen.look()
+    rated = _rated(metric, target, given, json_output=json_output)
     groups = {title: by_rating(scores, rated.human) for title, scores in rated.scores.items()}
     if json_output:
         common.print_json(
@@ -149,7 +163,7 @@ def ratings(
             for row, group in zip(rows, of_rating, strict=True):
                 row.append(f"{group.mean:.4f}")
         _table(["rating", "n", *(title if title.startswith("Mean ") else f"mean {title}" for title in groups)], rows)
-    _write(ratings_figure(rated), out)
+    _write(ratings_figure(rated, look), out, look)
 
 
 @app.command("score-groups")
@@ -159,6 +173,7 @@ def score_groups(
     metric: Metrics = None,
     target: Target,
     out: Out = Path("score-groups.png"),
+    chosen: FigureLook,
     given: Given,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -171,7 +186,9 @@ def score_groups(
     from capbench.analyses.score_groups import group_differences
     from capbench.reports.figures.score_groups import score_groups_figure
 
-    rated = _rated(metric, target, given, out, json_output=json_output)
+    out = chosen.target(out, "score-groups.png")
+    look = chosen.look()
+    rated = _rated(metric, target, given, json_output=json_output)
     differences = group_differences(rated)
     if json_output:
         common.print_json(
@@ -196,26 +213,29 @@ def score_groups(
         chance = sum(abs(d) * share for d, share in zip(differences.differences, differences.chance, strict=True))
         rows.append(["mean distance", *distances, f"{chance:.3f}"])
         _table(["difference", *(f"{title}, %" for title in differences.shares), "chance, %"], rows)
-    _write(score_groups_figure(rated), out)
+    _write(score_groups_figure(rated, look), out, look)
 
 
 app.command()(layers)
 
 
 @app.command("training-log")
+@with_groups
 def training_log(
+    *,
     log: Annotated[Path, typer.Argument(metavar="FILE", help="log.jsonl of a training run, or the run's folder.")],
     out: Out = Path("training-log.png"),
+    chosen: FigureLook,
 ) -> None:
     """Loss, learning rate and recall of a training run.
 
     Example: capbench figure training-log runs/scan-flickr8k/log.jsonl --out training.png
     """
-    from capbench.reports.figures.style import check_ending
     from capbench.reports.figures.training_log import read_log, training_log_figure
 
-    check_ending(out)
-    _write(training_log_figure(read_log(log)), out)
+    out = chosen.target(out, "training-log.png")
+    look = chosen.look()
+    _write(training_log_figure(read_log(log), look), out, look)
 
 
 def _compared(
@@ -224,12 +244,9 @@ def _compared(
     given: Given,
     resampling: Resampling,
     saved: Path | None,
-    out: Path,
 ) -> Compared:
     from capbench.reports.figures.compared import from_comparison, read_compared
-    from capbench.reports.figures.style import check_ending
 
-    check_ending(out)
     if saved is not None:
         if metric:
             raise UsageError("metrics and --from were given together", hint="Give one of the two")
@@ -259,14 +276,11 @@ def _rated(
     metric: list[str] | None,
     target: Target,
     given: Given,
-    out: Path,
     *,
     json_output: bool,
 ) -> RatedScores:
     from capbench.analyses.score_groups import rated_scores
-    from capbench.reports.figures.style import check_ending
 
-    check_ending(out)
     if not (metric or given.scores):
         raise UsageError("no metric is named", hint="Example: capbench figure ratings cider meteor")
     judged = open_judged(metric or [], target, given, json_output=json_output)
@@ -296,8 +310,8 @@ def _table(heads: list[str], rows: list[list[str]]) -> None:
     common.out().print(table)
 
 
-def _write(figure: Figure, out: Path) -> None:
+def _write(figure: Figure, out: Path, look: Look) -> None:
     from capbench.reports.figures.style import save
 
-    save(figure, out)
+    save(figure, out, look)
     common.note(f"wrote {out}")

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capbench.cli import common
+from capbench.cli.figure_look import FigureLook
 from capbench.cli.given import Given, Target, open_judged
 from capbench.cli.groups import with_groups
 from capbench.errors import CapbenchError, UsageError
 
 if TYPE_CHECKING:
     from capbench.analyses.layers import LayerCurves
+    from capbench.reports.figures.style import Look
 
 __all__ = ["layers"]
 
@@ -40,6 +42,7 @@ def layers(
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="FILE", help="Where to write: .png, .svg or .pdf.")
     ] = Path("layers.png"),
+    chosen: FigureLook,
     given: Given,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -56,9 +59,9 @@ def layers(
     Example: capbench figure layers -m vilbertscore -d flickr8k-expert --features F.h5 --model FILE --out layers.svg
     """
     from capbench.analyses.layers import layer_curves, with_all_layers
-    from capbench.reports.figures.style import check_ending
 
-    check_ending(out)
+    out = chosen.target(out, "layers.png")
+    look = chosen.look()
     if given.scores:
         raise UsageError("--scores: a file of scores knows no layers", hint="Leave --scores out")
     if study is not None:
@@ -67,7 +70,7 @@ def layers(
                 "a study file and flags that define a study were given together",
                 hint="Change the study file, or leave it out and use flags alone",
             )
-        _of_study(study, given, resamples, seed, out, json_output=json_output)
+        _of_study(study, given, resamples, seed, out, look, json_output=json_output)
         return
     judged = open_judged(metric or ["vilbertscore"], target, given, json_output=json_output)
     curves = layer_curves(
@@ -81,11 +84,11 @@ def layers(
         sample=judged.sample,
         progress=common.progress,
     )
-    _show([curves], out, json_output=json_output)
+    _show([curves], out, look, json_output=json_output)
 
 
 def _of_study(
-    study: str, given: Given, resamples: int | None, seed: int | None, out: Path, *, json_output: bool
+    study: str, given: Given, resamples: int | None, seed: int | None, out: Path, look: Look, *, json_output: bool
 ) -> None:
     """The curves of every protocol of a study file. Raises Exit if something is missing (exit code 1)."""
     from capbench.analyses.layers import layer_curves, with_all_layers
@@ -126,14 +129,14 @@ def _of_study(
         except CapbenchError as error:
             waiting[str(protocol)] = f"waits: {error}"
     if curves:
-        _show(curves, out, json_output=json_output)
+        _show(curves, out, look, json_output=json_output)
     for title, reason in waiting.items():
         common.note(f"{title} {reason}")
     if waiting:
         raise typer.Exit(1)
 
 
-def _show(curves: Sequence[LayerCurves], out: Path, *, json_output: bool) -> None:
+def _show(curves: Sequence[LayerCurves], out: Path, look: Look, *, json_output: bool) -> None:
     """Print the numbers and write the figure."""
     from capbench.reports.figures.layers import layers_figure
     from capbench.reports.figures.style import save
@@ -143,7 +146,7 @@ def _show(curves: Sequence[LayerCurves], out: Path, *, json_output: bool) -> Non
     else:
         for of_protocol in curves:
             _print(of_protocol)
-    save(layers_figure(curves), out)
+    save(layers_figure(curves, look), out, look)
     common.note(f"wrote {out}")
 
 

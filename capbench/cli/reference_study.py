@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from capbench.cli import common
+from capbench.cli.figure_look import FigureLook
 from capbench.cli.given import Given
 from capbench.errors import CapbenchError, UsageError
 
@@ -28,6 +29,7 @@ def run_study(
     group: Sequence[str],
     out: Path | None,
     escape_formulas: bool,
+    chosen: FigureLook,
     json_output: bool,
 ) -> None:
     """Compute, print and write the curves of each protocol.
@@ -43,6 +45,7 @@ def run_study(
         group: groups that are shown beside all.
         out: folder of the results; None for ``results/NAME``.
         escape_formulas: for CSV files.
+        chosen: how pictures look.
         json_output: whether the curves are printed as JSON.
 
     Raises:
@@ -97,6 +100,7 @@ def run_study(
             group,
             folder / str(shown).replace("/", "."),
             escape_formulas=escape_formulas,
+            chosen=chosen,
             printed=not json_output,
         )
     if json_output:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capbench.cli import common
+from capbench.cli.figure_look import FigureLook
 from capbench.cli.given import Given, Target, open_judged
 from capbench.cli.groups import with_groups
 from capbench.errors import UsageError
@@ -68,6 +69,7 @@ def references(
             "protocol in results/NAME.",
         ),
     ] = None,
+    chosen: FigureLook,
     escape_formulas: common.EscapeOption = False,
     given: Given,
     json_output: common.JsonOption = False,
@@ -94,6 +96,10 @@ def references(
         )
     if escape_formulas and out is None and study is None:
         raise UsageError("--escape-formulas is for CSV files", hint="Add --out DIR, or leave it out")
+    if chosen != FigureLook() and out is None and study is None:
+        raise UsageError("--title, --size, --font-size and --format are for the picture", hint="Add --out DIR")
+    chosen.endings(())
+    chosen.look()
     numbers = None if counts is None else parse_counts(counts)
     if study is not None:
         if metric or target != CurveTarget():
@@ -103,7 +109,7 @@ def references(
             )
         from capbench.cli.reference_study import run_study
 
-        run_study(study, given, numbers, draws, seed, group or [], out, escape_formulas, json_output)
+        run_study(study, given, numbers, draws, seed, group or [], out, escape_formulas, chosen, json_output)
         return
     judged = open_judged(
         metric or ["bleu-4", "rouge-l", "cider"],
@@ -127,11 +133,17 @@ def references(
         )
     if json_output:
         common.print_json(curves.model_dump(mode="json"))
-    show(curves, group or [], out, escape_formulas=escape_formulas, printed=not json_output)
+    show(curves, group or [], out, escape_formulas=escape_formulas, chosen=chosen, printed=not json_output)
 
 
 def show(
-    curves: ReferenceCurves, group: Sequence[str], out: Path | None, *, escape_formulas: bool, printed: bool = True
+    curves: ReferenceCurves,
+    group: Sequence[str],
+    out: Path | None,
+    *,
+    escape_formulas: bool,
+    chosen: FigureLook,
+    printed: bool = True,
 ) -> None:
     """Print curves, and write their files.
 
@@ -140,6 +152,7 @@ def show(
         group: groups that are shown beside all.
         out: folder of the files, None for none.
         escape_formulas: for the CSV file.
+        chosen: how the picture looks.
         printed: whether they are printed.
 
     Raises:
@@ -155,9 +168,17 @@ def show(
         _print(curves, groups)
     common.note(f"{len(curves.points):,} points in {curves.seconds:.1f} s")
     if out is not None:
-        from capbench.reports.curve_files import write_curves
+        from capbench.reports.curve_files import PICTURES, write_curves
 
-        for path in write_curves(curves, out, groups, escape_formulas=escape_formulas):
+        written = write_curves(
+            curves,
+            out,
+            groups,
+            escape_formulas=escape_formulas,
+            look=chosen.look(),
+            endings=chosen.endings(PICTURES),
+        )
+        for path in written:
             common.note(f"wrote {path}")
 
 

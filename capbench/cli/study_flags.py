@@ -130,7 +130,7 @@ def find_study_of_flags(
         return statistics.applied_to(_study_without_file(flags, given, root))
     from capbench.studies.config import find_study, load_study
 
-    if flags.dataset or flags.metric or flags.protocol or given.option:
+    if flags.dataset or flags.metric or flags.protocol:
         raise UsageError(
             "a study file and flags that define a study were given together",
             hint="Change the study file, or leave it out and use flags alone",
@@ -158,8 +158,6 @@ def study_of_task(file: str, task: type[TaskType], given: Inputs) -> tuple[Study
     if not isinstance(study.task, task):
         command = "correlate" if study.task is None else study.task.command
         raise UsageError(f"{file} holds no '{task.key}'", hint=f"Run 'capbench {command} {file}'")
-    if given.option:
-        raise UsageError("a study file and --option were given together", hint="Change the study file")
     return with_files(study, given), study.task
 
 
@@ -192,9 +190,15 @@ def plan_task(study: Study, root: DataRoot) -> tuple[Plan, dict[str, str]]:
 
 
 def with_files(study: Study, given: Inputs) -> Study:
-    """A study file's features, weights and pictures are often elsewhere: flags come before it."""
+    """A study file's features, weights, pictures and word vectors are often elsewhere: flags come before it.
+
+    An option takes the place of what the file says of the same one, and leaves the file's others.
+    """
     from dataclasses import replace
 
+    options = {name: dict(of_name) for name, of_name in study.options.items()}
+    for name, of_name in given.options().items():
+        options[name] = {**options.get(name, {}), **of_name}
     files = given.resources(study.metrics)
     for path in filter(None, (files.features, *files.features_of.values())):
         if not Path(path).exists():
@@ -203,6 +207,7 @@ def with_files(study: Study, given: Inputs) -> Study:
             )
     return replace(
         study,
+        options=options,
         features=files.features or study.features,
         features_of=dict(files.features_of) if files.features else {**study.features_of, **files.features_of},
         model=files.model or study.model,

@@ -28,4 +28,4 @@ class ClipScore(ClipMetric):
         "Hessel et al., CLIPScore: a reference-free evaluation metric for image captioning, EMNLP 2021"
     )
     needs: ClassVar[tuple[Need, ...]] = (References(), Images(), PublishedWeights("a CLIP", "clip-vit-b32"))
-    order: ClassVar[int] = 150
+    order: ClassVar[int] = 170

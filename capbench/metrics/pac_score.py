@@ -37,7 +37,7 @@ class PacScore(ClipMetric):
         "Sarto et al., Positive-augmented contrastive learning for image and video captioning evaluation, CVPR 2023"
     )
     needs: ClassVar[tuple[Need, ...]] = (References(), Images(), PublishedWeights("PAC-S's CLIP", "pac-s-vit-b32"))
-    order: ClassVar[int] = 155
+    order: ClassVar[int] = 175
 
     option_type = PacScoreOptions
     options: PacScoreOptions

@@ -11,7 +11,9 @@ from capbench.studies.results import StudyResult
 __all__ = ["write_result"]
 
 
-def write_result(result: StudyResult, folder: Path, *, escape_formulas: bool = False) -> list[Path]:
+def write_result(
+    result: StudyResult, folder: Path, *, escape_formulas: bool = False, by_source: bool = True
+) -> list[Path]:
     """Write ``results.{json,csv,md,tex}`` into a folder and return their paths.
 
     With tests between metrics there is ``comparisons.csv``, too, a line a pair; without them an earlier run's is
@@ -22,6 +24,7 @@ def write_result(result: StudyResult, folder: Path, *, escape_formulas: bool = F
         result: the result.
         folder: made if it is not there.
         escape_formulas: for CSV files, see :func:`capbench.csv_text.csv_text`.
+        by_source: whether Markdown and LaTeX have the tables by source; the other files hold all numbers.
 
     Raises:
         UsageError: a file cannot be written.
@@ -29,8 +32,8 @@ def write_result(result: StudyResult, folder: Path, *, escape_formulas: bool = F
     texts = {
         "results.json": result.model_dump_json(indent=2) + "\n",
         "results.csv": to_csv(result, escape_formulas=escape_formulas),
-        "results.md": to_markdown(result),
-        "results.tex": to_latex(result),
+        "results.md": to_markdown(result, by_source=by_source),
+        "results.tex": to_latex(result, by_source=by_source),
     }
     if result.comparisons:
         texts["comparisons.csv"] = comparisons_to_csv(result, escape_formulas=escape_formulas)

@@ -8,6 +8,7 @@ from typing import Any
 
 from capbench.csv_text import csv_text
 from capbench.records import signature_lines
+from capbench.reports.published import NOT_EXPLAINED, UNEXPLAINED
 from capbench.reports.table_records import Entry, Row, Table
 from capbench.reports.tables import PUBLISHED_ONLY
 from capbench.reports.tables import tables as make_tables
@@ -39,10 +40,10 @@ _LATEX = {
 }
 
 
-def to_markdown(result: StudyResult) -> str:
-    """All tables as GitHub Markdown, with notes, what is missing, and signatures."""
+def to_markdown(result: StudyResult, *, by_source: bool = True) -> str:
+    """All tables as GitHub Markdown, with notes, what is missing, and signatures; see :func:`tables.tables`."""
     blocks = []
-    for table in make_tables(result):
+    for table in make_tables(result, by_source=by_source):
         heads = ["metric"]
         for column in table.columns:
             heads += column.parts(column.name, column.name if column.published_alone else "published", "diff")
@@ -93,12 +94,16 @@ def _md_missing(result: StudyResult) -> str:
     return "Not computed:\n\n" + "\n".join(lines) if lines else ""
 
 
-def to_latex(result: StudyResult) -> str:
-    """All tables as LaTeX ``table`` environments; they need the package ``booktabs``."""
-    blocks = [f"% capbench {result.capbench}, {result.created}; needs \\usepackage{{booktabs}}"]
+def to_latex(result: StudyResult, *, by_source: bool = True) -> str:
+    """All tables as LaTeX ``table`` environments with footnotes; see :func:`tables.tables`.
+
+    They need the packages ``booktabs`` and ``threeparttable``. A remark on published numbers is a footnote, whose
+    letter stands at each number that it is about.
+    """
+    blocks = [f"% capbench {result.capbench}, {result.created}; needs \\usepackage{{booktabs,threeparttable}}"]
     if result.sample:
         blocks.append("% Computed on the embedded synthetic sample: these numbers say nothing about metrics.")
-    for number, table in enumerate(make_tables(result), 1):
+    for number, table in enumerate(make_tables(result, by_source=by_source), 1):
         blocks.append(_latex_table(result, table, number))
     return "\n\n".join(blocks) + "\n"
 
@@ -121,6 +126,7 @@ def _latex_table(result: StudyResult, table: Table, number: int) -> str:
         rules.append(rf"\cmidrule(lr){{{position}-{position + span - 1}}}")
         position += span
     body = []
+    letters: dict[str, str] = {}
     for row in table.all_rows:
         if row is table.ceiling:
             body.append(r"\midrule")
@@ -130,20 +136,24 @@ def _latex_table(result: StudyResult, table: Table, number: int) -> str:
         for entry, column in zip(row.entries, table.columns, strict=True):
             ours = tex_text(_ours(row, entry)) or "--"
             best = row is not table.ceiling and _is_best(entry, column.best)
-            paper, difference = (tex_text(text) or "--" for text in (entry.published, entry.difference))
-            texts += column.parts(rf"\textbf{{{ours}}}" if best else ours, paper, difference)
+            paper, difference = (tex_text(text) or "--" for text in (_unmarked(entry), entry.difference))
+            texts += column.parts(
+                rf"\textbf{{{ours}}}" if best else ours, f"{paper}{_footnote_mark(entry, letters)}", difference
+            )
             interval = re.sub(r"-(?=\d)", "$-$", tex_text(entry.interval))
             below += column.parts(rf"{{\scriptsize {interval}}}" if interval else "", "", "")
         body.append(" & ".join(texts) + r" \\")
         if any(below):
             body.append(" & ".join(below) + r" \\")
-    notes = " ".join(f"{tex_text(note.removesuffix('.'))}." for note in table.notes)
     label = "".join(c if c.isalnum() else "-" for c in result.name)
     return "\n".join(
         [
             *(f"% ranks, {' '.join(ranks.split())}" for ranks in table.ranks),
             r"\begin{table}",
             r"\centering",
+            r"\begin{threeparttable}",
+            rf"\caption{{{tex_text(table.title)}}}",
+            rf"\label{{tab:{label}-{number}}}",
             rf"\begin{{tabular}}{{l{'r' * sum(spans)}}}",
             r"\toprule",
             " & ".join(heads) + r" \\",
@@ -153,12 +163,45 @@ def _latex_table(result: StudyResult, table: Table, number: int) -> str:
             *body,
             r"\bottomrule",
             r"\end{tabular}",
-            rf"\caption{{{tex_text(table.title)}}}",
-            rf"\label{{tab:{label}-{number}}}",
-            *([rf"\par\smallskip{{\footnotesize\raggedright {notes}\par}}"] if notes else []),
+            *_latex_notes(table, letters),
+            r"\end{threeparttable}",
             r"\end{table}",
         ]
     )
+
+
+def _unmarked(entry: Entry) -> str:
+    """The published number without its mark, for which LaTeX has a letter."""
+    return entry.published.rstrip(f"*{UNEXPLAINED}") if entry.note or entry.unexplained else entry.published
+
+
+def _footnote_mark(entry: Entry, letters: dict[str, str]) -> str:
+    """The mark of a published number's footnote; a footnote that is new gets the next letter."""
+    note = entry.note or (NOT_EXPLAINED if entry.unexplained else "")
+    return rf"\tnote{{{letters.setdefault(note, _letter(len(letters)))}}}" if note else ""
+
+
+def _letter(place: int) -> str:
+    """a, b, … z, aa, ab, …
+
+    >>> _letter(1), _letter(27)
+    ('b', 'ab')
+    """
+    return ("" if place < 26 else _letter(place // 26 - 1)) + chr(ord("a") + place % 26)
+
+
+def _latex_notes(table: Table, letters: dict[str, str]) -> list[str]:
+    """What stands below the table: its footnotes by letter, then its other notes as one paragraph."""
+    general = " ".join(f"{tex_text(note.removesuffix('.'))}." for note in table.notes if note not in table.footnotes)
+    items = [rf"\item[{letter}] {tex_text(note.removesuffix('.'))}." for note, letter in letters.items()]
+    if not items and not general:
+        return []
+    return [
+        r"\begin{tablenotes}[flushleft]\footnotesize",
+        *items,
+        *([rf"\item {general}"] if general else []),
+        r"\end{tablenotes}",
+    ]
 
 
 def tex_text(text: str) -> str:

@@ -7,10 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from capbench.studies.published.printed import PrintedColumn, tells_no_reason
 from capbench.studies.results import Cell, StudyResult
 
-__all__ = ["UNEXPLAINED", "basis", "footnotes", "no_numbers", "own_models", "remarks", "unplaced"]
+__all__ = ["NOT_EXPLAINED", "UNEXPLAINED", "basis", "footnotes", "no_numbers", "own_models", "remarks", "unplaced"]
 
 #: Stands at a published number that differs from ours for no known reason.
 UNEXPLAINED = "?"
+#: What is said of such a number.
+NOT_EXPLAINED = "not explained, ours differs by more than .01 (a point) and by more than draws of references do"
 
 _BASES = {
     "stated": "stated (by the paper)",
@@ -85,8 +87,7 @@ def footnotes(noted: Mapping[str, Sequence[str]], unexplained: Sequence[str]) ->
         f"{UNEXPLAINED if tells_no_reason(note) else '*'} {'; '.join(names)}: {note}" for note, names in noted.items()
     ]
     if unexplained:
-        differ = "ours differs by more than .01 (a point) and by more than draws of references do"
-        lines.append(f"{UNEXPLAINED} not explained, {differ}: {'; '.join(unexplained)}")
+        lines.append(f"{UNEXPLAINED} {NOT_EXPLAINED}: {'; '.join(unexplained)}")
     return lines
 
 

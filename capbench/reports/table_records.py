@@ -104,6 +104,8 @@ class Table:
         ceiling: the row of people's agreement with each other, None where it is not known.
         ranks: the significance clusters of each tested column, one line each.
         published_only: rows that the paper has and the study has not.
+        footnotes: those of ``notes`` that are about single numbers and name them; a form with footnotes of its own
+            says the same in these.
     """
 
     title: str
@@ -113,6 +115,7 @@ class Table:
     ceiling: Row | None = None
     ranks: tuple[str, ...] = ()
     published_only: tuple[Row, ...] = ()
+    footnotes: tuple[str, ...] = ()
 
     @property
     def all_rows(self) -> tuple[Row, ...]:

@@ -29,11 +29,15 @@ MARK = uncertainty.MARK
 PUBLISHED_ONLY = "published only"
 
 
-def tables(result: StudyResult) -> list[Table]:
+def tables(result: StudyResult, *, by_source: bool = True) -> list[Table]:
     """The tables of a result, the main one first.
 
     Correlations share one table. Accuracies have one for each data set, whose columns are the groups of
     pairs and their mean. Published columns that none of ours is come last.
+
+    Args:
+        result: the result.
+        by_source: False without the tables of a correlation's groups (Composite's sources, nocaps' domains).
     """
     builder = _Builder(result, details(result.protocols))
     correlations = [p for p in result.protocols if p.kind == "correlation"]
@@ -45,7 +49,7 @@ def tables(result: StudyResult) -> list[Table]:
         columns.append(builder.column(info, "", overall))
         title = ", ".join(word for word in (info.dataset_title, builder.details[info.id], info.statistic) if word)
         builder.add(title if builder.made else result.title, columns, [info])
-    for info in correlations:
+    for info in correlations if by_source else ():
         groups = builder.groups(info)
         if groups:
             columns = [builder.column(info, group, group) for group in groups]
@@ -135,8 +139,19 @@ class _Builder:
             if (tests := result.comparison(column.protocol, column.group)) is not None
         )
         ceiling = _ceiling(result, columns)
+        compared = any(column.compared for column in columns)
+        footnotes = _footnotes(columns, [*rows, *only]) if compared else []
         self.made.append(
-            Table(title, tuple(columns), tuple(rows), tuple(dict.fromkeys(notes)), ceiling, ranks, tuple(only))
+            Table(
+                title,
+                tuple(columns),
+                tuple(rows),
+                tuple(dict.fromkeys(notes)),
+                ceiling,
+                ranks,
+                tuple(only),
+                tuple(footnotes),
+            )
         )
 
     def add_unplaced(self, title: str, printed: list[PrintedColumn]) -> None:
@@ -154,8 +169,9 @@ class _Builder:
             for column in printed
         ]
         rows = self._printed_rows(printed)
-        notes = [f"published: {self.result.published}", *self._remarks(), *_footnotes(columns, rows)]
-        self.made.append(Table(title, tuple(columns), tuple(rows), tuple(notes)))
+        footnotes = _footnotes(columns, rows)
+        notes = [f"published: {self.result.published}", *self._remarks(), *footnotes]
+        self.made.append(Table(title, tuple(columns), tuple(rows), tuple(notes), footnotes=tuple(footnotes)))
 
     def _entry(self, name: str, column: Column, missing: Missing | None) -> Entry:
         result = self.result

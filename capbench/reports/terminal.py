@@ -20,16 +20,16 @@ __all__ = ["print_result", "print_table", "print_tables"]
 _BELOW = "\n"
 
 
-def print_result(result: StudyResult, console: Console) -> None:
-    """Print every table of a result, its signatures, and what is missing."""
-    print_tables(result, console)
+def print_result(result: StudyResult, console: Console, *, by_source: bool = True) -> None:
+    """Print every table of a result, its signatures, and what is missing; see :func:`tables.tables`."""
+    print_tables(result, console, by_source=by_source)
     _print_missing(result, console)
     _print_signatures(result, console)
 
 
-def print_tables(result: StudyResult, console: Console) -> None:
+def print_tables(result: StudyResult, console: Console, *, by_source: bool = True) -> None:
     """Print every table of a result, and nothing else."""
-    for table in make_tables(result):
+    for table in make_tables(result, by_source=by_source):
         print_table(table, console)
 
 

@@ -59,6 +59,7 @@ SOUND: dict[str, Given] = {
     "retrieval": [("--metric", "tiger"), ("--captions", "{captions}"), *SEES[1:]],
     "examples": [("--metric", "tiger"), ("--number", "1"), *SEES],
     "words": [("--metric", "faier"), ("--entities", "{references}"), *SEES[1:]],
+    "papers": [("name", "tiger-figure6"), ("--data", "{sample}")],
     "metrics": [("metric", "bleu")],
     "protocols": [("dataset", "flickr8k-expert")],
     "doctor": [("--data", "{sample}")],

@@ -12,6 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from capbench.cli.app import app
+from capbench.cli.figure_look import FigureLook
 from capbench.cli.given import Cached, Given, Inputs
 from capbench.cli.groups import OptionGroup, with_groups
 
@@ -98,8 +99,17 @@ def test_commands_over_metrics_take_all_that_metrics_are_given() -> None:
     for name in over_judgements:
         assert options[name] >= {field.name for field in fields(Given)}, name
     assert options["explain"] >= {field.name for field in fields(Inputs)}
-    for name in ("retrieve", "retrieval", "words", "compare-systems"):
+    for name in ("retrieve", "retrieval", "words", "papers", "compare-systems"):
         assert options[name] >= {field.name for field in fields(Cached)}, name
     # No other command declares them on its own.
-    others = set(options) - {*over_judgements, "explain", "retrieve", "retrieval", "words", "compare-systems"}
+    others = set(options) - {*over_judgements, "explain", "retrieve", "retrieval", "words", "papers", "compare-systems"}
     assert [name for name in others if {"features", "option", "model"} <= options[name]] == []
+
+
+def test_every_command_that_draws_a_figure_takes_its_looks() -> None:
+    looks = {field.name for field in fields(FigureLook)}
+    options = dict(_options(typer.main.get_group(app)))
+    drawing = {name for name in options if name.startswith("figure ")} | {"references"}
+    assert len(drawing) >= 8
+    for name in drawing:
+        assert options[name] >= looks, name

@@ -13,7 +13,7 @@ needs_pdflatex = pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pd
 
 def assert_compiles(body: str, folder: Path) -> None:
     """Compile a document that holds nothing else."""
-    document = r"\documentclass{article}\usepackage{booktabs}\begin{document}" + body + r"\end{document}"
+    document = r"\documentclass{article}\usepackage{booktabs,threeparttable}\begin{document}" + body + r"\end{document}"
     (folder / "t.tex").write_text(document, encoding="utf-8")
     done = subprocess.run(
         ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"],

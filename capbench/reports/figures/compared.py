@@ -184,7 +184,7 @@ def _from_plain(raw: Any, *, sample: bool) -> Compared:
             table["test"], table["correction"], table["alpha"], table["resamples"], table["unit"], table["seed"]
         ),
         None,
-        bool(raw.get("sample", sample)),
+        bool(raw.get("sample")) or sample,
         str(raw.get("version", "")),
     )
 

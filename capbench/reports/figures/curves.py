@@ -9,7 +9,8 @@ import numpy as np
 
 from capbench.datasets.protocol import with_version
 from capbench.errors import UsageError
-from capbench.reports.figures.style import BAND, COLOURS, LINES, MARKERS, caption, finish, new_figure, style
+from capbench.reports.figures.metric_styles import metric_styles
+from capbench.reports.figures.style import BAND, USUAL, Look, caption, finish, new_figure, style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,12 +21,17 @@ if TYPE_CHECKING:
 __all__ = ["curves_figure"]
 
 
-def curves_figure(curves: ReferenceCurves, groups: Sequence[str] = ("",)) -> Figure:
+def curves_figure(
+    curves: ReferenceCurves,
+    groups: Sequence[str] = ("",),
+    look: Look = USUAL,
+) -> Figure:
     """One panel a group, one line a metric: mean over draws, with a band of one standard deviation.
 
     Args:
         curves: the curves.
         groups: names of groups; ``""`` is all.
+        look: title, size and font size.
 
     Raises:
         UsageError: there is no such group.
@@ -33,8 +39,8 @@ def curves_figure(curves: ReferenceCurves, groups: Sequence[str] = ("",)) -> Fig
     for group in groups:
         if group and group not in curves.groups:
             raise UsageError(f"there is no group '{group}'", hint=f"Choices: {', '.join(curves.groups) or 'none'}")
-    with style():
-        figure, panels = new_figure(0.8 + 3.6 * len(groups), 3.7, columns=len(groups))
+    with style(look):
+        figure, panels = new_figure(0.8 + 3.6 * len(groups), 3.7, columns=len(groups), look=look)
         for axes, group in zip(panels, groups, strict=True):
             _panel(axes, curves, group)
         panels[0].set_ylabel("accuracy, %" if curves.kind == "accuracy" else f"{curves.statistic} with people")
@@ -50,6 +56,7 @@ def curves_figure(curves: ReferenceCurves, groups: Sequence[str] = ("",)) -> Fig
                 f"seed {curves.seed}",
                 sample=curves.sample,
             ),
+            look,
         )
 
 
@@ -59,22 +66,23 @@ def _panel(axes: Axes, curves: ReferenceCurves, group: str) -> None:
     scale = 100 if curves.kind == "accuracy" else 1
     # Few references matter most: a logarithmic axis gives them room; 0 gets a place of its own on its left.
     logarithmic = curves.counts[-1] > 10
-    for i, ((metric, column), title) in enumerate(curves.columns.items()):
+    styles = metric_styles(curves.columns.values())
+    for (metric, column), title in curves.columns.items():
         points = curves.curve(metric, column, group)
         x = np.array([point.count for point in points], dtype=float)
         mean = scale * np.array([point.mean for point in points])
         sd = scale * np.array([point.sd or 0.0 for point in points])
-        colour = COLOURS[i % len(COLOURS)]
+        drawn = styles[title]
         axes.plot(
             *(x, mean),
-            color=colour,
-            linestyle=LINES[i // len(COLOURS) % len(LINES)],
-            marker=MARKERS[i % len(MARKERS)],
+            color=drawn.colour,
+            linestyle=drawn.dashes,
+            marker=drawn.marker,
             markersize=4 if len(points) <= 20 else 2.5,
             linewidth=1.4,
             label=title,
         )
-        axes.fill_between(x, mean - sd, mean + sd, color=colour, alpha=BAND, linewidth=0)
+        axes.fill_between(x, mean - sd, mean + sd, color=drawn.colour, alpha=BAND, linewidth=0)
     if logarithmic:
         axes.set_xscale("symlog", linthresh=1, linscale=0.6)
     ticks = _ticks(curves.counts)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from capbench.datasets.protocol import with_version
-from capbench.reports.figures.style import COLOURS, LINES, MARKERS, caption, finish, new_figure, style
+from capbench.reports.figures.metric_styles import metric_styles
+from capbench.reports.figures.style import LINES, MARKERS, USUAL, Look, caption, finish, new_figure, style
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -20,18 +21,19 @@ __all__ = ["layers_figure"]
 _APART = 0.06  # between the bars of two columns, in layers
 
 
-def layers_figure(curves: Sequence[LayerCurves]) -> Figure:
+def layers_figure(curves: Sequence[LayerCurves], look: Look = USUAL) -> Figure:
     """One panel a protocol, one line a column; bars are the intervals, a little apart where they share a layer.
 
     A metric's columns share a dash pattern, the same column of two metrics a colour.
 
     Args:
         curves: one for each protocol, with one column at least.
+        look: title, size and font size.
     """
-    with style():
+    with style(look):
         columns = min(len(curves), 2)
         rows = -(-len(curves) // columns)
-        figure, panels = new_figure(0.9 + 3.6 * columns, 0.7 + 3.0 * rows, columns=columns, rows=rows)
+        figure, panels = new_figure(0.9 + 3.6 * columns, 0.7 + 3.0 * rows, columns=columns, rows=rows, look=look)
         # A metric may be missing under a protocol: it looks alike in all panels that have it.
         points = [point for of_protocol in curves for point in of_protocol.points]
         labels, names = (
@@ -56,25 +58,26 @@ def layers_figure(curves: Sequence[LayerCurves]) -> Figure:
             else f"{100 * made.level:g} % intervals ({made.method}, {made.resamples:,} resamples of {made.unit}s, seed "
             f"{made.seed})"
         )
-        return finish(figure, caption(*sizes, intervals, sample=any(c.sample for c in curves)))
+        return finish(figure, caption(*sizes, intervals, sample=any(c.sample for c in curves)), look)
 
 
 def _panel(axes: Axes, curves: LayerCurves, labels: Sequence[str], columns: Sequence[str]) -> None:
     from matplotlib.ticker import MaxNLocator
 
+    styles = metric_styles(columns)
     scale = 100 if curves.kind == "accuracy" else 1
     lines = curves.curves
     for place, (title, points) in enumerate(lines.items()):
         shift = _APART * (place - (len(lines) - 1) / 2)
-        colour = columns.index(points[0].column)
+        drawn = styles[points[0].column]
         metric = labels.index(points[0].label)
         x = [point.layer + shift for point in points]
         y = [scale * point.value for point in points]
         axes.plot(
             *(x, y),
-            color=COLOURS[colour % len(COLOURS)],
+            color=drawn.colour,
             linestyle=LINES[metric % len(LINES)],
-            marker=MARKERS[(colour + metric * len(columns)) % len(MARKERS)],
+            marker=MARKERS[(MARKERS.index(drawn.marker) + metric * len(columns)) % len(MARKERS)],
             markersize=4,
             linewidth=1.4,
             label=title,
@@ -82,7 +85,7 @@ def _panel(axes: Axes, curves: LayerCurves, labels: Sequence[str], columns: Sequ
         for point, centre in zip(points, x, strict=True):
             if point.low is not None and point.high is not None:
                 ends = [scale * point.low, scale * point.high]
-                axes.plot([centre, centre], ends, color=COLOURS[colour % len(COLOURS)], linewidth=0.9, alpha=0.6)
+                axes.plot([centre, centre], ends, color=drawn.colour, linewidth=0.9, alpha=0.6)
     axes.set_xticks(curves.layers, [str(layer) for layer in curves.layers])
     axes.set_xlim(curves.layers[0] - 0.4, curves.layers[-1] + 0.4)
     axes.yaxis.set_major_locator(MaxNLocator(steps=[1, 2, 5, 10]))

@@ -8,7 +8,8 @@ import numpy as np
 
 from capbench.analyses.score_groups import RatedScores, group_differences
 from capbench.datasets.protocol import with_version
-from capbench.reports.figures.style import COLOURS, caption, finish, new_figure, style
+from capbench.reports.figures.metric_styles import metric_styles
+from capbench.reports.figures.style import USUAL, Look, caption, finish, new_figure, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -16,21 +17,21 @@ if TYPE_CHECKING:
 __all__ = ["score_groups_figure"]
 
 
-def score_groups_figure(rated: RatedScores) -> Figure:
+def score_groups_figure(rated: RatedScores, look: Look = USUAL) -> Figure:
     """Bars for each difference of score group and rating, one colour a metric; steps: a metric that knows nothing."""
     differences = group_differences(rated)
     titles = list(differences.shares)
     places = np.arange(len(differences.differences))
     width = 0.8 / len(titles)
-    hatches = ("", "///", "...", "xx")
-    with style():
-        figure, (axes,) = new_figure(max(5.0, 1.6 + 0.28 * len(places) * max(2, len(titles))), 3.6)
+    styles = metric_styles(titles)
+    with style(look):
+        figure, (axes,) = new_figure(max(5.0, 1.6 + 0.28 * len(places) * max(2, len(titles))), 3.6, look=look)
         for i, title in enumerate(titles):
             axes.bar(
                 *(places + (i - (len(titles) - 1) / 2) * width, [100 * share for share in differences.shares[title]]),
                 width=width,
-                color=COLOURS[i % len(COLOURS)],
-                hatch=hatches[i // len(COLOURS) % len(hatches)],
+                color=styles[title].colour,
+                hatch=styles[title].hatch,
                 edgecolor="white",
                 linewidth=0.4,
                 label=f"{title}: {100 * differences.equal(title):.0f} % equal",
@@ -57,4 +58,5 @@ def score_groups_figure(rated: RatedScores) -> Figure:
                 f"draw 1 of {rated.draws}" if rated.draws > 1 else "",
                 sample=rated.sample,
             ),
+            look,
         )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from capbench.errors import UsageError
 from capbench.reports.figures.compared import Compared, PairResult
-from capbench.reports.figures.style import caption, finish, new_figure, style
+from capbench.reports.figures.style import USUAL, Look, caption, finish, new_figure, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -18,7 +18,7 @@ _STEPS = ((0.001, "#08519c", "p ≤ .001"), (0.01, "#4292c6", "p ≤ .01"), (1.0
 _NOT = "#f0f0f0"
 
 
-def significance_figure(compared: Compared) -> Figure:
+def significance_figure(compared: Compared, look: Look = USUAL) -> Figure:
     """A cell for each pair: the row's metric minus the column's, and the corrected p-value.
 
     Raises:
@@ -30,11 +30,11 @@ def significance_figure(compared: Compared) -> Figure:
         )
     names = list(compared.values)
     scale, digits = (100.0, 1) if compared.percent else (1.0, 3)
-    with style():
+    with style(look):
         from matplotlib.patches import Patch, Rectangle
 
         size = 1.6 + 0.62 * len(names)
-        figure, (axes,) = new_figure(max(4.6, size + 1.2), max(3.4, size))
+        figure, (axes,) = new_figure(max(4.6, size + 1.2), max(3.4, size), look=look)
         for pair in compared.pairs:
             # Equal values may stand in either order.
             row, column = sorted((names.index(pair.better), names.index(pair.worse)))
@@ -45,7 +45,7 @@ def significance_figure(compared: Compared) -> Figure:
                 *(column, row, f"+{scale * pair.difference:.{digits}f}\n{_p(pair.p_value)}"),
                 ha="center",
                 va="center",
-                fontsize=7.5,
+                fontsize=look.points(7.5),
                 color="white" if dark else "black",
             )
         axes.set_xlim(0.5, len(names) - 0.5)
@@ -74,6 +74,7 @@ def significance_figure(compared: Compared) -> Figure:
                 compared.test_note,
                 sample=compared.sample,
             ),
+            look,
         )
 
 

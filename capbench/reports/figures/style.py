@@ -1,11 +1,16 @@
-"""How all figures look, and how they are written: the same bytes for the same numbers."""
+"""How all figures look, and how they are written: the same bytes for the same numbers.
+
+Title, size and font size are a user's (:class:`Look`); all else is the same in every figure.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import textwrap
+import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +29,8 @@ __all__ = [
     "GREY",
     "LINES",
     "MARKERS",
+    "USUAL",
+    "Look",
     "caption",
     "check_ending",
     "finish",
@@ -43,6 +50,7 @@ LINES = ("-", "--", "-.", ":")
 GREY = "#666666"
 BAND = 0.18
 _DPI = 160
+_POINTS = 9.0
 _SETTINGS: dict[str, Any] = {
     "font.family": "DejaVu Sans",  # comes with matplotlib, has τ and ρ
     "font.size": 9,
@@ -68,26 +76,60 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
+@dataclass(frozen=True)
+class Look:
+    """What a user chooses of a figure's looks.
+
+    Attributes:
+        title: above the figure; ``""`` for none.
+        size: width and height in inches, which the file then has; None for a size that fits what is drawn.
+        font_size: of most texts, in points; all others keep their proportion to it.
+    """
+
+    title: str = ""
+    size: tuple[float, float] | None = None
+    font_size: float = _POINTS
+
+    def points(self, size: float) -> float:
+        """The size of a text that has ``size`` points where most have nine."""
+        return size * self.font_size / _POINTS
+
+
+USUAL = Look()
+"""What nobody has chosen anything of."""
+
+
 @contextlib.contextmanager
-def style() -> Iterator[None]:
+def style(look: Look = USUAL) -> Iterator[None]:
     """The settings of all figures; what a user's matplotlibrc says does not count."""
     import matplotlib
 
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         for name, value in _SETTINGS.items():
-            matplotlib.rcParams[name] = value  # type: ignore[index]  # names are literals in the stubs
+            scaled = look.points(value) if name.endswith("size") else value
+            matplotlib.rcParams[name] = scaled  # type: ignore[index]  # names are literals in the stubs
         yield
 
 
 def new_figure(
-    width: float, height: float, columns: int = 1, rows: int = 1, *, sharey: bool = False
+    width: float, height: float, columns: int = 1, rows: int = 1, *, sharey: bool = False, look: Look = USUAL
 ) -> tuple[Figure, list[Axes]]:
-    """An empty figure (sizes in inches) and its panels, row by row. To be called within :func:`style`."""
+    """An empty figure and its panels, row by row. To be called within :func:`style`.
+
+    Args:
+        width: in inches, of a figure whose size the user does not choose; larger letters make it larger.
+        height: likewise.
+        columns: panels beside each other.
+        rows: panels above each other.
+        sharey: whether they share the vertical axis.
+        look: what the user chooses.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(width, height), dpi=_DPI, layout="constrained")
+    larger = max(1.0, look.points(1.0))
+    figure = Figure(figsize=look.size or (width * larger, height * larger), dpi=_DPI, layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(rows, columns, sharey=sharey, squeeze=False)
     return figure, [axes for row in panels for axes in row]
@@ -99,16 +141,50 @@ def caption(*parts: str, sample: bool = False) -> str:
     return " · ".join(fact for fact in (*origin, *parts, f"capbench {__version__}") if fact)
 
 
-def finish(figure: Figure, text: str) -> Figure:
-    """Put the caption line below a figure, broken to its width, and lay everything out once and for all."""
-    characters = max(30, int(figure.get_figwidth() * 72 / (6.5 * 0.56)))
+def finish(figure: Figure, text: str, look: Look = USUAL) -> Figure:
+    """Put title and caption line to a figure, find fonts for its letters, and lay everything out once and for all.
+
+    Warns:
+        MissingGlyphs: no font has a character.
+    """
+    from capbench.reports.figures.fonts import fit_fonts
+
+    characters = max(30, int(figure.get_figwidth() * 72 / (look.points(6.5) * 0.56)))
     figure.supxlabel(
-        "\n".join(textwrap.wrap(text, characters, break_on_hyphens=False)), fontsize=6.5, color=GREY, x=0.01, ha="left"
+        "\n".join(textwrap.wrap(text, characters, break_on_hyphens=False)),
+        fontsize=look.points(6.5),
+        color=GREY,
+        x=0.01,
+        ha="left",
     )
+    if look.title:
+        across = max(20, int(figure.get_figwidth() * 72 / (look.points(11) * 0.56)))
+        title = "\n".join(textwrap.wrap(look.title, across))
+        if figure.legends:
+            # A title and a legend above the panels would get the same place: the legend carries the title.
+            figure.legends[0].set_title(title, prop={"size": look.points(11)})
+        else:
+            figure.suptitle(title, fontsize=look.points(11))
+    _take_texts_literally(figure)
+    with warnings.catch_warnings():
+        # Labels of ticks are made by drawing; glyphs that are lacking then are found below.
+        warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")
+        figure.draw_without_rendering()
+    _take_texts_literally(figure)
+    fit_fonts(figure)
     # Each drawing would move things by a fraction of a point, and a second file would differ from the first.
     figure.draw_without_rendering()
     figure.set_layout_engine("none")
     return figure
+
+
+def _take_texts_literally(figure: Figure) -> None:
+    """A dollar in a name begins no formula; those that matplotlib writes at its ticks stay."""
+    from matplotlib.text import Text
+
+    for artist in figure.findobj(Text):
+        if isinstance(artist, Text) and "\\mathdefault" not in artist.get_text():
+            artist.set_parse_math(False)
 
 
 def check_ending(path: Path) -> str:
@@ -118,8 +194,10 @@ def check_ending(path: Path) -> str:
     return path.suffix.lower().removeprefix(".")
 
 
-def save(figure: Figure, path: Path) -> None:
+def save(figure: Figure, path: Path, look: Look = USUAL) -> None:
     """Write a figure as its file's ending says, whole or not at all, without dates.
+
+    A figure whose size nobody chose is cut to what is drawn.
 
     Raises:
         UsageError: another ending, or the file cannot be written.
@@ -131,8 +209,9 @@ def save(figure: Figure, path: Path) -> None:
         "pdf": {"CreationDate": None, "Creator": "capbench", "Producer": None},
     }
     stream = io.BytesIO()
-    with style():
-        figure.savefig(stream, format=kind, dpi=_DPI, bbox_inches="tight", pad_inches=0.08, metadata=metadata[kind])
+    cut: dict[str, Any] = {} if look.size else {"bbox_inches": "tight", "pad_inches": 0.08}
+    with style(look):
+        figure.savefig(stream, format=kind, dpi=_DPI, metadata=metadata[kind], **cut)
     with atomic_write(path, "wb") as file:
         file.write(stream.getvalue())
 

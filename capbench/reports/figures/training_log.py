@@ -14,7 +14,18 @@ import numpy as np
 from capbench.errors import DataError
 from capbench.files import read_lines
 from capbench.records import FloatArray
-from capbench.reports.figures.style import COLOURS, GREY, LINES, MARKERS, caption, finish, new_figure, style
+from capbench.reports.figures.style import (
+    COLOURS,
+    GREY,
+    LINES,
+    MARKERS,
+    USUAL,
+    Look,
+    caption,
+    finish,
+    new_figure,
+    style,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -122,14 +133,14 @@ def _number(row: Mapping[str, Any], key: str, path: Path, number: int) -> float:
     return float(value)
 
 
-def training_log_figure(log: TrainingLog) -> Figure:
+def training_log_figure(log: TrainingLog, look: Look = USUAL) -> Figure:
     """Loss (with its learning rate) on top, recalls below; a part that the log does not hold is left out."""
     from matplotlib.ticker import MaxNLocator
 
     parts = [content for content, there in (("loss", len(log.steps)), ("recalls", len(log.evaluated))) if there]
     ends = log.epochs if len(log.epochs) <= _EPOCHS else ()
-    with style():
-        figure, panels = new_figure(7.2, 0.6 + 2.5 * len(parts), rows=len(parts))
+    with style(look):
+        figure, panels = new_figure(7.2, 0.6 + 2.5 * len(parts), rows=len(parts), look=look)
         for axes, content in zip(panels, parts, strict=True):
             for end in ends:
                 axes.axvline(end, color="#dddddd", linewidth=0.8, zorder=0)
@@ -146,6 +157,7 @@ def training_log_figure(log: TrainingLog) -> Figure:
                 "" if log.best is None else f"largest sum of recalls at step {log.best:,.0f}",
                 "the last line is unfinished and left out" if log.cut else "",
             ),
+            look,
         )
 
 

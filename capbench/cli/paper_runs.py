@@ -1,0 +1,318 @@
+"""Runs tables and figures of papers, one command after the other, and keeps what was done: the engine of ``papers``."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from capbench import __version__
+from capbench.cli import common
+from capbench.errors import StudyError
+
+if TYPE_CHECKING:
+    from capbench.reports.papers import ItemRun
+    from capbench.studies.papers import Prospect
+
+__all__ = ["run_items"]
+
+_RECORD = "run.json"
+_TEXT = "output.txt"
+_LOG = "log.txt"
+_PAGE = "index.md"
+_REPORT = "report.html"
+_INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class _Todo:
+    """An item with its commands.
+
+    Attributes:
+        looked: the item, and what of it can be computed.
+        commands: arguments of each command.
+        folder: where its files go.
+        fingerprint: what its results depend on.
+        before: its finished run, if nothing changed since.
+        expected_s: how long it should take.
+    """
+
+    looked: Prospect
+    commands: list[list[str]]
+    folder: Path
+    fingerprint: str
+    before: ItemRun | None
+    expected_s: float
+
+
+def run_items(
+    items: Sequence[tuple[Prospect, list[str]]], out: Path, *, again: bool, dry_run: bool, json_output: bool
+) -> int:
+    """Make items, and the page of all of them.
+
+    Args:
+        items: what is to be made, each with the flags that its commands get.
+        out: folder of the results.
+        again: whether what is finished is made again.
+        dry_run: only say what would be done.
+        json_output: whether the runs are printed as JSON.
+
+    Returns:
+        0 if all is whole, 1 if something waits.
+
+    Raises:
+        StudyError: a command failed; the others were made all the same.
+    """
+    from capbench.files import check_writable
+
+    todos = [_todo(looked, flags, out, again) for looked, flags in items]
+    _announce(todos)
+    if dry_run:
+        _print_dry(todos, json_output=json_output)
+        return 0
+    check_writable(out / _PAGE)
+    runs: list[tuple[Prospect, ItemRun]] = []
+    to_run = [todo for todo in todos if todo.before is None and todo.looked.state != "waits"]
+    for todo in todos:
+        if todo.before is not None:
+            runs.append((todo.looked, todo.before))
+        elif todo.looked.state == "waits":
+            runs.append((todo.looked, _waiting_run(todo)))
+        else:
+            place = f"{to_run.index(todo) + 1} of {len(to_run)}"
+            common.note(f"{todo.looked.key} ({place}), {_words(todo.expected_s)}")
+            run = _run(todo)
+            runs.append((todo.looked, run))
+            common.note(f"{todo.looked.key}: {run.state} after {run.seconds:.0f} s")
+    _write_page(runs, out, json_output=json_output)
+    failed = [run.item for _, run in runs if run.state == "failed"]
+    if failed:
+        raise StudyError(
+            f"{len(failed)} of {len(runs)} failed: {', '.join(failed)}",
+            hint=f"{out / failed[0] / _LOG} says why; the same command tries again what failed, and nothing else",
+        )
+    return int(any(run.state != "done" for _, run in runs))
+
+
+def _todo(looked: Prospect, flags: list[str], out: Path, again: bool) -> _Todo:
+    from capbench.reports.papers import load_run
+    from capbench.studies.papers import command_lines, fingerprint
+
+    folder = out / looked.key
+    commands = command_lines(looked, flags, folder)
+    print_of_inputs = fingerprint(looked, commands)
+    last = load_run(folder / _RECORD)
+    expected = looked.item.seconds if last is None or not last.seconds else last.seconds
+    finished = last is not None and last.fingerprint == print_of_inputs and last.is_finished
+    there = last is not None and all((folder / name).exists() for name in last.files)
+    return _Todo(
+        looked, commands, folder, print_of_inputs, last if finished and there and not again else None, expected
+    )
+
+
+def _announce(todos: Sequence[_Todo]) -> None:
+    """Say what will be done and how long it takes, before it begins."""
+    done = [todo for todo in todos if todo.before is not None]
+    waiting = [todo for todo in todos if todo.before is None and todo.looked.state == "waits"]
+    rest = [todo for todo in todos if todo not in done and todo not in waiting]
+    told = [f"{len(rest)} to make, {_words(sum(todo.expected_s for todo in rest))}"]
+    told += [f"{len(done)} finished before"] if done else []
+    told += [f"{len(waiting)} wait{'s' if len(waiting) == 1 else ''}"] if waiting else []
+    what = "1 table or figure" if len(todos) == 1 else f"{len(todos)} tables and figures"
+    common.note(f"{what}: {', '.join(told)}")
+    for todo in rest:
+        common.note(f"  {todo.looked.key}: {_words(todo.expected_s)}")
+    if any("SPICE" in todo.looked.rows for todo in rest):
+        common.note("  where SPICE has not parsed a caption before, its parse comes on top: the command says how long")
+
+
+def _print_dry(todos: Sequence[_Todo], *, json_output: bool) -> None:
+    import shlex
+
+    if json_output:
+        common.print_json(
+            [
+                {
+                    "item": todo.looked.key,
+                    "todo": _plan_word(todo),
+                    "seconds": todo.expected_s,
+                    "commands": [["capbench", *command] for command in todo.commands],
+                }
+                for todo in todos
+            ]
+        )
+        return
+    for todo in todos:
+        print(f"# {todo.looked.key}: {_plan_word(todo)}")
+        for command in todo.commands if todo.looked.state != "waits" else ():
+            print(shlex.join(["capbench", *command]))
+
+
+def _plan_word(todo: _Todo) -> str:
+    if todo.before is not None:
+        return "finished"
+    return "waits" if todo.looked.state == "waits" else "to make"
+
+
+def _waiting_run(todo: _Todo) -> ItemRun:
+    from capbench.reports.papers import ItemRun
+
+    return ItemRun(
+        item=todo.looked.key,
+        capbench=__version__,
+        created=_now(),
+        fingerprint=todo.fingerprint,
+        commands=tuple(tuple(command) for command in todo.commands),
+        waiting=dict(todo.looked.reasons()),
+    )
+
+
+def _run(todo: _Todo) -> ItemRun:
+    """Run an item's commands, one process each; what they print goes to its folder, what they say to stderr, too."""
+    from capbench.files import write_text
+    from capbench.reports.papers import ItemRun
+
+    todo.folder.mkdir(parents=True, exist_ok=True)
+    (todo.folder / _RECORD).unlink(missing_ok=True)
+    began = time.monotonic()
+    codes: list[int] = []
+    said: list[str] = []
+    printed: list[str] = []
+    for command in todo.commands:
+        code, text, lines = _call(command)
+        codes.append(code)
+        printed.append(text)
+        said += lines
+        if code in (_INTERRUPTED, -2):
+            raise KeyboardInterrupt
+    write_text(todo.folder / _TEXT, "\n".join(printed))
+    write_text(todo.folder / _LOG, "".join(f"{line}\n" for line in said))
+    failed = any(code not in (0, 1) for code in codes)
+    errors = [line for line in said if line.startswith("error:")] or said[-1:]
+    run = ItemRun(
+        item=todo.looked.key,
+        capbench=__version__,
+        created=_now(),
+        fingerprint=todo.fingerprint,
+        commands=tuple(tuple(command) for command in todo.commands),
+        codes=tuple(codes),
+        seconds=round(time.monotonic() - began, 1),
+        waiting=dict(todo.looked.reasons()),
+        error=errors[-1] if failed and errors else "",
+        files=tuple(_files_of(todo.folder)),
+    )
+    write_text(todo.folder / _RECORD, run.model_dump_json(indent=2) + "\n")
+    return run
+
+
+def _files_of(folder: Path) -> list[str]:
+    """Files that a run left, without hidden ones, as paths in its folder."""
+    paths = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    return [str(path) for path in paths if path.name != _RECORD and not path.name.startswith(".")]
+
+
+def _call(arguments: Sequence[str]) -> tuple[int, str, list[str]]:
+    """Exit code, stdout and the lines of stderr of ``capbench ARGUMENTS``; stderr is passed on while it runs."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    environment.pop("COLUMNS", None)
+    with subprocess.Popen(
+        [sys.executable, "-m", "capbench", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        env=environment,
+    ) as process:
+        lines: list[str] = []
+        assert process.stdout is not None and process.stderr is not None  # noqa: PT018  they are pipes
+        listener = threading.Thread(target=_listen, args=(process.stderr, lines), daemon=True)
+        listener.start()
+        try:
+            text = process.stdout.read()
+            code = process.wait()
+        except KeyboardInterrupt:
+            # The terminal interrupts the command as well: it says what is kept.
+            process.wait()
+            listener.join(5)
+            raise
+        listener.join()
+    return code, text, lines
+
+
+def _listen(stream: IO[str], lines: list[str]) -> None:
+    for line in stream:
+        lines.append(line.rstrip("\n"))
+        print(f"  {lines[-1]}", file=sys.stderr, flush=True)
+
+
+def _write_page(runs: Sequence[tuple[Prospect, ItemRun]], out: Path, *, json_output: bool) -> None:
+    from capbench.files import write_text
+    from capbench.reports.papers import index_page, load_run
+    from capbench.studies.papers import papers
+
+    # Items of an earlier run in the same folder stay on the page.
+    known = {looked.key: run for looked, run in runs}
+    for key in papers().items:
+        if key not in known and (run := load_run(out / key / _RECORD)) is not None:
+            known[key] = run
+    ordered = [known[key] for key in papers().items if key in known]
+    write_text(out / _PAGE, index_page(ordered, out))
+    if json_output:
+        common.print_json([run.model_dump(mode="json") | {"state": run.state} for _, run in runs])
+    else:
+        _print_runs(runs)
+    common.note(f"wrote {out / _PAGE}")
+    _write_report([out / run.item for run in ordered], out / _REPORT)
+
+
+def _write_report(folders: Sequence[Path], target: Path) -> None:
+    """The report that opens in a browser, of all studies' results, where this version has the command."""
+    import typer
+
+    from capbench.cli.app import app
+
+    results = [str(folder / "results.json") for folder in folders if (folder / "results.json").is_file()]
+    if results and "report" in typer.main.get_group(app).commands:
+        code, _, _ = _call(["report", *results, "--out", str(target)])
+        common.note(f"wrote {target}" if code == 0 else f"the report {target} could not be written (exit code {code})")
+
+
+def _print_runs(runs: Sequence[tuple[Prospect, ItemRun]]) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from capbench.studies.papers import OURS
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for head in ("item", "shows", "state", "time", "why"):
+        table.add_column(head, overflow="fold", no_wrap=head == "item", justify="right" if head == "time" else "left")
+    for looked, run in runs:
+        item = looked.item
+        why = run.error or "; ".join(dict.fromkeys(f"{what} waits for {r}" for what, r in run.waiting.items()))
+        shown = f"{item.title} ({OURS})" if item.ours else item.title
+        table.add_row(
+            looked.key, Text(shown), run.state, f"{run.seconds:.0f} s" if run.codes else "", Text(_short(why))
+        )
+    common.out().print(table)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 110 else f"{text[:109]}…"
+
+
+def _words(seconds: float) -> str:
+    from capbench.progress import words
+
+    return words(max(seconds, 1.0))
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,232 @@
+"""``capbench papers``: every table and figure of five papers, what is needed for it, and one command for all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from capbench.cli import common
+from capbench.cli.given import Cached
+from capbench.cli.groups import with_groups
+from capbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from capbench.datasets.root import DataRoot
+    from capbench.studies.config import Study
+    from capbench.studies.papers import PaperItem, Prospect
+
+__all__ = ["papers"]
+
+_LABEL = re.compile(r"--model [^ =]+=")
+_STATES = {"all": "all rows", "part": "in part", "waits": "waits"}
+
+
+@with_groups
+def papers(
+    *,
+    name: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME...]", help="Papers (tiger), tables or figures (tiger-table1), or 'all'. Without: list them."
+        ),
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="Folder of the results: a folder each, and one page of all.")
+    ] = Path("results/papers"),
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done and how long it takes, and do nothing.")
+    ] = False,
+    again: Annotated[
+        bool, typer.Option("--again", help="Do what is finished again, even if nothing that it depends on changed.")
+    ] = False,
+    given: Cached,
+    json_output: common.JsonOption = False,
+) -> None:
+    """List the tables and figures of TIGEr, NNEval, REO, FAIEr and ViLBERTScore with their commands, or run them.
+
+    The list says of each what can be computed with the data, features and models at hand, and what waits for what; what
+    nobody can have is said once, below. --features and --model take part in the list, too.
+
+    With names, these tables and figures are made one after the other, each in a folder of its own; what one of them
+    cannot do stops no other. What is finished is not done again unless something that it depends on changed: a file, a
+    study, what metrics are given. An interrupted run goes on where it was. A page, index.md, shows all results.
+
+    Exit code 1: done, but a table or figure waits for something, in part or as a whole (listed). 2: one failed.
+
+    Example: capbench papers
+
+    Example: capbench papers tiger --features composite.h5 --model tiger=scan.safetensors
+
+    Example: capbench papers all --dry-run
+    """
+    from capbench.studies.papers import choose_items
+
+    root = given.root()
+    chosen = choose_items(name or ())
+    looked = _looked_at(chosen, given, root, look=bool(name))
+    _refuse_unused(given, looked)
+    prospects = [one.prospect for one in looked]
+    if not name:
+        if json_output:
+            common.print_json([_to_dict(prospect) for prospect in prospects])
+        else:
+            _print_list(prospects, root)
+        return
+    from capbench.cli.paper_runs import run_items
+
+    common.announce_root(root, json_output=True)
+    code = run_items(
+        [(one.prospect, _flags(given, one.names, root)) for one in looked],
+        out,
+        again=again,
+        dry_run=dry_run,
+        json_output=json_output,
+    )
+    if code:
+        raise typer.Exit(code)
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """An item, and the names under which its metrics may be given something."""
+
+    prospect: Prospect
+    names: frozenset[str]
+
+
+def _looked_at(chosen: Mapping[str, PaperItem], given: Cached, root: DataRoot, *, look: bool) -> list[_Looked]:
+    from capbench.cli.study_flags import with_files
+    from capbench.metrics.requests import resolve_metrics, split_label
+    from capbench.studies.papers import item_study, prospect
+
+    looked = []
+    for key, item in chosen.items():
+        study: Study = item_study(key, item)
+        names: set[str] = set()
+        for asked in study.metrics:
+            names |= {named.label for named in resolve_metrics([asked])}
+            names |= {named.metric.name for named in resolve_metrics([asked])}
+            names |= {label for label in (split_label(asked)[0],) if label}
+        kept = _kept(given, frozenset(names))
+        looked.append(_Looked(prospect(key, item, with_files(study, kept), root, look=look), frozenset(names)))
+    return looked
+
+
+def _kept(given: Cached, names: frozenset[str]) -> Cached:
+    """What is given, without what is for metrics that an item does not have."""
+    from dataclasses import replace
+
+    return replace(
+        given,
+        features=[text for text in given.features or () if _owner(text) in ("", *names)],
+        model=[text for text in given.model or () if _owner(text) in ("", *names)],
+        option=[text for text in given.option or () if text.partition("=")[0].rpartition(".")[0] in ("", *names)],
+    )
+
+
+def _owner(text: str) -> str:
+    """The name that a ``NAME=FILE`` is for; ``""`` for all (see :func:`capbench.cli.given.parse_files`)."""
+    name, equals, _ = text.partition("=")
+    return name if equals and not Path(text).exists() and "/" not in name and "\\" not in name else ""
+
+
+def _refuse_unused(given: Cached, looked: Sequence[_Looked]) -> None:
+    """Raise UsageError for what is given to a metric that none of the items has."""
+    from capbench.errors import suggest
+
+    names = frozenset().union(*(one.names for one in looked))
+    for flag, texts in (("--features", given.features), ("--model", given.model)):
+        for text in texts or ():
+            if _owner(text) not in ("", *names):
+                raise UsageError(
+                    f"{flag} {text}: none of these tables and figures has a row '{_owner(text)}'",
+                    hint=suggest(_owner(text), sorted(names)),
+                )
+
+
+def _flags(given: Cached, names: frozenset[str], root: DataRoot) -> list[str]:
+    """What is given, as flags of the commands that make an item; files by whole paths."""
+    kept = _kept(given, names)
+    flags = [] if root.is_sample and given.data is None else ["--data", str(root.path)]
+    if root.is_sample:
+        flags = ["--data", "sample"]
+    for flag, texts in (("--features", kept.features), ("--model", kept.model), ("--option", kept.option)):
+        flags += [word for text in texts or () for word in (flag, text)]
+    return [*flags, *(["--no-cache"] if given.no_cache else [])]
+
+
+def _to_dict(prospect: Prospect) -> dict[str, Any]:
+    from capbench.studies.papers import OURS, papers
+
+    item = prospect.item
+    return {
+        "item": prospect.key,
+        "paper": papers().papers[item.paper].title,
+        "number": item.number,
+        "title": item.title,
+        "command": f"capbench {item.name}",
+        "state": prospect.state,
+        "rows": list(prospect.rows),
+        "protocols": list(prospect.present),
+        "waiting": dict(prospect.waiting),
+        "absent": dict(prospect.absent),
+        "stand_in": f"{OURS}: {item.ours}" if item.ours else None,
+        "never": [papers().never[key] for key in item.never],
+        "seconds": item.seconds,
+    }
+
+
+def _print_list(prospects: Sequence[Prospect], root: DataRoot) -> None:
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    from capbench.studies.papers import OURS, papers
+
+    common.announce_root(root)
+    console = common.out()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for head in ("item", "number", "shows", "at hand", "command"):
+        table.add_column(head, overflow="fold", no_wrap=head in ("item", "number"))
+    by_paper = ""
+    for prospect in prospects:
+        item = prospect.item
+        if item.paper != by_paper:
+            by_paper = item.paper
+            table.add_row(Text(papers().papers[by_paper].title, style="bold"))
+        shown = f"{item.title} ({OURS})" if item.ours else item.title
+        table.add_row(prospect.key, item.number, Text(shown), _at_hand(prospect), f"capbench {item.name}")
+    console.print(table)
+    by_reason: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
+    for prospect in prospects:
+        for what, reason in prospect.reasons():
+            # A row's model has its label in the hint: one line for all that want the same kind.
+            rows, keys = by_reason.setdefault(_LABEL.sub("--model ROW=", reason), ({}, {}))
+            rows[what] = keys[prospect.key] = None
+    if by_reason:
+        console.print("What is waited for, by which rows and protocols, in which items:", style="bold")
+    for reason, (rows, keys) in by_reason.items():
+        line = f"  {reason}: {', '.join(rows)} ({', '.join(keys)})"
+        console.print(line, markup=False, soft_wrap=True, style="dim")
+    never = dict.fromkeys(key for prospect in prospects for key in prospect.item.never)
+    if never:
+        console.print("What nobody can have, since it was not published:", style="bold")
+    for key in never:
+        console.print(f"  {papers().never[key]}", markup=False, soft_wrap=True, style="dim")
+    common.note("run one with 'capbench papers NAME', all with 'capbench papers all'")
+
+
+def _at_hand(prospect: Prospect) -> str:
+    rows, protocols = len(prospect.rows), len(prospect.present)
+    told = []
+    if prospect.waiting:
+        told.append(f"{rows} of {rows + len(prospect.waiting)} rows")
+    if prospect.absent and prospect.present:
+        told.append(f"{protocols} of {protocols + len(prospect.absent)} protocols")
+    in_numbers = f": {', '.join(told)}" if told and prospect.state == "part" else ""
+    return _STATES[prospect.state] + in_numbers

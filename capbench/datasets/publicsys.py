@@ -1,0 +1,183 @@
+"""PublicSys: captions of five captioners for the same COCO images, each with people's rating from 1 to 5.
+
+REO's Table 1 measures on it: 2,500 captions that Rohrbach, Hendricks, Burns, Darrell and Saenko (EMNLP 2018) had rated.
+The ratings were never published. Who has them puts a table of his own into the data folder, with a header:
+
+``publicsys/publicsys.csv``: ``image`` (COCO's file name or id), ``candidate``, ``system``, ``rating`` (1 to 5,
+fractions allowed), and optionally ``references``, a JSON list. Without it references are COCO's captions of the image.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from capbench import files
+from capbench.datasets import judging
+from capbench.datasets.base import Dataset
+from capbench.datasets.captions import load_captions
+from capbench.datasets.protocol import (
+    ItemSelection,
+    StatisticSpec,
+    correlations,
+    system_statistics,
+    within_image_statistics,
+)
+from capbench.errors import DataError, MissingFileError
+from capbench.records import Item, Judgements
+
+__all__ = ["PublicSys", "PublicSysRow", "read_publicsys"]
+
+_FILE = "publicsys/publicsys.csv"
+_COLUMNS = ("image", "candidate", "system", "rating")
+_SCALE = (1.0, 5.0)
+
+
+@dataclass(frozen=True)
+class PublicSysRow:
+    """One rated caption.
+
+    Attributes:
+        row: its first line in the file, from 1.
+        image: image id.
+        candidate: the caption.
+        system: the captioner.
+        rating: from 1 to 5.
+        references: those of the file; empty where it has none.
+    """
+
+    row: int
+    image: str
+    candidate: str
+    system: str
+    rating: float
+    references: tuple[str, ...] = ()
+
+
+class PublicSys(Dataset):
+    """2,500 captions of five captioners for 500 COCO images, one rating each; the file is the user's."""
+
+    name: ClassVar[str] = "publicsys"
+    title: ClassVar[str] = "PublicSys"
+    citation: ClassVar[str] = (
+        "A. Rohrbach, L. A. Hendricks, K. Burns, T. Darrell, K. Saenko: Object Hallucination in Image Captioning. "
+        "EMNLP 2018"
+    )
+    selections: ClassVar[Mapping[str, ItemSelection]] = {
+        "all-references": ItemSelection("all-references", "all captions; all references of the image", source="REO")
+    }
+    statistics: ClassVar[Mapping[str, StatisticSpec]] = {
+        **correlations("rating"),
+        **within_image_statistics("rating"),
+        **system_statistics("rating"),
+    }
+    default: ClassVar[tuple[str, str]] = ("all-references", "tau-c")
+    groups: ClassVar[Sequence[str] | None] = ()
+
+    def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
+        """Items in the order of the file, with their systems; ``ratings["rating"]``, one an item."""
+        path = self.root.file(_FILE, what="the ratings of PublicSys, which are not published")
+        rows = read_publicsys(path)
+        captions = {} if all(row.references for row in rows) else self._captions()
+        items = []
+        for row in rows:
+            references = row.references or tuple(captions.get(row.image, ()))
+            if not references:
+                raise DataError(
+                    f"the image {row.image} has no captions among COCO's",
+                    path=path,
+                    row=row.row,
+                    hint="Name it as COCO does (COCO_val2014_000000000042), or add a column 'references'",
+                )
+            items.append(Item(row.image, row.candidate, references, f"{row.image}#{row.system}", system=row.system))
+        ratings = {"rating": judging.ratings(range(len(rows)), (row.rating for row in rows), _SCALE)}
+        notes = (f"{len({row.system for row in rows})} systems; the ratings are a file of your own",)
+        return (Judgements(self.name, selection.name, tuple(items), ratings, notes=notes),)
+
+    def _captions(self) -> dict[str, tuple[str, ...]]:
+        """COCO's captions, from the corpora that are here."""
+        captions: dict[str, tuple[str, ...]] = {}
+        absent: MissingFileError | None = None
+        for name in ("coco-val", "coco-test", "coco-val2014"):
+            try:
+                captions.update(load_captions(name, self.root))
+            except MissingFileError as error:
+                absent = error
+        if not captions and absent is not None:
+            raise absent
+        return captions
+
+
+def read_publicsys(path: Path) -> list[PublicSysRow]:
+    """The rated captions of a file, in its order.
+
+    Raises:
+        DataError: a column is missing, a row has another number of cells, a caption is empty, a rating is no number
+            from 1 to 5, references are no list of texts, or a system has two captions of one image; the row is named.
+    """
+    reader = csv.reader(io.StringIO(files.read_text(path), newline=""), strict=True)
+    repeats = judging.Repeats(path, "caption of that system and image")
+    rows: list[PublicSysRow] = []
+    try:
+        header = [name.strip().lower() for name in next(reader, [])]
+        for name in _COLUMNS:
+            if name not in header:
+                hint = f"The first line names the columns: {','.join(_COLUMNS)}"
+                raise DataError(f"has no column '{name}'", path=path, row=1, hint=hint)
+        last = reader.line_num
+        for cells in reader:
+            number, last = last + 1, reader.line_num  # a quoted cell may hold line breaks
+            if not any(cell.strip() for cell in cells):
+                continue
+            if len(cells) != len(header):
+                problem = f"has {len(cells)} cells, the header has {len(header)}"
+                hint = "Put text that holds a comma or a quote into double quotes"
+                raise DataError(problem, path=path, row=number, hint=hint)
+            row = _row(dict(zip(header, cells, strict=True)), number, path)
+            if not repeats.check((row.system, row.image), (row.candidate, row.rating), number):
+                rows.append(row)
+    except csv.Error as error:
+        problem = f"is no well-formed table ({error})"
+        raise DataError(problem, path=path, row=reader.line_num, hint="Check its quotes") from error
+    if not rows:
+        raise DataError("holds no rated caption", path=path, hint="Every row is image, candidate, system, rating")
+    return rows
+
+
+def _row(cells: Mapping[str, str], number: int, path: Path) -> PublicSysRow:
+    image = judging.parse_image(cells["image"], "image", path=path, row=number)
+    candidate, system = (
+        judging.parse_caption(cells[name], name, path=path, row=number) for name in ("candidate", "system")
+    )
+    try:
+        rating = float(cells["rating"])
+    except ValueError:
+        rating = math.nan
+    if not _SCALE[0] <= rating <= _SCALE[1]:  # NaN too
+        problem = f"the rating '{cells['rating'].strip()}' is no number from 1 to 5"
+        raise DataError(problem, path=path, row=number, hint="Mend that row")
+    return PublicSysRow(
+        number, image, candidate, system, rating, _references(cells.get("references", ""), number, path)
+    )
+
+
+def _references(cell: str, number: int, path: Path) -> tuple[str, ...]:
+    if not cell.strip():
+        return ()
+    try:
+        texts = json.loads(cell)
+    except (ValueError, RecursionError):
+        texts = None
+    if not isinstance(texts, list) or not texts:
+        raise DataError(
+            "'references' is no list with a reference in it", path=path, row=number, hint='Write it as ["…", "…"]'
+        )
+    return tuple(
+        judging.parse_caption(text, f"reference {place}", path=path, row=number) for place, text in enumerate(texts, 1)
+    )

@@ -1,0 +1,134 @@
+"""The page of all tables and figures of papers that were made, and the record of one run of one of them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from capbench.files import read_json
+from capbench.reports.markup import markdown_text
+from capbench.strict import Strict
+from capbench.studies.papers import OURS, papers
+
+__all__ = ["ItemRun", "index_page", "load_run"]
+
+_LONGEST = 20_000  # characters of a command's output that a page shows
+
+
+class ItemRun(Strict):
+    """One run of a table or figure.
+
+    Attributes:
+        schema_version: version of this schema.
+        item: its key.
+        capbench: version of the program.
+        created: UTC time in ISO 8601.
+        fingerprint: what the results depend on, see :func:`capbench.studies.papers.fingerprint`.
+        commands: arguments of each command.
+        codes: their exit codes; none if it waits as a whole.
+        seconds: wall-clock time.
+        waiting: what of it waits, and for what.
+        error: the last error of a command that failed.
+        files: what it wrote, as paths in its folder.
+    """
+
+    schema_version: int = 1
+    item: str
+    capbench: str
+    created: str
+    fingerprint: str
+    commands: tuple[tuple[str, ...], ...]
+    codes: tuple[int, ...] = ()
+    seconds: float = 0.0
+    waiting: dict[str, str] = Field(default_factory=dict)
+    error: str = ""
+    files: tuple[str, ...] = ()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether all of its commands ended well, with or without rows that wait."""
+        return bool(self.codes) and all(code in (0, 1) for code in self.codes)
+
+    @property
+    def state(self) -> str:
+        """``done``, ``in part``, ``waits`` or ``failed``."""
+        if not self.codes:
+            return "waits"
+        if not self.is_finished:
+            return "failed"
+        return "in part" if any(self.codes) or self.waiting else "done"
+
+
+def load_run(path: Path) -> ItemRun | None:
+    """The record of a run, or None if there is none that this version can read: it is then made anew."""
+    if not path.is_file():
+        return None
+    try:
+        return ItemRun.model_validate(read_json(path))
+    except (ValidationError, ValueError):
+        return None
+
+
+def index_page(runs: Sequence[ItemRun], out: Path) -> str:
+    """One page of Markdown: a table of all items, then each with its command, tables, pictures and what waits.
+
+    Args:
+        runs: in the order of the page.
+        out: the folder in which the page lies beside the items' folders.
+    """
+    known = papers()
+    lines = ["# Tables and figures of five papers", ""]
+    lines += ["| item | shows | state | |", "|---|---|---|---|"]
+    for run in runs:
+        item = known.items[run.item]
+        paper = known.papers[item.paper].title
+        mark = OURS if item.ours else ""
+        lines.append(f"| [{paper}, {item.number}](#{run.item}) | {markdown_text(item.title)} | {run.state} | {mark} |")
+    for key in dict.fromkeys(known.items[run.item].paper for run in runs):
+        paper = known.papers[key]
+        lines += ["", f"## {paper.title}", "", markdown_text(paper.citation)]
+        for run in runs:
+            if known.items[run.item].paper == key:
+                lines += ["", *_section(run, out)]
+    never = dict.fromkeys(name for run in runs for name in known.items[run.item].never)
+    if never:
+        lines += ["", "## What nobody can have", "", "It was not published:", ""]
+        lines += [f"- {markdown_text(known.never[name])}" for name in never]
+    return "\n".join(lines) + "\n"
+
+
+def _section(run: ItemRun, out: Path) -> list[str]:
+    known = papers()
+    item = known.items[run.item]
+    folder = out / run.item
+    lines = [f'<a id="{run.item}"></a>', "", f"### {known.papers[item.paper].title}, {item.number}: {item.title}", ""]
+    if item.ours:
+        lines += [f"**{OURS}**: {markdown_text(item.ours)}.", ""]
+    if item.note:
+        lines += [f"{markdown_text(item.note)}.", ""]
+    lines += ["```sh", *(shlex.join(["capbench", *command]) for command in run.commands), "```", ""]
+    took = f", {run.seconds:.0f} s" if run.codes else ""
+    lines += [f"State: {run.state}{took}, capbench {run.capbench}, {run.created}.", ""]
+    if run.error:
+        lines += [f"- {markdown_text(run.error)}"]
+    lines += [f"- {markdown_text(what)} waits for {markdown_text(reason)}" for what, reason in run.waiting.items()]
+    if run.error or run.waiting:
+        lines.append("")
+    table = folder / "results.md"
+    printed = folder / "output.txt"
+    if run.codes and table.is_file():
+        text = table.read_text(encoding="utf-8")
+        # Heads of a page within this page: one level lower.
+        lines += [f"#{line}" if line.startswith("### ") else line for line in text.splitlines()]
+    elif run.codes and printed.is_file():
+        text = printed.read_text(encoding="utf-8")[:_LONGEST].rstrip()
+        lines += ["```text", text.replace("```", "'''"), "```"] if text else []
+    pictures = [name for name in run.files if name.endswith(".png")]
+    lines += [line for name in pictures for line in ("", f"![{Path(name).stem}]({run.item}/{name})")]
+    others = [name for name in run.files if name not in pictures]
+    if others:
+        lines += ["", "Files: " + ", ".join(f"[{name}]({run.item}/{name})" for name in others)]
+    return lines

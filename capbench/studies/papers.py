@@ -1,0 +1,410 @@
+"""The tables and figures of five papers: which command makes ours, and what of it can be computed with what is at hand.
+
+The facts lie in ``papers.yaml`` beside this module; here they get types. Every item is a study, one that comes with
+capbench or one of its metrics and protocols, so that what it lacks is asked of metrics and data sets themselves.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.resources
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from capbench import __version__
+from capbench.datasets.captions import CORPORA
+from capbench.datasets.catalog import catalog
+from capbench.datasets.inventory import missing_needs
+from capbench.datasets.root import DataRoot
+from capbench.errors import StudyError, UsageError, suggest
+from capbench.metrics.requests import MetricRequest
+from capbench.strict import Strict
+from capbench.studies.config import Study, find_study, load_study
+from capbench.studies.plan import Plan, plan_study
+from capbench.studies.tasks import RetrievalTask, WordTask
+
+__all__ = [
+    "OURS",
+    "Paper",
+    "PaperItem",
+    "Papers",
+    "Prospect",
+    "choose_items",
+    "command_lines",
+    "fingerprint",
+    "item_study",
+    "papers",
+    "prospect",
+]
+
+OURS = "ours, after the paper"
+"""What stands at an item that is a stand-in for something that was not published."""
+ALL = "all"
+"""Names every item."""
+
+
+class Paper(Strict):
+    """A paper.
+
+    Attributes:
+        title: its metric.
+        citation: authors, title, venue and year.
+    """
+
+    title: str
+    citation: str
+
+
+class PaperItem(Strict):
+    """A table or figure.
+
+    Attributes:
+        paper: key of its paper.
+        number: as printed (``Table 1``).
+        title: what it shows.
+        commands: command lines with places to fill in; see :func:`command_lines`.
+        study: name of a study that comes with capbench; ``""`` if ``metrics`` and ``protocols`` say what it is of.
+        metrics: metrics of an item without a study.
+        protocols: their protocols.
+        ours: why it is a stand-in; ``""`` if it is the paper's own.
+        never: keys of what nobody can have.
+        note: what else is to be known.
+        files: paths below the data folder that are needed beside the files of data sets.
+        seconds: of a first run on two cores, without SPICE's parses.
+    """
+
+    paper: str
+    number: str
+    title: str
+    commands: tuple[str, ...] = Field(min_length=1)
+    study: str = ""
+    metrics: tuple[str, ...] = ()
+    protocols: tuple[str, ...] = ()
+    ours: str = ""
+    never: tuple[str, ...] = ()
+    note: str = ""
+    files: tuple[str, ...] = ()
+    seconds: float
+
+    @property
+    def name(self) -> str:
+        """The command that makes it, without its options, as a list shows it."""
+        words = shlex.split(self.commands[0])
+        verb = " ".join(words[:2]) if words[0] == "figure" else words[0]
+        return f"{verb} {self.study}" if self.study else f"{verb} …"
+
+
+class Papers(Strict):
+    """All papers, their items, and what was never published.
+
+    Attributes:
+        papers: by key.
+        items: by key, in the order in which they are listed.
+        never: one line on each thing that nobody can have.
+    """
+
+    schema_version: int = Field(alias="schema")
+    papers: dict[str, Paper]
+    items: dict[str, PaperItem]
+    never: dict[str, str]
+
+
+@functools.cache
+def papers() -> Papers:
+    """The registry.
+
+    Raises:
+        StudyError: the file does not hold what it should.
+    """
+    from capbench.yaml_files import read_yaml
+
+    with importlib.resources.as_file(importlib.resources.files("capbench.studies") / "papers.yaml") as path:
+        raw = read_yaml(path, "papers and their items")
+        try:
+            known = Papers.model_validate(raw)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(key) for key in first["loc"])
+            raise StudyError(f"{where}: {first['msg']}", path=path, hint="Install capbench again") from error
+        for key, item in known.items.items():
+            strange = [*({item.paper} - known.papers.keys()), *(set(item.never) - known.never.keys())]
+            if strange or bool(item.study) == bool(item.metrics):
+                raise StudyError(f"{key}: {', '.join(strange) or 'a study or metrics'}", path=path)
+    return known
+
+
+def choose_items(names: Sequence[str]) -> dict[str, PaperItem]:
+    """The items that names mean, in the order of the list.
+
+    Args:
+        names: keys of papers or of items, or ``all``; none for all.
+
+    Raises:
+        UsageError: a name is neither; the nearest ones are printed.
+    """
+    known = papers()
+    wanted: set[str] = set()
+    for name in names or (ALL,):
+        of_name = {key for key, item in known.items.items() if name in (ALL, key, item.paper)}
+        if not of_name:
+            choices = [ALL, *known.papers, *known.items]
+            raise UsageError(f"{name}: no such paper, table or figure", hint=suggest(name, choices))
+        wanted |= of_name
+    return {key: item for key, item in known.items.items() if key in wanted}
+
+
+def item_study(key: str, item: PaperItem) -> Study:
+    """The study behind an item: the one that it names, or one of its metrics and protocols."""
+    if item.study:
+        return load_study(find_study(item.study))
+    return Study(name=key, title=item.title, protocols=item.protocols, metrics=item.metrics)
+
+
+@dataclass(frozen=True)
+class Prospect:
+    """What of an item can be computed with what is at hand.
+
+    Attributes:
+        key: the item's.
+        item: the item.
+        rows: titles of the rows that can be computed.
+        metrics: how they are asked for on a command line, in the order of the study.
+        scorable: by protocol, the data set or a group of it (``composite@8k``) → those of ``metrics`` that can be
+            scored there; empty until it was looked at which images have features (see :func:`prospect`).
+        waiting: title of a row that waits → what for.
+        absent: protocol, or another thing that the item is of, that is not here → which file is missing.
+        present: protocols that are here.
+        inputs: all files that it reads, or would.
+    """
+
+    key: str
+    item: PaperItem
+    rows: tuple[str, ...]
+    metrics: tuple[str, ...]
+    waiting: Mapping[str, str]
+    absent: Mapping[str, str]
+    present: tuple[str, ...]
+    inputs: tuple[str, ...] = field(repr=False, default=())
+    scorable: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+
+    @property
+    def state(self) -> str:
+        """``all``, ``part`` or ``waits``."""
+        if not self.rows or (self.absent and not self.present):
+            return "waits"
+        return "part" if self.waiting or self.absent else "all"
+
+    def reasons(self) -> Iterator[tuple[str, str]]:
+        """What waits, and for what: rows first."""
+        yield from self.waiting.items()
+        yield from self.absent.items()
+
+
+def prospect(key: str, item: PaperItem, study: Study, root: DataRoot, *, look: bool = False) -> Prospect:
+    """Ask an item's metrics and data sets what they lack; nothing is scored.
+
+    Args:
+        key: the item's key.
+        item: the item.
+        study: its study, with the features and weights that are given.
+        root: the data folder.
+        look: whether judgements are read, to see which of their images have features. That is for items without a
+            study: a study finds out by itself, and names what it leaves out.
+
+    Raises:
+        StudyError: something that is given does not fit.
+    """
+    plan = plan_study(study, root, task=True)
+    lacking = {request.label: request.lacks(plan.resources) for request in plan.requests}
+    rows: list[str] = []
+    metrics: list[str] = []
+    waiting: dict[str, str] = {}
+    for request in plan.requests:
+        reason = lacking[request.label]
+        for row in request.rows:
+            if reason:
+                waiting[row.title] = reason
+            else:
+                rows.append(row.title)
+        if not reason:
+            metrics += _asked(request)
+    absent, present = _protocols_at_hand(plan, root)
+    for path, what in _further_files(item, plan, root):
+        absent |= {} if path is None or (root.path / path).exists() else {what: f"{path} in the data folder"}
+        if what in absent:
+            present = ()
+    ready = [request for request in plan.requests if not lacking[request.label]]
+    scorable = _scorable(plan, ready, present) if look and not item.study else {}
+    if scorable and not any(scorable.values()):
+        waiting |= dict.fromkeys(rows, "features of the images that these judgements are of")
+        rows = []
+    return Prospect(
+        key,
+        item,
+        tuple(rows),
+        tuple(metrics),
+        waiting,
+        absent,
+        tuple(present),
+        tuple(_inputs(item, plan, root)),
+        {protocol: {name: tuple(asked) for name, asked in of.items()} for protocol, of in scorable.items()},
+    )
+
+
+def _asked(request: MetricRequest) -> list[str]:
+    """How a request's rows are asked for on a command line."""
+    metric = request.metric
+    several = len(metric.columns) > 1  # whose own name means all of them
+    return [
+        f"{metric.name}.{row.key.column}" if several and row.name == metric.name else row.name for row in request.rows
+    ]
+
+
+def _scorable(plan: Plan, ready: Sequence[MetricRequest], present: Sequence[str]) -> dict[str, dict[str, list[str]]]:
+    """By protocol: the data set, and each group in which more can be scored than in all of it → metrics."""
+    from capbench.studies.judged import judge
+
+    scorable: dict[str, dict[str, list[str]]] = {}
+    for dataset, protocol in plan.protocols:
+        if str(protocol) not in present:
+            continue
+        lacking = {less.request.label: less for less in judge(dataset, protocol.items, ready, plan.resources).lacking}
+        whole = [name for request in ready if request.label not in lacking for name in _asked(request)]
+        name = dataset.name.partition(":")[0]
+        scorable[str(protocol)] = {name: whole} if whole else {}
+        for group in dict.fromkeys(group for less in lacking.values() for group in less.groups):
+            there = [r for r in ready if r.label not in lacking or group in lacking[r.label].groups]
+            scorable[str(protocol)][f"{name}@{group}"] = [asked for request in there for asked in _asked(request)]
+    return scorable
+
+
+def _protocols_at_hand(plan: Plan, root: DataRoot) -> tuple[dict[str, str], list[str]]:
+    absent: dict[str, str] = {}
+    present: list[str] = []
+    known = catalog().datasets
+    for dataset, protocol in plan.protocols:
+        entry = known.get(dataset.name.partition("@")[0])
+        missing = [] if entry is None else missing_needs(entry, root)
+        if entry is not None:  # Composite's thoroughness has files of its own
+            aspect = protocol.statistic.human
+            missing += [n for n in entry.needs if not n.needed and n.role.startswith(aspect) and n.met(root) is None]
+        if missing:
+            files = " or ".join(" and ".join(paths) for paths in missing[0].any_of[:2])
+            absent[str(protocol)] = f"{files} in the data folder"
+        else:
+            present.append(str(protocol))
+    return absent, present
+
+
+def _further_files(item: PaperItem, plan: Plan, root: DataRoot) -> Iterator[tuple[str | None, str]]:
+    """Files beside those of judgements: (path below the data folder, what it is)."""
+    for path in item.files:
+        yield path, Path(path).name
+    task = plan.study.task
+    if isinstance(task, WordTask) and task.entities not in item.files:
+        yield task.entities, Path(task.entities).name
+    if isinstance(task, RetrievalTask) and (corpus := CORPORA.get(task.captions)) is not None:
+        here = next((path for path in corpus.sources if (root.path / path).exists()), None)
+        yield here or next(iter(corpus.sources)), f"captions {task.captions}"
+
+
+def _inputs(item: PaperItem, plan: Plan, root: DataRoot) -> Iterator[str]:
+    """Every file that the item's numbers come from, here or not."""
+    known = catalog().datasets
+    names = {dataset.name.partition("@")[0] for dataset, _ in plan.protocols}
+    task = plan.study.task
+    if getattr(task, "dataset", None):
+        names.add(str(getattr(task, "dataset")))  # noqa: B009  tasks of one image alone have it
+    for name in sorted(names & known.keys()):
+        for need in known[name].needs:
+            yield from (str(root.path / path) for paths in need.any_of for path in paths)
+    yield from (str(root.path / path) for path, _ in _further_files(item, plan, root) if path)
+    resources = plan.resources
+    given = (resources.features, resources.model, *resources.features_of.values(), *resources.models.values())
+    for file in filter(None, given):
+        yield from _with_parts(file)
+    for options in plan.study.options.values():
+        yield from (value for value in options.values() if isinstance(value, str) and Path(value).is_file())
+
+
+def _with_parts(file: str) -> Iterator[str]:
+    """A file, and the networks of an ensemble."""
+    yield file
+    if file.endswith(".json") and Path(file).is_file():
+        try:
+            parts = json.loads(Path(file).read_text(encoding="utf-8")).get("parts", [])
+            yield from (str(Path(file).parent / part["path"]) for part in parts)
+        except (OSError, ValueError, AttributeError, TypeError, KeyError):
+            return  # whoever loads it says what is wrong
+
+
+def command_lines(looked: Prospect, given: Sequence[str], out: Path) -> list[list[str]]:
+    """The arguments of ``capbench`` that make an item, one list a command.
+
+    A command with the place ``{dataset}`` is that of the protocol at the same place of the item's list. It is left out
+    where no metric can be scored, and stands once more for each group in which more metrics can.
+
+    Args:
+        looked: the item, and which of its metrics can be computed.
+        given: flags with what metrics are given, as they were given here.
+        out: the item's folder.
+    """
+    lines: list[list[str]] = []
+    item = looked.item
+    for place, template in enumerate(item.commands):
+        targets: Mapping[str, tuple[str, ...]] = {"": looked.metrics}
+        if item.protocols:
+            protocol = item.protocols[place]
+            name = protocol.partition("/")[0]
+            if protocol not in looked.present:
+                continue
+            targets = looked.scorable.get(protocol, {name: looked.metrics})
+        for dataset, metrics in targets.items():
+            words: list[str] = []
+            for word in shlex.split(template):
+                if word == "{given}":
+                    words += given
+                elif word == "{metrics}":
+                    words += metrics
+                elif word == "{m:metrics}":
+                    words += [text for metric in metrics for text in ("-m", metric)]
+                else:
+                    words.append(
+                        word.format(study=item.study, out=out, dataset=dataset, name=dataset.replace("@", "-"))
+                    )
+            lines.append(words)
+    return lines
+
+
+def fingerprint(looked: Prospect, commands: Sequence[Sequence[str]]) -> str:
+    """What an item's results depend on, as SHA-256: commands, study, published numbers, files, what waits, version.
+
+    Files count by size and time of change; the study and its published table by what they hold.
+    """
+    facts: dict[str, Any] = {
+        "capbench": __version__,
+        "commands": [list(command) for command in commands],
+        "waiting": dict(looked.waiting),
+        "absent": dict(looked.absent),
+    }
+    if looked.item.study:
+        path = find_study(looked.item.study)
+        facts["study"] = path.read_text(encoding="utf-8")
+        published = importlib.resources.files("capbench.studies.published") / f"{path.stem}.yaml"
+        facts["published"] = published.read_text(encoding="utf-8") if published.is_file() else ""
+    states = {}
+    for name in looked.inputs:
+        try:
+            state = Path(name).stat()
+        except OSError:
+            continue
+        states[name] = [state.st_size, state.st_mtime_ns]
+    facts["files"] = states
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,157 @@
+"""``capbench papers``: the list, runs that go on where they were, failures that stop nothing, and the page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from capbench.cli import paper_runs
+from tests.conftest import Ran
+
+Run = Callable[..., Ran]
+Calls = list[list[str]]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    """Stands in for the processes of commands: notes them, writes what --out names, fails for REO."""
+    noted: Calls = []
+
+    def call(arguments: Sequence[str]) -> tuple[int, str, list[str]]:
+        noted.append(list(arguments))
+        out = Path(arguments[arguments.index("--out") + 1])
+        if out.suffix:
+            out.parent.mkdir(parents=True, exist_ok=True)
+            out.write_text("picture")
+        if "reo-figure4" in arguments:
+            return 2, "", ["data: here", "error: no such thing"]
+        return 0, f"printed by {arguments[0]}\n", ["data: here"]
+
+    monkeypatch.setattr(paper_runs, "_call", call)
+    return noted
+
+
+def test_the_list_tells_what_is_at_hand_what_waits_and_what_nobody_can_have(
+    capbench: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "250")
+    ran = capbench("papers", "--data", "sample")
+    assert ran.code == 0, ran.err
+    words = " ".join(ran.out.split())
+    assert "tiger-figure8 Figure 8 scores on the human scale, minus the ratings in part: 2 of 3 rows" in words
+    assert "capbench correlate tiger-table1" in words
+    assert "ours, after the paper" in words
+    assert words.count("FAIEr, Table 2: HM-MSCOCO") == 1
+    # One line for all rows that want the same kind of model.
+    (line,) = [line for line in ran.out.splitlines() if "a FAIEr model" in line]
+    assert "FAIEr-1 ref, FAIEr-4 ref" in line
+    assert "embedded synthetic sample" in ran.out.splitlines()[0]
+
+
+def test_the_list_as_json_is_whole(capbench: Run) -> None:
+    ran = capbench("papers", "--data", "sample", "--json")
+    assert ran.code == 0, ran.err
+    entries = {entry["item"]: entry for entry in json.loads(ran.out)}
+    assert len(entries) == 28
+    assert entries["tiger-figure7"]["stand_in"].startswith("ours, after the paper: ")
+    assert entries["tiger-table1"]["stand_in"] is None
+    assert entries["tiger-table3"]["state"] == "waits"
+    assert entries["reo-table1"]["never"]
+
+
+def test_what_is_given_to_a_row_that_there_is_not_is_refused(capbench: Run) -> None:
+    ran = capbench("papers", "tiger-figure8", "--data", "sample", "--model", "tigre=a.pt", "--dry-run")
+    assert ran.code == 2
+    assert "none of these tables and figures has a row 'tigre'" in ran.err
+
+
+def test_a_dry_run_says_what_how_long_and_by_which_commands(capbench: Run, calls: Calls) -> None:
+    ran = capbench("papers", "tiger-figure8", "tiger-table3", "--data", "sample", "--dry-run")
+    assert ran.code == 0, ran.err
+    assert not calls
+    assert "2 tables and figures: 1 to make, about 40 seconds, 1 waits" in ran.err
+    assert "capbench figure score-groups meteor cider -d composite -p same-text-out/correctness-tau-c" in ran.out
+    assert "# tiger-table3: waits" in ran.out
+    assert not Path("results").exists()
+
+
+def test_what_is_finished_is_not_done_again_until_something_changes(capbench: Run, calls: Calls) -> None:
+    arguments = ("papers", "tiger-figure8", "--data", "sample", "--out", "o")
+    ran = capbench(*arguments)
+    assert ran.code == 1, ran.err  # TIGEr's row waits
+    assert len(calls) == 2
+    assert Path("o/tiger-figure8/output.txt").read_text().count("printed by figure") == 2
+    again = capbench(*arguments)
+    assert again.code == 1
+    assert len(calls) == 2
+    assert "1 finished before" in again.err
+    assert capbench(*arguments, "--again").code == 1
+    assert len(calls) == 4
+    Path("o/tiger-figure8/composite.png").unlink()
+    capbench(*arguments)
+    assert len(calls) == 6
+    capbench(*arguments, "--no-cache")
+    assert len(calls) == 8
+
+
+def test_one_that_fails_stops_no_other_and_is_tried_again(capbench: Run, calls: Calls) -> None:
+    arguments = ("papers", "reo-figure4", "tiger-figure8", "nneval-figure4", "--data", "sample", "--out", "o", "--json")
+    ran = capbench(*arguments)
+    assert ran.code == 2
+    assert "error: 1 of 3 failed: reo-figure4" in ran.err
+    runs = {run["item"]: run for run in json.loads(ran.out)}
+    assert runs["reo-figure4"]["state"] == "failed"
+    assert runs["reo-figure4"]["error"] == "error: no such thing"
+    assert runs["tiger-figure8"]["state"] == "in part"
+    number = len(calls)
+    assert capbench(*arguments).code == 2
+    assert [words[:2] for words in calls[number:]] == [["examples", "reo-figure4"]]
+    page = Path("o/index.md").read_text()
+    assert "error: no such thing" in page
+
+
+def test_the_page_shows_commands_pictures_stand_ins_and_earlier_items(capbench: Run, calls: Calls) -> None:
+    capbench("papers", "tiger-figure8", "--data", "sample", "--out", "o")
+    capbench("papers", "nneval-figure4", "tiger-table3", "--data", "sample", "--out", "o")
+    page = Path("o/index.md").read_text()
+    assert "![composite](tiger-figure8/composite.png)" in page
+    assert "capbench figure score-groups meteor cider -d flickr8k-expert" in page
+    assert "**ours, after the paper**: the figure's captions are a picture" in page
+    assert "TIGEr waits for region features" in page
+    assert page.index("tiger-figure8") < page.index("nneval-figure4")
+    assert "What nobody can have" in page
+
+
+def test_an_interruption_leaves_what_is_finished(capbench: Run, calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = paper_runs._call
+
+    def call(arguments: Sequence[str]) -> tuple[int, str, list[str]]:
+        if "nneval-figure4" in arguments:
+            raise KeyboardInterrupt
+        return whole(arguments)
+
+    monkeypatch.setattr(paper_runs, "_call", call)
+    arguments = ("papers", "tiger-figure8", "nneval-figure4", "--data", "sample", "--out", "o")
+    assert capbench(*arguments).code == 130
+    assert Path("o/tiger-figure8/run.json").exists()
+    monkeypatch.setattr(paper_runs, "_call", whole)
+    number = len(calls)
+    capbench(*arguments)
+    assert [words[:2] for words in calls[number:]] == [["examples", "nneval-figure4"]]
+
+
+@pytest.mark.slow
+def test_a_figure_is_made_on_the_sample(capbench: Run) -> None:
+    ran = capbench("papers", "tiger-figure8", "--data", "sample", "--out", "o")
+    assert ran.code == 1, ran.err
+    assert Path("o/tiger-figure8/composite.png").read_bytes().startswith(b"\x89PNG")
+    assert "mean distance" in Path("o/tiger-figure8/output.txt").read_text()
+    assert "wrote o" in Path("o/tiger-figure8/log.txt").read_text()

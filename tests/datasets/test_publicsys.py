@@ -1,0 +1,78 @@
+"""PublicSys: a table of the user's own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from capbench.datasets.publicsys import PublicSys, read_publicsys
+from capbench.errors import DataError, MissingFileError
+from capbench.records import Judgements
+from tests.datasets.native_files import root, write
+
+HEAD = "image,candidate,system,rating\n"
+ROWS = 'COCO_val2014_000000000001.jpg,"a dog, running",A,4.5\nCOCO_val2014_000000000001.jpg,a cat,B,1\n'
+
+
+def load(folder: Path) -> Judgements:
+    (judged,) = PublicSys(root(folder)).load(PublicSys.selections["all-references"])
+    return judged
+
+
+def captions(folder: Path) -> None:
+    entry = {"image_id": 1, "caption": "a dog runs", "id": 1}
+    images = [{"id": 1, "file_name": "COCO_val2014_000000000001.jpg"}]
+    write(folder / "coco/captions_val2014.json", json.dumps({"images": images, "annotations": [entry]}))
+
+
+def test_rows_become_items_with_systems_and_cocos_captions(tmp_path: Path) -> None:
+    write(tmp_path / "publicsys/publicsys.csv", HEAD + ROWS)
+    captions(tmp_path)
+    judged = load(tmp_path)
+    assert [item.candidate for item in judged.items] == ["a dog, running", "a cat"]
+    assert [item.system for item in judged.items] == ["A", "B"]
+    assert {item.references for item in judged.items} == {("a dog runs",)}
+    assert judged.ratings["rating"].value.tolist() == [4.5, 1.0]
+
+
+def test_references_of_the_file_come_before_cocos(tmp_path: Path) -> None:
+    text = 'Rating,image,system,candidate,references\n3,x.jpg,A,a dog,"[""one"", ""two""]"\n'
+    write(tmp_path / "publicsys/publicsys.csv", text)
+    (item,) = load(tmp_path).items
+    assert item.references == ("one", "two")
+    assert item.image == "x"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("image,candidate,rating\n", "has no column 'system'"),
+        (HEAD, "holds no rated caption"),
+        (HEAD + "a,b,c\n", "row 2: has 3 cells"),
+        (HEAD + "a,b,c,6\n", "row 2: the rating '6' is no number from 1 to 5"),
+        (HEAD + "a,b,c,nan\n", "no number from 1 to 5"),
+        (HEAD + "a,,c,3\n", "row 2: the candidate is empty"),
+        (HEAD + "a,b,c,3\na,d,c,3\n", "row 3: the caption of that system and image stands in row 2 already"),
+        (HEAD[:-1] + ",references\na,b,c,3,[]\n", "'references' is no list"),
+    ],
+)
+def test_a_row_that_cannot_be_right_is_named(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text(text)
+    with pytest.raises(DataError) as caught:
+        read_publicsys(path)
+    assert said in str(caught.value)
+
+
+def test_an_image_without_captions_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "publicsys/publicsys.csv", HEAD + "unknown,a dog,A,3\n")
+    captions(tmp_path)
+    with pytest.raises(DataError, match="the image unknown has no captions"):
+        load(tmp_path)
+
+
+def test_without_the_file_it_waits_and_says_that_it_was_never_published(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match="not published"):
+        load(tmp_path)

@@ -1,0 +1,163 @@
+"""The list of the papers' tables and figures: nothing is forgotten, and every command is one that capbench has."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+
+from capbench.cli.app import app
+from capbench.datasets.root import DataRoot, find_root, sample_dir
+from capbench.errors import UsageError
+from capbench.studies.papers import (
+    Prospect,
+    choose_items,
+    command_lines,
+    fingerprint,
+    item_study,
+    papers,
+    prospect,
+)
+
+# What the five papers print, written down from their pages and not from the list.
+PRINTED = {
+    "tiger": ["Table 1", "Table 2", "Table 3", "Figure 4", "Figure 5", "Figure 6", "Figure 7", "Figure 8"],
+    "nneval": ["Table 1", "Table 2", "Table 3", "Figure 4"],
+    "reo": ["Table 1", "Figure 3", "Figure 4"],
+    "faier": [
+        *(f"Table {number}" for number in range(1, 7)),
+        *(f"Figure {number}" for number in range(4, 7)),
+        "Section 4.3",
+    ],
+    "vilbertscore": ["Table 1", "Table 2", "Figure 3"],
+}
+
+
+def looked_at(key: str, root: DataRoot | None = None) -> Prospect:
+    item = papers().items[key]
+    return prospect(key, item, item_study(key, item), root or find_root(sample_dir()))
+
+
+def parse(words: list[str]) -> dict[str, Any]:
+    """What typer makes of a command line, without running it."""
+    command: Any = typer.main.get_group(app)
+    name = "capbench"
+    while hasattr(command, "commands"):
+        name, *words = words
+        command = command.commands[name]
+    with command.make_context(name, list(words)) as context:
+        return dict(context.params)
+
+
+def test_every_table_and_figure_is_there_once() -> None:
+    listed: dict[str, list[str]] = {}
+    for item in papers().items.values():
+        listed.setdefault(item.paper, []).append(item.number)
+    assert {paper: sorted(numbers) for paper, numbers in listed.items()} == {
+        paper: sorted(numbers) for paper, numbers in PRINTED.items()
+    }
+
+
+@pytest.mark.parametrize("key", list(papers().items))
+def test_every_command_is_one_that_capbench_has_with_metrics_that_it_knows(key: str) -> None:
+    looked = looked_at(key)
+    chosen = looked.item.metrics[:2]
+    everything = replace(looked, metrics=chosen, present=looked.item.protocols, scorable={})
+    lines = command_lines(everything, ["--data", "sample", "--features", "f.h5", "--model", "m.pt"], Path("out"))
+    assert len(lines) == len(looked.item.commands)
+    for words in lines:
+        assert not [word for word in words if "{" in word]
+        params = parse(words)
+        assert params["data"] == Path("sample")
+        assert params["features"] == ["f.h5"]
+        if looked.item.study:
+            assert params["study"] == looked.item.study
+        else:
+            assert params["metric"] in (list(chosen), *chosen)
+
+
+def test_each_commands_protocol_is_that_of_its_place() -> None:
+    for key, item in papers().items.items():
+        if item.study:
+            continue
+        assert len(item.commands) == len(item.protocols), key
+        everything = replace(looked_at(key), metrics=("cider",), present=item.protocols, scorable={})
+        for words, protocol in zip(command_lines(everything, [], Path("o")), item.protocols, strict=True):
+            params = parse(words)
+            assert f"{params['dataset']}/{params['protocol']}" == protocol
+
+
+def test_stand_ins_say_that_they_are_and_why() -> None:
+    items = papers().items
+    for key in ("tiger-figure7", "faier-table2", "nneval-table3"):
+        assert items[key].ours, key
+        assert items[key].never, key
+    assert set().union(*(item.never for item in items.values())) == set(papers().never)
+
+
+def test_names_are_papers_items_or_all() -> None:
+    assert [*choose_items(["reo"])] == ["reo-table1", "reo-figure3", "reo-figure4"]
+    assert [*choose_items(["tiger-figure8", "tiger-table1"])] == ["tiger-table1", "tiger-figure8"]
+    assert choose_items(["all"]) == choose_items([]) == papers().items
+    with pytest.raises(UsageError, match="tiger-tabel1: no such paper, table or figure") as caught:
+        choose_items(["tiger-tabel1"])
+    assert "tiger-table1" in str(caught.value)
+
+
+def test_what_waits_is_asked_of_metrics_and_data_sets() -> None:
+    looked = looked_at("tiger-figure8")
+    assert looked.rows == ("METEOR", "CIDEr")
+    assert looked.metrics == ("meteor", "cider")
+    assert "--model tiger=FILE" in looked.waiting["TIGEr"]
+    assert looked.state == "part"
+    assert looked_at("tiger-table3").state == "waits"
+    absent = looked_at("reo-table1").absent
+    assert list(absent) == ["publicsys/all-references/tau-c"]
+    assert "publicsys/publicsys.csv" in absent["publicsys/all-references/tau-c"]
+    assert looked_at("faier-table5").state == "waits"
+
+
+def test_an_empty_data_folder_lets_every_judged_item_wait(tmp_path: Path) -> None:
+    root = find_root(tmp_path)
+    for key in ("tiger-table1", "tiger-figure8", "nneval-table2", "vilbertscore-table2"):
+        looked = looked_at(key, root)
+        assert looked.state == "waits", key
+        assert looked.absent
+
+
+def test_a_command_is_given_once_more_for_a_group_in_which_more_can_be_scored() -> None:
+    looked = looked_at("tiger-figure8")
+    first, second = looked.item.protocols
+    groups = {"composite": ("meteor", "cider"), "composite@8k": ("tiger.tiger", "meteor", "cider")}
+    lines = command_lines(replace(looked, scorable={first: groups, second: {}}), ["--model", "m"], Path("o"))
+    assert [(line[2 : line.index("-d")], line[line.index("-d") + 1], line[-1]) for line in lines] == [
+        (["meteor", "cider"], "composite", "o/composite.png"),
+        (["tiger.tiger", "meteor", "cider"], "composite@8k", "o/composite-8k.png"),
+    ]
+
+
+def test_the_fingerprint_changes_with_files_and_with_what_waits(tmp_path: Path) -> None:
+    data = tmp_path / "ratings.csv"
+    data.write_text("1")
+    looked = replace(looked_at("tiger-table1"), inputs=(str(data), str(tmp_path / "absent")))
+    commands = [["correlate", "tiger-table1"]]
+    before = fingerprint(looked, commands)
+    assert fingerprint(looked, commands) == before
+    assert fingerprint(looked, [["correlate", "tiger-table1", "--no-cache"]]) != before
+    assert fingerprint(replace(looked, waiting={}), commands) != before
+    data.write_text("12")
+    assert fingerprint(looked, commands) != before
+
+
+def test_inputs_are_files_of_data_sets_models_and_their_parts(tmp_path: Path) -> None:
+    ensemble = tmp_path / "all.json"
+    ensemble.write_text('{"parts": [{"path": "seed1/model.safetensors"}]}')
+    item = papers().items["tiger-table1"]
+    study = replace(item_study("tiger-table1", item), features="f.h5", models={"tiger": str(ensemble)})
+    root = find_root(sample_dir())
+    inputs = prospect("tiger-table1", item, study, root).inputs
+    assert {"f.h5", str(ensemble), str(tmp_path / "seed1/model.safetensors")} <= set(inputs)
+    assert str(root.path / "flickr8k/ExpertAnnotations.txt") in inputs
