@@ -40,6 +40,7 @@ from capbench.cli import (
     power,
     protocols,
     references,
+    report,
     retrieve,
     score,
     setup,
@@ -111,6 +112,7 @@ app.command("retrieve")(retrieve.retrieve)
 app.command("words")(words.words)
 app.command("retrieval", hidden=True)(retrieve.retrieve)  # its name before
 app.add_typer(figure.app, name="figure")
+app.command("report")(report.report)
 app.command("examples")(examples.examples)
 app.add_typer(data.app, name="data")
 app.add_typer(train.app, name="train")

@@ -59,6 +59,7 @@ SOUND: dict[str, Given] = {
     "retrieval": [("--metric", "tiger"), ("--captions", "{captions}"), *SEES[1:]],
     "examples": [("--metric", "tiger"), ("--number", "1"), *SEES],
     "words": [("--metric", "faier"), ("--entities", "{references}"), *SEES[1:]],
+    "report": [("results", "{results}"), ("--out", "new.html"), ("--data", "{sample}")],
     "metrics": [("metric", "bleu")],
     "protocols": [("dataset", "flickr8k-expert")],
     "doctor": [("--data", "{sample}")],
@@ -115,7 +116,7 @@ SOUND: dict[str, Given] = {
 # What stands for a file or folder in a command's help.
 FILES = ("FILE", "DIR", "PATH", "STORE", "MODEL", "STUDY", "CONFIG", "OUT", "NAME|FILE")
 NO_FILE = {"compare --model", "models info name"}
-WRITTEN = {"out", "--out", "data parses export file", "combine --save"}
+WRITTEN = {"out", "--out", "--report", "data parses export file", "combine --save"}
 
 
 @dataclass(frozen=True)
