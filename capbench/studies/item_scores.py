@@ -80,9 +80,10 @@ class ItemScores(Strict):
 
     @model_validator(mode="after")
     def _check(self) -> ItemScores:
-        lists = [self.captions, self.references, self.groups, self.systems, self.human, self.ratings]
-        lists += [*([self.others] if self.kind == "preferences" else []), *self.scores.values()]
-        if any(len(values) != len(self) for values in lists):
+        texts = [self.captions, self.groups, self.systems, *([self.others] if self.kind == "preferences" else [])]
+        lengths = [len(self.references), len(self.human), len(self.ratings), *map(len, texts)]
+        lengths += [len(values) for values in self.scores.values()]
+        if any(length != len(self) for length in lengths):
             raise ValueError("lists of different lengths")
         if any(not 0 <= place < len(self.reference_lists) for place in self.references):
             raise ValueError("a place of references that is not there")
@@ -129,8 +130,8 @@ def _gather(
     protocol: Protocol, name: str, scored: Scored, tables: Sequence[ScoreTable], rows: Sequence[Row]
 ) -> ItemScores:
     judgements = scored.draws[0]
-    values = {row.name: _values(row.key, judgements, scored, tables) for row in rows}
-    values = {column: array for column, array in values.items() if array is not None}
+    known = {row.name: _values(row.key, judgements, scored, tables) for row in rows}
+    values = {column: array for column, array in known.items() if array is not None}
     side, dataset = protocol.statistic.human, scored.dataset
     if protocol.statistic.kind == "accuracy":
         return _pairs(judgements, side, dataset, name, str(protocol), values)
