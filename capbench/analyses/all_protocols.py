@@ -20,7 +20,7 @@ from capbench.studies.judged import ProgressFactory
 from capbench.studies.plan import Plan, plan_study
 from capbench.studies.published import load_published, names
 from capbench.studies.results import PairTest, StudyResult
-from capbench.studies.run import SlowPart, run_plan
+from capbench.studies.run import Keep, SlowPart, run_plan
 from capbench.studies.sensitivity import ProtocolRanking, Reversal, Sensitivity, SensitivityResult
 from capbench.studies.settings import misfit
 
@@ -60,17 +60,19 @@ def run_all_protocols(
     *,
     cache: bool = True,
     announce: Callable[[SlowPart], None] | None = None,
+    keep: Keep | None = None,
 ) -> SensitivityResult:
     """Carry out a plan of :func:`plan_all_protocols`, and rank the metrics under each protocol.
 
     Tests between metrics are those of any study under that protocol, with the same correction for its pairs; groups of
-    a data set are not tested, since rankings are of the overall values.
+    a data set are not tested, since rankings are of the overall values. The arguments are those of
+    :func:`capbench.studies.run.run_plan`.
 
     Raises:
         StudyError: nothing at all could be computed.
         CapbenchError: see :func:`capbench.studies.run.run_plan`.
     """
-    result = run_plan(plan, progress, cache=cache, test_groups=False, announce=announce)
+    result = run_plan(plan, progress, cache=cache, test_groups=False, announce=announce, keep=keep)
     datasets = {dataset.name: dataset for dataset, _ in plan.protocols}
     tested = plan.study.compare is not None
     sensitivities = [_sensitivity(result, dataset, tested) for dataset in datasets.values()]

@@ -42,6 +42,7 @@ from capbench.cli import (
     power,
     protocols,
     references,
+    report,
     retrieve,
     score,
     setup,
@@ -115,6 +116,7 @@ app.command("words")(words.words)
 app.command("papers")(papers.papers)
 app.command("retrieval", hidden=True)(retrieve.retrieve)  # its name before
 app.add_typer(figure.app, name="figure")
+app.command("report")(report.report)
 app.command("examples")(examples.examples)
 app.add_typer(data.app, name="data")
 app.add_typer(train.app, name="train")

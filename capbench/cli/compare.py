@@ -9,6 +9,7 @@ import typer
 from capbench.cli import common
 from capbench.cli.given import Given, Target, open_judged
 from capbench.cli.groups import with_groups
+from capbench.cli.reporting import ReportOption, write_page
 from capbench.errors import UsageError
 
 __all__ = ["compare"]
@@ -36,6 +37,7 @@ def compare(
     resamples: Annotated[int, typer.Option("--resamples", min=100, help="Resamples and permutations.")] = 1000,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the resamples and permutations.")] = 0,
     unit: Annotated[str, typer.Option("--unit", help=f"What is resampled: {', '.join(common.UNITS)}.")] = "image",
+    report: ReportOption = None,
     given: Given,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -47,10 +49,14 @@ def compare(
     Example: capbench compare cider meteor --dataset flickr8k-expert
 
     Example: capbench compare bleu-4 rouge-l meteor cider -d pascal-50s --correction bh
+
+    Example: capbench compare cider meteor -d composite --report cider-meteor.html
     """
     from dataclasses import replace
 
-    from capbench.analyses.comparing import compare_metrics
+    from capbench.analyses.comparing import compare_scored, score_all
+    from capbench.files import check_writable
+    from capbench.studies.settings import TestSettings
 
     for name, value, choices in (
         ("--test", test, _TESTS),
@@ -58,6 +64,8 @@ def compare(
         ("--unit", unit, common.UNITS),
     ):
         common.check_choice(name, value, choices)
+    if report is not None:
+        check_writable(report)
     judged = open_judged(
         metric or [],
         target,
@@ -65,20 +73,23 @@ def compare(
         one_alone=UsageError("one metric alone cannot be compared", hint="Name two or more"),
         json_output=json_output,
     )
-    comparison = compare_metrics(
+    settings = TestSettings(
+        test,  # type: ignore[arg-type]  # checked above, as are the next two
+        correction,  # type: ignore[arg-type]
+        resamples=resamples,
+        seed=seed,
+        unit=unit,  # type: ignore[arg-type]
+    )
+    scored = score_all(
         judged.dataset,
         judged.protocol,
         judged.requests,
-        test=test,  # type: ignore[arg-type]  # checked above, as are the next two
-        correction=correction,  # type: ignore[arg-type]
-        unit=unit,  # type: ignore[arg-type]
-        resamples=resamples,
-        seed=seed,
-        resources=judged.resources,
+        judged.resources,
         cache=given.cache,
         progress=common.progress,
     )
-    comparison = replace(comparison, sample=judged.sample)
+    rows = [row for request in judged.requests for row in request.rows]
+    comparison = replace(compare_scored(judged.protocol, scored, rows, settings), sample=judged.sample)
     used = comparison.table.resamples
     if used is not None and used > resamples:
         pairs = len(comparison.table.pairs)
@@ -89,3 +100,12 @@ def compare(
         from capbench.reports.comparing import print_comparison
 
         print_comparison(comparison, judged.protocol.statistic, common.out())
+    if report is not None:
+        from capbench.analyses.comparison_results import comparison_result
+        from capbench.reports.report import ReportSource
+        from capbench.studies.item_scores import Collector
+
+        collector = Collector()
+        collector(judged.protocol, scored, scored.tables, rows)
+        result = comparison_result(comparison, judged.protocol, scored, rows)
+        write_page([ReportSource(result, collector.tables)], report, given.root())

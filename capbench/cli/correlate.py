@@ -10,6 +10,7 @@ import typer
 from capbench.cli import common
 from capbench.cli.given import Given
 from capbench.cli.groups import with_groups
+from capbench.cli.reporting import ReportOption, write_page
 from capbench.cli.sample import with_sample
 from capbench.cli.study_flags import StatisticsFlags, StudyFlags, find_study_of_flags
 from capbench.errors import UsageError
@@ -17,6 +18,7 @@ from capbench.errors import UsageError
 if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
     from capbench.studies.config import Study
+    from capbench.studies.item_scores import Collector
     from capbench.studies.results import StudyResult
     from capbench.studies.run import SlowPart
     from capbench.studies.sensitivity import SensitivityResult
@@ -56,6 +58,15 @@ def correlate(
         bool,
         typer.Option("--no-by-source", help="Leave out the tables by source or domain (Composite's three thirds)."),
     ] = False,
+    report: ReportOption = None,
+    items: Annotated[
+        bool,
+        typer.Option(
+            "--items",
+            help="With --out or a study file: also items.json.gz, captions with ratings and scores, for "
+            "'capbench report'.",
+        ),
+    ] = False,
     given: Given,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -88,30 +99,71 @@ def correlate(
     """
     from dataclasses import replace
 
+    from capbench.files import check_writable
     from capbench.reports.files import write_result
     from capbench.reports.sensitivity import write_sensitivity
 
     if escape_formulas and study is None and out is None:
         raise UsageError("--escape-formulas is for CSV files", hint="Add --out DIR, or leave it out")
+    if items and study is None and out is None:
+        raise UsageError("--items writes a file beside the results", hint="Add --out DIR, or leave it out")
+    if report is not None:
+        check_writable(report)
+    collector = _collector(report, items)
     root = given.root()
     wanted = replace(find_study_of_flags(study, flags, statistics, given, root), without=tuple(without or ()))
     if all_protocols:
         _check_all_protocols(study, flags, statistics)
-        sensitivity = _all_protocols(wanted, root, cache=given.cache, json_output=json_output)
+        sensitivity = _all_protocols(wanted, root, collector, cache=given.cache, json_output=json_output)
         if out is not None:
             _tell(write_sensitivity(sensitivity, out, escape_formulas=escape_formulas))
+            _write_items(collector, out, items)
+        _write_report(report, sensitivity.result, collector, root)
         _leave_if_missing(sensitivity.result)
         return
     if study is not None:
         out = out or Path("results") / wanted.name
-    result = _run(wanted, root, out, cache=given.cache, json_output=json_output)
+    result = _run(wanted, root, out, collector, cache=given.cache, json_output=json_output)
     _print(result, json_output=json_output, by_source=not no_by_source)
     if out is not None:
         _tell(write_result(result, out, escape_formulas=escape_formulas, by_source=not no_by_source))
+        _write_items(collector, out, items)
+    _write_report(report, result, collector, root)
     _leave_if_missing(result)
 
 
-def _run(study: Study, root: DataRoot, out: Path | None, *, cache: bool, json_output: bool) -> StudyResult:
+def _collector(report: Path | None, items: bool) -> Collector | None:
+    """What keeps the items behind the numbers, where somebody wants them."""
+    if report is None and not items:
+        return None
+    from capbench.studies.item_scores import Collector
+
+    return Collector()
+
+
+def _write_items(collector: Collector | None, out: Path, wanted: bool) -> None:
+    """The items beside the results; those of an earlier run belong to other numbers and are removed."""
+    from capbench.studies.item_scores import ITEMS_FILE, write_items
+
+    path = out / ITEMS_FILE
+    if collector is not None and wanted:
+        write_items(collector.tables, path)
+        _tell([path])
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _write_report(report: Path | None, result: StudyResult, collector: Collector | None, root: DataRoot) -> None:
+    if report is None or collector is None:
+        return
+    from capbench.reports.report import ReportSource
+
+    write_page([ReportSource(result, collector.tables)], report, root)
+
+
+def _run(
+    study: Study, root: DataRoot, out: Path | None, keep: Collector | None, *, cache: bool, json_output: bool
+) -> StudyResult:
     """Plan, say on which data, and run."""
     from dataclasses import replace
 
@@ -129,7 +181,7 @@ def _run(study: Study, root: DataRoot, out: Path | None, *, cache: bool, json_ou
     common.announce_root(root, json_output=json_output, used=plan.uses_root)
     if plan.on_sample and study.published and not json_output:
         print("published numbers are left out: they were measured on the real judgements, not on this sample")
-    return run_plan(plan, common.progress, cache=cache, announce=_announce, preview=_preview)
+    return run_plan(plan, common.progress, cache=cache, announce=_announce, preview=_preview, keep=keep)
 
 
 def _print(result: StudyResult, *, json_output: bool, by_source: bool) -> None:
@@ -188,13 +240,15 @@ def _leave_if_missing(result: StudyResult) -> None:
         raise typer.Exit(1)
 
 
-def _all_protocols(study: Study, root: DataRoot, *, cache: bool, json_output: bool) -> SensitivityResult:
+def _all_protocols(
+    study: Study, root: DataRoot, keep: Collector | None, *, cache: bool, json_output: bool
+) -> SensitivityResult:
     from capbench.analyses.all_protocols import plan_all_protocols, run_all_protocols
     from capbench.reports.sensitivity import print_sensitivity
 
     plan = plan_all_protocols(study, root)
     common.announce_root(root, json_output=json_output, used=plan.uses_root)
-    sensitivity = run_all_protocols(plan, common.progress, cache=cache, announce=_announce)
+    sensitivity = run_all_protocols(plan, common.progress, cache=cache, announce=_announce, keep=keep)
     if json_output:
         common.print_json(sensitivity.model_dump(mode="json"))
     else:

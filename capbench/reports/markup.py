@@ -14,9 +14,18 @@ from capbench.reports.tables import PUBLISHED_ONLY
 from capbench.reports.tables import tables as make_tables
 from capbench.studies.results import LEFT_OUT, Cell, PairTest, StudyResult
 
-__all__ = ["cell_rows", "comparisons_to_csv", "markdown_text", "tex_text", "to_csv", "to_latex", "to_markdown"]
+__all__ = [
+    "LATEX_CHARACTERS",
+    "cell_rows",
+    "comparisons_to_csv",
+    "markdown_text",
+    "tex_text",
+    "to_csv",
+    "to_latex",
+    "to_markdown",
+]
 
-_LATEX = {
+LATEX_CHARACTERS = {
     "\\": r"\textbackslash{}",
     "&": r"\&",
     "%": r"\%",
@@ -208,7 +217,7 @@ def tex_text(text: str) -> str:
     """A text with LaTeX's special characters escaped, and a real minus sign before a number."""
     if text.startswith("-") and text[1:2].isdigit():
         return f"$-${text[1:]}"
-    return "".join(_LATEX.get(character, character) for character in text)
+    return "".join(LATEX_CHARACTERS.get(character, character) for character in text)
 
 
 def to_csv(result: StudyResult, *, escape_formulas: bool = False) -> str:

@@ -12,7 +12,7 @@ from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
 from capbench.errors import MissingFileError, StudyError
 from capbench.metrics.needs import Scores
-from capbench.metrics.requests import MetricRequest
+from capbench.metrics.requests import MetricRequest, Row
 from capbench.progress import LONG_S, SlowWork, together
 from capbench.records import ScoreTable
 from capbench.studies import levels
@@ -25,7 +25,7 @@ from capbench.studies.published.joining import join_published
 from capbench.studies.results import LEFT_OUT, Ceiling, Cell, Comparisons, Missing, ProtocolInfo, StudyResult
 from capbench.studies.uncertainty import assess
 
-__all__ = ["SlowPart", "run_plan"]
+__all__ = ["Keep", "SlowPart", "run_plan"]
 
 
 @dataclass
@@ -56,6 +56,8 @@ class SlowPart:
 
 
 _Entries = list[tuple[Dataset, Protocol]]
+Keep = Callable[[Protocol, Scored, Sequence[ScoreTable], Sequence[Row]], None]
+"""Is shown what is behind the numbers of a protocol."""
 
 
 def run_plan(
@@ -66,6 +68,7 @@ def run_plan(
     test_groups: bool = True,
     announce: Callable[[SlowPart], None] | None = None,
     preview: Callable[[StudyResult], None] | None = None,
+    keep: Keep | None = None,
 ) -> StudyResult:
     """Carry out a plan.
 
@@ -81,6 +84,8 @@ def run_plan(
         announce: called before anything is scored if slow work of more than half a minute is to be done.
         preview: called then with the numbers of the other metrics, without intervals, tests and ceilings, before the
             slow work begins.
+        keep: called with what is behind each protocol's numbers: the protocol, its judgements with scores, the tables
+            with combinations, and the rows (:class:`capbench.studies.item_scores.Collector`).
 
     Raises:
         StudyError: nothing at all could be computed.
@@ -119,7 +124,7 @@ def run_plan(
             scored = one.score(progress, by_group=_has_mean(entries))
         _note_scored(key, scored, run)
         run.seconds[key] += time.perf_counter() - began
-        _evaluate(plan, entries, scored, run, progress, test_groups)
+        _evaluate(plan, entries, scored, run, progress, test_groups, keep)
     run.missing += [Missing(column=row.name, title=row.title, reason=LEFT_OUT) for row in plan.left_out]
     if not run.cells and run.missing and not any(missing.planned for missing in run.missing):
         raise StudyError(run.missing[0].reason, path=plan.study.path)
@@ -222,7 +227,13 @@ def _result(plan: Plan, run: _Run) -> StudyResult:
 
 
 def _evaluate(
-    plan: Plan, entries: _Entries, scored: Scored, run: _Run, progress: ProgressFactory, test_groups: bool
+    plan: Plan,
+    entries: _Entries,
+    scored: Scored,
+    run: _Run,
+    progress: ProgressFactory,
+    test_groups: bool,
+    keep: Keep | None = None,
 ) -> None:
     """Every statistic that is asked of one *dataset/items*, from its scores."""
     draws = scored.draws
@@ -234,6 +245,8 @@ def _evaluate(
         except MissingFileError as error:
             run.missing.append(Missing(protocol=str(protocol), reason=str(error)))
             continue
+        if keep is not None:
+            keep(protocol, scored, tables, plan.rows)
         began = time.perf_counter()
         steps = len({cell.group for cell in cells if test_groups or not cell.group})
         with progress(f"statistics of {protocol}", steps) as step:

@@ -60,6 +60,7 @@ SOUND: dict[str, Given] = {
     "examples": [("--metric", "tiger"), ("--number", "1"), *SEES],
     "words": [("--metric", "faier"), ("--entities", "{references}"), *SEES[1:]],
     "papers": [("name", "tiger-figure6"), ("--data", "{sample}")],
+    "report": [("results", "{results}"), ("--out", "new.html"), ("--data", "{sample}")],
     "metrics": [("metric", "bleu")],
     "protocols": [("dataset", "flickr8k-expert")],
     "doctor": [("--data", "{sample}")],
@@ -117,7 +118,7 @@ SOUND: dict[str, Given] = {
 # What stands for a file or folder in a command's help.
 FILES = ("FILE", "DIR", "PATH", "STORE", "MODEL", "STUDY", "CONFIG", "OUT", "NAME|FILE")
 NO_FILE = {"compare --model", "models info name"}
-WRITTEN = {"out", "--out", "data parses export file", "combine --save"}
+WRITTEN = {"out", "--out", "--report", "data parses export file", "combine --save"}
 
 
 @dataclass(frozen=True)

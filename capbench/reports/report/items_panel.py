@@ -1,0 +1,147 @@
+"""Where metric and people part: the captions behind the numbers, for the page's script to list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from capbench import plugins
+from capbench.analyses.item_profiles import disagreement, human_percentiles, percentiles
+from capbench.datasets.protocol import base_name
+from capbench.reports.report.elements import Html, tag
+from capbench.reports.report.overview import copy_buttons
+from capbench.reports.report.sources import ReportSource
+from capbench.studies.item_scores import ItemScores
+from capbench.studies.results import StudyResult
+
+__all__ = ["MOST_ITEMS", "MOST_REFERENCES", "items_section", "panels"]
+
+MOST_ITEMS = 24_000
+"""Captions in one page; each data set has an equal part of them."""
+MOST_REFERENCES = 5
+"""References of a caption in the page."""
+
+
+def panels(sources: Sequence[ReportSource]) -> list[dict[str, Any]]:
+    """One entry for each human side of each study: lists side by side, percentiles in tenths."""
+    tables = [(source.result, table) for source in sources for table in source.items if len(table) and table.scores]
+    most = max(MOST_ITEMS // max(len(tables), 1), 1)
+    several = len(sources) > 1
+    return [_panel(result, table, most, several) for result, table in tables]
+
+
+def _panel(result: StudyResult, table: ItemScores, most: int, several: bool) -> dict[str, Any]:
+    order = np.argsort(-disagreement(table), kind="stable")[:most]
+    chosen = np.sort(order).tolist()
+    images: dict[str, int] = {}
+    lists: dict[int, int] = {}
+    metrics = []
+    explained = _explained(result)
+    for name in (column for column in result.columns if column in table.scores):
+        places, scores = table.points(name)
+        shares = dict(zip(places.tolist(), np.round(10 * percentiles(scores)).astype(int).tolist(), strict=True))
+        values = table.scores[name]
+        metrics.append(
+            {
+                "title": result.columns[name],
+                "explains": explained.get(name, ""),
+                "pct": [shares.get(place) for place in chosen],
+                "score": [None if values[place] is None else float(f"{values[place]:.4g}") for place in chosen],
+            }
+        )
+    human = np.round(10 * human_percentiles(table)).astype(int)
+    title = f"{table.dataset_title}, {table.items.split('/', 1)[-1]}, {table.side}"
+    return {
+        "title": f"{title} ({result.name})" if several else title,
+        "dataset": base_name(table.items.split("/")[0]),
+        "pairs": table.kind == "preferences",
+        "all": len(table),
+        "image": [images.setdefault(table.images[place], len(images)) for place in chosen],
+        "images": list(images),
+        "caption": [table.captions[place] for place in chosen],
+        "other": [table.others[place] for place in chosen] if table.others else [],
+        "refs": [lists.setdefault(table.references[place], len(lists)) for place in chosen],
+        "refLists": [table.reference_lists[place][:MOST_REFERENCES] for place in lists],
+        "refCounts": [len(table.reference_lists[place]) for place in lists],
+        "group": [table.groups[place] for place in chosen],
+        "system": [table.systems[place] for place in chosen],
+        "human": [float(f"{table.human[place]:.4g}") for place in chosen],
+        "humanPct": human[chosen].tolist(),
+        "ratings": [", ".join(f"{value:g}" for value in table.ratings[place]) for place in chosen],
+        "metrics": metrics,
+    }
+
+
+def _explained(result: StudyResult) -> dict[str, str]:
+    """By column, the metric to name for an explanation, of metrics that have some."""
+    from capbench.metrics.base import Metric
+
+    known = plugins.names("capbench.metrics")
+    able: dict[str, bool] = {}
+    explained: dict[str, str] = {}
+    for cell in result.cells:
+        name = cell.metric
+        if name in known and name not in able:
+            able[name] = plugins.load("capbench.metrics", name).explain is not Metric.explain
+        if able.get(name):
+            explained[cell.column] = name
+    return explained
+
+
+def items_section(listed: Sequence[dict[str, Any]], commands: Sequence[str], pictures: int) -> Html:
+    """The section, with controls and an empty table; or what to do where there are no items.
+
+    Args:
+        listed: what :func:`panels` gave.
+        commands: commands that would add the items of studies without.
+        pictures: how many pictures the page has.
+    """
+    head = tag("h2", "Where metric and people part")
+    lacking = [
+        tag("p", "The results of some studies hold numbers alone. This adds their captions: ", tag("code", command))
+        for command in commands
+    ]
+    if not listed:
+        return tag("section", head, *lacking, id="apart")
+    held = [
+        f"{len(panel['caption']):,} of {panel['all']:,} ({panel['title']})"
+        for panel in listed
+        if len(panel["caption"]) < panel["all"]
+    ]
+    notes = [
+        "Percentiles make metrics and people comparable: 90 is higher than 90 % of the same list. The list begins with "
+        "the greatest distance. Two metrics are set side by side with “beside”.",
+        "Of pairs, the preferred caption comes first, people stand at 100, and a metric stands where its difference "
+        "(preferred minus other) ranks: below zero it orders the pair against people."
+        if any(panel["pairs"] for panel in listed)
+        else "",
+        f"The page holds those on which metrics and people part most: {'; '.join(held)}." if held else "",
+        f"{pictures} pictures, of the captions that come first." if pictures else "No pictures were at hand.",
+    ]
+    controls = [
+        _select("panel", "Judgements"),
+        _select("first", "metric"),
+        _select("second", "beside"),
+        _select("direction", "show"),
+        _select("part", "group"),
+    ]
+    heads = ("caption", "people", "metric", "beside", "distance", "more")
+    row = tag("tr", *(tag("th", head, scope="col", class_=None if head == "caption" else "n") for head in heads))
+    table = tag("table", tag("thead", row), id="items", class_="items")
+    return tag(
+        "section",
+        head,
+        tag("p", " ".join(filter(None, notes)), class_="note"),
+        *lacking,
+        tag("div", *controls, copy_buttons("items"), class_="tools"),
+        tag("div", table, class_="wide", role="region", aria_label="Table: captions by disagreement", tabindex=0),
+        id="apart",
+    )
+
+
+def _select(name: str, label: str) -> Html:
+    return tag(
+        "span", tag("label", label, for_=f"items-{name}"), " ", tag("select", id=f"items-{name}"), class_="field"
+    )

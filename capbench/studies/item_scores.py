@@ -1,0 +1,265 @@
+"""What people and metrics say of single items: kept beside a study's numbers for those who want to look at captions.
+
+``items.json.gz`` beside a ``results.json`` holds one :class:`ItemScores` for each human side of the study's data. It
+holds captions, so it is written where a user asks for it, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field, ValidationError, model_validator
+
+from capbench.datasets.base import Dataset
+from capbench.datasets.protocol import Protocol
+from capbench.errors import DataError
+from capbench.files import atomic_write, unpack_gzip
+from capbench.metrics.requests import Row
+from capbench.records import FloatArray, IntArray, Judgements, Ratings, ScoreColumn, ScoreTable
+from capbench.strict import Strict
+from capbench.studies.judged import Scored
+
+__all__ = ["ITEMS_FILE", "Collector", "ItemScores", "items_beside", "load_items", "write_items"]
+
+ITEMS_FILE = "items.json.gz"
+"""Name of the file beside a ``results.json``."""
+_SCHEMA_VERSION = 1
+
+
+class ItemScores(Strict):
+    """The data points of one human side, with every metric's scores. All lists but ``reference_lists`` are parallel.
+
+    With ``kind`` ``ratings`` a point is a caption, ``human`` the mean of its ratings and a score the metric's score.
+    With ``preferences`` a point is a pair on which people are not even: ``captions`` holds what they prefer,
+    ``others`` what they like less, and a score is the metric's score of the first minus that of the second. Of several
+    draws of references the first counts.
+
+    Attributes:
+        items: ``dataset/items``.
+        side: name of the ratings or preferences.
+        kind: what a point is.
+        dataset_title: the data set's name in tables.
+        protocols: ids of the study's protocols on this human side.
+        images: image ids.
+        captions: the judged captions.
+        others: of pairs the other caption; empty for ratings.
+        references: place of each point's references in ``reference_lists``.
+        reference_lists: lists of references, each once.
+        groups: the part of the data set, or ``""``.
+        systems: who wrote the caption, or ``""``.
+        human: mean rating; of pairs 1.
+        ratings: each caption's single ratings; of pairs the votes for the first and the second, if they are known.
+        scores: by column of the study; None where the metric has no score.
+    """
+
+    items: str
+    side: str
+    kind: Literal["ratings", "preferences"]
+    dataset_title: str
+    protocols: tuple[str, ...]
+    images: list[str]
+    captions: list[str]
+    others: list[str] = Field(default_factory=list)
+    references: list[int]
+    reference_lists: list[list[str]]
+    groups: list[str]
+    systems: list[str]
+    human: list[float]
+    ratings: list[list[float]]
+    scores: dict[str, list[float | None]]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @model_validator(mode="after")
+    def _check(self) -> ItemScores:
+        texts = [self.captions, self.groups, self.systems, *([self.others] if self.kind == "preferences" else [])]
+        lengths = [len(self.references), len(self.human), len(self.ratings), *map(len, texts)]
+        lengths += [len(values) for values in self.scores.values()]
+        if any(length != len(self) for length in lengths):
+            raise ValueError("lists of different lengths")
+        if any(not 0 <= place < len(self.reference_lists) for place in self.references):
+            raise ValueError("a place of references that is not there")
+        return self
+
+    def points(self, name: str) -> tuple[IntArray, FloatArray]:
+        """The points that a column has a score of: (m,) their places and (m,) the scores."""
+        known = [(place, value) for place, value in enumerate(self.scores[name]) if value is not None]
+        places = np.array([place for place, _ in known], dtype=np.int64)
+        return places, np.array([value for _, value in known], dtype=np.float64)
+
+    @property
+    def human_values(self) -> FloatArray:
+        """(n,) what people said, as an array."""
+        return np.array(self.human, dtype=np.float64)
+
+
+class Collector:
+    """Gathers the items of a study while it runs: ``run_plan(plan, progress, keep=collector)``."""
+
+    def __init__(self) -> None:
+        self._tables: dict[tuple[str, str], ItemScores] = {}
+
+    def __call__(self, protocol: Protocol, scored: Scored, tables: Sequence[ScoreTable], rows: Sequence[Row]) -> None:
+        """Keep what is behind one protocol; one without a human side leaves nothing."""
+        if protocol.statistic.kind == "mean":
+            return
+        key = (f"{scored.dataset.name}/{protocol.items.name}", protocol.statistic.human)
+        known = self._tables.get(key)
+        gathered = _gather(protocol, key[0], scored, tables, rows)
+        if known is not None:
+            # A combination is learnt from one protocol's judgements: the first protocol's stays.
+            update = {"protocols": (*known.protocols, str(protocol)), "scores": {**gathered.scores, **known.scores}}
+            gathered = known.model_copy(update=update)
+        self._tables[key] = gathered
+
+    @property
+    def tables(self) -> tuple[ItemScores, ...]:
+        """What was kept, in the order in which it came."""
+        return tuple(self._tables.values())
+
+
+def _gather(
+    protocol: Protocol, name: str, scored: Scored, tables: Sequence[ScoreTable], rows: Sequence[Row]
+) -> ItemScores:
+    judgements = scored.draws[0]
+    known = {row.name: _values(row.key, judgements, scored, tables) for row in rows}
+    values = {column: array for column, array in known.items() if array is not None}
+    side, dataset = protocol.statistic.human, scored.dataset
+    if protocol.statistic.kind == "accuracy":
+        return _pairs(judgements, side, dataset, name, str(protocol), values)
+    return _rated(judgements, judgements.ratings[side], side, dataset, name, str(protocol), values)
+
+
+def _values(
+    key: ScoreColumn, judgements: Judgements, scored: Scored, tables: Sequence[ScoreTable]
+) -> FloatArray | None:
+    """(items,) scores of one column in the first draw, NaN where a group has none; None if there are none at all."""
+    if tables and key in tables[0].values:
+        return tables[0].values[key]
+    values = np.full(len(judgements.items), np.nan)
+    for group, alone in scored.groups.items():
+        if alone.tables and key in alone.tables[0].values:
+            members = [place for place, item in enumerate(judgements.items) if item.group == group]
+            if len(members) == len(alone.draws[0].items):
+                values[members] = alone.tables[0].values[key]
+    return None if np.isnan(values).all() else values
+
+
+def _rated(
+    judgements: Judgements,
+    ratings: Ratings,
+    side: str,
+    dataset: Dataset,
+    name: str,
+    protocol: str,
+    values: dict[str, FloatArray],
+) -> ItemScores:
+    given: dict[int, list[float]] = {}
+    for place, value in zip(ratings.item.tolist(), ratings.value.tolist(), strict=True):
+        given.setdefault(place, []).append(value)
+    places = sorted(given)
+    return ItemScores(
+        items=name,
+        side=side,
+        kind="ratings",
+        dataset_title=dataset.title,
+        protocols=(protocol,),
+        captions=[judgements.items[place].candidate for place in places],
+        human=[float(np.mean(given[place])) for place in places],
+        ratings=[given[place] for place in places],
+        scores={column: _listed(array[places]) for column, array in values.items()},
+        **_of_items(judgements, places),
+    )
+
+
+def _pairs(
+    judgements: Judgements, side: str, dataset: Dataset, name: str, protocol: str, values: dict[str, FloatArray]
+) -> ItemScores:
+    pairs = judgements.preferences[side]
+    chosen = np.flatnonzero(pairs.preferred != 0)
+    first_is_better = pairs.preferred[chosen] > 0
+    better = np.where(first_is_better, pairs.first[chosen], pairs.second[chosen])
+    worse = np.where(first_is_better, pairs.second[chosen], pairs.first[chosen])
+    votes: list[list[float]] = [[] for _ in chosen]
+    if pairs.votes.shape[1] == 2:
+        ordered = np.where(first_is_better[:, None], pairs.votes[chosen], pairs.votes[chosen][:, ::-1])
+        votes = ordered.astype(np.float64).tolist()
+    of_items = _of_items(judgements, better.tolist())
+    return ItemScores(
+        items=name,
+        side=side,
+        kind="preferences",
+        dataset_title=dataset.title,
+        protocols=(protocol,),
+        captions=[judgements.items[place].candidate for place in better.tolist()],
+        others=[judgements.items[place].candidate for place in worse.tolist()],
+        human=[1.0] * len(chosen),
+        ratings=votes,
+        scores={column: _listed(array[better] - array[worse]) for column, array in values.items()},
+        **{**of_items, "groups": [pairs.group[place] for place in chosen.tolist()]},
+    )
+
+
+def _of_items(judgements: Judgements, places: Sequence[int]) -> dict[str, list]:  # type: ignore[type-arg]
+    """What points say of their items, by field of :class:`ItemScores`."""
+    items = [judgements.items[place] for place in places]
+    lists: dict[tuple[str, ...], int] = {}
+    return {
+        "images": [item.image for item in items],
+        "references": [lists.setdefault(item.references, len(lists)) for item in items],
+        "reference_lists": [list(texts) for texts in lists],
+        "groups": [item.group for item in items],
+        "systems": [item.system for item in items],
+    }
+
+
+def _listed(values: FloatArray) -> list[float | None]:
+    return [value if np.isfinite(value) else None for value in values.tolist()]
+
+
+def write_items(tables: Iterable[ItemScores], path: str | os.PathLike[str]) -> None:
+    """Write ``items.json.gz``; the same tables give the same bytes.
+
+    Raises:
+        UsageError: the file cannot be written.
+    """
+    content = {"schema_version": _SCHEMA_VERSION, "tables": [table.model_dump(mode="json") for table in tables]}
+    packed = io.BytesIO()
+    with gzip.GzipFile(fileobj=packed, mode="wb", filename="", mtime=0, compresslevel=6) as stream:
+        stream.write(json.dumps(content, ensure_ascii=False, allow_nan=False).encode())
+    with atomic_write(path, "wb") as target:
+        target.write(packed.getvalue())
+
+
+def load_items(path: str | os.PathLike[str]) -> tuple[ItemScores, ...]:
+    """Read an ``items.json.gz``.
+
+    Raises:
+        DataError: it is none, or of a later version than this one reads.
+    """
+    hint = "Make it again: 'capbench correlate ... --out DIR --items'"
+    try:
+        content = json.loads(unpack_gzip(path))
+        version = content["schema_version"]
+        if version != _SCHEMA_VERSION:
+            raise DataError(f"has schema {version}; this version reads {_SCHEMA_VERSION}", path=path, hint=hint)
+        return tuple(ItemScores.model_validate(table) for table in content["tables"])
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(key) for key in first["loc"])
+        raise DataError(f"{where}: {first['msg']} ({error.error_count()} problems)", path=path, hint=hint) from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DataError("holds no items of a study", path=path, hint=hint) from error
+
+
+def items_beside(results: Path) -> Path:
+    """Where the items of a ``results.json`` are, if they were kept."""
+    return results.with_name(ITEMS_FILE)

@@ -1,0 +1,324 @@
+"""A report in a real browser: what people do with it, and what a hostile data set cannot do."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from capbench.reports.report import ReportSource, write_report
+from tests.reports.report.world import HOSTILE, hostile_source, make_pairs, make_source
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+BROWSER = shutil.which("chromium")
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (make setup)")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(BROWSER is None, reason="no chromium on PATH (apt-get install chromium)"),
+]
+
+
+@dataclass
+class Opened:
+    """A page with everything that it said and asked for."""
+
+    page: Page
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with playwright.sync_playwright() as started:
+        # As root, Chromium has no sandbox.
+        launched = started.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    picture = folder / "image3.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (300, 400, 3), dtype=np.uint8)).save(picture)
+    usual = make_source(120)
+    sources: dict[str, list[ReportSource]] = {
+        "usual": [ReportSource(usual.result, (*usual.items, make_pairs(30, ["cider", "meteor"])))],
+        "hostile": [hostile_source()],
+        "numbers": [make_source(items=False)],
+        "several": [make_source(40), make_source(40, seed=1, name="another")],
+    }
+    for name, listed in sources.items():
+        write_report(
+            listed,
+            folder / f"{name}.html",
+            command="capbench report a.json",
+            pictures=lambda images: {image: picture for image in images if image == "image3"},
+        )
+    return {name: folder / f"{name}.html" for name in sources}
+
+
+Open = Callable[..., Opened]
+
+
+@pytest.fixture
+def opened(browser: Browser, pages: dict[str, Path]) -> Iterator[Open]:
+    contexts = []
+
+    def open_page(name: str = "usual", *, width: int = 1280, **options: Any) -> Opened:
+        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+        contexts.append(context)
+        opened_page = Opened(context.new_page())
+        page = opened_page.page
+        page.on("console", lambda said: opened_page.complaints.append(said.text))
+        page.on("pageerror", lambda error: opened_page.complaints.append(str(error)))
+        page.on("request", lambda request: opened_page.requests.append(request.url))
+        page.goto(pages[name].as_uri())
+        page.wait_for_selector("html[data-ready]", state="attached", timeout=60_000)
+        return opened_page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+def texts(page: Page, selector: str) -> list[str]:
+    return [text.strip() for text in page.locator(selector).all_inner_texts()]
+
+
+@pytest.mark.parametrize("name", ["usual", "hostile", "numbers", "several"])
+def test_a_page_opens_without_complaints_and_asks_nobody_for_anything(
+    opened: Open, pages: dict[str, Path], name: str
+) -> None:
+    shown = opened(name)
+    shown.page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true })")
+    assert shown.complaints == []
+    other = [url for url in shown.requests if not url.startswith(("data:", "blob:"))]
+    assert other == [pages[name].as_uri()]
+
+
+def test_a_head_sorts_its_column_by_value_both_ways(opened: Open) -> None:
+    page = opened().page
+    column = "table.matrix tbody tr th"
+    head = page.locator("table.matrix thead th", has_text="τ-b")
+    head.click()
+    assert texts(page, column)[:3] == ["BLEU-4", "CIDEr", "METEOR"]  # 0.40, 0.39, 0.38
+    assert head.get_attribute("aria-sort") == "descending"
+    head.click()
+    assert texts(page, column)[-3:] == ["METEOR", "CIDEr", "BLEU-4"]
+
+
+def test_search_and_choices_leave_the_rows_that_fit(opened: Open) -> None:
+    page = opened().page
+    count = page.locator("#numbers tbody tr")
+    assert count.count() == 9
+    box = page.locator("#numbers_wrapper input[type=search]")
+    box.fill("meteor")
+    assert count.count() == 3
+    box.fill("")
+    page.locator("#numbers-filters select").nth(0).select_option("odd")
+    assert count.count() == 3
+    assert set(texts(page, "#numbers tbody td:nth-child(3)")) == {"odd"}
+
+
+def test_every_number_says_what_it_is_under_a_pointer_and_from_the_keyboard(opened: Open) -> None:
+    page = opened().page
+    cell = page.locator("table.matrix tbody td[data-tip]").first
+    tip = page.locator("#tip")
+    assert not tip.is_visible()
+    cell.hover()
+    told = tip.inner_text()
+    for part in ("CIDEr", "τ-c = 0.4400", "95 % interval [0.380, 0.460]", "n = 180", "published: 0.439"):
+        assert part in told
+    assert "protocol flickr8k-expert:1/no-own-captions/unaggregated-tau-c" in told
+    assert "signature cider|capbench:0.1.0|tok:ptb" in told
+    page.mouse.move(5, 5)
+    assert not tip.is_visible()
+    cell.focus()
+    page.keyboard.press("ArrowDown")
+    assert tip.inner_text().startswith("METEOR")
+    page.keyboard.press("ArrowRight")
+    assert "τ-b = 0.3800" in tip.inner_text()
+    assert page.locator(":focus").get_attribute("aria-describedby") == "tip"
+    page.keyboard.press("Escape")
+    assert not tip.is_visible()
+    # One stop of the tabulator key a table, not one a number.
+    assert page.locator("table.matrix td[tabindex='0']").count() == 1
+
+
+def test_a_finger_sees_what_a_number_is(opened: Open) -> None:
+    page = opened(width=390, has_touch=True, is_mobile=True).page
+    page.locator("table.matrix tbody td[data-tip]").first.tap()
+    assert "signature" in page.locator("#tip").inner_text()
+
+
+def test_heads_are_sorted_from_the_keyboard(opened: Open) -> None:
+    page = opened().page
+    page.locator("#numbers thead th [role=button], #numbers thead th button").nth(4).focus()
+    page.keyboard.press("Enter")
+    values = [float(text) for text in texts(page, "#numbers tbody td:nth-child(5)")]
+    assert values == sorted(values, reverse=True)
+
+
+@pytest.mark.parametrize("form", ["LaTeX", "Markdown", "CSV"])
+def test_a_table_is_copied_as_it_is_shown(opened: Open, form: str) -> None:
+    page = opened(permissions=["clipboard-read", "clipboard-write"]).page
+    page.locator("table.matrix thead th", has_text="τ-b").click()
+    page.locator(f"button[data-copies='matrix-0'][data-form='{form.lower()}']").click()
+    page.wait_for_function("document.getElementById('told').textContent.includes('rows as')")
+    lines = page.evaluate("navigator.clipboard.readText()").splitlines()
+    expected = {
+        "LaTeX": r"BLEU-4 & 0.3100 [0.250, 0.330] & 0.4000 [0.340, 0.420] \\",
+        "Markdown": r"| BLEU-4 | 0.3100 \[0.250, 0.330\] | 0.4000 \[0.340, 0.420\] |",
+        "CSV": 'BLEU-4,"0.3100 [0.250, 0.330]","0.4000 [0.340, 0.420]"',
+    }[form]
+    places = {"LaTeX": (1, 4), "Markdown": (0, 2), "CSV": (0, 1)}[form]
+    assert lines[places[1]] == expected
+    assert "Flickr8k Expert" in lines[places[0] + (1 if form == "LaTeX" else 0)]
+    if form == "LaTeX":
+        assert r"$\tau$-c" in lines[2]
+        assert lines[-1] == r"\end{tabular}"
+
+
+def test_captions_are_listed_by_distance_and_searched(opened: Open) -> None:
+    page = opened().page
+    page.select_option("#items-panel", index=0)
+    distances = [abs(int(text.replace("−", "-"))) for text in texts(page, "#items tbody td:nth-last-child(2)")]
+    assert len(distances) == 25
+    assert distances == sorted(distances, reverse=True)
+    assert distances[0] > 30
+    page.locator("#items_wrapper input[type=search]").fill("number 7 of")
+    assert page.locator("#items tbody tr").count() == 1
+    page.locator("#items_wrapper input[type=search]").fill("& < nothing like it >")
+    assert "Nothing fits" in page.locator("#items tbody").inner_text()
+
+
+def test_two_metrics_stand_side_by_side(opened: Open) -> None:
+    page = opened().page
+    page.select_option("#items-first", label="METEOR")
+    page.select_option("#items-second", label="BLEU-4")
+    heads = texts(page, "#items thead th")
+    assert [re.sub(r"\W*$", "", head) for head in heads[:5]] == ["caption", "people", "METEOR", "BLEU-4", "distance"]
+    for row in page.locator("#items tbody tr").all()[:5]:
+        one, two, apart = (row.locator("td").nth(place).inner_text().split()[0] for place in (2, 3, 4))
+        assert int(one) - int(two) == pytest.approx(int(apart.replace("−", "-")), abs=1)  # each is rounded
+    page.select_option("#items-direction", label="BLEU-4 higher")
+    assert {text[0] for text in texts(page, "#items tbody td:nth-child(5)")} == {"−"}
+
+
+def test_a_caption_opens_to_references_and_all_scores(opened: Open) -> None:
+    page = opened().page
+    page.locator("#items_wrapper input[type=search]").fill("number 12 of")
+    button = page.locator("#items tbody button")
+    button.click()
+    detail = page.locator(".detail").inner_text()
+    assert "reference 3 0" in detail
+    assert all(title in detail for title in ("people", "CIDEr", "METEOR", "BLEU-4"))
+    assert button.get_attribute("aria-expanded") == "true"
+    assert page.locator(".case img").count() == 1  # image3 alone has a picture
+    assert page.locator(".case img").evaluate("e => e.complete && e.naturalWidth > 0")
+    button.click()
+    assert page.locator(".detail").count() == 0
+
+
+def test_pairs_are_listed_by_how_far_a_metric_is_from_peoples_order(opened: Open) -> None:
+    page = opened().page
+    page.select_option("#items-panel", index=1)
+    first = page.locator("#items tbody tr").first.inner_text()
+    assert "better 25" in first  # the difference of -2.6 is the lowest
+    assert "rather than: worse 25" in first
+    assert "7 to 1" in first
+    page.select_option("#items-part", label="HC")
+    assert "better 25" in page.locator("#items tbody").inner_text()
+    page.select_option("#items-part", label="MM")
+    assert "better 25" not in page.locator("#items tbody").inner_text()
+
+
+def test_nothing_of_a_hostile_data_set_runs_or_becomes_an_element(opened: Open) -> None:
+    shown = opened("hostile", permissions=["clipboard-read", "clipboard-write"])
+    page = shown.page
+    title = page.title()
+    assert "<script>" in title  # as text
+    page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true })")
+    for text in HOSTILE[:6]:
+        page.locator("#items_wrapper input[type=search]").fill(text)
+        page.locator("#numbers_wrapper input[type=search]").fill(text)
+        page.wait_for_timeout(20)
+    for box in page.locator("input[type=search]").all():
+        box.fill("")
+    for button in page.locator("#items tbody button").all()[:8]:
+        button.click()
+    for cell in page.locator("td[data-tip]").all()[:8]:
+        cell.focus()
+    for place in range(len(HOSTILE)):
+        page.select_option("#items-first", index=place)
+        page.select_option("#items-second", index=place)
+    assert page.title() == title
+    assert page.locator("main img:not([src^='data:']), main b:has-text('bold'), main svg[onload]").count() == 0
+    assert page.locator("main script").count() == 0
+    assert shown.complaints == []
+    page.locator("button[data-copies='items'][data-form='csv']").click()
+    page.wait_for_function("document.getElementById('told').textContent.includes('rows as')")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert "'=HYPERLINK" in copied
+    assert re.search(r'(^|,)"?=HYPERLINK', copied, re.MULTILINE) is None
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("name", ["usual", "hostile"])
+def test_a_page_is_no_wider_than_a_phone_or_a_screen(opened: Open, name: str, width: int) -> None:
+    page = opened(name, width=width).page
+    page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true })")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    beyond = page.evaluate(
+        "[...document.querySelectorAll('main *')].filter(e => !e.closest('.wide, svg') && e.getClientRects().length"
+        " && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"
+    )
+    assert beyond == []
+
+
+def test_a_page_is_dark_where_the_reader_is(opened: Open) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    assert opened().page.evaluate(ground) == "rgb(255, 255, 255)"
+    assert opened(color_scheme="dark").page.evaluate(ground) == "rgb(22, 24, 27)"
+
+
+def test_print_opens_every_part_on_white_paper_without_controls(opened: Open) -> None:
+    page = opened(color_scheme="dark").page
+    page.emulate_media(media="print", color_scheme="dark")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.locator("details:not([open])").count() == 0
+    assert [e.is_visible() for e in page.locator("nav, .tools, input[type=search]").all()].count(True) == 0
+    assert page.locator("table.matrix").is_visible()
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator("details:not([open])").count() > 0
+    assert len(page.pdf()) > 10_000
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["usual", "several"])
+def test_an_accessibility_check_finds_nothing(opened: Open, name: str, scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    page = opened(name, color_scheme=scheme, bypass_csp=True).page  # the checker itself is a script from outside
+    page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true })")
+    page.locator("#items tbody button").first.click()
+    violations = axe.Axe().run(page).response["violations"]
+    assert [(v["id"], [node["html"][:120] for node in v["nodes"]][:3]) for v in violations] == []
+
+
+def test_without_scripts_the_tables_are_there(browser: Browser, pages: dict[str, Path]) -> None:
+    page = browser.new_context(java_script_enabled=False).new_page()
+    page.goto(pages["usual"].as_uri())
+    assert page.locator("table.matrix tbody tr").count() == 4
+    assert "need scripts" in page.locator("noscript").inner_text()
+    page.context.close()
