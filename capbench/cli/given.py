@@ -68,9 +68,7 @@ class Inputs(OptionGroup):
     ] = None
     image_root: Annotated[
         Path | None,
-        typer.Option(
-            "--image-root", metavar="DIR", help="Where the pictures are. Default: */images of the data folder."
-        ),
+        typer.Option("--image-root", metavar="DIR", help="Where pictures are. Default: */images of the data folder."),
     ] = None
 
     def root(self) -> DataRoot:
