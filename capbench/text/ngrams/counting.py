@@ -83,7 +83,8 @@ class DocumentWords:
             DataError, ToolError: a caption could not be tokenised.
         """
         # Pieces of memory that grow: parts that are joined at the end would stand in it twice.
-        words, left, kind = bytearray(), bytearray(), np.dtype(np.uint16)
+        words, left = bytearray(), bytearray()
+        kind: np.dtype[Any] = np.dtype(np.uint16)
         sizes = [np.zeros(1, dtype=np.int64)]
         documents = iter(documents)
         while batch := list(islice(documents, _DOCUMENTS_AT_ONCE)):
