@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import socket
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ ResultT = TypeVar("ResultT")
 
 _RETRIES = 2
 _FAILED_IN_A_ROW = 2
+_CONNECT_S = 10.0
 _STORE_MB_A_WORKER = 128
 _MB = 1 << 20
 _RAY_VARIABLES = {
@@ -218,6 +220,7 @@ def _connected(cluster: Cluster) -> Any:
         }
     else:
         settings["address"] = cluster.address
+        _check_reachable(cluster.address)
     try:
         ray.init(**settings)
     except Exception as error:  # Ray raises many kinds, also its own client's
@@ -228,6 +231,19 @@ def _connected(cluster: Cluster) -> Any:
         ) from error
     _silence(ray)
     return ray
+
+
+def _check_reachable(address: str) -> None:
+    """Raise ToolError if nobody listens at ``HOST:PORT``: Ray itself tries for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not host or not port.isdecimal():
+        return  # a name of Ray's own, such as auto
+    try:
+        socket.create_connection((host, int(port)), _CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        raise ToolError(
+            f"nobody answers at {address} ({error})", hint="Check the address, and 'ray status' on that machine"
+        ) from error
 
 
 def _silence(ray: Any) -> None:

@@ -37,6 +37,7 @@ SEES: Given = [*QUICK, ("--features", "{store}"), ("--model", "{model}")]
 # What a command is given beside the parameter in question: options by their names, arguments by theirs.
 SOUND: dict[str, Given] = {
     "extract-features": [("--images", "{picture}"), ("--detector", "sample"), ("--out", "new.h5")],
+    "plan extract": [("--images", "{picture}"), ("--detector", "sample")],
     "import-features": [("files", "{npy}"), ("--format", "scan"), ("--ids", "{ids}"), ("--out", "new.h5")],
     "score": [("--metric", "tiger"), *SEES],
     "score ": [("--metric", "bleu-1"), ("--candidates", "{candidates}"), ("--references", "{references}")],
