@@ -112,7 +112,11 @@ class ViLBERTScoreOptions(Options):
         quiet=True,
     )
     precision: str = option(
-        "float32", Choice("float32", "bfloat16"), "of the network; bfloat16 gives other digits", quiet=True
+        "float32",
+        Choice("float32", "bfloat16"),
+        "of the network; bfloat16 gives other digits: F by .003 at most, .0005 on average, on Flickr8k Expert under a "
+        "small network (tau-c by .0001)",
+        quiet=True,
     )
     vocabulary: str | None = option(
         None, File("a vocabulary"), "vocab.txt of a released checkpoint that it does not lie beside", sign_as=""

@@ -248,6 +248,9 @@ def _turn(file: Path, target: Path) -> None:
             continue
         if renamed in tensors:
             raise ModelError(f"two tensors stand for '{renamed}', one of them '{name}'", path=file)
+        if not tensor.is_floating_point():
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise ModelError(f"'{name}' is of the type {kind} and not of floating-point numbers", path=file)
         tensors[renamed] = tensor.float()
     # What is wrong with the file is told before anything is kept of it.
     config_file = file.parent / _CONFIGURATION
