@@ -34,7 +34,7 @@ from capbench.studies.settings import TestSettings
 
 TEXT = ("bleu-1", "bleu-4", "rouge-l", "meteor", "cider")
 REO = ("reo-relevance", "reo-extraness", "reo-omission")
-TRAINED = (*TEXT, "spice", "tiger.tiger", *REO, "faier.faier", "nneval")
+TRAINED = ("meteor", "cider", "spice", "tiger.tiger", *REO, "faier.faier", "nneval")
 METRICS = {
     "flickr8k-expert": (*TEXT, "spice"),
     "composite": TEXT,
