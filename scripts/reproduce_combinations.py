@@ -1,10 +1,15 @@
-"""The numbers of docs/results/combinations.md: text metrics combined, by nested cross-validation over images.
+"""The numbers of docs/results/combinations.md: metrics combined, by nested cross-validation over images.
 
-Run: python scripts/reproduce_combinations.py --data DIR [--out FILE] [DATASET ...]
+Run: python scripts/reproduce_combinations.py --data DIR [--out FILE] [SET ...]
 
-For each data set and learner the whole of ``capbench combine`` with seed 0, and the agreement of the out-of-fold scores
-under other seeds of the folds. What it has done is kept in FILE: run it again to go on. Metrics whose scores cannot be
-computed (SPICE without its parser) are left out, and FILE says which were there.
+For each set of metrics and learner the whole of ``capbench combine`` with seed 0, and the agreement of the out-of-fold
+scores under other seeds of the folds. What it has done is kept in FILE: run it again to go on. Sets of text metrics are
+the default; those with metrics that look at the image, and with NNEval, want what was trained here:
+
+    python scripts/reproduce_combinations.py --data DIR flickr8k-expert+trained composite@8k+trained --features pyr30.h5
+        --model tiger=FILE --model reo=FILE --model faier=FILE --model nneval=FILE --vectors vectors.bin
+
+(scripts/reproduce_flickr8k_grid.py, reproduce_faier_flickr8k.py and reproduce_nneval.py make these files).
 """
 
 from __future__ import annotations
@@ -28,23 +33,32 @@ from capbench.studies.evaluate import evaluate
 from capbench.studies.settings import TestSettings
 
 TEXT = ("bleu-1", "bleu-4", "rouge-l", "meteor", "cider")
+REO = ("reo-relevance", "reo-extraness", "reo-omission")
+TRAINED = ("meteor", "cider", "spice", "tiger.tiger", *REO, "faier.faier", "nneval")
 METRICS = {
     "flickr8k-expert": (*TEXT, "spice"),
     "composite": TEXT,
     "pascal-50s": TEXT,
+    "flickr8k-expert+trained": TRAINED,
+    "composite@8k+trained": TRAINED,
 }
-LEARNERS = {"flickr8k-expert": "ridge", "composite": "ridge", "pascal-50s": "logistic"}
+"""Metrics by set; a set's name is its data set's, and ``+trained`` where metrics that were trained here are in."""
+DEFAULT = ("flickr8k-expert", "composite", "pascal-50s")
+LEARNERS = {name: "logistic" if name == "pascal-50s" else "ridge" for name in METRICS}
 TESTS = {"flickr8k-expert": "composite", "composite": "flickr8k-expert", "pascal-50s": "composite"}
+"""Where the combination of text metrics is tried, too."""
 SEEDS = (1, 2, 3, 4)
 
 
-def run(name: str, learner: str, data: str | None) -> dict[str, Any]:
-    """One data set and learner."""
-    root = find_root(data)
-    dataset = open_dataset(name, root)
+def run(name: str, learner: str, given: argparse.Namespace) -> dict[str, Any]:
+    """One set and learner."""
+    root = find_root(given.data)
+    dataset = open_dataset(name.removesuffix("+trained"), root)
     protocol = dataset.protocol()
-    resources = Resources(data=str(root.path))
-    requests = resolve_metrics(METRICS[name], resources=resources)
+    models = dict(text.split("=", 1) for text in given.model)
+    resources = Resources(data=str(root.path), features=given.features, models=models)
+    options = {"nneval": {"vectors": given.vectors}} if "nneval" in METRICS[name] else {}
+    requests = resolve_metrics(METRICS[name], options, resources=resources)
     combined = combine_metrics(
         dataset,
         protocol,
@@ -69,9 +83,9 @@ def run(name: str, learner: str, data: str | None) -> dict[str, Any]:
     return {**told, "capbench": __version__, "other_seeds": values}
 
 
-def transfer(name: str, learner: str, data: str | None) -> dict[str, Any]:
+def transfer(name: str, learner: str, given: argparse.Namespace) -> dict[str, Any]:
     """The combination of the metrics that both data sets have, tried on another data set."""
-    root = find_root(data)
+    root = find_root(given.data)
     dataset, other = open_dataset(name, root), open_dataset(TESTS[name], root)
     resources = Resources(data=str(root.path))
     requests = resolve_metrics(TEXT, resources=resources)
@@ -115,7 +129,8 @@ def tables(done: dict[str, Any]) -> list[str]:
         first = results[learners[0]]["comparison"]
         accuracy = first["table"]["statistic"].startswith("accuracy")
         show, between = (_percent, _percents) if accuracy else (_share, _shares)
-        lines += ["", f"### {first['protocol']}", "", "| | agreement | 95 % interval |", "|---|---|---|"]
+        with_trained = ", with metrics that were trained here" if name.endswith("+trained") else ""
+        lines += ["", f"### {first['protocol']}{with_trained}", "", "| | agreement | 95 % interval |", "|---|---|---|"]
         singles = {title: of for title, of in first["intervals"].items() if title != "combination"}
         for title, of in sorted(singles.items(), key=lambda entry: entry[1]["value"]):
             lines.append(f"| {title} | {show(of['value'])} | {between(of['low'], of['high'])} |")
@@ -175,16 +190,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default=None)
     parser.add_argument("--out", type=Path, default=Path("results/reference/combinations.json"))
-    parser.add_argument("datasets", nargs="*", default=list(METRICS))
+    parser.add_argument("--features", help="region features, for sets with trained metrics")
+    parser.add_argument("--model", action="append", default=[], metavar="METRIC=FILE", help="weights, for these sets")
+    parser.add_argument("--vectors", help="NNEval's word vectors, for these sets")
+    parser.add_argument("sets", nargs="*", metavar="SET", default=list(DEFAULT), help=f"of {', '.join(METRICS)}")
     given = parser.parse_args()
     done: dict[str, Any] = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {}
-    for name in given.datasets:
+    unknown = [name for name in given.sets if name not in METRICS]
+    if unknown:
+        parser.error(f"unknown set '{unknown[0]}': choose from {', '.join(METRICS)}")
+    for name in given.sets:
         for learner in (LEARNERS[name], "monotone"):
-            for what, work in ((f"{name}/{learner}", run), (f"{name}/{learner} on {TESTS[name]}", transfer)):
+            works = [(f"{name}/{learner}", run)]
+            works += [(f"{name}/{learner} on {TESTS[name]}", transfer)] if name in TESTS else []
+            for what, work in works:
                 if what in done:
                     continue
                 print(what, flush=True)
-                done[what] = work(name, learner, given.data)
+                done[what] = work(name, learner, given)
                 write_text(given.out, json.dumps(done, indent=1, ensure_ascii=False) + "\n")
     print("\n".join(tables(done)))
 

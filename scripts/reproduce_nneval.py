@@ -194,14 +194,14 @@ def by_group(
     return values
 
 
-def tested(
+def compared(
     judged: Judgements, protocol: Protocol, rows: Mapping[str, Sequence[FloatArray]], resamples: int
 ) -> dict[str, Any]:
     """Intervals of the tested networks and of all inputs, and tests between all of them."""
     shown = {name: rows[name] for name in (*TESTED, *INPUTS) if name in rows}
     data = agreement_of(judged, protocol, shown)
     sample = draw_bootstrap(data, resamples=resamples, seed=0)
-    permutations = permutations_to_use(resamples, len(shown))
+    permutations = max(resamples, permutations_to_use(None, len(shown)))
     return {
         "intervals": {name: vars(one) for name, one in bootstrap_intervals(data, sample).items()},
         "comparison": dataclasses.asdict(compare(data, sample=sample, permutations=permutations)),
@@ -218,7 +218,7 @@ def report(
         root: the data folder.
         vectors: word vectors of the trainings.
         models: networks by kind, one a seed.
-        resamples: of bootstrap and permutation test.
+        resamples: of the bootstrap.
         expert: photographs of Flickr8k Expert, by which some networks were chosen.
     """
     dataset_name, rest = split_protocol(name)
@@ -248,7 +248,7 @@ def report(
                 coefficient: by_seed(judged, dataset.protocol(f"{protocol.items.name}/correctness-{coefficient}"), rows)
                 for coefficient in COEFFICIENTS
             }
-    return {**told, **tested(judged, protocol, rows, resamples)}
+    return {**told, **compared(judged, protocol, rows, resamples)}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -262,7 +262,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--set", action="append", default=[], metavar="KEY=VALUE", help="another setting of all trainings"
     )
-    parser.add_argument("--resamples", type=at_least(900), default=1000, help="of bootstrap and permutation test")
+    parser.add_argument(
+        "--resamples",
+        type=at_least(100),
+        default=1000,
+        help="of the bootstrap; the test draws 1,798 permutations or more",
+    )
     parser.add_argument("--protocols", nargs="+", choices=PROTOCOLS, default=list(PROTOCOLS), metavar="ID")
     asked = parser.parse_args(arguments)
     if len(set(asked.seeds)) < len(asked.seeds):

@@ -1,6 +1,6 @@
 """What settings of NNEval are chosen by: captions of held-out images of its training set, which nobody judged.
 
-python scripts/select_nneval.py --data DIR --vectors vectors.bin [--out FILE] [NAME=MODEL ...]
+python scripts/select_nneval.py --data DIR --vectors vectors.bin [--out FILE] NAME=MODEL ...
 
 Of each held-out image (a tenth of those of configs/train/nneval-coco-foreign.yaml) three captions of people, three of
 machines and three of people about other images make pairs. Shares of pairs in which the first scores higher
@@ -22,7 +22,7 @@ if str(ROOT) not in sys.path:
 import numpy as np  # noqa: E402
 
 from capbench.datasets.root import find_root  # noqa: E402
-from capbench.errors import CapbenchError  # noqa: E402
+from capbench.errors import CapbenchError, UsageError  # noqa: E402
 from capbench.files import write_text  # noqa: E402
 from capbench.metrics.base import Resources  # noqa: E402
 from capbench.metrics.nneval import input_matrix, input_requests  # noqa: E402
@@ -82,8 +82,10 @@ def main(arguments: list[str] | None = None) -> None:
         images = [item.image for item in items]
         rows = {name: measures(column, levels, images) for name, column in zip(INPUTS, inputs.T, strict=True)}
         for given in asked.models:
-            name, _, path = given.rpartition("=")
-            rows[name or path] = measures(read_nneval(path).probabilities(inputs), levels, images)
+            name, equals, path = given.partition("=")
+            if not equals:
+                raise UsageError(f"'{given}' names no row", hint="Write NAME=MODEL")
+            rows[name] = measures(read_nneval(path).probabilities(inputs), levels, images)
     except CapbenchError as error:
         raise SystemExit(f"error: {error}") from error
     for name, row in rows.items():

@@ -1,0 +1,141 @@
+"""NNEval's results: the page against the numbers behind it, and the script that makes them on invented judgements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from capbench.datasets.protocol import ItemSelection, Protocol, accuracy, correlations
+from capbench.files import read_json, read_text
+from capbench.models.nneval import INPUTS
+from capbench.records import Item, Judgements, Preferences, Ratings
+
+pytest.importorskip("torch")
+
+from scripts.nneval_page import MARK, PAGE, RESULTS, ROOT, with_tables
+from scripts.nneval_tables import TITLES, tables
+from scripts.reproduce_nneval import EXPERT, agreement_of, by_group, by_seed, compared, training_settings
+from scripts.select_nneval import measures
+
+
+def test_the_page_holds_the_results_that_are_kept() -> None:
+    page = read_text(PAGE)
+    assert with_tables(page, tables(read_json(RESULTS))) == page
+
+
+def test_every_look_on_held_out_images_stands_on_the_page() -> None:
+    page = read_text(PAGE).partition(MARK)[0]
+    for name, row in read_json(ROOT / "results" / "nneval" / "dev.json").items():
+        cells = " | ".join(f"{row[key]:.2f}" for key in ("person > machine", "person > foreign", "machine > foreign"))
+        assert f"| {name} | {cells} | {row['tau-b']:.4f} |" in page
+
+
+def test_a_page_without_the_mark_is_refused() -> None:
+    with pytest.raises(ValueError, match="All numbers"):
+        with_tables("text", "table")
+
+
+# The script's statistics, on invented judgements
+
+
+def judged(seed: int = 0) -> tuple[Judgements, dict[str, list[Any]]]:
+    rng = np.random.default_rng(seed)
+    items = tuple(Item(f"im{n // 3}", f"c{n}", ("r",)) for n in range(120))
+    truth = rng.normal(size=120)
+    ratings = Ratings(np.arange(120), np.clip(np.round(3 + truth), 1, 5), np.zeros(120, dtype=np.int64), (1.0, 5.0))
+    first = np.arange(0, 120, 2)
+    pairs = Preferences(
+        first,
+        first + 1,
+        np.where(truth[first] > truth[first + 1], 1, -1),
+        tuple("one" if n % 2 else "two" for n in range(60)),
+        np.zeros((60, 0), dtype=np.int64),
+    )
+    rows: dict[str, list[Any]] = {name: [truth + 2 * rng.normal(size=120)] for name in INPUTS}
+    rows["coco"] = [truth + rng.normal(size=120) for _ in range(3)]
+    rows["foreign"] = [truth + 0.1 * rng.normal(size=120) for _ in range(3)]
+    return Judgements("made up", "all", items, ratings={"x": ratings}, preferences={"right": pairs}), rows
+
+
+def protocol(name: str) -> Protocol:
+    statistics = {**correlations("x"), **accuracy("right")}
+    return Protocol("made up", ItemSelection("all", "all"), statistics[name])
+
+
+def test_a_networks_value_is_the_mean_over_its_seeds_and_is_tested_against_every_input() -> None:
+    data, rows = judged()
+    told = compared(data, protocol("tau-c"), rows, 900)
+    seeds = by_seed(data, protocol("tau-c"), rows)
+    for name in ("coco", "foreign"):
+        assert told["intervals"][name]["value"] == pytest.approx(np.mean(seeds[name]))
+    pairs = {frozenset((pair["better"], pair["worse"])) for pair in told["comparison"]["pairs"]}
+    assert {frozenset(("foreign", name)) for name in INPUTS} <= pairs
+    assert told["comparison"]["ranks"]["foreign"] == 1
+
+
+def test_a_part_of_the_items_is_a_part_of_the_judgements() -> None:
+    data, rows = judged()
+    kept = [n < 60 for n in range(120)]
+    part = agreement_of(data, protocol("tau-b"), {"coco": rows["coco"]}, kept)
+    assert part.units == 20
+    assert by_seed(data, protocol("tau-b"), rows, kept=kept)["wmd"] != by_seed(data, protocol("tau-b"), rows)["wmd"]
+
+
+def test_accuracies_by_group_have_the_mean_as_the_statistic_of_all() -> None:
+    data, rows = judged()
+    groups = by_group(data, protocol("right-strict"), rows)
+    whole = by_seed(data, protocol("right-strict"), rows)
+    for name, values in whole.items():
+        assert values == pytest.approx(np.mean([groups["one"][name], groups["two"][name]], axis=0))
+
+
+def test_the_tables_hold_every_row_and_every_difference() -> None:
+    data, rows = judged()
+    of_ratings = {
+        "values": by_seed(data, protocol("tau-c"), rows),
+        "without Expert's images": by_seed(data, protocol("tau-c"), rows),
+        **compared(data, protocol("tau-c"), rows, 900),
+    }
+    of_pairs = {
+        "values": by_seed(data, protocol("right-strict"), rows),
+        "by group": by_group(data, protocol("right-strict"), rows),
+        "ties half": by_seed(data, protocol("right-ties-half"), rows),
+        **compared(data, protocol("right-strict"), rows, 900),
+    }
+    shown = tables(
+        {"composite/same-text-out/correctness-tau-c": of_ratings, "pascal-50s/json-5-refs/direct-strict": of_pairs}
+    )
+    assert "### Composite\n" in shown
+    assert "### PASCAL-50S\n" in shown
+    for name in (*INPUTS, "coco", "foreign"):
+        assert f"| {TITLES[name]}" in shown
+    for name in INPUTS:
+        assert shown.count(f"| {TITLES['foreign']} minus {TITLES[name]} |") == 2
+    assert "| two | one | mean | mean, ties half |" in shown
+
+
+def test_settings_of_the_kinds_differ_as_they_should(tmp_path: Any) -> None:
+    vectors = tmp_path / "v.bin"
+    kinds = {kind: training_settings(kind, 2, vectors, []) for kind in ("coco", "coco, τ", "paper", "foreign")}
+    assert {settings.seed for settings in kinds.values()} == {2}
+    assert kinds["coco"].stopping.protocol is None
+    assert kinds["coco, τ"].stopping.protocol == kinds["paper"].stopping.protocol == EXPERT
+    assert kinds["paper"].optimiser.lr == 0.25
+    assert [settings.draw.foreign for settings in kinds.values()] == [0, 0, 0, 3]
+
+
+# What settings are chosen by
+
+
+def test_held_out_captions_make_pairs_within_an_image_and_ties_are_halves() -> None:
+    levels = np.array([2.0, 1.0, 0.0, 2.0, 1.0, 0.0])
+    scores = np.array([0.9, 0.9, 0.1, 0.2, 0.5, 0.5])
+    told = measures(scores, levels, ["a", "a", "a", "b", "b", "b"])
+    assert told["person > machine"] == 25.0
+    assert told["person > foreign"] == 50.0
+    assert told["machine > foreign"] == 75.0
+    from scipy.stats import kendalltau
+
+    assert told["tau-b"] == pytest.approx(kendalltau(scores, levels).statistic, abs=1e-4)
