@@ -68,7 +68,9 @@ class Inputs(OptionGroup):
     ] = None
     image_root: Annotated[
         Path | None,
-        typer.Option("--image-root", metavar="DIR", help="Where the pictures are. Default: the data folder's */images."),
+        typer.Option(
+            "--image-root", metavar="DIR", help="Where the pictures are. Default: the data folder's */images."
+        ),
     ] = None
 
     def root(self) -> DataRoot:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from capbench.cli import common, train_faier, train_nneval, train_reo, train_scan, train_vilbert
+from capbench.cli import common, train_clip, train_faier, train_nneval, train_reo, train_scan, train_vilbert
 
 __all__ = ["app"]
 
@@ -79,6 +79,9 @@ app.command("vilbert")(train_vilbert.vilbert)
 
 
 app.command("nneval")(train_nneval.nneval)
+
+
+app.command("clip")(train_clip.clip)
 
 
 app.command("reo-covariance")(train_reo.reo_covariance)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from capbench.models.dual_encoder.files import KIND as DUAL_ENCODER
+from capbench.models.dual_encoder.files import DualEncoderModel, load_dual_encoder
 from capbench.models.faier.files import KIND as FAIER
 from capbench.models.faier.files import FaierModel, load_faier
 from capbench.models.safetensors import read_metadata
@@ -12,8 +14,12 @@ from capbench.models.scan.files import GroundingModel, load_scan
 __all__ = ["load_network"]
 
 
-def load_network(path: str | os.PathLike[str]) -> GroundingModel | FaierModel:
-    """A grounding model, or a FAIEr model. Errors are those of their own loaders; of other files, of the former's."""
-    family = FAIER.partition("/")[0]
-    kind = (read_metadata(path) or {}).get("kind", "")
-    return load_faier(path) if kind.partition("/")[0] == family else load_scan(path)
+def load_network(path: str | os.PathLike[str]) -> GroundingModel | FaierModel | DualEncoderModel:
+    """A grounding model, a FAIEr model or a dual encoder. Errors are those of their own loaders; of other files, of the
+    first's."""
+    family = (read_metadata(path) or {}).get("kind", "").partition("/")[0]
+    if family == FAIER.partition("/")[0]:
+        return load_faier(path)
+    if family == DUAL_ENCODER.partition("/")[0]:
+        return load_dual_encoder(path)
+    return load_scan(path)

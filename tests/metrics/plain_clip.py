@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gzip
 import html
+import itertools
 import json
 import math
 import re
@@ -49,7 +50,7 @@ def pieces(text: str, longest: int = CONTEXT) -> list[int]:
         split = [of_byte[byte] for byte in word.encode()]
         split[-1] += "</w>"
         while len(split) > 1:
-            pairs = [(ranks.get((a, b), math.inf), n) for n, (a, b) in enumerate(zip(split, split[1:], strict=False))]
+            pairs = [(ranks.get((a, b), math.inf), n) for n, (a, b) in enumerate(itertools.pairwise(split))]
             rank, place = min(pairs)
             if rank == math.inf:
                 break
