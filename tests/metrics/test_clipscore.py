@@ -159,6 +159,7 @@ def test_negative_cosines_count_as_zero() -> None:
 
 
 def test_everything_is_encoded_once_and_kept(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoder, "_open", encoder.OrderedDict())
     first = made(world, cache=True)
     columns = scored(first)
     count = first.clip.encoded
