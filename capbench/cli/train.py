@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from capbench.cli import common, train_faier, train_leic, train_nneval, train_reo, train_scan, train_vilbert
+from capbench.cli import (
+    common,
+    train_clip,
+    train_faier,
+    train_leic,
+    train_nneval,
+    train_reo,
+    train_scan,
+    train_vilbert,
+)
 
 __all__ = ["app"]
 
@@ -82,6 +91,7 @@ app.command("nneval")(train_nneval.nneval)
 
 
 app.command("leic")(train_leic.leic)
+app.command("clip")(train_clip.clip)
 
 
 app.command("reo-covariance")(train_reo.reo_covariance)

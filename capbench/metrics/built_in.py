@@ -35,6 +35,7 @@ BUILT_IN: Final[Mapping[str, tuple[int, tuple[str, ...]]]] = {
     "nneval": (120, ("nneval",)),
     "faier": (130, ("faier", "faier-object", "faier-relation")),
     "vilbertscore": (140, ("vilbertscore-f", "vilbertscore-p", "vilbertscore-r")),
+    "dual-encoder": (145, ("dual-encoder", "ref-dual-encoder")),
     "vifidel": (150, ("vifidel", "vifidel-ref")),
     "leic": (160, ("leic",)),
     "clipscore": (170, ("clipscore", "refclipscore")),

@@ -144,6 +144,14 @@ def _read_torch(file: Path) -> Any:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", UserWarning)  # says that it takes no encoding, and takes it
                     return torch.load(file, map_location="cpu", weights_only=True, encoding="latin1")
+        except RuntimeError as error:
+            if "TorchScript" not in str(error):
+                raise
+            raise ModelError(
+                "is a TorchScript archive, which is a program and is not run",
+                path=file,
+                hint="Give the weights as a state dict or as safetensors",
+            ) from error
         except pickle.UnpicklingError as error:
             named = re.search(r"GLOBAL ([\w.]+)", str(error))
             problem = f"asks for '{named.group(1)}', which is refused" if named else "is no state dict and is refused"

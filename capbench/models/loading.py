@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from capbench.models.dual_encoder.files import KIND as DUAL_ENCODER
+from capbench.models.dual_encoder.files import DualEncoderModel, load_dual_encoder
 from capbench.models.faier.files import KIND as FAIER
 from capbench.models.faier.files import FaierModel, load_faier
 from capbench.models.leic import KIND as LEIC
@@ -14,10 +16,16 @@ from capbench.models.scan.files import GroundingModel, load_scan
 __all__ = ["load_network"]
 
 
-def load_network(path: str | os.PathLike[str]) -> GroundingModel | FaierModel | LeicModel:
-    """A grounding model, or one of FAIEr or LEIC. Errors are those of their own loaders; of other files, of the
-    first one's."""
+def load_network(path: str | os.PathLike[str]) -> GroundingModel | FaierModel | LeicModel | DualEncoderModel:
+    """A grounding model, a dual encoder, or a network of FAIEr or LEIC.
+
+    Errors are those of their own loaders; of other files, of the first one's.
+    """
     family = (read_metadata(path) or {}).get("kind", "").partition("/")[0]
     if family == FAIER.partition("/")[0]:
         return load_faier(path)
-    return load_leic(path) if family == LEIC.partition("/")[0] else load_scan(path)
+    if family == LEIC.partition("/")[0]:
+        return load_leic(path)
+    if family == DUAL_ENCODER.partition("/")[0]:
+        return load_dual_encoder(path)
+    return load_scan(path)

@@ -322,6 +322,9 @@ _GROUNDING = _Kind("grounding model", "sample_scan.safetensors", "capbench train
 _KINDS = {
     "faier": _Kind("FAIEr model", "sample_faier.safetensors", "capbench train faier"),
     "vilbertscore": _Kind("ViLBERT", "sample_vilbert.safetensors", "capbench train vilbert"),
+    "dual-encoder": _Kind("dual encoder", "sample_dual_encoder.safetensors", "capbench train clip"),
+    "clipscore": _Kind("CLIP", "sample_clip.safetensors", "capbench models add clip-vit-b32"),
+    "pac-s": _Kind("CLIP of PAC-S", "sample_pac_s.safetensors", "capbench models add pac-s-vit-b32"),
 }
 """By the metric; all others take grounding models."""
 

@@ -104,6 +104,13 @@ SOUND: dict[str, Given] = {
         ("--data", "{sample}"),
         ("--features", "{store}"),
     ],
+    "train clip": [
+        ("config", "dual-encoder-flickr8k"),
+        ("--out", "run"),
+        ("--data", "{sample}"),
+        ("--features", "{store}"),
+    ],
+    "train clip ": [("config", "dual-encoder-flickr8k"), ("--evaluate", "test"), ("--model", "{model}")],
     "train nneval": [("config", "nneval-coco"), ("--out", "run"), ("--data", "{sample}")],
     "train leic": [("config", "leic-flickr8k"), ("--out", "run"), ("--data", "{sample}")],
     "train reo-covariance": [
