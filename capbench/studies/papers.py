@@ -245,6 +245,14 @@ def prospect(key: str, item: PaperItem, study: Study, root: DataRoot, *, look: b
     if scorable and not any(scorable.values()):
         waiting |= dict.fromkeys(rows, "features of the images that these judgements are of")
         rows = []
+    elif scorable:
+        for protocol, targets in scorable.items():
+            whole = set(targets.get(protocol.partition("/")[0], ()))
+            lack = [name for name in metrics if name not in whole]
+            groups = ", ".join(name for name in targets if "@" in name)
+            if lack:
+                shown = f" ({groups} is there)" if groups else ""
+                waiting[f"{', '.join(lack)} on {protocol}"] = f"features of all of its images{shown}"
     return Prospect(
         key,
         item,
