@@ -239,7 +239,7 @@ def prospect(key: str, item: PaperItem, study: Study, root: DataRoot, *, look: b
     for path, what in _further_files(item, plan, root):
         absent |= {} if path is None or (root.path / path).exists() else {what: f"{path} in the data folder"}
         if what in absent:
-            present = ()
+            present = []
     ready = [request for request in plan.requests if not lacking[request.label]]
     scorable = _scorable(plan, ready, present) if look and not item.study else {}
     if scorable and not any(scorable.values()):

@@ -409,14 +409,14 @@ def test_a_size_that_is_chosen_is_the_files_and_everything_fits(tmp_path: Path) 
     from matplotlib.image import imread
 
     look = Look(title="A title that is much too long for so small a figure and has to be broken", size=(5.0, 4.0))
-    for name, draw in (
-        ("forest", lambda: forest_figure(_compared(), look)),
-        ("curves", lambda: curves_figure(_curves(), ("", "MM"), look)),
-        ("ratings", lambda: ratings_figure(_rated(metrics=2), look)),
-        ("significance", lambda: significance_figure(_compared(), look)),
-        ("score-groups", lambda: score_groups_figure(_rated(levels=4, metrics=2), look)),
+    for name, figure in (
+        ("forest", forest_figure(_compared(), look)),
+        ("curves", curves_figure(_curves(), ("", "MM"), look)),
+        ("ratings", ratings_figure(_rated(metrics=2), look)),
+        ("significance", significance_figure(_compared(), look)),
+        ("score-groups", score_groups_figure(_rated(levels=4, metrics=2), look)),
     ):
-        save(draw(), tmp_path / f"{name}.png", look)
+        save(figure, tmp_path / f"{name}.png", look)
         picture = imread(tmp_path / f"{name}.png")
         assert picture.shape[:2] == (640, 800), name
         # Nothing touches the edge: nothing is cut.
