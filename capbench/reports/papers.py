@@ -114,7 +114,7 @@ def _section(run: ItemRun, out: Path) -> list[str]:
     lines += [f"State: {run.state}{took}, capbench {run.capbench}, {run.created}.", ""]
     if run.error:
         lines += [f"- {markdown_text(run.error)}"]
-    lines += [f"- {markdown_text(what)} waits for {markdown_text(reason)}" for what, reason in run.waiting.items()]
+    lines += [f"- waits: {markdown_text(what)}: {markdown_text(reason)}" for what, reason in run.waiting.items()]
     if run.error or run.waiting:
         lines.append("")
     table = folder / "results.md"

@@ -28,6 +28,7 @@ from capbench.metrics.requests import MetricRequest
 from capbench.strict import Strict
 from capbench.studies.config import Study, find_study, load_study
 from capbench.studies.plan import Plan, plan_study
+from capbench.studies.results import OURS
 from capbench.studies.tasks import RetrievalTask, WordTask
 
 __all__ = [
@@ -44,8 +45,6 @@ __all__ = [
     "prospect",
 ]
 
-OURS = "ours, after the paper"
-"""What stands at an item that is a stand-in for something that was not published."""
 ALL = "all"
 """Names every item."""
 
