@@ -204,12 +204,28 @@ def _run(todo: _Todo) -> ItemRun:
         commands=tuple(tuple(command) for command in todo.commands),
         codes=tuple(codes),
         seconds=round(time.monotonic() - began, 1),
-        waiting=dict(todo.looked.reasons()),
+        waiting={**dict(todo.looked.reasons()), **_missing(todo.folder, said)},
         error=errors[-1] if failed and errors else "",
         files=tuple(_files_of(todo.folder)),
     )
     write_text(todo.folder / _RECORD, run.model_dump_json(indent=2) + "\n")
     return run
+
+
+def _missing(folder: Path, said: Sequence[str]) -> dict[str, str]:
+    """What the commands found out to be missing, such as features of single images: from their results and notes."""
+    from capbench.studies.results import load_result
+
+    missing: dict[str, str] = {}
+    if (folder / "results.json").is_file():
+        for entry in load_result(folder / "results.json").missing:
+            place = " on ".join(text for text in (entry.title, entry.protocol) if text)
+            missing[place] = entry.reason.removeprefix(f"{entry.protocol}: ")
+    for line in said:
+        what, waits, reason = line.partition(" waits: ")
+        if waits:
+            missing[what] = reason
+    return missing
 
 
 def _files_of(folder: Path) -> list[str]:
@@ -296,7 +312,7 @@ def _print_runs(runs: Sequence[tuple[Prospect, ItemRun]]) -> None:
         table.add_column(head, overflow="fold", no_wrap=head == "item", justify="right" if head == "time" else "left")
     for looked, run in runs:
         item = looked.item
-        why = run.error or "; ".join(dict.fromkeys(f"{what} waits for {r}" for what, r in run.waiting.items()))
+        why = run.error or "; ".join(dict.fromkeys(f"{what}: {reason}" for what, reason in run.waiting.items()))
         shown = f"{item.title} ({OURS})" if item.ours else item.title
         table.add_row(
             looked.key, Text(shown), run.state, f"{run.seconds:.0f} s" if run.codes else "", Text(_short(why))

@@ -88,8 +88,8 @@ def index_page(runs: Sequence[ItemRun], out: Path) -> str:
         mark = OURS if item.ours else ""
         lines.append(f"| [{paper}, {item.number}](#{run.item}) | {markdown_text(item.title)} | {run.state} | {mark} |")
     for key in dict.fromkeys(known.items[run.item].paper for run in runs):
-        paper = known.papers[key]
-        lines += ["", f"## {paper.title}", "", markdown_text(paper.citation)]
+        of_key = known.papers[key]
+        lines += ["", f"## {of_key.title}", "", markdown_text(of_key.citation)]
         for run in runs:
             if known.items[run.item].paper == key:
                 lines += ["", *_section(run, out)]
@@ -114,7 +114,7 @@ def _section(run: ItemRun, out: Path) -> list[str]:
     lines += [f"State: {run.state}{took}, capbench {run.capbench}, {run.created}.", ""]
     if run.error:
         lines += [f"- {markdown_text(run.error)}"]
-    lines += [f"- {markdown_text(what)} waits for {markdown_text(reason)}" for what, reason in run.waiting.items()]
+    lines += [f"- waits: {markdown_text(what)}: {markdown_text(reason)}" for what, reason in run.waiting.items()]
     if run.error or run.waiting:
         lines.append("")
     table = folder / "results.md"

@@ -19,7 +19,7 @@ from capbench.reports import published, uncertainty
 from capbench.reports.heads import details
 from capbench.reports.table_records import Column, Entry, Row, Table
 from capbench.studies.published.printed import PrintedColumn, PrintedNumber, tells_no_reason
-from capbench.studies.results import Ceiling, Cell, Missing, ProtocolInfo, StudyResult
+from capbench.studies.results import OURS, Ceiling, Cell, Missing, ProtocolInfo, StudyResult
 
 __all__ = ["MARK", "PUBLISHED_ONLY", "number", "tables"]
 
@@ -120,6 +120,8 @@ class _Builder:
     def add(self, title: str, columns: list[Column], infos: list[ProtocolInfo]) -> None:
         """Make the table of some columns of ours."""
         result = self.result
+        if f"({OURS})" in result.title and OURS not in title:
+            title = f"{title} ({OURS})"
         missing_by_row = {missing.column: missing for missing in result.missing if missing.column}
         rows = []
         for name, row_title in result.columns.items():

@@ -28,6 +28,7 @@ from capbench.metrics.requests import MetricRequest
 from capbench.strict import Strict
 from capbench.studies.config import Study, find_study, load_study
 from capbench.studies.plan import Plan, plan_study
+from capbench.studies.results import OURS
 from capbench.studies.tasks import RetrievalTask, WordTask
 
 __all__ = [
@@ -44,8 +45,6 @@ __all__ = [
     "prospect",
 ]
 
-OURS = "ours, after the paper"
-"""What stands at an item that is a stand-in for something that was not published."""
 ALL = "all"
 """Names every item."""
 
@@ -239,12 +238,20 @@ def prospect(key: str, item: PaperItem, study: Study, root: DataRoot, *, look: b
     for path, what in _further_files(item, plan, root):
         absent |= {} if path is None or (root.path / path).exists() else {what: f"{path} in the data folder"}
         if what in absent:
-            present = ()
+            present = []
     ready = [request for request in plan.requests if not lacking[request.label]]
     scorable = _scorable(plan, ready, present) if look and not item.study else {}
     if scorable and not any(scorable.values()):
         waiting |= dict.fromkeys(rows, "features of the images that these judgements are of")
         rows = []
+    elif scorable:
+        for protocol, targets in scorable.items():
+            whole = set(targets.get(protocol.partition("/")[0], ()))
+            lack = [name for name in metrics if name not in whole]
+            groups = ", ".join(name for name in targets if "@" in name)
+            if lack:
+                shown = f" ({groups} is there)" if groups else ""
+                waiting[f"{', '.join(lack)} on {protocol}"] = f"features of all of its images{shown}"
     return Prospect(
         key,
         item,

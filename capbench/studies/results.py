@@ -24,6 +24,7 @@ from capbench.studies.published.printed import PublishedInfo
 
 __all__ = [
     "LEFT_OUT",
+    "OURS",
     "RESULT_SCHEMA_VERSION",
     "BootstrapInfo",
     "Ceiling",
@@ -39,6 +40,8 @@ __all__ = [
 RESULT_SCHEMA_VERSION = 3
 LEFT_OUT = "left out (--without)"
 """The reason of what is missing because the user wants it so."""
+OURS = "ours, after the paper"
+"""Stands in the title of a study, and then of each of its tables, whose data takes the place of a paper's own."""
 NO_TESTS = ": no tests between metrics: "
 """Stands in a note between the protocol, with its group, and the reason."""
 

@@ -125,7 +125,7 @@ def test_the_page_shows_commands_pictures_stand_ins_and_earlier_items(capbench: 
     assert "![composite](tiger-figure8/composite.png)" in page
     assert "capbench figure score-groups meteor cider -d flickr8k-expert" in page
     assert "**ours, after the paper**: the figure's captions are a picture" in page
-    assert "TIGEr waits for region features" in page
+    assert "- waits: TIGEr: region features" in page
     assert page.index("tiger-figure8") < page.index("nneval-figure4")
     assert "What nobody can have" in page
 
@@ -146,6 +146,17 @@ def test_an_interruption_leaves_what_is_finished(capbench: Run, calls: Calls, mo
     number = len(calls)
     capbench(*arguments)
     assert [words[:2] for words in calls[number:]] == [["examples", "nneval-figure4"]]
+
+
+def test_what_a_command_found_to_be_missing_is_told_with_the_item(
+    capbench: Run, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = ["data: here", "FAIEr-4 ref waits: f.h5 lacks 1 of 1 images"]
+    monkeypatch.setattr(paper_runs, "_call", lambda arguments: (1, "", said))
+    ran = capbench("papers", "faier-figure5", "--data", "sample", "--out", "o", "--json")
+    (run,) = json.loads(ran.out)
+    assert run["state"] == "in part"
+    assert run["waiting"]["FAIEr-4 ref"] == "f.h5 lacks 1 of 1 images"
 
 
 @pytest.mark.slow

@@ -14,13 +14,15 @@ from capbench.analyses.references import CurvePoint, ReferenceCurves
 from capbench.analyses.score_groups import RatedScores
 from capbench.errors import DataError, UsageError
 from capbench.records import Item
+from capbench.reports.figures import fonts
 from capbench.reports.figures.compared import Compared, PairResult, from_study, read_compared
 from capbench.reports.figures.curves import curves_figure
 from capbench.reports.figures.forest import forest_figure
+from capbench.reports.figures.metric_styles import KNOWN, metric_styles
 from capbench.reports.figures.ratings import ratings_figure
 from capbench.reports.figures.score_groups import score_groups_figure
 from capbench.reports.figures.significance import significance_figure
-from capbench.reports.figures.style import COLOURS, save, statistic_label
+from capbench.reports.figures.style import COLOURS, Look, save, statistic_label
 from capbench.reports.figures.training_log import read_log, training_log_figure
 from capbench.studies.results import (
     BootstrapInfo,
@@ -34,6 +36,7 @@ from capbench.studies.results import (
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
 
 def _compared(names: int = 4, *, percent: bool = False) -> Compared:
@@ -126,10 +129,14 @@ def _log(folder: Path, *, extra: str = "") -> Path:
     return path
 
 
-def _texts(figure: Figure) -> str:
+def _text_artists(figure: Figure) -> list[Text]:
     from matplotlib.text import Text
 
-    found = [text.get_text() for text in figure.findobj(Text) if isinstance(text, Text)]
+    return [text for text in figure.findobj(Text) if isinstance(text, Text)]
+
+
+def _texts(figure: Figure) -> str:
+    found = [text.get_text() for text in _text_artists(figure)]
     return "\n".join(found)
 
 
@@ -396,3 +403,103 @@ def test_damaged_logs_are_refused_with_their_row(text: str, message: str, tmp_pa
     import re
 
     assert re.search(message, str(error.value)), str(error.value)
+
+
+def test_a_size_that_is_chosen_is_the_files_and_everything_fits(tmp_path: Path) -> None:
+    from matplotlib.image import imread
+
+    look = Look(title="A title that is much too long for so small a figure and has to be broken", size=(5.0, 4.0))
+    for name, figure in (
+        ("forest", forest_figure(_compared(), look)),
+        ("curves", curves_figure(_curves(), ("", "MM"), look)),
+        ("ratings", ratings_figure(_rated(metrics=2), look)),
+        ("significance", significance_figure(_compared(), look)),
+        ("score-groups", score_groups_figure(_rated(levels=4, metrics=2), look)),
+    ):
+        save(figure, tmp_path / f"{name}.png", look)
+        picture = imread(tmp_path / f"{name}.png")
+        assert picture.shape[:2] == (640, 800), name
+        # Nothing touches the edge: nothing is cut.
+        edges = [picture[0], picture[-1], picture[:, 0], picture[:, -1]]
+        assert all((edge[..., :3] > 0.99).all() for edge in edges), name
+
+
+def test_the_font_size_is_that_of_all_texts_in_proportion() -> None:
+    figures = {size: forest_figure(_compared(), Look(font_size=size)) for size in (9.0, 18.0)}
+    sizes = {
+        size: {text.get_text(): text.get_fontsize() for text in _text_artists(figure)}
+        for size, figure in figures.items()
+    }
+    both = sizes[9.0].keys() & sizes[18.0].keys() - {""}
+    assert len(both) > 5
+    assert all(sizes[18.0][text] == pytest.approx(2 * sizes[9.0][text]) for text in both)
+
+
+def test_a_title_and_a_legend_do_not_get_the_same_place() -> None:
+    figure = curves_figure(_curves(), ("",), Look(title="The title"))
+    assert "The title" in _texts(figure)
+    title = next(text for text in _text_artists(figure) if text.get_text() == "The title")
+    labels = [text for legend in figure.legends for text in legend.get_texts()]
+    box = title.get_window_extent()
+    assert labels
+    assert not any(box.overlaps(label.get_window_extent()) for label in labels)
+
+
+def test_a_dollar_in_a_name_begins_no_formula() -> None:
+    figure = forest_figure(_compared(), Look(title="$a_1$ costs $5"))
+    assert "$a_1$ costs $5" in _texts(figure)
+    title = next(text for text in _text_artists(figure) if "costs" in text.get_text())
+    assert not title.get_parse_math()
+
+
+def test_metrics_look_alike_in_all_figures_and_unlike_each_other() -> None:
+    some = metric_styles(["CIDEr", "METEOR", "my metric"])
+    others = metric_styles(["my metric", "SPICE", "CIDEr"])
+    for name in ("CIDEr", "my metric"):
+        assert some[name] == others[name]
+    assert metric_styles(["cider"])["cider"] == some["CIDEr"]
+    assert len(set(KNOWN.values())) == len(KNOWN)
+    many = metric_styles([f"metric {number}" for number in range(60)])
+    assert len(set(many.values())) == 60
+    assert not set(many.values()) & set(KNOWN.values())
+    # What TIGEr's Figure 5 shows together has a colour each.
+    shown = metric_styles(["BLEU-1", "BLEU-4", "ROUGE-L", "METEOR", "CIDEr", "SPICE", "TIGEr"])
+    assert len({style.colour for style in shown.values()}) == 7
+
+
+def test_a_curve_keeps_its_colour_whatever_stands_beside_it() -> None:
+    curves = _curves()
+    lines = {line.get_label(): line for line in curves_figure(curves).axes[0].get_lines()}
+    for title in curves.columns.values():
+        drawn = metric_styles([title])[title]
+        assert (lines[title].get_color(), lines[title].get_marker()) == (drawn.colour, drawn.marker)
+
+
+def test_letters_that_no_font_has_are_named_once_and_drawn_as_no_box(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fonts, "_installed", lambda: iter(["DejaVu Serif"]))
+    with pytest.warns(fonts.MissingGlyphs) as caught:
+        figure = forest_figure(_compared(), Look(title="図 of 語"))
+    assert len(caught) == 1
+    said = str(caught[0].message)
+    assert "図 (U+56F3) 語 (U+8A9E)" in said
+    assert "tried DejaVu Sans, DejaVu Serif" in said
+    assert "\n" not in said
+    assert "\ufffd of \ufffd" in _texts(figure)
+
+
+def test_letters_come_from_the_first_font_that_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fonts, "_installed", lambda: iter(["Empty", "Kanji", "Later"]))
+    known = {"DejaVu Sans": set(range(0x250)) | {0x3C4}, "Kanji": {ord("図")}, "Later": {ord("図")}}
+    monkeypatch.setattr(fonts, "_characters", lambda family: known.get(family, set()))
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    text = figure.text(0.5, 0.5, "図 1")
+    fonts.fit_fonts(figure)
+    assert text.get_fontfamily() == ["DejaVu Sans", "Kanji"]
+    assert text.get_text() == "図 1"
+
+
+def test_the_font_that_is_always_there_is_read() -> None:
+    assert {ord("τ"), ord("ρ"), ord("\ufffd"), ord("Ж")} <= fonts._characters(fonts.FONT)
+    assert fonts._characters("No such family") == set()

@@ -513,3 +513,13 @@ def test_tables_by_source_can_be_left_out() -> None:
     for text in (to_markdown(grouped, by_source=False), to_latex(grouped, by_source=False)):
         assert "by source" not in text
         assert "BLEU-4" in text
+
+
+def test_a_stand_in_is_marked_in_every_table() -> None:
+    result, _ = shipped_result("faier-table2")
+    made = tables(result)
+    assert len(made) > 3
+    ours = [table for table in made if "Published" not in table.title]
+    assert all(table.title.count("(ours, after the paper)") == 1 for table in ours)
+    plain, _ = shipped_result("faier-table3")
+    assert not [table for table in tables(plain) if "ours, after" in table.title]

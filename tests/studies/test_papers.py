@@ -13,6 +13,7 @@ from capbench.cli.app import app
 from capbench.datasets.root import DataRoot, find_root, sample_dir
 from capbench.errors import UsageError
 from capbench.studies.papers import (
+    OURS,
     Prospect,
     choose_items,
     command_lines,
@@ -95,6 +96,9 @@ def test_stand_ins_say_that_they_are_and_why() -> None:
     for key in ("tiger-figure7", "faier-table2", "nneval-table3"):
         assert items[key].ours, key
         assert items[key].never, key
+    for key, item in items.items():
+        if item.study:
+            assert (f"({OURS})" in item_study(key, item).title) == bool(item.ours), key
     assert set().union(*(item.never for item in items.values())) == set(papers().never)
 
 

@@ -38,8 +38,8 @@ def score_groups_figure(rated: RatedScores, look: Look = USUAL) -> Figure:
             )
         axes.stairs(
             *([100 * share for share in differences.chance], np.arange(len(places) + 1) - 0.5),
-            color="#444444",
-            linewidth=1.0,
+            color="#808080",  # seen on white and on the darkest bars
+            linewidth=1.2,
             linestyle="--",
             label="chance",
         )
@@ -47,7 +47,11 @@ def score_groups_figure(rated: RatedScores, look: Look = USUAL) -> Figure:
         axes.set_xlabel("score group minus people's rating")
         axes.set_ylabel("share of data points, %")
         axes.grid(axis="y")
-        figure.legend(loc="outside upper center", ncols=min(3, len(titles) + 1))
+        handles, labels = axes.get_legend_handles_labels()
+        # Matplotlib lists the line first; it belongs behind the metrics.
+        order = sorted(range(len(labels)), key=lambda place: labels[place] == "chance")
+        shown = [handles[place] for place in order], [labels[place] for place in order]
+        figure.legend(*shown, loc="outside upper center", ncols=min(4, len(labels)))
         return finish(
             figure,
             caption(

@@ -162,7 +162,9 @@ def finish(figure: Figure, text: str, look: Look = USUAL) -> Figure:
         title = "\n".join(textwrap.wrap(look.title, across))
         if figure.legends:
             # A title and a legend above the panels would get the same place: the legend carries the title.
-            figure.legends[0].set_title(title, prop={"size": look.points(11)})
+            from matplotlib.font_manager import FontProperties
+
+            figure.legends[0].set_title(title, prop=FontProperties(size=look.points(11)))
         else:
             figure.suptitle(title, fontsize=look.points(11))
     _take_texts_literally(figure)
