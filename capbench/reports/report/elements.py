@@ -11,7 +11,7 @@ from typing import Any
 
 from capbench.explain.drawing import clean
 
-__all__ = ["Html", "data_block", "joined", "tag"]
+__all__ = ["Html", "data_block", "joined", "tag", "wide"]
 
 _EMPTY = ("br", "input", "meta", "col", "img")
 
@@ -44,6 +44,11 @@ def tag(name: str, *children: str | None, **attributes: object) -> Html:
 def joined(children: Iterable[str | None], between: str = "") -> Html:
     """Pieces in a row; texts among them are escaped."""
     return Html(between.join(str(c) if isinstance(c, Html) else clean(c) for c in children if c is not None))
+
+
+def wide(content: Html, label: str) -> Html:
+    """What may be wider than a phone, in a region of its own that scrolls, from the keyboard too."""
+    return tag("div", content, class_="wide", role="region", aria_label=label, tabindex=0)
 
 
 def data_block(name: str, value: Any) -> Html:

@@ -10,7 +10,7 @@ import numpy as np
 from capbench import plugins
 from capbench.analyses.item_profiles import disagreement, human_percentiles, percentiles
 from capbench.datasets.protocol import base_name
-from capbench.reports.report.elements import Html, tag
+from capbench.reports.report.elements import Html, tag, wide
 from capbench.reports.report.overview import copy_buttons
 from capbench.reports.report.sources import ReportSource
 from capbench.studies.item_scores import ItemScores
@@ -127,7 +127,7 @@ def items_section(listed: Sequence[dict[str, Any]], commands: Sequence[str], pic
         _select("direction", "show"),
         _select("part", "group"),
     ]
-    heads = ("caption", "people", "metric", "beside", "distance", "more")
+    heads = ("caption", "people", "metric", "beside", "distance", "details")
     row = tag("tr", *(tag("th", head, scope="col", class_=None if head == "caption" else "n") for head in heads))
     table = tag("table", tag("thead", row), id="items", class_="items")
     return tag(
@@ -136,7 +136,7 @@ def items_section(listed: Sequence[dict[str, Any]], commands: Sequence[str], pic
         tag("p", " ".join(filter(None, notes)), class_="note"),
         *lacking,
         tag("div", *controls, copy_buttons("items"), class_="tools"),
-        tag("div", table, class_="wide", role="region", aria_label="Table: captions by disagreement", tabindex=0),
+        wide(table, "Table: captions by disagreement"),
         id="apart",
     )
 

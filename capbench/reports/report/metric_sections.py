@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from capbench.analyses.item_profiles import by_level, image_levels, system_means
+from capbench.records import FloatArray
 from capbench.reports.report.charts import interval_chart, levels_chart
-from capbench.reports.report.elements import Html, joined, tag
+from capbench.reports.report.elements import Html, joined, tag, wide
 from capbench.reports.report.numbers import Entry
 from capbench.reports.report.sources import ReportSource
 from capbench.reports.tables import MARK
@@ -95,7 +96,7 @@ def _agreement(title: str, numbers: Sequence[Entry], studies: bool) -> Html:
     return joined(
         [
             tag("h3", "Agreement by data set and group"),
-            tag("div", table, class_="wide", role="region", tabindex=0, aria_label=f"Table: agreement of {title}"),
+            wide(table, f"Table: agreement of {title}"),
         ]
     )
 
@@ -148,14 +149,16 @@ def _scores(name: str, title: str, table: ItemScores) -> Html:
     lines = [
         tag("tr", tag("th", h, scope="row"), tag("td", v, class_="n"), tag("td", t, class_="soft")) for h, v, t in facts
     ]
-    side = joined(
-        [by_rating, tag("table", tag("tbody", *lines), class_="plain"), _systems(scores, human, table, places.tolist())]
-    )
-    return _figure(f"Scores by mean rating on {where}", chart.element(), side)
+    side = [
+        wide(by_rating, f"Table: {title} by rating, {where}"),
+        wide(tag("table", tag("tbody", *lines), class_="plain"), f"Table: {title} within images, {where}"),
+        _systems(title, where, scores, human, [table.systems[place] for place in places.tolist()]),
+    ]
+    return _figure(f"Scores by mean rating on {where}", chart.element(), joined(side))
 
 
-def _systems(scores: object, human: object, table: ItemScores, places: Sequence[int]) -> Html | None:
-    means = system_means(scores, human, [table.systems[place] for place in places])  # type: ignore[arg-type]
+def _systems(title: str, where: str, scores: FloatArray, human: FloatArray, systems: Sequence[str]) -> Html | None:
+    means = system_means(scores, human, systems)
     if not means:
         return None
     by_score: Mapping[str, int] = {
@@ -174,7 +177,8 @@ def _systems(scores: object, human: object, table: ItemScores, places: Sequence[
     ]
     heads = [tag("th", "system", scope="col")]
     heads += [tag("th", head, scope="col", class_="n") for head in ("people", "metric", "metric's rank", "captions")]
-    return tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="plain")
+    shown = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="plain")
+    return wide(shown, f"Table: systems under {title}, {where}")
 
 
 def _figure(title: str, chart: str, side: Html) -> Html:

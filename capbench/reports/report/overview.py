@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from capbench.reports.report.elements import Html, joined, tag
+from capbench.reports.report.elements import Html, joined, tag, wide
 from capbench.reports.report.numbers import Entry, places
 from capbench.reports.report.sources import ReportSource
 from capbench.reports.tables import MARK, number
@@ -51,9 +51,9 @@ def _glance(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
     return joined(
         [
             tag("h3", "Which metric agrees best with people?"),
-            _wide(
+            wide(
                 tag("table", tag("thead", tag("tr", *row)), tag("tbody", *lines), class_="tips plain"),
-                "Best metric by protocol",
+                "Table: best metric by protocol",
             ),
         ]
     )
@@ -116,7 +116,7 @@ def _study(place: int, result: StudyResult, numbers: Sequence[Entry], *, alone: 
                 copy_buttons(f"matrix-{place}"),
                 class_="tools",
             ),
-            _wide(table, title),
+            wide(table, f"Table: {title}"),
             tag(
                 "p",
                 f"{key}Small figures are ranks and intervals. A column's head sorts. Rest on a number, or move to it "
@@ -187,10 +187,6 @@ def copy_buttons(target: str) -> Html:
     return tag("span", tag("span", "Copy as"), *buttons, class_="copies", role="group", aria_label="Copy the table as")
 
 
-def _wide(table: Html, label: str) -> Html:
-    return tag("div", table, class_="wide", role="region", aria_label=f"Table: {label}", tabindex=0)
-
-
 _HEADS = ("metric", "data set", "group", "statistic", "value", "low", "high", "rank", "n", "published", "protocol")
 
 
@@ -202,7 +198,7 @@ def _all_numbers(studies: bool) -> Html:
         [
             tag("h3", "All numbers"),
             tag("div", tag("span", class_="filters", id="numbers-filters"), copy_buttons("numbers"), class_="tools"),
-            _wide(tag("table", tag("thead", row), class_="tips", id="numbers"), "all numbers"),
+            wide(tag("table", tag("thead", row), class_="tips", id="numbers"), "Table: all numbers"),
         ]
     )
 

@@ -114,6 +114,14 @@
     copy(forms[button.dataset.form](texts), `${texts.length - 1} rows as ${button.textContent}`);
   });
 
+  // Every table's pages are a landmark of their own.
+  function named(made, name) {
+    const label = () => made.table().container().querySelectorAll("nav")
+      .forEach((nav) => nav.setAttribute("aria-label", `pages of ${name}`));
+    made.on("draw", label);
+    label();
+  }
+
   const language = { search: "Search", lengthMenu: "_MENU_ rows", info: "_START_ to _END_ of _TOTAL_", infoEmpty: "nothing",
     infoFiltered: "(of _MAX_)", emptyTable: "Nothing to show.", zeroRecords: "Nothing fits." };
   const layout = { topStart: "pageLength", topEnd: "search", bottomStart: "info", bottomEnd: "paging" };
@@ -161,6 +169,7 @@
         createdCell: (cell, _value, row) => { if (head === "value") cell.dataset.tip = row.tip; },
       })) });
     made.on("draw", () => rove(list));
+    named(made, "all numbers");
     rove(list);
     tables.set("numbers", { rows: () => [heads, ...made.rows({ order: "current", search: "applied" }).data().toArray()
       .map((row) => row.t)] });
@@ -257,6 +266,7 @@
         (!part || panel.group[row] === part);
     });
     heads();
+    named(made, "captions");
     made.draw();
     function measureSetup() {
       fill(controls.panel, data.panels.map((p, place) => [String(place), p.title]), "0");
@@ -277,7 +287,7 @@
       fill(controls.direction, [["", "both"], ["higher", `${first().title} higher`], ["lower", `${against} higher`]], value || "");
     }
     function heads() {
-      const titles = ["caption", panel.pairs ? "people: votes" : "people", first().title, second() ? second().title : "", "distance", ""];
+      const titles = ["caption", panel.pairs ? "people: votes" : "people", first().title, second() ? second().title : "", "distance", "details"];
       titles.forEach((title, place) => {
         const head = made.column(place).header();
         (head.querySelector(".dt-column-title") ?? head).textContent = title;
@@ -319,7 +329,7 @@
       if (Object.hasOwn(data.pictures, image)) box.append(element("img", null, { src: data.pictures[image], alt: `image ${image}` }));
       const references = panel.refLists[panel.refs[place]];
       const count = panel.refCounts[panel.refs[place]];
-      box.append(element("h4", count > references.length ? `References (${references.length} of ${count})` : "References"));
+      box.append(element("h3", count > references.length ? `References (${references.length} of ${count})` : "References"));
       const texts = element("ul");
       texts.append(...references.map((text) => element("li", text)));
       box.append(count ? texts : element("p", "none"));

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from capbench.datasets.protocol import with_version
 from capbench.records import signature_lines
-from capbench.reports.report.elements import Html, tag
+from capbench.reports.report.elements import Html, tag, wide
 from capbench.reports.report.sources import ReportSource
 from capbench.studies.results import StudyResult
 
@@ -43,13 +43,8 @@ def _study(source: ReportSource) -> Html:
         ]
         head = tag("tr", tag("th", "file", scope="col"), tag("th", "SHA-256", scope="col"))
         lines.append(
-            tag(
-                "div",
-                tag("table", tag("thead", head), tag("tbody", *rows), class_="plain"),
-                class_="wide",
-                role="region",
-                tabindex=0,
-                aria_label=f"Table: files of {result.name}",
+            wide(
+                tag("table", tag("thead", head), tag("tbody", *rows), class_="plain"), f"Table: files of {result.name}"
             )
         )
     else:

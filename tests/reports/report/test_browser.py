@@ -196,7 +196,7 @@ def test_captions_are_listed_by_distance_and_searched(opened: Open) -> None:
     assert len(distances) == 25
     assert distances == sorted(distances, reverse=True)
     assert distances[0] > 30
-    page.locator("#items_wrapper input[type=search]").fill("number 7 of")
+    page.locator("#items_wrapper input[type=search]").fill('"number 7 of"')
     assert page.locator("#items tbody tr").count() == 1
     page.locator("#items_wrapper input[type=search]").fill("& < nothing like it >")
     assert "Nothing fits" in page.locator("#items tbody").inner_text()
@@ -217,7 +217,7 @@ def test_two_metrics_stand_side_by_side(opened: Open) -> None:
 
 def test_a_caption_opens_to_references_and_all_scores(opened: Open) -> None:
     page = opened().page
-    page.locator("#items_wrapper input[type=search]").fill("number 12 of")
+    page.locator("#items_wrapper input[type=search]").fill('"number 12 of"')
     button = page.locator("#items tbody button")
     button.click()
     detail = page.locator(".detail").inner_text()
@@ -263,7 +263,7 @@ def test_nothing_of_a_hostile_data_set_runs_or_becomes_an_element(opened: Open) 
         page.select_option("#items-first", index=place)
         page.select_option("#items-second", index=place)
     assert page.title() == title
-    assert page.locator("main img:not([src^='data:']), main b:has-text('bold'), main svg[onload]").count() == 0
+    assert page.locator("main img:not([src^='data:']), main b:text-is('bold'), main svg[onload]").count() == 0
     assert page.locator("main script").count() == 0
     assert shown.complaints == []
     page.locator("button[data-copies='items'][data-form='csv']").click()

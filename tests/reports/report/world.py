@@ -117,7 +117,7 @@ def make_result(metrics: dict[str, str] = METRICS, *, name: str = "toy", title: 
 
 
 def make_items(points: int, columns: list[str], *, seed: int = 0, texts: tuple[str, ...] = ()) -> ItemScores:
-    """Points with three ratings each, four of an image; texts take turns as captions, images, references and systems."""
+    """Points with three ratings each, four an image; texts take turns as captions, images, references, systems."""
     generator = np.random.default_rng(seed)
     hidden = generator.normal(size=points)
     ratings = np.clip(np.round(2.5 + hidden[:, None] + generator.normal(scale=0.5, size=(points, 3))), 1, 4)

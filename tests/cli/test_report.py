@@ -1,0 +1,102 @@
+"""``capbench report``, and ``--report`` of other commands, as a user types them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Ran
+from tests.reports.report.test_page import data_of
+
+QUICK = ("correlate", "-d", "composite", "-m", "bleu-1", "-m", "bleu-4")
+
+
+def test_a_run_writes_its_page_with_captions_and_pictures_and_says_where_it_is(
+    capbench: Callable[..., Ran], tmp_path: Path
+) -> None:
+    ran = capbench(*QUICK, "--report", tmp_path / "page.html", "--json")
+    assert ran.code == 0, ran.err
+    assert f"wrote {tmp_path / 'page.html'}" in ran.err
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    data, result = data_of(page), json.loads(ran.out)
+    assert [row["s"][4] for row in data["numbers"]] == [cell["value"] for cell in result["cells"]]
+    (panel,) = data["panels"]
+    assert panel["all"] == len(panel["caption"]) == 210
+    assert data["pictures"]
+    assert set(data["pictures"]) <= set(panel["images"])
+    assert "these numbers say nothing about metrics" in page
+
+
+def test_results_with_their_items_give_the_page_of_the_run_itself(capbench: Callable[..., Ran], tmp_path: Path) -> None:
+    first = capbench(*QUICK, "--report", tmp_path / "run.html", "--out", tmp_path / "out", "--items")
+    assert first.code == 0, first.err
+    ran = capbench("report", tmp_path / "out", "--out", tmp_path / "again.html")
+    assert ran.code == 0, ran.err
+    run, again = (data_of((tmp_path / name).read_text(encoding="utf-8")) for name in ("run.html", "again.html"))
+    assert run == again
+    # Without --items, those of the earlier run would belong to other numbers.
+    assert capbench(*QUICK[:-2], "--out", tmp_path / "out").code == 0
+    assert not (tmp_path / "out" / "items.json.gz").exists()
+    assert capbench("report", tmp_path / "out", "--out", tmp_path / "bare.html").code == 0
+    bare = (tmp_path / "bare.html").read_text(encoding="utf-8")
+    assert data_of(bare)["panels"] == []
+    assert f"--out {tmp_path / 'out'} --items" in bare
+
+
+def test_several_results_stand_on_one_page(capbench: Callable[..., Ran], tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        assert capbench(*QUICK, "--out", tmp_path / name).code == 0
+    out = tmp_path / "both.html"
+    ran = capbench("report", tmp_path / "a", tmp_path / "b" / "results.json", "--out", out, "--title", "Both & more")
+    assert ran.code == 0, ran.err
+    page = out.read_text(encoding="utf-8")
+    assert "<title>Both &amp; more</title>" in page
+    assert 'id="matrix-1"' in page
+
+
+@pytest.mark.parametrize("protocol", ["composite", "pascal-50s"])
+def test_a_comparison_writes_a_page_of_its_tests(capbench: Callable[..., Ran], tmp_path: Path, protocol: str) -> None:
+    out = tmp_path / "page.html"
+    ran = capbench("compare", "bleu-1", "bleu-4", "-d", protocol, "--resamples", "100", "--report", out, "--json")
+    assert ran.code == 0, ran.err
+    compared = json.loads(ran.out)
+    rows = {row["t"][0]: row for row in data_of(out.read_text(encoding="utf-8"))["numbers"] if row["t"][2] == "all"}
+    for title, interval in compared["intervals"].items():
+        assert rows[title]["s"][4:8] == [
+            interval["value"],
+            interval["low"],
+            interval["high"],
+            compared["table"]["ranks"][title],
+        ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((*QUICK, "--items"), "--items writes a file beside the results"),
+        ((*QUICK, "--report", "{folder}"), "is a folder, not a file"),
+        (("report", "{folder}/none.json"), "there is no such file"),
+        (("report", "{folder}/list.json"), "is no result file of capbench"),
+        (("report", "{folder}/list.json", "--image-root", "{folder}/none"), "there is no such folder"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_line(
+    capbench: Callable[..., Ran], tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "list.json").write_text("[]", encoding="utf-8")
+    ran = capbench(*(argument.format(folder=tmp_path) for argument in arguments))
+    assert ran.code == 2
+    (line,) = [text for text in ran.err.splitlines() if text.startswith("error: ")]
+    assert said in line
+
+
+def test_items_of_another_study_are_refused(capbench: Callable[..., Ran], tmp_path: Path) -> None:
+    for name, dataset in (("a", "composite"), ("b", "flickr8k-expert")):
+        assert capbench("correlate", "-d", dataset, "-m", "bleu-1", "--out", tmp_path / name, "--items").code == 0
+    (tmp_path / "b" / "items.json.gz").replace(tmp_path / "a" / "items.json.gz")
+    ran = capbench("report", tmp_path / "a", "--out", tmp_path / "page.html")
+    assert ran.code == 2
+    assert "holds items of flickr8k-expert/" in ran.err
