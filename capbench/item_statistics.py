@@ -16,6 +16,8 @@ from capbench.records import FloatArray, IntArray, Item
 
 __all__ = ["Extraction", "item_name"]
 
+_LOOKED_UP_AT_ONCE = 65_536  # items whose rows in the cache are in memory as single objects at the same time
+
 
 class Extraction:
     """Statistics of distinct items under several metrics, each extracted once.
@@ -139,17 +141,7 @@ class _Run:
 
     def look_up(self) -> SlowWork | None:
         """Take what the cache holds, and tell the metric what is left to do; gives the slow work that comes first."""
-        blobs = self._store.get(self._space, self._keys)
-        # One signature has one width; a row of another width is damage, and is extracted again.
-        widths = [len(blob) for blob in blobs.values() if blob and len(blob) % 8 == 0]
-        width = max(set(widths), key=widths.count) if widths else 0
-        places = [i for i, key in enumerate(self._keys) if width and len(blobs.get(key, b"")) == width]
-        if places:
-            rows = np.frombuffer(b"".join(blobs[self._keys[i]] for i in places), dtype="<f8").reshape(len(places), -1)
-            sound = np.isfinite(rows).all(axis=1)
-            self._rows = np.empty((len(self._items), rows.shape[1]))
-            self._rows[np.array(places)[sound]] = rows[sound]
-            self.known[np.array(places)[sound]] = True
+        self._take(self._rows_by_width())
         self._done |= self.known
         self._step(int(self._repeats[self.known].sum()))
         if self.known.all():
@@ -163,6 +155,38 @@ class _Run:
         left = [item for item, known in zip(self._items, self.known, strict=True) if not known]
         self.metric.open(left)
         return self.metric.slow_work(left)
+
+    def _rows_by_width(self) -> dict[int, list[tuple[IntArray, bytes]]]:
+        """Places of items and their rows in the cache, by the bytes of a row; asked for batch by batch."""
+        rows: dict[int, list[tuple[IntArray, bytes]]] = {}
+        in_order = sorted(range(len(self._keys)), key=self._keys.__getitem__)  # as they lie in the cache
+        for start in range(0, len(in_order), _LOOKED_UP_AT_ONCE):
+            batch = in_order[start : start + _LOOKED_UP_AT_ONCE]
+            blobs = self._store.get(self._space, [self._keys[place] for place in batch])
+            places: dict[int, list[int]] = {}
+            for place in batch:
+                width = len(blobs.get(self._keys[place], b""))
+                if width and width % 8 == 0:
+                    places.setdefault(width, []).append(place)
+            for width, of_width in places.items():
+                joined = b"".join(blobs[self._keys[place]] for place in of_width)
+                rows.setdefault(width, []).append((np.array(of_width, dtype=np.int64), joined))
+        return rows
+
+    def _take(self, rows: dict[int, list[tuple[IntArray, bytes]]]) -> None:
+        """Take rows of the cache; ``rows`` is empty afterwards."""
+        # One signature has one width; a row of another width is damage, and is extracted again.
+        width = max(rows, key=lambda width: sum(len(places) for places, _ in rows[width]), default=0)
+        batches = rows.pop(width, [])
+        rows.clear()
+        if batches:
+            self._rows = np.empty((len(self._items), width // 8))
+        while batches:
+            places, joined = batches.pop()
+            values = np.frombuffer(joined, dtype="<f8").reshape(len(places), -1)
+            sound = np.isfinite(values).all(axis=1)
+            self._rows[places[sound]] = values[sound]
+            self.known[places[sound]] = True
 
     def extract(self, batch: Sequence[int]) -> None:
         """Extract what is missing among the items at some places, and keep it."""
