@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress
 
 import numpy as np
 
@@ -162,15 +163,14 @@ class _Run:
         in_order = sorted(range(len(self._keys)), key=self._keys.__getitem__)  # as they lie in the cache
         for start in range(0, len(in_order), _LOOKED_UP_AT_ONCE):
             batch = in_order[start : start + _LOOKED_UP_AT_ONCE]
-            blobs = self._store.get(self._space, [self._keys[place] for place in batch])
-            places: dict[int, list[int]] = {}
-            for place in batch:
-                width = len(blobs.get(self._keys[place], b""))
-                if width and width % 8 == 0:
-                    places.setdefault(width, []).append(place)
-            for width, of_width in places.items():
-                joined = b"".join(blobs[self._keys[place]] for place in of_width)
-                rows.setdefault(width, []).append((np.array(of_width, dtype=np.int64), joined))
+            keys = list(map(self._keys.__getitem__, batch))
+            blobs = self._store.get(self._space, keys)
+            for width in set(map(len, blobs.values())):
+                if not width or width % 8:
+                    continue
+                fits = [len(blobs.get(key, b"")) == width for key in keys]
+                joined = b"".join(map(blobs.__getitem__, compress(keys, fits)))
+                rows.setdefault(width, []).append((np.array(batch, dtype=np.int64)[fits], joined))
         return rows
 
     def _take(self, rows: dict[int, list[tuple[IntArray, bytes]]]) -> None:
