@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import compress
 
 import numpy as np
 
@@ -21,6 +22,8 @@ __all__ = ["Extraction", "Run", "extract_on", "item_name"]
 
 _WORKER_MB = 1500
 _MOST_NAMED = 5
+
+_LOOKED_UP_AT_ONCE = 65_536  # items whose rows in the cache are in memory as single objects at the same time
 
 
 class Extraction:
@@ -170,17 +173,7 @@ class Run:
 
     def look_up(self) -> SlowWork | None:
         """Take what the cache holds, and tell the metric what is left to do; gives the slow work that comes first."""
-        blobs = self._store.get(self._space, self._keys)
-        # One signature has one width; a row of another width is damage, and is extracted again.
-        widths = [len(blob) for blob in blobs.values() if blob and len(blob) % 8 == 0]
-        width = max(set(widths), key=widths.count) if widths else 0
-        places = [i for i, key in enumerate(self._keys) if width and len(blobs.get(key, b"")) == width]
-        if places:
-            rows = np.frombuffer(b"".join(blobs[self._keys[i]] for i in places), dtype="<f8").reshape(len(places), -1)
-            sound = np.isfinite(rows).all(axis=1)
-            self._rows = np.empty((len(self._items), rows.shape[1]))
-            self._rows[np.array(places)[sound]] = rows[sound]
-            self.known[np.array(places)[sound]] = True
+        self._take(self._rows_by_width())
         self._done |= self.known
         self._step(int(self._repeats[self.known].sum()))
         if self.known.all():
@@ -194,6 +187,37 @@ class Run:
         left = [item for item, known in zip(self._items, self.known, strict=True) if not known]
         self.metric.open(left)
         return self.metric.slow_work(left)
+
+    def _rows_by_width(self) -> dict[int, list[tuple[IntArray, bytes]]]:
+        """Places of items and their rows in the cache, by the bytes of a row; asked for batch by batch."""
+        rows: dict[int, list[tuple[IntArray, bytes]]] = {}
+        in_order = sorted(range(len(self._keys)), key=self._keys.__getitem__)  # as they lie in the cache
+        for start in range(0, len(in_order), _LOOKED_UP_AT_ONCE):
+            batch = in_order[start : start + _LOOKED_UP_AT_ONCE]
+            keys = list(map(self._keys.__getitem__, batch))
+            blobs = self._store.get(self._space, keys)
+            for width in set(map(len, blobs.values())):
+                if not width or width % 8:
+                    continue
+                fits = [len(blobs.get(key, b"")) == width for key in keys]
+                joined = b"".join(map(blobs.__getitem__, compress(keys, fits)))
+                rows.setdefault(width, []).append((np.array(batch, dtype=np.int64)[fits], joined))
+        return rows
+
+    def _take(self, rows: dict[int, list[tuple[IntArray, bytes]]]) -> None:
+        """Take rows of the cache; ``rows`` is empty afterwards."""
+        # One signature has one width; a row of another width is damage, and is extracted again.
+        width = max(rows, key=lambda width: sum(len(places) for places, _ in rows[width]), default=0)
+        batches = rows.pop(width, [])
+        rows.clear()
+        if batches:
+            self._rows = np.empty((len(self._items), width // 8))
+        while batches:
+            places, joined = batches.pop()
+            values = np.frombuffer(joined, dtype="<f8").reshape(len(places), -1)
+            sound = np.isfinite(values).all(axis=1)
+            self._rows[places[sound]] = values[sound]
+            self.known[places[sound]] = True
 
     def missing(self, batch: Sequence[int]) -> list[int]:
         """Those of some places whose items are still to be extracted."""

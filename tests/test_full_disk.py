@@ -6,13 +6,19 @@ No file may grow beyond a size, as on a full disk; the sizes are such that each 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import hashlib
+import json
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from capbench.cache import Cache
+from capbench.errors import UsageError
 from capbench.features.store import open_store
 from tests.conftest import Ran
 
@@ -160,3 +166,79 @@ def test_setup_of_the_parser(capbench: Callable[..., Ran], tmp_path: Path, monke
         again = capbench("setup", "spice", "--from", stick)
         assert again.code == 0, again.err
         assert _whole(folder) == contents
+
+
+CANDIDATES = [{"image_id": number, "caption": f"a dog runs over {number} stones"} for number in range(300)]
+REFERENCES = {str(number): [f"one dog runs over {number} rocks", "a stone"] for number in range(300)}
+
+
+@pytest.fixture
+def own_captions(tmp_path: Path) -> tuple[object, ...]:
+    (tmp_path / "candidates.json").write_text(json.dumps(CANDIDATES))
+    (tmp_path / "references.json").write_text(json.dumps(REFERENCES))
+    return "--candidates", tmp_path / "candidates.json", "--references", tmp_path / "references.json", "--json"
+
+
+@pytest.mark.parametrize("many", FEW)
+def test_scores_without_room_to_keep_them(
+    many: bool,
+    own_captions: tuple[object, ...],
+    capbench: Callable[..., Ran],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    command = ("score", "-m", "bleu-4", "-m", "rouge-l", *own_captions)
+    monkeypatch.setenv("CAPBENCH_CACHE", str(tmp_path / "calm"))
+    calm = capbench(*command)
+    size = (tmp_path / "calm" / "scores.sqlite").stat().st_size
+    for limit in _limits([size], many):
+        monkeypatch.setenv("CAPBENCH_CACHE", str(tmp_path / f"cache{limit}"))
+        with room_for(limit), warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            full = capbench(*command)
+        assert (full.code, full.out) == (0, calm.out), full.err
+        told = [str(warning.message) for warning in said] + full.err.splitlines()
+        assert sum("working without" in line for line in told) == 1, told
+        again = capbench(*command)
+        assert (again.code, again.out) == (0, calm.out), again.err
+        cached = capbench(*command)
+        assert cached.out == calm.out
+        assert "300 of 300 scores came from the cache" in cached.err
+
+
+@pytest.mark.filterwarnings("ignore:the cache 'parses' cannot be used")
+@pytest.mark.parametrize("limit", [0, 5000, 40_000])
+def test_parses_without_room_to_keep_them(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAPBENCH_CACHE", str(tmp_path))
+    batches = [[(b"%d %d" % (batch, i), b"parse" * 40) for i in range(50)] for batch in range(8)]
+    with room_for(limit), Cache("parses") as cache:
+        for batch in batches:
+            cache.put("parser", batch)
+        assert cache.path is None
+    with Cache("parses") as cache:
+        for batch in batches:  # a batch is there whole, or not at all
+            kept = cache.get("parser", [key for key, _ in batch])
+            assert kept == dict(batch) or not kept
+            cache.put("parser", batch)
+        assert dict(cache.entries("parser")) == dict(entry for batch in batches for entry in batch)
+
+
+def test_meteors_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from capbench.text.meteor import paraphrases
+
+    (tmp_path / "jar" / "data").mkdir(parents=True)
+    with gzip.open(tmp_path / "jar" / "data" / "paraphrase-en.gz", "wt", encoding="utf-8") as stream:
+        stream.write("".join(f"0.5\nthe phrase {number}\nword {number}\n" for number in range(500)))
+    monkeypatch.setattr(paraphrases, "meteor_jar", lambda: SimpleNamespace(path=tmp_path / "jar" / "meteor.jar"))
+    paraphrases.paraphrase_table.cache_clear()
+    try:
+        for limit in (0, 1000):
+            monkeypatch.setenv("CAPBENCH_CACHE", str(tmp_path / f"cache{limit}"))
+            with room_for(limit), pytest.raises(UsageError, match="cannot be written"):
+                paraphrases.paraphrase_table()
+            assert _whole(tmp_path / f"cache{limit}" / "meteor") == {}
+            assert not list((tmp_path / f"cache{limit}" / "meteor").glob("*.part"))
+            assert "499" in paraphrases.paraphrase_table().words
+            paraphrases.paraphrase_table.cache_clear()
+    finally:
+        paraphrases.paraphrase_table.cache_clear()

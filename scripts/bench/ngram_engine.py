@@ -7,6 +7,8 @@ altered references); with ``--data DIR`` they are Flickr8k Expert's candidates a
 PASCAL-50S with all fifty references for the sweep.
 
 Example: python scripts/bench/ngram_engine.py --items 5000 --sweep-images 1000
+
+Example: python scripts/bench/ngram_engine.py --part scoring --data data --repeats 2
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import multiprocessing
+import os
 import platform
 import random
 import resource
@@ -30,6 +33,7 @@ Captions = tuple[list[str], list[list[str]]]
 Scores = NDArray[np.float64]
 """(6, captions): BLEU-1 to BLEU-4, ROUGE-L and CIDEr-D."""
 MEGABYTE = 1e6
+_PARTS = ("scoring", "sweep", "growth", "memory")
 
 
 def generated(items: int, references: int, candidates_an_image: int = 1, seed: int = 0) -> Captions:
@@ -156,9 +160,12 @@ def main() -> None:
     parser.add_argument("--sweep-references", type=int, default=50, help="references an image (default 50)")
     parser.add_argument("--memory-items", type=int, default=100_000, help="candidates of the memory run")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each side, the best counts (default 3)")
+    parser.add_argument("--part", action="append", choices=_PARTS, help="only this part; repeatable")
     options = parser.parse_args()
+    parts = options.part or _PARTS
 
-    print(f"{platform.platform()}, Python {platform.python_version()}, numpy {version('numpy')}, ", end="")
+    print(f"load {os.getloadavg()[0]:.1f}; {platform.platform()}, Python {platform.python_version()}, ", end="")
+    print(f"numpy {version('numpy')}, ", end="")
     print(f"pycocoevalcap {version('pycocoevalcap')}, capbench {version('capbench')}; one process, one thread")
 
     scoring: tuple[Callable[..., Captions], tuple[Any, ...]] = (generated, (options.items, options.references))
@@ -170,28 +177,34 @@ def main() -> None:
         scoring = published, (options.data, "flickr8k-expert", "no-own-captions")
         steps = published, (options.data, "pascal-50s", "all-50-refs")
 
-    engine, peer = (in_child(measure, *scoring, job, options.repeats) for job in ("ours", "reference"))
-    _print(f"scoring {engine['items']:,} candidates", engine, peer, 1)
-    print(f"  first call, with imports: {engine['first']:.2f} s")
+    if "scoring" in parts:
+        engine, peer = (in_child(measure, *scoring, job, options.repeats) for job in ("ours", "reference"))
+        _print(f"scoring {engine['items']:,} candidates", engine, peer, 1)
+        print(f"  first call, with imports: {engine['first']:.2f} s", flush=True)
 
-    engine, peer = (in_child(measure, *steps, job, options.repeats) for job in ("sweep", "reference"))
-    number = options.sweep_references if not options.data else 50
-    # Its time grows with the number of references: runs with 1, 2, … n of them take (1 + 2 + … + n) / n of one with n.
-    runs = (number + 1) / 2
-    _print(f"sweep over 1…{number} references of {engine['items']:,} candidates", engine, peer, runs)
-    print(f"  the reference: one run with all references took {peer['wall']:.1f} s, times {runs:g}")
+    if "sweep" in parts:
+        engine, peer = (in_child(measure, *steps, job, options.repeats) for job in ("sweep", "reference"))
+        number = options.sweep_references if not options.data else 50
+        # Its time grows with the number of references: runs with 1, 2, … n of them take (1 + 2 + … + n) / n of one
+        # with n.
+        runs = (number + 1) / 2
+        _print(f"sweep over 1…{number} references of {engine['items']:,} candidates", engine, peer, runs)
+        print(f"  the reference: one run with all references took {peer['wall']:.1f} s, times {runs:g}", flush=True)
 
-    print("growth (generated, 5 references):")
-    for items in (5_000, 10_000, 20_000, 40_000):
-        engine = in_child(measure, generated, (items, 5), "ours", 1)
-        print(f"  {items:>7,} candidates {engine['cpu']:7.2f} s CPU {1e6 * engine['cpu'] / items:6.1f} µs a candidate")
+    if "growth" in parts:
+        print("growth (generated, 5 references):")
+        for items in (5_000, 10_000, 20_000, 40_000):
+            engine = in_child(measure, generated, (items, 5), "ours", 1)
+            a_candidate = 1e6 * engine["cpu"] / items
+            print(f"  {items:>7,} candidates {engine['cpu']:7.2f} s CPU {a_candidate:6.1f} µs a candidate", flush=True)
 
-    arguments = (options.memory_items, 5)
-    bare, loaded = in_child(idle), in_child(idle, generated, arguments)
-    engine = in_child(measure, generated, arguments, "ours", 1)
-    print(f"memory, {options.memory_items:,} candidates x 5 references: peak {engine['peak']:.0f} MB, ", end="")
-    print(f"{engine['peak'] - bare:.0f} MB above the interpreter with numpy ({bare:.0f} MB), of which ", end="")
-    print(f"{loaded - bare:.0f} MB are the captions themselves; {engine['cpu']:.1f} s CPU")
+    if "memory" in parts:
+        arguments = (options.memory_items, 5)
+        bare, loaded = in_child(idle), in_child(idle, generated, arguments)
+        engine = in_child(measure, generated, arguments, "ours", 1)
+        print(f"memory, {options.memory_items:,} candidates x 5 references: peak {engine['peak']:.0f} MB, ", end="")
+        print(f"{engine['peak'] - bare:.0f} MB above the interpreter with numpy ({bare:.0f} MB), of which ", end="")
+        print(f"{loaded - bare:.0f} MB are the captions themselves; {engine['cpu']:.1f} s CPU")
 
 
 def _print(what: str, ours: dict[str, Any], reference: dict[str, Any], runs: float) -> None:
