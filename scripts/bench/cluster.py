@@ -108,8 +108,8 @@ def main() -> None:
             with Engine(Cluster(workers=workers, memory_mb=1000)) as engine:
                 print(f"{workers} worker(s): Ray starts in {time.perf_counter() - begin:.1f} s", flush=True)
                 for what, work in works.items():
-                    runs = [work(engine) for _ in range(asked.repeats)]
-                    outcomes[what][workers] = min(runs, key=lambda run: run[0])
+                    repeated = [work(engine) for _ in range(asked.repeats)]
+                    outcomes[what][workers] = min(repeated, key=lambda run: run[0])
                 list(engine.run(nothing, range(10), memory_mb=100))
                 begin = time.perf_counter()
                 list(engine.run(nothing, range(1000), memory_mb=100))

@@ -18,6 +18,7 @@ import platform
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -145,7 +146,7 @@ def main() -> None:
     parser.add_argument("--only", choices=("merge", "captions", "ratings", "arrays"))
     asked = parser.parse_args()
     print(f"{platform.platform()}, Python {platform.python_version()}; load {os.getloadavg()[0]:.1f}", flush=True)
-    kinds = {
+    kinds: dict[str, Callable[[Path], None]] = {
         "merge": lambda folder: merges(folder, asked.images),
         "captions": lambda folder: captions(folder, asked.captions),
         "ratings": lambda folder: ratings(folder, asked.ratings),

@@ -21,7 +21,7 @@ from tests.conftest import Ran
 pytestmark = pytest.mark.cluster
 
 POISONED = "tests.cluster.poisoned:Poisoned"
-ON_RAY = ("--on", "ray", "--worker-memory", "500")
+ON_RAY = ("--on", "ray", "--worker-memory", "900")
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_a_killed_head_leaves_what_was_done(capbench: Callable[..., Ran], pictur
     )
     journal = Path(f"{store}.partial")
     until = time.monotonic() + 300
-    while not (journal.exists() and journal.stat().st_size > 20_000) and process.poll() is None:
+    while not (journal.exists() and journal.stat().st_size > 3_000) and process.poll() is None:
         assert time.monotonic() < until
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
@@ -120,7 +120,7 @@ def test_scores_of_networks_come_from_workers_too(capbench: Callable[..., Ran], 
         command = (*command, "-m", metric, "--model", f"{metric}=sample")
     alone = capbench(*command)
     assert alone.code == 0, alone.err
-    spread = capbench(*command, *ON_RAY, "--workers", "2", "--worker-memory", "900")
+    spread = capbench(*command, *ON_RAY, "--workers", "2")
     assert spread.code == 0, spread.err
     assert json.loads(spread.out) == json.loads(alone.out)
 
