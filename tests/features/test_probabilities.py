@@ -135,7 +135,7 @@ def test_vilberts_cls_prob_is_kept_whole_if_asked_for(tmp_path: Path, coded: boo
     image, given = made_up("a", regions=3, fields=False), shares(3)
     path = npy(tmp_path, image, cls_prob=base64.b64encode(given.tobytes()) if coded else given)
     kept = import_features([path], tmp_path / "kept.h5", class_probabilities=True).store["a"]
-    np.testing.assert_array_equal(kept.class_probabilities, given)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(kept.class_probabilities, given)
     assert kept.class_ids is not None
     assert kept.class_ids.tolist() == given[:, 1:].argmax(axis=1).tolist()
     assert import_features([path], tmp_path / "without.h5").store["a"].class_probabilities is None
@@ -146,7 +146,7 @@ def test_they_are_kept_of_lmdb(tmp_path: Path) -> None:
     records = {i.image.encode(): pickle.dumps(vilbert(i, cls_prob=shares(2, seed=int(i.image)))) for i in images}
     path = make_lmdb(tmp_path / "base", {b"keys": pickle.dumps([b"7", b"8"]), **records})
     store = import_features([path], tmp_path / "a.h5", class_probabilities=True).store
-    np.testing.assert_array_equal(store["8"].class_probabilities, shares(2, seed=8))  # type: ignore[arg-type]
+    np.testing.assert_array_equal(store["8"].class_probabilities, shares(2, seed=8))
 
 
 @pytest.mark.parametrize(
@@ -178,9 +178,9 @@ def test_an_export_to_npz_can_be_imported_again(tmp_path: Path) -> None:
 
 
 def test_an_npz_whose_probabilities_do_not_fit_is_refused(tmp_path: Path) -> None:
-    arrays = {"image_names": ["a"], "features": np.ones((1, 2, 3), np.float32)}
+    arrays: dict[str, Any] = {"image_names": ["a"], "features": np.ones((1, 2, 3), np.float32)}
     for values, message in ((np.ones((1, 3, 4), np.float32), "have shape"), (np.ones((1, 2, 4), int), "of int64")):
-        np.savez(tmp_path / "a.npz", **arrays, class_probabilities=values)
+        np.savez(tmp_path / "a.npz", class_probabilities=values, allow_pickle=False, **arrays)
         with pytest.raises(DataError, match=rf"a\.npz: class_probabilities .*{message}"):
             import_features([tmp_path / "a.npz"], tmp_path / "a.h5")
 

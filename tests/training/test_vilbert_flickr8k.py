@@ -28,7 +28,7 @@ def test_an_images_own_caption_is_left_out_of_the_references_and_compared_with_a
 
 def test_own_captions_are_compared_with_foreign_ones_of_all_images() -> None:
     rng = np.random.default_rng(1)
-    owners = np.repeat(np.arange(0, 60, 6), 6)
+    owners = np.repeat(np.arange(0.0, 60, 6), 6)
     scores = rng.integers(0, 9, 60).astype(float)
     own = owners == np.arange(60)
     pairs = [float(a > b) + float(a == b) / 2 for a in scores[own] for b in scores[~own]]
