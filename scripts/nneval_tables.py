@@ -58,32 +58,25 @@ def _rows(columns: Mapping[str, Mapping[str, Sequence[float]]], percent: bool) -
 
 def _tests(of_name: Mapping[str, Any], percent: bool) -> list[str]:
     scale, digits = (100, 2) if percent else (1, 4)
-    intervals = of_name["intervals"]
     shown = {
         TITLES[name]: [
             f"{scale * one['value']:.{digits}f}",
             f"{scale * one['low']:.{digits}f} to {scale * one['high']:.{digits}f}",
-            str(of_name["comparison"]["ranks"][name]),
         ]
-        for name, one in intervals.items()
+        for name, one in of_name["intervals"].items()
     }
-    parts = [table(shown, ("mean over seeds", "value", "95 % bootstrap interval (images)", "rank"))]
-    differences = {}
-    for name in ("coco", "foreign"):
-        for pair in of_name["comparison"]["pairs"]:
-            if name not in (pair["better"], pair["worse"]):
-                continue
-            sign = 1 if pair["better"] == name else -1
-            other = pair["worse"] if sign == 1 else pair["better"]
-            if other == "coco":
-                continue
-            low, high = sorted((scale * sign * pair["low"], scale * sign * pair["high"]))
-            differences[f"{TITLES[name]} minus {TITLES[other]}"] = [
-                f"{scale * sign * pair['difference']:+.{digits}f}",
-                f"{low:+.{digits}f} to {high:+.{digits}f}",
-                f"{pair['p_adjusted']:.3f}",
-            ]
-    return [*parts, table(differences, ("", "difference", "95 % interval", "p (permutation, Holm)"))]
+    differences = {
+        f"{TITLES[test['row']]} minus {TITLES[test['input']]}": [
+            f"{scale * test['difference']:+.{digits}f}",
+            f"{scale * test['low']:+.{digits}f} to {scale * test['high']:+.{digits}f}",
+            f"{test['p_adjusted']:.3f}",
+        ]
+        for test in of_name["tests"]
+    }
+    return [
+        table(shown, ("mean over seeds", "value", "95 % bootstrap interval (images)")),
+        table(differences, ("", "difference", "95 % interval", "p (permutation, Holm)")),
+    ]
 
 
 def tables(results: Mapping[str, Any]) -> str:
@@ -91,7 +84,7 @@ def tables(results: Mapping[str, Any]) -> str:
     parts = []
     for name in (name for name in HEADS if name in results):
         of_name = results[name]
-        percent = "accuracy" in of_name["comparison"]["statistic"]
+        percent = "by group" in of_name and "ties half" in of_name
         parts.append(f"### {HEADS[name]}")
         columns: dict[str, Any] = {}
         if "by coefficient" in of_name:

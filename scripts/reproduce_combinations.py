@@ -8,6 +8,8 @@ the default; those with metrics that look at the image, and with NNEval, want wh
 
     python scripts/reproduce_combinations.py --data DIR flickr8k-expert+trained composite@8k+trained --features pyr30.h5
         --model tiger=FILE --model reo=FILE --model faier=FILE --model nneval=FILE --vectors vectors.bin
+    python scripts/reproduce_combinations.py --data DIR composite+trained pascal-50s+trained --model nneval=FILE
+        --vectors vectors.bin
 
 (scripts/reproduce_flickr8k_grid.py, reproduce_faier_flickr8k.py and reproduce_nneval.py make these files).
 """
@@ -35,16 +37,20 @@ from capbench.studies.settings import TestSettings
 TEXT = ("bleu-1", "bleu-4", "rouge-l", "meteor", "cider")
 REO = ("reo-relevance", "reo-extraness", "reo-omission")
 TRAINED = ("meteor", "cider", "spice", "tiger.tiger", *REO, "faier.faier", "nneval")
+TRAINED_TEXT = ("meteor", "cider", "spice", "wmd", "nneval")
+"""Where the features that were trained on do not cover all images."""
 METRICS = {
     "flickr8k-expert": (*TEXT, "spice"),
     "composite": TEXT,
     "pascal-50s": TEXT,
     "flickr8k-expert+trained": TRAINED,
     "composite@8k+trained": TRAINED,
+    "composite+trained": TRAINED_TEXT,
+    "pascal-50s+trained": TRAINED_TEXT,
 }
 """Metrics by set; a set's name is its data set's, and ``+trained`` where metrics that were trained here are in."""
 DEFAULT = ("flickr8k-expert", "composite", "pascal-50s")
-LEARNERS = {name: "logistic" if name == "pascal-50s" else "ridge" for name in METRICS}
+LEARNERS = {name: "logistic" if name.startswith("pascal-50s") else "ridge" for name in METRICS}
 TESTS = {"flickr8k-expert": "composite", "composite": "flickr8k-expert", "pascal-50s": "composite"}
 """Where the combination of text metrics is tried, too."""
 SEEDS = (1, 2, 3, 4)
@@ -57,7 +63,7 @@ def run(name: str, learner: str, given: argparse.Namespace) -> dict[str, Any]:
     protocol = dataset.protocol()
     models = dict(text.split("=", 1) for text in given.model)
     resources = Resources(data=str(root.path), features=given.features, models=models)
-    options = {"nneval": {"vectors": given.vectors}} if "nneval" in METRICS[name] else {}
+    options = {metric: {"vectors": given.vectors} for metric in ("nneval", "wmd") if metric in METRICS[name]}
     requests = resolve_metrics(METRICS[name], options, resources=resources)
     combined = combine_metrics(
         dataset,

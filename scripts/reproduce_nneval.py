@@ -40,8 +40,9 @@ from capbench.models.nneval import INPUTS, read_nneval  # noqa: E402
 from capbench.records import FloatArray, Judgements, photograph  # noqa: E402
 from capbench.scoring import score  # noqa: E402
 from capbench.stats.agreement import Accuracies, Agreement, Correlations  # noqa: E402
+from capbench.stats.correction import adjust  # noqa: E402
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap  # noqa: E402
-from capbench.stats.significance import compare, permutations_to_use  # noqa: E402
+from capbench.stats.significance import compare  # noqa: E402
 from capbench.text.embeddings.word_vectors import write_word2vec  # noqa: E402
 from capbench.training.config_file import find_training, load_training  # noqa: E402
 from capbench.training.nneval.config import NNEvalTraining  # noqa: E402
@@ -65,6 +66,7 @@ SETTINGS = {
 """Training file and changes by kind of network."""
 TESTED = ("coco", "foreign")
 """Kinds that saw no judgement, whose difference from each input is tested."""
+PERMUTATIONS = 1000
 PROTOCOLS = (
     "composite/same-text-out/correctness-tau-c",
     "composite/any-candidate-out/correctness-tau-c",
@@ -165,12 +167,15 @@ def agreement_of(
 def by_seed(
     judged: Judgements, protocol: Protocol, rows: Mapping[str, Sequence[FloatArray]], **kept: Any
 ) -> dict[str, list[float]]:
-    """The statistic of every seed of every row."""
-    values = {}
-    for name, scores in rows.items():
-        of_seeds = [agreement_of(judged, protocol, {name: [one]}, **kept) for one in scores]
-        values[name] = [float(one.statistic(name)(np.ones((1, one.units), dtype=np.int32))[0]) for one in of_seeds]
-    return values
+    """The statistic of every seed of every row; a correlation of a network that gives all captions one score is 0."""
+
+    def value(name: str, scores: FloatArray) -> float:
+        if protocol.statistic.kind == "correlation" and np.ptp(scores) == 0:
+            return 0.0
+        of_seed = agreement_of(judged, protocol, {name: [scores]}, **kept)
+        return float(of_seed.statistic(name)(np.ones((1, of_seed.units), dtype=np.int32))[0])
+
+    return {name: [value(name, scores) for scores in of_row] for name, of_row in rows.items()}
 
 
 def by_group(
@@ -197,14 +202,31 @@ def by_group(
 def compared(
     judged: Judgements, protocol: Protocol, rows: Mapping[str, Sequence[FloatArray]], resamples: int
 ) -> dict[str, Any]:
-    """Intervals of the tested networks and of all inputs, and tests between all of them."""
+    """Intervals of the tested networks and of all inputs, and a test of each of these networks against each input.
+
+    Which pairs are tested was fixed beforehand, so the correction is for these and not for all that there are.
+    """
     shown = {name: rows[name] for name in (*TESTED, *INPUTS) if name in rows}
     data = agreement_of(judged, protocol, shown)
     sample = draw_bootstrap(data, resamples=resamples, seed=0)
-    permutations = max(resamples, permutations_to_use(None, len(shown)))
+    tests: list[dict[str, Any]] = []
+    for kind in TESTED:
+        for name in INPUTS if kind in shown else ():
+            pair = agreement_of(judged, protocol, {kind: rows[kind], name: rows[name]})
+            (one,) = compare(pair, sample=sample, permutations=PERMUTATIONS).pairs
+            sign = 1 if one.better == kind else -1
+            assert one.low is not None
+            assert one.high is not None
+            low, high = sorted((sign * one.low, sign * one.high))
+            difference = {"difference": sign * one.difference, "low": low, "high": high, "p": one.p_value}
+            tests.append({"row": kind, "input": name, **difference})
+    adjusted = adjust(np.array([test["p"] for test in tests]), "holm")
     return {
+        "statistic": data.label,
+        "units": data.units,
         "intervals": {name: vars(one) for name, one in bootstrap_intervals(data, sample).items()},
-        "comparison": dataclasses.asdict(compare(data, sample=sample, permutations=permutations)),
+        "tests": [{**test, "p_adjusted": p} for test, p in zip(tests, adjusted.tolist(), strict=True)],
+        "permutations": PERMUTATIONS,
     }
 
 
@@ -266,7 +288,7 @@ def main(arguments: list[str] | None = None) -> None:
         "--resamples",
         type=at_least(100),
         default=1000,
-        help="of the bootstrap; the test draws 1,798 permutations or more",
+        help="of the bootstrap",
     )
     parser.add_argument("--protocols", nargs="+", choices=PROTOCOLS, default=list(PROTOCOLS), metavar="ID")
     asked = parser.parse_args(arguments)

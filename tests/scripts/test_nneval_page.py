@@ -70,9 +70,14 @@ def test_a_networks_value_is_the_mean_over_its_seeds_and_is_tested_against_every
     seeds = by_seed(data, protocol("tau-c"), rows)
     for name in ("coco", "foreign"):
         assert told["intervals"][name]["value"] == pytest.approx(np.mean(seeds[name]))
-    pairs = {frozenset((pair["better"], pair["worse"])) for pair in told["comparison"]["pairs"]}
-    assert {frozenset(("foreign", name)) for name in INPUTS} <= pairs
-    assert told["comparison"]["ranks"]["foreign"] == 1
+    tests = {(test["row"], test["input"]): test for test in told["tests"]}
+    assert set(tests) == {(kind, name) for kind in ("coco", "foreign") for name in INPUTS}
+    for (kind, name), test in tests.items():
+        assert test["difference"] == pytest.approx(np.mean(seeds[kind]) - seeds[name][0])
+        assert test["low"] < test["difference"] < test["high"]
+        assert test["p"] <= test["p_adjusted"]
+    assert all(tests["foreign", name]["p"] == pytest.approx(1 / 1001) for name in INPUTS)
+    assert tests["foreign", "wmd"]["p_adjusted"] == pytest.approx(16 / 1001)
 
 
 def test_a_part_of_the_items_is_a_part_of_the_judgements() -> None:
@@ -81,6 +86,11 @@ def test_a_part_of_the_items_is_a_part_of_the_judgements() -> None:
     part = agreement_of(data, protocol("tau-b"), {"coco": rows["coco"]}, kept)
     assert part.units == 20
     assert by_seed(data, protocol("tau-b"), rows, kept=kept)["wmd"] != by_seed(data, protocol("tau-b"), rows)["wmd"]
+
+
+def test_a_network_that_gives_all_captions_one_score_agrees_with_nobody() -> None:
+    data, _ = judged()
+    assert by_seed(data, protocol("tau-c"), {"paper": [np.full(120, 0.4)]}) == {"paper": [0.0]}
 
 
 def test_accuracies_by_group_have_the_mean_as_the_statistic_of_all() -> None:
