@@ -4,8 +4,8 @@ python scripts/leic_flickr8k.py --data DIR --features cells.h5 --out leic.json \
     --models seed1/model.safetensors seed2/model.safetensors seed3/model.safetensors --parts part?/model.safetensors
 
 ``--models`` are networks of several seeds, by sentence; ``--parts`` are those of the folds of the test images, which
-are one metric for all of these images. Printed: tau-c of each network, their mean and spread, and of the networks as one,
-with bootstrap intervals over images.
+are one metric for all of these images. Printed: tau-c of each network, their mean and spread, and of the networks as
+one, with bootstrap intervals over images.
 """
 
 from __future__ import annotations
@@ -75,16 +75,19 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         require_writable(asked.out.parent)
         models = {f"network {place}": path for place, path in enumerate(asked.models, 1)}
-        for name, paths in ((TOGETHER, asked.models), (PARTS, asked.parts)):
-            if len(paths) > 1:
-                models[name] = asked.out.parent / f"{name.replace(' ', '-').replace(',', '')}.json"
-                write_ensemble(models[name], [load_leic(path) for path in paths])
+        if asked.parts:
+            models[PARTS] = asked.out.parent / "leic-parts.json"
+            write_ensemble(models[PARTS], [load_leic(path) for path in asked.parts])
         results["trained"] = {str(n): load_leic(path).training["dev"] for n, path in enumerate(asked.models, 1)}
         for set_name, data in rated(find_root(asked.data)).items():
             scores = {}
             for name, path in models.items():
                 say(f"{set_name}: {name}")
                 scores[name] = leic_scores(data, asked.features, path)
+            single = [values for name, values in scores.items() if name != PARTS]
+            if len(single) > 1:
+                # None of them was trained on these images, so an ensemble's score is the mean of theirs.
+                scores[TOGETHER] = np.mean(single, axis=0)
             say(f"{set_name}: statistics")
             results[set_name] = report(data, scores, asked.resamples)
     except CapbenchError as error:
