@@ -90,8 +90,9 @@ class Leic(nn.Module):
                 limit = 1 / math.sqrt(inputs[layer])
                 weight.uniform_(-limit, limit, generator=generator)
             # What the cell forgets is little at first, as in the released code.
-            self.lstm.bias_ih_l0[state : 2 * state] = 1.0
-            self.lstm.bias_hh_l0[state : 2 * state] = 0.0
+            weights = dict(self.lstm.named_parameters())
+            weights["bias_ih_l0"][state : 2 * state] = 1.0
+            weights["bias_hh_l0"][state : 2 * state] = 0.0
 
     def states(self, ids: Tensor, lengths: Tensor, dropout: float = 0.0) -> Tensor:
         """(b, state_dim) states after the last words of captions.
@@ -213,7 +214,8 @@ class LeicModel:
         scores = hidden.astype(np.float64) @ (weight[HUMAN] - weight[1 - HUMAN])
         bias = self.network.classes.bias.double().numpy()
         # 1 / (1 + exp(machine - human)), without overflow.
-        return np.exp(-np.logaddexp(0.0, -(scores + bias[HUMAN] - bias[1 - HUMAN])))
+        human: NDArray[np.float64] = np.exp(-np.logaddexp(0.0, -(scores + bias[HUMAN] - bias[1 - HUMAN])))
+        return human
 
 
 def save_leic(
@@ -253,4 +255,5 @@ def load_leic(path: str | os.PathLike[str]) -> LeicModel:
 
 def mean_vector(features: NDArray[Any]) -> NDArray[np.float32]:
     """(D) the mean of an image's region features (n, D): its vector, as networks here read it."""
-    return np.asarray(features, dtype=np.float64).mean(axis=0).astype(np.float32)
+    mean: NDArray[np.float32] = np.asarray(features, dtype=np.float64).mean(axis=0).astype(np.float32)
+    return mean

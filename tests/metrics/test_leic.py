@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -58,8 +59,8 @@ def model(world: Path, tmp_path: Path) -> Path:
     return write_model(tmp_path / "m.safetensors", features=kind_of(world))
 
 
-def made(world: Path, model: Path, **options: object) -> Leic:
-    return Leic(Resources(features=str(world / "world.h5"), model=str(model)), **options)  # type: ignore[arg-type]
+def made(world: Path, model: Path, **options: Any) -> Leic:
+    return Leic(Resources(features=str(world / "world.h5"), model=str(model)), **options)
 
 
 def scored(metric: Leic, items: tuple[Item, ...] = ITEMS) -> FloatArray:

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -45,7 +46,7 @@ def labels_file(folder: Path, labels: object) -> Path:
     return path
 
 
-def made(vectors: Path, labels: object, **options: object) -> Vifidel:
+def made(vectors: Path, labels: object, **options: Any) -> Vifidel:
     return Vifidel(vectors=str(vectors), labels=str(labels_file(vectors.parent, labels)), **options)
 
 

@@ -167,7 +167,7 @@ def test_a_batch_has_as_many_right_as_wrong_captions_beside_the_same_references(
 
 
 def test_folds_leave_images_out_and_measure_on_them(world: Path, tmp_path: Path) -> None:
-    held_out = []
+    held_out: list[str] = []
     for out in (1, 2, 3):
         config = settings(world, machine=system_files(world), systems=["two"], folds={"of": 3, "out": out}, epochs=1)
         data = prepare(config)
@@ -204,7 +204,8 @@ def test_the_measured_numbers_are_those_of_plain_code(world: Path) -> None:
     task = LeicTask(config, data, CPU)
     numbers = task.validate(task.model, lambda: None)
     model = task.model.eval()
-    right, wrong = [], []
+    right: list[float] = []
+    wrong: list[float] = []
     with torch.inference_mode():
         for pair in task._dev_pairs:
             states = []
@@ -275,7 +276,7 @@ def test_data_that_does_not_fit_is_named(world: Path, tmp_path: Path) -> None:
 def test_what_is_read_is_told(world: Path, tmp_path: Path) -> None:
     said: list[str] = []
     watcher = Watcher()
-    watcher.say = said.append  # type: ignore[method-assign]
+    watcher.say = said.append  # type: ignore[method-assign,assignment]
     train_leic(settings(world, epochs=1), tmp_path / "run", watcher=watcher)
     assert any(line.endswith("train 18 images, dev 6") for line in said)
     assert any(line.startswith("image vectors: means of the regions of 24 images") for line in said)
