@@ -93,11 +93,14 @@ class ContrastiveMetric(Metric):
         if column == self.columns[0]:
             progress(len(images))
             return scaled
+        bare = next((image for image in images if not references.get(image)), None)
+        if bare is not None:
+            raise MetricError(f"{column} needs references, and the image '{bare}' has none")
+        texts = list(dict.fromkeys(text for image in images for text in references[image]))
+        of_references = dict(zip(texts, unit_rows(self.text_vectors(texts)), strict=True))
         for row, image in zip(scaled, images, strict=True):
-            if not references.get(image):
-                raise MetricError(f"{column} needs references, and the image '{image}' has none")
-            largest = (unit_rows(self.text_vectors(list(references[image]))) @ of_captions.T).max(axis=0)
-            row[:] = harmonic_mean(row, np.maximum(largest, 0.0))
+            of_image = np.stack([of_references[text] for text in references[image]])
+            row[:] = harmonic_mean(row, np.maximum((of_image @ of_captions.T).max(axis=0), 0.0))
             progress(1)
         return scaled
 

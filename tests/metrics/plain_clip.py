@@ -103,7 +103,7 @@ def _blocks(x: torch.Tensor, state: State, tower: str, causal: bool, heads: int,
         block = f"{tower}.resblocks.{n}"
         normal = _norm(x, state, f"{block}.ln_1")
         mixed = normal @ state[f"{block}.attn.in_proj_weight"].T + state[f"{block}.attn.in_proj_bias"]
-        queries, keys, values = mixed.split(x.shape[-1], dim=-1)
+        queries, keys, values = mixed.chunk(3, dim=-1)
         heads_out = []
         for head in range(heads):
             columns = slice(head * size, (head + 1) * size)
@@ -134,10 +134,10 @@ def pixels(path: Path) -> NDArray[np.float64]:
     image = Image.open(path)
     width, height = image.size
     short = min(width, height)
-    image = image.resize((int(PICTURE * width / short), int(PICTURE * height / short)), Image.BICUBIC)
-    left, top = round((image.width - PICTURE) / 2), round((image.height - PICTURE) / 2)
-    image = image.crop((left, top, left + PICTURE, top + PICTURE)).convert("RGB")
-    values = np.asarray(image, dtype=np.float64) / 255
+    resized = image.resize((int(PICTURE * width / short), int(PICTURE * height / short)), Image.Resampling.BICUBIC)
+    left, top = round((resized.width - PICTURE) / 2), round((resized.height - PICTURE) / 2)
+    middle = resized.crop((left, top, left + PICTURE, top + PICTURE)).convert("RGB")
+    values = np.asarray(middle, dtype=np.float64) / 255
     normal = (values - [0.48145466, 0.4578275, 0.40821073]) / [0.26862954, 0.26130258, 0.27577711]
     return np.moveaxis(normal, 2, 0)
 
@@ -209,7 +209,7 @@ def write_transformers(folder: Path, state: State, heads: int = 1, act: str = "q
             for n, layer in enumerate(side.encoder.layers):
                 block = f"{own}transformer.resblocks.{n}"
                 for kind in ("weight", "bias"):
-                    parts = state[f"{block}.attn.in_proj_{kind}"].split(WIDTH)
+                    parts = state[f"{block}.attn.in_proj_{kind}"].chunk(3)
                     attention = layer.self_attn
                     for projection, part in zip(
                         (attention.q_proj, attention.k_proj, attention.v_proj), parts, strict=True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -159,7 +160,7 @@ def test_negative_cosines_count_as_zero() -> None:
 
 
 def test_everything_is_encoded_once_and_kept(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoder, "_open", encoder.OrderedDict())
+    monkeypatch.setattr(encoder, "_open", OrderedDict())
     first = made(world, cache=True)
     columns = scored(first)
     count = first.clip.encoded
@@ -171,7 +172,7 @@ def test_everything_is_encoded_once_and_kept(world: Path, monkeypatch: pytest.Mo
     work = made(world, cache=True, prefix="Seen:").slow_work(ITEMS)
     assert work is not None
     assert len(work.units) == distinct("Seen:")  # pictures are known already
-    monkeypatch.setattr(encoder, "_open", encoder.OrderedDict())
+    monkeypatch.setattr(encoder, "_open", OrderedDict())
     again = made(world, cache=True)
     assert again.slow_work(ITEMS) is None
     assert scored(again) == columns
@@ -225,10 +226,15 @@ def _nan() -> dict[str, Any]:
     return {**STATE, "visual.proj": torch.full((64, 24), float("nan"))}
 
 
+def _truncated(path: Path) -> None:
+    torch.save(STATE, path)
+    os.truncate(path, 5000)
+
+
 BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "missing": (lambda path: None, "there is no such file or folder of weights"),
     "empty": (lambda path: path.write_bytes(b""), "is empty"),
-    "truncated": (lambda path: (torch.save(STATE, path), os.truncate(path, 5000)), "cannot be read as weights"),
+    "truncated": (_truncated, "cannot be read as weights"),
     "shape": (lambda path: torch.save(_wide(), path), "shape"),
     "nan": (lambda path: torch.save(_nan(), path), "holds NaN"),
     "lacking": (lambda path: torch.save(_without("ln_final.bias"), path), "lacks 'text_model.final_layer_norm.bias'"),

@@ -28,8 +28,9 @@ def weights(tmp_path: Path) -> Path:
 def test_every_entry_says_where_from_and_under_which_terms() -> None:
     used = {name for entry in registry.entries().values() for name in entry.used_by}
     detectors = {"bottom-up-hf", "bottom-up-caffe", "x152-fpn", "torchvision-frcnn"}
-    assert used == detectors | {"tiger", "reo", "vilbertscore"}
-    assert used - {"tiger", "reo", "vilbertscore"} < set(names())
+    metrics = {"tiger", "reo", "vilbertscore", "clipscore", "pac-s"}
+    assert used == detectors | metrics
+    assert used - metrics < set(names())
     for entry in registry.entries().values():
         assert entry.page.startswith("https://")
         assert entry.terms

@@ -108,8 +108,8 @@ class Clip:
         with torch.device("meta"):
             network = transformers.CLIPModel(config)
         network = network.to_empty(device="cpu")
-        for part, places in (("text_model", sizes.longest), ("vision_model", None)):
-            _fill_places(getattr(network, part).embeddings, places)
+        _fill_places(network.text_model.embeddings)
+        _fill_places(network.vision_model.embeddings)
         # Cosines do not read the scale, which some files lack.
         fit_state(network, named, files[0], optional=("logit_scale",))
         self._network = network.requires_grad_(False).to(device=device, dtype=getattr(torch, precision))
@@ -301,7 +301,7 @@ def _tokens(tokenizer: Path | None, folder: Path, weights: Path) -> ClipTokens:
     return open_tokens(folder if tokenizer is None else tokenizer)
 
 
-def _fill_places(embeddings: Any, places: int | None) -> None:
+def _fill_places(embeddings: Any) -> None:
     """The numbers of places, which no file of weights has to hold and a network of meta tensors lacks."""
-    count = embeddings.position_embedding.weight.shape[0] if places is None else places
+    count = embeddings.position_embedding.weight.shape[0]
     embeddings.register_buffer("position_ids", torch.arange(count).expand((1, -1)), persistent=False)

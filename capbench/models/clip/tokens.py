@@ -160,8 +160,8 @@ def _made(vocabulary: dict[str, int], pairs: list[tuple[str, str]], digest: str,
         tokenizer = Tokenizer(model)
     except Exception as error:  # a merge whose pieces the vocabulary lacks, say
         raise ModelError(f"is no vocabulary with its merges ({str(error)[:120]})", path=path, hint=_HINT) from error
-    tokenizer.normalizer = normalizers.NFC()  # type: ignore[assignment]
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(  # type: ignore[assignment]
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(Regex(_WORDS), behavior="removed", invert=True),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),

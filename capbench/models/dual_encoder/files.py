@@ -67,9 +67,8 @@ class DualEncoderModel:
             f"was trained on features of the kind {self.features or 'unknown'}",
         )
 
-    @property
-    def facts(self) -> dict[str, Any]:
-        """What 'capbench models ensemble' says of it."""
+    def summary(self) -> dict[str, object]:
+        """What is told of it in lists."""
         options = self.options
         shape = {"pooling": options.pooling, "text": options.text}
         return {"words": len(self.vocabulary), "embed_dim": options.embed_dim, "features": self.features, **shape}
