@@ -47,7 +47,7 @@ def _metric(name: str, title: str, sources: Sequence[ReportSource], numbers: Seq
     for source in sources:
         for table in source.items:
             if name in table.scores:
-                body.append(_scores(name, title, table))
+                body.append(_scores(name, title, table, source.result.name if len(sources) > 1 else ""))
     return tag(
         "details", tag("summary", tag("b", title), " ", tag("span", head, class_="soft")), *body, class_="metric"
     )
@@ -106,12 +106,12 @@ def _interval(entry: Entry, ends: tuple[float, float]) -> str:
     return interval_chart(cell.value, cell.low, cell.high, ends, f"{entry.shown} {entry.interval}".strip())
 
 
-def _scores(name: str, title: str, table: ItemScores) -> Html:
+def _scores(name: str, title: str, table: ItemScores, study: str) -> Html:
     places, scores = table.points(name)
     human = table.human_values[places]
     images = [table.images[place] for place in places.tolist()]
     levels, edges = by_level(scores, human)
-    where = f"{table.dataset_title}, {table.items.split('/', 1)[-1]}, {table.side}"
+    where = f"{table.dataset_title}, {table.items.split('/', 1)[-1]}, {table.side}{f' ({study})' if study else ''}"
     if table.kind == "preferences":
         wrong = int((scores < 0).sum())
         ties = int((scores == 0).sum())
