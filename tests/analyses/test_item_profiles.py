@@ -67,11 +67,11 @@ def test_levels_count_every_caption_once() -> None:
     assert sum(sum(level.counts) for level in levels) == 200
     for level in levels:
         chosen = scores[human == level.rating]
-        assert (level.n, level.mean, level.sd) == (
+        assert [level.n, level.mean, level.sd] == [
             len(chosen),
             pytest.approx(chosen.mean()),
             pytest.approx(chosen.std(ddof=1)),
-        )
+        ]
     assert (edges[0], edges[-1]) == (scores.min(), scores.max())
     assert len(by_level(scores, generator.normal(size=200))[0]) <= 10  # many ratings are binned
     assert sum(by_level(np.ones(5), np.arange(5.0))[0][0].counts) == 1  # equal scores

@@ -25,7 +25,7 @@ def interval_chart(value: float, low: float | None, high: float | None, ends: tu
         body += line(at(0), 1, at(0), height - 1, "zero")
     if low is not None and high is not None:
         body += line(at(low), height / 2, at(high), height / 2, "interval")
-    body += f'<circle cx="{at(value):.1f}" cy="{height / 2:.1f}" r="3.2" class="point"/>'
+    body += f'<circle cx="{at(value):.1f}" cy="{height / 2:.1f}" r="2.6" class="point"/>'
     return Drawing(body, width, height, label).element()
 
 
@@ -65,6 +65,11 @@ def levels_chart(levels: Sequence[ScoreLevel], edges: FloatArray, label: str, *,
         body += text_at(_WIDTH - right + 8, base - 7, f"{level.n:,}", "small")
     if low < 0 < high:
         body += line(at(0), top, at(0), bottom, "zero")
-    body += text_at(left, bottom + 14, f"{low:.3g}", "small")
-    body += text_at(_WIDTH - right, bottom + 14, f"{high:.3g}", "small", "end")
+    body += text_at(left, bottom + 14, _end(low, high - low), "small")
+    body += text_at(_WIDTH - right, bottom + 14, _end(high, high - low), "small", "end")
     return Drawing(body, _WIDTH, bottom + 18, label)
+
+
+def _end(value: float, span: float) -> str:
+    """An end of a scale; what is nothing beside the scale's width is 0."""
+    return "0" if abs(value) < 1e-4 * span else f"{value:.3g}"

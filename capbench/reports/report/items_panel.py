@@ -11,6 +11,7 @@ from capbench import plugins
 from capbench.analyses.item_profiles import disagreement, human_percentiles, percentiles
 from capbench.datasets.protocol import base_name
 from capbench.reports.report.elements import Html, tag, wide
+from capbench.reports.report.numbers import signature_of
 from capbench.reports.report.overview import copy_buttons
 from capbench.reports.report.sources import ReportSource
 from capbench.studies.item_scores import ItemScores
@@ -38,6 +39,7 @@ def _panel(result: StudyResult, table: ItemScores, most: int, several: bool) -> 
     images: dict[str, int] = {}
     lists: dict[int, int] = {}
     metrics = []
+    signatures = {cell.column: signature_of(result, cell) for cell in result.cells if cell.protocol in table.protocols}
     explained = _explained(result)
     for name in (column for column in result.columns if column in table.scores):
         places, scores = table.points(name)
@@ -46,6 +48,7 @@ def _panel(result: StudyResult, table: ItemScores, most: int, several: bool) -> 
         metrics.append(
             {
                 "title": result.columns[name],
+                "signature": signatures.get(name, ""),
                 "explains": explained.get(name, ""),
                 "pct": [shares.get(place) for place in chosen],
                 "score": [None if values[place] is None else float(f"{values[place]:.4g}") for place in chosen],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from capbench.analyses.item_profiles import by_level, image_levels, system_means
 from capbench.records import FloatArray
@@ -12,18 +12,30 @@ from capbench.reports.report.numbers import Entry
 from capbench.reports.report.sources import ReportSource
 from capbench.reports.tables import MARK
 from capbench.studies.item_scores import ItemScores
+from capbench.studies.judged import ProgressFactory, no_progress
 
 __all__ = ["metric_sections"]
 
 
-def metric_sections(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
-    """The section of all metrics, one closed part each; a metric of several studies has one part."""
+def metric_sections(
+    sources: Sequence[ReportSource], numbers: Sequence[Entry], progress: ProgressFactory = no_progress
+) -> Html:
+    """The section of all metrics, one closed part each; a metric of several studies has one part.
+
+    Args:
+        sources: the studies.
+        numbers: their numbers.
+        progress: makes progress bars, since scores of many captions take a while.
+    """
     titles: dict[str, str] = {}
     for source in sources:
         titles.update({name: title for name, title in source.result.columns.items() if name not in titles})
-    parts = [
-        _metric(name, title, sources, [e for e in numbers if e.cell.column == name]) for name, title in titles.items()
-    ]
+    scored = sum(len(table.scores) for source in sources for table in source.items)
+    with progress("page", scored) as step:
+        parts = [
+            _metric(name, title, sources, [entry for entry in numbers if entry.cell.column == name], step)
+            for name, title in titles.items()
+        ]
     hint = "" if any(source.items for source in sources) else " Scores by rating need the items: see below."
     return tag(
         "section",
@@ -35,7 +47,13 @@ def metric_sections(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -
     )
 
 
-def _metric(name: str, title: str, sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
+def _metric(
+    name: str,
+    title: str,
+    sources: Sequence[ReportSource],
+    numbers: Sequence[Entry],
+    step: Callable[[int], None],
+) -> Html:
     overall = [e for e in numbers if not e.cell.group and e.info.kind != "mean"]
     head = "; ".join(f"{e.info.dataset_title} {e.info.statistic} {e.shown}" for e in overall[:3])
     body: list[Html] = []
@@ -47,7 +65,8 @@ def _metric(name: str, title: str, sources: Sequence[ReportSource], numbers: Seq
     for source in sources:
         for table in source.items:
             if name in table.scores:
-                body.append(_scores(name, title, table))
+                body.append(_scores(name, title, table, source.result.name if len(sources) > 1 else ""))
+                step(1)
     return tag(
         "details", tag("summary", tag("b", title), " ", tag("span", head, class_="soft")), *body, class_="metric"
     )
@@ -106,12 +125,12 @@ def _interval(entry: Entry, ends: tuple[float, float]) -> str:
     return interval_chart(cell.value, cell.low, cell.high, ends, f"{entry.shown} {entry.interval}".strip())
 
 
-def _scores(name: str, title: str, table: ItemScores) -> Html:
+def _scores(name: str, title: str, table: ItemScores, study: str) -> Html:
     places, scores = table.points(name)
     human = table.human_values[places]
     images = [table.images[place] for place in places.tolist()]
     levels, edges = by_level(scores, human)
-    where = f"{table.dataset_title}, {table.items.split('/', 1)[-1]}, {table.side}"
+    where = f"{table.dataset_title}, {table.items.split('/', 1)[-1]}, {table.side}{f' ({study})' if study else ''}"
     if table.kind == "preferences":
         wrong = int((scores < 0).sum())
         ties = int((scores == 0).sum())

@@ -9,7 +9,7 @@ from capbench.reports.report.elements import Html, joined, tag, wide
 from capbench.reports.report.numbers import Entry, places
 from capbench.reports.report.sources import ReportSource
 from capbench.reports.tables import MARK, number
-from capbench.studies.results import ProtocolInfo, StudyResult
+from capbench.studies.results import Ceiling, ProtocolInfo, StudyResult
 
 __all__ = ["copy_buttons", "number_rows", "overview"]
 
@@ -39,7 +39,7 @@ def _glance(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
                 tag("td", best.cell.title, class_="strong"),
                 _number_cell(best),
                 tag("td", ", ".join(also) or ("none" if best.tested else "not tested")),
-                tag("td", "" if ceiling is None else number(ceiling.value, best.percent), class_="n"),
+                _ceiling_cell(best.info, ceiling),
                 tag("td", f"{best.cell.n:,}", class_="n"),
             )
         )
@@ -154,22 +154,24 @@ def _number_cell(entry: Entry) -> Html:
 
 
 def _ceilings(result: StudyResult, columns: Sequence[tuple[ProtocolInfo, str]]) -> Html | None:
-    cells = []
-    for info, group in columns:
-        ceiling = result.ceiling(info.id, group)
-        if ceiling is None:
-            cells.append(tag("td", "", class_="n"))
-            continue
-        percent = info.kind == "accuracy"
-        how = {
-            "leave-one-rater-out": "each rating against the mean of the item's other ratings",
-            "votes": "one voter against the majority of the pair's other voters",
-        }[ceiling.method]
-        tip = f"human ceiling, not a metric: {how}\nn = {ceiling.n:,}\nprotocol {info.versioned_id}"
-        cells.append(tag("td", number(ceiling.value, percent), class_="n", data_tip=tip))
+    cells = [_ceiling_cell(info, result.ceiling(info.id, group)) for info, group in columns]
     if not result.ceilings:
         return None
     return tag("tfoot", tag("tr", tag("th", "people", scope="row"), *cells))
+
+
+def _ceiling_cell(info: ProtocolInfo, ceiling: Ceiling | None) -> Html:
+    if ceiling is None:
+        return tag("td", "", class_="n")
+    how = {
+        "leave-one-rater-out": "each rating against the mean of the item's other ratings",
+        "votes": "one voter against the majority of the pair's other voters",
+    }[ceiling.method]
+    tip = f"human ceiling, not a metric: {how}\nn = {ceiling.n:,}\nprotocol {info.versioned_id}"
+    if ceiling.low is not None and ceiling.high is not None:
+        percent = info.kind == "accuracy"
+        tip += f"\ninterval [{number(ceiling.low, percent)}, {number(ceiling.high, percent)}]"
+    return tag("td", number(ceiling.value, info.kind == "accuracy"), class_="n", data_tip=tip)
 
 
 def _filter(target: str, label: str, choices: Sequence[str]) -> Html:

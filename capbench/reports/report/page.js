@@ -186,7 +186,7 @@
         select.append(option);
       }
       select.addEventListener("change", () => { chosen.set(place, select.value); made.draw(); });
-      const field = element("span");
+      const field = element("span", null, { class: "field" });
       field.append(element("label", head, { for: select.id }), " ", select);
       byId("numbers-filters").append(field);
     }
@@ -231,7 +231,9 @@
       if (small) box.append(element("span", small, { class: "sub" }));
       return box;
     }
-    const scored = (metric, place) => number(percent(metric.pct[place]), metric.score[place] === null ? "" : String(metric.score[place]));
+    const short = (value) => (value && Math.abs(value) < 1e-4 ? value.toExponential(0) : String(Number(value.toPrecision(3))));
+    const score = (metric, place) => (metric.score[place] === null ? "–" : short(metric.score[place]));
+    const scored = (metric, place) => number(percent(metric.pct[place]), score(metric, place));
     const peopleText = (place) => (panel.pairs ? panel.ratings[place].replace(", ", " to ") : String(panel.human[place]));
     const signed = (tenths) => (tenths === null ? "–" : `${tenths > 0 ? "+" : tenths < 0 ? "−" : ""}${Math.abs(Math.round(tenths / 10))}`);
     const columns = [
@@ -264,6 +266,19 @@
       const part = controls.part.value;
       return (!way || (distances[row] !== null && (way === "higher" ? distances[row] > 0 : distances[row] < 0))) &&
         (!part || panel.group[row] === part);
+    });
+    const told = (metric, place) => [`${metric.title}: ${metric.score[place] ?? "no score"}`,
+      `percentile ${percent(metric.pct[place])} of ${panel.all} ${panel.pairs ? "pairs" : "captions"}`, panel.title,
+      metric.signature ? `signature ${metric.signature}` : ""].filter(Boolean).join("\n");
+    made.on("draw", () => {
+      for (const row of items.tBodies[0].rows) {
+        const place = made.row(row).data();
+        if (place === undefined || row.cells.length < 5) continue;
+        row.cells[1].dataset.tip = `people: ${peopleText(place)}\nratings: ${panel.ratings[place]}\n${panel.title}`;
+        row.cells[2].dataset.tip = told(first(), place);
+        if (second()) row.cells[3].dataset.tip = told(second(), place);
+      }
+      rove(items);
     });
     heads();
     named(made, "captions");
@@ -337,7 +352,7 @@
       const head = element("tr");
       head.append(...["", "percentile", "", panel.pairs ? "preferred minus other" : "score"].map((t) => element(t ? "th" : "td", t)));
       const lines = [["people", panel.humanPct[place], peopleText(place)],
-        ...panel.metrics.map((metric) => [metric.title, metric.pct[place], metric.score[place] ?? "–"])];
+        ...panel.metrics.map((metric) => [metric.title, metric.pct[place], score(metric, place)])];
       table.append(head, ...lines.map(([name, tenths, value]) => {
         const line = element("tr");
         const bar = element("td");

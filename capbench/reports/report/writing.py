@@ -6,6 +6,7 @@ import base64
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,8 @@ def report_page(
     if not sources:
         raise UsageError("there are no results to report", hint="Name a results.json, or a folder that holds one")
     title = title or (sources[0].result.title if len(sources) == 1 else "Which metric agrees with people?")
+    lacking = [_items_command(source) for source in sources if not source.items]
+    sources = _told_apart(sources)
     numbers = entries(sources)
     listed = panels(sources)
     urls: dict[str, str] = {}
@@ -96,15 +99,27 @@ def report_page(
         "pictures": urls,
         "latex": LATEX_CHARACTERS,
     }
-    lacking = [_items_command(source) for source in sources if not source.items]
     main = [
         overview(sources, numbers),
-        metric_sections(sources, numbers),
+        metric_sections(sources, numbers, progress),
         items_section(listed, lacking, len(urls)),
         protocols_section(sources, numbers),
         provenance_section(sources, command, problems),
     ]
     return _document(title, sources, joined(main, "\n"), data)
+
+
+def _told_apart(sources: Sequence[ReportSource]) -> list[ReportSource]:
+    """The studies, with a number behind a name that an earlier one has."""
+    counts: dict[str, int] = {}
+    named = []
+    for source in sources:
+        name = source.result.name
+        counts[name] = counts.get(name, 0) + 1
+        if counts[name] > 1:
+            source = replace(source, result=source.result.model_copy(update={"name": f"{name} ({counts[name]})"}))
+        named.append(source)
+    return named
 
 
 def _items_command(source: ReportSource) -> str:

@@ -94,6 +94,12 @@ def test_the_same_sources_give_the_same_page() -> None:
     assert report_page([make_source()]) == report_page([make_source()])
 
 
+def test_studies_of_one_name_are_told_apart() -> None:
+    data = data_of(report_page([make_source(), make_source(seed=1)]))
+    assert {row["t"][-1] for row in data["numbers"]} == {"toy", "toy (2)"}
+    assert len({panel["title"] for panel in data["panels"]}) == 2
+
+
 def test_numbers_are_those_of_the_study_with_ranks_of_the_tests() -> None:
     source = make_source()
     by_key = {(e.info.id, e.cell.group, e.cell.column): e for e in entries([source])}
