@@ -311,6 +311,7 @@ def test_nocaps_out_domain_pictures_show_rare_classes_only(sample: Path, scenes:
         ("foil", 60, 30),
         ("foil-full", 386, 193),
         ("thumb", 150, 150),
+        ("publicsys", 150, 150),
         ("nebula", 60, 60),
         ("polaris", 100, 100),
         ("flickr8k-swaps", 234, 117),
