@@ -375,7 +375,7 @@ def test_written_sample_passes_its_own_check(
     folder = tmp_path / "new"
     assert make_sample.main(["--out", str(folder)]) == 0
     assert make_sample.main(["--out", str(folder), "--check"]) == 0
-    assert "identical (80 files)" in capsys.readouterr().out
+    assert "identical (81 files)" in capsys.readouterr().out
     (folder / "scenes.json").unlink()
     assert make_sample.main(["--out", str(folder), "--check"]) == 1
     assert "scenes.json: missing" in capsys.readouterr().out
