@@ -81,7 +81,7 @@ def papers(
 
     common.announce_root(root, json_output=True)
     code = run_items(
-        [(one.prospect, _flags(given, one.names, root)) for one in looked],
+        [(one.prospect, _flags(given, one.takes, root)) for one in looked],
         out,
         again=again,
         dry_run=dry_run,
@@ -92,40 +92,67 @@ def papers(
 
 
 @dataclass(frozen=True)
+class _Takes:
+    """What the metrics of an item can be given.
+
+    Attributes:
+        names: labels and metrics, under which something may be given.
+        features: whether one of them looks at images.
+        weights: whether one of them needs a model.
+    """
+
+    names: frozenset[str]
+    features: bool
+    weights: bool
+
+
+@dataclass(frozen=True)
 class _Looked:
-    """An item, and the names under which its metrics may be given something."""
+    """An item, and what its metrics can be given."""
 
     prospect: Prospect
-    names: frozenset[str]
+    takes: _Takes
 
 
 def _looked_at(chosen: Mapping[str, PaperItem], given: Cached, root: DataRoot, *, look: bool) -> list[_Looked]:
     from capbench.cli.study_flags import with_files
-    from capbench.metrics.requests import resolve_metrics, split_label
     from capbench.studies.papers import item_study, prospect
 
     looked = []
     for key, item in chosen.items():
-        study: Study = item_study(key, item)
-        names: set[str] = set()
-        for asked in study.metrics:
-            names |= {named.label for named in resolve_metrics([asked])}
-            names |= {named.metric.name for named in resolve_metrics([asked])}
-            names |= {label for label in (split_label(asked)[0],) if label}
-        kept = _kept(given, frozenset(names))
-        looked.append(_Looked(prospect(key, item, with_files(study, kept), root, look=look), frozenset(names)))
+        study = item_study(key, item)
+        takes = _taken_by(study)
+        prospected = prospect(key, item, with_files(study, _kept(given, takes)), root, look=look)
+        looked.append(_Looked(prospected, takes))
     return looked
 
 
-def _kept(given: Cached, names: frozenset[str]) -> Cached:
-    """What is given, without what is for metrics that an item does not have."""
+def _taken_by(study: Study) -> _Takes:
+    from capbench.metrics.needs import Features, ModelFolder, Weights
+    from capbench.metrics.requests import resolve_metrics, split_label
+
+    names: set[str] = set()
+    needs: set[type] = set()
+    for asked in study.metrics:
+        for named in resolve_metrics([asked]):
+            names |= {named.label, named.metric.name}
+            needs |= {type(single) for need in named.metric.needs for single in need.each()}
+        names |= {label for label in (split_label(asked)[0],) if label}
+    return _Takes(frozenset(names), Features in needs, bool({Weights, ModelFolder} & needs))
+
+
+def _kept(given: Cached, takes: _Takes) -> Cached:
+    """What is given, without what an item's metrics have no use for: it would not change with that."""
     from dataclasses import replace
 
+    of_features = takes.names | ({""} if takes.features else frozenset())
+    of_models = takes.names | ({""} if takes.weights else frozenset())
+    owners = (*takes.names, "")
     return replace(
         given,
-        features=[text for text in given.features or () if _owner(text) in ("", *names)],
-        model=[text for text in given.model or () if _owner(text) in ("", *names)],
-        option=[text for text in given.option or () if text.partition("=")[0].rpartition(".")[0] in ("", *names)],
+        features=[text for text in given.features or () if _owner(text) in of_features],
+        model=[text for text in given.model or () if _owner(text) in of_models],
+        option=[text for text in given.option or () if text.partition("=")[0].rpartition(".")[0] in owners],
     )
 
 
@@ -139,7 +166,7 @@ def _refuse_unused(given: Cached, looked: Sequence[_Looked]) -> None:
     """Raise UsageError for what is given to a metric that none of the items has."""
     from capbench.errors import suggest
 
-    names = frozenset().union(*(one.names for one in looked))
+    names = frozenset().union(*(one.takes.names for one in looked))
     for flag, texts in (("--features", given.features), ("--model", given.model)):
         for text in texts or ():
             if _owner(text) not in ("", *names):
@@ -149,9 +176,9 @@ def _refuse_unused(given: Cached, looked: Sequence[_Looked]) -> None:
                 )
 
 
-def _flags(given: Cached, names: frozenset[str], root: DataRoot) -> list[str]:
+def _flags(given: Cached, takes: _Takes, root: DataRoot) -> list[str]:
     """What is given, as flags of the commands that make an item; files by whole paths."""
-    kept = _kept(given, names)
+    kept = _kept(given, takes)
     flags = [] if root.is_sample and given.data is None else ["--data", str(root.path)]
     if root.is_sample:
         flags = ["--data", "sample"]

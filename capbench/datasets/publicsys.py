@@ -65,6 +65,8 @@ class PublicSys(Dataset):
 
     name: ClassVar[str] = "publicsys"
     title: ClassVar[str] = "PublicSys"
+    version: ClassVar[str] = "1"
+    versions: ClassVar[Mapping[str, str]] = {"1": "a file of your own"}
     citation: ClassVar[str] = (
         "A. Rohrbach, L. A. Hendricks, K. Burns, T. Darrell, K. Saenko: Object Hallucination in Image Captioning. "
         "EMNLP 2018"

@@ -15,7 +15,7 @@ from scripts.sample.human_machine import human_machine_files
 from scripts.sample.pascal import pascal_files
 from scripts.sample.people import expert_ratings, quality, yes_votes
 from scripts.sample.readme import readme
-from scripts.sample.recent import foil_annotations, rated_files, thumb_files
+from scripts.sample.recent import foil_annotations, publicsys_files, rated_files, thumb_files
 from scripts.sample.scenes import COMMON, RARE, Plan, Scene, new_plan, sibling
 
 __all__ = ["album", "build", "picture_and_captions"]
@@ -208,6 +208,7 @@ def build(progress: Callable[[str], None] = lambda _: None) -> Sample:
     sample.files.update(pascal_files(sample.albums["pascal50s"]))
     sample.files.update(foil_annotations(sample))
     sample.files.update(thumb_files(sample))
+    sample.files.update(publicsys_files(sample))
     sample.files.update(rated_files(sample))
     sample.files.update(human_machine_files(sample))
     progress("pictures")

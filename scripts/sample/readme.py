@@ -46,6 +46,7 @@ The layout and the file formats are those of the published data sets, so the sam
 | `pascal50s/` | {pascal} | {pairs} pairs of captions, {per_category} a category (HC, HI, HM, MM), 11 votes and 48 triplets a pair; 50 references an image |
 | `foil/` | uses {foil} of coco | {foil} pairs of a right caption and the same with a wrong noun, in the file of VALSE; {foil_full} such pairs in the file of the whole test set |
 | `thumb/` | uses {coco_test} of coco | {thumb} captions of five systems, one of them people, with precision, recall, penalties and total |
+| `publicsys/` | uses {coco_test} of coco | {publicsys} captions of five captioners, a rating from 1 to 5 each |
 | `machine_captions/` | uses {coco_test} of coco, {polaris_images} of flickr8k | one human caption an image beside those of three captioners (`smurf_karpathy_cand.json`, coco) and of twelve (`where_image2/`) |
 | `nebula/` | {nebula} of flickr30k and pascal50s, by hashes | a caption an image with a score from 0 to 1 (`nebula_test.json`), and corrected scores of most of them (`spica_*.csv`) |
 | `polaris/` | uses {polaris_images} of flickr8k | {polaris} captions with a score from 0 to 1 |
@@ -109,6 +110,7 @@ def readme(sample: Sample) -> bytes:
         foil_full=sum(annotation["foil"] for annotation in foils),
         coco_test=len(sample.splits["coco"]["test"]),
         thumb=len(rows("thumb/mscoco_THumB-1.0.jsonl")),
+        publicsys=len(rows("publicsys/publicsys.csv")) - 1,
         nebula=len(json.loads(sample.files["nebula/nebula_test.json"])),
         polaris=len(rows("polaris/polaris_test.csv")) - 1,
         polaris_images=len(sample.splits["flickr8k"]["test"]),

@@ -1,4 +1,4 @@
-"""Judgement sets that came later: systems rated by a rubric (THumB), real scores (Nebula, Polaris), FOIL as a whole."""
+"""Judgement sets that came later: rated systems (THumB, PublicSys), real scores (Nebula, Polaris), FOIL as a whole."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scripts.sample.machine import fluent, general, inventory
 from scripts.sample.people import five_point, quality
 from scripts.sample.scenes import COMMON
 
-__all__ = ["foil_annotations", "rated_files", "thumb_files"]
+__all__ = ["foil_annotations", "publicsys_files", "rated_files", "thumb_files"]
 
 _SYSTEMS = ("Template", "Neural-small", "Neural-base", "Neural-large", "Human")
 _FAULTS: Mapping[str, dict[int, float]] = {
@@ -74,6 +74,19 @@ def thumb_files(sample: Sample) -> dict[str, bytes]:
         "thumb/mscoco_THumB-1.0.jsonl": native.lines(json.dumps(row, ensure_ascii=False) for row in rows),
         "thumb/mscoco_references.json": native.lines(json.dumps(row, ensure_ascii=False) for row in references),
     }
+
+
+def publicsys_files(sample: Sample) -> dict[str, bytes]:
+    """``publicsys/``: five captioners on every judged COCO scene, a rating each."""
+    album = sample.albums["coco"]
+    lines = ["image,candidate,system,rating"]
+    for name in sample.splits["coco"]["test"]:
+        for number, system in enumerate(("Template", "Neural-small", "Neural-base", "Neural-large", "Neural-tuned")):
+            rng = stream("publicsys", system, name)
+            written = _written(rng, album, name, "Neural-large" if number == 4 else system)
+            rating = five_point(rng, quality(written, album.scenes[name]).correct)
+            lines.append(f'{name}.png,"{written.text}",{system},{rating}')
+    return {"publicsys/publicsys.csv": native.lines(lines)}
 
 
 def _candidate(rng: np.random.Generator, album: Album, name: str) -> Caption:

@@ -345,3 +345,28 @@ def test_titles_that_look_like_formulas_are_escaped_when_asked_for(
         2,
         "error: --escape-formulas is for CSV files. Add --out DIR, or leave it out.\n",
     )
+
+
+def test_tables_by_source_can_be_left_out(capbench: Callable[..., Ran], tmp_path: Path) -> None:
+    asked = ("correlate", "-d", "composite", "-m", "bleu-1", "--out", tmp_path)
+    assert "by source" in capbench(*asked).out
+    ran = capbench(*asked, "--no-by-source")
+    assert ran.code == 0, ran.err
+    assert "by source" not in ran.out
+    assert "by source" not in (tmp_path / "results.md").read_text(encoding="utf-8")
+    assert "8k" in (tmp_path / "results.csv").read_text(encoding="utf-8")
+
+
+def test_an_option_goes_with_a_study_file_and_leaves_the_files_others(
+    capbench: Callable[..., Ran], tmp_path: Path
+) -> None:
+    study = tmp_path / "mine.yaml"
+    study.write_text(
+        "schema: 1\nname: mine\nprotocols: [flickr8k-expert]\n"
+        "metrics: [{label: c, metric: cider, sigma: 3.0, df: items}]\n",
+        encoding="utf-8",
+    )
+    ran = capbench("correlate", study, "--option", "c.sigma=5", "--out", tmp_path / "out")
+    assert ran.code == 0, ran.err
+    assert "sigma:5" in ran.out
+    assert "df:items" in ran.out

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from capbench.cli.figure_look import parse_size
 from capbench.cli.references import parse_counts
 from capbench.errors import UsageError
 from tests.conftest import Ran
@@ -168,3 +169,55 @@ def test_what_does_not_fit_is_said_in_one_line(
     assert ran.code == 2
     (line,) = [text for text in ran.err.splitlines() if text.startswith("error: ")]
     assert message in line
+
+
+def test_a_figures_type_and_size_are_options(capbench: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.image import imread
+
+    monkeypatch.chdir(tmp_path)
+    ran = capbench("figure", "ratings", "cider", "--size", "10x8cm", "--font-size", "6", "--title", "CIDEr by rating")
+    assert ran.code == 0, ran.err
+    assert imread("ratings.png").shape[:2] == (int(8 / 2.54 * 160), int(10 / 2.54 * 160))
+    assert capbench("figure", "ratings", "cider", "--format", "svg").code == 0
+    assert Path("ratings.svg").read_text(encoding="utf-8").startswith("<?xml")
+    assert capbench("figure", "ratings", "cider", "--format", "pdf", "--out", "by-rating").code == 0
+    assert Path("by-rating.pdf").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--size", "6"], "--size 6: not of the form WIDTHxHEIGHT"),
+        (["--size", "600x400"], "--size 600x400: too small or too large"),
+        (["--format", "jpg"], "--format jpg: unknown"),
+        (["--format", "svg", "--out", "a.png"], "--format svg and --out a.png do not go together"),
+        (["--out", "a.gif"], "no figure can be written as '.gif'"),
+    ],
+)
+def test_options_that_cannot_be_are_one_line_before_anything_is_scored(
+    capbench: Run, options: list[str], said: str
+) -> None:
+    ran = capbench("figure", "ratings", "cider", *options)
+    assert ran.code == 2
+    assert said in ran.err
+
+
+def test_sizes_have_units() -> None:
+    assert parse_size("6x4") == (6.0, 4.0)
+    assert parse_size("6×4 in") == (6.0, 4.0)
+    assert parse_size("25.4x50.8cm") == pytest.approx((10.0, 20.0))
+    assert parse_size("254x127mm") == pytest.approx((10.0, 5.0))
+
+
+def test_curves_take_looks_and_a_type_with_their_folder(capbench: Run, tmp_path: Path) -> None:
+    asked = ("references", "-d", "flickr8k-expert", "-m", "bleu-1", "--draws", "1", "--counts", "1")
+    ran = capbench(*asked, "--out", tmp_path / "c", "--format", "pdf", "--title", "One")
+    assert ran.code == 0, ran.err
+    assert sorted(path.name for path in (tmp_path / "c").iterdir() if not path.name.startswith(".")) == [
+        "curves.csv",
+        "curves.json",
+        "curves.pdf",
+    ]
+    ran = capbench(*asked, "--title", "One")
+    assert ran.code == 2
+    assert "are for the picture" in ran.err

@@ -102,6 +102,21 @@ def test_what_is_finished_is_not_done_again_until_something_changes(capbench: Ru
     assert len(calls) == 8
 
 
+def test_features_and_models_reach_the_commands_that_have_a_use_for_them(capbench: Run, calls: Calls) -> None:
+    for name in ("a.h5", "n.npz"):
+        Path(name).write_bytes(b"")
+    given = ("--features", "faier=a.h5", "--model", "nneval=n.npz", "--option", "cider.sigma=5")
+    for name in ("nneval-figure4", "faier-figure5"):
+        capbench("papers", name, "--data", "sample", "--out", "o", *given[2:] if name[0] == "n" else given[:2])
+    nneval, faier = calls
+    assert "--features" not in nneval
+    assert nneval[nneval.index("--model") + 1] == "nneval=n.npz"
+    assert nneval[nneval.index("--option") + 1] == "cider.sigma=5"
+    assert faier[faier.index("--features") + 1] == "faier=a.h5"
+    capbench("papers", "nneval-figure4", "--data", "sample", "--out", "o", *given[2:], "--features", "a.h5")
+    assert len(calls) == 2  # NNEval looks at no image: nothing changed for it
+
+
 def test_one_that_fails_stops_no_other_and_is_tried_again(capbench: Run, calls: Calls) -> None:
     arguments = ("papers", "reo-figure4", "tiger-figure8", "nneval-figure4", "--data", "sample", "--out", "o", "--json")
     ran = capbench(*arguments)

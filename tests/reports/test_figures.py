@@ -503,3 +503,8 @@ def test_letters_come_from_the_first_font_that_has_them(monkeypatch: pytest.Monk
 def test_the_font_that_is_always_there_is_read() -> None:
     assert {ord("τ"), ord("ρ"), ord("\ufffd"), ord("Ж")} <= fonts._characters(fonts.FONT)
     assert fonts._characters("No such family") == set()
+
+
+def test_columns_that_stand_together_by_layer_differ_in_colour() -> None:
+    shown = metric_styles(["vilbertscore-f", "vilbertscore-p", "vilbertscore-r"])
+    assert len({style.colour for style in shown.values()}) == 3

@@ -74,8 +74,9 @@ KNOWN: Mapping[str, MetricStyle] = {
     "faier-4-ref": MetricStyle(_WINE, "^", "-."),
     "faier-r-ref": MetricStyle(_WINE, "D", ":"),
     "vilbertscore-f": MetricStyle(_OLIVE, "o"),
-    "vilbertscore-p": MetricStyle(_OLIVE, "P", "--"),
-    "vilbertscore-r": MetricStyle(_OLIVE, "X", "-."),
+    # These stand together in the figure of layers, where dashes are the network's.
+    "vilbertscore-p": MetricStyle(_VERMILION, "P", "--"),
+    "vilbertscore-r": MetricStyle(_BLUE, "D", ":"),
     "clipscore": MetricStyle(_SKY, "o", ":"),
 }
 """Styles by :func:`metric_key`."""
