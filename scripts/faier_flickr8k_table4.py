@@ -26,7 +26,7 @@ import torch  # noqa: E402
 from capbench.datasets.root import DataRoot, find_root  # noqa: E402
 from capbench.errors import CapbenchError, MissingFileError  # noqa: E402
 from capbench.files import atomic_write  # noqa: E402
-from capbench.records import FloatArray  # noqa: E402
+from capbench.records import Coefficient, FloatArray  # noqa: E402
 from capbench.stats.agreement import Correlations  # noqa: E402
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap  # noqa: E402
 from capbench.training.faier.config import TABLE_4  # noqa: E402
@@ -46,7 +46,7 @@ TITLES = {
     "faier-rel-r-ref": r"FAIEr\rel-r ref",
     "faier-r-ref": "FAIEr-r ref",
 }
-SHOWN = ("tau-c", "spearman")
+SHOWN: tuple[Coefficient, ...] = ("tau-c", "spearman")
 
 
 def networks_of(out: Path, row: str) -> list[Path]:

@@ -8,6 +8,7 @@ from capbench.files import read_json, read_text
 
 pytest.importorskip("torch")
 
+from scripts import faier_flickr8k_analysis, faier_flickr8k_table4
 from scripts.flickr8k_grid_page import ROOT, with_numbers
 from scripts.reproduce_faier_flickr8k import tables
 
@@ -56,3 +57,22 @@ def test_every_look_on_dev_stands_on_the_page() -> None:
         row = next(line for line in page.splitlines() if line.startswith(f"| {look['look']} |"))
         assert recalls in row
         assert f"{look['tau-c with made-up judgements']['no references']:.3f}" in row
+
+
+def test_table_4_and_what_was_taken_apart_stand_as_they_are_kept() -> None:
+    page = read_text(PAGE)
+    assert faier_flickr8k_table4.tables(read_json(FOLDER / "table4.json")).strip() in page
+    assert faier_flickr8k_analysis.tables(read_json(FOLDER / "analysis.json")).strip() in page
+
+
+def test_what_word_vectors_gave_and_the_curves_stand_as_they_are_kept() -> None:
+    page = read_text(PAGE)
+    for cell in read_json(FOLDER / "results-vectors.json")["expert"]["tau-c"].values():
+        assert f"{cell['value']:.4f} [{cell['low']:.4f}, {cell['high']:.4f}]" in page
+    for name in ("composite-all-references", "composite-same-text-out", "expert"):
+        rows: dict[str, dict[int, float]] = {}
+        for point in read_json(FOLDER / f"figure4-{name}.json")["points"]:
+            rows.setdefault(point["title"], {})[point["count"]] = point["mean"]
+        for title, means in rows.items():
+            cells = [f"{means[count]:.3f}" if count in means else "" for count in range(6)]
+            assert f"| {title} | {' | '.join(cells)} |" in page
