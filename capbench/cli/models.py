@@ -174,8 +174,8 @@ def ensemble(models: _Networks, out: _Out, replace: _Replace = False, json_outpu
 
     FILE is a small JSON file with the models' paths, relative to it, and SHA-256; it is given wherever a model is.
     TIGEr takes the mean of the grounding vectors, REO, FAIEr and LEIC the mean of the scores, the dual encoder the
-    mean of the cosines. Vocabularies and sizes may differ; features may not, nor FAIEr's variant. With networks of several
-    seeds, scores depend less on the seed.
+    mean of the cosines. Vocabularies and sizes may differ; features may not, nor FAIEr's variant. With networks of
+    several seeds, scores depend less on the seed.
 
     Example: capbench models ensemble seed1.safetensors seed2.safetensors seed3.safetensors --out ensemble.json
     """
