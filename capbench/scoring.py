@@ -129,7 +129,7 @@ def score_for_resampling(
         for request, metric in zip(requests, metrics, strict=True):
             statistics, known = extraction.of(metric)
             columns = metric.scores(statistics)
-            rows = statistics[index]
+            rows = statistics if len(distinct) == len(items) else statistics[index]  # the items are in their order then
             totals = metric.corpus_scores(rows)
             for column in request.columns:
                 key = ScoreColumn(request.label, column)

@@ -38,6 +38,7 @@ T = TypeVar("T")
 PathLike = str | os.PathLike[str]
 
 _UNFIT = re.compile("[\0\x1f\ud800-\udfff]")
+_MOST_DIGITS = 9  # of a caption's number
 _DELIMITERS = {"\t": "a tab", ",": "a comma", ";": "a semicolon", "|": "a bar", " ": "a space"}
 
 
@@ -217,9 +218,9 @@ def split_caption_id(caption_id: str, *, path: PathLike, row: int) -> tuple[str,
         DataError: there is no number; file and row are named.
     """
     name, mark, number = caption_id.strip().rpartition("#")
-    if not (mark and name and number.isascii() and number.isdigit()):
+    if not (mark and name and number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS):
         raise DataError(
-            f"'{caption_id.strip()}' is no caption id",
+            f"'{caption_id.strip()[:80]}' is no caption id",
             path=path,
             row=row,
             hint="It should be the image's file name, '#' and the caption's number",

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from capbench.datasets.flickr8k import Flickr8kCrowdFlower, Flickr8kExpert
+from capbench.datasets.judging import split_caption_id
 from capbench.errors import DataError, MissingFileError
 from capbench.records import Judgements
 from tests.datasets.native_files import five, root, token_text, write
@@ -190,3 +191,10 @@ def test_published_crowdflower_counts(real_data: Path) -> None:
     assert sum(len(item.references) == 4 for item in judgements.items) == 5 * 47830 - 202960
     (others,) = dataset.load(dataset.selections["no-own-captions"])
     assert len(others.items) == 47830 - 721
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "9" * 10, "²", "", "-1"])
+def test_a_caption_id_without_a_number_that_counts_captions_is_refused_in_one_line(number: str) -> None:
+    with pytest.raises(DataError, match=r"'a\.jpg#.*' is no caption id") as raised:
+        split_caption_id(f"a.jpg#{number}", path="captions.txt", row=1)
+    assert len(str(raised.value)) < 300
