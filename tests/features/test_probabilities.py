@@ -156,7 +156,7 @@ def test_files_without_them_are_refused_where_they_shall_be_kept(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     path = npy(tmp_path, made_up("a", regions=3, fields=False), **changes)
-    with pytest.raises(DataError, match=rf"a\.npy: {message}.*leave --class-probabilities out"):
+    with pytest.raises(DataError, match=rf"a\.npy: {message}.*Leave --class-probabilities out"):
         import_features([path], tmp_path / "a.h5", class_probabilities=True)
     assert not (tmp_path / "a.h5").exists()
 

@@ -84,8 +84,14 @@ def parse_vilbert(
             float_matrix(features, n, None, "features"),
             **_vilbert_classes(renamed, n, probabilities),
         )
+    except _NoProbabilitiesError as error:
+        raise DataError(str(error), path=path, row=row, hint="Leave --class-probabilities out") from None
     except (ValueError, TypeError) as error:
         raise DataError(str(error), path=path, row=row, hint="Get the file again") from None
+
+
+class _NoProbabilitiesError(Exception):
+    """Probabilities shall be kept, and there are none."""
 
 
 def _vilbert_classes(record: Mapping[str, Any], n: int, keep_probabilities: bool) -> dict[str, NDArray[Any]]:
@@ -107,7 +113,7 @@ def _vilbert_classes(record: Mapping[str, Any], n: int, keep_probabilities: bool
     if stated is None or not np.any(stated):
         if keep_probabilities:
             lacks = "has no cls_prob" if stated is None else "has a cls_prob of zeros, which holds nothing"
-            raise ValueError(f"{lacks}: leave --class-probabilities out")
+            raise _NoProbabilitiesError(lacks)
         return {} if objects is None else {"class_ids": objects}
     probabilities = float_matrix(stated, n, None, "cls_prob")
     sums = probabilities.sum(axis=1, dtype=np.float64)
