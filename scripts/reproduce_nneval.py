@@ -32,7 +32,7 @@ from capbench.datasets.captions import load_captions  # noqa: E402
 from capbench.datasets.opening import open_dataset, split_protocol  # noqa: E402
 from capbench.datasets.protocol import Protocol  # noqa: E402
 from capbench.datasets.root import DataRoot, find_root  # noqa: E402
-from capbench.errors import CapbenchError, MissingFileError  # noqa: E402
+from capbench.errors import CapbenchError, MissingFileError, ToolError  # noqa: E402
 from capbench.files import atomic_write, read_json  # noqa: E402
 from capbench.metrics.base import Resources  # noqa: E402
 from capbench.metrics.nneval import input_matrix, input_requests  # noqa: E402
@@ -165,14 +165,18 @@ def agreement_of(
 
 
 def by_seed(
-    judged: Judgements, protocol: Protocol, rows: Mapping[str, Sequence[FloatArray]], **kept: Any
+    judged: Judgements,
+    protocol: Protocol,
+    rows: Mapping[str, Sequence[FloatArray]],
+    kept: Sequence[bool] | None = None,
 ) -> dict[str, list[float]]:
     """The statistic of every seed of every row; a correlation of a network that gives all captions one score is 0."""
 
     def value(name: str, scores: FloatArray) -> float:
-        if protocol.statistic.kind == "correlation" and np.ptp(scores) == 0:
+        counted = scores if kept is None else scores[np.asarray(kept)]
+        if protocol.statistic.kind == "correlation" and np.ptp(counted) == 0:
             return 0.0
-        of_seed = agreement_of(judged, protocol, {name: [scores]}, **kept)
+        of_seed = agreement_of(judged, protocol, {name: [scores]}, kept)
         return float(of_seed.statistic(name)(np.ones((1, of_seed.units), dtype=np.int32))[0])
 
     return {name: [value(name, scores) for scores in of_row] for name, of_row in rows.items()}
@@ -334,7 +338,7 @@ def main(arguments: list[str] | None = None) -> None:
                 continue
             try:
                 results[name] = report(name, root, vectors, models, asked.resamples, expert)
-            except MissingFileError as error:
+            except (MissingFileError, ToolError) as error:
                 say(f"without {name}: {error}")
                 continue
             with atomic_write(kept, "w") as file:

@@ -130,7 +130,7 @@ def find_study_of_flags(
         return statistics.applied_to(_study_without_file(flags, given, root))
     from capbench.studies.config import find_study, load_study
 
-    if flags.dataset or flags.metric or flags.protocol or given.option:
+    if flags.dataset or flags.metric or flags.protocol:
         raise UsageError(
             "a study file and flags that define a study were given together",
             hint="Change the study file, or leave it out and use flags alone",
@@ -192,7 +192,7 @@ def plan_task(study: Study, root: DataRoot) -> tuple[Plan, dict[str, str]]:
 
 
 def with_files(study: Study, given: Inputs) -> Study:
-    """A study file's features and weights are often elsewhere: flags come before it."""
+    """A study file's features, weights and word vectors are often elsewhere: flags come before it."""
     from dataclasses import replace
 
     files = given.resources(study.metrics)
@@ -201,8 +201,12 @@ def with_files(study: Study, given: Inputs) -> Study:
             raise FeatureError(
                 "there is no such feature store", path=path, hint="Make one with 'capbench extract-features'"
             )
+    options = {name: dict(of_name) for name, of_name in study.options.items()}
+    for name, of_name in given.options().items():
+        options.setdefault(name, {}).update(of_name)
     return replace(
         study,
+        options=options,
         features=files.features or study.features,
         features_of=dict(files.features_of) if files.features else {**study.features_of, **files.features_of},
         model=files.model or study.model,

@@ -90,7 +90,9 @@ def test_a_part_of_the_items_is_a_part_of_the_judgements() -> None:
 
 def test_a_network_that_gives_all_captions_one_score_agrees_with_nobody() -> None:
     data, _ = judged()
+    scores = np.where(np.arange(120) < 60, 0.4, np.arange(120))
     assert by_seed(data, protocol("tau-c"), {"paper": [np.full(120, 0.4)]}) == {"paper": [0.0]}
+    assert by_seed(data, protocol("tau-c"), {"paper": [scores]}, kept=[n < 60 for n in range(120)]) == {"paper": [0.0]}
 
 
 def test_accuracies_by_group_have_the_mean_as_the_statistic_of_all() -> None:
