@@ -37,7 +37,7 @@ from capbench.studies.settings import TestSettings
 TEXT = ("bleu-1", "bleu-4", "rouge-l", "meteor", "cider")
 REO = ("reo-relevance", "reo-extraness", "reo-omission")
 TRAINED = ("meteor", "cider", "spice", "tiger.tiger", *REO, "faier.faier", "nneval")
-TRAINED_TEXT = ("meteor", "cider", "spice", "wmd", "nneval")
+TRAINED_TEXT = ("meteor", "cider", "spice", "wmd.wmd", "nneval")
 """Where the features that were trained on do not cover all images."""
 METRICS = {
     "flickr8k-expert": (*TEXT, "spice"),
@@ -63,7 +63,8 @@ def run(name: str, learner: str, given: argparse.Namespace) -> dict[str, Any]:
     protocol = dataset.protocol()
     models = dict(text.split("=", 1) for text in given.model)
     resources = Resources(data=str(root.path), features=given.features, models=models)
-    options = {metric: {"vectors": given.vectors} for metric in ("nneval", "wmd") if metric in METRICS[name]}
+    asked = {column.partition(".")[0] for column in METRICS[name]}
+    options = {metric: {"vectors": given.vectors} for metric in ("nneval", "wmd") if metric in asked}
     requests = resolve_metrics(METRICS[name], options, resources=resources)
     combined = combine_metrics(
         dataset,

@@ -29,10 +29,11 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
 from capbench.datasets.captions import load_captions  # noqa: E402
+from capbench.datasets.keeping import keep_items  # noqa: E402
 from capbench.datasets.opening import open_dataset, split_protocol  # noqa: E402
 from capbench.datasets.protocol import Protocol  # noqa: E402
 from capbench.datasets.root import DataRoot, find_root  # noqa: E402
-from capbench.errors import CapbenchError, MissingFileError  # noqa: E402
+from capbench.errors import CapbenchError, MissingFileError, ToolError  # noqa: E402
 from capbench.files import atomic_write, read_json  # noqa: E402
 from capbench.metrics.base import Resources  # noqa: E402
 from capbench.metrics.nneval import input_matrix, input_requests  # noqa: E402
@@ -64,9 +65,11 @@ SETTINGS = {
     "foreign": ("nneval-coco-foreign", ()),
 }
 """Training file and changes by kind of network."""
-TESTED = ("coco", "foreign")
-"""Kinds that saw no judgement, whose difference from each input is tested."""
+TESTED = ("coco", "foreign", RELEASED)
+"""Kinds whose difference from each input is tested: those that saw no judgement, and the authors' weights."""
 PERMUTATIONS = 1000
+LONGEST = 150
+"""Words of a caption that is parsed."""
 PROTOCOLS = (
     "composite/same-text-out/correctness-tau-c",
     "composite/any-candidate-out/correctness-tau-c",
@@ -165,14 +168,18 @@ def agreement_of(
 
 
 def by_seed(
-    judged: Judgements, protocol: Protocol, rows: Mapping[str, Sequence[FloatArray]], **kept: Any
+    judged: Judgements,
+    protocol: Protocol,
+    rows: Mapping[str, Sequence[FloatArray]],
+    kept: Sequence[bool] | None = None,
 ) -> dict[str, list[float]]:
     """The statistic of every seed of every row; a correlation of a network that gives all captions one score is 0."""
 
     def value(name: str, scores: FloatArray) -> float:
-        if protocol.statistic.kind == "correlation" and np.ptp(scores) == 0:
+        counted = scores if kept is None else scores[np.asarray(kept)]
+        if protocol.statistic.kind == "correlation" and np.ptp(counted) == 0:
             return 0.0
-        of_seed = agreement_of(judged, protocol, {name: [scores]}, **kept)
+        of_seed = agreement_of(judged, protocol, {name: [scores]}, kept)
         return float(of_seed.statistic(name)(np.ones((1, of_seed.units), dtype=np.int32))[0])
 
     return {name: [value(name, scores) for scores in of_row] for name, of_row in rows.items()}
@@ -230,6 +237,21 @@ def compared(
     }
 
 
+def without_long(judged: Judgements) -> Judgements:
+    """Judgements without captions that SPICE's parser needs more than 8 GB of memory for: one of PASCAL-50S."""
+    places = [
+        place
+        for place, item in enumerate(judged.items)
+        if max(len(text.split()) for text in (item.candidate, *item.references)) <= LONGEST
+    ]
+    left_out = len(judged.items) - len(places)
+    if not left_out:
+        return judged
+    note = f"{left_out} captions of more than {LONGEST} words are left out, with their pairs"
+    say(f"{judged.dataset}: {note}")
+    return keep_items(judged, np.array(places, dtype=np.int64), judged.dataset, [note])
+
+
 def report(
     name: str, root: DataRoot, vectors: Path, models: Mapping[str, Sequence[Path]], resamples: int, expert: set[str]
 ) -> dict[str, Any]:
@@ -247,6 +269,7 @@ def report(
     dataset = open_dataset(dataset_name, root)
     protocol = dataset.protocol(rest)
     (judged,) = dataset.load(protocol.items)
+    judged = without_long(judged)
     say(f"{name}: scores of {len(judged.items):,} captions; SPICE parses those it never saw")
     rows = rows_of(input_scores(judged, root, vectors), models)
     say(f"{name}: statistics")
@@ -334,7 +357,7 @@ def main(arguments: list[str] | None = None) -> None:
                 continue
             try:
                 results[name] = report(name, root, vectors, models, asked.resamples, expert)
-            except MissingFileError as error:
+            except (MissingFileError, ToolError) as error:
                 say(f"without {name}: {error}")
                 continue
             with atomic_write(kept, "w") as file:

@@ -75,8 +75,8 @@ def correlate(
     With a study file everything is in the file. Without one, --dataset and --metric make a quick study; their
     defaults are all metrics (with --scores, the files alone) and, of Flickr8k Expert and CrowdFlower, Composite,
     PASCAL-50S, FOIL, THumB, Nebula, Polaris and what you imported, the judgements whose files are here. Flags for
-    intervals and tests, --features, --model, --scores and --without go with both, and take the place of what the file
-    says. DATASET@GROUP is one group of a data set's items, DATASET:VERSION one of its versions.
+    intervals and tests, --option, --features, --model, --scores and --without go with both, and take the place of what
+    the file says. DATASET@GROUP is one group of a data set's items, DATASET:VERSION one of its versions.
 
     What takes long is said before it begins. SPICE parses every caption once in its life; the metrics that need no
     parses are scored before that, and their numbers so far go to stderr.

@@ -217,6 +217,24 @@ def test_flags_take_the_place_of_what_a_study_file_says(capbench: Callable[..., 
     assert (test["alpha"], test["unit"], test["seed"], test["correction"]) == (0.1, "image", 4, "bh")
 
 
+def test_an_option_comes_before_what_a_study_file_says_of_it(capbench: Callable[..., Ran], tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        "schema: 1\nname: mine\nprotocols: flickr8k-expert\nmetrics: [rouge-l, {cider: {df: images, sigma: 5.0}}]\n",
+        encoding="utf-8",
+    )
+    arguments = ("correlate", path, "--out", tmp_path / "out", "--json")
+    asked = json.loads(capbench(*arguments, "--option", "cider.df=coco-val").out)
+    said = json.loads(capbench(*arguments).out)
+    assert "sigma:5" in str(asked)
+    assert "sigma:5" in str(said)
+    assert ("df:coco-val" in str(asked), "df:images" in str(asked)) == (True, False)
+    assert ("df:coco-val" in str(said), "df:images" in str(said)) == (False, True)
+    wrong = capbench(*arguments, "--option", "cider.df=images", "--option", "cidr.df=images")
+    assert wrong.code == 2
+    assert "cidr" in wrong.err
+
+
 def test_all_protocols_are_ranked(capbench: Callable[..., Ran], tmp_path: Path) -> None:
     arguments = (
         "correlate",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ pytest.importorskip("torch")
 
 from scripts.nneval_page import MARK, PAGE, RESULTS, ROOT, with_tables
 from scripts.nneval_tables import TITLES, tables
-from scripts.reproduce_nneval import EXPERT, agreement_of, by_group, by_seed, compared, training_settings
+from scripts.reproduce_nneval import EXPERT, agreement_of, by_group, by_seed, compared, training_settings, without_long
 from scripts.select_nneval import measures
 
 
@@ -90,7 +91,19 @@ def test_a_part_of_the_items_is_a_part_of_the_judgements() -> None:
 
 def test_a_network_that_gives_all_captions_one_score_agrees_with_nobody() -> None:
     data, _ = judged()
+    scores = np.where(np.arange(120) < 60, 0.4, np.arange(120))
     assert by_seed(data, protocol("tau-c"), {"paper": [np.full(120, 0.4)]}) == {"paper": [0.0]}
+    assert by_seed(data, protocol("tau-c"), {"paper": [scores]}, kept=[n < 60 for n in range(120)]) == {"paper": [0.0]}
+
+
+def test_captions_that_are_too_long_to_parse_are_left_out_with_their_pairs() -> None:
+    data, _ = judged()
+    assert without_long(data) is data
+    long = dataclasses.replace(data.items[0], candidate="a " * 151)
+    kept = without_long(dataclasses.replace(data, items=(long, *data.items[1:])))
+    assert len(kept.items) == 119
+    assert len(kept.preferences["right"]) == 59
+    assert kept.notes == ("1 captions of more than 150 words are left out, with their pairs",)
 
 
 def test_accuracies_by_group_have_the_mean_as_the_statistic_of_all() -> None:
