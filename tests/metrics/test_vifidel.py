@@ -233,6 +233,17 @@ def test_labels_are_a_stores_classes(vectors: Path, tmp_path: Path) -> None:
         of_store.prepare([*items[:1], Item("3", "a dog", REFERENCES)])
 
 
+def test_features_of_other_metrics_are_no_matter_where_a_file_holds_the_labels(vectors: Path, tmp_path: Path) -> None:
+    options = {"vectors": str(vectors)}
+    (of_store,) = resolve_metrics(["vifidel"], {"vifidel": options})
+    file = str(labels_file(tmp_path, {"1": ["dog"]}))
+    (of_file,) = resolve_metrics(["vifidel"], {"vifidel": {**options, "labels": file}})
+    assert of_store.reads_features()
+    assert not of_file.reads_features()
+    assert of_file.lacks(Resources(features=str(tmp_path / "not-here.h5"))) == ""
+    assert "there is no" in of_store.lacks(Resources(features=str(tmp_path / "not-here.h5")))
+
+
 def test_class_numbers_need_names(vectors: Path, tmp_path: Path) -> None:
     write_store(tmp_path / "s.h5", None)
     resources = Resources(features=str(tmp_path / "s.h5"))

@@ -20,8 +20,9 @@ from capbench.models.leic import load_leic, mean_vector
 from capbench.models.nneval import image_mark
 from capbench.text.embeddings.word_vectors import write_word2vec
 from capbench.text.vocabulary import END, SPECIAL
+from capbench.training.config_file import find_training, load_training
 from capbench.training.leic.captions import Images, draw_negative, permuted, replaced
-from capbench.training.leic.config import NEGATIVES
+from capbench.training.leic.config import NEGATIVES, LeicTraining
 from capbench.training.leic.prepare import fold_of, prepare
 from capbench.training.leic.trainer import LeicTask, train_leic
 from capbench.training.loop import learning_rate
@@ -280,3 +281,19 @@ def test_what_is_read_is_told(world: Path, tmp_path: Path) -> None:
     train_leic(settings(world, epochs=1), tmp_path / "run", watcher=watcher)
     assert any(line.endswith("train 18 images, dev 6") for line in said)
     assert any(line.startswith("image vectors: means of the regions of 24 images") for line in said)
+
+
+@pytest.mark.parametrize("name", ["leic-flickr8k", "leic-flickr8k-paper", "leic-flickr8k-systems"])
+def test_shipped_training_files_are_sound(name: str) -> None:
+    config = load_training(LeicTraining, find_training(name))
+    assert config.name == name
+    assert (config.machine is None) == (config.folds.of is None)
+
+
+def test_the_papers_file_has_the_papers_settings() -> None:
+    """Those of the released code's options."""
+    config = load_training(LeicTraining, find_training("leic-flickr8k-paper"))
+    network, optimiser = config.network, config.optimiser
+    assert (network.word_dim, network.state_dim, network.hidden_dim, network.steps) == (300, 512, 512, 15)
+    assert (optimiser.lr, optimiser.lr_decay, optimiser.clip) == (1e-3, 0.9, 1.0)
+    assert (config.dropout, config.batch, config.epochs, config.negatives) == (0.5, 100, 30, NEGATIVES)
