@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capbench import files
-from capbench.errors import MetricError, MissingFileError
 from capbench.features.embeddings import Embeddings
 from capbench.features.images import read_picture
 from capbench.features.records import Fingerprint
 from capbench.metrics.base import Resources
 from capbench.metrics.contrastive import ContrastiveMetric, ContrastiveOptions
+from capbench.metrics.pictures import find_pictures
 from capbench.models.device import choose_device
 from capbench.options import Choice, File, Kind, option
 from capbench.progress import Progress, SlowWork
@@ -134,20 +134,8 @@ class ClipMetric(ContrastiveMetric):
 
     def _find(self, images: Sequence[str]) -> None:
         wanted = [image for image in dict.fromkeys(images) if image not in self._paths]
-        if not wanted:
-            return
-        look_up = self.resources.pictures
-        if look_up is None:
-            raise MetricError(f"{self.name} was handed no way to find pictures", hint="Score by 'capbench score'")
-        self._paths |= look_up(wanted)
-        missing = [image for image in wanted if image not in self._paths]
-        if missing:
-            first = ", ".join(f"'{image}'" for image in missing[:3]) + (", ..." if len(missing) > 3 else "")
-            raise MissingFileError(
-                f"there are no pictures of {len(missing):,} of {len(wanted):,} images: {first}",
-                path=self.resources.images or self.resources.data,
-                hint="Say where they are with --image-root; a picture's id is its file's name without the ending",
-            )
+        if wanted:
+            self._paths |= find_pictures(wanted, self.resources)
 
     def cache_key(self, item: Item) -> bytes:
         """The item's key with the SHA-256 of its picture: a file of one name may be another picture."""

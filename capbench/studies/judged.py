@@ -15,14 +15,14 @@ from itertools import zip_longest
 from capbench.datasets.base import Dataset
 from capbench.datasets.groups import group_of, spelled
 from capbench.datasets.protocol import ItemSelection
-from capbench.errors import CapbenchError, MetricError, MissingFeaturesError, SetupError
+from capbench.errors import CapbenchError, MetricError, MissingFeaturesError, MissingFileError, SetupError
 from capbench.metrics.base import Resources
-from capbench.metrics.needs import Scores
+from capbench.metrics.needs import Images, Scores
 from capbench.metrics.requests import MetricRequest
 from capbench.progress import SlowWork
 from capbench.records import Item, Judgements, ScoreTable
 from capbench.score_files.joining import Join
-from capbench.scoring import score, slow_work
+from capbench.scoring import complete, score, slow_work
 from capbench.studies.file_scores import common_items, join_draws, joined_note
 
 __all__ = ["Judged", "Lacking", "ProgressFactory", "Scored", "ScoredGroup", "judge", "no_progress"]
@@ -286,6 +286,7 @@ def judge(
         of_file = joins.get(request.label)
         if of_file is None:
             uncovered = _uncovered(dataset, draws[0].items, request, resources)
+            uncovered = uncovered or _unpictured(draws[0].items, request, resources)
         else:
             uncovered = _unscored(dataset, selection, request, of_file)
         if uncovered is None:
@@ -352,6 +353,19 @@ def _uncovered(dataset: Dataset, items: Sequence[Item], request: MetricRequest, 
                 images.setdefault(item.group, set()).add(item.image)
             groups = tuple(g for g, names in images.items() if g and all(name in store for name in names))
             return Lacking(request, _with_groups(error, dataset, groups), waits=False, groups=groups)
+    return None
+
+
+def _unpictured(items: Sequence[Item], request: MetricRequest, resources: Resources) -> Lacking | None:
+    """Whether pictures of the items are not there; None if all are, or the metric looks at none."""
+    if not request.needs(Images):
+        return None
+    from capbench.metrics.pictures import find_pictures
+
+    try:
+        find_pictures((item.image for item in items), complete(resources, cache=False))
+    except MissingFileError as error:
+        return Lacking(request, error, waits=False)
     return None
 
 

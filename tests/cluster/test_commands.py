@@ -115,7 +115,7 @@ def test_workers_change_no_score(capbench: Callable[..., Ran], tmp_path: Path) -
 def test_scores_of_networks_come_from_workers_too(capbench: Callable[..., Ran], tmp_path: Path) -> None:
     store = tmp_path / "sample.h5"
     assert capbench("extract-features", "-o", store).code == 0
-    command = ("score", "-d", "flickr8k-expert", "--features", store, "--no-cache", "--json")
+    command: tuple[str | Path, ...] = ("score", "-d", "flickr8k-expert", "--features", store, "--no-cache", "--json")
     for metric in ("tiger", "reo", "faier", "vilbertscore"):
         command = (*command, "-m", metric, "--model", f"{metric}=sample")
     alone = capbench(*command)

@@ -259,7 +259,7 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
 @pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning", "ignore:.*torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("name", BAD)
 def test_bad_weights_are_one_line(
-    name: str, tmp_path: Path, world: Path, capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write, wanted = BAD[name]
@@ -267,8 +267,7 @@ def test_bad_weights_are_one_line(
     path.parent.mkdir()
     plain.write_merges(path.parent)
     write(path)
-    command = ("score", "-m", "clipscore", "--model", f"clipscore={path}", "--image-root", world / "pictures")
-    ran = capbench(*command)
+    ran = capbench("score", "-m", "clipscore", "--model", f"clipscore={path}")
     assert ran.code == 2
     (error,) = [line for line in ran.err.splitlines() if line.startswith("error:")]
     assert wanted in error
@@ -302,6 +301,22 @@ def test_a_broken_picture_names_its_file(world: Path, tmp_path: Path) -> None:
 def test_missing_pictures_are_counted(world: Path) -> None:
     with pytest.raises(CapbenchError, match="there are no pictures of 2 of 3 images: 'four', 'five'"):
         made(world).prepare([*ITEMS[:1], Item("four", "a", ()), Item("five", "a", ())])
+
+
+def test_a_data_set_without_its_pictures_is_named_and_others_are_computed(
+    world: Path, tmp_path: Path, capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.csv").write_text('image,candidate,rating\none,"a dog",1\ntwo,"a cat",2\nthree,on,3\n')
+    (tmp_path / "other.csv").write_text('image,candidate,rating\nfour,"a dog",1\nfive,"a cat",2\nsix,on,3\n')
+    (tmp_path / "study.yaml").write_text(
+        "schema: 1\nname: s\nprotocols: [mine.csv, other.csv]\nmetrics: [clipscore.clipscore]\n"
+        f"models: {{clipscore: {world / 'transformers'}}}\nimages: {world / 'pictures'}\n"
+    )
+    ran = capbench("correlate", "study.yaml")
+    assert ran.code == 1, ran.err
+    assert "there are no pictures of 3 of 3 images: 'four', 'five', 'six'" in " ".join((ran.out + ran.err).split())
+    assert "w:2.5" in ran.out
 
 
 def test_the_command_line_scores_and_says_what_was_cut(
