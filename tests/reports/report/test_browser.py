@@ -211,6 +211,8 @@ def test_two_metrics_stand_side_by_side(opened: Open) -> None:
     for row in page.locator("#items tbody tr").all()[:5]:
         one, two, apart = (row.locator("td").nth(place).inner_text().split()[0] for place in (2, 3, 4))
         assert int(one) - int(two) == pytest.approx(int(apart.replace("−", "-")), abs=1)  # each is rounded
+    page.locator("#items tbody tr:first-child td:nth-child(3)").hover()
+    assert "signature meteor|capbench:0.1.0" in page.locator("#tip").inner_text()
     page.select_option("#items-direction", label="BLEU-4 higher")
     assert {text[0] for text in texts(page, "#items tbody td:nth-child(5)")} == {"−"}
 
