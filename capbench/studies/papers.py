@@ -24,12 +24,14 @@ from capbench.datasets.catalog import catalog
 from capbench.datasets.inventory import missing_needs
 from capbench.datasets.root import DataRoot
 from capbench.errors import StudyError, UsageError, suggest
+from capbench.features.store import open_store
+from capbench.metrics.needs import Features
 from capbench.metrics.requests import MetricRequest
 from capbench.strict import Strict
 from capbench.studies.config import Study, find_study, load_study
 from capbench.studies.plan import Plan, plan_study
 from capbench.studies.results import OURS
-from capbench.studies.tasks import RetrievalTask, WordTask
+from capbench.studies.tasks import ImageTask, RetrievalTask, WordTask
 
 __all__ = [
     "OURS",
@@ -221,7 +223,7 @@ def prospect(key: str, item: PaperItem, study: Study, root: DataRoot, *, look: b
         StudyError: something that is given does not fit.
     """
     plan = plan_study(study, root, task=True)
-    lacking = {request.label: request.lacks(plan.resources) for request in plan.requests}
+    lacking = {request.label: request.lacks(plan.resources) or _lacks_image(request, plan) for request in plan.requests}
     rows: list[str] = []
     metrics: list[str] = []
     waiting: dict[str, str] = {}
@@ -263,6 +265,16 @@ def prospect(key: str, item: PaperItem, study: Study, root: DataRoot, *, look: b
         tuple(_inputs(item, plan, root)),
         {protocol: {name: tuple(asked) for name, asked in of.items()} for protocol, of in scorable.items()},
     )
+
+
+def _lacks_image(request: MetricRequest, plan: Plan) -> str | None:
+    """Whether the features that a metric is given hold the one image that a study is of."""
+    task = plan.study.task
+    store = plan.resources.of(request.label, request.metric.name).features
+    if not isinstance(task, ImageTask) or not request.needs(Features) or store is None:
+        return None
+    with open_store(store) as features:
+        return None if task.id in features else f"features of the image {task.id}, which {store} lacks"
 
 
 def _asked(request: MetricRequest) -> list[str]:

@@ -12,6 +12,7 @@ import typer.main
 from capbench.cli.app import app
 from capbench.datasets.root import DataRoot, find_root, sample_dir
 from capbench.errors import UsageError
+from capbench.features.writing import StoreWriter
 from capbench.studies.papers import (
     OURS,
     Prospect,
@@ -22,6 +23,8 @@ from capbench.studies.papers import (
     papers,
     prospect,
 )
+from capbench.studies.tasks import ImageTask
+from tests.features.fakes import PRINT, made_up
 
 # What the five papers print, written down from their pages and not from the list.
 PRINTED = {
@@ -164,3 +167,20 @@ def test_inputs_are_files_of_data_sets_models_and_their_parts(tmp_path: Path) ->
     inputs = prospect("tiger-table1", item, study, root).inputs
     assert {"f.h5", str(ensemble), str(tmp_path / "seed1/model.safetensors")} <= set(inputs)
     assert str(root.path / "flickr8k/ExpertAnnotations.txt") in inputs
+
+
+def test_a_study_of_one_image_waits_where_features_lack_it(tmp_path: Path) -> None:
+    model = tmp_path / "faier.safetensors"
+    model.write_bytes(b"")
+    item = papers().items["faier-figure6"]
+    study = item_study("faier-figure6", item)
+    assert isinstance(study.task, ImageTask)
+    for image, state in (("another", "waits"), (study.task.id, "all")):
+        store = tmp_path / f"{image}.h5"
+        with StoreWriter(store, PRINT) as writer:
+            writer.add(made_up(image, size=8))
+            writer.finish()
+        given = replace(study, features=str(store), models={"faier": str(model)})
+        looked = prospect("faier-figure6", item, given, find_root(sample_dir()))
+        assert looked.state == state, looked.waiting
+    assert not looked.waiting
