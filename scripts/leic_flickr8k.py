@@ -84,10 +84,10 @@ def main(arguments: list[str] | None = None) -> None:
             for name, path in models.items():
                 say(f"{set_name}: {name}")
                 scores[name] = leic_scores(data, asked.features, path)
-            single = [values for name, values in scores.items() if name != PARTS]
-            if len(single) > 1:
+            alone = [values for name, values in scores.items() if name != PARTS]
+            if len(alone) > 1:
                 # None of them was trained on these images, so an ensemble's score is the mean of theirs.
-                scores[TOGETHER] = np.mean(single, axis=0)
+                scores[TOGETHER] = np.mean(alone, axis=0)
             say(f"{set_name}: statistics")
             results[set_name] = report(data, scores, asked.resamples)
     except CapbenchError as error:
