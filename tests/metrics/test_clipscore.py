@@ -340,3 +340,20 @@ def test_a_missing_checkpoint_is_an_error_and_no_other_number(capbench: Callable
     ran = capbench("score", "-m", "pac-s", "--model", "pac-s=pac-s-vit-b32")
     assert ran.code == 2
     assert "the weights 'pac-s-vit-b32' are not here" in ran.err
+
+
+def test_python_takes_a_folder_of_pictures(world: Path) -> None:
+    import capbench as package
+
+    table = package.score(
+        {"one": "the dog", "two": "a cat"},
+        {"one": ["a dog"], "two": ["the cat on"]},
+        "clipscore",
+        model=world / "transformers",
+        images=world / "pictures",
+    )
+    items = [Item("one", "the dog", ("a dog",)), Item("two", "a cat", ("the cat on",))]
+    wanted = scored(made(world), items)
+    assert {key.column: values.tolist() for key, values in table.values.items()} == wanted
+    with pytest.raises(CapbenchError, match="there is no such folder"):
+        package.score(["a"], ["b"], "cider", images=world / "nowhere")
