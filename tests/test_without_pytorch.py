@@ -57,7 +57,8 @@ def test_commands_that_run_no_network_need_no_pytorch(tmp_path: Path) -> None:
     commands = """\
 correlate demo --out out
 score -m bleu -m rouge-l -m meteor -m cider -d flickr8k-expert --out scores.csv
-compare cider rouge-l -d flickr8k-expert
+compare cider rouge-l -d flickr8k-expert --report compare.html
+report out --out page.html
 power cider rouge-l -d flickr8k-expert
 references -m rouge-l --counts 1-3 --out curves
 examples -d flickr8k-expert -m cider --out examples.md
