@@ -103,7 +103,8 @@ def run_items(
 
 def _todo(looked: Prospect, flags: list[str], out: Path, again: bool) -> _Todo:
     from capbench.reports.papers import load_run
-    from capbench.studies.papers import command_lines, fingerprint
+    from capbench.studies.paper_inputs import fingerprint
+    from capbench.studies.papers import command_lines
 
     folder = out / looked.key
     commands = command_lines(looked, flags, folder)

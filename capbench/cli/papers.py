@@ -32,7 +32,7 @@ def papers(
     name: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME...]", help="Papers (tiger), tables or figures (tiger-table1), or 'all'. Without: list them."
+            metavar="NAME", help="Papers (tiger), tables or figures (tiger-table1), or 'all'. Without: list them."
         ),
     ] = None,
     out: Annotated[

@@ -26,7 +26,7 @@ class ItemRun(Strict):
         item: its key.
         capbench: version of the program.
         created: UTC time in ISO 8601.
-        fingerprint: what the results depend on, see :func:`capbench.studies.papers.fingerprint`.
+        fingerprint: what the results depend on, see :func:`capbench.studies.paper_inputs.fingerprint`.
         commands: arguments of each command.
         codes: their exit codes; none if it waits as a whole.
         seconds: wall-clock time.

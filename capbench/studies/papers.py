@@ -7,19 +7,14 @@ capbench or one of its metrics and protocols, so that what it lacks is asked of 
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib.resources
-import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field, ValidationError
 
-from capbench import __version__
-from capbench.datasets.captions import CORPORA
 from capbench.datasets.catalog import catalog
 from capbench.datasets.inventory import missing_needs
 from capbench.datasets.root import DataRoot
@@ -29,9 +24,10 @@ from capbench.metrics.needs import Features
 from capbench.metrics.requests import MetricRequest
 from capbench.strict import Strict
 from capbench.studies.config import Study, find_study, load_study
+from capbench.studies.paper_inputs import further_files, inputs_of
 from capbench.studies.plan import Plan, plan_study
 from capbench.studies.results import OURS
-from capbench.studies.tasks import ImageTask, RetrievalTask, WordTask
+from capbench.studies.tasks import ImageTask
 
 __all__ = [
     "OURS",
@@ -41,7 +37,6 @@ __all__ = [
     "Prospect",
     "choose_items",
     "command_lines",
-    "fingerprint",
     "item_study",
     "papers",
     "prospect",
@@ -237,7 +232,7 @@ def prospect(key: str, item: PaperItem, study: Study, root: DataRoot, *, look: b
         if not reason:
             metrics += _asked(request)
     absent, present = _protocols_at_hand(plan, root)
-    for path, what in _further_files(item, plan, root):
+    for path, what in further_files(item, plan, root):
         absent |= {} if path is None or (root.path / path).exists() else {what: f"{path} in the data folder"}
         if what in absent:
             present = []
@@ -262,7 +257,7 @@ def prospect(key: str, item: PaperItem, study: Study, root: DataRoot, *, look: b
         waiting,
         absent,
         tuple(present),
-        tuple(_inputs(item, plan, root)),
+        tuple(inputs_of(item, plan, root)),
         {protocol: {name: tuple(asked) for name, asked in of.items()} for protocol, of in scorable.items()},
     )
 
@@ -322,48 +317,6 @@ def _protocols_at_hand(plan: Plan, root: DataRoot) -> tuple[dict[str, str], list
     return absent, present
 
 
-def _further_files(item: PaperItem, plan: Plan, root: DataRoot) -> Iterator[tuple[str | None, str]]:
-    """Files beside those of judgements: (path below the data folder, what it is)."""
-    for path in item.files:
-        yield path, Path(path).name
-    task = plan.study.task
-    if isinstance(task, WordTask) and task.entities not in item.files:
-        yield task.entities, Path(task.entities).name
-    if isinstance(task, RetrievalTask) and (corpus := CORPORA.get(task.captions)) is not None:
-        here = next((path for path in corpus.sources if (root.path / path).exists()), None)
-        yield here or next(iter(corpus.sources)), f"captions {task.captions}"
-
-
-def _inputs(item: PaperItem, plan: Plan, root: DataRoot) -> Iterator[str]:
-    """Every file that the item's numbers come from, here or not."""
-    known = catalog().datasets
-    names = {dataset.name.partition("@")[0] for dataset, _ in plan.protocols}
-    task = plan.study.task
-    if getattr(task, "dataset", None):
-        names.add(str(getattr(task, "dataset")))  # noqa: B009  tasks of one image alone have it
-    for name in sorted(names & known.keys()):
-        for need in known[name].needs:
-            yield from (str(root.path / path) for paths in need.any_of for path in paths)
-    yield from (str(root.path / path) for path, _ in _further_files(item, plan, root) if path)
-    resources = plan.resources
-    given = (resources.features, resources.model, *resources.features_of.values(), *resources.models.values())
-    for file in filter(None, given):
-        yield from _with_parts(file)
-    for options in plan.study.options.values():
-        yield from (value for value in options.values() if isinstance(value, str) and Path(value).is_file())
-
-
-def _with_parts(file: str) -> Iterator[str]:
-    """A file, and the networks of an ensemble."""
-    yield file
-    if file.endswith(".json") and Path(file).is_file():
-        try:
-            parts = json.loads(Path(file).read_text(encoding="utf-8")).get("parts", [])
-            yield from (str(Path(file).parent / part["path"]) for part in parts)
-        except (OSError, ValueError, AttributeError, TypeError, KeyError):
-            return  # whoever loads it says what is wrong
-
-
 def command_lines(looked: Prospect, given: Sequence[str], out: Path) -> list[list[str]]:
     """The arguments of ``capbench`` that make an item, one list a command.
 
@@ -400,30 +353,3 @@ def command_lines(looked: Prospect, given: Sequence[str], out: Path) -> list[lis
                     )
             lines.append(words)
     return lines
-
-
-def fingerprint(looked: Prospect, commands: Sequence[Sequence[str]]) -> str:
-    """What an item's results depend on, as SHA-256: commands, study, published numbers, files, what waits, version.
-
-    Files count by size and time of change; the study and its published table by what they hold.
-    """
-    facts: dict[str, Any] = {
-        "capbench": __version__,
-        "commands": [list(command) for command in commands],
-        "waiting": dict(looked.waiting),
-        "absent": dict(looked.absent),
-    }
-    if looked.item.study:
-        path = find_study(looked.item.study)
-        facts["study"] = path.read_text(encoding="utf-8")
-        published = importlib.resources.files("capbench.studies.published") / f"{path.stem}.yaml"
-        facts["published"] = published.read_text(encoding="utf-8") if published.is_file() else ""
-    states = {}
-    for name in looked.inputs:
-        try:
-            state = Path(name).stat()
-        except OSError:
-            continue
-        states[name] = [state.st_size, state.st_mtime_ns]
-    facts["files"] = states
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
