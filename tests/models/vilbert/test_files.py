@@ -314,6 +314,7 @@ def test_the_command_line_says_it_in_one_line_and_exits_with_2(
 ) -> None:
     from tests.metrics.vilbert.conftest import write_store
 
+    monkeypatch.chdir(folder)
     HOSTILE[name][0](folder / "weights.bin")
     write_store(folder / "store.h5", ["f8k_003"], size=20)
     model, store = f"vilbertscore={folder / 'weights.bin'}", str(folder / "store.h5")
