@@ -105,7 +105,7 @@ def trained(root: DataRoot, run: Path, settings: NNEvalTraining) -> Path:
     """The network of one training, kept in a folder of its own."""
     bars = lambda _what, _total: nullcontext(lambda _done: None)  # noqa: E731
     describe = partial(_describe, "tau" if settings.stopping.protocol else "log_likelihood")
-    return train_kept(root, run, settings, lambda *given, **named: train_nneval(*given, bars=bars, **named), describe)
+    return train_kept(root, run, settings, partial(train_nneval, bars=bars), describe)
 
 
 def _describe(key: str, entry: Mapping[str, Any]) -> str:

@@ -132,11 +132,11 @@ def test_scene_graphs_that_are_not_there_are_asked_for(folder: Path, monkeypatch
 def test_only_pairs_whose_noun_is_an_object_of_the_scene_graph_stay(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from capbench.datasets import distractions
+    from capbench.text import scene_graph
 
-    monkeypatch.setattr(distractions.scene_graph, "missing", lambda tokens: [])
+    monkeypatch.setattr(scene_graph, "missing", lambda tokens: [])
     monkeypatch.setattr(
-        distractions.scene_graph,
+        scene_graph,
         "tuples",
         lambda tokens: iter([(("man",), ("man", "snow", "in")) if "ball" in text else (("x",),) for text in tokens]),
     )
