@@ -91,7 +91,10 @@ def tables(results: Mapping[str, Any]) -> str:
             for coefficient, values in of_name["by coefficient"].items():
                 columns[_SYMBOLS[coefficient]] = values
         elif percent:
-            columns = {**of_name["by group"], "mean": of_name["values"], "mean, ties half": of_name["ties half"]}
+            groups = of_name["by group"]
+            if set(groups) == {"HC", "HI", "HM", "MM"}:  # PASCAL-50S's, in the literature's order
+                groups = dict(sorted(groups.items()))
+            columns = {**groups, "mean": of_name["values"], "mean, ties half": of_name["ties half"]}
         else:
             columns["τ-c"] = of_name["values"]
         if not percent and "by group" in of_name:

@@ -64,7 +64,7 @@ def run(name: str, learner: str, given: argparse.Namespace) -> dict[str, Any]:
     models = dict(text.split("=", 1) for text in given.model)
     resources = Resources(data=str(root.path), features=given.features, models=models)
     asked = {column.partition(".")[0] for column in METRICS[name]}
-    options: dict[str, dict[str, object]] = {
+    options: dict[str, dict[str, Any]] = {
         metric: {"vectors": given.vectors} for metric in ("nneval", "wmd") if metric in asked
     }
     requests = resolve_metrics(METRICS[name], options, resources=resources)

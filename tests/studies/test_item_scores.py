@@ -61,15 +61,15 @@ def test_what_is_written_is_read_again_and_the_same_bytes_come_of_it(tmp_path: P
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "no whole gzip file|no items"),
-        (gzip.compress(b"[1]"), "holds no items of a study"),
-        (gzip.compress(b'{"schema_version": 9, "tables": []}'), "has schema 9; this version reads 1"),
-        (gzip.compress(b'{"schema_version": 1, "tables": [{"items": 3}]}'), "problems"),
+        ("[1]", "holds no items of a study"),
+        ('{"schema_version": 9, "tables": []}', "has schema 9; this version reads 1"),
+        ('{"schema_version": 1, "tables": [{"items": 3}]}', "problems"),
+        (None, "no whole gzip file|no items"),
     ],
 )
-def test_a_file_that_is_none_is_refused_in_one_line(tmp_path: Path, content: bytes, said: str) -> None:
+def test_a_file_that_is_none_is_refused_in_one_line(tmp_path: Path, content: str | None, said: str) -> None:
     path = tmp_path / "items.json.gz"
-    path.write_bytes(content)
+    path.write_bytes(b"" if content is None else gzip.compress(content.encode()))
     with pytest.raises(DataError, match=said) as caught:
         load_items(path)
     assert "\n" not in str(caught.value)
