@@ -95,12 +95,12 @@ def main(arguments: list[str] | None = None) -> None:
     for set_name, head in HEADS.items():
         if set_name in results:
             intervals = results[set_name]["intervals"]
-            single = [one["value"] for name, one in intervals.items() if name.startswith("network ")]
+            taus = [one["value"] for name, one in intervals.items() if name.startswith("network ")]
             rows = {
                 name: [f"{one['value']:.3f}", f"{one['low']:.3f} to {one['high']:.3f}"]
                 for name, one in intervals.items()
             }
-            print(f"{head}: mean of the networks {spread(single, 3)}")
+            print(f"{head}: mean of the networks {spread(taus, 3)}")
             print(table(rows, ("tau-c", "value", "95 % interval")))
     with atomic_write(asked.out, "w") as file:
         json.dump(results, file, indent=1, ensure_ascii=False)
