@@ -400,4 +400,8 @@ def _is_able(metric: str, resources: Resources, options: Mapping[str, Mapping[st
     declared = {option.name for option in cls.option_type.declared()}
     for_all = {name: value for name, value in options.get(FOR_ALL, {}).items() if name in declared}
     of_metric = dict(options.get(metric, {}))
-    return not cls.lacking(resources.of(metric, metric), for_all | of_metric)
+    try:
+        given = resources.of(metric, metric)
+    except ModelError:  # a name of weights for all that stands for none of this metric's, such as 'sample'
+        return False
+    return not cls.lacking(given, for_all | of_metric)

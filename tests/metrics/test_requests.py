@@ -172,3 +172,11 @@ def test_looking_up_a_metric_imports_no_other_metric() -> None:
     assert "capbench.metrics.bleu" in loaded
     assert not loaded & {"capbench.metrics.meteor", "capbench.metrics.tiger", "capbench.metrics.cider"}
     assert not any(name.startswith(("torch", "pydantic")) for name in loaded)
+
+
+def test_all_leaves_out_metrics_for_which_a_name_of_weights_stands_for_nothing(tmp_path: Path) -> None:
+    store = tmp_path / "any.h5"
+    store.touch()
+    names = [request.metric.name for request in resolve_metrics(["all"], resources=Resources(str(store), "sample"))]
+    assert "cider" in names
+    assert "dual-encoder" not in names
