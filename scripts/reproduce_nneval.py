@@ -211,7 +211,7 @@ def compared(
 ) -> dict[str, Any]:
     """Intervals of the tested networks and of all inputs, and a test of each of these networks against each input.
 
-    Which pairs are tested was fixed beforehand, so the correction is for these and not for all that there are.
+    The correction is for these pairs alone. They were chosen after results of networks were known: see the page.
     """
     shown = {name: rows[name] for name in (*TESTED, *INPUTS) if name in rows}
     data = agreement_of(judged, protocol, shown)
