@@ -28,6 +28,7 @@ __all__ = [
     "Inputs",
     "Opened",
     "Target",
+    "note_left_out",
     "open_judged",
     "parse_files",
     "parse_options",
@@ -197,10 +198,25 @@ def requested(
     requests, resources = asked_metrics(
         names, given.options(), given.stored(), lambda left: given.resources(left, root)
     )
+    note_left_out(names, resources)
     if sample:
         resources = with_sample(requests, resources, root)
     refuse_waiting(requests, resources)
     return requests, resources
+
+
+def note_left_out(names: Sequence[str], resources: Resources) -> None:
+    """Name on stderr the metrics that ``all`` leaves out since the weights' name stands for none of theirs."""
+    from capbench.metrics.requests import without_such_weights
+
+    if "all" not in names or resources.model is None:
+        return
+    left_out = without_such_weights(resources)
+    if left_out:
+        common.note(
+            f"all, without {', '.join(left_out)}: --model {resources.model} is none for them; "
+            "give theirs with --model NAME=FILE"
+        )
 
 
 @dataclass(frozen=True)

@@ -95,5 +95,10 @@ def import_features(
         print(f"signature: {store.signature()}")
     if made.duplicates:
         common.warn(f"{made.duplicates:,} repeated images were left out")
+    if made.without_probabilities:
+        common.note(
+            f"hint: of cls_prob ({common.count(made.without_probabilities, 'image')}) only the best class and its "
+            "confidence were kept; --class-probabilities keeps all of it, from which ViLBERT can be trained"
+        )
     if detector is None:
         common.note("the detector is not known: name it with --detector if features of other files go with these")

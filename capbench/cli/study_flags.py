@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from capbench.cli import common
-from capbench.cli.given import Given, Inputs
+from capbench.cli.given import Given, Inputs, note_left_out
 from capbench.cli.groups import OptionGroup
 from capbench.errors import FeatureError, UsageError
 
@@ -226,6 +226,7 @@ def _study_without_file(flags: StudyFlags, given: Given, root: DataRoot) -> Stud
     metrics = flags.metric or ([] if given.scores else ["all"])
     protocols = tuple(protocols_asked(flags.dataset or [], flags.protocol or [], _flag) or _data_sets_at_hand(root))
     files = given.resources(metrics)
+    note_left_out(metrics, files)
     return Study(
         name="quick-look",
         title="Agreement with human judgements",

@@ -32,6 +32,7 @@ __all__ = [
     "metric_names",
     "resolve_metrics",
     "split_label",
+    "without_such_weights",
 ]
 
 FOR_ALL = ""
@@ -394,14 +395,24 @@ def _expand(name: str, resources: Resources, options: Mapping[str, Mapping[str, 
     return [columns[name.lower()]]
 
 
+def without_such_weights(resources: Resources) -> list[str]:
+    """Metrics for which the name of weights that is given (``sample``) stands for nothing: ``all`` leaves them out."""
+    return [metric for metric in metric_names() if _of_all(metric, resources) is None]
+
+
+def _of_all(metric: str, resources: Resources) -> Resources | None:
+    """What a metric is given; None where that is a name of weights which stands for none of this metric's."""
+    try:
+        return resources.of(metric, metric)
+    except ModelError:
+        return None
+
+
 def _is_able(metric: str, resources: Resources, options: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether nothing is lacking, not even what may be spared."""
     cls = _metric_class(metric)
     declared = {option.name for option in cls.option_type.declared()}
     for_all = {name: value for name, value in options.get(FOR_ALL, {}).items() if name in declared}
     of_metric = dict(options.get(metric, {}))
-    try:
-        given = resources.of(metric, metric)
-    except ModelError:  # a name of weights for all that stands for none of this metric's, such as 'sample'
-        return False
-    return not cls.lacking(given, for_all | of_metric)
+    given = _of_all(metric, resources)
+    return given is not None and not cls.lacking(given, for_all | of_metric)

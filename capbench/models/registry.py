@@ -306,32 +306,46 @@ def find_weights(used_by: str) -> Path:
 
 @dataclass(frozen=True)
 class _Kind:
-    """Models of one kind: what they are called, the sample's file, and the command that makes one."""
+    """Models of one kind.
+
+    Attributes:
+        what: what they are called.
+        sample: the sample's file; None: no sample of this kind is made.
+        command: makes one; None: no command does.
+    """
 
     what: str
-    sample: str
-    command: str
+    sample: str | None
+    command: str | None
 
     @property
-    def sample_path(self) -> Path:
-        """Where the sample lies if it comes with this version."""
-        return Path(str(importlib.resources.files("capbench.models") / "weights" / self.sample))
+    def sample_path(self) -> Path | None:
+        """The sample, if one comes with this version."""
+        if self.sample is None:
+            return None
+        path = Path(str(importlib.resources.files("capbench.models") / "weights" / self.sample))
+        return path if path.exists() else None
 
 
 _GROUNDING = _Kind("grounding model", "sample_scan.safetensors", "capbench train scan")
+_BERT = _Kind("BERT-like model", None, None)  # a folder that others made
 _KINDS = {
     "faier": _Kind("FAIEr model", "sample_faier.safetensors", "capbench train faier"),
     "vilbertscore": _Kind("ViLBERT", "sample_vilbert.safetensors", "capbench train vilbert"),
     "dual-encoder": _Kind("dual encoder", "sample_dual_encoder.safetensors", "capbench train clip"),
     "clipscore": _Kind("CLIP", "sample_clip.safetensors", "capbench models add clip-vit-b32"),
     "pac-s": _Kind("CLIP of PAC-S", "sample_pac_s.safetensors", "capbench models add pac-s-vit-b32"),
+    "leic": _Kind("network of LEIC", None, "capbench train leic"),
+    "nneval": _Kind("network of NNEval", None, "capbench train nneval"),
+    "bertscore": _BERT,
+    "bert-tbr": _BERT,
 }
 """By the metric; all others take grounding models."""
 
 
 def has_sample(metric: str) -> bool:
     """Whether a metric other than those over grounding models has a sample model that comes with capbench."""
-    return metric in _KINDS and _KINDS[metric].sample_path.exists()
+    return metric in _KINDS and _KINDS[metric].sample_path is not None
 
 
 def is_known(name: str) -> bool:
@@ -358,14 +372,18 @@ def locate(model: str | os.PathLike[str], metric: str = "tiger") -> Path:
     text = os.fspath(model)
     if text == "sample":
         sample = kind.sample_path
-        if not sample.exists():
-            raise ModelError(f"capbench comes with no sample of a {kind.what}", hint=f"Make one with '{kind.command}'")
+        if sample is None:
+            hint = f"Make one with '{kind.command}'" if kind.command else f"Give a folder: --model {metric}=FOLDER"
+            raise ModelError(f"capbench comes with no sample of a {kind.what}", hint=hint)
         return sample
     if not is_known(text):
-        names = ["sample", *(name for name, weights in entries().items() if metric in weights.used_by)]
+        names = ["sample"] if kind.sample else []
+        names += [name for name, weights in entries().items() if metric in weights.used_by]
         hint = f"Give a file. {suggest(text, names)}"
         if path.suffix or path.name != text:  # a path, and no name
-            hint = f"Correct the path, or make one with '{kind.command}' or 'capbench models ensemble'"
+            hint = "Correct the path"
+            if kind.command:
+                hint += f", or make one with '{kind.command}' or 'capbench models ensemble'"
         raise ModelError(f"there is no such {kind.what}", path=path, hint=hint)
     weights_status = status(text)
     if weights_status.state == "wrong":

@@ -126,3 +126,27 @@ def test_images_without_features_are_refused_with_the_groups_that_have_them(
     assert refused.code == 2
     assert "all images of group 8k have features: ask for composite@8k" in refused.err
     assert capbench("score", "-d", "composite@8k", *flags).code == 0
+
+
+def test_all_leaves_out_and_names_metrics_without_a_sample_model(capbench: Callable[..., Ran]) -> None:
+    ran = capbench("score", "-m", "all", "--model", "sample", "--json")
+    assert ran.code == 0, ran.err
+    columns = {row["column"] for row in json.loads(ran.out)["scores"]}
+    assert "cider" in columns
+    assert not any(column.startswith(("bertscore", "bert-tbr")) for column in columns)
+    (line,) = [line for line in ran.err.splitlines() if line.startswith("all, without ")]
+    assert "bertscore, bert-tbr, nneval" in line
+    assert "--model NAME=FILE" in line
+
+
+def test_a_metric_without_a_sample_model_is_refused_by_its_own_name(capbench: Callable[..., Ran]) -> None:
+    ran = capbench("score", "-m", "bertscore", "--model", "sample")
+    assert ran.code == 2
+    (line,) = [line for line in ran.err.splitlines() if "error" in line]
+    assert "no sample of a BERT-like model" in line
+
+
+def test_a_comparison_names_what_all_leaves_out(capbench: Callable[..., Ran]) -> None:
+    ran = capbench("correlate", "-d", "flickr8k-expert", "-m", "all", "--model", "sample")
+    assert ran.code == 0, ran.err
+    assert len([line for line in ran.err.splitlines() if line.startswith("all, without bertscore, ")]) == 1

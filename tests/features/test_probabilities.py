@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -203,3 +204,37 @@ def test_the_command_line_keeps_and_shows_them(tmp_path: Path, capbench: Callabl
     refused = capbench("import-features", npy(tmp_path, made_up("b", fields=False)), "--class-probabilities")
     assert refused.code == 2
     assert len(refused.err.strip().splitlines()) <= 2
+
+
+def hints(ran: Ran) -> list[str]:
+    return [line for line in ran.err.splitlines() if "--class-probabilities" in line]
+
+
+def test_one_line_says_that_probabilities_were_not_kept(tmp_path: Path, capbench: Callable[..., Ran]) -> None:
+    paths = [npy(tmp_path, made_up(name, regions=3, fields=False), cls_prob=shares(3)) for name in ("a", "b")]
+    ran = capbench("import-features", *paths, "--out", tmp_path / "a.h5", "--detector", "d", "--json")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["images"] == 2
+    (line,) = hints(ran)
+    assert "of cls_prob (2 images) only the best class and its confidence were kept" in line
+
+
+def test_one_line_says_so_of_lmdb(tmp_path: Path, capbench: Callable[..., Ran]) -> None:
+    images = [made_up(name, regions=2, fields=False) for name in ("7", "8")]
+    records = {i.image.encode(): pickle.dumps(vilbert(i, cls_prob=shares(2))) for i in images}
+    path = make_lmdb(tmp_path / "base", {b"keys": pickle.dumps([b"7", b"8"]), **records})
+    (line,) = hints(capbench("import-features", path, "--out", tmp_path / "a.h5", "--detector", "d"))
+    assert "of cls_prob (2 images)" in line
+
+
+@pytest.mark.parametrize(
+    ("changes", "flags"),
+    [({"cls_prob": shares(3)}, ["--class-probabilities"]), ({}, []), ({"cls_prob": np.zeros((3, 6))}, [])],
+)
+def test_nothing_is_said_where_they_are_kept_or_there_are_none(
+    tmp_path: Path, capbench: Callable[..., Ran], changes: dict[str, Any], flags: list[str]
+) -> None:
+    path = npy(tmp_path, made_up("a", regions=3, fields=False), **changes)
+    ran = capbench("import-features", path, *flags, "--out", tmp_path / "a.h5", "--detector", "d")
+    assert ran.code == 0, ran.err
+    assert not hints(ran)

@@ -13,10 +13,12 @@ import pytest
 
 from capbench import plugins
 from capbench.errors import MetricError, UsageError
+from capbench.features.writing import StoreWriter
 from capbench.metrics.base import Metric, Progress, Resources
 from capbench.metrics.built_in import BUILT_IN
-from capbench.metrics.requests import FOR_ALL, resolve_metrics
+from capbench.metrics.requests import FOR_ALL, resolve_metrics, without_such_weights
 from capbench.records import FloatArray, Item, ScoreColumn
+from tests.features.fakes import PRINT, made_up
 
 
 def test_a_metric_may_stand_twice_under_labels() -> None:
@@ -176,7 +178,18 @@ def test_looking_up_a_metric_imports_no_other_metric() -> None:
 
 def test_all_leaves_out_metrics_for_which_a_name_of_weights_stands_for_nothing(tmp_path: Path) -> None:
     store = tmp_path / "any.h5"
-    store.touch()
+    with StoreWriter(store, PRINT) as writer:
+        writer.add(made_up("a"))
+        writer.finish().close()
     names = [request.metric.name for request in resolve_metrics(["all"], resources=Resources(str(store), "sample"))]
-    assert "cider" in names
-    assert "dual-encoder" not in names
+    assert {"cider", "tiger", "reo", "vilbertscore"} <= set(names)
+    unsampled = ["bertscore", "bert-tbr", "nneval", "dual-encoder", "leic", "clipscore", "pac-s"]
+    assert not set(names) & set(unsampled)
+    assert without_such_weights(Resources(str(store), "sample")) == unsampled
+
+
+def test_weights_of_ones_own_are_taken_beside_a_name_for_all(tmp_path: Path) -> None:
+    given = Resources(None, "sample", models={"bertscore": str(tmp_path)})
+    assert "bertscore" in [request.metric.name for request in resolve_metrics(["all"], resources=given)]
+    assert "bertscore" not in without_such_weights(given)
+    assert not without_such_weights(Resources())

@@ -162,3 +162,17 @@ def test_each_kind_of_model_has_a_sample_and_a_name_of_its_own(monkeypatch: pyte
         registry.locate("nowhere.safetensors", "faier")
     with pytest.raises(ModelError, match="there is no such grounding model"):
         registry.locate("nowhere.safetensors", "reo")
+
+
+@pytest.mark.parametrize(
+    ("metric", "message"),
+    [
+        ("bertscore", "no sample of a BERT-like model. Give a folder: --model bertscore=FOLDER"),
+        ("bert-tbr", "no sample of a BERT-like model. Give a folder: --model bert-tbr=FOLDER"),
+        ("leic", "no sample of a network of LEIC. Make one with 'capbench train leic'"),
+        ("nneval", "no sample of a network of NNEval. Make one with 'capbench train nneval'"),
+    ],
+)
+def test_a_sample_of_another_network_is_not_taken(metric: str, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        registry.locate("sample", metric)

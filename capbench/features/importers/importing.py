@@ -46,11 +46,14 @@ class Imported:
         store: the finished store.
         format: that the files were of.
         duplicates: number of images left out because they stood there already.
+        without_probabilities: number of images of which the files hold ``cls_prob`` and the store only the class and
+            the confidence that follow from it.
     """
 
     store: FeatureStore
     format: str
     duplicates: int
+    without_probabilities: int = 0
 
 
 def import_features(
@@ -116,7 +119,9 @@ def import_features(
     ids_file = None if ids is None else Path(ids)
     images = chain.from_iterable(_read(source, kind, ids_file, class_probabilities) for source in paths)
     fingerprint = _fingerprint(paths, detector, weights_sha256)
-    duplicates = 0
+    duplicates = without_probabilities = 0
+    # Of these formats' fields only confidences come from cls_prob, and they always do.
+    reduced = kind in _WITH_PROBABILITIES and not class_probabilities
     writer = StoreWriter(path, fingerprint, dtype=dtype, compression=compression, restart=True)
     finished = False
     try:
@@ -131,6 +136,7 @@ def import_features(
                 if "stands twice" in error.message:
                     hint = "Remove one of the two, or keep the first with --keep-first"
                 raise DataError(error.message, path=entry.path, row=entry.row, hint=hint) from error
+            without_probabilities += reduced and entry.regions.class_scores is not None
             if progress:
                 progress(1)
         store = writer.finish()
@@ -138,7 +144,7 @@ def import_features(
     finally:
         # An import starts anew: what is left of this one would only be in the way.
         writer.close() if finished else writer.discard()
-    return Imported(store, kind, duplicates)
+    return Imported(store, kind, duplicates, without_probabilities)
 
 
 def _check_space(target: Path, needed: int) -> None:
