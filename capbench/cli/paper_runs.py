@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import threading
+import contextlib
+import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 from capbench import __version__
 from capbench.cli import common
-from capbench.errors import StudyError
+from capbench.cli.processes import call, ended_like_an_interruption
+from capbench.errors import StudyError, UsageError
 
 if TYPE_CHECKING:
     from capbench.reports.papers import ItemRun
@@ -28,6 +27,7 @@ _TEXT = "output.txt"
 _LOG = "log.txt"
 _PAGE = "index.md"
 _REPORT = "report.html"
+_LOCK = ".papers"
 _INTERRUPTED = 130
 
 
@@ -69,15 +69,39 @@ def run_items(
 
     Raises:
         StudyError: a command failed; the others were made all the same.
+        UsageError: another run makes tables and figures in this folder, or it cannot be written.
     """
     from capbench.files import check_writable
 
-    todos = [_todo(looked, flags, out, again) for looked, flags in items]
-    _announce(todos)
     if dry_run:
+        todos = [_todo(looked, flags, out, again) for looked, flags in items]
+        _announce(todos)
         _print_dry(todos, json_output=json_output)
         return 0
     check_writable(out / _PAGE)
+    with _held(out), ended_like_an_interruption():
+        # Only who holds the folder knows what is finished in it.
+        todos = [_todo(looked, flags, out, again) for looked, flags in items]
+        _announce(todos)
+        runs = _make(todos, out)
+        _write_page(runs, out, json_output=json_output)
+    failed = [run.item for _, run in runs if run.state == "failed"]
+    if failed:
+        raise StudyError(
+            f"{len(failed)} of {len(runs)} failed: {', '.join(failed)}",
+            hint=f"{out / failed[0] / _LOG} says why; the same command tries again what failed, and nothing else",
+        )
+    return int(any(run.state != "done" for _, run in runs))
+
+
+def _make(todos: Sequence[_Todo], out: Path) -> list[tuple[Prospect, ItemRun]]:
+    """Run what is to be run. The page is written after each item, so that whatever ends the run leaves one.
+
+    Raises:
+        typer.Exit: interrupted, which was told.
+    """
+    import typer
+
     runs: list[tuple[Prospect, ItemRun]] = []
     to_run = [todo for todo in todos if todo.before is None and todo.looked.state != "waits"]
     for todo in todos:
@@ -88,17 +112,41 @@ def run_items(
         else:
             place = f"{to_run.index(todo) + 1} of {len(to_run)}"
             common.note(f"{todo.looked.key} ({place}), {_words(todo.expected_s)}")
-            run = _run(todo)
+            try:
+                run = _run(todo)
+            except KeyboardInterrupt:
+                left = len(to_run) - to_run.index(todo)
+                _write_index(runs, out)
+                common.note(
+                    f"interrupted in {todo.looked.key}, {left} of {len(to_run)} left; {out / _PAGE} shows what is "
+                    "finished; run the same command again to go on"
+                )
+                raise typer.Exit(_INTERRUPTED) from None
             runs.append((todo.looked, run))
             common.note(f"{todo.looked.key}: {run.state} after {run.seconds:.0f} s")
-    _write_page(runs, out, json_output=json_output)
-    failed = [run.item for _, run in runs if run.state == "failed"]
-    if failed:
-        raise StudyError(
-            f"{len(failed)} of {len(runs)} failed: {', '.join(failed)}",
-            hint=f"{out / failed[0] / _LOG} says why; the same command tries again what failed, and nothing else",
-        )
-    return int(any(run.state != "done" for _, run in runs))
+            _write_index(runs, out)
+    return runs
+
+
+@contextlib.contextmanager
+def _held(out: Path) -> Iterator[None]:
+    """Hold the folder of results. Raises UsageError at once if another run holds it."""
+    import filelock
+
+    from capbench.files import lock
+
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(lock(out / _LOCK, timeout_s=0))
+        except UsageError as error:
+            if not isinstance(error.__cause__, filelock.Timeout):
+                raise
+            raise UsageError(
+                "another 'capbench papers' makes tables and figures in this folder",
+                path=out,
+                hint="Wait for it, or choose another folder with --out",
+            ) from error
+        yield
 
 
 def _todo(looked: Prospect, flags: list[str], out: Path, again: bool) -> _Todo:
@@ -187,7 +235,7 @@ def _run(todo: _Todo) -> ItemRun:
     said: list[str] = []
     printed: list[str] = []
     for command in todo.commands:
-        code, text, lines = _call(command)
+        code, text, lines = call(command)
         codes.append(code)
         printed.append(text)
         said += lines
@@ -197,6 +245,9 @@ def _run(todo: _Todo) -> ItemRun:
     write_text(todo.folder / _LOG, "".join(f"{line}\n" for line in said))
     failed = any(code not in (0, 1) for code in codes)
     errors = [line for line in said if line.startswith("error:")] or said[-1:]
+    killed = [-code for code in codes if code < 0]
+    if killed:  # the last line is then only how far it was
+        errors = [f"ended by {signal.Signals(killed[0]).name}{', perhaps for want of memory' * (killed[0] == 9)}"]
     run = ItemRun(
         item=todo.looked.key,
         capbench=__version__,
@@ -235,41 +286,18 @@ def _files_of(folder: Path) -> list[str]:
     return [str(path) for path in paths if path.name != _RECORD and not path.name.startswith(".")]
 
 
-def _call(arguments: Sequence[str]) -> tuple[int, str, list[str]]:
-    """Exit code, stdout and the lines of stderr of ``capbench ARGUMENTS``; stderr is passed on while it runs."""
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    environment.pop("COLUMNS", None)
-    with subprocess.Popen(
-        [sys.executable, "-m", "capbench", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        errors="replace",
-        env=environment,
-    ) as process:
-        lines: list[str] = []
-        assert process.stdout is not None and process.stderr is not None  # noqa: PT018  they are pipes
-        listener = threading.Thread(target=_listen, args=(process.stderr, lines), daemon=True)
-        listener.start()
-        try:
-            text = process.stdout.read()
-            code = process.wait()
-        except KeyboardInterrupt:
-            # The terminal interrupts the command as well: it says what is kept.
-            process.wait()
-            listener.join(5)
-            raise
-        listener.join()
-    return code, text, lines
-
-
-def _listen(stream: IO[str], lines: list[str]) -> None:
-    for line in stream:
-        lines.append(line.rstrip("\n"))
-        print(f"  {lines[-1]}", file=sys.stderr, flush=True)
-
-
 def _write_page(runs: Sequence[tuple[Prospect, ItemRun]], out: Path, *, json_output: bool) -> None:
+    folders = _write_index(runs, out)
+    if json_output:
+        common.print_json([run.model_dump(mode="json") | {"state": run.state} for _, run in runs])
+    else:
+        _print_runs(runs)
+    common.note(f"wrote {out / _PAGE}")
+    _write_report(folders, out / _REPORT)
+
+
+def _write_index(runs: Sequence[tuple[Prospect, ItemRun]], out: Path) -> list[Path]:
+    """The page; gives the folders of the items on it."""
     from capbench.files import write_text
     from capbench.reports.papers import index_page, load_run
     from capbench.studies.papers import papers
@@ -281,12 +309,7 @@ def _write_page(runs: Sequence[tuple[Prospect, ItemRun]], out: Path, *, json_out
             known[key] = run
     ordered = [known[key] for key in papers().items if key in known]
     write_text(out / _PAGE, index_page(ordered, out))
-    if json_output:
-        common.print_json([run.model_dump(mode="json") | {"state": run.state} for _, run in runs])
-    else:
-        _print_runs(runs)
-    common.note(f"wrote {out / _PAGE}")
-    _write_report([out / run.item for run in ordered], out / _REPORT)
+    return [out / run.item for run in ordered]
 
 
 def _write_report(folders: Sequence[Path], target: Path) -> None:
@@ -297,7 +320,7 @@ def _write_report(folders: Sequence[Path], target: Path) -> None:
 
     results = [str(folder / "results.json") for folder in folders if (folder / "results.json").is_file()]
     if results and "report" in typer.main.get_group(app).commands:
-        code, _, _ = _call(["report", *results, "--out", str(target)])
+        code, _, _ = call(["report", *results, "--out", str(target)])
         common.note(f"wrote {target}" if code == 0 else f"the report {target} could not be written (exit code {code})")
 
 

@@ -68,6 +68,7 @@ def papers(
 
     root = given.root()
     chosen = choose_items(name or ())
+    common.announce_root(root, json_output=json_output or bool(name))
     looked = _looked_at(chosen, given, root, look=bool(name))
     _refuse_unused(given, looked)
     prospects = [one.prospect for one in looked]
@@ -75,11 +76,10 @@ def papers(
         if json_output:
             common.print_json([_to_dict(prospect) for prospect in prospects])
         else:
-            _print_list(prospects, root)
+            _print_list(prospects)
         return
     from capbench.cli.paper_runs import run_items
 
-    common.announce_root(root, json_output=True)
     code = run_items(
         [(one.prospect, _flags(given, one.takes, root)) for one in looked],
         out,
@@ -119,11 +119,13 @@ def _looked_at(chosen: Mapping[str, PaperItem], given: Cached, root: DataRoot, *
     from capbench.studies.papers import item_study, prospect
 
     looked = []
-    for key, item in chosen.items():
-        study = item_study(key, item)
-        takes = _taken_by(study)
-        prospected = prospect(key, item, with_files(study, _kept(given, takes)), root, look=look)
-        looked.append(_Looked(prospected, takes))
+    with common.progress("what is at hand for tables and figures", len(chosen)) as step:
+        for key, item in chosen.items():
+            study = item_study(key, item)
+            takes = _taken_by(study)
+            prospected = prospect(key, item, with_files(study, _kept(given, takes)), root, look=look)
+            looked.append(_Looked(prospected, takes))
+            step(1)
     return looked
 
 
@@ -208,14 +210,13 @@ def _to_dict(prospect: Prospect) -> dict[str, Any]:
     }
 
 
-def _print_list(prospects: Sequence[Prospect], root: DataRoot) -> None:
+def _print_list(prospects: Sequence[Prospect]) -> None:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     from capbench.studies.papers import OURS, papers
 
-    common.announce_root(root)
     console = common.out()
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for head in ("item", "number", "shows", "at hand", "command"):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from capbench.cli import paper_runs
+from capbench.files import lock
 from tests.conftest import Ran
 
 Run = Callable[..., Ran]
@@ -35,7 +36,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
             return 2, "", ["data: here", "error: no such thing"]
         return 0, f"printed by {arguments[0]}\n", ["data: here"]
 
-    monkeypatch.setattr(paper_runs, "_call", call)
+    monkeypatch.setattr(paper_runs, "call", call)
     return noted
 
 
@@ -146,28 +147,68 @@ def test_the_page_shows_commands_pictures_stand_ins_and_earlier_items(capbench: 
 
 
 def test_an_interruption_leaves_what_is_finished(capbench: Run, calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = paper_runs._call
+    whole = paper_runs.call
 
     def call(arguments: Sequence[str]) -> tuple[int, str, list[str]]:
         if "nneval-figure4" in arguments:
             raise KeyboardInterrupt
         return whole(arguments)
 
-    monkeypatch.setattr(paper_runs, "_call", call)
+    monkeypatch.setattr(paper_runs, "call", call)
     arguments = ("papers", "tiger-figure8", "nneval-figure4", "--data", "sample", "--out", "o")
     assert capbench(*arguments).code == 130
     assert Path("o/tiger-figure8/run.json").exists()
-    monkeypatch.setattr(paper_runs, "_call", whole)
+    monkeypatch.setattr(paper_runs, "call", whole)
     number = len(calls)
     capbench(*arguments)
     assert [words[:2] for words in calls[number:]] == [["examples", "nneval-figure4"]]
+
+
+def test_an_interruption_says_where_it_was_and_leaves_a_page(
+    capbench: Run, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = paper_runs.call
+
+    def call(arguments: Sequence[str]) -> tuple[int, str, list[str]]:
+        # The terminal interrupts the command alike, which ends with this code.
+        return (130, "", []) if "nneval-figure4" in arguments else whole(arguments)
+
+    monkeypatch.setattr(paper_runs, "call", call)
+    ran = capbench("papers", "tiger-figure8", "nneval-figure4", "--data", "sample", "--out", "o")
+    assert ran.code == 130
+    last = ran.err.splitlines()[-1]
+    assert last.startswith("interrupted in nneval-figure4, 1 of 2 left; o/index.md shows what is finished; ")
+    assert "![composite](tiger-figure8/composite.png)" in Path("o/index.md").read_text()
+
+
+def test_a_command_that_was_killed_is_told_as_that(
+    capbench: Run, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paper_runs, "call", lambda arguments: (-9, "", ["composite: 5 of 9 items"]))
+    ran = capbench("papers", "nneval-figure4", "--data", "sample", "--out", "o", "--json")
+    assert ran.code == 2
+    (run,) = json.loads(ran.out)
+    assert run["error"] == "ended by SIGKILL, perhaps for want of memory"
+
+
+def test_two_runs_do_not_share_a_folder(capbench: Run, calls: Calls) -> None:
+    arguments = ("papers", "nneval-figure4", "--data", "sample", "--out", "o")
+    with lock("o/.papers"):
+        ran = capbench(*arguments)
+        assert ran.code == 2
+        (error,) = [line for line in ran.err.splitlines() if line.startswith("error:")]
+        assert "another 'capbench papers' makes tables and figures in this folder" in error
+        assert not calls
+        assert capbench(*arguments, "--dry-run").code == 0
+    capbench(*arguments)
+    assert len(calls) == 1
 
 
 def test_what_a_command_found_to_be_missing_is_told_with_the_item(
     capbench: Run, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = ["data: here", "FAIEr-4 ref waits: f.h5 lacks 1 of 1 images"]
-    monkeypatch.setattr(paper_runs, "_call", lambda arguments: (1, "", said))
+    monkeypatch.setattr(paper_runs, "call", lambda arguments: (1, "", said))
     ran = capbench("papers", "faier-figure5", "--data", "sample", "--out", "o", "--json")
     (run,) = json.loads(ran.out)
     assert run["state"] == "in part"
