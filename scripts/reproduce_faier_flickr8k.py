@@ -40,7 +40,7 @@ from capbench.files import atomic_write  # noqa: E402
 from capbench.machine import keep_freed_memory  # noqa: E402
 from capbench.metrics.base import Resources  # noqa: E402
 from capbench.metrics.requests import resolve_metrics  # noqa: E402
-from capbench.models.ensembles import write_ensemble  # noqa: E402
+from capbench.models.ensembles import network_files, write_ensemble  # noqa: E402
 from capbench.models.faier.files import load_faier  # noqa: E402
 from capbench.records import FloatArray  # noqa: E402
 from capbench.scoring import score  # noqa: E402
@@ -133,11 +133,14 @@ def rated(root: DataRoot) -> dict[str, Asked]:
 
 
 def faier_scores(data: Rated, root: DataRoot, store: Path, model: Path, references: str) -> dict[str, FloatArray]:
-    """FAIEr's columns, through the score cache."""
-    resources = Resources(features=str(store), model=str(model), data=str(root.path))
-    requests = resolve_metrics(["faier"], {"faier": {"references": references}}, resources)
-    made = score(data.items, requests, resources, dataset="flickr8k")
-    return {key.column: values for key, values in made.values.items()}
+    """FAIEr's columns, through the score cache. An ensemble's are means over its networks, as its own would be."""
+    by_network = []
+    for network in network_files(model):
+        resources = Resources(features=str(store), model=str(network), data=str(root.path))
+        requests = resolve_metrics(["faier"], {"faier": {"references": references}}, resources)
+        made = score(data.items, requests, resources, dataset="flickr8k")
+        by_network.append({key.column: values for key, values in made.values.items()})
+    return {column: np.mean([scores[column] for scores in by_network], axis=0) for column in by_network[0]}
 
 
 def correlations(asked: Asked, root: DataRoot, store: Path, model: Path, name: str) -> dict[str, Any]:
