@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from capbench import __version__
-from capbench.cli import common
-from capbench.cli.processes import call, ended_like_an_interruption
+from capbench.cli import common, processes
 from capbench.errors import StudyError, UsageError
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def run_items(
         _print_dry(todos, json_output=json_output)
         return 0
     check_writable(out / _PAGE)
-    with _held(out), ended_like_an_interruption():
+    with _held(out), processes.ended_like_an_interruption():
         # Only who holds the folder knows what is finished in it.
         todos = [_todo(looked, flags, out, again) for looked, flags in items]
         _announce(todos)
@@ -235,7 +234,7 @@ def _run(todo: _Todo) -> ItemRun:
     said: list[str] = []
     printed: list[str] = []
     for command in todo.commands:
-        code, text, lines = call(command)
+        code, text, lines = processes.call(command)
         codes.append(code)
         printed.append(text)
         said += lines
@@ -320,7 +319,7 @@ def _write_report(folders: Sequence[Path], target: Path) -> None:
 
     results = [str(folder / "results.json") for folder in folders if (folder / "results.json").is_file()]
     if results and "report" in typer.main.get_group(app).commands:
-        code, _, _ = call(["report", *results, "--out", str(target)])
+        code, _, _ = processes.call(["report", *results, "--out", str(target)])
         common.note(f"wrote {target}" if code == 0 else f"the report {target} could not be written (exit code {code})")
 
 

@@ -165,17 +165,26 @@ def _owner(text: str) -> str:
 
 
 def _refuse_unused(given: Cached, looked: Sequence[_Looked]) -> None:
-    """Raise UsageError for what is given to a metric that none of the items has."""
+    """Raise UsageError for what is given to a metric that no item has; what is for others than these is told."""
     from capbench.errors import suggest
+    from capbench.studies.papers import choose_items, item_study
 
     names = frozenset().union(*(one.takes.names for one in looked))
+    everywhere: frozenset[str] = frozenset()
     for flag, texts in (("--features", given.features), ("--model", given.model)):
         for text in texts or ():
-            if _owner(text) not in ("", *names):
+            owner = _owner(text)
+            if owner in ("", *names):
+                continue
+            if not everywhere:
+                items = choose_items(()).items()
+                everywhere = frozenset().union(*(_taken_by(item_study(key, item)).names for key, item in items))
+            if owner not in everywhere:
                 raise UsageError(
-                    f"{flag} {text}: none of these tables and figures has a row '{_owner(text)}'",
-                    hint=suggest(_owner(text), sorted(names)),
+                    f"{flag} {text}: none of these tables and figures has a row '{owner}'",
+                    hint=suggest(owner, sorted(everywhere)),
                 )
+            common.note(f"{flag} {text} is not needed here: only other tables and figures have a row '{owner}'")
 
 
 def _flags(given: Cached, takes: _Takes, root: DataRoot) -> list[str]:

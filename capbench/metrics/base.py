@@ -149,6 +149,8 @@ class Metric(abc.ABC):
     """True if :meth:`statistics` wants the items of an image together, in as few batches as can be."""
     keeps_statistics: ClassVar[bool] = True
     """False for what is cheaper to read again than to look up: the score cache keeps nothing of it."""
+    explains_ensembles: ClassVar[bool] = True
+    """False if :meth:`explain` needs a single network."""
     order: ClassVar[int] = 1000
     """Its place in lists and tables, lowest first."""
 

@@ -225,6 +225,7 @@ class Reo(GroundedMetric):
         "reo-image-omission": "REO omission (image)",
     }
     citation: ClassVar[str] = "Jiang et al., REO-Relevance, Extraness, Omission, EMNLP-IJCNLP 2019"
+    explains_ensembles: ClassVar[bool] = False
     order: ClassVar[int] = 110
     needs: ClassVar[tuple[Need, ...]] = (*GroundedMetric.needs, FittedCovariance())
     option_type = ReoOptions

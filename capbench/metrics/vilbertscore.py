@@ -58,6 +58,7 @@ class ViLBERTScore(ImageMetric):
         Features(),
         Weights("a ViLBERT", "capbench train vilbert"),
     )
+    explains_ensembles: ClassVar[bool] = False
     order: ClassVar[int] = 140
     batch_size: int = 256
 

@@ -22,6 +22,7 @@ from capbench.errors import StudyError, UsageError, suggest
 from capbench.features.store import open_store
 from capbench.metrics.needs import Features
 from capbench.metrics.requests import MetricRequest
+from capbench.models.ensembles import network_files
 from capbench.strict import Strict
 from capbench.studies.config import Study, find_study, load_study
 from capbench.studies.paper_inputs import further_files, inputs_of
@@ -218,7 +219,12 @@ def prospect(key: str, item: PaperItem, study: Study, root: DataRoot, *, look: b
         StudyError: something that is given does not fit.
     """
     plan = plan_study(study, root, task=True)
-    lacking = {request.label: request.lacks(plan.resources) or _lacks_image(request, plan) for request in plan.requests}
+    lacking = {
+        request.label: request.lacks(plan.resources)
+        or _lacks_image(request, plan)
+        or _lacks_network(request, plan, item)
+        for request in plan.requests
+    }
     rows: list[str] = []
     metrics: list[str] = []
     waiting: dict[str, str] = {}
@@ -270,6 +276,18 @@ def _lacks_image(request: MetricRequest, plan: Plan) -> str | None:
         return None
     with open_store(store) as features:
         return None if task.id in features else f"features of the image {task.id}, which {store} lacks"
+
+
+def _lacks_network(request: MetricRequest, plan: Plan, item: PaperItem) -> str | None:
+    """Whether an explanation is given an ensemble where it can only be of one network."""
+    model = plan.resources.of(request.label, request.metric.name).model
+    explained = any(shlex.split(command)[0] == "explain" for command in item.commands)
+    if request.metric.explains_ensembles or model is None or not explained:
+        return None
+    networks = network_files(model)
+    if len(networks) == 1:
+        return None
+    return f"a single network to explain: {model} is an ensemble of {len(networks)} (--model ROW={networks[0]})"
 
 
 def _asked(request: MetricRequest) -> list[str]:

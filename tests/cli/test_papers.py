@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from capbench.cli import paper_runs
+from capbench.cli import processes
 from capbench.files import lock
 from tests.conftest import Ran
 
@@ -36,7 +36,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
             return 2, "", ["data: here", "error: no such thing"]
         return 0, f"printed by {arguments[0]}\n", ["data: here"]
 
-    monkeypatch.setattr(paper_runs, "call", call)
+    monkeypatch.setattr(processes, "call", call)
     return noted
 
 
@@ -72,6 +72,14 @@ def test_what_is_given_to_a_row_that_there_is_not_is_refused(capbench: Run) -> N
     ran = capbench("papers", "tiger-figure8", "--data", "sample", "--model", "tigre=a.pt", "--dry-run")
     assert ran.code == 2
     assert "none of these tables and figures has a row 'tigre'" in ran.err
+
+
+def test_what_is_given_to_a_row_of_other_items_is_told_and_left_out(capbench: Run) -> None:
+    given = ("--data", "sample", "--model", "nneval=n.npz", "--dry-run")
+    ran = capbench("papers", "tiger-figure8", *given)
+    assert ran.code == 0, ran.err
+    assert "--model nneval=n.npz is not needed here: only other tables and figures have a row 'nneval'" in ran.err
+    assert "nneval" not in ran.out
 
 
 def test_a_dry_run_says_what_how_long_and_by_which_commands(capbench: Run, calls: Calls) -> None:
@@ -147,18 +155,18 @@ def test_the_page_shows_commands_pictures_stand_ins_and_earlier_items(capbench: 
 
 
 def test_an_interruption_leaves_what_is_finished(capbench: Run, calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = paper_runs.call
+    whole = processes.call
 
     def call(arguments: Sequence[str]) -> tuple[int, str, list[str]]:
         if "nneval-figure4" in arguments:
             raise KeyboardInterrupt
         return whole(arguments)
 
-    monkeypatch.setattr(paper_runs, "call", call)
+    monkeypatch.setattr(processes, "call", call)
     arguments = ("papers", "tiger-figure8", "nneval-figure4", "--data", "sample", "--out", "o")
     assert capbench(*arguments).code == 130
     assert Path("o/tiger-figure8/run.json").exists()
-    monkeypatch.setattr(paper_runs, "call", whole)
+    monkeypatch.setattr(processes, "call", whole)
     number = len(calls)
     capbench(*arguments)
     assert [words[:2] for words in calls[number:]] == [["examples", "nneval-figure4"]]
@@ -167,13 +175,13 @@ def test_an_interruption_leaves_what_is_finished(capbench: Run, calls: Calls, mo
 def test_an_interruption_says_where_it_was_and_leaves_a_page(
     capbench: Run, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = paper_runs.call
+    whole = processes.call
 
     def call(arguments: Sequence[str]) -> tuple[int, str, list[str]]:
         # The terminal interrupts the command alike, which ends with this code.
         return (130, "", []) if "nneval-figure4" in arguments else whole(arguments)
 
-    monkeypatch.setattr(paper_runs, "call", call)
+    monkeypatch.setattr(processes, "call", call)
     ran = capbench("papers", "tiger-figure8", "nneval-figure4", "--data", "sample", "--out", "o")
     assert ran.code == 130
     last = ran.err.splitlines()[-1]
@@ -184,7 +192,7 @@ def test_an_interruption_says_where_it_was_and_leaves_a_page(
 def test_a_command_that_was_killed_is_told_as_that(
     capbench: Run, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paper_runs, "call", lambda arguments: (-9, "", ["composite: 5 of 9 items"]))
+    monkeypatch.setattr(processes, "call", lambda arguments: (-9, "", ["composite: 5 of 9 items"]))
     ran = capbench("papers", "nneval-figure4", "--data", "sample", "--out", "o", "--json")
     assert ran.code == 2
     (run,) = json.loads(ran.out)
@@ -208,7 +216,7 @@ def test_what_a_command_found_to_be_missing_is_told_with_the_item(
     capbench: Run, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = ["data: here", "FAIEr-4 ref waits: f.h5 lacks 1 of 1 images"]
-    monkeypatch.setattr(paper_runs, "call", lambda arguments: (1, "", said))
+    monkeypatch.setattr(processes, "call", lambda arguments: (1, "", said))
     ran = capbench("papers", "faier-figure5", "--data", "sample", "--out", "o", "--json")
     (run,) = json.loads(ran.out)
     assert run["state"] == "in part"

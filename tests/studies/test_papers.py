@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from capbench.cli.app import app
 from capbench.datasets.root import DataRoot, find_root, sample_dir
 from capbench.errors import UsageError
 from capbench.features.writing import StoreWriter
+from capbench.files import sha256_file
 from capbench.studies.paper_inputs import fingerprint
 from capbench.studies.papers import (
     OURS,
@@ -184,3 +186,27 @@ def test_a_study_of_one_image_waits_where_features_lack_it(tmp_path: Path) -> No
         looked = prospect("faier-figure6", item, given, find_root(sample_dir()))
         assert looked.state == state, looked.waiting
     assert not looked.waiting
+
+
+def test_an_explanation_by_one_network_waits_where_an_ensemble_is_given(tmp_path: Path) -> None:
+    names = ["first.safetensors", "second.safetensors"]
+    for name in names:
+        (tmp_path / name).write_bytes(name.encode())
+    ensemble = tmp_path / "ensemble.json"
+    parts = [{"path": name, "sha256": sha256_file(tmp_path / name)} for name in names]
+    ensemble.write_text(json.dumps({"kind": "capbench.ensemble/1", "parts": parts}))
+    for key, metric, waits in (("reo-figure3", "reo", True), ("tiger-figure6", "tiger", False)):
+        item = papers().items[key]
+        study = item_study(key, item)
+        assert isinstance(study.task, ImageTask)
+        store = tmp_path / f"{key}.h5"
+        with StoreWriter(store, PRINT) as writer:
+            writer.add(made_up(study.task.id, size=8))
+            writer.finish()
+        for model, state in ((ensemble, "waits" if waits else "all"), (tmp_path / names[0], "all")):
+            options = {"reo": {"covariance": "identity"}}  # else the network's covariance is waited for
+            given = replace(study, features=str(store), models={metric: str(model)}, options=options if waits else {})
+            looked = prospect(key, item, given, find_root(sample_dir()))
+            assert looked.state == state, (key, model, looked.waiting)
+            if state == "waits":
+                assert "a single network" in next(iter(looked.waiting.values()))
