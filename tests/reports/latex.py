@@ -1,7 +1,8 @@
-"""Compiling what the reports give for LaTeX."""
+"""Compiling what the reports give for LaTeX, and what can be said of it where LaTeX is not installed."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -9,6 +10,8 @@ from pathlib import Path
 import pytest
 
 needs_pdflatex = pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
+
+_ESCAPED = re.compile(r"\\[\\%&$#_{}]")
 
 
 def assert_compiles(body: str, folder: Path) -> None:
@@ -22,3 +25,38 @@ def assert_compiles(body: str, folder: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout.decode()[-2000:]
+
+
+def assert_well_formed(body: str) -> None:
+    """See to it that environments nest, braces and ``$`` close on their line, rows have as many cells as the table has
+    columns, and every mark of a footnote has one footnote of its table, and the other way round."""
+    open_environments: list[str] = []
+    for line in body.splitlines():
+        if line.startswith("%"):
+            continue
+        plain = _ESCAPED.sub("", line)
+        assert plain.count("{") == plain.count("}"), line
+        assert plain.count("$") % 2 == 0, line
+        assert not re.search(r"[#%]", plain), line
+        assert "_" not in re.sub(r"\$[^$]*\$|\\(?:label|ref)\{[^}]*\}", "", plain), line
+        for verb, name in re.findall(r"\\(begin|end)\{(\w+)\}", line):
+            if verb == "begin":
+                open_environments.append(name)
+            else:
+                assert open_environments.pop() == name, line
+    assert not open_environments
+    for table in re.findall(r"\\begin\{table\}.*?\\end\{table\}", body, flags=re.DOTALL):
+        (widths,) = re.findall(r"\\begin\{tabular\}\{((?:[^{}]|\{[^{}]*\})+)\}", table)
+        columns = re.sub(r"[@>]?\{[^{}]*\}", "", widths)
+        rows = [line for line in table.splitlines() if line.endswith(r"\\")]
+        assert rows, table
+        for row in rows:
+            cells = 0
+            for cell in re.split(r"(?<!\\)&", row):
+                spans = re.findall(r"\\multicolumn\{(\d+)\}", cell)
+                cells += int(spans[0]) if spans else 1
+            assert cells == len(columns), row
+        marks = {mark.strip() for marks in re.findall(r"\\tnote\{([^}]*)\}", table) for mark in marks.split(",")}
+        notes = re.findall(r"\\item\[([^\]]*)\]", table)
+        assert len(notes) == len(set(notes)), notes
+        assert marks == set(notes), (marks, notes)

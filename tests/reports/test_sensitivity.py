@@ -28,7 +28,7 @@ from capbench.studies.results import (
     StudyResult,
 )
 from capbench.studies.sensitivity import ProtocolRanking, Reversal, Sensitivity, SensitivityResult
-from tests.reports.latex import assert_compiles, needs_pdflatex
+from tests.reports.latex import assert_compiles, assert_well_formed, needs_pdflatex
 
 VALUES = {
     "toy/all_pairs/mean-tau-b": (0.5, 0.4, 0.3),
@@ -202,6 +202,10 @@ def test_every_format_lists_the_real_reversals(tested: SensitivityResult) -> Non
     assert r"ROUGE over CIDER & $-$0.200 & all\_pairs/\allowbreak mean-spearman +0.040, few/" in table
 
 
+def test_latex_with_reversals_is_well_formed(tested: SensitivityResult) -> None:
+    assert_well_formed(to_latex(tested))
+
+
 @needs_pdflatex
 def test_latex_with_reversals_compiles(tested: SensitivityResult, tmp_path: Path) -> None:
     assert_compiles(to_latex(tested), tmp_path)
@@ -289,6 +293,10 @@ def test_latex_has_as_many_cells_and_escapes(found: SensitivityResult) -> None:
         columns = block.split("}")[0].count("l") - 1
         body = block.split(r"\midrule")[1].strip().split("\n")
         assert {line.count("&") for line in body} == {columns}
+
+
+def test_latex_is_well_formed(found: SensitivityResult) -> None:
+    assert_well_formed(to_latex(found))
 
 
 @needs_pdflatex

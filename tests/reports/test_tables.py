@@ -25,7 +25,7 @@ from capbench.studies.results import (
     StudyResult,
     load_result,
 )
-from tests.reports.latex import assert_compiles, needs_pdflatex
+from tests.reports.latex import assert_compiles, assert_well_formed, needs_pdflatex
 
 CORRELATION = "toy/all/tau-c"
 ACCURACY = "pairs/five/direct-strict"
@@ -153,6 +153,10 @@ def test_latex_escapes_and_counts_its_columns(result: StudyResult) -> None:
         columns = block.split("}")[0].count("r")
         body = block.split(r"\midrule")[1].split(r"\bottomrule")[0].strip().split("\n")
         assert {line.replace(r"\&", "").count("&") for line in body} == {columns}
+
+
+def test_latex_is_well_formed(result: StudyResult) -> None:
+    assert_well_formed(to_latex(result))
 
 
 @needs_pdflatex
@@ -303,6 +307,10 @@ def test_latex_sets_real_minus_signs_in_intervals(tested: StudyResult) -> None:
     cell = tested.cells[0].model_copy(update={"low": -0.25, "high": 0.5})
     text = to_latex(tested.model_copy(update={"cells": (cell, *tested.cells[1:])}))
     assert r"{\scriptsize [$-$0.250, 0.500]}" in text
+
+
+def test_latex_with_intervals_and_marks_is_well_formed(tested: StudyResult) -> None:
+    assert_well_formed(to_latex(tested))
 
 
 @needs_pdflatex

@@ -26,7 +26,7 @@ from capbench.studies.published import PublishedTable, load_published, names, pa
 from capbench.studies.published.joining import is_printed_as, join_published
 from capbench.studies.results import Cell, Missing, ProtocolInfo, StudyResult
 from capbench.studies.run import run_plan
-from tests.reports.latex import assert_compiles, needs_pdflatex
+from tests.reports.latex import assert_compiles, assert_well_formed, needs_pdflatex
 from tests.studies.toys import Toy
 
 MADE_UP = """
@@ -326,6 +326,10 @@ def test_markdown_and_latex_have_as_many_cells_in_every_row(study: StudyResult) 
         columns = block.split("}")[0].count("r")
         lines = block.split(r"\midrule", 1)[1].split(r"\bottomrule")[0].strip().split("\n")
         assert {line.count("&") for line in lines if line != r"\midrule"} == {columns}
+
+
+def test_latex_with_published_rows_is_well_formed(study: StudyResult) -> None:
+    assert_well_formed(to_latex(study))
 
 
 @needs_pdflatex
