@@ -178,7 +178,10 @@ def _announce(todos: Sequence[_Todo]) -> None:
     for todo in rest:
         common.note(f"  {todo.looked.key}: {_words(todo.expected_s)}")
     if any("SPICE" in todo.looked.rows for todo in rest):
-        common.note("  where SPICE has not parsed a caption before, its parse comes on top: the command says how long")
+        common.note(
+            "  where SPICE has not parsed a caption before, its parse comes on top: the command says how long; "
+            "alone, as --dry-run prints it, 'capbench correlate' takes --without spice"
+        )
 
 
 def _print_dry(todos: Sequence[_Todo], *, json_output: bool) -> None:
