@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shlex
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -178,12 +179,13 @@ def _announce(todos: Sequence[_Todo]) -> None:
     for todo in rest:
         common.note(f"  {todo.looked.key}: {_words(todo.expected_s)}")
     if any("SPICE" in todo.looked.rows for todo in rest):
-        common.note("  where SPICE has not parsed a caption before, its parse comes on top: the command says how long")
+        common.note(
+            "  where SPICE has not parsed a caption before, its parse comes on top: the command says how long; "
+            "alone, as --dry-run prints it, 'capbench correlate' takes --without spice"
+        )
 
 
 def _print_dry(todos: Sequence[_Todo], *, json_output: bool) -> None:
-    import shlex
-
     if json_output:
         common.print_json(
             [
@@ -236,7 +238,8 @@ def _run(todo: _Todo) -> ItemRun:
     for command in todo.commands:
         code, text, lines = processes.call(command)
         codes.append(code)
-        printed.append(text)
+        # Of several commands each has its line above what it printed: tables do not name their data set.
+        printed.append(f"$ {shlex.join(['capbench', *command])}\n{text}" if len(todo.commands) > 1 else text)
         said += lines
         if code in (_INTERRUPTED, -2):
             raise KeyboardInterrupt
@@ -335,7 +338,7 @@ def _print_runs(runs: Sequence[tuple[Prospect, ItemRun]]) -> None:
         table.add_column(head, overflow="fold", no_wrap=head == "item", justify="right" if head == "time" else "left")
     for looked, run in runs:
         item = looked.item
-        why = run.error or "; ".join(dict.fromkeys(f"{what}: {reason}" for what, reason in run.waiting.items()))
+        why = run.error or "; ".join(f"{', '.join(waiting)}: {reason}" for reason, waiting in run.reasons.items())
         shown = f"{item.title} ({OURS})" if item.ours else item.title
         table.add_row(
             looked.key, Text(shown), run.state, f"{run.seconds:.0f} s" if run.codes else "", Text(_short(why))

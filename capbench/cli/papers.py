@@ -77,6 +77,10 @@ def papers(
             common.print_json([_to_dict(prospect) for prospect in prospects])
         else:
             _print_list(prospects)
+            if given.features:
+                common.note(
+                    "which images have features is looked at when an item is made: rows wait where some have none"
+                )
         return
     from capbench.cli.paper_runs import run_items
 

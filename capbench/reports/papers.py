@@ -53,6 +53,14 @@ class ItemRun(Strict):
         return bool(self.codes) and all(code in (0, 1) for code in self.codes)
 
     @property
+    def reasons(self) -> dict[str, list[str]]:
+        """What is waited for → what waits for it."""
+        by_reason: dict[str, list[str]] = {}
+        for what, reason in self.waiting.items():
+            by_reason.setdefault(reason, []).append(what)
+        return by_reason
+
+    @property
     def state(self) -> str:
         """``done``, ``in part``, ``waits`` or ``failed``."""
         if not self.codes:
@@ -114,7 +122,10 @@ def _section(run: ItemRun, out: Path) -> list[str]:
     lines += [f"State: {run.state}{took}, capbench {run.capbench}, {run.created}.", ""]
     if run.error:
         lines += [f"- {markdown_text(run.error)}"]
-    lines += [f"- waits: {markdown_text(what)}: {markdown_text(reason)}" for what, reason in run.waiting.items()]
+    lines += [
+        f"- waits: {markdown_text(', '.join(waiting))}: {markdown_text(reason)}"
+        for reason, waiting in run.reasons.items()
+    ]
     if run.error or run.waiting:
         lines.append("")
     table = folder / "results.md"

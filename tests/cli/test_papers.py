@@ -97,7 +97,12 @@ def test_what_is_finished_is_not_done_again_until_something_changes(capbench: Ru
     ran = capbench(*arguments)
     assert ran.code == 1, ran.err  # TIGEr's row waits
     assert len(calls) == 2
-    assert Path("o/tiger-figure8/output.txt").read_text().count("printed by figure") == 2
+    printed = Path("o/tiger-figure8/output.txt").read_text().splitlines()
+    assert printed.count("printed by figure") == 2
+    assert [line.split(" -d ")[1].split()[0] for line in printed if line.startswith("$ capbench figure")] == [
+        "composite",
+        "flickr8k-expert",
+    ]
     again = capbench(*arguments)
     assert again.code == 1
     assert len(calls) == 2
@@ -216,11 +221,13 @@ def test_what_a_command_found_to_be_missing_is_told_with_the_item(
     capbench: Run, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = ["data: here", "FAIEr-4 ref waits: f.h5 lacks 1 of 1 images"]
+    said.append("TIGEr waits: f.h5 lacks 1 of 1 images")
     monkeypatch.setattr(processes, "call", lambda arguments: (1, "", said))
     ran = capbench("papers", "faier-figure5", "--data", "sample", "--out", "o", "--json")
     (run,) = json.loads(ran.out)
     assert run["state"] == "in part"
     assert run["waiting"]["FAIEr-4 ref"] == "f.h5 lacks 1 of 1 images"
+    assert "- waits: TIGEr, FAIEr-4 ref: f.h5 lacks 1 of 1 images\n" in Path("o/index.md").read_text()
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ def overview(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
 
 def _glance(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
     lines = []
+    several = len(sources) > 1
     for (study, protocol, group), values in places(numbers).items():
         best = values[0]
         if group or best.info.kind == "mean":
@@ -35,6 +36,8 @@ def _glance(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
             tag(
                 "tr",
                 tag("th", best.info.dataset_title, tag("span", _rest(best.info), class_="sub"), scope="row"),
+                # Two studies of one protocol may have other metrics.
+                tag("td", sources[study].result.name) if several else None,
                 tag("td", best.info.statistic),
                 tag("td", best.cell.title, class_="strong"),
                 _number_cell(best),
@@ -45,7 +48,14 @@ def _glance(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
         )
     if not lines:
         return tag("p", "No study measured agreement with people.")
-    heads = ("judgements", "statistic", "best metric", "value [interval]", "not significantly worse")
+    heads = (
+        "judgements",
+        *(("study",) if several else ()),
+        "statistic",
+        "best metric",
+        "value [interval]",
+        "not significantly worse",
+    )
     row = [tag("th", head, scope="col") for head in heads]
     row += [tag("th", head, scope="col", class_="n") for head in ("people", "n")]
     return joined(

@@ -100,6 +100,16 @@ def test_studies_of_one_name_are_told_apart() -> None:
     assert len({panel["title"] for panel in data["panels"]}) == 2
 
 
+def test_the_list_of_best_metrics_names_the_study_where_there_are_several() -> None:
+    one = report_page([make_source()])
+    two = report_page([make_source(), make_source(seed=1, name="another")])
+    lists = [
+        re.findall(r"Which metric agrees best with people\?.*?</table>", page, re.DOTALL)[0] for page in (one, two)
+    ]
+    assert ["<td>another</td>" in text for text in lists] == [False, True]
+    assert [len(set(re.findall(r"<tr>.*?</tr>", text, re.DOTALL))) for text in lists] == [3, 5]  # a head, two each
+
+
 def test_numbers_are_those_of_the_study_with_ranks_of_the_tests() -> None:
     source = make_source()
     by_key = {(e.info.id, e.cell.group, e.cell.column): e for e in entries([source])}
