@@ -372,6 +372,7 @@ def shipped_result(name: str) -> tuple[StudyResult, PublishedTable]:
         ]
     result = result_of(
         *cells,
+        title=SHIPPED[name].title,
         protocols=tuple(infos),
         columns={row.name: row.title for row in plan.rows},
         missing=tuple(Missing(column=column, title=column, reason="a model") for column in waiting),
@@ -394,7 +395,9 @@ def expected_places(result: StudyResult, table: PublishedTable) -> list[tuple[st
     expected = []
     for value in table.values.values():
         if value.protocol is None or value.protocol in asked:
-            title = result.columns.get(value.row.metric or "") if value.protocol and not value.row.variant else None
+            # A row of a metric that capbench did not have when it was written down joins by its label.
+            name = value.row.metric or value.row.label or ""
+            title = result.columns.get(name) if value.protocol and not value.row.variant else None
             printed = value.printed.replace("± ", "±")
             expected.append((title or value.row.printed, value.protocol, value.group, value.column.printed, printed))
     return expected
