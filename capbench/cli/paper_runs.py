@@ -258,6 +258,7 @@ def _run(todo: _Todo) -> ItemRun:
         commands=tuple(tuple(command) for command in todo.commands),
         codes=tuple(codes),
         seconds=round(time.monotonic() - began, 1),
+        rows=todo.looked.rows,
         waiting={**dict(todo.looked.reasons()), **_missing(todo.folder, said)},
         error=errors[-1] if failed and errors else "",
         files=tuple(_files_of(todo.folder)),

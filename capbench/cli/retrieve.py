@@ -139,12 +139,12 @@ def retrieve(
         except CapbenchError as error:
             if study is None:
                 raise
-            waiting |= {row.title: str(error) for row in request.rows}
+            waiting |= {row.title: f"waits: {error}" for row in request.rows}
     if json_output:
         common.print_json([result.to_dict() for result in results])
     else:
         _print(results, gallery, task, published, waiting)
-    for title, reason in waiting.items() if json_output else ():
+    for title, reason in waiting.items():
         common.note(f"{title} {reason}")
     if waiting:
         raise typer.Exit(1)
@@ -188,7 +188,6 @@ def _print(
     lines = [gallery.source]
     if published is not None:
         lines += [f"published: {published.source}", *published.notes]
-    lines += [f"{title} {reason}" for title, reason in waiting.items()]
     for line in (*lines, *dict.fromkeys(result.signature for result in results)):
         console.print(line, style="dim", markup=False, soft_wrap=True)
 

@@ -30,6 +30,7 @@ class ItemRun(Strict):
         commands: arguments of each command.
         codes: their exit codes; none if it waits as a whole.
         seconds: wall-clock time.
+        rows: titles of the rows that seemed computable before it ran.
         waiting: what of it waits, and for what.
         error: the last error of a command that failed.
         files: what it wrote, as paths in its folder.
@@ -43,6 +44,7 @@ class ItemRun(Strict):
     commands: tuple[tuple[str, ...], ...]
     codes: tuple[int, ...] = ()
     seconds: float = 0.0
+    rows: tuple[str, ...] = ()
     waiting: dict[str, str] = Field(default_factory=dict)
     error: str = ""
     files: tuple[str, ...] = ()
@@ -67,6 +69,8 @@ class ItemRun(Strict):
             return "waits"
         if not self.is_finished:
             return "failed"
+        if self.rows and set(self.rows) <= self.waiting.keys():
+            return "waits"  # only the command saw that no image has features
         return "in part" if any(self.codes) or self.waiting else "done"
 
 

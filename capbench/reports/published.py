@@ -57,15 +57,19 @@ def own_models(result: StudyResult) -> list[str]:
     """Trained metrics with numbers beside published ones, by a model that is not the paper's."""
     authors = () if result.published_table is None else result.published_table.authors_models
     titles: dict[str, dict[str, None]] = {}
+    labels: dict[str, set[str]] = {}
     for cell in result.cells:
         if cell.published is None:
             continue
         for models in _models(result, cell):
             if not set(models.split("+")) <= set(authors):
                 titles.setdefault(models, {})[cell.title] = None
+                labels.setdefault(models, set()).add(cell.label or cell.metric)
     return [
         f"{', '.join(names)}: by the model {model} that was given{'' if '+' in model else ' (one network, one seed)'}, "
         "which is not the paper's; the published numbers are of the authors' own"
+        # Rows of variants would else look as if each variant had been computed.
+        + ("; these rows share it: --model LABEL=FILE gives one a model of its own" if len(labels[model]) > 1 else "")
         for model, names in titles.items()
     ]
 

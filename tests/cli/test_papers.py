@@ -230,6 +230,17 @@ def test_what_a_command_found_to_be_missing_is_told_with_the_item(
     assert "- waits: TIGEr, FAIEr-4 ref: f.h5 lacks 1 of 1 images\n" in Path("o/index.md").read_text()
 
 
+def test_an_item_of_which_every_row_waits_in_the_end_waits(
+    capbench: Run, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for state, waiting in (("in part", ["METEOR"]), ("waits", ["METEOR", "CIDEr"])):
+        said = [f"{title} waits: a reason" for title in waiting]
+        monkeypatch.setattr(processes, "call", lambda arguments, said=said: (1, "", said))
+        ran = capbench("papers", "tiger-figure8", "--data", "sample", "--out", "o", "--again", "--json")
+        (run,) = json.loads(ran.out)
+        assert run["state"] == state
+
+
 @pytest.mark.slow
 def test_a_figure_is_made_on_the_sample(capbench: Run) -> None:
     ran = capbench("papers", "tiger-figure8", "--data", "sample", "--out", "o")

@@ -111,6 +111,15 @@ def test_beside_published_numbers_a_trained_metrics_model_is_named(result: Study
     assert f"{given}, which is not the paper's; the published numbers are of the authors' own" in notes
 
 
+def test_rows_that_share_a_model_are_told_apart_by_a_remark(result: StudyResult) -> None:
+    model = "|capbench:0.1.0|model:scan-0123"
+    for metrics, shared in ((["bleu"], False), (["bleu", "cider"], True)):
+        signed = result.signatures["toy/all"] | {name: f"{name}{model}" for name in metrics}
+        notes = tables(result.model_copy(update={"signatures": {"toy/all": signed}}))[0].notes
+        (note,) = [note for note in notes if "by the model scan-0123" in note]
+        assert ("these rows share it: --model LABEL=FILE gives one a model of its own" in note) == shared
+
+
 def test_accuracies_are_percent_with_groups_and_mean(result: StudyResult) -> None:
     second = tables(result)[1]
     assert [column.head[1] for column in second.columns] == ["HC", "HI", "mean"]

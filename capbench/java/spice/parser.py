@@ -115,7 +115,8 @@ def _failure(caption: str, answer: str, limit_mb: int | None) -> ToolError:
         return ToolError(
             f"SPICE's parser has not enough memory for a caption of {len(caption.split())} words "
             f"('{caption[:60]}…'){tried}",
-            hint=f"Give it more with CAPBENCH_JAVA_OPTIONS=-Xmx{enough_gb}G, or leave the caption out",
+            hint=f"Give it more with CAPBENCH_JAVA_OPTIONS=-Xmx{enough_gb}G, or leave the caption out "
+            "(a published data set: leave SPICE out, capbench correlate --without spice)",
         )
     return ToolError(
         f"SPICE's parser failed on the caption '{caption[:200]}': {reason[:300]}", hint="'capbench doctor' checks Java"
