@@ -174,7 +174,7 @@ def test_a_table_is_copied_as_it_is_shown(opened: Open, form: str) -> None:
     page = opened(permissions=["clipboard-read", "clipboard-write"]).page
     page.locator("table.matrix thead th", has_text="τ-b").click()
     page.locator(f"button[data-copies='matrix-0'][data-form='{form.lower()}']").click()
-    page.wait_for_function("document.getElementById('told').textContent.includes('rows as')")
+    page.locator("#told", has_text="rows as").wait_for(state="attached")
     lines = page.evaluate("navigator.clipboard.readText()").splitlines()
     expected = {
         "LaTeX": r"BLEU-4 & 0.3100 [0.250, 0.330] & 0.4000 [0.340, 0.420] \\",
@@ -269,7 +269,7 @@ def test_nothing_of_a_hostile_data_set_runs_or_becomes_an_element(opened: Open) 
     assert page.locator("main script").count() == 0
     assert shown.complaints == []
     page.locator("button[data-copies='items'][data-form='csv']").click()
-    page.wait_for_function("document.getElementById('told').textContent.includes('rows as')")
+    page.locator("#told", has_text="rows as").wait_for(state="attached")
     copied = page.evaluate("navigator.clipboard.readText()")
     assert "'=HYPERLINK" in copied
     assert re.search(r'(^|,)"?=HYPERLINK', copied, re.MULTILINE) is None
