@@ -86,7 +86,7 @@ class Extraction:
             self._extract(quick)
         else:
             spread_over = [run for run in quick if run.metric.keeps_statistics]
-            extract_on(self._spread, spread_over, self._groups(spread_over))
+            extract_on(self._spread, spread_over, self._groups(spread_over, spread=True))
             self._extract([run for run in quick if not run.metric.keeps_statistics])
         for key, work in slow.items():
             progress = part_of(self._progress, self._runs[key].label, len(work.units), work.unit, work.seconds)
@@ -101,10 +101,13 @@ class Extraction:
             for run in alike:
                 run.extract(batch)
 
-    def _groups(self, runs: Sequence[Run]) -> Iterator[tuple[list[int], list[Run]]]:
+    def _groups(self, runs: Sequence[Run], *, spread: bool = False) -> Iterator[tuple[list[int], list[Run]]]:
         """Places of items in batches, each with its metrics: those with the same batches can share work on one."""
-        for kind in dict.fromkeys((run.metric.batch_size, run.metric.by_image) for run in runs):
-            alike = [run for run in runs if (run.metric.batch_size, run.metric.by_image) == kind]
+        by_kind: dict[tuple[int, bool], list[Run]] = {}
+        for run in runs:
+            size = run.metric.part_size if spread and run.metric.part_size else run.metric.batch_size
+            by_kind.setdefault((size, run.metric.by_image), []).append(run)
+        for kind, alike in by_kind.items():
             for batch in _batches(self._distinct, *kind):
                 yield batch, alike
 

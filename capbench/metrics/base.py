@@ -145,6 +145,9 @@ class Metric(abc.ABC):
     """What it needs beside candidates: what is lacking, what ``all`` means and every hint follow from it."""
     batch_size: int = 1024
     """Items that :meth:`statistics` gets at once; each batch is kept in the cache as soon as it is done."""
+    part_size: ClassVar[int | None] = None
+    """Items that a worker of a cluster gets at once, where no statistic depends on what else is in a batch; None: a
+    batch, so that numbers are those of one process."""
     by_image: ClassVar[bool] = False
     """True if :meth:`statistics` wants the items of an image together, in as few batches as can be."""
     keeps_statistics: ClassVar[bool] = True

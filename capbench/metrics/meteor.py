@@ -30,6 +30,7 @@ class Meteor(TokenMetric):
     order: ClassVar[int] = 30
 
     batch_size: int = 32_768  # work for all cores
+    part_size = 2048  # a worker has one of them
 
     def facts(self) -> Mapping[str, object]:
         """Version of METEOR, engine, language, normalisation, tokeniser."""
