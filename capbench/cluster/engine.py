@@ -227,7 +227,9 @@ def _connected(cluster: Cluster) -> Any:
         where = "on this machine" if cluster.address is None else f"at {cluster.address}"
         raise ToolError(
             f"Ray does not answer {where} ({' '.join(str(error).split())[:200]})",
-            hint="Check the address, and 'ray status' there" if cluster.address else "Try 'ray start --head'",
+            hint="Check the address, 'ray status' there, and RAY_AUTH_MODE=token if the cluster asks for tokens"
+            if cluster.address
+            else "Try 'ray start --head'",
         ) from error
     _silence(ray)
     return ray
