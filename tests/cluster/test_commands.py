@@ -16,7 +16,9 @@ import pytest
 from PIL import Image
 
 from capbench.features.store import open_store
+from capbench.text import scene_graph
 from tests.conftest import Ran
+from tests.installed_parser import installed_parser
 
 pytestmark = pytest.mark.cluster
 
@@ -146,3 +148,23 @@ def test_what_is_no_engine_is_one_line(capbench: Callable[..., Ran], arguments: 
     assert ran.code == 2
     assert message in ran.err
     assert "Traceback" not in ran.err
+
+
+@pytest.mark.java
+def test_workers_change_no_parse(capbench: Callable[..., Ran], tmp_path: Path) -> None:
+    # More than one part of 128 captions, so that both workers have one.
+    texts = {str(n): [f"{n} brown dogs chase a red ball"] for n in range(70)}
+    texts |= {f"{n}-cat": [f"a cat sleeps on {n} green sofas"] for n in range(70)}
+    (tmp_path / "captions.json").write_text(json.dumps(texts))
+    command = ("data", "parses", "make", "-c", tmp_path / "captions.json", "--json")
+    with installed_parser():
+        spread = capbench(*command, "--on", "ray", "--workers", "2", "--worker-memory", "1800")
+        assert spread.code == 0, spread.err
+        assert json.loads(spread.out)["parsed"] == len({text for of_image in texts.values() for text in of_image})
+        assert capbench("data", "parses", "export", tmp_path / "spread.gz").code == 0
+        for cached in (tmp_path / "cache").glob("scene-graphs.sqlite*"):
+            cached.unlink()
+        scene_graph.forget()
+        assert capbench(*command).code == 0
+        assert capbench("data", "parses", "export", tmp_path / "alone.gz").code == 0
+    assert (tmp_path / "spread.gz").read_bytes() == (tmp_path / "alone.gz").read_bytes()
