@@ -10,7 +10,7 @@ import typer
 from capbench.cli import common
 from capbench.cli import train_shared as shared
 from capbench.cli.train_progress import summary, train_shown
-from capbench.errors import MissingFileError, UsageError, suggest
+from capbench.errors import UsageError
 
 if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
@@ -97,23 +97,11 @@ def _evaluate(
     images: int | None,
     json_output: bool,
 ) -> None:
-    import torch
-
     from capbench.models.dual_encoder.files import load_dual_encoder
-    from capbench.models.registry import locate
-    from capbench.training.captions import ROLES
     from capbench.training.device import choose_device
     from capbench.training.dual_encoder.trainer import evaluate_dual_encoder
 
-    if split not in ROLES:
-        raise UsageError(f"--evaluate {split}: there is no such split", hint=suggest(split, list(ROLES)))
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)
-    model = run / "model.safetensors" if weights is None else locate(weights, "dual-encoder")
-    if weights is None and not model.is_file():
-        raise MissingFileError(
-            "there is no trained model", path=model, hint="Train it first, without --evaluate, or name one with --model"
-        )
+    model = shared.model_to_measure(run, weights, split, settings.threads, "dual-encoder")
     loaded = load_dual_encoder(model, str(choose_device(settings.device)))
     recalls = evaluate_dual_encoder(settings, loaded, split, root, images=images)
     entry = {"split": split, **recalls.to_dict(), "model": str(model), "sha256": loaded.sha256}

@@ -13,7 +13,7 @@ import typer
 from capbench.cli import common
 from capbench.cli import train_shared as shared
 from capbench.cli.train_progress import summary, train_shown
-from capbench.errors import MissingFileError, UsageError, suggest
+from capbench.errors import UsageError
 
 if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
@@ -117,23 +117,11 @@ def _evaluate(
     folds: int,
     json_output: bool,
 ) -> None:
-    import torch
-
-    from capbench.models.registry import locate
     from capbench.models.scan.files import load_scan
-    from capbench.training.captions import ROLES
     from capbench.training.device import choose_device
     from capbench.training.scan.prepare import evaluate_scan
 
-    if split not in ROLES:
-        raise UsageError(f"--evaluate {split}: there is no such split", hint=suggest(split, list(ROLES)))
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)
-    model = run / "model.safetensors" if weights is None else locate(weights)
-    if weights is None and not model.is_file():
-        raise MissingFileError(
-            "there is no trained model", path=model, hint="Train it first, without --evaluate, or name one with --model"
-        )
+    model = shared.model_to_measure(run, weights, split, settings.threads, "tiger")
     loaded = load_scan(model, vocabulary, device=str(choose_device(settings.device)))
     with contextlib.ExitStack() as stack:
         advance: list[Callable[[int], None]] = []

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capbench import files
-from capbench.errors import MissingFileError
+from capbench.errors import MissingFileError, UsageError, suggest
 
 if TYPE_CHECKING:
     from capbench.training.leic.config import LeicTraining
@@ -29,6 +29,7 @@ __all__ = [
     "SeedOption",
     "SetOption",
     "as_changes",
+    "model_to_measure",
     "print_recalls",
     "recall_line",
     "run_folder",
@@ -108,3 +109,35 @@ def recall_line(entry: dict[str, Any]) -> str:
     """Both directions in one line."""
     parts = [f"{label} R@1 {entry[key]['r@1']:.1f} R@10 {entry[key]['r@10']:.1f}" for label, key in DIRECTIONS]
     return f"{', '.join(parts)}, recall sum {entry['recall_sum']:.1f}"
+
+
+def model_to_measure(run: Path, weights: Path | None, split: str, threads: int | None, metric: str) -> Path:
+    """The weights that ``--evaluate`` measures; the threads of the measuring are set.
+
+    Args:
+        run: the run folder, whose model is taken if no other is named.
+        weights: the model that is named.
+        split: what it is measured on.
+        threads: of the network, if they are chosen.
+        metric: the metric that the network is for.
+
+    Raises:
+        UsageError: there is no such split.
+        MissingFileError: the run folder holds no trained model.
+        ModelError: the named model is not here.
+    """
+    from capbench.models.registry import locate
+    from capbench.training.captions import ROLES
+
+    if split not in ROLES:
+        raise UsageError(f"--evaluate {split}: there is no such split", hint=suggest(split, list(ROLES)))
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+    model = run / "model.safetensors" if weights is None else locate(weights, metric)
+    if weights is None and not model.is_file():
+        raise MissingFileError(
+            "there is no trained model", path=model, hint="Train it first, without --evaluate, or name one with --model"
+        )
+    return model
