@@ -82,11 +82,11 @@ def test_image_and_references_beside_each_other_stand_as_they_are_kept() -> None
     results = read_json(FOLDER / "results-fier-aier-4-ref.json")
     page = read_text(PAGE).partition("## Image and references beside each other")[2].partition("\n## ")[0]
     ours = [row for row in tables(results).splitlines() if row.startswith("| faier")]
-    assert len(ours) == 6
+    assert len(ours) == 12
     assert [row for row in page.splitlines() if row.startswith("| faier")] == ours
     for key in ("expert", "composite-8k"):
         for pair in results[key]["comparison"]["pairs"]:
-            if {pair["better"], pair["worse"]} == {"faier, all references", "reo-relevance, mean of 3"}:
+            if {pair["better"], pair["worse"]} == {"faier, all references, ensemble", "reo-relevance, mean of 3"}:
                 sign = 1 if pair["better"].startswith("faier") else -1
                 low, high = sorted((sign * pair["low"], sign * pair["high"]))
                 shown = [f"{value:.4f}".replace("0.", ".", 1) for value in (sign * pair["difference"], low, high)]
