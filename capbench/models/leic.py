@@ -123,7 +123,7 @@ class LeicModel(TrainedModel[Leic, LeicOptions]):
     """A trained network with its vocabulary."""
 
     @property
-    def kind(self) -> tuple[str, ...]:
+    def alike(self) -> tuple[str, ...]:
         """What networks of an ensemble are."""
         return ("is a LEIC network",)
 

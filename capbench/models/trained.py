@@ -98,10 +98,10 @@ class TrainedModel(TrainedWeights[O], Generic[N, O]):
     def shared(self) -> tuple[str, ...]:
         """What networks of an ensemble must have in common; vocabularies and sizes may differ."""
         reads = f"reads features of {self.network.options.image_dim} columns"  # type: ignore[union-attr]
-        return (*self.kind, reads, self.trained_on_kind)
+        return (*self.alike, reads, self.trained_on_kind)
 
     @property
-    def kind(self) -> tuple[str, ...]:
+    def alike(self) -> tuple[str, ...]:
         """What :attr:`shared` says of networks of this kind alone: what they are, first."""
         raise NotImplementedError
 

@@ -31,7 +31,7 @@ class DualEncoderModel(TrainedModel[DualEncoder, DualEncoderOptions]):
     _kept: Encodings = field(default_factory=Encodings, repr=False)
 
     @property
-    def kind(self) -> tuple[str, ...]:
+    def alike(self) -> tuple[str, ...]:
         """What networks of an ensemble are."""
         return ("is a dual encoder",)
 

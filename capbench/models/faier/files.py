@@ -34,7 +34,7 @@ class FaierModel(TrainedModel[Faier, FaierOptions]):
     """A trained FAIEr with its vocabulary; its options say variant, and how the paper's open points were read."""
 
     @property
-    def kind(self) -> tuple[str, ...]:
+    def alike(self) -> tuple[str, ...]:
         """What networks of an ensemble are."""
         options = self.options
         scores = f"scores by {options.similarity} product" if options.similarity == "dot" else "scores by cosine"

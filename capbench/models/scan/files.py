@@ -50,7 +50,7 @@ class GroundingModel(TrainedModel[FastScan, ScanOptions]):
     """A trained SCAN with its vocabulary, ready to encode; of released checkpoints ``training`` is epoch and scores."""
 
     @property
-    def kind(self) -> tuple[str, ...]:
+    def alike(self) -> tuple[str, ...]:
         """What networks of an ensemble are; attention may differ."""
         return ("is a SCAN network",)
 
