@@ -193,13 +193,13 @@ def fit_reo(root: DataRoot, model: Path, features: Path) -> None:
 def recall(root: DataRoot, model: Path, features: Path, config: str, split: str) -> dict[str, Any]:
     """Recall on a split, kept beside the model."""
     from capbench.models.scan.files import load_scan
-    from capbench.training.scan.prepare import evaluate_scan
+    from capbench.training.word_matching import evaluate_words
 
     kept = model.parent / f"recall-{split}.json"
     if not kept.is_file():
         say(f"recall of {model.parent.name} on {split}")
         settings = load_training(ScanTraining, find_training(config), [f"features={str(features)!r}"])
-        recalls = evaluate_scan(settings, load_scan(model), split, root).to_dict()
+        recalls = evaluate_words(settings, load_scan(model), split, root).to_dict()
         with atomic_write(kept, "w") as file:
             json.dump(recalls, file)
     loaded: dict[str, Any] = read_json(kept)

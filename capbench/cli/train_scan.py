@@ -119,14 +119,14 @@ def _evaluate(
 ) -> None:
     from capbench.models.scan.files import load_scan
     from capbench.training.device import choose_device
-    from capbench.training.scan.prepare import evaluate_scan
+    from capbench.training.word_matching import evaluate_words
 
     model = shared.model_to_measure(run, weights, split, settings.threads, "tiger")
     loaded = load_scan(model, vocabulary, device=str(choose_device(settings.device)))
     with contextlib.ExitStack() as stack:
         advance: list[Callable[[int], None]] = []
         begin = time.monotonic()
-        recalls = evaluate_scan(
+        recalls = evaluate_words(
             settings,
             loaded,
             split,

@@ -31,7 +31,7 @@ from capbench.training.prepare import (
     signature_of_features,
 )
 from capbench.training.regions import Regions
-from capbench.training.scan.batches import Batch, batches
+from capbench.training.word_matching import Batch, batches
 from capbench.training.task import Task, TrainingResult, Watcher
 from capbench.training.words import pad
 
@@ -64,7 +64,7 @@ def train_dual_encoder(
     say = watcher.say
     return train(
         config,
-        lambda device: DualEncoderTask(config, prepare(config, WordNumbers(), root, say), device),
+        lambda device, _say: DualEncoderTask(config, prepare(config, WordNumbers(), root, say), device),
         run,
         restart=restart,
         stop=stop,

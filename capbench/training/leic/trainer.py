@@ -54,7 +54,7 @@ def train_leic(
     say = watcher.say
     return train(
         config,
-        lambda device: LeicTask(config, prepare(config, root, say), device),
+        lambda device, _say: LeicTask(config, prepare(config, root, say), device),
         run,
         restart=restart,
         stop=stop,

@@ -63,7 +63,7 @@ def train_vilbert(
     say = watcher.say
     return train(
         config,
-        lambda device: VilbertTask(config, prepare(config, root, say), device, say),
+        lambda device, _say: VilbertTask(config, prepare(config, root, say), device, say),
         run,
         restart=restart,
         stop=stop,
