@@ -99,11 +99,11 @@ def _evaluate(
 ) -> None:
     from capbench.models.dual_encoder.files import load_dual_encoder
     from capbench.training.device import choose_device
-    from capbench.training.dual_encoder.trainer import evaluate_dual_encoder
+    from capbench.training.word_matching import evaluate_words
 
     model = shared.model_to_measure(run, weights, split, settings.threads, "dual-encoder")
     loaded = load_dual_encoder(model, str(choose_device(settings.device)))
-    recalls = evaluate_dual_encoder(settings, loaded, split, root, images=images)
+    recalls = evaluate_words(settings, loaded, split, root, images=images)
     entry = {"split": split, **recalls.to_dict(), "model": str(model), "sha256": loaded.sha256}
     if json_output:
         common.print_json(entry)
