@@ -32,9 +32,9 @@ from capbench.training.prepare import WordNumbers, prepare
 from capbench.training.scan.trainer import train_scan
 from capbench.training.word_matching import evaluate_words
 from tests.conftest import Ran
-from tests.training.killing import end, kill_at, train_command
+from tests.training.interruptions import check_stopped, end, kill_at, train_command
 from tests.training.scan import world as scan_world
-from tests.training.scan.world import StopAfter, log_of, make_world
+from tests.training.scan.world import make_world
 
 
 @pytest.fixture(scope="module")
@@ -132,16 +132,7 @@ def test_training_finds_images_for_captions_and_learns_the_temperature(world: Pa
 @pytest.mark.parametrize("network", [{"text": "gru"}, {"text": "bag", "pooling": "mean"}])
 def test_an_interrupted_training_ends_with_the_same_bytes(world: Path, tmp_path: Path, network: Any) -> None:
     config = settings(world, epochs=2, order="rounds", network={"embed_dim": 8, "hidden_dim": 10, **network})
-    whole = train_dual_encoder(config, tmp_path / "whole")
-    for part in (1, 4):
-        run = tmp_path / f"by{part}"
-        while True:
-            stop = StopAfter(part)
-            result = train_dual_encoder(config, run, stop=stop, watcher=stop.watcher)
-            if result.model is not None:
-                break
-        assert result.sha256 == whole.sha256
-        assert log_of(run) == log_of(tmp_path / "whole")
+    whole = check_stopped(train_dual_encoder, config, tmp_path, (1, 4))
     assert train_dual_encoder(settings(world, epochs=2, seed=9), tmp_path / "other").sha256 != whole.sha256
 
 

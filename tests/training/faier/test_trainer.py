@@ -21,8 +21,8 @@ from capbench.training.faier.prepare import GraphReading
 from capbench.training.faier.trainer import FaierTask, evaluate_faier, train_faier
 from capbench.training.prepare import prepare
 from tests.training.faier.world import make_placed_world, put_parses, settings
-from tests.training.killing import end, kill_at, train_command
-from tests.training.scan.world import StopAfter, log_of, make_world
+from tests.training.interruptions import check_stopped, end, kill_at, train_command
+from tests.training.scan.world import log_of, make_world
 
 
 @pytest.fixture(scope="module")
@@ -66,16 +66,7 @@ def test_every_row_of_table_4_trains(world: Path, tmp_path: Path, row: str) -> N
 
 def test_a_training_interrupted_anywhere_ends_with_the_same_file(world: Path, tmp_path: Path) -> None:
     config = settings(world, epochs=2)
-    whole = train_faier(config, tmp_path / "whole")
-    for steps in (1, 4):
-        run = tmp_path / f"by{steps}"
-        while True:
-            stop = StopAfter(steps)
-            result = train_faier(config, run, stop=stop, watcher=stop.watcher)
-            if result.model is not None:
-                break
-        assert result.sha256 == whole.sha256
-        assert log_of(run) == log_of(tmp_path / "whole")
+    check_stopped(train_faier, config, tmp_path, (1, 4))
 
 
 def test_features_read_from_disk_give_the_same_model(world: Path, tmp_path: Path) -> None:

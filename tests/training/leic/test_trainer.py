@@ -22,9 +22,9 @@ from capbench.training.leic.prepare import fold_of, prepare
 from capbench.training.leic.trainer import LeicTask, train_leic
 from capbench.training.loop import learning_rate
 from capbench.training.task import Watcher
-from tests.training.killing import end, kill_at, train_command
+from tests.training.interruptions import check_stopped, end, kill_at, train_command
 from tests.training.leic.world import make_world, settings, system_files
-from tests.training.scan.world import StopAfter, log_of
+from tests.training.scan.world import log_of
 
 CPU = torch.device("cpu")
 
@@ -59,18 +59,7 @@ def test_the_same_settings_give_the_same_file_and_another_seed_another(world: Pa
 def test_a_training_interrupted_anywhere_ends_with_the_same_file(world: Path, tmp_path: Path, machine: bool) -> None:
     changes = {"machine": system_files(world), "folds": {"of": 3}} if machine else {}
     config = settings(world, **changes)
-    whole = train_leic(config, tmp_path / "whole")
-    for after in (1, 5):
-        run, parts = tmp_path / f"by{after}", 0
-        while True:
-            stop = StopAfter(after)
-            result = train_leic(config, run, stop=stop, watcher=stop.watcher)
-            parts += 1
-            if result.model is not None:
-                break
-        assert parts >= whole.step // after
-        assert (run / "model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
-        assert log_of(run) == log_of(tmp_path / "whole")
+    check_stopped(train_leic, config, tmp_path, (1, 5))
 
 
 def test_a_killed_training_ends_with_the_same_weights(world: Path, tmp_path: Path) -> None:

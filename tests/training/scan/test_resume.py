@@ -20,7 +20,7 @@ from capbench.errors import ModelError, UsageError
 from capbench.models.scan.files import load_scan
 from capbench.training.scan.trainer import train_scan
 from capbench.training.task import Watcher
-from tests.training.killing import end, kill_at, train_command
+from tests.training.interruptions import check_stopped, end, kill_at, train_command
 from tests.training.scan.world import StopAfter, log_of, make_world, settings
 
 
@@ -32,19 +32,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("order", ["captions", "rounds"])
 def test_a_training_interrupted_anywhere_ends_with_the_same_file(world: Path, tmp_path: Path, order: str) -> None:
     config = settings(world, order=order, epochs=3)
-    whole = train_scan(config, tmp_path / "whole")
-    for part in (1, 4, 5, 7):
-        run, parts = tmp_path / f"by{part}", 0
-        while True:
-            stop = StopAfter(part)
-            result = train_scan(config, run, stop=stop, watcher=stop.watcher)
-            parts += 1
-            if result.model is not None:
-                break
-            assert not (run / "model.safetensors").exists()
-        assert parts >= whole.step // part
-        assert (run / "model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
-        assert log_of(run) == log_of(tmp_path / "whole")
+    check_stopped(train_scan, config, tmp_path, (1, 4, 5, 7))
 
 
 def test_an_evaluation_that_was_interrupted_is_done_again(world: Path, tmp_path: Path) -> None:

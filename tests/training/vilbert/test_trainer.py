@@ -14,8 +14,8 @@ from capbench.models.vilbert.files import load_vilbert
 from capbench.records import Item
 from capbench.training.vilbert.data import prepare
 from capbench.training.vilbert.trainer import VilbertTask, train_vilbert
-from tests.training.killing import end, kill_at, train_command
-from tests.training.scan.world import StopAfter, log_of, make_world
+from tests.training.interruptions import check_stopped, end, kill_at, train_command
+from tests.training.scan.world import log_of, make_world
 from tests.training.vilbert.world import NETWORK, boxed_world, settings
 
 ALONE = {"words": 0.0, "regions": 0.0, "alignment": 0.0}
@@ -59,15 +59,7 @@ def test_a_trained_model_scores_and_a_blank_image_changes_the_scores(world: Path
 
 @pytest.mark.parametrize("part", [1, 4, 7])
 def test_a_training_interrupted_anywhere_ends_with_the_same_file(world: Path, tmp_path: Path, part: int) -> None:
-    config = settings(world)
-    whole = train_vilbert(config, tmp_path / "whole")
-    while True:
-        stop = StopAfter(part)
-        result = train_vilbert(config, tmp_path / "cut", stop=stop, watcher=stop.watcher)
-        if result.model is not None:
-            break
-    assert result.sha256 == whole.sha256
-    assert log_of(tmp_path / "cut") == log_of(tmp_path / "whole")
+    check_stopped(train_vilbert, settings(world), tmp_path, (part,))
 
 
 def test_a_killed_training_ends_with_the_same_weights(world: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Trainings at the command line that are killed, and go on."""
+"""Trainings that are stopped or killed, and go on: they end as one that is left alone."""
 
 from __future__ import annotations
 
@@ -7,13 +7,40 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from capbench.training.settings import Training
+from capbench.training.task import TrainingResult
+from tests.training.scan.world import StopAfter, log_of
 
-__all__ = ["end", "kill_at", "train_command"]
+__all__ = ["check_stopped", "end", "kill_at", "train_command"]
+
+
+def check_stopped(
+    train: Callable[..., TrainingResult], config: Any, folder: Path, every: Sequence[int]
+) -> TrainingResult:
+    """A training that stops every so many steps ends with the file and the log of one that is left alone.
+
+    Returns the result of the latter, which is in the folder ``whole``.
+    """
+    whole = train(config, folder / "whole")
+    for steps in every:
+        run, parts = folder / f"by{steps}", 0
+        while True:
+            stop = StopAfter(steps)
+            result = train(config, run, stop=stop, watcher=stop.watcher)
+            parts += 1
+            if result.model is not None:
+                break
+            assert not (run / "model.safetensors").exists()
+        assert parts >= whole.step // steps
+        assert (run / "model.safetensors").read_bytes() == (folder / "whole/model.safetensors").read_bytes()
+        assert log_of(run) == log_of(folder / "whole")
+    return whole
 
 
 def train_command(network: str, config: Training, file: Path, run: Path) -> list[str]:
