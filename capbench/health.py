@@ -254,7 +254,7 @@ def _metrics() -> list[Check]:
     """Every registered metric: whether it can be computed with nothing given, or what it waits for."""
     from capbench import plugins
     from capbench.metrics.base import Metric, Resources
-    from capbench.metrics.requests import metric_names
+    from capbench.metrics.names import metric_names
 
     ready: list[str] = []
     checks: list[Check] = []

@@ -39,7 +39,7 @@ from capbench.training.vilbert.batches import Specials, padded  # noqa: E402
 from capbench.training.vilbert.learner import VilbertLearner  # noqa: E402
 from capbench.training.vilbert.losses import f_scores  # noqa: E402
 from scripts.checks import at_least  # noqa: E402
-from scripts.reproduce_flickr8k_grid import Rated, rated, say  # noqa: E402
+from scripts.flickr8k_steps import Rated, rated, say  # noqa: E402
 
 WEIGHTS = (0.2, 0.4, 0.7, 1.0)
 KNOWING = ("attention", "alignment", "fit")

@@ -36,8 +36,8 @@ from capbench.records import FloatArray  # noqa: E402
 from scripts.flickr8k_grid import table  # noqa: E402
 from scripts.flickr8k_grid_analysis import by_rating, columns_by_image, residuals  # noqa: E402
 from scripts.flickr8k_grid_tables import TITLES  # noqa: E402
+from scripts.flickr8k_steps import Rated, say, scored, text_scores  # noqa: E402
 from scripts.reproduce_faier_flickr8k import faier_scores, rated  # noqa: E402
-from scripts.reproduce_flickr8k_grid import Rated, say, scored, text_scores  # noqa: E402
 
 _HARDLY_NAMING = """a an the and or of in on at to by with from for over through into onto up down out off near around
 behind front is are was be being been has have as it its his her their he she they this that there while who

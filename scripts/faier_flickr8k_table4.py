@@ -32,8 +32,8 @@ from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap  # noqa
 from capbench.training.faier.config import TABLE_4  # noqa: E402
 from scripts.checks import at_least  # noqa: E402
 from scripts.flickr8k_grid import table  # noqa: E402
+from scripts.flickr8k_steps import say  # noqa: E402
 from scripts.reproduce_faier_flickr8k import CONFIG, SETS, WAYS, Asked, faier_scores, rated  # noqa: E402
-from scripts.reproduce_flickr8k_grid import say  # noqa: E402
 
 TITLES = {
     "fier": "FIEr",

@@ -37,7 +37,7 @@ from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap  # noqa
 from scripts.checks import at_least, require_writable  # noqa: E402
 from scripts.flickr8k_grid import table  # noqa: E402
 from scripts.flickr8k_grid_tables import HEADS, spread  # noqa: E402
-from scripts.reproduce_flickr8k_grid import Rated, rated, say  # noqa: E402
+from scripts.flickr8k_steps import Rated, rated, say  # noqa: E402
 
 TOGETHER, PARTS = "as one", "systems, five parts"
 

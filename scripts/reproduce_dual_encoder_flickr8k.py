@@ -12,8 +12,6 @@ REO to the tests; ``--faier DIR``, that of ``reproduce_faier_flickr8k.py``, adds
 from __future__ import annotations
 
 import argparse
-import dataclasses
-import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -25,34 +23,34 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
-import torch  # noqa: E402
 
-from capbench.datasets.root import DataRoot, find_root  # noqa: E402
+from capbench.datasets.root import DataRoot  # noqa: E402
 from capbench.errors import CapbenchError  # noqa: E402
-from capbench.files import atomic_write  # noqa: E402
-from capbench.machine import keep_freed_memory  # noqa: E402
 from capbench.models.dual_encoder.files import load_dual_encoder  # noqa: E402
-from capbench.models.ensembles import write_ensemble  # noqa: E402
 from capbench.records import FloatArray  # noqa: E402
-from capbench.stats.agreement import Correlations  # noqa: E402
-from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap  # noqa: E402
-from capbench.stats.significance import compare, permutations_to_use  # noqa: E402
-from capbench.training.config_file import find_training, load_training  # noqa: E402
 from capbench.training.dual_encoder.config import DualEncoderTraining  # noqa: E402
 from capbench.training.dual_encoder.trainer import train_dual_encoder  # noqa: E402
-from scripts.checks import at_least, require_file, require_writable  # noqa: E402
+from scripts.checks import at_least  # noqa: E402
 from scripts.flickr8k_grid import table  # noqa: E402
-from scripts.flickr8k_grid_tables import TITLES  # noqa: E402
-from scripts.reproduce_faier_flickr8k import spread  # noqa: E402
-from scripts.reproduce_flickr8k_grid import (  # noqa: E402
+from scripts.flickr8k_grid_tables import TITLES, spread  # noqa: E402
+from scripts.flickr8k_steps import (  # noqa: E402
     GROUP,
-    INPUTS,
+    WINDOWS,
+    Networks,
     Rated,
-    groups,
+    begin,
+    finish,
+    join_networks,
     make_features,
+    network_scores,
+    options,
     rated,
+    read_options,
+    recall_sum,
+    row_of,
     say,
     scored,
+    tested,
     text_scores,
     train_kept,
 )
@@ -63,42 +61,18 @@ COLUMNS = (METRIC, f"ref-{METRIC}")
 COEFFICIENTS = ("tau-c", "tau-b", "spearman")
 
 
-def settings_of(asked: argparse.Namespace, store: Path, seed: int) -> DualEncoderTraining:
-    """The settings of one seed's training. Raises CapbenchError where the file or a change does not fit."""
-    steps = [f"max_steps={asked.steps}"] if asked.steps else []
-    given = [f"features={str(store)!r}", f"seed={seed}", f"threads={asked.threads}"]
-    return load_training(DualEncoderTraining, find_training(asked.config), [*given, *steps, *asked.set])
-
-
-def train(root: DataRoot, run: Path, settings: DualEncoderTraining) -> Path:
-    """The model of one seed; an interrupted training goes on."""
-    return train_kept(
-        root, run, settings, train_dual_encoder, lambda entry: f"dev recall sum {entry['recall_sum']:.1f}"
-    )
-
-
 def other_scores(asked: argparse.Namespace, data: Rated, root: DataRoot, name: str) -> dict[str, list[FloatArray]]:
     """Text metrics, and TIGEr, REO and FAIEr under the networks of ``--grid`` and ``--faier``, one array a network."""
-    others = {TITLES[metric]: [values] for metric, values in text_scores(data, root).items()}
     wanted = []
     if asked.grid is not None:
-        folders = [asked.grid / f"seed{seed}" for seed in asked.other_seeds]
-        wanted += [("tiger", ("tiger",), asked.grid, folders), ("reo", ("reo-relevance",), asked.grid, folders)]
+        folders = tuple(asked.grid / f"seed{seed}" for seed in asked.other_seeds)
+        wanted.append(Networks("tiger", ("tiger",), asked.grid, folders))
+        wanted.append(Networks("reo", ("reo-relevance",), asked.grid, folders))
     if asked.faier is not None:
-        folders = [asked.faier / f"faier-flickr8k-seed{seed}" for seed in asked.other_seeds]
-        wanted.append(("faier", ("faier",), asked.faier, folders))
-    for metric, columns, place, folders in wanted:
-        made = []
-        for folder in folders:
-            for path in (place / "pyr30.h5", folder / "model.safetensors"):
-                require_file(path)
-            say(f"{metric} under {folder.name} on {name}")
-            made.append(scored(data, root, metric, place / "pyr30.h5", folder / "model.safetensors"))
-        for column in columns:
-            others[column] = [scores[column] for scores in made]
-            if len(made) >= GROUP:
-                others[f"{column}, mean of {GROUP}"] = [np.mean(others[column][:GROUP], axis=0)]
-    return others
+        folders = tuple(asked.faier / f"faier-flickr8k-seed{seed}" for seed in asked.other_seeds)
+        wanted.append(Networks("faier", ("faier",), asked.faier, folders))
+    text = {TITLES[metric]: [values] for metric, values in text_scores(data, root).items()}
+    return text | network_scores(data, root, name, wanted)
 
 
 def report(
@@ -130,17 +104,8 @@ def report(
         for row, networks in by_row.items()
     }
     width = len(single[:GROUP])
-    # One row a network: the statistic is their mean, as for several draws of references.
-    rows = {
-        row: np.stack([s[data.item] for s in (networks[:width] if len(networks) >= width else [networks[0]] * width)])
-        for row, networks in by_row.items()
-    }
-    images = np.array([item.image for item in data.items])
-    agreement = Correlations.of("tau-c", rows, data.value, unit=images[data.item])
-    sample = draw_bootstrap(agreement, resamples=resamples, seed=0)
-    results["intervals"] = {name: vars(one) for name, one in bootstrap_intervals(agreement, sample).items()}
-    permutations = max(3 * resamples, permutations_to_use(None, len(rows)))
-    results["comparison"] = dataclasses.asdict(compare(agreement, sample=sample, permutations=permutations))
+    rows = {row: row_of(data, networks, width) for row, networks in by_row.items()}
+    results |= tested(data, rows, resamples)
     return results
 
 
@@ -167,38 +132,22 @@ def tables(results: Mapping[str, Any]) -> str:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run all steps and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--config", default=CONFIG, help="training file, or the name of a shipped one")
-    parser.add_argument("--seeds", type=at_least(0), nargs="+", default=[1, 2, 3])
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="another setting")
-    parser.add_argument("--steps", type=at_least(1), help="fewer steps, to try this script")
-    parser.add_argument("--threads", type=at_least(1), default=1)
-    parser.add_argument("--resamples", type=at_least(100), default=1000)
+    parser = options(__doc__ or "", CONFIG, Path("results") / CONFIG)
     parser.add_argument("--grid", type=Path, metavar="DIR", help="--out of reproduce_flickr8k_grid.py")
     parser.add_argument("--faier", type=Path, metavar="DIR", help="--out of reproduce_faier_flickr8k.py")
     parser.add_argument("--other-seeds", type=at_least(0), nargs="+", default=[1, 2, 3])
     parser.add_argument("--train-only", action="store_true", help="score nothing")
-    asked = parser.parse_args(arguments)
-    begin = time.monotonic()
-    out: Path = asked.out
-    keep_freed_memory()
-    torch.set_num_threads(asked.threads)
+    asked = read_options(parser, arguments)
+    out, name = asked.out, Path(asked.config).stem
+    began = time.monotonic()
     try:
-        require_writable(out)
-        root = find_root(asked.data)
-        for name in INPUTS:
-            root.file(name, what="Flickr8k")
-        settings = [settings_of(asked, out / "pyr30.h5", seed) for seed in asked.seeds]
+        root, settings = begin(asked, DualEncoderTraining, out / f"{WINDOWS}.h5")
         data_sets = {} if asked.train_only else rated(root)
         store = make_features(root, out)
-        name = Path(asked.config).stem
-        models = [train(root, out / f"{name}-seed{seed}", one) for seed, one in zip(asked.seeds, settings, strict=True)]
-        ensembles = []
-        for number, group in enumerate(groups(models), 1):
-            ensembles.append(out / f"{name}-ensemble{number}.json")
-            write_ensemble(ensembles[-1], [load_dual_encoder(path) for path in group])
+        models = [
+            train_kept(root, out / f"{name}-seed{one.seed}", one, train_dual_encoder, recall_sum) for one in settings
+        ]
+        ensembles = join_networks(out, name, models, load_dual_encoder)
         results: dict[str, Any] = {"config": asked.config, "seeds": asked.seeds, "set": asked.set}
         results["steps"] = asked.steps
         results["dev"] = {path.parent.name: load_dual_encoder(path).training["dev"] for path in models}
@@ -211,14 +160,7 @@ def main(arguments: list[str] | None = None) -> None:
             results[key] = report(data, single, joined, others, asked.resamples)
     except CapbenchError as error:
         raise SystemExit(f"error: {error}") from error
-    results["minutes of this run"] = round((time.monotonic() - begin) / 60, 1)
-    with atomic_write(out / f"{name}.json", "w") as file:
-        json.dump(results, file, indent=1, ensure_ascii=False)
-    shown = tables(results)
-    with atomic_write(out / f"{name}.md", "w") as file:
-        file.write(shown)
-    print(shown)
-    say(f"{out / f'{name}.json'}: everything; {results['minutes of this run']} minutes")
+    finish(results, tables, out / f"{name}.json", out / f"{name}.md", began)
 
 
 if __name__ == "__main__":

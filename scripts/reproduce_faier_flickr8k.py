@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import sys
 import time
 from collections.abc import Mapping
@@ -29,37 +28,38 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
-import torch  # noqa: E402
 
 from capbench.datasets.opening import open_dataset  # noqa: E402
-from capbench.datasets.root import DataRoot, find_root  # noqa: E402
+from capbench.datasets.root import DataRoot  # noqa: E402
 from capbench.errors import CapbenchError, MissingFileError  # noqa: E402
 from capbench.features.box_pooling import BoxPooling, read_boxes  # noqa: E402
 from capbench.features.pooling import parse_pooling, pool_store  # noqa: E402
-from capbench.files import atomic_write  # noqa: E402
-from capbench.machine import keep_freed_memory  # noqa: E402
 from capbench.metrics.base import Resources  # noqa: E402
 from capbench.metrics.requests import resolve_metrics  # noqa: E402
-from capbench.models.ensembles import network_files, write_ensemble  # noqa: E402
+from capbench.models.ensembles import network_files  # noqa: E402
 from capbench.models.faier.files import load_faier  # noqa: E402
 from capbench.records import FloatArray  # noqa: E402
 from capbench.scoring import score  # noqa: E402
-from capbench.stats.agreement import Correlations  # noqa: E402
-from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap  # noqa: E402
-from capbench.stats.significance import compare, permutations_to_use  # noqa: E402
-from capbench.training.config_file import find_training, load_training  # noqa: E402
 from capbench.training.faier.config import TABLE_4, FaierTraining, row_changes  # noqa: E402
-from scripts.checks import at_least, require_file, require_writable  # noqa: E402
+from capbench.training.faier.trainer import train_faier  # noqa: E402
+from scripts.checks import at_least  # noqa: E402
 from scripts.flickr8k_grid import table  # noqa: E402
-from scripts.flickr8k_grid_tables import TITLES  # noqa: E402
-from scripts.reproduce_flickr8k_grid import (  # noqa: E402
+from scripts.flickr8k_grid_tables import TITLES, spread  # noqa: E402
+from scripts.flickr8k_steps import (  # noqa: E402
     GROUP,
-    INPUTS,
+    Networks,
     Rated,
-    groups,
+    begin,
+    finish,
     import_cells,
+    join_networks,
+    network_scores,
+    options,
+    read_options,
+    recall_sum,
+    row_of,
     say,
-    scored,
+    tested,
     text_scores,
     train_kept,
 )
@@ -94,21 +94,6 @@ def make_store(root: DataRoot, out: Path, regions: str) -> Path:
         boxes = BoxPooling(file, top=18 if regions == "both" else None)
     pool_store(cells, pooled, windows, boxes=boxes)
     return pooled
-
-
-def settings_of(asked: argparse.Namespace, store: Path, seed: int) -> FaierTraining:
-    """The settings of one seed's training. Raises CapbenchError where the file or a change does not fit."""
-    row = row_changes(asked.variant) if asked.variant else []
-    steps = [f"max_steps={asked.steps}"] if asked.steps else []
-    given = [f"features={str(store)!r}", f"seed={seed}", f"threads={asked.threads}"]
-    return load_training(FaierTraining, find_training(asked.config), [*row, *given, *steps, *asked.set])
-
-
-def train(root: DataRoot, run: Path, settings: FaierTraining) -> Path:
-    """The model of one seed; an interrupted training goes on."""
-    from capbench.training.faier.trainer import train_faier
-
-    return train_kept(root, run, settings, train_faier, lambda entry: f"dev recall sum {entry['recall_sum']:.1f}")
 
 
 def rated(root: DataRoot) -> dict[str, Asked]:
@@ -201,16 +186,8 @@ def report(
                 if all(column in entry["scores"][way] for entry in entries):
                     stacked = [entry["scores"][way][column][data.item] for entry in entries]
                     rows[f"{column}, {WAYS[way]}{suffix}"] = np.stack(stacked * (width // len(stacked)))
-    for name, networks in others.items():
-        # One row a network: the statistic is their mean, as for several draws of references.
-        few = networks[:width] if len(networks) >= width else [networks[0]] * width
-        rows[name] = np.stack([scores[data.item] for scores in few])
-    images = np.array([item.image for item in data.items])
-    agreement = Correlations.of("tau-c", rows, data.value, unit=images[data.item])
-    sample = draw_bootstrap(agreement, resamples=resamples, seed=0)
-    results["intervals"] = {name: vars(one) for name, one in bootstrap_intervals(agreement, sample).items()}
-    permutations = max(3 * resamples, permutations_to_use(None, len(rows)))
-    results["comparison"] = dataclasses.asdict(compare(agreement, sample=sample, permutations=permutations))
+    rows |= {name: row_of(data, networks, width) for name, networks in others.items()}
+    results |= tested(data, rows, resamples)
     return results
 
 
@@ -239,91 +216,50 @@ def tables(results: Mapping[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def spread(values: list[float]) -> str:
-    """Mean ± standard deviation, or the one value."""
-    mean = f"{np.mean(values):.4f}"
-    return mean if len(values) == 1 else f"{mean} ± {np.std(values, ddof=1):.4f}"
-
-
-def other_scores(asked: argparse.Namespace, data: Rated, root: DataRoot) -> dict[str, list[FloatArray]]:
+def other_scores(asked: argparse.Namespace, data: Rated, root: DataRoot, name: str) -> dict[str, list[FloatArray]]:
     """Text metrics; and TIGEr and REO under the networks of ``--grid``, the folder of the other reproduction."""
-    others = {TITLES[name]: [values] for name, values in text_scores(data, root).items()}
-    if asked.grid is None:
-        return others
-    store = asked.grid / "pyr30.h5"
-    models = [asked.grid / f"seed{seed}" / "model.safetensors" for seed in asked.grid_seeds]
-    for path in (store, *models):
-        require_file(path)
-    for metric, columns in (("tiger", ("tiger",)), ("reo", ("reo-relevance", "reo-omission"))):
-        made = []
-        for model in models:
-            say(f"{metric} under {model.parent.name} of {asked.grid}")
-            made.append(scored(data, root, metric, store, model))
-        for column in columns:
-            each = [scores[column] for scores in made]
-            others[column] = each
-            if len(each) >= GROUP:
-                # What an ensemble gives for these columns: the mean of its networks' scores.
-                others[f"{column}, mean of {GROUP}"] = [np.mean(each[:GROUP], axis=0)]
-    return others
+    wanted = []
+    if asked.grid is not None:
+        folders = tuple(asked.grid / f"seed{seed}" for seed in asked.grid_seeds)
+        wanted.append(Networks("tiger", ("tiger",), asked.grid, folders))
+        wanted.append(Networks("reo", ("reo-relevance", "reo-omission"), asked.grid, folders))
+    text = {TITLES[metric]: [values] for metric, values in text_scores(data, root).items()}
+    return text | network_scores(data, root, name, wanted)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run all steps and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--config", default=CONFIG, help="training file, or the name of a shipped one")
+    parser = options(__doc__ or "", CONFIG, Path("results") / CONFIG)
     parser.add_argument("--regions", choices=("pyr30", "boxes", "both"), default="pyr30")
     parser.add_argument("--variant", choices=sorted(TABLE_4), help="a row of the paper's Table 4")
-    parser.add_argument("--seeds", type=at_least(0), nargs="+", default=[1, 2, 3])
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="another setting")
-    parser.add_argument("--steps", type=at_least(1), help="fewer steps, to try this script")
-    parser.add_argument("--threads", type=at_least(1), default=1)
-    parser.add_argument("--resamples", type=at_least(100), default=1000)
     parser.add_argument(
         "--grid", type=Path, metavar="DIR", help="--out of reproduce_flickr8k_grid.py, for TIGEr and REO"
     )
     parser.add_argument("--grid-seeds", type=at_least(0), nargs="+", default=[1, 2, 3])
     parser.add_argument("--train-only", action="store_true", help="score nothing")
-    asked = parser.parse_args(arguments)
-    begin = time.monotonic()
+    asked = read_options(parser, arguments)
     out: Path = asked.out
-    keep_freed_memory()
-    torch.set_num_threads(asked.threads)
+    name = Path(asked.config).stem + (f"-{asked.variant}" if asked.variant else "")
+    began = time.monotonic()
     try:
-        require_writable(out)
-        root = find_root(asked.data)
-        for name in INPUTS:
-            root.file(name, what="Flickr8k")
-        name = Path(asked.config).stem + (f"-{asked.variant}" if asked.variant else "")
-        settings = [settings_of(asked, out / f"{asked.regions}.h5", seed) for seed in asked.seeds]
+        row = row_changes(asked.variant) if asked.variant else []
+        root, settings = begin(asked, FaierTraining, out / f"{asked.regions}.h5", row)
         data_sets = {} if asked.train_only else rated(root)
         store = make_store(root, out, asked.regions)
-        models = [train(root, out / f"{name}-seed{seed}", one) for seed, one in zip(asked.seeds, settings, strict=True)]
-        ensembles = []
-        for number, group in enumerate(groups(models), 1):
-            ensembles.append(out / f"{name}-ensemble{number}.json")
-            write_ensemble(ensembles[-1], [load_faier(path) for path in group])
+        models = [train_kept(root, out / f"{name}-seed{one.seed}", one, train_faier, recall_sum) for one in settings]
+        ensembles = join_networks(out, name, models, load_faier)
         results: dict[str, Any] = {"config": asked.config, "seeds": asked.seeds, "set": asked.set}
         results["variant"], results["steps"] = asked.variant, asked.steps
         results["dev"] = {path.parent.name: load_faier(path).training["dev"] for path in models}
         for key, data in data_sets.items():
             single = [correlations(data, root, store, model, key) for model in models]
             joined = [correlations(data, root, store, path, key) for path in ensembles]
-            others = other_scores(asked, data.all, root)
+            others = other_scores(asked, data.all, root, key)
             say(f"statistics of {key}")
             results[key] = report(data, single, joined, others, asked.resamples)
     except CapbenchError as error:
         raise SystemExit(f"error: {error}") from error
-    results["minutes of this run"] = round((time.monotonic() - begin) / 60, 1)
-    with atomic_write(out / f"{name}.json", "w") as file:
-        json.dump(results, file, indent=1, ensure_ascii=False)
-    shown = tables(results)
-    with atomic_write(out / f"{name}.md", "w") as file:
-        file.write(shown)
-    print(shown)
-    say(f"{out / f'{name}.json'}: everything; {results['minutes of this run']} minutes")
+    finish(results, tables, out / f"{name}.json", out / f"{name}.md", began)
 
 
 if __name__ == "__main__":

@@ -11,162 +11,52 @@ of a paper.
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
 import json
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
-import torch  # noqa: E402
 
-from capbench.datasets.opening import open_dataset  # noqa: E402
-from capbench.datasets.root import DataRoot, find_root  # noqa: E402
-from capbench.errors import CapbenchError, MissingFileError  # noqa: E402
-from capbench.features.importers import import_features  # noqa: E402
-from capbench.features.pooling import parse_pooling, pool_store  # noqa: E402
+from capbench.datasets.root import DataRoot  # noqa: E402
+from capbench.errors import CapbenchError  # noqa: E402
 from capbench.files import atomic_write, read_json, read_text  # noqa: E402
-from capbench.machine import keep_freed_memory  # noqa: E402
-from capbench.metrics.base import Resources  # noqa: E402
-from capbench.metrics.requests import resolve_metrics  # noqa: E402
-from capbench.records import FloatArray, IntArray, Item, ScoreColumn, image_id  # noqa: E402
-from capbench.scoring import score  # noqa: E402
-from capbench.stats.agreement import Correlations  # noqa: E402
-from capbench.stats.correlation import correlation  # noqa: E402
-from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap  # noqa: E402
-from capbench.stats.significance import compare, permutations_to_use  # noqa: E402
+from capbench.records import FloatArray, image_id  # noqa: E402
 from capbench.training.config_file import find_training, load_training  # noqa: E402
 from capbench.training.scan.config import ScanTraining  # noqa: E402
-from capbench.training.settings import Training  # noqa: E402
-from capbench.training.task import TrainingResult  # noqa: E402
-from scripts.checks import at_least, require_writable  # noqa: E402
+from capbench.training.scan.trainer import train_scan  # noqa: E402
 from scripts.flickr8k_grid import MAIN, Grounded, columns, ground, mean_of  # noqa: E402
 from scripts.flickr8k_grid_analysis import by_image, by_rating, parts_of_distance, residuals  # noqa: E402
 from scripts.flickr8k_grid_tables import TITLES, tables  # noqa: E402
+from scripts.flickr8k_steps import (  # noqa: E402
+    GROUP,
+    TEXT,
+    WINDOWS,
+    Rated,
+    begin,
+    finish,
+    groups,
+    make_features,
+    options,
+    rated,
+    read_options,
+    recall_sum,
+    say,
+    scored,
+    tested,
+    text_scores,
+    train_kept,
+)
 
-FEATURES = "flickr8k/mobilenetv2_grid49_pca256_int8.npz"
-INPUTS = (FEATURES, *(f"flickr8k/Flickr_8k.{split}Images.txt" for split in ("train", "dev", "test")))
-DETECTOR = "mobilenetv2-grid-pca256"
-WINDOWS = "pyr30"
 CONFIG = "scan-flickr8k-grid"
-TEXT = ("cider", "meteor", "spice", "rouge-l", "bleu-1", "bleu-4")
-GROUP = 3
 CHOSEN = "tiger half τ=1.5"
-T = TypeVar("T")
-S = TypeVar("S", bound=Training)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class Rated:
-    """Items that people rated.
-
-    Attributes:
-        items: the items.
-        item: (n,) item of each rating.
-        value: (n,) the rating.
-        protocol: what was asked.
-    """
-
-    items: tuple[Item, ...]
-    item: IntArray
-    value: FloatArray
-    protocol: str
-
-    def mean(self) -> FloatArray:
-        """(items,) mean rating."""
-        return np.asarray(np.bincount(self.item, self.value) / np.bincount(self.item), dtype=np.float64)
-
-    def tau_c(self, scores: FloatArray, coefficient: Any = "tau-c") -> float:
-        """Correlation of items' scores with single ratings."""
-        return correlation(coefficient, scores[self.item], self.value).value
-
-
-def say(text: str) -> None:
-    """One line of progress on stderr."""
-    print(f"[{time.strftime('%H:%M:%S')}] {text}", file=sys.stderr, flush=True)
-
-
-def make_features(root: DataRoot, out: Path, windows: str = WINDOWS, name: str = WINDOWS) -> Path:
-    """The store that is pooled by windows, under a name in a folder."""
-    pooled = out / f"{name}.h5"
-    if not pooled.is_file():
-        cells = import_cells(root, out)
-        say(f"pool 7 x 7 cells into {windows}")
-        pool_store(cells, pooled, parse_pooling(windows))
-    return pooled
-
-
-def import_cells(root: DataRoot, out: Path) -> Path:
-    """The store of the grid's cells in a folder, imported if it is not there."""
-    cells = out / "cells.h5"
-    if not cells.is_file():
-        say("import features")
-        import_features([root.file(FEATURES, what="Flickr8k's grid features")], cells, detector=DETECTOR)
-    return cells
-
-
-def training_settings(asked: argparse.Namespace, seed: int) -> ScanTraining:
-    """The settings of one seed's training. Raises CapbenchError where the file or a change does not fit."""
-    features = asked.out / f"{WINDOWS}.h5"
-    changes = [f"features={str(features)!r}", f"seed={seed}", f"threads={asked.threads}", *asked.set]
-    return load_training(ScanTraining, find_training(asked.config), changes)
-
-
-def train(root: DataRoot, out: Path, settings: ScanTraining) -> Path:
-    """The SCAN of one seed; an interrupted training goes on."""
-    from capbench.training.scan.trainer import train_scan
-
-    run = out / f"seed{settings.seed}"
-    return train_kept(root, run, settings, train_scan, lambda entry: f"dev recall sum {entry['recall_sum']:.1f}")
-
-
-def train_kept(
-    root: DataRoot,
-    run: Path,
-    settings: S,
-    carry_out: Callable[..., TrainingResult],
-    describe: Callable[[dict[str, Any]], str],
-) -> Path:
-    """The model of one seed, in a folder of its own; an interrupted training goes on.
-
-    Args:
-        root: the data folder.
-        run: the folder.
-        settings: of the training.
-        carry_out: the training: takes settings, folder, root and watcher.
-        describe: an evaluation in words.
-    """
-    from capbench.training.task import Watcher
-
-    # Looking whether a training is finished would read all features again, and parses.
-    done, model, wanted = run / "done.json", run / "model.safetensors", settings.deciding()
-    if done.is_file() and model.is_file() and read_json(done) == json.loads(json.dumps(wanted)):
-        return model
-
-    class Lines(Watcher):
-        def say(self, text: str) -> None:
-            say(text)
-
-        def log(self, entry: dict[str, Any]) -> None:
-            if entry["kind"] == "evaluation":
-                say(f"{run.name}, step {entry['step']}: {describe(entry)}")
-            elif entry["kind"] == "step" and entry["step"] % 60 == 0:
-                say(f"{run.name}, step {entry['step']}: loss {entry['loss']:.3f}")
-
-    result = carry_out(settings, run, root=root, watcher=Lines())
-    if result.model is None:
-        raise SystemExit(130)
-    with atomic_write(done, "w") as file:
-        json.dump(wanted, file)
-    return result.model
 
 
 def fit_reo(root: DataRoot, model: Path, features: Path) -> None:
@@ -193,35 +83,17 @@ def fit_reo(root: DataRoot, model: Path, features: Path) -> None:
 def recall(root: DataRoot, model: Path, features: Path, config: str, split: str) -> dict[str, Any]:
     """Recall on a split, kept beside the model."""
     from capbench.models.scan.files import load_scan
-    from capbench.training.scan.prepare import evaluate_scan
+    from capbench.training.word_matching import evaluate_words
 
     kept = model.parent / f"recall-{split}.json"
     if not kept.is_file():
         say(f"recall of {model.parent.name} on {split}")
         settings = load_training(ScanTraining, find_training(config), [f"features={str(features)!r}"])
-        recalls = evaluate_scan(settings, load_scan(model), split, root).to_dict()
+        recalls = evaluate_words(settings, load_scan(model), split, root).to_dict()
         with atomic_write(kept, "w") as file:
             json.dump(recalls, file)
     loaded: dict[str, Any] = read_json(kept)
     return loaded
-
-
-def rated(root: DataRoot) -> dict[str, Rated]:
-    """Flickr8k Expert's items, and Composite's of Flickr8k images if its file is there."""
-    rated_by_name = {}
-    for key, name, aspect in (("expert", "flickr8k-expert", "expert"), ("composite-8k", "composite@8k", "correctness")):
-        dataset = open_dataset(name, root)
-        protocol = dataset.protocol(None)
-        try:
-            judgements = dataset.load(protocol.items)[0]
-        except MissingFileError as error:
-            if key == "expert":
-                raise
-            say(f"without Composite: {error}")
-            continue
-        ratings = judgements.ratings[aspect]
-        rated_by_name[key] = Rated(judgements.items, ratings.item, ratings.value, str(protocol))
-    return rated_by_name
 
 
 def grounded(out: Path, name: str, data: Rated, features: Path, model: Path) -> Grounded:
@@ -237,26 +109,6 @@ def grounded(out: Path, name: str, data: Rated, features: Path, model: Path) -> 
     with atomic_write(kept, "wb") as file:
         np.savez(file, keys=keys, **vars(made))
     return made
-
-
-def scored(data: Rated, root: DataRoot, metric: str, features: Path, model: Path) -> dict[str, FloatArray]:
-    """All columns of a metric that reads features, through the score cache."""
-    resources = Resources(features=str(features), model=str(model), data=str(root.path))
-    made = score(data.items, resolve_metrics([metric]), resources, dataset="flickr8k")
-    return {key.column: values for key, values in made.values.items()}
-
-
-def text_scores(data: Rated, root: DataRoot) -> dict[str, FloatArray]:
-    """Metrics that look at no image; SPICE only where it is set up."""
-    scores = {}
-    for name in TEXT:
-        request = resolve_metrics([name])
-        if request[0].lacking(Resources()):
-            say(f"without {name}: 'capbench setup' was not run for it")
-            continue
-        made = score(data.items, request, Resources(data=str(root.path)), dataset="flickr8k")
-        scores[name] = made.values[ScoreColumn(request[0].metric.name, request[0].columns[0])]
-    return scores
 
 
 def report(
@@ -299,13 +151,8 @@ def report(
         for column in reo[""][0] if reo else ():
             rows[f"{column}, ensemble"] = np.stack([scores[column][data.item] for scores in reo[", ensemble"]])
     rows |= {TITLES[n]: np.stack([values[data.item]] * len(few)) for n, values in text.items() if n in TEXT[:3]}
+    results |= tested(data, rows, resamples)
     images = np.array([item.image for item in data.items])
-    agreement = Correlations.of("tau-c", rows, data.value, unit=images[data.item])
-    sample = draw_bootstrap(agreement, resamples=resamples, seed=0)
-    results["intervals"] = {name: vars(one) for name, one in bootstrap_intervals(agreement, sample).items()}
-    # Few resamples ask for few permutations, with which no difference could be significant.
-    permutations = max(3 * resamples, permutations_to_use(None, len(rows)))
-    results["comparison"] = dataclasses.asdict(compare(agreement, sample=sample, permutations=permutations))
     human = data.mean()
     shown = {name: named[0][name] for name in (*MAIN, CHOSEN)}
     shown |= {name: scores for name, scores in (reo[""][0] if reo.get("") else {}).items() if "image" not in name}
@@ -321,11 +168,6 @@ def report(
     words = np.array([len(item.candidate.split()) for item in data.items], dtype=np.float64)
     results["overrated with length"] = {n: residuals(v, human, {"words": words})["words"] for n, v in shown.items()}
     return results
-
-
-def groups(models: Sequence[T]) -> list[Sequence[T]]:
-    """Seeds in groups of three, in their order; what is left over goes into none."""
-    return [models[start : start + GROUP] for start in range(0, len(models) - GROUP + 1, GROUP)]
 
 
 def join(out: Path, models: Sequence[Path], number: int) -> Path:
@@ -362,36 +204,18 @@ def reo_scores(
 
 def main(arguments: list[str] | None = None) -> None:
     """Carry out all steps."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="default: $CAPBENCH_DATA")
-    parser.add_argument("--out", type=Path, default=Path("results") / "flickr8k-grid", help="where everything is kept")
-    parser.add_argument("--seeds", type=at_least(0), nargs="+", default=list(range(1, 10)))
-    parser.add_argument("--config", default=CONFIG, help="the training file, or the name of a shipped one")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="another setting of the training"
-    )
-    parser.add_argument("--threads", type=at_least(1), default=min(2, os.cpu_count() or 1), help="of PyTorch")
-    parser.add_argument(
-        "--resamples", type=at_least(100), default=1000, help="of the bootstrap; a third of the permutation test's"
+    parser = options(
+        __doc__ or "", CONFIG, Path("results") / "flickr8k-grid", seeds=9, threads=min(2, os.cpu_count() or 1)
     )
     parser.add_argument("--without-reo", action="store_true", help="leave REO out")
-    asked = parser.parse_args(arguments)
-    if len(set(asked.seeds)) < len(asked.seeds):
-        parser.error("a seed stands twice in --seeds")
+    asked = read_options(parser, arguments)
     out: Path = asked.out
-    torch.set_num_threads(asked.threads)
-    keep_freed_memory()
-    begin = time.monotonic()
+    began = time.monotonic()
     try:
-        # All that can be refused is refused before the training, which takes most of an hour.
-        require_writable(out)
-        root = find_root(asked.data)
-        settings = [training_settings(asked, seed) for seed in asked.seeds]
-        for name in INPUTS:
-            root.file(name)
+        root, settings = begin(asked, ScanTraining, out / f"{WINDOWS}.h5")
         rated_by_name = rated(root)
         features = make_features(root, out)
-        models = [train(root, out, one) for one in settings]
+        models = [train_kept(root, out / f"seed{one.seed}", one, train_scan, recall_sum) for one in settings]
         merged = [join(out, group, i) for i, group in enumerate(groups(models), 1)]
         results: dict[str, Any] = {"seeds": asked.seeds}
         results["recall"] = {p.parent.name: recall(root, p, features, asked.config, "test") for p in models[:GROUP]}
@@ -405,14 +229,7 @@ def main(arguments: list[str] | None = None) -> None:
             results[name] = report(data, single, together, reo, text, asked.resamples)
     except CapbenchError as error:
         raise SystemExit(f"error: {error}") from error
-    results["minutes of this run"] = round((time.monotonic() - begin) / 60, 1)
-    with atomic_write(out / "results.json", "w") as file:
-        json.dump(results, file, indent=1, ensure_ascii=False)
-    shown = tables(results)
-    with atomic_write(out / "tables.md", "w") as file:
-        file.write(shown)
-    print(shown)
-    say(f"{out / 'results.json'}: everything; {results['minutes of this run']} minutes")
+    finish(results, tables, out / "results.json", out / "tables.md", began)
 
 
 if __name__ == "__main__":

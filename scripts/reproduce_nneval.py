@@ -50,8 +50,8 @@ from capbench.training.nneval.config import NNEvalTraining  # noqa: E402
 from capbench.training.nneval.trainer import train_nneval  # noqa: E402
 from capbench.training.word_vectors import train_word_vectors  # noqa: E402
 from scripts.checks import at_least, require_file, require_writable  # noqa: E402
+from scripts.flickr8k_steps import say, train_kept  # noqa: E402
 from scripts.nneval_tables import RELEASED, tables  # noqa: E402
-from scripts.reproduce_flickr8k_grid import say, train_kept  # noqa: E402
 
 WORDS = ("flickr8k", "coco-val", "coco-test")
 PATIENCE_OF_PAPERS = 20

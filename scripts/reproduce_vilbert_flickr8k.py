@@ -10,9 +10,6 @@ interruption the same command goes on. All models and rows are ours; none is tha
 
 from __future__ import annotations
 
-import argparse
-import dataclasses
-import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -24,31 +21,26 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402
-import torch  # noqa: E402
 
-from capbench.datasets.root import find_root  # noqa: E402
 from capbench.errors import CapbenchError  # noqa: E402
-from capbench.files import atomic_write  # noqa: E402
-from capbench.machine import keep_freed_memory  # noqa: E402
 from capbench.models.ensembles import write_ensemble  # noqa: E402
 from capbench.models.vilbert.files import load_vilbert  # noqa: E402
 from capbench.records import FloatArray  # noqa: E402
-from capbench.stats.agreement import Correlations  # noqa: E402
 from capbench.stats.correlation import correlation  # noqa: E402
-from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap  # noqa: E402
-from capbench.stats.significance import compare, permutations_to_use  # noqa: E402
-from capbench.training.config_file import find_training, load_training  # noqa: E402
 from capbench.training.vilbert.config import VilbertTraining  # noqa: E402
 from capbench.training.vilbert.trainer import train_vilbert  # noqa: E402
-from scripts.checks import at_least, require_writable  # noqa: E402
 from scripts.flickr8k_grid import table  # noqa: E402
 from scripts.flickr8k_grid_tables import HEADS, TITLES, spread  # noqa: E402
-from scripts.reproduce_flickr8k_grid import (  # noqa: E402
-    INPUTS,
+from scripts.flickr8k_steps import (  # noqa: E402
     Rated,
+    begin,
+    finish,
     make_features,
+    options,
     rated,
+    read_options,
     say,
+    tested,
     text_scores,
     train_kept,
 )
@@ -58,13 +50,6 @@ CONFIG = "vilbert-flickr8k"
 WINDOWS, STORE = "3x3/2+7x7/1", "windows10"
 COMPARED = ("cider", "meteor", "spice")
 Scores = Mapping[str, FloatArray]
-
-
-def training_settings(asked: argparse.Namespace, seed: int) -> VilbertTraining:
-    """The settings of one seed's training. Raises CapbenchError where the file or a change does not fit."""
-    features = asked.out / f"{STORE}.h5"
-    changes = [f"features={str(features)!r}", f"seed={seed}", f"threads={asked.threads}", *asked.set]
-    return load_training(VilbertTraining, find_training(asked.config), changes)
 
 
 def describe(entry: dict[str, Any]) -> str:
@@ -104,13 +89,7 @@ def report(data: Rated, single: Sequence[Scores], together: Scores, text: Scores
     for column in main if together else ():
         stacked[f"{column}, ensemble"] = np.stack([together[column][data.item]] * len(single))
     stacked |= {TITLES[n]: np.stack([text[n][data.item]] * len(single)) for n in COMPARED if n in text}
-    images = np.array([item.image for item in data.items])
-    correlations = Correlations.of("tau-c", stacked, data.value, unit=images[data.item])
-    sample = draw_bootstrap(correlations, resamples=resamples, seed=0)
-    results["intervals"] = {name: vars(one) for name, one in bootstrap_intervals(correlations, sample).items()}
-    permutations = max(3 * resamples, permutations_to_use(None, len(stacked)))
-    results["comparison"] = dataclasses.asdict(compare(correlations, sample=sample, permutations=permutations))
-    return results
+    return results | tested(data, stacked, resamples)
 
 
 def tables(results: Mapping[str, Any]) -> str:
@@ -148,32 +127,11 @@ def tables(results: Mapping[str, Any]) -> str:
 
 def main(arguments: list[str] | None = None) -> None:
     """Carry out all steps."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="default: $CAPBENCH_DATA")
-    parser.add_argument("--out", type=Path, default=Path("results") / CONFIG, help="where everything is kept")
-    parser.add_argument("--seeds", type=at_least(0), nargs="+", default=[1, 2, 3])
-    parser.add_argument("--config", default=CONFIG, help="the training file, or the name of a shipped one")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="another setting of the training"
-    )
-    parser.add_argument("--threads", type=at_least(1), default=1, help="of PyTorch")
-    parser.add_argument(
-        "--resamples", type=at_least(100), default=1000, help="of the bootstrap; a third of the permutation test's"
-    )
-    asked = parser.parse_args(arguments)
-    if len(set(asked.seeds)) < len(asked.seeds):
-        parser.error("a seed stands twice in --seeds")
+    asked = read_options(options(__doc__ or "", CONFIG, Path("results") / CONFIG), arguments)
     out: Path = asked.out
-    torch.set_num_threads(asked.threads)
-    keep_freed_memory()
-    begin = time.monotonic()
+    began = time.monotonic()
     try:
-        # All that can be refused is refused before the training.
-        require_writable(out)
-        root = find_root(asked.data)
-        settings = [training_settings(asked, seed) for seed in asked.seeds]
-        for name in INPUTS:
-            root.file(name)
+        root, settings = begin(asked, VilbertTraining, out / f"{STORE}.h5")
         rated_by_name = rated(root)
         features = make_features(root, out, WINDOWS, STORE)
         models = [train_kept(root, out / f"seed{one.seed}", one, train_vilbert, describe) for one in settings]
@@ -198,14 +156,7 @@ def main(arguments: list[str] | None = None) -> None:
             results[name] = report(data, single, together, text, asked.resamples)
     except CapbenchError as error:
         raise SystemExit(f"error: {error}") from error
-    results["minutes of this run"] = round((time.monotonic() - begin) / 60, 1)
-    with atomic_write(out / "results.json", "w") as file:
-        json.dump(results, file, indent=1, ensure_ascii=False)
-    shown = tables(results)
-    with atomic_write(out / "tables.md", "w") as file:
-        file.write(shown)
-    print(shown)
-    say(f"{out / 'results.json'}: everything; {results['minutes of this run']} minutes")
+    finish(results, tables, out / "results.json", out / "tables.md", began)
 
 
 if __name__ == "__main__":

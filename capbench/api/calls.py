@@ -22,18 +22,18 @@ from capbench.api.given import (
     asked,
     dataset_name,
     options_by_owner,
+    requested,
     resources_of,
     scores_entries,
     texts,
 )
 from capbench.api.results import ComparisonResult, CorrelationResult, Judgements, ScoreTable
 from capbench.datasets.opening import open_dataset, with_group_of
-from capbench.datasets.root import DataRoot, find_root
+from capbench.datasets.root import find_root
 from capbench.datasets.user.captions import note_without_candidate
 from capbench.datasets.user.in_memory import CandidatesGiven, ReferencesGiven, captions_in_memory
 from capbench.errors import CapbenchWarning, UsageError
-from capbench.metrics.asking import asked_metrics, refuse_unreferenced, refuse_waiting
-from capbench.metrics.base import Resources
+from capbench.metrics.asking import refuse_unreferenced
 from capbench.metrics.requests import MetricRequest, Row
 from capbench.progress import words
 from capbench.studies.config import Study
@@ -126,7 +126,7 @@ def score(
         MetricError: a metric lacks something, or a function gave no number; the caption is named.
     """
     root = find_root(data)
-    requests, resources = _requested(metrics, scores, options, features, model, images, allow_missing, root)
+    requests, resources = requested(metrics, scores, options, features, model, images, allow_missing, root)
     rows = tuple(row for request in requests for row in request.rows)
     bars = _bars(progress)
     if dataset is not None:
@@ -301,7 +301,7 @@ def compare(
         "compare",
         {"test": test, "correction": correction, "resamples": resamples, "seed": seed, "unit": unit},
     )
-    requests, resources = _requested(metrics, scores, options, features, model, images, allow_missing, root)
+    requests, resources = requested(metrics, scores, options, features, model, images, allow_missing, root)
     if sum(len(request.columns) for request in requests) < 2:
         raise UsageError("one metric alone cannot be compared", hint="Name two or more")
     opened = open_dataset(with_group_of(dataset_name(dataset), protocol), root)
@@ -321,29 +321,6 @@ def compare(
     )
     comparison = dataclasses.replace(comparison, sample=root.is_sample and opened.under_root)
     return ComparisonResult.of(comparison, chosen.statistic.label, percent=chosen.statistic.kind == "accuracy")
-
-
-def _requested(
-    metrics: MetricsGiven,
-    scores: ScoresGiven,
-    options: OptionsGiven | None,
-    features: FilesGiven | None,
-    model: FilesGiven | None,
-    images: PathGiven | None,
-    allow_missing: bool,
-    root: DataRoot,
-) -> tuple[tuple[MetricRequest, ...], Resources]:
-    """The metrics and what is given to them. Raises MetricError for the first that lacks something."""
-    requests, resources = asked_metrics(
-        asked(metrics),
-        options_by_owner(options),
-        scores_entries(scores),
-        lambda left: resources_of(left, features, model, images, allow_missing, root),
-    )
-    if not requests:
-        raise UsageError("no metric is named", hint="Give metrics=['cider', …], or scores=['file.csv']")
-    refuse_waiting(requests, resources)
-    return requests, resources
 
 
 def _own_items(

@@ -14,10 +14,11 @@ from capbench.datasets.base import Dataset
 from capbench.datasets.root import DataRoot
 from capbench.errors import UsageError, suggest
 from capbench.files import check_folder
+from capbench.metrics.asking import asked_metrics, refuse_waiting
 from capbench.metrics.base import Metric, Resources
 from capbench.metrics.from_file import ScoresEntry
 from capbench.metrics.from_function import metric_of_function
-from capbench.metrics.requests import FOR_ALL, Asked, GivenMetric, split_label
+from capbench.metrics.requests import FOR_ALL, Asked, GivenMetric, MetricRequest, split_label
 
 __all__ = [
     "DatasetGiven",
@@ -30,6 +31,7 @@ __all__ = [
     "asked",
     "dataset_name",
     "options_by_owner",
+    "requested",
     "resources_of",
     "scores_entries",
     "texts",
@@ -147,6 +149,34 @@ def options_by_owner(options: OptionsGiven | None) -> dict[str, dict[str, Any]]:
             # A path is a text to whoever reads options.
             owners.setdefault(owner, {})[name] = str(given) if isinstance(given, Path) else given
     return owners
+
+
+def requested(
+    metrics: MetricsGiven,
+    scores: ScoresGiven,
+    options: OptionsGiven | None,
+    features: FilesGiven | None,
+    model: FilesGiven | None,
+    images: PathGiven | None,
+    allow_missing: bool,
+    root: DataRoot,
+) -> tuple[tuple[MetricRequest, ...], Resources]:
+    """The metrics and what is given to them.
+
+    Raises:
+        UsageError: none is named, or an argument does not fit.
+        MetricError: one lacks something.
+    """
+    requests, resources = asked_metrics(
+        asked(metrics),
+        options_by_owner(options),
+        scores_entries(scores),
+        lambda left: resources_of(left, features, model, images, allow_missing, root),
+    )
+    if not requests:
+        raise UsageError("no metric is named", hint="Give metrics=['cider', …], or scores=['file.csv']")
+    refuse_waiting(requests, resources)
+    return requests, resources
 
 
 def resources_of(

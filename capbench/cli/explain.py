@@ -148,7 +148,7 @@ def _refuse(name: str) -> NoReturn:
     """Say that a metric offers no explanation, and which do."""
     from capbench import plugins
     from capbench.metrics.base import Metric
-    from capbench.metrics.requests import metric_names
+    from capbench.metrics.names import metric_names
 
     able = [n for n in metric_names() if plugins.load("capbench.metrics", n).explain is not Metric.explain]
     raise UsageError(f"--metric {name}: it offers no explanation", hint=f"Those that do: {', '.join(able)}")

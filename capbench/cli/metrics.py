@@ -29,7 +29,7 @@ def metrics(
     Example: capbench metrics cider
     """
     from capbench import plugins
-    from capbench.metrics.requests import metric_columns, metric_names
+    from capbench.metrics.names import metric_columns, metric_names
 
     if metric is not None:
         name = metric if ":" in metric else metric_columns().get(metric.lower(), (metric, ""))[0]

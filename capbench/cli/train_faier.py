@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,13 +11,10 @@ import typer
 
 from capbench.cli import common
 from capbench.cli import train_shared as shared
-from capbench.cli.train_progress import summary, train_shown
 from capbench.errors import UsageError, suggest
 
 if TYPE_CHECKING:
-    from capbench.datasets.root import DataRoot
     from capbench.training.faier.config import FaierTraining
-    from capbench.training.task import TrainingResult
 
 __all__ = ["faier"]
 
@@ -43,16 +41,9 @@ def faier(
     ] = False,
     change: shared.SetOption = None,
     restart: shared.RestartOption = False,
-    evaluate: Annotated[
-        str | None,
-        typer.Option("--evaluate", metavar="SPLIT", help="Train nothing: recall of the model on train, dev or test."),
-    ] = None,
-    model: Annotated[
-        Path | None, typer.Option("--model", metavar="FILE", help="With --evaluate: this model, not the run's.")
-    ] = None,
-    images: Annotated[
-        int | None, typer.Option("--images", min=1, help="With --evaluate: only so many images, drawn at random.")
-    ] = None,
+    evaluate: shared.EvaluateOption = None,
+    model: shared.MeasuredModelOption = None,
+    images: shared.ImagesOption = None,
     json_output: common.JsonOption = False,
 ) -> None:
     """Train FAIEr on captions, their scene graphs and region features, or go on with an interrupted training.
@@ -67,74 +58,52 @@ def faier(
 
     Example: capbench train faier faier-flickr8k --seed 2 --evaluate test
     """
-    from capbench.datasets.root import find_root
-    from capbench.training.config_file import find_training, load_training
     from capbench.training.faier.config import TABLE_4, FaierTraining, row_changes
+    from capbench.training.faier.trainer import train_faier
 
-    for name, value in (("model", model), ("images", images)):
-        if evaluate is None and value is not None:
-            raise UsageError(f"--{name} goes with --evaluate", hint="Add --evaluate test, or leave it out")
+    shared.check_evaluate(evaluate, False, model=model, images=images)
     if evaluate is not None and (restart or all_variants):
         raise UsageError("--evaluate measures one model and trains none", hint="Leave --restart and --all-variants out")
     if all_variants and variant is not None:
         raise UsageError("--all-variants trains every row, --variant one", hint="Give one of the two")
     if variant is not None and variant not in TABLE_4:
         raise UsageError(f"--variant {variant}: there is no such row", hint=suggest(variant, list(TABLE_4)))
-    training_file = find_training(config)
-    root = find_root(data)
     rows: list[str | None] = list(TABLE_4) if all_variants else [variant]
-    planned: list[tuple[FaierTraining, Path]] = []
+    planned: list[shared.Asked[FaierTraining]] = []
     for row in rows:
-        own = [] if row is None else row_changes(row)
-        settings = load_training(
-            FaierTraining,
-            training_file,
-            [*own, *shared.as_changes(change, features=features, captions=captions, seed=seed)],
-        )
-        run = shared.run_folder(settings, None if all_variants else out, seed)
+        changes = [*([] if row is None else row_changes(row)), *(change or [])]
+        place = None if all_variants else out
+        asked = shared.ask(FaierTraining, config, place, data, seed, changes, features, captions)
         if row is not None and (out is None or all_variants):
-            run = (out or run.parent) / f"{run.name}-{row}"
-        planned.append((settings, run))
-    first = planned[0][0]
-    common.announce_root(root, json_output=json_output, used=not Path(first.captions).expanduser().exists())
-    with shared.telling_how_features_are_made(first, training_file):
-        if evaluate is not None:
-            _evaluate(*planned[0], model, evaluate, root, images, json_output)
-            return
-        if all_variants:
-            _train_all(planned, root, restart, json_output)
-            return
-        result = _train(*planned[0], root, restart)
-    if json_output:
-        common.print_json(result.to_dict())
+            asked = dataclasses.replace(asked, run=(out or asked.run.parent) / f"{asked.run.name}-{row}")
+        planned.append(asked)
+    first = planned[0]
+    first.announce(json_output)
+    if evaluate is not None:
+        with first.telling_how_features_are_made():
+            _evaluate(first, model, evaluate, images, json_output)
         return
-    _tell(result)
+    if all_variants:
+        _train_all(planned, restart, json_output)
+        return
+    result = first.train(train_faier, _line, restart)
+    shared.tell_result(result, "recall", json_output, show=_print_by_references)
 
 
-def _train(settings: FaierTraining, run: Path, root: DataRoot, restart: bool) -> TrainingResult:
-    from capbench.training.faier.trainer import train_faier
-
-    return train_shown(
-        run,
-        lambda stop, watcher: train_faier(settings, run, root=root, restart=restart, stop=stop, watcher=watcher),
-        _line,
-    )
-
-
-def _train_all(planned: list[tuple[FaierTraining, Path]], root: DataRoot, restart: bool, json_output: bool) -> None:
+def _train_all(planned: list[shared.Asked[FaierTraining]], restart: bool, json_output: bool) -> None:
     """Train rows one after the other; what is left is told in hours once the first row has shown how fast it goes."""
     from capbench.training.faier.speed import training_seconds
+    from capbench.training.faier.trainer import train_faier
 
-    estimate = sum(training_seconds(settings) for settings, run in planned if not _is_done(run))
-    todo = sum(not _is_done(run) for _, run in planned)
+    estimate = sum(training_seconds(row.settings) for row in planned if not _is_done(row.run))
+    todo = sum(not _is_done(row.run) for row in planned)
     common.note(f"{todo} of {len(planned)} rows to train: some {estimate / 3600:.1f} hours on one core at 20 GFLOP/s")
     results = {}
     begin, done, left = time.monotonic(), 0.0, estimate
-    for settings, run in planned:
-        expected = 0.0 if _is_done(run) else training_seconds(settings)
-        common.note(f"row {run.name}")
-        result = _train(settings, run, root, restart)
-        results[run.name] = result
+    for row in planned:
+        expected = 0.0 if _is_done(row.run) else training_seconds(row.settings)
+        common.note(f"row {row.run.name}")
+        results[row.run.name] = row.train(train_faier, _line, restart)
         done, left = done + expected, left - expected
         if expected and left > 0:
             hours = (time.monotonic() - begin) / done * left / 3600
@@ -152,36 +121,19 @@ def _is_done(run: Path) -> bool:
     return (run / "model.safetensors").is_file()
 
 
-def _tell(result: TrainingResult) -> None:
-    assert result.chosen is not None
-    print(summary(result, "recall"))
-    _print_by_references(result.chosen)
-    print(f"{result.model}: sha256 {result.sha256}")
-
-
 def _evaluate(
-    settings: FaierTraining,
-    run: Path,
-    weights: Path | None,
-    split: str,
-    root: DataRoot,
-    images: int | None,
-    json_output: bool,
+    asked: shared.Asked[FaierTraining], weights: Path | None, split: str, images: int | None, json_output: bool
 ) -> None:
     from capbench.models.faier.files import load_faier
     from capbench.training.device import choose_device
     from capbench.training.faier.trainer import evaluate_faier
 
-    model = shared.model_to_measure(run, weights, split, settings.threads, "faier")
+    settings = asked.settings
+    model = shared.model_to_measure(asked.run, weights, split, settings.threads, "faier")
     loaded = load_faier(model, str(choose_device(settings.device)))
-    recalls = evaluate_faier(settings, loaded, split, root, images=images, say=common.note)
+    recalls = evaluate_faier(settings, loaded, split, asked.root, images=images, say=common.note)
     entry = {"split": split, **recalls, "model": str(model), "sha256": loaded.sha256}
-    if json_output:
-        common.print_json(entry)
-        return
-    print(f"{split}:")
-    _print_by_references(entry)
-    print(f"{model}: sha256 {loaded.sha256}")
+    shared.tell_measured(entry, f"{split}:", _print_by_references, json_output)
 
 
 def _print_by_references(entry: dict[str, Any]) -> None:

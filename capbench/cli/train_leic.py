@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from capbench.cli import common
 from capbench.cli import train_shared as shared
-from capbench.cli.train_progress import summary, train_shown
 
 __all__ = ["leic"]
 
@@ -33,30 +31,14 @@ def leic(
 
     Example: capbench train leic leic-flickr8k-systems --set folds.out=3 --out results/train/leic-part3
     """
-    from capbench.datasets.root import find_root
-    from capbench.training.config_file import find_training, load_training
     from capbench.training.leic.config import LeicTraining
     from capbench.training.leic.trainer import train_leic
 
-    training_file = find_training(config)
-    changes = shared.as_changes(change, features=features, captions=captions, seed=seed)
-    settings = load_training(LeicTraining, training_file, changes)
-    root = find_root(data)
-    common.announce_root(root, json_output=json_output, used=not Path(settings.captions).expanduser().exists())
-    run = shared.run_folder(settings, out, seed)
-    with shared.telling_how_features_are_made(settings, training_file):
-        result = train_shown(
-            run,
-            lambda stop, watcher: train_leic(settings, run, root=root, restart=restart, stop=stop, watcher=watcher),
-            _line,
-        )
-    if json_output:
-        common.print_json(result.to_dict())
-        return
-    assert result.chosen is not None
-    print(f"{summary(result, 'score')} {_line(result.chosen)}")
-    print(f"{result.model}: sha256 {result.sha256}")
-    common.note(f"use it: capbench score --metric leic --features {settings.features} --model leic={result.model}")
+    asked = shared.ask(LeicTraining, config, out, data, seed, change, features, captions)
+    asked.announce(json_output)
+    result = asked.train(train_leic, _line, restart)
+    use = f"--metric leic --features {asked.settings.features} --model leic={result.model}"
+    shared.tell_result(result, "score", json_output, describe=_line, use=use)
 
 
 def _line(entry: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ import typer
 
 from capbench.cli import common
 from capbench.cli import train_shared as shared
-from capbench.cli.train_progress import summary, train_shown
+from capbench.cli.train_progress import train_shown
 
 __all__ = ["nneval"]
 
@@ -52,16 +52,8 @@ def nneval(
         ),
         _line,
     )
-    if json_output:
-        common.print_json(result.to_dict())
-        return
-    assert result.chosen is not None
-    print(f"{summary(result, 'score')} {_line(result.chosen)}")
-    print(f"{result.model}: sha256 {result.sha256}")
-    common.note(
-        f"use it: capbench score --metric nneval --model nneval={result.model} "
-        f"--option nneval.vectors={settings.vectors}"
-    )
+    use = f"--metric nneval --model nneval={result.model} --option nneval.vectors={settings.vectors}"
+    shared.tell_result(result, "score", json_output, describe=_line, use=use)
 
 
 def _line(entry: dict[str, Any]) -> str:

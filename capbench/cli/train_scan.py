@@ -12,11 +12,8 @@ import typer
 
 from capbench.cli import common
 from capbench.cli import train_shared as shared
-from capbench.cli.train_progress import summary, train_shown
-from capbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from capbench.datasets.root import DataRoot
     from capbench.training.scan.config import ScanTraining
 
 __all__ = ["scan"]
@@ -31,10 +28,7 @@ def scan(
     seed: shared.SeedOption = None,
     change: shared.SetOption = None,
     restart: shared.RestartOption = False,
-    evaluate: Annotated[
-        str | None,
-        typer.Option("--evaluate", metavar="SPLIT", help="Train nothing: recall of the model on train, dev or test."),
-    ] = None,
+    evaluate: shared.EvaluateOption = None,
     model: Annotated[
         Path | None,
         typer.Option("--model", metavar="FILE", help="With --evaluate: this model, ours or a released checkpoint."),
@@ -42,9 +36,7 @@ def scan(
     vocabulary: Annotated[
         Path | None, typer.Option("--vocabulary", metavar="FILE", help="With --model: a released checkpoint's JSON.")
     ] = None,
-    images: Annotated[
-        int | None, typer.Option("--images", min=1, help="With --evaluate: only so many images, drawn at random.")
-    ] = None,
+    images: shared.ImagesOption = None,
     folds: Annotated[
         int, typer.Option("--folds", min=1, help="With --evaluate: mean over so many equal parts of the images.")
     ] = 1,
@@ -60,77 +52,45 @@ def scan(
 
     Example: capbench train scan scan-flickr8k-grid --seed 2 --evaluate test
     """
-    from capbench.datasets.root import find_root
-    from capbench.training.config_file import find_training, load_training
     from capbench.training.scan.config import ScanTraining
-
-    evaluation_only = {
-        "model": model,
-        "vocabulary": vocabulary,
-        "images": images,
-        "folds": None if folds == 1 else folds,
-    }
-    for name, value in evaluation_only.items():
-        if evaluate is None and value is not None:
-            raise UsageError(f"--{name} goes with --evaluate", hint="Add --evaluate test, or leave it out")
-    if evaluate is not None and restart:
-        raise UsageError("--restart forgets the model that --evaluate would measure", hint="Give one of the two")
-    training_file = find_training(config)
-    settings = load_training(
-        ScanTraining, training_file, shared.as_changes(change, features=features, captions=captions, seed=seed)
-    )
-    root = find_root(data)
-    common.announce_root(root, json_output=json_output, used=not Path(settings.captions).expanduser().exists())
-    run = shared.run_folder(settings, out, seed)
-    with shared.telling_how_features_are_made(settings, training_file):
-        if evaluate is not None:
-            _evaluate(settings, run, model, vocabulary, evaluate, root, images, folds, json_output)
-            return
-        _train(settings, run, root, restart, json_output)
-
-
-def _train(settings: ScanTraining, run: Path, root: DataRoot, restart: bool, json_output: bool) -> None:
     from capbench.training.scan.trainer import train_scan
 
-    result = train_shown(
-        run,
-        lambda stop, watcher: train_scan(settings, run, root=root, restart=restart, stop=stop, watcher=watcher),
-        _line,
-    )
-    if json_output:
-        common.print_json(result.to_dict())
+    several = None if folds == 1 else folds
+    shared.check_evaluate(evaluate, restart, model=model, vocabulary=vocabulary, images=images, folds=several)
+    asked = shared.ask(ScanTraining, config, out, data, seed, change, features, captions)
+    asked.announce(json_output)
+    if evaluate is not None:
+        with asked.telling_how_features_are_made():
+            _evaluate(asked, model, vocabulary, evaluate, images, folds, json_output)
         return
-    assert result.chosen is not None
-    print(summary(result, "recall"))
-    shared.print_recalls(result.chosen)
-    print(f"{result.model}: sha256 {result.sha256}")
+    result = asked.train(train_scan, _line, restart)
+    shared.tell_result(result, "recall", json_output, show=shared.print_recalls)
 
 
 def _evaluate(
-    settings: ScanTraining,
-    run: Path,
+    asked: shared.Asked[ScanTraining],
     weights: Path | None,
     vocabulary: Path | None,
     split: str,
-    root: DataRoot,
     images: int | None,
     folds: int,
     json_output: bool,
 ) -> None:
     from capbench.models.scan.files import load_scan
     from capbench.training.device import choose_device
-    from capbench.training.scan.prepare import evaluate_scan
+    from capbench.training.word_matching import evaluate_words
 
-    model = shared.model_to_measure(run, weights, split, settings.threads, "tiger")
+    settings = asked.settings
+    model = shared.model_to_measure(asked.run, weights, split, settings.threads, "tiger")
     loaded = load_scan(model, vocabulary, device=str(choose_device(settings.device)))
     with contextlib.ExitStack() as stack:
         advance: list[Callable[[int], None]] = []
         begin = time.monotonic()
-        recalls = evaluate_scan(
+        recalls = evaluate_words(
             settings,
             loaded,
             split,
-            root,
+            asked.root,
             images=images,
             folds=folds,
             total=lambda n: advance.append(stack.enter_context(common.progress("comparing captions", n))),
@@ -140,13 +100,9 @@ def _evaluate(
     sizes = f"{common.count(recalls.images, 'image')} x {common.count(recalls.captions, 'caption')}"
     common.note(f"{sizes} in {seconds:.1f} s, data included")
     entry = {"split": split, "folds": folds, **recalls.to_dict(), "model": str(model), "sha256": loaded.sha256}
-    if json_output:
-        common.print_json(entry)
-        return
     sizes = f"{common.count(recalls.images, 'image')}, {common.count(recalls.captions, 'caption')}"
-    print(f"{split}: {sizes}" + (f", {folds} folds" if folds > 1 else ""))
-    shared.print_recalls(entry)
-    print(f"{model}: sha256 {loaded.sha256}")
+    head = f"{split}: {sizes}" + (f", {folds} folds" if folds > 1 else "")
+    shared.tell_measured(entry, head, shared.print_recalls, json_output)
 
 
 def _line(entry: dict[str, Any]) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from capbench.cli import common
 from capbench.cli import train_shared as shared
-from capbench.cli.train_progress import summary, train_shown
 
 __all__ = ["vilbert"]
 
@@ -31,38 +29,24 @@ def vilbert(
 
     Example: capbench train vilbert vilbert-flickr8k --seed 2
     """
-    from capbench.datasets.root import find_root
-    from capbench.training.config_file import find_training, load_training
     from capbench.training.vilbert.config import VilbertTraining
     from capbench.training.vilbert.trainer import train_vilbert
 
-    training_file = find_training(config)
-    settings = load_training(
-        VilbertTraining, training_file, shared.as_changes(change, features=features, captions=captions, seed=seed)
-    )
-    root = find_root(data)
-    common.announce_root(root, json_output=json_output, used=not Path(settings.captions).expanduser().exists())
-    run = shared.run_folder(settings, out, seed)
-    with shared.telling_how_features_are_made(settings, training_file):
-        result = train_shown(
-            run,
-            lambda stop, watcher: train_vilbert(settings, run, root=root, restart=restart, stop=stop, watcher=watcher),
-            _line,
-        )
-    if json_output:
-        common.print_json(result.to_dict())
-        return
-    assert result.chosen is not None
-    print(summary(result, "alignment"))
-    for name in _ACCURACIES:
-        print(f"{name:21}{result.chosen[name]:6.1f} %")
-    print(f"{result.model}: sha256 {result.sha256}")
+    asked = shared.ask(VilbertTraining, config, out, data, seed, change, features, captions)
+    asked.announce(json_output)
+    result = asked.train(train_vilbert, _line, restart)
+    shared.tell_result(result, "alignment", json_output, show=_show)
 
 
 _ACCURACIES = (
     *("attention", "attention_near", "alignment", "alignment_near", "matching", "matching_near"),
     *("matching_blank", "matching_near_blank"),
 )
+
+
+def _show(entry: dict[str, Any]) -> None:
+    for name in _ACCURACIES:
+        print(f"{name:21}{entry[name]:6.1f} %")
 
 
 def _line(entry: dict[str, Any]) -> str:

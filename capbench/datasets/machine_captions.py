@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from capbench import files
-from capbench.datasets.user.captions import CANDIDATE_FORM, candidate_records, checked_caption
+from capbench.datasets.user.caption_fields import CANDIDATE_FORM, checked_caption
+from capbench.datasets.user.captions import candidate_records
 from capbench.errors import DataError, MissingFileError
 from capbench.records import caption_key, image_id
 

@@ -20,8 +20,9 @@ from capbench.errors import CapbenchError, CapbenchWarning, DataError, UsageErro
 from capbench.files import read_json, sha256_file, write_text
 from capbench.metrics.base import Metric, Resources
 from capbench.metrics.combined import CombinedMetric
+from capbench.metrics.names import as_label, metric_columns, metric_names
 from capbench.metrics.needs import Columns, Need, References
-from capbench.metrics.requests import MetricRequest, as_label, metric_columns, metric_names
+from capbench.metrics.requests import MetricRequest
 from capbench.records import FloatArray, Item
 from capbench.stats.learning import Basis, Fit
 from capbench.strict import Strict

@@ -11,8 +11,9 @@ import numpy as np
 
 from capbench.errors import CapbenchError, UsageError
 from capbench.metrics.base import Metric, Progress
+from capbench.metrics.names import as_label, metric_columns
 from capbench.metrics.needs import Need, Scores
-from capbench.metrics.requests import FOR_ALL, Asked, MetricRequest, as_label, metric_columns
+from capbench.metrics.requests import FOR_ALL, Asked, MetricRequest
 from capbench.options import Choice, Options, Text, option
 from capbench.records import FloatArray, Item
 from capbench.score_files.joining import Join, join

@@ -12,7 +12,7 @@ import numpy as np
 
 from capbench.errors import MetricError, UsageError
 from capbench.metrics.base import Metric, Progress
-from capbench.metrics.requests import as_label, metric_columns
+from capbench.metrics.names import as_label, metric_columns
 from capbench.metrics.signing import function_signature
 from capbench.records import FloatArray, Item
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from capbench.metrics.base import Resources
+    from capbench.metrics.resources import Resources
     from capbench.options import Options
 
 __all__ = [

@@ -15,7 +15,7 @@ from typing import Any
 from capbench import plugins
 from capbench.errors import CapbenchError, ModelError, UsageError, suggest
 from capbench.metrics.base import Metric, Resources
-from capbench.metrics.built_in import BUILT_IN
+from capbench.metrics.names import columns_by_metric, metric_columns, metric_names
 from capbench.metrics.needs import Features, Need
 from capbench.options import Options
 from capbench.records import ScoreColumn
@@ -27,9 +27,6 @@ __all__ = [
     "GivenMetric",
     "MetricRequest",
     "Row",
-    "as_label",
-    "metric_columns",
-    "metric_names",
     "resolve_metrics",
     "split_label",
     "without_such_weights",
@@ -165,49 +162,6 @@ class MetricRequest:
             raise
         except (TypeError, ValueError) as error:
             raise UsageError(f"options of {self.label}: {error}") from error
-
-
-def metric_names() -> list[str]:
-    """Names of all registered metrics, in the order of :attr:`Metric.order`."""
-    return list(_registered())
-
-
-def metric_columns() -> dict[str, tuple[str, str]]:
-    """Every name that can be asked for → (metric, column); ``""`` as column stands for all of the metric's.
-
-    A metric of another package that cannot be imported has no columns here, so that it does not hide the others.
-    """
-    columns: dict[str, tuple[str, str]] = {}
-    for name, of_metric in _registered().items():
-        for column in of_metric:
-            columns.setdefault(column, (name, column))
-    for name in _registered():
-        columns[name] = (name, "")
-    return columns
-
-
-def _registered() -> dict[str, tuple[str, ...]]:
-    """Columns by metric, in the metrics' order. Only metrics of other packages are imported for it."""
-    by_name: dict[str, tuple[int, tuple[str, ...]]] = {}
-    for plugin in plugins.registered("capbench.metrics"):
-        if plugin.is_built_in and plugin.name in BUILT_IN:
-            by_name[plugin.name] = BUILT_IN[plugin.name]
-            continue
-        try:
-            cls = plugins.load("capbench.metrics", plugin.name)
-            by_name[plugin.name] = int(cls.order), tuple(cls.columns)
-        except (CapbenchError, AttributeError):  # a broken plug-in must not hide the others
-            by_name[plugin.name] = Metric.order, ()
-    return {name: by_name[name][1] for name in sorted(by_name, key=lambda name: by_name[name][0])}
-
-
-def as_label(text: str, default: str) -> str:
-    """A text as far as it can be a label: what no label may hold is one '-'.
-
-    >>> as_label("my run.v2", "scores"), as_label("...", "scores")
-    ('my-run-v2', 'scores')
-    """
-    return re.sub(r"[^A-Za-z0-9_+-]+", "-", text).strip("-_+") or default
 
 
 def split_label(text: Asked) -> tuple[str, str]:
@@ -386,7 +340,7 @@ def _expand(name: str, resources: Resources, options: Mapping[str, Mapping[str, 
         return [(metric, "") for metric in metric_names() if _is_able(metric, resources, options)]
     metric, dot, column = name.lower().partition(".")
     if dot and metric in metric_names():
-        known = _registered()[metric]
+        known = columns_by_metric()[metric]
         if column not in known:
             raise UsageError(f"{metric} has no column '{column}'", hint=suggest(column, list(known)))
         return [(metric, column)]

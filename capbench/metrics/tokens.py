@@ -14,7 +14,7 @@ from capbench.text import ptb
 if TYPE_CHECKING:
     from capbench.text.ngrams.corpus import EncodedCorpus
     from capbench.text.ngrams.engine import NativeEngine
-    from capbench.text.ngrams.sweep import ReferenceOrder
+    from capbench.text.ngrams.orders import ReferenceOrder
 
 __all__ = ["TokenMetric", "ngram_engine", "ngram_sweep"]
 
@@ -77,7 +77,7 @@ def ngram_sweep(
         statistics: gives (counts, n, k) of one draw.
         progress: as for :meth:`Metric.sweep`.
     """
-    from capbench.text.ngrams.sweep import reference_order
+    from capbench.text.ngrams.orders import reference_order
 
     corpus = metric.encode(sweep.items)
     for order in sweep.orders:

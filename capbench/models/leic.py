@@ -14,8 +14,7 @@ import math
 import os
 import string
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, field
-from pathlib import Path
+from dataclasses import MISSING, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -24,12 +23,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from capbench.errors import ModelError
-from capbench.files import sha256_file
-from capbench.models.checkpoints import fitting_tensors
-from capbench.models.trained import check_size, read_trained, refuse_ensemble, trained_on, write_trained
+from capbench.models.trained import Family, TrainedModel, load_trained, write_trained
 from capbench.options import Count, Options, Positive, option
-from capbench.text.vocabulary import END, PAD, Vocabulary, tokenize_caption, tokenizer_version
+from capbench.text.vocabulary import END, PAD, Vocabulary, tokenize_caption
 
 __all__ = ["HUMAN", "KIND", "Leic", "LeicModel", "LeicOptions", "encode_words", "load_leic", "mean_vector", "save_leic"]
 
@@ -37,6 +33,7 @@ KIND = "capbench.leic/1"
 """What a file of weights says that it is."""
 HUMAN = 0
 """The class of people's captions."""
+_FAMILY = Family(KIND, "LEIC", "LEIC network", "capbench train leic")
 
 _SIZE = Count(1, 1 << 20)
 _BATCH = 512  # captions encoded at once
@@ -122,48 +119,19 @@ class Leic(nn.Module):
         return scores
 
 
-@dataclass(frozen=True, eq=False)
-class LeicModel:
-    """A trained network with its vocabulary.
-
-    Attributes:
-        network: in evaluation mode.
-        vocabulary: as many words as the network has.
-        sha256: of the weights' file, 64 hex digits.
-        path: that file.
-        training: facts of the training, as stored (JSON values).
-    """
-
-    network: Leic = field(repr=False)
-    vocabulary: Vocabulary = field(repr=False)
-    sha256: str
-    path: Path
-    training: Mapping[str, Any] = field(repr=False)
+class LeicModel(TrainedModel[Leic, LeicOptions]):
+    """A trained network with its vocabulary."""
 
     @property
-    def options(self) -> LeicOptions:
-        """Its shape."""
-        return self.network.options
-
-    @property
-    def features(self) -> str | None:
-        """Id of the fingerprint of the features it was trained on (sixteen hex digits), or None if unknown."""
-        return trained_on(self.training)
-
-    @property
-    def shared(self) -> tuple[str, ...]:
-        """What networks of an ensemble must have in common; vocabularies and sizes may differ."""
-        return (
-            "is a LEIC network",
-            f"reads features of {self.options.image_dim} columns",
-            f"was trained on features of the kind {self.features or 'unknown'}",
-        )
+    def alike(self) -> tuple[str, ...]:
+        """What networks of an ensemble are."""
+        return ("is a LEIC network",)
 
     def signature_parts(self) -> dict[str, str]:
         """Everything of the model that can change a score, for a metric's signature; the file holds all options."""
         return {
             "model": f"leic-{self.sha256[:16]}",
-            "vocabulary": f"{self.vocabulary.sha256[:16]}+{tokenizer_version()}",
+            "vocabulary": self.words_signature,
         }
 
     def summary(self) -> dict[str, object]:
@@ -237,20 +205,7 @@ def load_leic(path: str | os.PathLike[str]) -> LeicModel:
         MissingFileError: there is no such file.
         ModelError: it is no LEIC network of capbench, is an ensemble, or damaged.
     """
-    file = Path(path)
-    digest = sha256_file(file)
-    refuse_ensemble(file)
-    stored = read_trained(file, KIND, "LEIC", "capbench train leic", LeicOptions)
-    if stored is None:
-        raise ModelError("is no LEIC network of capbench", path=file, hint="Make one with 'capbench train leic'")
-    check_size(stored.vocabulary, stored.options.vocabulary_size, file)
-    with torch.device("meta"):  # sizes that do not fit are found before memory is asked for
-        network = Leic(stored.options)
-        weights = fitting_tensors(network, stored.tensors, file)
-    network.to_empty(device="cpu").load_state_dict(weights)
-    network.eval()
-    network.requires_grad_(False)
-    return LeicModel(network, stored.vocabulary, digest, file, stored.training)
+    return load_trained(path, _FAMILY, LeicOptions, Leic, LeicModel)
 
 
 def mean_vector(features: NDArray[Any]) -> NDArray[np.float32]:

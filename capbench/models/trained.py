@@ -1,6 +1,7 @@
 """Trained networks as files of capbench's own: one ``.safetensors`` with options, vocabulary and facts of the training.
 
-What a network of one kind adds to it stands in its own folder (``models/scan/files.py``, ``models/faier/files.py``).
+What a network of one kind adds to it stands in its own folder (``models/scan/files.py``, ``models/faier/files.py``): a
+:class:`Family`, a subclass of :class:`TrainedModel`, and functions that read and write it.
 """
 
 from __future__ import annotations
@@ -8,23 +9,131 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, cast
 
+import torch
 from torch import Tensor, nn
 
 from capbench.errors import CapbenchError, ModelError, UsageError
-from capbench.models.checkpoints import read_checkpoint
+from capbench.files import sha256_file
+from capbench.models.checkpoints import fitting_tensors, read_checkpoint
 from capbench.models.ensembles import read_ensemble
 from capbench.models.safetensors import read_metadata, write_safetensors
 from capbench.options import Options
-from capbench.text.vocabulary import Vocabulary
+from capbench.text.vocabulary import Vocabulary, tokenizer_version
 
-__all__ = ["Stored", "check_size", "read_trained", "refuse_ensemble", "trained_on", "write_trained"]
+__all__ = [
+    "Family",
+    "Stored",
+    "TrainedModel",
+    "TrainedWeights",
+    "check_size",
+    "load_trained",
+    "read_trained",
+    "refuse_ensemble",
+    "trained_on",
+    "write_trained",
+]
 
 O = TypeVar("O", bound=Options)  # noqa: E741
+N = TypeVar("N", bound=nn.Module)
+T = TypeVar("T", bound="TrainedModel[Any, Any]")
+
+
+class TrainedWeights(Generic[O]):
+    """What is known of any trained network that was read from a file.
+
+    Attributes:
+        network: in evaluation mode; it says its ``options``.
+        sha256: of the weights' file, 64 hex digits.
+        path: that file.
+        training: facts of the training, as stored (JSON values).
+    """
+
+    network: nn.Module
+    sha256: str
+    path: Path
+    training: Mapping[str, Any]
+
+    @property
+    def options(self) -> O:
+        """The network's shape, and what else it was made with."""
+        return cast(O, self.network.options)
+
+    @property
+    def features(self) -> str | None:
+        """Id of the fingerprint of the features it was trained on (sixteen hex digits), or None if unknown."""
+        return trained_on(self.training)
+
+    @property
+    def trained_on_kind(self) -> str:
+        """What networks of an ensemble must have in common of their training, in words."""
+        return f"was trained on features of the kind {self.features or 'unknown'}"
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedModel(TrainedWeights[O], Generic[N, O]):
+    """A trained network with its vocabulary.
+
+    Attributes:
+        network: in evaluation mode; it says its ``options``, with ``image_dim`` among them.
+        vocabulary: as many words as the network has.
+        sha256: of the weights' file, 64 hex digits.
+        path: that file.
+        training: facts of the training, as stored (JSON values).
+        device: where the network runs.
+    """
+
+    network: N = field(repr=False)
+    vocabulary: Vocabulary = field(repr=False)
+    sha256: str
+    path: Path
+    training: Mapping[str, Any] = field(repr=False)
+    device: str = "cpu"
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """What networks of an ensemble must have in common; vocabularies and sizes may differ."""
+        reads = f"reads features of {self.network.options.image_dim} columns"  # type: ignore[union-attr]
+        return (*self.alike, reads, self.trained_on_kind)
+
+    @property
+    def alike(self) -> tuple[str, ...]:
+        """What :attr:`shared` says of networks of this kind alone: what they are, first."""
+        raise NotImplementedError
+
+    def signature_parts(self) -> dict[str, str]:
+        """Everything of the model that can change a score, for a metric's signature."""
+        raise NotImplementedError
+
+    def summary(self) -> dict[str, object]:
+        """What is told of it in lists."""
+        raise NotImplementedError
+
+    @property
+    def words_signature(self) -> str:
+        """Its vocabulary, and how captions become words, for :meth:`signature_parts`."""
+        return f"{self.vocabulary.sha256[:16]}+{tokenizer_version()}"
+
+
+@dataclass(frozen=True)
+class Family:
+    """A kind of network as its files and messages name it.
+
+    Attributes:
+        kind: what a file says that it holds, with the form's version: ``capbench.scan/1``.
+        name: of the kind (``SCAN``).
+        noun: what one is (``FAIEr model``).
+        command: that makes one.
+    """
+
+    kind: str
+    name: str
+    noun: str
+    command: str
 
 
 @dataclass(frozen=True)
@@ -111,6 +220,44 @@ def read_trained(path: Path, kind: str, name: str, command: str, option_type: ty
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"its metadata cannot be read ({error})", path=path, hint="Get the file again") from error
     return Stored(read_checkpoint(path).tensors, options, vocabulary, training)
+
+
+def load_trained(
+    path: str | os.PathLike[str],
+    family: Family,
+    option_type: type[O],
+    network_type: Callable[[O], nn.Module],
+    model_type: type[T],
+    device: str = "cpu",
+) -> T:
+    """Load a model that :func:`write_trained` wrote.
+
+    Args:
+        path: the file.
+        family: of the network.
+        option_type: the class of its options.
+        network_type: makes a network of them; its weights do not matter.
+        model_type: what is given back.
+        device: ``cpu`` or ``cuda``.
+
+    Raises:
+        MissingFileError: there is no such file.
+        ModelError: it is of another family, is an ensemble, is damaged, or its parts do not fit one another.
+    """
+    file = Path(path)
+    digest = sha256_file(file)
+    refuse_ensemble(file)
+    stored = read_trained(file, family.kind, family.name, family.command, option_type)
+    if stored is None:
+        raise ModelError(f"is no {family.noun} of capbench", path=file, hint=f"Make one with '{family.command}'")
+    check_size(stored.vocabulary, getattr(stored.options, "vocabulary_size"), file)  # noqa: B009  # of all options here
+    with torch.device("meta"):  # sizes that do not fit are found before memory is asked for
+        network = network_type(stored.options)
+        weights = fitting_tensors(network, stored.tensors, file)
+    network.to_empty(device="cpu").load_state_dict(weights)
+    network.eval()
+    network.requires_grad_(False)
+    return model_type(network.to(device), stored.vocabulary, digest, file, stored.training, device)
 
 
 def refuse_ensemble(path: Path) -> None:

@@ -31,7 +31,7 @@ from capbench.training.device import choose_device
 from capbench.training.prefetch import prefetch
 from capbench.training.run_folder import RunFolder
 from capbench.training.settings import Training
-from capbench.training.task import B, M, Task, TrainingResult, Watcher
+from capbench.training.task import B, M, Say, Task, TrainingResult, Watcher
 
 __all__ = ["learning_rate", "train"]
 
@@ -52,7 +52,7 @@ def learning_rate(settings: Training, steps_per_epoch: int, step: int) -> float:
 
 def train(
     settings: Training,
-    prepare: Callable[[torch.device], Task[Any, Any]],
+    prepare: Callable[[torch.device, Say], Task[Any, Any]],
     run: Path,
     *,
     restart: bool = False,
@@ -64,7 +64,8 @@ def train(
 
     Args:
         settings: how; the folder is refused if it holds a run with other ones.
-        prepare: reads the data and makes the task, on the device it is given; called once the folder is held.
+        prepare: reads the data and makes the task, on the device it is given, and says what it reads; called once the
+            folder is held.
         run: the folder.
         restart: forget what the folder holds.
         stop: asked after every step, and during evaluations; True saves a checkpoint and leaves.
@@ -76,6 +77,7 @@ def train(
         ModelError: the loss is NaN or infinite, or the checkpoint is damaged.
         CapbenchError: what ``prepare`` raises.
     """
+    watcher = watcher or Watcher()
     device = choose_device(settings.device)
     threads = torch.get_num_threads()
     gpus = [device] if device.type == "cuda" else []
@@ -84,9 +86,9 @@ def train(
             if settings.threads is not None:
                 torch.set_num_threads(settings.threads)
             folder.check(settings.deciding())  # before minutes of reading
-            task = prepare(device)
+            task = prepare(device, watcher.say)
             folder.claim(settings.to_dict(), settings.deciding(), task.data)
-            return _Loop(settings, task, folder, device, stop, watcher or Watcher()).run()
+            return _Loop(settings, task, folder, device, stop, watcher).run()
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise

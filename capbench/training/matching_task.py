@@ -5,34 +5,30 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from capbench.datasets.root import DataRoot
 from capbench.errors import ModelError
-from capbench.training.captions import Pairs, epoch_order
+from capbench.training.caption_task import CaptionTask
+from capbench.training.captions import Pairs
 from capbench.training.matching import MatchingTraining
 from capbench.training.prepare import Prepared, Reading, Split, prepare_split, signature_of_features
-from capbench.training.task import Task
+from capbench.training.task import B, M
 
 __all__ = ["MatchingTask", "Readable", "split_for"]
 
-M = TypeVar("M", bound=nn.Module)
-B = TypeVar("B")
 E = TypeVar("E")
 
 
-class MatchingTask(Task[M, B], Generic[M, B, E]):
-    """A task whose batches are captions and their images, and whose score is recall.
+class MatchingTask(CaptionTask[M, B], Generic[M, B, E]):
+    """A task on captions of words, whose score is recall.
 
     Args:
         config: the settings.
         data: what is learned from, read.
         device: where the network is trained.
-        model: the network, with its first weights drawn on the CPU, so that a seed means the same on every device;
-            its embeddings are word vectors.
+        model: the network, with its first weights drawn on the CPU; its embeddings are word vectors.
 
     Raises:
         UsageError: the vectors to begin with are of another size than the network's.
@@ -41,25 +37,13 @@ class MatchingTask(Task[M, B], Generic[M, B, E]):
     score = "recall_sum"
 
     def __init__(self, config: MatchingTraining, data: Prepared[E], device: torch.device, model: M) -> None:
-        self._split, self._dev, self._device = data.train, data.dev, device
-        self._vocabulary = data.vocabulary
-        self._drawn = (config.batch, config.order, config.seed)
         if data.word_start is not None:
             for layer in model.modules():
                 if isinstance(layer, nn.Embedding):
                     data.word_start.begin(layer)
-        self.model = model.to(device)
-        self.optimiser = torch.optim.Adam(
-            self.model.parameters(), lr=config.optimiser.lr, weight_decay=config.optimiser.weight_decay
-        )
-        self.steps_per_epoch = len(self.order(0))
+        super().__init__(config, data.train.pairs, data.train.regions, model, device)
+        self._split, self._dev, self._vocabulary = data.train, data.dev, data.vocabulary
         self.data, self.facts = data.names, {"features": data.features}
-        # It pays where features are read from disk, or a GPU computes meanwhile.
-        self.prefetch = device.type == "cuda" or not data.train.regions.in_memory
-
-    def order(self, epoch: int) -> list[NDArray[np.int64]]:
-        """The captions of each batch of an epoch."""
-        return epoch_order(self._split.pairs, *self._drawn, epoch)
 
 
 class Readable(Protocol):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -13,10 +14,12 @@ import numpy as np
 from capbench.datasets.root import DataRoot
 from capbench.errors import DataError
 from capbench.features.store import open_store
+from capbench.options import Options
 from capbench.text.vocabulary import Vocabulary, read_vocabulary
 from capbench.training.captions import ARRAYS, CaptionSource, Pairs, locate, open_array, open_captions
 from capbench.training.matching import CaptionTraining, MatchingTraining
 from capbench.training.regions import PlaceOf, Regions, open_regions
+from capbench.training.task import Say
 from capbench.training.words import WordStart, read_word_start
 
 __all__ = [
@@ -25,12 +28,16 @@ __all__ = [
     "Split",
     "WordNumbers",
     "caption_source",
+    "names_of",
     "prepare",
     "prepare_split",
+    "say_features",
     "signature_of_features",
+    "training_pairs",
 ]
 
 E = TypeVar("E")
+O = TypeVar("O", bound=Options)  # noqa: E741
 E_co = TypeVar("E_co", covariant=True)
 
 
@@ -96,12 +103,17 @@ class Prepared(Generic[E]):
     names: dict[str, str]
     word_start: WordStart | None = None
 
+    def sized(self, options: O) -> O:
+        """A network's options with the two sizes that the data decides."""
+        sizes = {"vocabulary_size": len(self.vocabulary), "image_dim": self.train.regions.shape[2]}
+        return dataclasses.replace(options, **sizes)
+
 
 def prepare(
     config: MatchingTraining,
     reading: Reading[E],
     root: DataRoot | None = None,
-    say: Callable[[str], None] = lambda _text: None,
+    say: Say = lambda _text: None,
 ) -> Prepared[E]:
     """Read captions and features, and build the vocabulary.
 
@@ -115,16 +127,7 @@ def prepare(
         CapbenchError: something is missing or does not fit; file and row are named.
     """
     source = caption_source(config, root)
-    pairs = {role: source.pairs(role) for role in ("train", "dev")}
-    both = set(pairs["train"].images) & set(pairs["dev"].images)
-    if both and config.features != ARRAYS:
-        raise DataError(
-            f"{len(both):,} images are for train and for dev, one of them '{min(both)}'",
-            path=source.path,
-            hint="Name other 'splits' in the training file",
-        )
-    counts = ", ".join(f"{role} {len(p.images):,} images, {len(p.captions):,} captions" for role, p in pairs.items())
-    say(f"captions: {source.path}: {counts}")
+    pairs = training_pairs(source, config.features, say)
     evaluation = config.evaluation
     dev_pairs = pairs["dev"].sample(evaluation.images, config.dev_captions(), evaluation.seed)
     texts = reading.more_words([*pairs["train"].captions, *dev_pairs.captions])
@@ -134,23 +137,67 @@ def prepare(
     dev = prepare_split(config, dev_pairs, reading, vocabulary, root)
     if train.regions.shape[2] != dev.regions.shape[2]:
         raise DataError("the features of train and dev have different sizes", path=source.path)
-    n, regions, columns = train.regions.shape
-    where = "in memory" if train.regions.in_memory else "read batch by batch"
-    say(f"features: {n:,} x {regions} regions x {columns}, {where}")
+    say_features(train.regions, say)
     features, named = signature_of_features(config, root, pairs["train"], dev_pairs)
-    names = {
-        "captions": pairs["train"].fingerprint(),
-        "dev captions": dev_pairs.fingerprint(),
-        "vocabulary": vocabulary.sha256,
-        "features": named,
-        "regions": f"{regions} x {columns}",
-    }
+    names = names_of(pairs["train"], dev_pairs, {"vocabulary": vocabulary.sha256}, named, train.regions)
     start = None
     if config.word_vectors is not None:
         start = read_word_start(locate(config.word_vectors, root, "word vectors"), vocabulary)
         say(f"word vectors: {start.path} has {len(start.numbers):,} of {len(vocabulary):,} words")
         names["word vectors"] = start.sha256
     return Prepared(train, dev, vocabulary, features, names, start)
+
+
+def training_pairs(source: CaptionSource, features: str, say: Say) -> dict[str, Pairs]:
+    """The captions of ``train`` and ``dev``.
+
+    Args:
+        source: the captions.
+        features: as the settings name them; arrays in SCAN's form have no names of images, so that none are compared.
+        say: told how many there are.
+
+    Raises:
+        DataError: an image is for both.
+        CapbenchError: as :meth:`capbench.training.captions.CaptionSource.pairs`.
+    """
+    pairs = {role: source.pairs(role) for role in ("train", "dev")}
+    both = set(pairs["train"].images) & set(pairs["dev"].images)
+    if both and features != ARRAYS:
+        raise DataError(
+            f"{len(both):,} images are for train and for dev, one of them '{min(both)}'",
+            path=source.path,
+            hint="Name other 'splits' in the training file",
+        )
+    counts = ", ".join(f"{role} {len(p.images):,} images, {len(p.captions):,} captions" for role, p in pairs.items())
+    say(f"captions: {source.path}: {counts}")
+    return pairs
+
+
+def say_features(regions: Regions, say: Say) -> None:
+    """Say how large the features are that are learned from, and where they are."""
+    n, each, columns = regions.shape
+    where = "in memory" if regions.in_memory else "read batch by batch"
+    say(f"features: {n:,} x {each} regions x {columns}, {where}")
+
+
+def names_of(train: Pairs, dev: Pairs, words: Mapping[str, str], features: str, regions: Regions) -> dict[str, str]:
+    """What names the data of a training, for resuming and for the model's facts.
+
+    Args:
+        train: what is learned from.
+        dev: what is measured.
+        words: the name of what captions are made of.
+        features: a line that names the features.
+        regions: of the images that are learned from.
+    """
+    _, each, columns = regions.shape
+    return {
+        "captions": train.fingerprint(),
+        "dev captions": dev.fingerprint(),
+        **words,
+        "features": features,
+        "regions": f"{each} x {columns}",
+    }
 
 
 def caption_source(config: CaptionTraining, root: DataRoot | None) -> CaptionSource:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
 from capbench.errors import ModelError
 
-__all__ = ["CAPTIONS", "IMAGES", "blocks", "similarity_matrix"]
+__all__ = ["CAPTIONS", "IMAGES", "Network", "blocks", "similarity_matrix"]
 
 IMAGES = 128
 """How many images are encoded at once."""
@@ -23,6 +22,18 @@ I = TypeVar("I")  # noqa: E741  # an encoded block of images
 C = TypeVar("C")  # an encoded block of captions
 
 
+class Network(Protocol):
+    """A network, as far as it is set to evaluation mode and back."""
+
+    training: bool
+
+    def eval(self) -> Any:
+        """Set it to evaluation mode."""
+
+    def train(self, mode: bool = True) -> Any:
+        """Set it to training mode, or not."""
+
+
 def blocks(n: int, size: int) -> list[NDArray[np.int64]]:
     """The numbers from 0 to n - 1 in runs of a size."""
     return [np.arange(first, min(first + size, n)) for first in range(0, n, size)]
@@ -30,7 +41,7 @@ def blocks(n: int, size: int) -> list[NDArray[np.int64]]:
 
 @torch.inference_mode()
 def similarity_matrix(
-    network: nn.Module,
+    network: Network,
     images: int,
     lengths: Sequence[int],
     encode_images: Callable[[NDArray[np.int64]], I],

@@ -6,15 +6,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypedDict, TypeVar
 
 import torch
 from torch import nn
 
-__all__ = ["Task", "TrainingResult", "Watcher"]
+__all__ = ["B", "M", "Running", "Say", "Task", "TrainingResult", "Watcher"]
 
 M = TypeVar("M", bound=nn.Module)
 B = TypeVar("B")
+
+Say: TypeAlias = Callable[[str], None]
+"""Is told, in one line, what takes its time."""
 
 
 class Task(ABC, Generic[M, B]):
@@ -110,3 +113,12 @@ class Watcher:
 
     def log(self, entry: dict[str, Any]) -> None:
         """A line was written to the log."""
+
+
+class Running(TypedDict, total=False):
+    """How a training is carried out in its run folder, whatever is trained: keywords that every trainer hands on to
+    :func:`capbench.training.loop.train`, which says what they mean and what holds without them."""
+
+    restart: bool
+    stop: Callable[[], bool]
+    watcher: Watcher | None

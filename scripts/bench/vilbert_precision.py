@@ -23,7 +23,7 @@ from capbench.metrics.requests import resolve_metrics
 from capbench.models.vilbert.files import load_vilbert
 from capbench.records import FloatArray
 from capbench.scoring import score
-from scripts.reproduce_flickr8k_grid import Rated, rated
+from scripts.flickr8k_steps import Rated, rated
 
 
 def scores_of(data: Rated, asked: argparse.Namespace, precision: str) -> dict[str, FloatArray]:

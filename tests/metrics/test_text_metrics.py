@@ -13,7 +13,8 @@ from capbench.metrics.base import Metric, Progress, Resources
 from capbench.metrics.bleu import Bleu
 from capbench.metrics.cider import Cider
 from capbench.metrics.meteor import Meteor
-from capbench.metrics.requests import metric_names, resolve_metrics
+from capbench.metrics.names import metric_names
+from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.rouge import RougeL
 from capbench.records import FloatArray, Item
 from capbench.text import ptb

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from capbench.records import Item
-from scripts import checks, make_cli_docs, make_sample, reproduce_flickr8k_grid, select_flickr8k_grid
+from scripts import checks, flickr8k_steps, make_cli_docs, make_sample, reproduce_flickr8k_grid, select_flickr8k_grid
 from scripts.flickr8k_grid import Grounded
 from scripts.flickr8k_grid_tables import tables
 from tests.metrics.grounding.models import write_features
@@ -60,7 +60,7 @@ def test_a_grid_run_that_cannot_end_does_not_begin(
 def test_a_grid_run_needs_peoples_ratings_before_it_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = tmp_path / "data" / "flickr8k"
     data.mkdir(parents=True)
-    for name in reproduce_flickr8k_grid.INPUTS:
+    for name in flickr8k_steps.INPUTS:
         (data.parent / name).write_bytes(b"")
     (data / "Flickr8k.token.txt").write_text("a.jpg#0\ta dog\n", encoding="utf-8")
     arguments = ["--data", str(data.parent), "--out", str(tmp_path / "out")]
@@ -108,7 +108,7 @@ def test_a_folder_is_made_and_left_empty(tmp_path: Path) -> None:
 def test_the_fewest_resamples_give_all_tables(seeds: int) -> None:
     rng = np.random.default_rng(seeds)
     items = tuple(Item(f"i{i // 4}", "a dog " * (1 + i % 3), ("a cat",), str(i)) for i in range(160))
-    ratings = reproduce_flickr8k_grid.Rated(
+    ratings = flickr8k_steps.Rated(
         items, np.arange(160), rng.integers(1, 5, 160).astype(np.float64), "flickr8k-expert/made/up"
     )
 
@@ -120,9 +120,9 @@ def test_the_fewest_resamples_give_all_tables(seeds: int) -> None:
         names = ("reo-relevance", "reo-extraness", "reo-omission")
         return [{name: rng.normal(size=160) for name in names} for _ in range(count)]
 
-    joined = seeds // reproduce_flickr8k_grid.GROUP
+    joined = seeds // flickr8k_steps.GROUP
     reo = {"": reo_columns(seeds), ", ensemble": reo_columns(joined), ", merged": reo_columns(joined)}
-    text = {name: rng.normal(size=160) for name in reproduce_flickr8k_grid.TEXT}
+    text = {name: rng.normal(size=160) for name in flickr8k_steps.TEXT}
     result = reproduce_flickr8k_grid.report(ratings, networks(seeds), networks(joined), reo, text, 100)
     metrics = len(result["intervals"])
     assert len(result["comparison"]["pairs"]) == metrics * (metrics - 1) // 2

@@ -13,8 +13,8 @@ from capbench.records import Item
 from scripts import faier_flickr8k_table4 as table4
 from scripts.faier_flickr8k_analysis import analyse, kind_of_image
 from scripts.faier_flickr8k_analysis import tables as analysis_tables
+from scripts.flickr8k_steps import Rated
 from scripts.reproduce_faier_flickr8k import Asked
-from scripts.reproduce_flickr8k_grid import Rated
 
 
 def rated(seed: int = 0) -> Rated:

@@ -238,7 +238,7 @@ def test_a_file_that_does_not_hold_what_it_should_is_refused(old: str, new: str,
 
 def test_protocols_and_metrics_that_tables_name_exist() -> None:
     from capbench.datasets.base import load_dataset
-    from capbench.metrics.requests import metric_columns
+    from capbench.metrics.names import metric_columns
 
     known = set(metric_columns())
     for name in names():

@@ -19,7 +19,8 @@ from capbench.models.safetensors import read_metadata
 from capbench.training.averaging import WeightAverage
 from capbench.training.loop import learning_rate
 from capbench.training.stopping import stop_on_signal
-from tests.training.scan.world import StopAfter, log_of
+from tests.training.interruptions import check_stopped
+from tests.training.scan.world import log_of
 from tests.training.toy import Points, Toy, ToyTraining, settings, train_toy
 
 
@@ -27,18 +28,8 @@ from tests.training.toy import Points, Toy, ToyTraining, settings, train_toy
 @pytest.mark.parametrize("select", ["best", "last"])
 def test_a_training_interrupted_anywhere_ends_with_the_same_file(tmp_path: Path, width: int, select: str) -> None:
     chosen = settings(width=width, select=select, evaluation={"every": 3})
-    whole = train_toy(chosen, tmp_path / "whole")
+    whole = check_stopped(train_toy, chosen, tmp_path, (1, 3, 7))
     assert (whole.ended, whole.step, whole.epoch) == ("epochs", 20, 4)
-    for steps in (1, 3, 7):
-        run = tmp_path / f"by{steps}"
-        while True:
-            stop = StopAfter(steps)
-            result = train_toy(chosen, run, stop=stop, watcher=stop.watcher)
-            if result.model is not None:
-                break
-            assert not (run / "model.safetensors").exists()
-        assert (run / "model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
-        assert log_of(run) == log_of(tmp_path / "whole")
 
 
 def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path: Path) -> None:

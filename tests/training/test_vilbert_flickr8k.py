@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from capbench.records import Item
-from scripts.reproduce_flickr8k_grid import Rated
+from scripts.flickr8k_steps import Rated
 from scripts.reproduce_vilbert_flickr8k import report, tables
 from scripts.select_vilbert_flickr8k import above_all, own_and_foreign, wins
 

@@ -96,4 +96,4 @@ def train_toy(
     stop: Callable[[], bool] = lambda: False,
     watcher: Watcher | None = None,
 ) -> TrainingResult:
-    return train(chosen, lambda _device: task(chosen), run, restart=restart, stop=stop, watcher=watcher)
+    return train(chosen, lambda _device, _say: task(chosen), run, restart=restart, stop=stop, watcher=watcher)

@@ -9,10 +9,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from capbench import files, large_files
-from capbench.datasets.user.records import plain_text
+from capbench.datasets.user.caption_fields import (
+    CANDIDATE_FORM,
+    REFERENCE_FORM,
+    WITHOUT_REFERENCES,
+    checked_caption,
+    checked_captions,
+    image_field,
+    image_of,
+    name_of,
+    optional_name,
+)
 from capbench.errors import DataError
 from capbench.machine import paused_collector
-from capbench.records import Item, image_id, joined_references
+from capbench.records import Item, joined_references
 
 __all__ = [
     "References",
@@ -25,16 +35,6 @@ __all__ = [
 ]
 
 _MOST_LISTED = 3
-
-CANDIDATE_FORM = (
-    'A candidate is {"image_id": …, "caption": "…"}, in a JSON list (COCO results) or one a line (JSONL), or one line '
-    "of a .txt file beside references in the same order"
-)
-WITHOUT_REFERENCES = f"Captions without references are known by their images. {CANDIDATE_FORM}"
-REFERENCE_FORM = (
-    'References are COCO annotations, {"image": ["caption", …]} in JSON, or JSONL of {"image": …, "references": […]} '
-    'or {"image": …, "caption": "…"}; for candidates in plain text a JSON list of lists, or a .txt file with one a line'
-)
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def joined(
     ids = _Ids()
     with_candidate: set[str] = set()
     for row, record in records:
-        name = _image(record, candidates, row)
+        name = image_field(record, candidates, row)
         image = name if known is None else known.image(name)
         if image is None:
             raise DataError(
@@ -141,8 +141,8 @@ def joined(
         if key not in record:
             raise DataError("lacks 'caption'", path=candidates, row=row, hint=CANDIDATE_FORM)
         text = checked_caption(record[key], key, candidates, row)
-        system = _optional_name(record, ("system",), candidates, row)
-        given_id = _optional_name(record, ("id", "candidate_id"), candidates, row)
+        system = optional_name(record, ("system",), candidates, row)
+        given_id = optional_name(record, ("id", "candidate_id"), candidates, row)
         candidate_id = given_id or ids.free(image, system, text)
         if known is None:
             item = Item(image, text, (), candidate_id, system=system)
@@ -293,7 +293,7 @@ def _by_image(entries: Iterable[tuple[str, Any]], path: Path) -> References:
     references = References({}, {})
     for key, value in entries:
         place = f"image '{key}'"
-        name = _image_of(key, "the image", path, place)
+        name = image_of(key, "the image", path, place)
         if name in references.by_image:
             raise DataError(f"two images with the id '{name}'", path=path, row=place, hint="Rename one of them")
         references.by_image[name] = joined_references(checked_captions(value, "the value", path, place))
@@ -304,7 +304,7 @@ def reference_records(records: Iterable[tuple[int | str, dict[str, Any]]], path:
     """References of records with their rows."""
     references = References({}, {})
     for row, record in records:
-        name = _image(record, path, row)
+        name = image_field(record, path, row)
         key = next((k for k in ("references", "captions", "caption", "reference") if k in record), None)
         if key is None:
             raise DataError("lacks 'references' or 'caption'", path=path, row=row, hint=REFERENCE_FORM)
@@ -330,9 +330,9 @@ def _coco_annotations(data: dict[str, Any], path: Path) -> References:
         row = f"images, entry {number}"
         if not isinstance(record, dict) or "id" not in record:
             raise DataError("is no image with an 'id'", path=path, row=row, hint=REFERENCE_FORM)
-        key = _name(record["id"], "id", path, row)
+        key = name_of(record["id"], "id", path, row)
         file_name = record.get("file_name")
-        image = _image_of(file_name, "file_name", path, row) if file_name is not None else key
+        image = image_of(file_name, "file_name", path, row) if file_name is not None else key
         if key in names or image in names:
             twice = key if key in names else image
             raise DataError(f"the image '{twice}' stands twice", path=path, row=row, hint="Remove one of them")
@@ -342,7 +342,7 @@ def _coco_annotations(data: dict[str, Any], path: Path) -> References:
         row = f"annotations, entry {number}"
         if not isinstance(record, dict):
             raise DataError("is no JSON object", path=path, row=row, hint=REFERENCE_FORM)
-        key = _image(record, path, row)
+        key = image_field(record, path, row)
         if images and key not in names:
             raise DataError(f"the image '{key}' is not among 'images'", path=path, row=row, hint="Add it there")
         if "caption" not in record:
@@ -378,69 +378,3 @@ def _json_lines(path: Path, form: str) -> Iterator[tuple[int, dict[str, Any]]]:
         if not isinstance(record, dict):
             raise DataError("is no JSON object", path=path, row=row, hint=form)
         yield row, record
-
-
-def _image(record: dict[str, Any], path: Path, row: int | str) -> str:
-    key = "image" if "image" in record else "image_id"
-    if key not in record:
-        raise DataError("lacks 'image' or 'image_id'", path=path, row=row, hint="Name the image that it belongs to")
-    return _image_of(record[key], key, path, row)
-
-
-def _image_of(value: Any, key: str, path: Path, row: int | str) -> str:
-    name = _name(value, key, path, row)
-    image = image_id(name)
-    if not image:
-        hint = "Write the image's file name, such as kite.jpg"
-        raise DataError(f"{key} is '{name}', which names no image", path=path, row=row, hint=hint)
-    return image
-
-
-def _optional_name(record: dict[str, Any], keys: tuple[str, ...], path: Path, row: int | str) -> str:
-    for key in keys:
-        if record.get(key) is not None:
-            return _name(record[key], key, path, row)
-    return ""
-
-
-def _name(value: Any, key: str, path: Path, row: int | str) -> str:
-    """An id: a number or a non-empty text."""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    if not isinstance(value, str):
-        raise DataError(f"'{key}' is {_shown(value)}, which is no name", path=path, row=row, hint="Give a text")
-    return checked_caption(value, key, path, row)
-
-
-def checked_captions(value: Any, key: str, path: Path, row: int | str) -> list[str]:
-    if not isinstance(value, list | tuple):
-        raise DataError(f"{key} is no list of captions", path=path, row=row, hint=REFERENCE_FORM)
-    if not value:
-        raise DataError("has 0 references", path=path, row=row, hint="Give at least one, or remove the image")
-    try:
-        texts = list(map(str.strip, value))
-    except TypeError:  # not all are texts: the first that is none is told
-        texts = []
-    # All at once first. No printable character is one that a caption may not hold, or white space but the plain space.
-    if all(texts) and texts and "".join(texts).isprintable():
-        return texts
-    return [checked_caption(text, f"reference {number}", path, row) for number, text in enumerate(value, 1)]
-
-
-def checked_caption(value: Any, key: str, path: Path, row: int | str) -> str:
-    if not isinstance(value, str):
-        raise DataError(f"{key} is {_shown(value)}, which is no text", path=path, row=row, hint="Give a text")
-    text, unfit = plain_text(value)
-    if not text:
-        raise DataError(f"{key} is empty", path=path, row=row, hint="Fill it in or remove the entry")
-    if unfit:
-        raise DataError(f"{key} holds {unfit}", path=path, row=row, hint="Remove it")
-    return text
-
-
-def _shown(value: Any) -> str:
-    """A value in a message, as JSON has it if it has."""
-    try:
-        return json.dumps(value)[:40]
-    except (TypeError, ValueError):
-        return repr(value)[:40]

@@ -12,82 +12,23 @@ import json
 import math
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
-from capbench.datasets.user.aspects import RATING, gather_aspects, ratings_of
+from capbench.datasets.user.aspects import gather_aspects, ratings_of
 from capbench.datasets.user.records import COMMON, PAIRED, RATED, Check, ImportProblemsError
+from capbench.datasets.user.rows import PairRow, RatedRow, UserJudgements
 from capbench.datasets.user.tables import SUFFIXES, jsonl_records, table_records
 from capbench.errors import DataError
 from capbench.files import read_text
 from capbench.machine import paused_collector
 
-__all__ = ["SUFFIXES", "PairRow", "RatedRow", "UserJudgements", "parse_scale", "read_user_file"]
+__all__ = ["SUFFIXES", "parse_scale", "read_user_file"]
 
 _OF_RATED, _OF_PAIRED = COMMON | RATED, COMMON | PAIRED
 _PAIR_FIELDS = ("candidate_a", "candidate_b", "preferred")
 _MADE_UP = re.compile(r"row-\d+(-[ab])?", re.ASCII)
 _SCALE = re.compile(r"\s*\[?\s*([-+]?[\d.]+)\s*(?:,|\.\.|to|:|-)\s*([-+]?[\d.]+)\s*\]?\s*")
-
-
-class RatedRow(NamedTuple):
-    """One row with ratings of one candidate: for each aspect of the file, one or more."""
-
-    row: int
-    image: str
-    candidate: str
-    references: tuple[str, ...]
-    ratings: tuple[tuple[float, ...], ...]
-    rater: str = ""
-    candidate_id: str = ""
-    group: str = ""
-    system: str = ""
-
-    @property
-    def key(self) -> tuple[str, str, str, str]:
-        """What makes two rows ratings of one candidate: image, system, candidate id and text."""
-        return self.image, self.system, self.candidate_id, self.candidate
-
-
-class PairRow(NamedTuple):
-    """One row with a choice between two candidates: ``preferred`` is +1 for a, -1 for b, 0 for a tie."""
-
-    row: int
-    image: str
-    candidates: tuple[str, str]
-    references: tuple[str, ...]
-    preferred: int
-    votes: tuple[int, int] | None = None
-    candidate_ids: tuple[str, str] = ("", "")
-    group: str = ""
-    systems: tuple[str, str] = ("", "")
-
-
-@dataclass(frozen=True)
-class UserJudgements:
-    """The checked rows of one file.
-
-    Attributes:
-        kind: what the rows hold; one of the two tuples is empty.
-        rated: rows with ratings, in file order.
-        pairs: rows with preferences, in file order.
-        scale: lowest and highest possible rating; the lowest and highest seen if the file gives none.
-        scale_given: whether the scale was given.
-        aspects: what candidates are rated for, in the order of a row's ratings; ``rating`` where it has no name.
-    """
-
-    kind: Literal["ratings", "preferences"]
-    rated: tuple[RatedRow, ...] = ()
-    pairs: tuple[PairRow, ...] = ()
-    scale: tuple[float, float] = (0.0, 0.0)
-    scale_given: bool = False
-    aspects: tuple[str, ...] = (RATING,)
-
-    @property
-    def has_references(self) -> bool:
-        """Whether rows give references; all do or none."""
-        return any(row.references for row in self.rated) or any(row.references for row in self.pairs)
 
 
 def parse_scale(text: str) -> tuple[float, float] | None:

@@ -34,7 +34,8 @@ from capbench.datasets.protocol import (
 )
 from capbench.datasets.root import DataRoot
 from capbench.datasets.user.aspects import RATING
-from capbench.datasets.user.files import SUFFIXES, UserJudgements, read_user_file
+from capbench.datasets.user.files import SUFFIXES, read_user_file
+from capbench.datasets.user.rows import UserJudgements
 from capbench.errors import DataError, UsageError
 from capbench.files import read_json, sha256_file, write_text
 from capbench.machine import paused_collector

@@ -6,14 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from capbench.datasets.user.captions import (
+from capbench.datasets.user.caption_fields import (
     CANDIDATE_FORM,
     WITHOUT_REFERENCES,
+    checked_caption,
+    checked_captions,
+)
+from capbench.datasets.user.captions import (
     References,
     UserCaptions,
     candidate_records,
-    checked_caption,
-    checked_captions,
     is_plain,
     joined,
     listed_records,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,59 +12,28 @@ import torch
 from numpy.typing import NDArray
 
 from capbench.errors import ModelError
-from capbench.files import sha256_file
-from capbench.models.checkpoints import fit_state
 from capbench.models.dual_encoder.network import DualEncoder, DualEncoderOptions
 from capbench.models.encodings import Encodings, encode_by_length
-from capbench.models.trained import check_size, read_trained, refuse_ensemble, trained_on, write_trained
+from capbench.models.trained import Family, TrainedModel, load_trained, write_trained
 from capbench.text.vocabulary import Vocabulary, tokenizer_version
 
 __all__ = ["KIND", "DualEncoderModel", "load_dual_encoder", "save_dual_encoder"]
 
 KIND = "capbench.dual-encoder/1"
-COMMAND = "capbench train clip"
+_FAMILY = Family(KIND, "dual encoder", "dual encoder", "capbench train clip")
 _IMAGES = 64
 
 
 @dataclass(frozen=True, eq=False)
-class DualEncoderModel:
-    """A trained dual encoder with its vocabulary.
+class DualEncoderModel(TrainedModel[DualEncoder, DualEncoderOptions]):
+    """A trained dual encoder with its vocabulary."""
 
-    Attributes:
-        network: in evaluation mode.
-        vocabulary: as many words as the network has.
-        sha256: of the file, 64 hex digits.
-        path: the file.
-        training: facts of the training, as stored (JSON values).
-        device: where the network runs.
-    """
-
-    network: DualEncoder = field(repr=False)
-    vocabulary: Vocabulary = field(repr=False)
-    sha256: str
-    path: Path
-    training: Mapping[str, Any] = field(repr=False)
-    device: str = "cpu"
     _kept: Encodings = field(default_factory=Encodings, repr=False)
 
     @property
-    def options(self) -> DualEncoderOptions:
-        """The network's shape."""
-        return self.network.options
-
-    @property
-    def features(self) -> str | None:
-        """Id of the kind of features that it was trained on (sixteen hex digits), or None if unknown."""
-        return trained_on(self.training)
-
-    @property
-    def shared(self) -> tuple[str, ...]:
-        """What networks of an ensemble must have in common; vocabularies and sizes may differ."""
-        return (
-            "is a dual encoder",
-            f"reads features of {self.options.image_dim} columns",
-            f"was trained on features of the kind {self.features or 'unknown'}",
-        )
+    def alike(self) -> tuple[str, ...]:
+        """What networks of an ensemble are."""
+        return ("is a dual encoder",)
 
     def summary(self) -> dict[str, object]:
         """What is told of it in lists."""
@@ -148,14 +116,4 @@ def load_dual_encoder(path: str | os.PathLike[str], device: str = "cpu") -> Dual
         MissingFileError: there is no such file.
         ModelError: it is something else, an ensemble of some among them, or is damaged.
     """
-    file = Path(path)
-    digest = sha256_file(file)
-    refuse_ensemble(file)
-    stored = read_trained(file, KIND, "dual encoder", COMMAND, DualEncoderOptions)
-    if stored is None:
-        raise ModelError("is no dual encoder of capbench", path=file, hint=f"Make one with '{COMMAND}'")
-    check_size(stored.vocabulary, stored.options.vocabulary_size, file)
-    network = DualEncoder(stored.options, torch.Generator().manual_seed(0))
-    fit_state(network, stored.tensors, file)
-    network.requires_grad_(False)
-    return DualEncoderModel(network.to(device), stored.vocabulary, digest, file, stored.training, device)
+    return load_trained(path, _FAMILY, DualEncoderOptions, DualEncoder, DualEncoderModel, device)

@@ -136,6 +136,10 @@ class DualEncoder(nn.Module):
         hidden = functional.gelu(self.text_hidden(pooled))
         return functional.normalize(self.text_out(hidden), dim=-1, eps=_EPSILON)
 
+    def similarities(self, images: Tensor, captions: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """Cosines (a, b) of images (a, D) and captions (b, D), whose ``lengths`` do not matter any more."""
+        return images @ captions.t()
+
     def scale(self) -> Tensor:
         """1 / temperature."""
         return self.log_scale.clamp(max=LARGEST_SCALE).exp()

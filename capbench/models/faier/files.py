@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -14,16 +12,14 @@ import torch
 from numpy.typing import NDArray
 
 from capbench.errors import ModelError, UsageError
-from capbench.files import sha256_file
-from capbench.models.checkpoints import fitting_tensors
 from capbench.models.ensembles import network_files
 from capbench.models.faier.graphs import CaptionCode, caption_code
 from capbench.models.faier.network import Faier
 from capbench.models.faier.options import FaierOptions
 from capbench.models.safetensors import read_metadata
-from capbench.models.trained import check_size, read_trained, refuse_ensemble, trained_on, write_trained
+from capbench.models.trained import Family, TrainedModel, load_trained, write_trained
 from capbench.text.scene_graph import Triplet
-from capbench.text.vocabulary import Vocabulary, tokenizer_version
+from capbench.text.vocabulary import Vocabulary
 
 __all__ = ["KIND", "FaierModel", "load_faier", "save_faier", "stored_options"]
 
@@ -31,55 +27,25 @@ FloatArray32 = NDArray[np.float32]
 
 KIND = "capbench.faier/1"
 """What a file of weights says that it is."""
+_FAMILY = Family(KIND, "FAIEr", "FAIEr model", "capbench train faier")
 
 
-@dataclass(frozen=True, eq=False)
-class FaierModel:
-    """A trained FAIEr with its vocabulary.
-
-    Attributes:
-        network: in evaluation mode.
-        vocabulary: as many words as the network has.
-        sha256: of the weights' file, 64 hex digits.
-        path: that file.
-        training: facts of the training, as stored (JSON values).
-        device: where the network runs.
-    """
-
-    network: Faier = field(repr=False)
-    vocabulary: Vocabulary = field(repr=False)
-    sha256: str
-    path: Path
-    training: Mapping[str, Any] = field(repr=False)
-    device: str = "cpu"
+class FaierModel(TrainedModel[Faier, FaierOptions]):
+    """A trained FAIEr with its vocabulary; its options say variant, and how the paper's open points were read."""
 
     @property
-    def options(self) -> FaierOptions:
-        """Shape, variant, and how the paper's open points were read."""
-        return self.network.options
-
-    @property
-    def features(self) -> str | None:
-        """Id of the fingerprint of the features it was trained on (sixteen hex digits), or None if unknown."""
-        return trained_on(self.training)
-
-    @property
-    def shared(self) -> tuple[str, ...]:
-        """What networks of an ensemble must have in common; vocabularies and sizes may differ."""
-        return (
-            "is a FAIEr network",
-            f"is of the variant {self.options.variant}",
-            f"scores by {self.options.similarity} product" if self.options.similarity == "dot" else "scores by cosine",
-            f"reads features of {self.options.image_dim} columns",
-            f"was trained on features of the kind {self.features or 'unknown'}",
-        )
+    def alike(self) -> tuple[str, ...]:
+        """What networks of an ensemble are."""
+        options = self.options
+        scores = f"scores by {options.similarity} product" if options.similarity == "dot" else "scores by cosine"
+        return "is a FAIEr network", f"is of the variant {options.variant}", scores
 
     def signature_parts(self) -> dict[str, str]:
         """Everything of the model that can change a score, for a metric's signature; the file holds all options."""
         return {
             "model": f"faier-{self.sha256[:16]}",
             "variant": self.options.variant,
-            "vocabulary": f"{self.vocabulary.sha256[:16]}+{tokenizer_version()}",
+            "vocabulary": self.words_signature,
         }
 
     def summary(self) -> dict[str, object]:
@@ -145,20 +111,7 @@ def load_faier(path: str | os.PathLike[str], device: str = "cpu") -> FaierModel:
         ModelError: it is no FAIEr model but, for example, an ensemble or one of SCAN, is damaged, or its parts do not
             fit one another.
     """
-    file = Path(path)
-    digest = sha256_file(file)
-    refuse_ensemble(file)
-    stored = read_trained(file, KIND, "FAIEr", "capbench train faier", FaierOptions)
-    if stored is None:
-        raise ModelError("is no FAIEr model of capbench", path=file, hint="Make one with 'capbench train faier'")
-    check_size(stored.vocabulary, stored.options.vocabulary_size, file)
-    with torch.device("meta"):  # sizes that do not fit are found before memory is asked for
-        network = Faier(stored.options)
-        weights = fitting_tensors(network, stored.tensors, file)
-    network.to_empty(device="cpu").load_state_dict(weights)
-    network.eval()
-    network.requires_grad_(False)
-    return FaierModel(network.to(device), stored.vocabulary, digest, file, stored.training, device)
+    return load_trained(path, _FAMILY, FaierOptions, Faier, FaierModel, device)
 
 
 def stored_options(path: str | os.PathLike[str]) -> FaierOptions | None:

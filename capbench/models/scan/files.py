@@ -11,7 +11,6 @@ import dataclasses
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,8 +24,8 @@ from capbench.models.checkpoints import fit_state
 from capbench.models.scan.fast import FastScan
 from capbench.models.scan.network import Scan, ScanOptions
 from capbench.models.scan.released import read_released
-from capbench.models.trained import check_size, read_trained, refuse_ensemble, trained_on, write_trained
-from capbench.text.vocabulary import Vocabulary, read_vocabulary, tokenizer_version
+from capbench.models.trained import TrainedModel, check_size, read_trained, refuse_ensemble, write_trained
+from capbench.text.vocabulary import Vocabulary, read_vocabulary
 
 __all__ = ["GroundingModel", "load_scan", "save_scan"]
 
@@ -47,44 +46,13 @@ _BATCH = 128  # captions encoded at once
 _ROWS = 8192  # regions encoded at once
 
 
-@dataclass(frozen=True, eq=False)
-class GroundingModel:
-    """A trained SCAN with its vocabulary, ready to encode.
-
-    Attributes:
-        network: in evaluation mode.
-        vocabulary: as many words as the network has.
-        sha256: of the weights' file, 64 hex digits.
-        path: that file.
-        training: facts of the training, as stored (JSON values); of released checkpoints epoch and scores.
-        device: where the network runs.
-    """
-
-    network: FastScan = field(repr=False)
-    vocabulary: Vocabulary = field(repr=False)
-    sha256: str
-    path: Path
-    training: Mapping[str, Any] = field(repr=False)
-    device: str = "cpu"
+class GroundingModel(TrainedModel[FastScan, ScanOptions]):
+    """A trained SCAN with its vocabulary, ready to encode; of released checkpoints ``training`` is epoch and scores."""
 
     @property
-    def options(self) -> ScanOptions:
-        """Shape and attention."""
-        return self.network.options
-
-    @property
-    def features(self) -> str | None:
-        """Id of the fingerprint of the features it was trained on (sixteen hex digits), or None if unknown."""
-        return trained_on(self.training)
-
-    @property
-    def shared(self) -> tuple[str, ...]:
-        """What networks of an ensemble must have in common; vocabularies, sizes and attention may differ."""
-        return (
-            "is a SCAN network",
-            f"reads features of {self.options.image_dim} columns",
-            f"was trained on features of the kind {self.features or 'unknown'}",
-        )
+    def alike(self) -> tuple[str, ...]:
+        """What networks of an ensemble are; attention may differ."""
+        return ("is a SCAN network",)
 
     def signature_parts(self) -> dict[str, str]:
         """Everything of the model that can change a score, for a metric's signature."""
@@ -96,7 +64,7 @@ class GroundingModel:
             attention += "+raw-captions"
         return {
             "model": f"scan-{self.sha256[:16]}",
-            "vocabulary": f"{self.vocabulary.sha256[:16]}+{tokenizer_version()}",
+            "vocabulary": self.words_signature,
             "attention": attention,
         }
 

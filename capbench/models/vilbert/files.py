@@ -24,6 +24,7 @@ from capbench.files import cache_dir, lock, sha256_file
 from capbench.models.checkpoints import fit_state, read_checkpoint, tensors_of
 from capbench.models.ensembles import read_ensemble
 from capbench.models.safetensors import map_safetensors, read_metadata, write_safetensors
+from capbench.models.trained import TrainedWeights
 from capbench.models.vilbert.network import Vilbert
 from capbench.models.vilbert.options import VilbertOptions
 from capbench.models.vilbert.released import is_released, network_name, options_of, read_config
@@ -40,7 +41,7 @@ _BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class VilbertModel:
+class VilbertModel(TrainedWeights[VilbertOptions]):
     """A trained ViLBERT with its word pieces.
 
     Attributes:
@@ -58,20 +59,9 @@ class VilbertModel:
     training: Mapping[str, Any] = field(repr=False)
 
     @property
-    def options(self) -> VilbertOptions:
-        """Its sizes."""
-        return self.network.options
-
-    @property
     def is_released(self) -> bool:
         """Whether these are released weights, and not ones that capbench trained."""
         return self.training.get("source") == "released"
-
-    @property
-    def features(self) -> str | None:
-        """Id of the fingerprint of the features it was trained on (sixteen hex digits), or None if unknown."""
-        kind = self.training.get("features")
-        return kind if isinstance(kind, str) else None
 
     @property
     def longest(self) -> int | None:
@@ -87,7 +77,7 @@ class VilbertModel:
             f"reads features of {self.options.feature_dim} columns",
             f"has {self.options.connections} layers",
             f"knows {self.options.tasks} tasks",
-            f"was trained on features of the kind {self.features or 'unknown'}",
+            self.trained_on_kind,
         )
 
     def signature_parts(self) -> dict[str, str]:

@@ -25,7 +25,8 @@ from capbench.text.ngrams.corpus import EncodedCorpus
 from capbench.text.ngrams.counting import document_frequencies
 from capbench.text.ngrams.frequencies import DocumentFrequencies
 from capbench.text.ngrams.matching import MAX_ORDER
-from capbench.text.ngrams.sweep import all_references, bleu_sweep, cider_d_sweep, reference_order, rouge_l_sweep
+from capbench.text.ngrams.orders import all_references, reference_order
+from capbench.text.ngrams.sweep import bleu_sweep, cider_d_sweep, rouge_l_sweep
 
 __all__ = [
     "DocumentFrequencies",

@@ -1,1 +1,1 @@
-"""Training of the dual encoder: settings, task, recall."""
+"""Training of the dual encoder: settings and task."""

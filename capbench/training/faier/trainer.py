@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from capbench.datasets.root import DataRoot
 from capbench.errors import UsageError
@@ -23,7 +24,8 @@ from capbench.training.loop import train
 from capbench.training.losses import batch_loss
 from capbench.training.matching_task import MatchingTask, split_for
 from capbench.training.prepare import Prepared, caption_source, prepare
-from capbench.training.task import TrainingResult, Watcher
+from capbench.training.task import Running, Say, TrainingResult
+from capbench.training.weights import count_weights
 
 __all__ = ["FaierTask", "evaluate_faier", "train_faier"]
 
@@ -33,9 +35,7 @@ def train_faier(
     run: Path,
     *,
     root: DataRoot | None = None,
-    restart: bool = False,
-    stop: Callable[[], bool] = lambda: False,
-    watcher: Watcher | None = None,
+    **running: Unpack[Running],
 ) -> TrainingResult:
     """Train FAIEr, or go on training it, in a run folder.
 
@@ -45,27 +45,22 @@ def train_faier(
         config: the settings (:func:`capbench.training.config_file.load_training`).
         run: the folder; see :mod:`capbench.training.run_folder`.
         root: the data folder, for relative paths.
-        restart: forget what the folder holds.
-        stop: asked after every step; True saves a checkpoint and leaves. While captions are parsed it raises
+        running: as :func:`capbench.training.loop.train`. While captions are parsed a ``stop`` that says so raises
             KeyboardInterrupt, and what was parsed is kept.
-        watcher: is told what happens.
 
     Raises:
         CapbenchError: as :func:`capbench.training.loop.train`; captions, parses or features are missing or do not fit.
     """
-    watcher = watcher or Watcher()
-    say = watcher.say
+    stop = running.get("stop")
 
     def pause() -> None:
-        if stop():
+        if stop is not None and stop():
             raise KeyboardInterrupt
 
-    def task(device: torch.device) -> FaierTask:
+    def task(device: torch.device, say: Say) -> FaierTask:
         return FaierTask(config, prepare(config, GraphReading(config.network, say, pause), root, say), device)
 
-    return train(
-        config, task, run, restart=restart, stop=stop, watcher=watcher, smaller="'batch' or 'network.embed_dim'"
-    )
+    return train(config, task, run, **running, smaller="'batch' or 'network.embed_dim'")
 
 
 class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
@@ -81,12 +76,8 @@ class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
     """
 
     def __init__(self, config: FaierTraining, data: Prepared[CaptionCode], device: torch.device) -> None:
-        options = dataclasses.replace(
-            config.network, vocabulary_size=len(data.vocabulary), image_dim=data.train.regions.shape[2]
-        )
-        with torch.device("meta"):
-            weights = sum(weight.numel() for weight in Faier(options).parameters())
-        check_memory(weights, "Lower 'network.embed_dim' or 'network.word_dim'")
+        options = data.sized(config.network)
+        check_memory(count_weights(lambda: Faier(options)), "Lower 'network.embed_dim' or 'network.word_dim'")
         model = Faier(options, torch.Generator().manual_seed(config.seed))
         super().__init__(config, data, device, model)
         self._config = config
@@ -94,10 +85,10 @@ class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
         reads = options.reads_references
         self._draw = ReferenceDraw(data.train.pairs, data.train.captions, config.references) if reads else None
 
-    def batches(self, epoch: int, first: int) -> Iterator[Batch]:
-        """The batches of an epoch from the ``first``-th on."""
+    def make_batches(self, orders: list[NDArray[np.int64]], first_step: int) -> Iterator[Batch]:
+        """Batches of chosen captions."""
         return batches(
-            self.order(epoch)[first:],
+            orders,
             self._split.pairs,
             self._split.captions,
             self._split.regions,
@@ -105,7 +96,7 @@ class FaierTask(MatchingTask[Faier, Batch, CaptionCode]):
             self._empty,
             word_dropout=self._config.dropout.words,
             seed=self._config.seed,
-            first_step=epoch * self.steps_per_epoch + first,
+            first_step=first_step,
         )
 
     def loss(self, batch: Batch, step: int) -> torch.Tensor:

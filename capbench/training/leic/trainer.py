@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -20,7 +20,8 @@ from capbench.training.leic.captions import Images, Pair, draw_negative
 from capbench.training.leic.config import LeicTraining
 from capbench.training.leic.prepare import Prepared, prepare
 from capbench.training.loop import train
-from capbench.training.task import Task, TrainingResult, Watcher
+from capbench.training.task import Running, Task, TrainingResult
+from capbench.training.weights import adam, count_weights
 from capbench.training.words import pad
 
 __all__ = ["LeicTask", "train_leic"]
@@ -33,32 +34,18 @@ def train_leic(
     run: Path,
     *,
     root: DataRoot | None = None,
-    restart: bool = False,
-    stop: Callable[[], bool] = lambda: False,
-    watcher: Watcher | None = None,
+    **running: Unpack[Running],
 ) -> TrainingResult:
     """Train LEIC, or go on training it, in a run folder.
 
-    Args:
-        config: the settings (:func:`capbench.training.config_file.load_training`).
-        run: the folder; see :mod:`capbench.training.run_folder`.
-        root: the data folder, for relative paths.
-        restart: forget what the folder holds.
-        stop: asked after every step; True saves a checkpoint and leaves.
-        watcher: is told what happens.
-
-    Raises:
-        CapbenchError: as :func:`capbench.training.loop.train`; captions or features are missing or do not fit.
+    ``root`` is the data folder, for relative paths; all else is as :func:`capbench.training.loop.train` says, which
+    raises CapbenchError also where captions or features are missing or do not fit.
     """
-    watcher = watcher or Watcher()
-    say = watcher.say
     return train(
         config,
-        lambda device: LeicTask(config, prepare(config, root, say), device),
+        lambda device, say: LeicTask(config, prepare(config, root, say), device),
         run,
-        restart=restart,
-        stop=stop,
-        watcher=watcher,
+        **running,
         smaller="'batch' or 'network.state_dim'",
     )
 
@@ -85,9 +72,7 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
         options = dataclasses.replace(
             config.network, vocabulary_size=len(data.vocabulary), image_dim=data.train.vectors.shape[1]
         )
-        with torch.device("meta"):
-            weights = sum(weight.numel() for weight in Leic(options).parameters())
-        check_memory(weights, "Lower 'network.state_dim' or 'network.word_dim'")
+        check_memory(count_weights(lambda: Leic(options)), "Lower 'network.state_dim' or 'network.word_dim'")
         # Drawn on the CPU, so that a seed means the same weights on every device.
         self.model = Leic(options, torch.Generator().manual_seed(config.seed))
         if data.words is not None:
@@ -95,9 +80,7 @@ class LeicTask(Task[Leic, Sequence[Pair]]):
             with torch.no_grad():
                 self.model.words.weight[known] = torch.from_numpy(data.words)[known]
         self.model.to(device)
-        self.optimiser = torch.optim.Adam(
-            self.model.parameters(), lr=config.optimiser.lr, weight_decay=config.optimiser.weight_decay
-        )
+        self.optimiser = adam(self.model, config.optimiser)
         self._half = config.batch // 2
         self.steps_per_epoch = -(-len(data.train) // self._half)
         self.data, self.facts = data.names, data.facts

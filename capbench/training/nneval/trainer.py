@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from capbench.stats.correlation import correlation
 from capbench.training.loop import train
 from capbench.training.nneval.config import NNEvalTraining
 from capbench.training.nneval.prepare import Bars, Judged, Prepared, prepare
-from capbench.training.task import Task, TrainingResult, Watcher
+from capbench.training.task import Running, Task, TrainingResult
 
 __all__ = ["NNEvalModule", "NNEvalTask", "train_nneval"]
 
@@ -30,10 +30,7 @@ def train_nneval(
     run: Path,
     root: DataRoot,
     bars: Bars,
-    *,
-    restart: bool = False,
-    stop: Callable[[], bool] = lambda: False,
-    watcher: Watcher | None = None,
+    **running: Unpack[Running],
 ) -> TrainingResult:
     """Train NNEval, or go on training it, in a run folder.
 
@@ -42,23 +39,18 @@ def train_nneval(
         run: the folder; see :mod:`capbench.training.run_folder`.
         root: the data folder, for relative paths.
         bars: makes progress bars for the scores that are learned from.
-        restart: forget what the folder holds.
-        stop: asked after every step; True saves a checkpoint and leaves.
-        watcher: is told what happens.
+        running: as :func:`capbench.training.loop.train`.
 
     Raises:
         KeyboardInterrupt: ``stop`` said so before the training began; what was scored is in the cache.
         CapbenchError: as :func:`capbench.training.loop.train`; captions or judgements are missing or do not fit.
     """
-    watcher = watcher or Watcher()
-    say = watcher.say
+    stop = running.get("stop", lambda: False)
     return train(
         config,
-        lambda device: NNEvalTask(config, prepare(config, root, bars, say, stop), device),
+        lambda device, say: NNEvalTask(config, prepare(config, root, bars, say, stop), device),
         run,
-        restart=restart,
-        stop=stop,
-        watcher=watcher,
+        **running,
     )
 
 

@@ -1,1 +1,1 @@
-"""Training of SCAN: settings, data, batches, losses, evaluation."""
+"""Training of SCAN: settings and task."""

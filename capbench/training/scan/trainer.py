@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import torch
 
@@ -16,12 +15,10 @@ from capbench.models.scan.files import save_scan
 from capbench.training.device import check_memory, choose_device
 from capbench.training.loop import train
 from capbench.training.losses import batch_loss
-from capbench.training.matching_task import MatchingTask
 from capbench.training.prepare import Prepared, WordNumbers, prepare
-from capbench.training.scan.batches import Batch, batches
 from capbench.training.scan.config import ScanTraining
-from capbench.training.scan.evaluation import evaluate
-from capbench.training.task import TrainingResult, Watcher
+from capbench.training.task import Running, TrainingResult
+from capbench.training.word_matching import Batch, WordTask
 
 __all__ = ["ScanTask", "train_scan"]
 
@@ -31,39 +28,25 @@ def train_scan(
     run: Path,
     *,
     root: DataRoot | None = None,
-    restart: bool = False,
-    stop: Callable[[], bool] = lambda: False,
-    watcher: Watcher | None = None,
+    **running: Unpack[Running],
 ) -> TrainingResult:
     """Train SCAN, or go on training it, in a run folder.
 
-    Args:
-        config: the settings (:func:`capbench.training.config_file.load_training`).
-        run: the folder; see :mod:`capbench.training.run_folder`.
-        root: the data folder, for relative paths.
-        restart: forget what the folder holds.
-        stop: asked after every step; True saves a checkpoint and leaves.
-        watcher: is told what happens.
-
-    Raises:
-        CapbenchError: as :func:`capbench.training.loop.train`; captions or features are missing or do not fit.
+    ``root`` is the data folder, for relative paths; all else is as :func:`capbench.training.loop.train` says, which
+    raises CapbenchError also where captions or features are missing or do not fit.
     """
-    watcher = watcher or Watcher()
     if config.precision == "amp-bfloat16" and choose_device(config.device).type != "cuda":
         raise ModelError("'precision: amp-bfloat16' needs a GPU", hint="Use bfloat16 or float32")
-    say = watcher.say
     return train(
         config,
-        lambda device: ScanTask(config, prepare(config, WordNumbers(), root, say), device),
+        lambda device, say: ScanTask(config, prepare(config, WordNumbers(), root, say), device),
         run,
-        restart=restart,
-        stop=stop,
-        watcher=watcher,
+        **running,
         smaller="'batch' or 'network.embed_dim'",
     )
 
 
-class ScanTask(MatchingTask[FastScan, Batch, list[int]]):
+class ScanTask(WordTask[FastScan]):
     """Captions and images of a batch that find each other.
 
     Args:
@@ -76,26 +59,11 @@ class ScanTask(MatchingTask[FastScan, Batch, list[int]]):
     """
 
     def __init__(self, config: ScanTraining, data: Prepared[list[int]], device: torch.device) -> None:
-        options = dataclasses.replace(
-            config.network, vocabulary_size=len(data.vocabulary), image_dim=data.train.regions.shape[2]
-        )
+        options = data.sized(config.network)
         check_memory(options.parameters, "Lower 'network.embed_dim', 'network.word_dim' or 'network.layers'")
         model = FastScan(options, torch.Generator().manual_seed(config.seed))
         super().__init__(config, data, device, model)
         self._config = config
-
-    def batches(self, epoch: int, first: int) -> Iterator[Batch]:
-        """The batches of an epoch from the ``first``-th on."""
-        return batches(
-            self.order(epoch)[first:],
-            self._split.pairs,
-            self._split.captions,
-            self._split.regions,
-            word_dropout=self._config.dropout.words,
-            seed=self._config.seed,
-            first_step=epoch * self.steps_per_epoch + first,
-            pin=self._device.type == "cuda",
-        )
 
     def loss(self, batch: Batch, step: int) -> torch.Tensor:
         """The loss of a batch's similarities."""
@@ -111,11 +79,7 @@ class ScanTask(MatchingTask[FastScan, Batch, list[int]]):
 
     def validate(self, model: FastScan, pause: Callable[[], None]) -> dict[str, Any]:
         """Recalls on dev."""
-        dev = self._dev
-        recalls = evaluate(
-            model, dev.pairs, dev.captions, dev.regions, self._device, progress=lambda _captions_done: pause()
-        )
-        return recalls.to_dict()
+        return self.dev_recalls(model, pause).to_dict()
 
     def save(self, path: Path, model: FastScan, facts: Mapping[str, Any]) -> None:
         """Weights, options, vocabulary and facts as one ``.safetensors``."""

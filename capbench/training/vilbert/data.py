@@ -16,7 +16,7 @@ from capbench.features.store import FeatureStore, open_store
 from capbench.models.vilbert.inputs import image_rows
 from capbench.text.word_pieces import MASK, WordPieces, learn_word_pieces, read_word_pieces
 from capbench.training.captions import Pairs, locate
-from capbench.training.prepare import caption_source, signature_of_features
+from capbench.training.prepare import caption_source, names_of, say_features, signature_of_features, training_pairs
 from capbench.training.regions import Regions, open_probabilities, open_regions
 from capbench.training.vilbert.config import VilbertTraining
 
@@ -159,42 +159,22 @@ def prepare(
     Raises:
         CapbenchError: something is missing or does not fit; file and row are named.
     """
-    source = caption_source(config, root)
-    train, dev = source.pairs("train"), source.pairs("dev")
-    both = set(train.images) & set(dev.images)
-    if both:
-        raise DataError(
-            f"{len(both):,} images are for train and for dev, one of them '{min(both)}'",
-            path=source.path,
-            hint="Name other 'splits' in the training file",
-        )
-    say(
-        f"captions: {source.path}: train {len(train.images):,} images, {len(train.captions):,} captions, "
-        f"dev {len(dev.images):,} images, {len(dev.captions):,} captions"
-    )
-    pieces = _pieces(config, {"train": train, "dev": dev}, root)
+    pairs = training_pairs(caption_source(config, root), config.features, say)
+    pieces = _pieces(config, pairs, root)
     say(f"word pieces: {len(pieces):,}")
-    _say_what_is_cut(config.pieces.longest, {"train": train, "dev": dev}, pieces, say)
+    _say_what_is_cut(config.pieces.longest, pairs, pieces, say)
     evaluation = config.evaluation
-    dev = dev.sample(evaluation.images, evaluation.captions, evaluation.seed)
+    dev = pairs["dev"].sample(evaluation.images, evaluation.captions, evaluation.seed)
     store_path = locate(config.features, root, "features")
-    splits = [_split(config, pairs, pieces, store_path) for pairs in (train, dev)]
-    n, regions, columns = splits[0].images.regions.shape
-    where = "in memory" if splits[0].images.regions.in_memory else "read batch by batch"
-    say(f"features: {n:,} x {regions} regions x {columns}, {where}")
+    train, measured = (_split(config, of_split, pieces, store_path) for of_split in (pairs["train"], dev))
+    say_features(train.images.regions, say)
     features, named = signature_of_features(config, root)
-    names = {
-        "captions": train.fingerprint(),
-        "dev captions": dev.fingerprint(),
-        "pieces": pieces.sha256,
-        "features": named,
-        "regions": f"{regions} x {columns}",
-    }
-    classes = splits[0].images.classes
+    names = names_of(pairs["train"], dev, {"pieces": pieces.sha256}, named, train.images.regions)
+    classes = train.images.classes
     if classes is not None:
         names["region targets"] = classes.describe()
         say(f"masked regions: {classes.describe()}")
-    return VilbertData(splits[0], splits[1], pieces, features, names)
+    return VilbertData(train, measured, pieces, features, names)
 
 
 def _say_what_is_cut(longest: int, pairs: dict[str, Pairs], pieces: WordPieces, say: Callable[[str], None]) -> None:

@@ -6,21 +6,22 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from capbench.datasets.root import DataRoot
 from capbench.models.vilbert.files import save_vilbert
 from capbench.models.vilbert.options import VilbertOptions
-from capbench.training.captions import epoch_order
+from capbench.training.caption_task import CaptionTask
 from capbench.training.device import check_memory
 from capbench.training.loop import train
 from capbench.training.losses import info_nce
-from capbench.training.task import Task, TrainingResult, Watcher
+from capbench.training.task import Running, TrainingResult
 from capbench.training.vilbert.batches import IGNORED, Batch, Specials, batches
 from capbench.training.vilbert.config import VilbertTraining
 from capbench.training.vilbert.data import VilbertData, prepare
@@ -33,6 +34,7 @@ from capbench.training.vilbert.losses import (
     region_loss,
     word_loss,
 )
+from capbench.training.weights import count_weights
 
 __all__ = ["VilbertTask", "train_vilbert"]
 
@@ -42,37 +44,23 @@ def train_vilbert(
     run: Path,
     *,
     root: DataRoot | None = None,
-    restart: bool = False,
-    stop: Callable[[], bool] = lambda: False,
-    watcher: Watcher | None = None,
+    **running: Unpack[Running],
 ) -> TrainingResult:
     """Train ViLBERT, or go on training it, in a run folder.
 
-    Args:
-        config: the settings (:func:`capbench.training.config_file.load_training`).
-        run: the folder; see :mod:`capbench.training.run_folder`.
-        root: the data folder, for relative paths.
-        restart: forget what the folder holds.
-        stop: asked after every step; True saves a checkpoint and leaves.
-        watcher: is told what happens.
-
-    Raises:
-        CapbenchError: as :func:`capbench.training.loop.train`; captions or features are missing or do not fit.
+    ``root`` is the data folder, for relative paths; all else is as :func:`capbench.training.loop.train` says, which
+    raises CapbenchError also where captions or features are missing or do not fit.
     """
-    watcher = watcher or Watcher()
-    say = watcher.say
     return train(
         config,
-        lambda device: VilbertTask(config, prepare(config, root, say), device, say),
+        lambda device, say: VilbertTask(config, prepare(config, root, say), device, say),
         run,
-        restart=restart,
-        stop=stop,
-        watcher=watcher,
+        **running,
         smaller="'batch' or the sizes in 'network'",
     )
 
 
-class VilbertTask(Task[VilbertLearner, Batch]):
+class VilbertTask(CaptionTask[VilbertLearner, Batch]):
     """Masked words and regions, and captions and images that belong together.
 
     Args:
@@ -94,7 +82,7 @@ class VilbertTask(Task[VilbertLearner, Batch]):
         device: torch.device,
         say: Callable[[str], None] = lambda _text: None,
     ) -> None:
-        self._config, self._split, self._dev, self._device = config, data.train, data.dev, device
+        self._config, self._split, self._dev = config, data.train, data.dev
         self._pieces, self._specials = data.pieces, Specials.of(data.pieces)
         self._trial = draw_trials(data.dev.pairs, data.dev.captions, config.evaluation.seed)
         images = data.train.images
@@ -111,14 +99,9 @@ class VilbertTask(Task[VilbertLearner, Batch]):
         if config.word_start.epochs:
             say("word vectors of the captions, to begin with")
             self._start_from_vectors(model)
-        self.model = model.to(device)
-        self.optimiser = torch.optim.Adam(
-            self.model.parameters(), lr=config.optimiser.lr, weight_decay=config.optimiser.weight_decay
-        )
+        super().__init__(config, data.train.pairs, images.regions, model, device)
         self._variance = images.variance() if images.classes is None else None
-        self.steps_per_epoch = len(self._order(0))
         self.data, self.facts = data.names, {"features": data.features, "longest": config.pieces.longest}
-        self.prefetch = device.type == "cuda" or not images.regions.in_memory
 
     @torch.no_grad()
     def _start_from_vectors(self, model: VilbertLearner) -> None:
@@ -138,21 +121,17 @@ class VilbertTask(Task[VilbertLearner, Batch]):
         assert len(weight) == len(pieces)
         weight[torch.tensor([int(number) for number in numbers])] = torch.from_numpy(vectors)
 
-    def _order(self, epoch: int) -> list[Any]:
-        config = self._config
-        return epoch_order(self._split.pairs, config.batch, config.order, config.seed, epoch)
-
-    def batches(self, epoch: int, first: int) -> Iterator[Batch]:
-        """The batches of an epoch from the ``first``-th on."""
+    def make_batches(self, orders: list[NDArray[np.int64]], first_step: int) -> Iterator[Batch]:
+        """Batches of chosen captions."""
         return batches(
-            self._order(epoch)[first:],
+            orders,
             self._split.pairs,
             self._split.captions,
             self._split.images,
             self._specials,
             self._config.masking,
             seed=self._config.seed,
-            first_step=epoch * self.steps_per_epoch + first,
+            first_step=first_step,
         )
 
     def loss(self, batch: Batch, step: int) -> Tensor:
@@ -250,6 +229,4 @@ class VilbertTask(Task[VilbertLearner, Batch]):
 
 def weights_of(options: VilbertOptions) -> int:
     """How many numbers are learned, counted without making them."""
-    with torch.device("meta"):
-        model = VilbertLearner(options, None, 1.0)
-    return sum(parameter.numel() for parameter in model.parameters())
+    return count_weights(lambda: VilbertLearner(options, None, 1.0))

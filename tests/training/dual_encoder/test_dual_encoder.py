@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,13 +24,17 @@ from capbench.models.ensembles import write_ensemble
 from capbench.models.scan.files import load_scan
 from capbench.records import Item
 from capbench.scoring import score
+from capbench.text.embeddings.word_vectors import write_word2vec
 from capbench.training.config_file import parse_training
 from capbench.training.dual_encoder.config import DualEncoderTraining
-from capbench.training.dual_encoder.trainer import evaluate_dual_encoder, train_dual_encoder
+from capbench.training.dual_encoder.trainer import DualEncoderTask, train_dual_encoder
+from capbench.training.prepare import WordNumbers, prepare
 from capbench.training.scan.trainer import train_scan
+from capbench.training.word_matching import evaluate_words
 from tests.conftest import Ran
+from tests.training.interruptions import check_stopped, end, kill_at, train_command
 from tests.training.scan import world as scan_world
-from tests.training.scan.world import StopAfter, log_of, make_world
+from tests.training.scan.world import make_world
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +123,7 @@ def test_training_finds_images_for_captions_and_learns_the_temperature(world: Pa
     assert kept.chosen["temperature"] == pytest.approx(0.1, abs=1e-4)
     assert result.model is not None
     model = load_dual_encoder(result.model)
-    measured = evaluate_dual_encoder(config, model, "dev").to_dict()
+    measured = evaluate_words(config, model, "dev").to_dict()
     assert measured["recall_sum"] == result.chosen["recall_sum"]
     hinge = train_dual_encoder(settings(world, loss={"kind": "hinge"}), tmp_path / "hinge")
     assert hinge.ended == "epochs"
@@ -132,39 +132,36 @@ def test_training_finds_images_for_captions_and_learns_the_temperature(world: Pa
 @pytest.mark.parametrize("network", [{"text": "gru"}, {"text": "bag", "pooling": "mean"}])
 def test_an_interrupted_training_ends_with_the_same_bytes(world: Path, tmp_path: Path, network: Any) -> None:
     config = settings(world, epochs=2, order="rounds", network={"embed_dim": 8, "hidden_dim": 10, **network})
-    whole = train_dual_encoder(config, tmp_path / "whole")
-    for part in (1, 4):
-        run = tmp_path / f"by{part}"
-        while True:
-            stop = StopAfter(part)
-            result = train_dual_encoder(config, run, stop=stop, watcher=stop.watcher)
-            if result.model is not None:
-                break
-        assert result.sha256 == whole.sha256
-        assert log_of(run) == log_of(tmp_path / "whole")
+    whole = check_stopped(train_dual_encoder, config, tmp_path, (1, 4))
     assert train_dual_encoder(settings(world, epochs=2, seed=9), tmp_path / "other").sha256 != whole.sha256
+
+
+def test_words_begin_with_the_vectors_that_are_given(world: Path, tmp_path: Path) -> None:
+    vectors = np.random.default_rng(8).normal(size=(3, 6)).astype(np.float32)
+    write_word2vec(tmp_path / "words.bin", ["kite", "lamp", "elsewhere"], vectors)
+    config = settings(world, word_vectors=str(tmp_path / "words.bin"))
+    data = prepare(config, WordNumbers())
+    begun, drawn = (
+        DualEncoderTask(config, dataclasses.replace(data, word_start=start), torch.device("cpu")).model.word.weight
+        for start in (data.word_start, None)
+    )
+    kite, lamp = (data.vocabulary.number(word) for word in ("kite", "lamp"))
+    # Centred over the words that are known, and so each other's opposite.
+    np.testing.assert_allclose(begun[kite].detach(), -begun[lamp].detach(), atol=1e-6)
+    difference = begun[kite].detach().numpy()
+    assert np.corrcoef(difference, vectors[0] - vectors[1])[0, 1] == pytest.approx(1, abs=1e-5)
+    others = [number for number in range(len(data.vocabulary)) if number not in (kite, lamp)]
+    assert torch.equal(begun[others], drawn[others])
 
 
 @pytest.mark.slow
 def test_a_killed_training_ends_with_the_same_bytes(world: Path, tmp_path: Path) -> None:
     config = settings(world, epochs=60, evaluation={"every": 60}, checkpoint_every=7)
-    path = tmp_path / "tiny.yaml"
-    path.write_text(yaml.safe_dump(config.to_dict()), encoding="utf-8")
     whole = train_dual_encoder(config, tmp_path / "whole")
     run = tmp_path / "killed"
-    command = [sys.executable, "-m", "capbench", "train", "clip", str(path), "--out", str(run), "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until = time.monotonic() + 240
-    while process.poll() is None and time.monotonic() < until:
-        log = run / "log.jsonl"
-        if log.exists() and log.read_bytes().count(b"\n") >= 25:
-            break
-        time.sleep(0.001)
-    assert process.poll() is None
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    assert not (run / "model.safetensors").exists()
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    command = train_command("clip", config, tmp_path / "tiny.yaml", run)
+    kill_at(command, run, 25)
+    end(command)
     assert (run / "model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
     assert whole.step > 50
 

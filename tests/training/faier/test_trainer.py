@@ -1,11 +1,6 @@
 from __future__ import annotations
 
-import json
 import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +21,8 @@ from capbench.training.faier.prepare import GraphReading
 from capbench.training.faier.trainer import FaierTask, evaluate_faier, train_faier
 from capbench.training.prepare import prepare
 from tests.training.faier.world import make_placed_world, put_parses, settings
-from tests.training.scan.world import StopAfter, log_of, make_world
+from tests.training.interruptions import check_stopped, end, kill_at, train_command
+from tests.training.scan.world import log_of, make_world
 
 
 @pytest.fixture(scope="module")
@@ -70,16 +66,7 @@ def test_every_row_of_table_4_trains(world: Path, tmp_path: Path, row: str) -> N
 
 def test_a_training_interrupted_anywhere_ends_with_the_same_file(world: Path, tmp_path: Path) -> None:
     config = settings(world, epochs=2)
-    whole = train_faier(config, tmp_path / "whole")
-    for steps in (1, 4):
-        run = tmp_path / f"by{steps}"
-        while True:
-            stop = StopAfter(steps)
-            result = train_faier(config, run, stop=stop, watcher=stop.watcher)
-            if result.model is not None:
-                break
-        assert result.sha256 == whole.sha256
-        assert log_of(run) == log_of(tmp_path / "whole")
+    check_stopped(train_faier, config, tmp_path, (1, 4))
 
 
 def test_features_read_from_disk_give_the_same_model(world: Path, tmp_path: Path) -> None:
@@ -90,26 +77,12 @@ def test_features_read_from_disk_give_the_same_model(world: Path, tmp_path: Path
 
 def test_a_killed_training_ends_with_the_same_weights(world: Path, tmp_path: Path) -> None:
     config = settings(world, epochs=40, evaluation={"every": 60}, checkpoint_every=7)
-    path, run = tmp_path / "tiny.yaml", tmp_path / "killed"
-    path.write_text(yaml.safe_dump(config.to_dict()), encoding="utf-8")
+    run = tmp_path / "killed"
     whole = train_faier(config, tmp_path / "whole")
     lines = int(np.random.default_rng(int.from_bytes(os.urandom(4), "little")).integers(5, 60))
-    command = [sys.executable, "-m", "capbench", "train", "faier", str(path), "--out", str(run), "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    try:
-        until = time.monotonic() + 240
-        while process.poll() is None and time.monotonic() < until:
-            if (run / "log.jsonl").exists() and (run / "log.jsonl").read_bytes().count(b"\n") >= lines:
-                break
-            time.sleep(0.001)
-        assert process.poll() is None, process.stderr.read().decode() if process.stderr else ""
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    assert not (run / "model.safetensors").exists()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["sha256"] == whole.sha256, lines
+    command = train_command("faier", config, tmp_path / "tiny.yaml", run)
+    kill_at(command, run, lines)
+    assert end(command)[0] == whole.sha256, lines
     assert log_of(run) == log_of(tmp_path / "whole")
 
 

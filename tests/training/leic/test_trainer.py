@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import yaml
 
 from capbench.errors import DataError, FeatureError, StudyError, UsageError
 from capbench.features.store import open_store
@@ -27,8 +22,9 @@ from capbench.training.leic.prepare import fold_of, prepare
 from capbench.training.leic.trainer import LeicTask, train_leic
 from capbench.training.loop import learning_rate
 from capbench.training.task import Watcher
+from tests.training.interruptions import check_stopped, end, kill_at, train_command
 from tests.training.leic.world import make_world, settings, system_files
-from tests.training.scan.world import StopAfter, log_of
+from tests.training.scan.world import log_of
 
 CPU = torch.device("cpu")
 
@@ -63,51 +59,16 @@ def test_the_same_settings_give_the_same_file_and_another_seed_another(world: Pa
 def test_a_training_interrupted_anywhere_ends_with_the_same_file(world: Path, tmp_path: Path, machine: bool) -> None:
     changes = {"machine": system_files(world), "folds": {"of": 3}} if machine else {}
     config = settings(world, **changes)
-    whole = train_leic(config, tmp_path / "whole")
-    for after in (1, 5):
-        run, parts = tmp_path / f"by{after}", 0
-        while True:
-            stop = StopAfter(after)
-            result = train_leic(config, run, stop=stop, watcher=stop.watcher)
-            parts += 1
-            if result.model is not None:
-                break
-        assert parts >= whole.step // after
-        assert (run / "model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
-        assert log_of(run) == log_of(tmp_path / "whole")
+    check_stopped(train_leic, config, tmp_path, (1, 5))
 
 
 def test_a_killed_training_ends_with_the_same_weights(world: Path, tmp_path: Path) -> None:
     config = settings(world, epochs=60, evaluation={"every": 60}, checkpoint_every=7)
-    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(config.to_dict()), encoding="utf-8")
-    whole = train_leic(config, tmp_path / "whole")
     run = tmp_path / "killed"
-    command = [
-        sys.executable,
-        "-m",
-        "capbench",
-        "train",
-        "leic",
-        str(tmp_path / "tiny.yaml"),
-        "--out",
-        str(run),
-        "--json",
-    ]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    try:
-        until = time.monotonic() + 240
-        while process.poll() is None and time.monotonic() < until:
-            if (run / "log.jsonl").exists() and (run / "log.jsonl").read_bytes().count(b"\n") >= 20:
-                break
-            time.sleep(0.001)
-        assert process.poll() is None, process.stderr.read().decode() if process.stderr else ""
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    assert not (run / "model.safetensors").exists()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["sha256"] == whole.sha256
+    whole = train_leic(config, tmp_path / "whole")
+    command = train_command("leic", config, tmp_path / "tiny.yaml", run)
+    kill_at(command, run, 20)
+    assert end(command)[0] == whole.sha256
     assert log_of(run) == log_of(tmp_path / "whole")
 
 

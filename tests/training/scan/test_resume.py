@@ -3,11 +3,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
-import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,13 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
 
 from capbench import files
 from capbench.errors import ModelError, UsageError
 from capbench.models.scan.files import load_scan
 from capbench.training.scan.trainer import train_scan
 from capbench.training.task import Watcher
+from tests.training.interruptions import check_stopped, end, kill_at, train_command
 from tests.training.scan.world import StopAfter, log_of, make_world, settings
 
 
@@ -34,19 +32,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("order", ["captions", "rounds"])
 def test_a_training_interrupted_anywhere_ends_with_the_same_file(world: Path, tmp_path: Path, order: str) -> None:
     config = settings(world, order=order, epochs=3)
-    whole = train_scan(config, tmp_path / "whole")
-    for part in (1, 4, 5, 7):
-        run, parts = tmp_path / f"by{part}", 0
-        while True:
-            stop = StopAfter(part)
-            result = train_scan(config, run, stop=stop, watcher=stop.watcher)
-            parts += 1
-            if result.model is not None:
-                break
-            assert not (run / "model.safetensors").exists()
-        assert parts >= whole.step // part
-        assert (run / "model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
-        assert log_of(run) == log_of(tmp_path / "whole")
+    check_stopped(train_scan, config, tmp_path, (1, 4, 5, 7))
 
 
 def test_an_evaluation_that_was_interrupted_is_done_again(world: Path, tmp_path: Path) -> None:
@@ -82,50 +68,27 @@ def test_what_was_logged_after_the_checkpoint_is_cut_off(world: Path, tmp_path: 
     assert log_of(tmp_path / "cut") == log_of(tmp_path / "whole")
 
 
-def _command(config: Path, run: Path) -> list[str]:
-    return [sys.executable, "-m", "capbench", "train", "scan", str(config), "--out", str(run), "--json"]
-
-
-def _write(config: Any, path: Path) -> Path:
-    path.write_text(yaml.safe_dump(config.to_dict()), encoding="utf-8")
-    return path
-
-
 def test_a_killed_training_ends_with_the_same_weights(world: Path, tmp_path: Path) -> None:
     config = settings(world, epochs=60, evaluation={"every": 60}, checkpoint_every=7)
-    path = _write(config, tmp_path / "tiny.yaml")
     whole = train_scan(config, tmp_path / "whole")
     rng = np.random.default_rng(int.from_bytes(os.urandom(4), "little"))
     run, kills = tmp_path / "killed", []
+    command = train_command("scan", config, tmp_path / "tiny.yaml", run)
     for part in range(2):
-        # At a random step of each half.
-        lines = int(rng.integers(10 + 60 * part, 60 + 60 * part))
-        process = subprocess.Popen(_command(path, run), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-        try:
-            until = time.monotonic() + 240
-            while process.poll() is None and time.monotonic() < until:
-                log = run / "log.jsonl"
-                if log.exists() and log.read_bytes().count(b"\n") >= lines:
-                    break
-                time.sleep(0.001)
-            assert process.poll() is None, process.stderr.read().decode() if process.stderr else ""
-        finally:
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
+        kill_at(command, run, int(rng.integers(10 + 60 * part, 60 + 60 * part)))  # at a random step of each half
         kills.append(len(log_of(run)))
-        assert not (run / "model.safetensors").exists()
-    done = subprocess.run(_command(path, run), capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["sha256"] == whole.sha256, kills
-    assert "done before" in done.stderr
+    sha256, said = end(command)
+    assert sha256 == whole.sha256, kills
+    assert "done before" in said
     assert not list(run.glob(".*.part"))
     assert log_of(run) == log_of(tmp_path / "whole")
 
 
 def test_ctrl_c_saves_a_checkpoint_and_says_how_to_go_on(world: Path, tmp_path: Path) -> None:
     config = settings(world, epochs=5000, evaluation={"every": 100000})
-    path, run = _write(config, tmp_path / "tiny.yaml"), tmp_path / "run"
-    process = subprocess.Popen(_command(path, run), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    run = tmp_path / "run"
+    command = train_command("scan", config, tmp_path / "tiny.yaml", run)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
         until = time.monotonic() + 240
         while not (run / "log.jsonl").exists() or not (run / "log.jsonl").stat().st_size:

@@ -15,9 +15,8 @@ from capbench.training.averaging import WeightAverage
 from capbench.training.captions import SplitOptions, open_captions
 from capbench.training.losses import hinge_loss, info_nce
 from capbench.training.regions import open_regions
-from capbench.training.scan.evaluation import similarity_matrix
-from capbench.training.scan.prepare import evaluate_scan
 from capbench.training.scan.trainer import train_scan
+from capbench.training.word_matching import evaluate_words, similarity_matrix
 from tests.training.scan.world import StopAfter, log_of, make_world, settings
 
 
@@ -117,7 +116,7 @@ def test_best_and_last_weights(world: Path, tmp_path: Path) -> None:
     for result in (best, last):
         assert result.model is not None
         assert result.chosen is not None
-        measured = evaluate_scan(config, load_scan(result.model), "dev")
+        measured = evaluate_words(config, load_scan(result.model), "dev")
         assert measured.to_dict().items() <= result.chosen.items()
 
 
@@ -212,7 +211,7 @@ def test_features_of_another_fingerprint_are_refused_for_evaluation(world: Path,
         writer.finish()
     config = settings(world, features=str(tmp_path / "other.h5"))
     with pytest.raises(ModelError, match="trained on features of another kind"):
-        evaluate_scan(config, load_scan(tmp_path / "run/model.safetensors"), "test")
+        evaluate_words(config, load_scan(tmp_path / "run/model.safetensors"), "test")
 
 
 def test_captions_and_arrays_of_the_original_code_train_too(tmp_path: Path) -> None:
@@ -246,7 +245,7 @@ def test_training_on_a_gpu_learns_and_goes_on(world: Path, tmp_path: Path) -> No
         result = train_scan(config, run)
         assert result.chosen is not None
         assert result.chosen["image_to_text"]["r@5"] > 80
-        on_cpu = evaluate_scan(config, load_scan(run / "model.safetensors"), "dev")
+        on_cpu = evaluate_words(config, load_scan(run / "model.safetensors"), "dev")
         assert on_cpu.recall_sum == pytest.approx(result.chosen["recall_sum"], abs=40)
 
 

@@ -1,17 +1,11 @@
 from __future__ import annotations
 
-import json
 import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import yaml
 
 from capbench.errors import DataError, FeatureError, StudyError
 from capbench.metrics.base import Resources
@@ -20,7 +14,8 @@ from capbench.models.vilbert.files import load_vilbert
 from capbench.records import Item
 from capbench.training.vilbert.data import prepare
 from capbench.training.vilbert.trainer import VilbertTask, train_vilbert
-from tests.training.scan.world import StopAfter, log_of, make_world
+from tests.training.interruptions import check_stopped, end, kill_at, train_command
+from tests.training.scan.world import log_of, make_world
 from tests.training.vilbert.world import NETWORK, boxed_world, settings
 
 ALONE = {"words": 0.0, "regions": 0.0, "alignment": 0.0}
@@ -64,38 +59,17 @@ def test_a_trained_model_scores_and_a_blank_image_changes_the_scores(world: Path
 
 @pytest.mark.parametrize("part", [1, 4, 7])
 def test_a_training_interrupted_anywhere_ends_with_the_same_file(world: Path, tmp_path: Path, part: int) -> None:
-    config = settings(world)
-    whole = train_vilbert(config, tmp_path / "whole")
-    while True:
-        stop = StopAfter(part)
-        result = train_vilbert(config, tmp_path / "cut", stop=stop, watcher=stop.watcher)
-        if result.model is not None:
-            break
-    assert result.sha256 == whole.sha256
-    assert log_of(tmp_path / "cut") == log_of(tmp_path / "whole")
+    check_stopped(train_vilbert, settings(world), tmp_path, (part,))
 
 
 def test_a_killed_training_ends_with_the_same_weights(world: Path, tmp_path: Path) -> None:
     config = settings(world, epochs=15, evaluation={"every": 40}, checkpoint_every=7)
-    path, run = tmp_path / "tiny.yaml", tmp_path / "killed"
-    path.write_text(yaml.safe_dump(config.to_dict()), encoding="utf-8")
+    run = tmp_path / "killed"
     whole = train_vilbert(config, tmp_path / "whole")
     lines = 5 + int.from_bytes(os.urandom(1), "little") // 16
-    command = [sys.executable, "-m", "capbench", "train", "vilbert", str(path), "--out", str(run), "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    try:
-        until = time.monotonic() + 240
-        while process.poll() is None and time.monotonic() < until:
-            if (run / "log.jsonl").exists() and (run / "log.jsonl").read_bytes().count(b"\n") >= lines:
-                break
-            time.sleep(0.001)
-        assert process.poll() is None, process.stderr.read().decode() if process.stderr else ""
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["sha256"] == whole.sha256, lines
+    command = train_command("vilbert", config, tmp_path / "tiny.yaml", run)
+    kill_at(command, run, lines)
+    assert end(command)[0] == whole.sha256, lines
     assert log_of(run) == log_of(tmp_path / "whole")
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from capbench.training.captions import Pairs
 from capbench.training.regions import Regions
-from capbench.training.scan.batches import batches
+from capbench.training.word_matching import batches
 from capbench.training.words import pad
 
 
