@@ -367,9 +367,9 @@ def read_json(path: str | os.PathLike[str], *, unique_keys: bool = False, nan: b
 
 def _unreadable(path: str | os.PathLike[str], error: OSError) -> DataError:
     if isinstance(error, FileNotFoundError):
-        return MissingFileError("there is no such file", path=path)
+        return MissingFileError("there is no such file", path=path, hint="Correct the path")
     if isinstance(error, IsADirectoryError):
-        return DataError("is a folder, not a file", path=path)
+        return DataError("is a folder, not a file", path=path, hint="Give a file")
     return DataError(f"cannot be read ({error.strerror or error})", path=path, hint="Check its permissions")
 
 

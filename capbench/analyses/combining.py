@@ -6,7 +6,7 @@ learnt from all judgements; captions of images that were among them are scored b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -19,7 +19,7 @@ from capbench.errors import UsageError
 from capbench.metrics.base import Resources
 from capbench.metrics.combination import CombinationFile, SavedInput, image_digest, saved_name
 from capbench.metrics.requests import MetricRequest, Row
-from capbench.records import ScoreTable
+from capbench.records import Judgements, ScoreTable
 from capbench.stats.intervals import draw_bootstrap
 from capbench.stats.learning import Examples, Fit
 from capbench.stats.nested import Settings, learn, weight_intervals
@@ -31,6 +31,7 @@ from capbench.studies.combining import (
     inputs_of,
     learn_out_of_fold,
     matrix_of,
+    refuse_unlearnable,
     row_of,
     signed_inputs,
     with_column,
@@ -174,7 +175,7 @@ def combine_metrics(
         cache,
         progress,
     )
-    scored = task.score(dataset, protocol)
+    scored = task.score(dataset, protocol, lambda judgements: refuse_unlearnable(protocol, judgements, task.settings))
     learnt = task.learn(scored, inputs, f"learning from {dataset.name}")
     joined = replace(scored, tables=with_column(scored.tables, task.row.key, learnt.values, learnt.signature))
     comparison = task.compared(protocol, joined)
@@ -218,9 +219,17 @@ class _Task:
         """Number of resamples of intervals."""
         return self.compare.resamples or USUAL_RESAMPLES
 
-    def score(self, dataset: Dataset, protocol: Protocol) -> Scored:
-        """The metrics' scores."""
-        return score_all(dataset, protocol, self.requests, self.resources, cache=self.cache, progress=self.progress)
+    def score(self, dataset: Dataset, protocol: Protocol, check: Callable[[Judgements], None] | None = None) -> Scored:
+        """The metrics' scores; ``check`` is that of :func:`capbench.analyses.comparing.score_all`."""
+        return score_all(
+            dataset,
+            protocol,
+            self.requests,
+            self.resources,
+            cache=self.cache,
+            progress=self.progress,
+            check=check,
+        )
 
     def learn(self, scored: Scored, inputs: Sequence[Input], what: str) -> Learnt:
         """Out-of-fold scores of a combination of some inputs."""

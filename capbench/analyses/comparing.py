@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from capbench.datasets.protocol import Protocol
 from capbench.errors import ProtocolError, UsageError
 from capbench.metrics.base import Resources
 from capbench.metrics.requests import MetricRequest, Row
+from capbench.records import Judgements
 from capbench.stats.agreement import Accuracies, Agreement, Correlations, Unit
 from capbench.stats.correction import Correction
 from capbench.stats.intervals import Interval, bootstrap_intervals, draw_bootstrap
@@ -118,8 +119,11 @@ def score_all(
     *,
     cache: bool = True,
     progress: ProgressFactory = no_progress,
+    check: Callable[[Judgements], None] | None = None,
 ) -> Scored:
     """Score a protocol's items with metrics none of which may be missing.
+
+    ``check`` is called with the judgements of the first draw before anything is scored, to refuse them.
 
     Raises:
         ProtocolError: the protocol's statistic is a plain mean.
@@ -127,6 +131,8 @@ def score_all(
     """
     refuse_means(protocol)
     judged = judge(dataset, protocol.items, requests, resources, cache=cache).require_all()
+    if check is not None:
+        check(judged.draws[0])
     return judged.score(progress).require_all()
 
 

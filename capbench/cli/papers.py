@@ -103,11 +103,20 @@ class _Takes:
         names: labels and metrics, under which something may be given.
         features: whether one of them looks at images.
         weights: whether one of them needs a model.
+        columns: their columns, under which options may be given, too.
+        options: the options that they have.
     """
 
     names: frozenset[str]
     features: bool
     weights: bool
+    columns: frozenset[str] = frozenset()
+    options: frozenset[str] = frozenset()
+
+    def takes_option(self, text: str) -> bool:
+        """Whether ``NAME.OPTION=VALUE`` is for one of them; ``OPTION=VALUE`` is for all that have it."""
+        owner, _, option = text.partition("=")[0].rpartition(".")
+        return owner in self.names or owner.lower() in self.columns if owner else option in self.options
 
 
 @dataclass(frozen=True)
@@ -139,12 +148,22 @@ def _taken_by(study: Study) -> _Takes:
 
     names: set[str] = set()
     needs: set[type] = set()
+    columns: set[str] = set()
+    options: set[str] = set()
     for asked in study.metrics:
         for named in resolve_metrics([asked]):
             names |= {named.label, named.metric.name}
+            columns |= set(named.metric.columns)
+            options |= {declared.name for declared in named.metric.option_type.declared()}
             needs |= {type(single) for need in named.metric.needs for single in need.each()}
         names |= {label for label in (split_label(asked)[0],) if label}
-    return _Takes(frozenset(names), Features in needs, bool({Weights, ModelFolder} & needs))
+    return _Takes(
+        frozenset(names),
+        Features in needs,
+        bool({Weights, ModelFolder} & needs),
+        frozenset(columns),
+        frozenset(options),
+    )
 
 
 def _kept(given: Cached, takes: _Takes) -> Cached:
@@ -153,12 +172,11 @@ def _kept(given: Cached, takes: _Takes) -> Cached:
 
     of_features = takes.names | ({""} if takes.features else frozenset())
     of_models = takes.names | ({""} if takes.weights else frozenset())
-    owners = (*takes.names, "")
     return replace(
         given,
         features=[text for text in given.features or () if _owner(text) in of_features],
         model=[text for text in given.model or () if _owner(text) in of_models],
-        option=[text for text in given.option or () if text.partition("=")[0].rpartition(".")[0] in owners],
+        option=[text for text in given.option or () if takes.takes_option(text)],
     )
 
 
@@ -175,6 +193,17 @@ def _refuse_unused(given: Cached, looked: Sequence[_Looked]) -> None:
 
     names = frozenset().union(*(one.takes.names for one in looked))
     everywhere: frozenset[str] = frozenset()
+    for text in given.option or ():
+        if any(one.takes.takes_option(text) for one in looked):
+            continue
+        if not any(_taken_by(item_study(key, item)).takes_option(text) for key, item in choose_items(()).items()):
+            owner = text.partition("=")[0].rpartition(".")[0]
+            what = f"a row '{owner}'" if owner else f"a metric with the option '{text.partition('=')[0]}'"
+            raise UsageError(
+                f"--option {text}: none of these tables and figures has {what}",
+                hint="'capbench metrics NAME' lists a metric's options",
+            )
+        common.note(f"--option {text} is not needed here: only other tables and figures have such a row")
     for flag, texts in (("--features", given.features), ("--model", given.model)):
         for text in texts or ():
             owner = _owner(text)

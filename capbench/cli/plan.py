@@ -73,7 +73,7 @@ def _print(plan: Plan, numbers: list[int], threads: int, missing: int) -> None:
     from rich.table import Table
 
     absent = f", {missing:,} more have no file" if missing else ""
-    print(f"{plan.images:,} images in {plan.parts:,} parts{absent}")
+    print(f"{common.count(plan.images, 'image')} in {common.count(plan.parts, 'part')}{absent}")
     print(
         f"measured here: {plan.image_s:.3g} s an image (median of {plan.measured}, {common.count(threads, 'thread')}), "
         f"{plan.regions:.1f} regions; opening the detector {plan.opening_s:.1f} s"

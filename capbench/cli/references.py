@@ -191,7 +191,9 @@ def parse_counts(text: str) -> tuple[int, ...]:
     numbers: set[int] = set()
     for entry in text.split(","):
         low, dash, high = entry.strip().partition("-")
-        if not low.isdecimal() or (dash and not high.isdecimal()) or len(low + high) > 8:
+        if len(low + high) > 8 and (low + high).isdecimal():
+            raise UsageError(f"--counts {text}: '{entry.strip()}' is too large", hint="Example: 1,2,5,10 or 1-50")
+        if not low.isdecimal() or (dash and not high.isdecimal()):
             raise UsageError(f"--counts {text}: '{entry.strip()}' is no number", hint="Example: 1,2,5,10 or 1-50")
         last = int(high) if dash else int(low)
         if last < int(low) or last - int(low) > 100_000:

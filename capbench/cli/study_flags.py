@@ -161,10 +161,11 @@ def study_of_task(file: str, task: type[TaskType], given: Inputs) -> tuple[Study
     return with_files(study, given), study.task
 
 
-def plan_task(study: Study, root: DataRoot) -> tuple[Plan, dict[str, str]]:
+def plan_task(study: Study, root: DataRoot, *, sample: bool = True) -> tuple[Plan, dict[str, str]]:
     """The plan of a study with a task, of the metrics that can be computed, and by title what the others wait for.
 
-    On the embedded sample its features and its model stand in for none given.
+    On the embedded sample its features and its model stand in for none given, unless ``sample`` is False: they are made
+    on first use.
 
     Raises:
         StudyError: something of the study does not fit; all of it is listed.
@@ -175,7 +176,7 @@ def plan_task(study: Study, root: DataRoot) -> tuple[Plan, dict[str, str]]:
     from capbench.studies.plan import plan_study
 
     plan = plan_study(study, root, task=True)
-    if root.is_sample:
+    if sample and root.is_sample:
         completed = with_sample(plan.requests, plan.resources, root)
         study = replace(study, features_of=dict(completed.features_of), models=dict(completed.models))
         plan = plan_study(study, root, task=True)

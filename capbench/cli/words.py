@@ -73,20 +73,25 @@ def words(
     published = None
     if study is not None:
         planned, task = study_of_task(study, WordTask, given)
-        plan, waiting = plan_task(planned, root)
+        path = entities if entities is not None else root.path / task.entities
+        plan, waiting = plan_task(planned, root, sample=path.is_file())
         requests, resources = plan.requests, plan.resources
         published = load_published(planned.published) if planned.published else None
     else:
         task = WordTask()
+        path = entities if entities is not None else root.path / task.entities
         requests, resources = requested(metric or [], given, root)
     task = replace(task, images=task.images if images is None else images, seed=task.seed if seed is None else seed)
-    path = entities if entities is not None else root.path / task.entities
     results: list[WordScores] = []
     if not path.is_file():
         reason = f"waits for COCO Entities' annotations: {path} is not there (or give --entities FILE)"
         if study is None or entities is not None:
             raise MissingFileError("there is no such file of COCO Entities", path=path, hint="Give --entities FILE")
-        waiting |= {row.title: reason for request in requests for row in request.rows} or {"The table": reason}
+        waiting |= {row.title: reason for request in requests for row in request.rows}
+        # The sample's features, which are made on first use, are no reason.
+        waiting = (
+            dict.fromkeys(waiting, reason) if root.is_sample else waiting | ({} if requests else {"The table": reason})
+        )
     elif requests:
         annotated = read_entities(path)
         for request in requests:

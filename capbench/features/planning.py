@@ -13,6 +13,7 @@ import numpy as np
 from capbench.errors import CapbenchError, FeatureError, UsageError
 from capbench.features.extract import grouped, parts_of
 from capbench.features.images import decode
+from capbench.features.layout import DTYPES
 
 if TYPE_CHECKING:
     from capbench.features.detectors.base import Detector
@@ -70,11 +71,13 @@ def measure(
         progress: called with numbers of images done.
 
     Raises:
-        UsageError: there are no images.
+        UsageError: there are no images, or no such type.
         FeatureError: none of the measured images could be used.
     """
     if not images:
         raise UsageError("there are no images to plan for", hint="Name some with --images or --dataset")
+    if dtype not in DTYPES:
+        raise UsageError(f"unknown dtype '{dtype}'", hint=f"Choices: {', '.join(DTYPES)}")
     step = progress or (lambda _: None)
     started = time.perf_counter()
     detector = opener()

@@ -315,6 +315,8 @@ def metric_of_combination(path: str | Path) -> type[SavedCombination]:
     Raises:
         DataError: see :func:`read_combination`.
     """
+    if not str(path):
+        raise UsageError("'combination:' names no file", hint="Name one that 'capbench combine --save FILE' wrote")
     path = Path(path)
     combination = read_combination(path)
     name = as_label(path.stem, "combination")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
+from capbench.errors import CapbenchError
 from capbench.files import read_json
 from capbench.reports.markup import markdown_text
 from capbench.strict import Strict
@@ -75,13 +76,15 @@ class ItemRun(Strict):
 
 
 def load_run(path: Path) -> ItemRun | None:
-    """The record of a run, or None if there is none that this version can read: it is then made anew."""
+    """The record of a run, or None if there is none of this folder's item that this version can read: it is then made
+    anew."""
     if not path.is_file():
         return None
     try:
-        return ItemRun.model_validate(read_json(path))
-    except (ValidationError, ValueError):
+        run = ItemRun.model_validate(read_json(path))
+    except (CapbenchError, ValidationError, ValueError):
         return None
+    return run if run.item == path.parent.name else None
 
 
 def index_page(runs: Sequence[ItemRun], out: Path) -> str:

@@ -37,6 +37,7 @@ __all__ = [
     "Settings",
     "WeightInterval",
     "check",
+    "check_judgements",
     "choose_penalty",
     "deal",
     "learn",
@@ -138,8 +139,23 @@ def check(examples: Examples, settings: Settings, names: Sequence[str], unit: st
         unit: what a unit is called.
 
     Raises:
-        StatisticError: no examples, too few units for the folds, a learner that is for other examples, an input that
-            is constant, or ratings that are all the same.
+        StatisticError: see :func:`check_judgements`; or an input is constant.
+    """
+    check_judgements(examples, settings, unit)
+    Basis.of(examples.captions, names, monotone=False)
+
+
+def check_judgements(examples: Examples, settings: Settings, unit: str = "image") -> None:
+    """See to it that a combination can be learnt, as far as judgements tell; what the captions are scored is not read.
+
+    Args:
+        examples: what is learnt from.
+        settings: how.
+        unit: what a unit is called.
+
+    Raises:
+        StatisticError: no examples, too few units for the folds, a learner that is for other examples, or ratings that
+            are all the same.
     """
     if settings.folds < 2 or settings.inner_folds < 2:
         raise StatisticError("cross-validation needs 2 folds or more, outer and inner", hint="Give 5 or 10")
@@ -164,7 +180,6 @@ def check(examples: Examples, settings: Settings, names: Sequence[str], unit: st
         )
     if examples.target is not None and np.ptp(examples.target) == 0:
         raise StatisticError("all ratings are the same: there is nothing to learn")
-    Basis.of(examples.captions, names, monotone=False)
 
 
 def choose_penalty(

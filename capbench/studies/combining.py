@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from capbench.metrics.requests import MetricRequest, Row
 from capbench.records import FloatArray, IntArray, Judgements, ScoreColumn, ScoreTable
 from capbench.stats.aggregate import aggregate
 from capbench.stats.learning import Examples, Learner
-from capbench.stats.nested import OutOfFold, Settings, nested_scores
+from capbench.stats.nested import OutOfFold, Settings, check_judgements, nested_scores
 from capbench.stats.resampling import unit_codes
 from capbench.studies.combine_settings import METRIC, CombineSettings
 from capbench.studies.evaluate import check_human_side
@@ -33,10 +34,13 @@ __all__ = [
     "learn_out_of_fold",
     "learner_for",
     "matrix_of",
+    "refuse_unlearnable",
     "row_of",
     "signed_inputs",
     "with_column",
 ]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -170,6 +174,36 @@ def examples_of(protocol: Protocol, judgements: Judgements, scores: FloatArray, 
     )
 
 
+def refuse_unlearnable(protocol: Protocol, judgements: Judgements, settings: CombineSettings) -> None:
+    """Refuse, before anything is scored, what no scores could be learnt to combine.
+
+    Args:
+        protocol: the protocol that is learnt from.
+        judgements: its judgements, of any draw.
+        settings: how.
+
+    Raises:
+        ProtocolError: see :func:`learner_for`.
+        MissingFileError: the human side is in a file that is not here.
+        StatisticError: see :func:`capbench.stats.nested.check_judgements`.
+    """
+    unit, _ = image_codes(judgements)
+    examples = examples_of(protocol, judgements, np.zeros((1, len(judgements.items), 1)), unit)
+    _named(protocol, lambda: check_judgements(examples, _settings(protocol, settings)))
+
+
+def _settings(protocol: Protocol, settings: CombineSettings) -> Settings:
+    return Settings(learner_for(protocol, settings.learner), settings.folds, settings.inner_folds, settings.seed)
+
+
+def _named(protocol: Protocol, work: Callable[[], T]) -> T:
+    """What some work gives; its errors name the protocol."""
+    try:
+        return work()
+    except StatisticError as error:
+        raise StatisticError(f"a combination under {protocol}: {error.message}", hint=error.hint) from error
+
+
 def learn_out_of_fold(
     protocol: Protocol,
     draws: Sequence[Judgements],
@@ -193,15 +227,13 @@ def learn_out_of_fold(
         MissingFileError: the human side is in a file that is not here.
         StatisticError: see :func:`capbench.stats.nested.nested_scores`.
     """
-    how = Settings(learner_for(protocol, settings.learner), settings.folds, settings.inner_folds, settings.seed)
+    how = _settings(protocol, settings)
     scores = matrix_of(tables, inputs)
     unit, _ = image_codes(draws[0])
     examples = examples_of(protocol, draws[0], scores, unit)
     names = [entry.row.title for entry in inputs]
-    try:
-        result = nested_scores(examples, np.concatenate(scores), np.tile(unit, len(scores)), how, names, progress)
-    except StatisticError as error:
-        raise StatisticError(f"a combination under {protocol}: {error.message}", hint=error.hint) from error
+    captions, units = np.concatenate(scores), np.tile(unit, len(scores))
+    result = _named(protocol, lambda: nested_scores(examples, captions, units, how, names, progress))
     signature = _signature(protocol, tables[0].signatures, inputs, how)
     note = (
         f"{how.learner} over {', '.join(_spelled(entry) for entry in inputs)}; every caption is scored by what was "

@@ -104,9 +104,10 @@ def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
             requests.extend(resolve_metrics([asked], resources=resources))
         except CapbenchError as error:
             problems.catch(error)
+    together = False
     if not problems.told:
         try:
-            requests = list(resolve_metrics(names, options, resources, study.titles, stored))
+            requests, together = list(resolve_metrics(names, options, resources, study.titles, stored)), True
         except CapbenchError as error:
             problems.catch(error)
     known = [*(label for label, _ in map(split_label, study.metrics) if label), *plugins.names("capbench.metrics")]
@@ -140,10 +141,11 @@ def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
             published = load_published(study.published)
         except CapbenchError as error:
             problems.catch(error)
+    # Requests of single names are none of a table: columns of one metric are two of them.
+    for problem in collisions([*requests, *stored] if together else stored):
+        problems.add(problem)
     requests += stored
     rows = [row for request in requests for row in request.rows]
-    for problem in collisions(requests):
-        problems.add(problem)
     for name in study.without:
         if not any(_is_named(row, name) for row in rows):
             choices = dict.fromkeys(name for row in rows for name in (row.key.label, row.name))

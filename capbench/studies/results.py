@@ -314,6 +314,9 @@ class StudyResult(Strict):
         return next((c for c in self.comparisons if (c.protocol, c.group) == (protocol, group)), None)
 
 
+_WRITES = "Give results.json, which 'capbench correlate ... --out DIR' writes, or its folder"
+
+
 def load_result(path: str | os.PathLike[str]) -> StudyResult:
     """Read a ``results.json`` of this or an earlier version.
 
@@ -323,7 +326,7 @@ def load_result(path: str | os.PathLike[str]) -> StudyResult:
     raw = read_json(path)
     version = raw.get("schema_version") if isinstance(raw, dict) else None
     if not isinstance(version, int) or version < 1:
-        raise DataError("is no result file of capbench ('schema_version' is missing)", path=path)
+        raise DataError("is no result file of capbench ('schema_version' is missing)", path=path, hint=_WRITES)
     if version > RESULT_SCHEMA_VERSION:
         raise DataError(
             f"has result schema {version}; this version reads up to {RESULT_SCHEMA_VERSION}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,7 @@ from capbench.progress import LONG_S, SlowWork, together
 from capbench.records import ScoreTable
 from capbench.studies import levels
 from capbench.studies.cautions import tie_cautions
-from capbench.studies.combining import PlannedCombination, learn_out_of_fold, with_column
+from capbench.studies.combining import PlannedCombination, learn_out_of_fold, refuse_unlearnable, with_column
 from capbench.studies.evaluate import evaluate
 from capbench.studies.judged import Judged, ProgressFactory, Scored, judge, no_progress
 from capbench.studies.plan import Plan
@@ -101,6 +102,7 @@ def run_plan(
         by_items.setdefault(f"{dataset.name}/{protocol.items.name}", []).append((dataset, protocol))
     judged = {key: _judge(plan, key, entries, run, cache) for key, entries in by_items.items()}
     _refuse_strange_files(plan, judged)
+    _refuse_unlearnable(plan, by_items, judged)
     slow = _slow_part(plan, judged)
     quick: dict[str, Scored] = {}
     if slow is not None:
@@ -157,6 +159,19 @@ def _refuse_strange_files(plan: Plan, judged: Mapping[str, Judged | MissingFileE
             lacking = [next((less for less in one.lacking if less.request == request), None) for one in here]
             if all(less is not None and not less.groups for less in lacking) and lacking[0] is not None:
                 raise lacking[0].error
+
+
+def _refuse_unlearnable(
+    plan: Plan, by_items: Mapping[str, _Entries], judged: Mapping[str, Judged | MissingFileError]
+) -> None:
+    """Raise what is wrong with a combination whatever its metrics say, such as too many folds."""
+    for key, one in judged.items():
+        for _, protocol in by_items[key] if isinstance(one, Judged) else ():
+            # A plain mean has no combinations, and a human side that is not here is an entry of the result.
+            if protocol.statistic.kind != "mean":
+                with contextlib.suppress(MissingFileError):
+                    for combination in plan.combinations:
+                        refuse_unlearnable(protocol, one.draws[0], combination.settings)
 
 
 def _slow_part(plan: Plan, judged: Mapping[str, Judged | MissingFileError]) -> SlowPart | None:

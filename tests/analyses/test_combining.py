@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from capbench.records import FloatArray, Item, Judgements
 from capbench.scoring import score
 from capbench.stats.correlation import correlation
 from capbench.studies.combine_settings import CombineSettings
+from capbench.studies.judged import no_progress
 from capbench.studies.settings import TestSettings
 from tests.studies.test_combining import Distance, Many, Signal
 
@@ -191,3 +193,23 @@ def test_what_does_not_fit_is_one_line(root: DataRoot) -> None:
     refused(UsageError, r"'sgnal' is none of the metrics .* Choices: signal, distance", lower=["sgnal"])
     refused(StatisticError, "40 images cannot be dealt into 41 folds", settings=CombineSettings(folds=41))
     refused(ProtocolError, "logistic learns from pairs", settings=CombineSettings("logistic"))
+
+
+@pytest.mark.parametrize(
+    "settings", [CombineSettings(folds=41), CombineSettings(inner_folds=37), CombineSettings("logistic")]
+)
+def test_what_judgements_alone_refuse_is_refused_before_anything_is_scored(
+    root: DataRoot, settings: CombineSettings
+) -> None:
+    dataset = Many(root)
+    begun: list[str] = []
+
+    def progress(what: str, steps: int | None) -> AbstractContextManager[Callable[[int], None]]:
+        begun.append(what)
+        return no_progress(what, steps)
+
+    with pytest.raises((StatisticError, ProtocolError)):
+        combine_metrics(
+            dataset, dataset.protocol(), requests_of("Signal", "Distance"), settings, cache=False, progress=progress
+        )
+    assert not begun

@@ -82,6 +82,24 @@ def test_what_is_given_to_a_row_of_other_items_is_told_and_left_out(capbench: Ru
     assert "nneval" not in ran.out
 
 
+@pytest.mark.parametrize("option", ["tigre.tau=2", "taau=2"])
+def test_an_option_that_no_item_has_is_refused(capbench: Run, option: str) -> None:
+    ran = capbench("papers", "tiger-figure8", "--data", "sample", "--option", option, "--dry-run")
+    assert ran.code == 2
+    assert f"--option {option}: none of these tables and figures has" in ran.err
+
+
+def test_an_option_goes_to_the_items_that_have_it(capbench: Run) -> None:
+    given = ("--data", "sample", "--option", "sigma=8", "--dry-run")
+    ran = capbench("papers", "nneval-table1", "tiger-figure6", *given)
+    assert ran.code == 0, ran.err
+    by_item = ran.out.split("# ")
+    assert [text.split(":")[0] for text in by_item if "--option sigma=8" in text] == ["nneval-table1"]
+    ran = capbench("papers", "tiger-figure6", *given)
+    assert ran.code == 0, ran.err
+    assert "--option sigma=8 is not needed here: only other tables and figures have such a row" in ran.err
+
+
 def test_a_dry_run_says_what_how_long_and_by_which_commands(capbench: Run, calls: Calls) -> None:
     ran = capbench("papers", "tiger-figure8", "tiger-table3", "--data", "sample", "--dry-run")
     assert ran.code == 0, ran.err
@@ -248,3 +266,20 @@ def test_a_figure_is_made_on_the_sample(capbench: Run) -> None:
     assert Path("o/tiger-figure8/composite.png").read_bytes().startswith(b"\x89PNG")
     assert "mean distance" in Path("o/tiger-figure8/output.txt").read_text()
     assert "wrote o" in Path("o/tiger-figure8/log.txt").read_text()
+
+
+@pytest.mark.parametrize("record", ['{"item": ', "[1]", "", '{"item": "nothing"}', "of another item"])
+def test_a_record_that_cannot_be_read_is_made_anew(capbench: Run, calls: Calls, record: str) -> None:
+    given = ("papers", "tiger-figure8", "--data", "sample", "--out", "made")
+    assert capbench(*given).code == 1  # in part
+    sound = Path("made/tiger-figure8/run.json")
+    text = sound.read_text(encoding="utf-8")
+    sound.write_text(text.replace("tiger-figure8", "nothing") if record == "of another item" else record)
+    (Path("made") / "tiger-table2").mkdir()
+    Path("made/tiger-table2/run.json").write_text(text)  # left there by hand
+    calls.clear()
+    ran = capbench(*given)
+    assert ran.code == 1, ran.err
+    assert calls
+    assert json.loads(sound.read_text(encoding="utf-8"))["item"] == "tiger-figure8"
+    assert "tiger-table2" not in Path("made/index.md").read_text(encoding="utf-8")

@@ -148,3 +148,11 @@ def test_flags_that_define_a_study_do_not_go_with_a_file(capbench: Run) -> None:
         ("words",),
     ):
         assert capbench(*arguments).code == 2, arguments
+
+
+def test_without_the_annotations_of_words_the_samples_features_are_not_made(capbench: Run) -> None:
+    ran = capbench("words", "faier-table5")
+    assert ran.code == 1
+    assert "waits for COCO Entities' annotations" in ran.err
+    assert "extracting" not in ran.err
+    assert not Path("features").exists()

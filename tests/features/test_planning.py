@@ -41,6 +41,8 @@ def test_hours_are_those_of_the_longest_row_of_parts() -> None:
 def test_nothing_to_plan_for_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no images"):
         measure([], FakeDetector, count=3)
+    with pytest.raises(UsageError, match=r"unknown dtype 'float64'. Choices: float32, float16"):
+        measure(pictures(tmp_path, 2), FakeDetector, count=1, dtype="float64")
     broken = tmp_path / "broken.png"
     broken.write_text("no picture")
     with pytest.raises(FeatureError, match="none of 1 images could be used"):

@@ -209,6 +209,8 @@ def test_a_file_that_is_not_there_or_no_json(tmp_path: Path) -> None:
     (tmp_path / "cut.json").write_text('{"kind": "capbench comb', encoding="utf-8")
     with pytest.raises(DataError, match="is not JSON"):
         metric_of_combination(tmp_path / "cut.json")
+    with pytest.raises(UsageError, match="'combination:' names no file"):
+        resolve_metrics(["combination:"])
 
 
 def test_only_registered_metrics_can_be_saved() -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,7 +14,7 @@ import yaml
 
 from capbench.datasets.protocol import ItemSelection
 from capbench.datasets.root import DataRoot
-from capbench.errors import ProtocolError, StudyError
+from capbench.errors import ProtocolError, StatisticError, StudyError
 from capbench.metrics.base import Progress
 from capbench.metrics.requests import resolve_metrics
 from capbench.records import FloatArray, Item, Judgements, Preferences, Ratings
@@ -250,3 +251,17 @@ def test_a_study_file_that_says_it_wrongly(combine: Any, message: str, tmp_path:
     with pytest.raises(StudyError) as caught:
         load_study(written(tmp_path / "bad.yaml", combine))
     assert message in str(caught.value)
+
+
+def test_a_combination_that_cannot_be_learnt_is_refused_before_anything_is_scored(root: DataRoot) -> None:
+    entry = CombineEntry("both", settings=CombineSettings(folds=41))
+    study = Study("s", "S", protocols=(MANY,), metrics=METRICS, combine=(entry,))
+    begun: list[str] = []
+
+    def progress(what: str, steps: int | None) -> AbstractContextManager[Callable[[int], None]]:
+        begun.append(what)
+        return silent(what, steps)
+
+    with pytest.raises(StatisticError, match="40 images cannot be dealt into 41 folds"):
+        run_plan(plan_study(study, root), progress, cache=False)
+    assert not begun

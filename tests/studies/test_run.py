@@ -165,6 +165,17 @@ def test_a_study_that_does_not_fit_says_so_before_anything_runs(
         assert part in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [{"metrics": ("bleu-1", "bleu-4", "cidr")}, {"options": {"bleu": {"n": 9}}, "metrics": ("bleu-1", "bleu-4")}],
+)
+def test_columns_of_one_metric_are_no_problem_beside_another_one(root: DataRoot, changes: dict[str, object]) -> None:
+    with pytest.raises(CapbenchError) as caught:
+        plan_study(replace(STUDY, **changes), root)  # type: ignore[arg-type]
+    assert "two metrics are called" not in str(caught.value)
+    assert "problems" not in str(caught.value)
+
+
 SLOW = "tests.studies.toys:Slow"
 
 

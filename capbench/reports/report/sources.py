@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from capbench.errors import DataError
+from capbench.errors import DataError, MissingFileError
 from capbench.files import sha256_file
 from capbench.studies.item_scores import ItemScores, items_beside, load_items
 from capbench.studies.results import StudyResult, load_result
@@ -51,7 +51,11 @@ def read_source(path: str | Path) -> ReportSource:
     results = Path(path)
     if results.is_dir():
         results = results / "results.json"
-    result = load_result(results)
+    try:
+        result = load_result(results)
+    except MissingFileError as error:
+        hint = "Give results.json, which 'capbench correlate ... --out DIR' writes, or its folder"
+        raise MissingFileError("there are no results", path=results, hint=hint) from error
     files = [SourceFile(str(results), sha256_file(results))]
     items: tuple[ItemScores, ...] = ()
     beside = items_beside(results)
