@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -17,11 +18,13 @@ from capbench.errors import ProtocolError, StatisticError
 from capbench.metrics.requests import MetricRequest, Row
 from capbench.records import FloatArray, IntArray, Judgements, ScoreColumn, ScoreTable
 from capbench.stats.aggregate import aggregate
-from capbench.stats.learning import Examples, Learner
-from capbench.stats.nested import OutOfFold, Settings, nested_scores
 from capbench.stats.resampling import unit_codes
 from capbench.studies.combine_settings import METRIC, CombineSettings
 from capbench.studies.evaluate import check_human_side
+
+if TYPE_CHECKING:  # imported where something is learnt
+    from capbench.stats.learning import Examples, Learner
+    from capbench.stats.nested import OutOfFold, Settings
 
 __all__ = [
     "Input",
@@ -155,6 +158,8 @@ def examples_of(protocol: Protocol, judgements: Judgements, scores: FloatArray, 
     Raises:
         MissingFileError: the human side is in a file that is not here.
     """
+    from capbench.stats.learning import Examples
+
     check_human_side(protocol, judgements)
     spec, draws = protocol.statistic, len(scores)
     if spec.kind == "correlation":
@@ -193,6 +198,8 @@ def learn_out_of_fold(
         MissingFileError: the human side is in a file that is not here.
         StatisticError: see :func:`capbench.stats.nested.nested_scores`.
     """
+    from capbench.stats.nested import Settings, nested_scores
+
     how = Settings(learner_for(protocol, settings.learner), settings.folds, settings.inner_folds, settings.seed)
     scores = matrix_of(tables, inputs)
     unit, _ = image_codes(draws[0])
