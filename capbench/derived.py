@@ -14,7 +14,7 @@ import math
 import os
 import warnings
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from capbench import files
 from capbench.errors import CapbenchWarning, UsageError
 
-__all__ = ["derived_table"]
+__all__ = ["derived_table", "kept_table", "packed_texts", "unpacked_texts"]
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -77,6 +77,36 @@ def derived_table(folder: str, name: str, version: int, build: Callable[[], Arra
                 path=path,
                 hint="Check the disk, or set CAPBENCH_CACHE to a folder on another one",
             ) from error
+
+
+def kept_table(folder: str, name: str, version: int, build: Callable[[], Arrays]) -> Mapping[str, NDArray[Any]]:
+    """:func:`derived_table`, or what ``build`` gives where the cache folder cannot be written.
+
+    It is for tables that only save time, and that are small enough to stay in memory.
+
+    Args:
+        folder: as there.
+        name: as there.
+        version: as there.
+        build: as there; called a second time if its outcome could not be kept. It raises no UsageError.
+    """
+    try:
+        return derived_table(folder, name, version, build)
+    except UsageError:
+        return build()
+
+
+def packed_texts(texts: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Texts as two arrays of a table: their UTF-8, one after another, and where each ends."""
+    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    ends = np.cumsum([len(text) for text in encoded], dtype=np.int64)
+    return {"texts": np.frombuffer(b"".join(encoded), np.uint8), "ends": ends}
+
+
+def unpacked_texts(arrays: Mapping[str, NDArray[Any]]) -> list[str]:
+    """The texts of :func:`packed_texts`."""
+    whole, ends = arrays["texts"].tobytes(), arrays["ends"].tolist()
+    return [whole[begin:end].decode("utf-8", "surrogatepass") for begin, end in zip([0, *ends[:-1]], ends, strict=True)]
 
 
 def _write(path: Path, name: str, version: int, arrays: Arrays) -> None:

@@ -68,9 +68,15 @@ def _entry_points(group: Group) -> dict[str, tuple[importlib.metadata.EntryPoint
     return by_name
 
 
+@cache
+def _all_listed() -> importlib.metadata.EntryPoints:
+    """Entry points of all groups: every package's list is read for any of them, so it is read once."""
+    return importlib.metadata.entry_points()
+
+
 def _listed(group: Group) -> Iterator[importlib.metadata.EntryPoint]:
     try:
-        yield from importlib.metadata.entry_points(group=group)
+        yield from _all_listed().select(group=group)
         return
     except Exception:  # one package with a damaged list breaks the list of all
         pass

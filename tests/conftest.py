@@ -20,11 +20,14 @@ _GIVEN = {name: os.environ.get(name) for name in _SETTINGS}
 _HAS_PYTORCH = importlib.util.find_spec("torch") is not None
 # Rooms that must work without PyTorch: a test of theirs that needs it fails there.
 _TEXT_ROOMS = ("analyses", "datasets", "java", "reports", "stats", "text")
+# ... but of analyses that are of networks only.
+_OF_NETWORKS = ("analyses/test_layers.py", "analyses/test_region_words.py")
 
 
 def _may_skip(path: Path) -> bool:
     """Whether tests of a file may ask for PyTorch where it is not installed."""
-    return not _HAS_PYTORCH and path.relative_to(Path(__file__).parent).parts[0] not in _TEXT_ROOMS
+    place = path.relative_to(Path(__file__).parent)
+    return not _HAS_PYTORCH and (place.parts[0] not in _TEXT_ROOMS or place.as_posix() in _OF_NETWORKS)
 
 
 def _skip_without_pytorch(error: BaseException) -> None:

@@ -29,7 +29,9 @@ def on_path(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         patch.syspath_prepend(str(folder))
         importlib.invalidate_caches()
         plugins._entry_points.cache_clear()
+        plugins._all_listed.cache_clear()
         try:
             yield
         finally:
             plugins._entry_points.cache_clear()
+            plugins._all_listed.cache_clear()

@@ -174,8 +174,9 @@ def _run(
     plan = plan_study(study, root)
     if plan.on_sample and study.path is None:
         completed = with_sample(plan.requests, plan.resources, root)
-        study = replace(study, features_of=dict(completed.features_of), models=dict(completed.models))
-        plan = plan_study(study, root)
+        if completed is not plan.resources:
+            study = replace(study, features_of=dict(completed.features_of), models=dict(completed.models))
+            plan = plan_study(study, root)
     if out is not None:
         check_writable(out / "results.json")
     common.announce_root(root, json_output=json_output, used=plan.uses_root)

@@ -42,16 +42,19 @@ def with_sample(requests: Sequence[MetricRequest], resources: Resources, root: D
     Raises:
         CapbenchError: the features cannot be written, or the file of this name holds others.
     """
+    seeing = [request for request in requests if request.reads_features()]
+    if not seeing:
+        return resources
     from capbench.metrics.grounding.base import GroundedMetric
     from capbench.metrics.needs import Features, Weights
     from capbench.models.registry import has_sample
 
     features_of, models = dict(resources.features_of), dict(resources.models)
     completed: list[str] = []
-    for request in requests:
+    for request in seeing:
         given = resources.of(request.label, request.metric.name)
         sampled = issubclass(request.metric, GroundedMetric) or has_sample(request.metric.name)
-        if given.features or given.model or not request.reads_features() or (request.needs(Weights) and not sampled):
+        if given.features or given.model or (request.needs(Weights) and not sampled):
             continue
         of_label = {request.label: SAMPLE_MODEL} if sampled else {}
         tried = replace(resources, features_of={request.label: str(SAMPLE_STORE)}, models=of_label)

@@ -7,8 +7,8 @@ import re
 from capbench.datasets.base import Dataset, dataset_names, load_dataset
 from capbench.datasets.groups import group_of
 from capbench.datasets.root import DataRoot
-from capbench.datasets.user.files import SUFFIXES
 from capbench.datasets.user.imported import imported_names, open_imported
+from capbench.datasets.user.tables import SUFFIXES
 from capbench.errors import UsageError, suggest
 
 __all__ = ["open_dataset", "split_protocol", "with_group_of"]

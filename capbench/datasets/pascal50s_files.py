@@ -3,10 +3,16 @@
 How they line up (it holds for all 4,000 published pairs): ``pair_pascal.mat`` and ``pascal_cands.mat`` list the same
 pairs in the same order, ``consensus_pascal.mat`` has 48 rows for each of them in that order, and the JSON lists
 the pairs of every category in the order in which they stand in ``pair_pascal.mat``.
+
+scipy takes longer to import than these files take to read. So what ``pair_pascal.mat`` and ``pascal50S.mat`` hold is
+kept in the cache folder, under the checksum of the file's content: a file that was changed is read anew.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
+import itertools
 import struct
 import zlib
 from collections.abc import Sequence
@@ -15,9 +21,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from capbench import files
 from capbench.datasets import judging
+from capbench.derived import kept_table, packed_texts, unpacked_texts
 from capbench.errors import DataError
 from capbench.records import image_id
 
@@ -38,6 +46,7 @@ CATEGORIES = ("HC", "HI", "HM", "MM")
 TRIPLETS = 48
 """Triplets (one reference, two candidates, one vote) of each pair."""
 _MAT_HEADER_BYTES, _MAT_COMPRESSED, _MAT_BLOCK = 128, 15, 1 << 20
+_KEPT_FOLDER, _KEPT_VERSION = "pascal50s", 1  # the version of what is read from the files, and of how it is kept
 _MAT_MOST_UNPACKED = 200_000_000  # bytes; the published files have some 5 MB
 
 
@@ -77,7 +86,26 @@ def read_pairs(path: Path) -> list[Pair]:
     Raises:
         DataError: it is no such file, or an entry does not hold what it should; the entry is named.
     """
-    mat = _load(path)
+    content = files.read_bytes(path)
+
+    def build() -> dict[str, NDArray[Any]]:
+        pairs = _parse_pairs(content, path)
+        numbers = [(CATEGORIES.index(pair.category), *(pair.votes or ())) for pair in pairs]
+        texts = [text for pair in pairs for text in (pair.image, *pair.candidates)]
+        return {"numbers": np.array(numbers, dtype=np.int64), **packed_texts(texts)}
+
+    arrays = kept_table(_KEPT_FOLDER, f"pairs-{hashlib.sha256(content).hexdigest()}", _KEPT_VERSION, build)
+    texts = iter(unpacked_texts(arrays))
+    return [
+        Pair(image, (first, second), CATEGORIES[category], (for_first, for_second))
+        for (category, for_first, for_second), image, first, second in zip(
+            arrays["numbers"].tolist(), texts, texts, texts, strict=True
+        )
+    ]
+
+
+def _parse_pairs(content: bytes, path: Path) -> list[Pair]:
+    mat = _load(content, path)
     entries = _records(mat, "new_input", path)
     categories = np.atleast_1d(_variable(mat, "category", path)).tolist()
     results = _records(mat, "result", path)
@@ -113,7 +141,7 @@ def read_candidates(path: Path) -> list[Pair]:
         DataError: it is no such file, or an entry does not hold what it should; the entry is named.
     """
     pairs = []
-    for number, entry in enumerate(_records(_load(path), "cands", path), 1):
+    for number, entry in enumerate(_records(_load(files.read_bytes(path), path), "cands", path), 1):
         row = f"pair {number}"
         texts = [_text(text) for text in np.atleast_1d(_field(entry, "sent", path, row)).tolist()]
         image = image_id(_text(_field(entry, "image", path, row)))
@@ -129,7 +157,21 @@ def read_references(path: Path) -> dict[str, tuple[str, ...]]:
     Raises:
         DataError: it is no such file, or an entry does not hold what it should; the entry is named.
     """
-    mat = _load(path)
+    content = files.read_bytes(path)
+
+    def build() -> dict[str, NDArray[Any]]:
+        references_by_image = _parse_references(content, path)
+        texts = [text for image, references in references_by_image.items() for text in (image, *references)]
+        counts = [len(references) for references in references_by_image.values()]
+        return {"counts": np.array(counts, dtype=np.int64), **packed_texts(texts)}
+
+    arrays = kept_table(_KEPT_FOLDER, f"references-{hashlib.sha256(content).hexdigest()}", _KEPT_VERSION, build)
+    texts = iter(unpacked_texts(arrays))
+    return {next(texts): tuple(itertools.islice(texts, count)) for count in arrays["counts"].tolist()}
+
+
+def _parse_references(content: bytes, path: Path) -> dict[str, tuple[str, ...]]:
+    mat = _load(content, path)
     variable, name, sentences = "refs", "image", "sent"
     if variable not in mat and "train_sent_final" in mat:
         variable, name, sentences = "train_sent_final", "name", "sentences"
@@ -207,7 +249,7 @@ def read_triplets(path: Path, pairs: Sequence[Pair]) -> list[tuple[int, int]]:
     Raises:
         DataError: it is no such file, or a triplet is not of its pair; the row is named.
     """
-    triplets = _records(_load(path), "triplets", path)
+    triplets = _records(_load(files.read_bytes(path), path), "triplets", path)
     if len(triplets) != TRIPLETS * len(pairs):
         raise DataError(
             f"has {len(triplets)} triplets where {TRIPLETS} for each of {len(pairs)} pairs are expected",
@@ -237,13 +279,12 @@ def read_triplets(path: Path, pairs: Sequence[Pair]) -> list[tuple[int, int]]:
     return tripletss
 
 
-def _load(path: Path) -> dict[str, Any]:
+def _load(content: bytes, path: Path) -> dict[str, Any]:
     import scipy.io
 
-    files.check_readable(path)
-    _check_unpacked(path)
+    _check_unpacked(content, path)
     try:
-        return dict(scipy.io.loadmat(path, squeeze_me=True))
+        return dict(scipy.io.loadmat(io.BytesIO(content), squeeze_me=True))
     except NotImplementedError as error:
         raise DataError(
             "is a MATLAB file of version 7.3", path=path, hint="Save it in MATLAB with the option -v7"
@@ -254,29 +295,29 @@ def _load(path: Path) -> dict[str, Any]:
         ) from error
 
 
-def _check_unpacked(path: Path) -> None:
+def _check_unpacked(content: bytes, path: Path) -> None:
     """Raise DataError if the compressed parts of a MATLAB file (level 5) unpack to more than such a file holds."""
-    with open(path, "rb") as stream:
-        stream.seek(_MAT_HEADER_BYTES)
-        size = 0
-        while len(tag := stream.read(8)) == 8:
-            kind, length = struct.unpack("<II", tag)
-            if kind != _MAT_COMPRESSED:
-                return  # not compressed, of the other byte order, or damaged, as loadmat will say
-            unpacker = zlib.decompressobj()
-            data = stream.read(length)
-            try:
-                while data and not unpacker.eof:
-                    size += len(unpacker.decompress(data, _MAT_BLOCK))
-                    data = unpacker.unconsumed_tail
-                    if size > _MAT_MOST_UNPACKED:
-                        raise DataError(
-                            f"unpacks to more than {_MAT_MOST_UNPACKED // 10**6} MB",
-                            path=path,
-                            hint="Get the published file again",
-                        )
-            except zlib.error:
-                return
+    stream = io.BytesIO(content)
+    stream.seek(_MAT_HEADER_BYTES)
+    size = 0
+    while len(tag := stream.read(8)) == 8:
+        kind, length = struct.unpack("<II", tag)
+        if kind != _MAT_COMPRESSED:
+            return  # not compressed, of the other byte order, or damaged, as loadmat will say
+        unpacker = zlib.decompressobj()
+        data = stream.read(length)
+        try:
+            while data and not unpacker.eof:
+                size += len(unpacker.decompress(data, _MAT_BLOCK))
+                data = unpacker.unconsumed_tail
+                if size > _MAT_MOST_UNPACKED:
+                    raise DataError(
+                        f"unpacks to more than {_MAT_MOST_UNPACKED // 10**6} MB",
+                        path=path,
+                        hint="Get the published file again",
+                    )
+        except zlib.error:
+            return
 
 
 def _variable(mat: dict[str, Any], name: str, path: Path) -> Any:

@@ -26,6 +26,7 @@ from capbench.stats.kendall import (
     tau_c,
 )
 from capbench.stats.pairwise import calibrate_ties
+from capbench.stats.student import t_p_value
 from capbench.stats.vectors import finite_vector
 
 __all__ = ["CorrelationResult", "checked_sides", "correlation", "exact_dot"]
@@ -224,8 +225,4 @@ def _unit_deviation(values: FloatArray) -> FloatArray:
 
 def _t_p_value(rest: float, n: int) -> float:
     """Two-sided p-value of a correlation with ``rest`` = 1 - r² of n data points (Student's t, n - 2 degrees)."""
-    if n == 2:
-        return 1.0
-    from scipy.special import betainc
-
-    return float(betainc(n / 2 - 1, 0.5, rest))
+    return 1.0 if n == 2 else t_p_value(rest, n - 2)

@@ -14,6 +14,7 @@ import math
 from dataclasses import dataclass
 
 from capbench.errors import StatisticError
+from capbench.stats.student import t_p_value
 
 __all__ = ["FormulaTest", "mcnemar", "steiger", "williams"]
 
@@ -62,10 +63,8 @@ def williams(r12: float, r13: float, r23: float, n: int) -> FormulaTest:
     if below <= 0:
         raise StatisticError(f"Williams' test is not defined for the correlations {r12:g}, {r13:g} and {r23:g}")
     t = (r12 - r13) * math.sqrt((n - 1) * (1 + r23) / below)
-    from scipy.special import betainc
-
     degrees = n - 3
-    return FormulaTest(t, float(betainc(degrees / 2, 0.5, degrees / (degrees + t * t))), degrees)
+    return FormulaTest(t, t_p_value(degrees / (degrees + t * t), degrees), degrees)
 
 
 def steiger(r12: float, r13: float, r23: float, n: int) -> FormulaTest:

@@ -10,6 +10,7 @@ any number of workers.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -123,21 +124,30 @@ class _ByLevels:
     """
 
     def __init__(self, a: IntArray, b: IntArray, levels_a: int, levels_b: int, unit: IntArray, units: int) -> None:
+        self._shape = (levels_a, units)
+        self._places = [(a[at], unit[at]) for at in (np.flatnonzero(b == level) for level in range(levels_b))]
+
+    @cached_property
+    def _tables(self) -> list[Any]:
         import scipy.sparse
 
         csr_array: Any = scipy.sparse.csr_array  # its stubs know no (values, (rows, columns))
-        self._parts: list[Any] = []
-        for level in range(levels_b):
-            at = np.flatnonzero(b == level)
-            ones = np.ones(len(at), dtype=np.int32)
-            table = csr_array((ones, (a[at], unit[at])), shape=(levels_a, units), dtype=np.int32)
+        tables = []
+        for rows, columns in self._places:
+            table = csr_array((np.ones(len(rows), dtype=np.int32), (rows, columns)), shape=self._shape, dtype=np.int32)
             table.sum_duplicates()
-            self._parts.append(table)
+            tables.append(table)
+        return tables
 
     def _levels(self, weights: NDArray[np.integer]) -> list[NDArray[np.integer]]:
+        if len(weights) == 1:  # the value itself: importing scipy.sparse takes longer than counting it
+            return [
+                np.bincount(rows, weights[0, units], self._shape[0]).astype(weights.dtype)[None]
+                for rows, units in self._places
+            ]
         columns = np.ascontiguousarray(weights.T)
         # Running sums are fastest along a contiguous axis, products with sparse tables over one: hence the turn.
-        return [np.ascontiguousarray((table @ columns).T) for table in self._parts]
+        return [np.ascontiguousarray((table @ columns).T) for table in self._tables]
 
     def pair_sums(self, weights: NDArray[np.integer], n: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
         """(B,) C - D, twice the pairs untied in a, twice those untied in b, and the smaller number of levels."""

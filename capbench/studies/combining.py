@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -18,11 +18,13 @@ from capbench.errors import ProtocolError, StatisticError
 from capbench.metrics.requests import MetricRequest, Row
 from capbench.records import FloatArray, IntArray, Judgements, ScoreColumn, ScoreTable
 from capbench.stats.aggregate import aggregate
-from capbench.stats.learning import Examples, Learner
-from capbench.stats.nested import OutOfFold, Settings, check_judgements, nested_scores
 from capbench.stats.resampling import unit_codes
 from capbench.studies.combine_settings import METRIC, CombineSettings
 from capbench.studies.evaluate import check_human_side
+
+if TYPE_CHECKING:  # imported where something is learnt
+    from capbench.stats.learning import Examples, Learner
+    from capbench.stats.nested import OutOfFold, Settings
 
 __all__ = [
     "Input",
@@ -159,6 +161,8 @@ def examples_of(protocol: Protocol, judgements: Judgements, scores: FloatArray, 
     Raises:
         MissingFileError: the human side is in a file that is not here.
     """
+    from capbench.stats.learning import Examples
+
     check_human_side(protocol, judgements)
     spec, draws = protocol.statistic, len(scores)
     if spec.kind == "correlation":
@@ -189,10 +193,14 @@ def refuse_unlearnable(protocol: Protocol, judgements: Judgements, settings: Com
     """
     unit, _ = image_codes(judgements)
     examples = examples_of(protocol, judgements, np.zeros((1, len(judgements.items), 1)), unit)
+    from capbench.stats.nested import check_judgements
+
     _named(protocol, lambda: check_judgements(examples, _settings(protocol, settings)))
 
 
 def _settings(protocol: Protocol, settings: CombineSettings) -> Settings:
+    from capbench.stats.nested import Settings
+
     return Settings(learner_for(protocol, settings.learner), settings.folds, settings.inner_folds, settings.seed)
 
 
@@ -227,6 +235,8 @@ def learn_out_of_fold(
         MissingFileError: the human side is in a file that is not here.
         StatisticError: see :func:`capbench.stats.nested.nested_scores`.
     """
+    from capbench.stats.nested import nested_scores
+
     how = _settings(protocol, settings)
     scores = matrix_of(tables, inputs)
     unit, _ = image_codes(draws[0])

@@ -20,7 +20,7 @@ from capbench.metrics.requests import MetricRequest, resolve_metrics
 from capbench.reports.figures.layers import layers_figure
 from capbench.scoring import score
 from tests.conftest import Ran
-from tests.metrics.vilbert.conftest import OPTIONS, write_model, write_store
+from tests.metrics.vilbert.models import OPTIONS, write_model, write_store
 
 Run = Callable[..., Ran]
 EXPERT = "flickr8k-expert/no-own-captions/mean-tau-b"

@@ -17,7 +17,7 @@ import shutil
 import tempfile
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,12 +34,14 @@ from capbench.datasets.protocol import (
 )
 from capbench.datasets.root import DataRoot
 from capbench.datasets.user.aspects import RATING
-from capbench.datasets.user.files import SUFFIXES, read_user_file
-from capbench.datasets.user.rows import UserJudgements
+from capbench.datasets.user.tables import SUFFIXES
 from capbench.errors import DataError, UsageError
 from capbench.files import read_json, sha256_file, write_text
 from capbench.machine import paused_collector
 from capbench.records import Item, Judgements, Preferences, Ratings
+
+if TYPE_CHECKING:  # the readers are imported where a file is read
+    from capbench.datasets.user.rows import UserJudgements
 
 __all__ = [
     "ImportedDataset",
@@ -197,6 +199,8 @@ def open_imported(name: str, root: DataRoot) -> ImportedDataset | None:
         MissingFileError: ``name`` has such an ending and no such file is there.
         DataError: the file does not hold what it should.
     """
+    from capbench.datasets.user.files import read_user_file
+
     if name.lower().endswith(SUFFIXES):
         path = Path(name).expanduser()
         # The ending stays in the name, so that a file's name is never that of a published data set.
@@ -305,6 +309,8 @@ def import_file(
     target = parent / name
     if os.path.exists(target) and not replace:  # noqa: PTH110  Path.exists raises in a folder that is closed
         raise UsageError("there is a data set of that name", path=target, hint="Choose another name, or give --replace")
+    from capbench.datasets.user.files import read_user_file
+
     table = read_user_file(source, ignore=ignore, scale=scale, rating_columns=rating_columns)
     try:
         parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,7 @@
-"""A small grounding model with random weights and features to go with it, written to files."""
+"""A small grounding model with random weights and features to go with it, written to files.
+
+PyTorch is imported where a model is made: features and items are there without it.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
 from capbench.metrics.base import Resources
-from capbench.models.scan.files import save_scan
-from capbench.models.scan.network import Scan, ScanOptions
 from capbench.records import Item
 from capbench.text.vocabulary import Vocabulary
 
@@ -37,6 +37,11 @@ class Files:
 
 def make_files(folder: Path, images: Sequence[str], *, trained_on: str | None = FINGERPRINT.kind) -> Files:
     """Write a model of embed size 16 and features of 12 columns, 6 to 8 regions an image."""
+    import torch
+
+    from capbench.models.scan.files import save_scan
+    from capbench.models.scan.network import Scan, ScanOptions
+
     torch.set_num_threads(1)
     files = Files(folder / "scan.safetensors", folder / "features.h5")
     write_features(files.features, images)

@@ -13,7 +13,7 @@ from capbench.metrics.vilbertscore import ViLBERTScore
 from capbench.models.ensembles import write_ensemble
 from capbench.models.vilbert.files import load_vilbert
 from capbench.records import Item
-from tests.metrics.vilbert.conftest import write_model, write_store
+from tests.metrics.vilbert.models import write_model, write_store
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -18,7 +18,7 @@ from capbench.models.ensembles import write_ensemble
 from capbench.models.vilbert.files import load_vilbert, save_vilbert
 from capbench.records import Item
 from capbench.scoring import score
-from tests.metrics.vilbert.conftest import OPTIONS, PIECES, SIZE, write_model, write_store
+from tests.metrics.vilbert.models import OPTIONS, PIECES, SIZE, write_model, write_store
 from tests.metrics.vilbert.plain_score import PlainScorer
 from tests.models.vilbert.plain import TINY, arrays, random_state
 

@@ -312,7 +312,7 @@ def test_a_hostile_file_is_refused_in_one_line(folder: Path, name: str, capsys: 
 def test_the_command_line_says_it_in_one_line_and_exits_with_2(
     folder: Path, name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.metrics.vilbert.conftest import write_store
+    from tests.metrics.vilbert.models import write_store
 
     monkeypatch.chdir(folder)
     HOSTILE[name][0](folder / "weights.bin")
