@@ -9,7 +9,7 @@ import typer
 from capbench.cli import common
 from capbench.cli.given import Given, Target, open_judged
 from capbench.cli.groups import with_groups
-from capbench.cli.reporting import ReportOption, write_page
+from capbench.cli.reporting import ExplanationsOption, ReportOption, explaining, write_page
 from capbench.errors import UsageError
 
 __all__ = ["compare"]
@@ -38,6 +38,7 @@ def compare(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the resamples and permutations.")] = 0,
     unit: Annotated[str, typer.Option("--unit", help=f"What is resampled: {', '.join(common.UNITS)}.")] = "image",
     report: ReportOption = None,
+    explanations: ExplanationsOption = None,
     given: Given,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -66,6 +67,8 @@ def compare(
         common.check_choice(name, value, choices)
     if report is not None:
         check_writable(report)
+    elif explanations is not None:
+        raise UsageError("--explanations is for the page of --report", hint="Add --report FILE, or leave it out")
     judged = open_judged(
         metric or [],
         target,
@@ -108,4 +111,6 @@ def compare(
         collector = Collector()
         collector(judged.protocol, scored, scored.tables, rows)
         result = comparison_result(comparison, judged.protocol, scored, rows)
-        write_page([ReportSource(result, collector.tables)], report, given.root())
+        source = ReportSource(result, collector.tables)
+        source = explaining(source, judged.requests, judged.resources, explanations)
+        write_page([source], report, given.root(), explanations=explanations)

@@ -10,7 +10,7 @@ import typer
 from capbench.cli import common
 from capbench.cli.given import Given
 from capbench.cli.groups import with_groups
-from capbench.cli.reporting import ReportOption, write_page
+from capbench.cli.reporting import ExplanationsOption, ReportOption, explaining, write_page
 from capbench.cli.sample import with_sample
 from capbench.cli.study_flags import StatisticsFlags, StudyFlags, find_study_of_flags
 from capbench.errors import UsageError
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
     from capbench.studies.config import Study
     from capbench.studies.item_scores import Collector
+    from capbench.studies.plan import Plan
     from capbench.studies.results import StudyResult
     from capbench.studies.run import SlowPart
     from capbench.studies.sensitivity import SensitivityResult
@@ -59,6 +60,7 @@ def correlate(
         typer.Option("--no-by-source", help="Leave out the tables by source or domain (Composite's three thirds)."),
     ] = False,
     report: ReportOption = None,
+    explanations: ExplanationsOption = None,
     items: Annotated[
         bool,
         typer.Option(
@@ -109,26 +111,28 @@ def correlate(
         raise UsageError("--items writes a file beside the results", hint="Add --out DIR, or leave it out")
     if report is not None:
         check_writable(report)
+    elif explanations is not None:
+        raise UsageError("--explanations is for the page of --report", hint="Add --report FILE, or leave it out")
     collector = _collector(report, items)
     root = given.root()
     wanted = replace(find_study_of_flags(study, flags, statistics, given, root), without=tuple(without or ()))
     if all_protocols:
         _check_all_protocols(study, flags, statistics)
-        sensitivity = _all_protocols(wanted, root, collector, cache=given.cache, json_output=json_output)
+        sensitivity, plan = _all_protocols(wanted, root, collector, cache=given.cache, json_output=json_output)
         if out is not None:
             _tell(write_sensitivity(sensitivity, out, escape_formulas=escape_formulas))
             _write_items(collector, out, items)
-        _write_report(report, sensitivity.result, collector, root)
+        _write_report(report, sensitivity.result, collector, plan, explanations)
         _leave_if_missing(sensitivity.result)
         return
     if study is not None:
         out = out or Path("results") / wanted.name
-    result = _run(wanted, root, out, collector, cache=given.cache, json_output=json_output)
+    result, plan = _run(wanted, root, out, collector, cache=given.cache, json_output=json_output)
     _print(result, json_output=json_output, by_source=not no_by_source)
     if out is not None:
         _tell(write_result(result, out, escape_formulas=escape_formulas, by_source=not no_by_source))
         _write_items(collector, out, items)
-    _write_report(report, result, collector, root)
+    _write_report(report, result, collector, plan, explanations)
     _leave_if_missing(result)
 
 
@@ -153,17 +157,20 @@ def _write_items(collector: Collector | None, out: Path, wanted: bool) -> None:
         path.unlink(missing_ok=True)
 
 
-def _write_report(report: Path | None, result: StudyResult, collector: Collector | None, root: DataRoot) -> None:
+def _write_report(
+    report: Path | None, result: StudyResult, collector: Collector | None, plan: Plan, explanations: int | None
+) -> None:
     if report is None or collector is None:
         return
     from capbench.reports.report import ReportSource
 
-    write_page([ReportSource(result, collector.tables)], report, root)
+    source = explaining(ReportSource(result, collector.tables), plan.requests, plan.resources, explanations)
+    write_page([source], report, plan.root, explanations=explanations)
 
 
 def _run(
     study: Study, root: DataRoot, out: Path | None, keep: Collector | None, *, cache: bool, json_output: bool
-) -> StudyResult:
+) -> tuple[StudyResult, Plan]:
     """Plan, say on which data, and run."""
     from dataclasses import replace
 
@@ -182,7 +189,8 @@ def _run(
     common.announce_root(root, json_output=json_output, used=plan.uses_root)
     if plan.on_sample and study.published and not json_output:
         print("published numbers are left out: they were measured on the real judgements, not on this sample")
-    return run_plan(plan, common.progress, cache=cache, announce=_announce, preview=_preview, keep=keep)
+    result = run_plan(plan, common.progress, cache=cache, announce=_announce, preview=_preview, keep=keep)
+    return result, plan
 
 
 def _print(result: StudyResult, *, json_output: bool, by_source: bool) -> None:
@@ -243,7 +251,7 @@ def _leave_if_missing(result: StudyResult) -> None:
 
 def _all_protocols(
     study: Study, root: DataRoot, keep: Collector | None, *, cache: bool, json_output: bool
-) -> SensitivityResult:
+) -> tuple[SensitivityResult, Plan]:
     from capbench.analyses.all_protocols import plan_all_protocols, run_all_protocols
     from capbench.reports.sensitivity import print_sensitivity
 
@@ -256,4 +264,4 @@ def _all_protocols(
         print_sensitivity(sensitivity, common.out())
     protocols = sum(len(data.protocols) for data in sensitivity.datasets)
     common.note(f"{protocols} protocols in {sensitivity.result.seconds['total']:.1f} s")
-    return sensitivity
+    return sensitivity, plan

@@ -10,6 +10,7 @@ import typer
 from capbench.cli import common
 from capbench.cli.given import Given, Target, open_judged
 from capbench.cli.groups import with_groups
+from capbench.cli.study_flags import LeftOut
 from capbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def examples(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Also write .md, .html or .json.")
     ] = None,
+    left_out: LeftOut,
     given: Given,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -56,6 +58,7 @@ def examples(
 
     if out is not None and out.suffix.lower() not in _ENDINGS:
         raise UsageError(f"--out {out.name}: unknown ending", hint=f"End the name in {', '.join(_ENDINGS)}")
+    left_out.refuse_without_study(study)
     if study is not None:
         if metric or target != Target():
             raise UsageError(
@@ -64,7 +67,7 @@ def examples(
             )
         from capbench.cli.image_study import run_study
 
-        run_study(study, given, out, json_output=json_output)
+        run_study(study, given, left_out, out, json_output=json_output)
         return
     judged = open_judged(
         [metric] if metric else [] if given.scores else ["cider"], target, given, json_output=json_output

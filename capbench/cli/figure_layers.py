@@ -12,6 +12,7 @@ from capbench.cli import common
 from capbench.cli.figure_look import FigureLook
 from capbench.cli.given import Given, Target, open_judged
 from capbench.cli.groups import with_groups
+from capbench.cli.study_flags import LeftOut
 from capbench.errors import CapbenchError, UsageError
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def layers(
         Path, typer.Option("--out", "-o", metavar="FILE", help="Where to write: .png, .svg or .pdf.")
     ] = Path("layers.png"),
     chosen: FigureLook,
+    left_out: LeftOut,
     given: Given,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -64,13 +66,14 @@ def layers(
     look = chosen.look()
     if given.scores:
         raise UsageError("--scores: a file of scores knows no layers", hint="Leave --scores out")
+    left_out.refuse_without_study(study)
     if study is not None:
         if metric or target != Target():
             raise UsageError(
                 "a study file and flags that define a study were given together",
                 hint="Change the study file, or leave it out and use flags alone",
             )
-        _of_study(study, given, resamples, seed, out, look, json_output=json_output)
+        _of_study(study, given, left_out, resamples, seed, out, look, json_output=json_output)
         return
     judged = open_judged(metric or ["vilbertscore"], target, given, json_output=json_output)
     curves = layer_curves(
@@ -88,7 +91,15 @@ def layers(
 
 
 def _of_study(
-    study: str, given: Given, resamples: int | None, seed: int | None, out: Path, look: Look, *, json_output: bool
+    study: str,
+    given: Given,
+    left_out: LeftOut,
+    resamples: int | None,
+    seed: int | None,
+    out: Path,
+    look: Look,
+    *,
+    json_output: bool,
 ) -> None:
     """The curves of every protocol of a study file. Raises Exit if something is missing (exit code 1)."""
     from capbench.analyses.layers import layer_curves, with_all_layers
@@ -97,7 +108,7 @@ def _of_study(
     from capbench.studies.tasks import LayerTask
 
     root = given.root()
-    planned, task = study_of_task(study, LayerTask, given)
+    planned, task = study_of_task(study, LayerTask, given, left_out)
     plan, waiting = plan_task(planned, root)
     if not plan.requests:
         raise UsageError(f"{planned.name}: every metric waits", hint="; ".join(f"{t} {r}" for t, r in waiting.items()))

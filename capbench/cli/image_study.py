@@ -13,6 +13,7 @@ from capbench.errors import UsageError
 
 if TYPE_CHECKING:
     from capbench.analyses.one_image import ImageScores
+    from capbench.cli.study_flags import LeftOut
     from capbench.studies.published import PublishedTable
     from capbench.studies.tasks import ImageTask
 
@@ -38,12 +39,13 @@ def shown_image(study: str) -> tuple[str, ImageTask]:
     return loaded.metrics[0], loaded.task
 
 
-def run_study(study: str, given: Given, out: Path | None, *, json_output: bool) -> None:
+def run_study(study: str, given: Given, left_out: LeftOut, out: Path | None, *, json_output: bool) -> None:
     """Score the captions of a study's image with all its metrics, and print them.
 
     Args:
         study: the study file, or the name of one.
         given: features, weights and the data folder.
+        left_out: metrics that are left out.
         out: a JSON file to write, or None.
         json_output: whether JSON is printed.
 
@@ -62,7 +64,7 @@ def run_study(study: str, given: Given, out: Path | None, *, json_output: bool) 
     if out is not None and out.suffix.lower() != ".json":
         raise UsageError(f"--out {out.name}: unknown ending", hint="End the name in .json")
     root = given.root()
-    planned, task = study_of_task(study, ImageTask, given)
+    planned, task = study_of_task(study, ImageTask, given, left_out)
     plan, waiting = plan_task(planned, root)
     scored = score_image(task, plan.requests, root, resources=plan.resources, cache=given.cache)
     waiting |= scored.lacking

@@ -6,7 +6,7 @@ import contextlib
 import shlex
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -53,7 +53,13 @@ class _Todo:
 
 
 def run_items(
-    items: Sequence[tuple[Prospect, list[str]]], out: Path, *, again: bool, dry_run: bool, json_output: bool
+    items: Sequence[tuple[Prospect, list[str]]],
+    out: Path,
+    *,
+    again: bool,
+    dry_run: bool,
+    json_output: bool,
+    report_flags: Callable[[Collection[str]], list[str]],
 ) -> int:
     """Make items, and the page of all of them.
 
@@ -63,6 +69,7 @@ def run_items(
         again: whether what is finished is made again.
         dry_run: only say what would be done.
         json_output: whether the runs are printed as JSON.
+        report_flags: by the metrics and labels of all results, what 'capbench report' is given for explanations.
 
     Returns:
         0 if all is whole, 1 if something waits.
@@ -84,7 +91,7 @@ def run_items(
         todos = [_todo(looked, flags, out, again) for looked, flags in items]
         _announce(todos)
         runs = _make(todos, out)
-        _write_page(runs, out, json_output=json_output)
+        _write_page(runs, out, report_flags, json_output=json_output)
     failed = [run.item for _, run in runs if run.state == "failed"]
     if failed:
         raise StudyError(
@@ -181,7 +188,7 @@ def _announce(todos: Sequence[_Todo]) -> None:
     if any("SPICE" in todo.looked.rows for todo in rest):
         common.note(
             "  where SPICE has not parsed a caption before, its parse comes on top: the command says how long; "
-            "alone, as --dry-run prints it, 'capbench correlate' takes --without spice"
+            "leave it out with --without spice"
         )
 
 
@@ -273,7 +280,7 @@ def _missing(folder: Path, said: Sequence[str]) -> dict[str, str]:
 
     missing: dict[str, str] = {}
     if (folder / "results.json").is_file():
-        for entry in load_result(folder / "results.json").missing:
+        for entry in (entry for entry in load_result(folder / "results.json").missing if not entry.left_out):
             place = " on ".join(text for text in (entry.title, entry.protocol) if text)
             missing[place] = entry.reason.removeprefix(f"{entry.protocol}: ")
     for line in said:
@@ -289,14 +296,20 @@ def _files_of(folder: Path) -> list[str]:
     return [str(path) for path in paths if path.name != _RECORD and not path.name.startswith(".")]
 
 
-def _write_page(runs: Sequence[tuple[Prospect, ItemRun]], out: Path, *, json_output: bool) -> None:
+def _write_page(
+    runs: Sequence[tuple[Prospect, ItemRun]],
+    out: Path,
+    report_flags: Callable[[Collection[str]], list[str]],
+    *,
+    json_output: bool,
+) -> None:
     folders = _write_index(runs, out)
     if json_output:
         common.print_json([run.model_dump(mode="json") | {"state": run.state} for _, run in runs])
     else:
         _print_runs(runs)
     common.note(f"wrote {out / _PAGE}")
-    _write_report(folders, out / _REPORT)
+    _write_report(folders, out / _REPORT, report_flags)
 
 
 def _write_index(runs: Sequence[tuple[Prospect, ItemRun]], out: Path) -> list[Path]:
@@ -315,15 +328,15 @@ def _write_index(runs: Sequence[tuple[Prospect, ItemRun]], out: Path) -> list[Pa
     return [out / run.item for run in ordered]
 
 
-def _write_report(folders: Sequence[Path], target: Path) -> None:
-    """The report that opens in a browser, of all studies' results, where this version has the command."""
-    import typer
+def _write_report(folders: Sequence[Path], target: Path, report_flags: Callable[[Collection[str]], list[str]]) -> None:
+    """The report that opens in a browser, of all studies' results, with explanations of what is given."""
+    from capbench.studies.results import load_result
 
-    from capbench.cli.app import app
-
-    results = [str(folder / "results.json") for folder in folders if (folder / "results.json").is_file()]
-    if results and "report" in typer.main.get_group(app).commands:
-        code, _, _ = processes.call(["report", *results, "--out", str(target)])
+    results = [folder / "results.json" for folder in folders if (folder / "results.json").is_file()]
+    if results:
+        cells = (cell for path in results for cell in load_result(path).cells)
+        flags = report_flags({name for cell in cells for name in (cell.label, cell.metric)})
+        code, _, _ = processes.call(["report", *map(str, results), *flags, "--out", str(target)])
         common.note(f"wrote {target}" if code == 0 else f"the report {target} could not be written (exit code {code})")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -41,6 +41,15 @@ def papers(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done and how long it takes, and do nothing.")
     ] = False,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--without",
+            metavar="NAME",
+            help="Leave this metric, label or column out of all of them (spice, which parses every caption once); "
+            "repeatable.",
+        ),
+    ] = None,
     again: Annotated[
         bool, typer.Option("--again", help="Do what is finished again, even if nothing that it depends on changed.")
     ] = False,
@@ -63,13 +72,16 @@ def papers(
     Example: capbench papers tiger --features composite.h5 --model tiger=scan.safetensors
 
     Example: capbench papers all --dry-run
+
+    Example: capbench papers all --without spice
     """
     from capbench.studies.papers import choose_items
 
     root = given.root()
     chosen = choose_items(name or ())
     common.announce_root(root, json_output=json_output or bool(name))
-    looked = _looked_at(chosen, given, root, look=bool(name))
+    chosen = _with_metrics(chosen, without or ())
+    looked = _looked_at(chosen, given, root, without or (), look=bool(name))
     _refuse_unused(given, looked)
     prospects = [one.prospect for one in looked]
     if not name:
@@ -85,11 +97,12 @@ def papers(
     from capbench.cli.paper_runs import run_items
 
     code = run_items(
-        [(one.prospect, _flags(given, one.takes, root)) for one in looked],
+        [(one.prospect, _flags(given, one, root)) for one in looked],
         out,
         again=again,
         dry_run=dry_run,
         json_output=json_output,
+        report_flags=lambda names: _report_flags(given, names, root),
     )
     if code:
         raise typer.Exit(code)
@@ -105,6 +118,7 @@ class _Takes:
         weights: whether one of them needs a model.
         columns: their columns, under which options may be given, too.
         options: the options that they have.
+        rows: of each row all names under which it can be left out.
     """
 
     names: frozenset[str]
@@ -112,22 +126,59 @@ class _Takes:
     weights: bool
     columns: frozenset[str] = frozenset()
     options: frozenset[str] = frozenset()
+    rows: tuple[frozenset[str], ...] = ()
 
     def takes_option(self, text: str) -> bool:
         """Whether ``NAME.OPTION=VALUE`` is for one of them; ``OPTION=VALUE`` is for all that have it."""
         owner, _, option = text.partition("=")[0].rpartition(".")
         return owner in self.names or owner.lower() in self.columns if owner else option in self.options
 
+    def left_out(self, without: Sequence[str]) -> tuple[str, ...]:
+        """Those of some names that are rows of the item."""
+        known = frozenset().union(*self.rows)
+        return tuple(name for name in without if name.lower() in known)
+
 
 @dataclass(frozen=True)
 class _Looked:
-    """An item, and what its metrics can be given."""
+    """An item, what its metrics can be given, and which of them are left out."""
 
     prospect: Prospect
     takes: _Takes
+    without: tuple[str, ...] = ()
 
 
-def _looked_at(chosen: Mapping[str, PaperItem], given: Cached, root: DataRoot, *, look: bool) -> list[_Looked]:
+def _with_metrics(chosen: Mapping[str, PaperItem], without: Sequence[str]) -> dict[str, PaperItem]:
+    """The items of which metrics are left; the others are told.
+
+    Raises:
+        UsageError: no item has a row of one of the names, or nothing is left of any.
+    """
+    from capbench.errors import suggest
+    from capbench.studies.papers import item_study
+
+    taken = {key: _taken_by(item_study(key, item)) for key, item in chosen.items()} if without else {}
+    known = frozenset(name for takes in taken.values() for names in takes.rows for name in names)
+    for name in without:
+        if name.lower() not in known:
+            raise UsageError(
+                f"--without {name}: none of these tables and figures has such a metric",
+                hint=suggest(name, sorted(text for text in known if "." not in text)),
+            )
+    names = {name.lower() for name in without}
+    left = {key: item for key, item in chosen.items() if not without or any(not row & names for row in taken[key].rows)}
+    if not left:
+        raise UsageError("--without leaves no metric of any table or figure", hint="Leave fewer out")
+    for key in chosen.keys() - left.keys():
+        common.note(f"{key} is left out: --without leaves no metric of it")
+    return left
+
+
+def _looked_at(
+    chosen: Mapping[str, PaperItem], given: Cached, root: DataRoot, without: Sequence[str], *, look: bool
+) -> list[_Looked]:
+    from dataclasses import replace
+
     from capbench.cli.study_flags import with_files
     from capbench.studies.papers import item_study, prospect
 
@@ -136,8 +187,9 @@ def _looked_at(chosen: Mapping[str, PaperItem], given: Cached, root: DataRoot, *
         for key, item in chosen.items():
             study = item_study(key, item)
             takes = _taken_by(study)
-            prospected = prospect(key, item, with_files(study, _kept(given, takes)), root, look=look)
-            looked.append(_Looked(prospected, takes))
+            left_out = takes.left_out(without)
+            asked = replace(with_files(study, _kept(given, takes)), without=left_out)
+            looked.append(_Looked(prospect(key, item, asked, root, look=look), takes, left_out))
             step(1)
     return looked
 
@@ -150,12 +202,17 @@ def _taken_by(study: Study) -> _Takes:
     needs: set[type] = set()
     columns: set[str] = set()
     options: set[str] = set()
+    rows: dict[tuple[str, str], frozenset[str]] = {}
     for asked in study.metrics:
         for named in resolve_metrics([asked]):
             names |= {named.label, named.metric.name}
             columns |= set(named.metric.columns)
             options |= {declared.name for declared in named.metric.option_type.declared()}
             needs |= {type(single) for need in named.metric.needs for single in need.each()}
+            for row in named.rows:
+                key = row.key
+                called = (row.name, key.label, row.metric, f"{row.metric}.{key.column}")
+                rows[key.label, key.column] = frozenset(name.lower() for name in called)
         names |= {label for label in (split_label(asked)[0],) if label}
     return _Takes(
         frozenset(names),
@@ -163,6 +220,7 @@ def _taken_by(study: Study) -> _Takes:
         bool({Weights, ModelFolder} & needs),
         frozenset(columns),
         frozenset(options),
+        tuple(rows.values()),
     )
 
 
@@ -220,15 +278,27 @@ def _refuse_unused(given: Cached, looked: Sequence[_Looked]) -> None:
             common.note(f"{flag} {text} is not needed here: only other tables and figures have a row '{owner}'")
 
 
-def _flags(given: Cached, takes: _Takes, root: DataRoot) -> list[str]:
+def _flags(given: Cached, looked: _Looked, root: DataRoot) -> list[str]:
     """What is given, as flags of the commands that make an item; files by whole paths."""
-    kept = _kept(given, takes)
+    kept = _kept(given, looked.takes)
     flags = [] if root.is_sample and given.data is None else ["--data", str(root.path)]
     if root.is_sample:
         flags = ["--data", "sample"]
     for flag, texts in (("--features", kept.features), ("--model", kept.model), ("--option", kept.option)):
         flags += [word for text in texts or () for word in (flag, text)]
+    # Commands without a study name the metrics that are left.
+    if looked.prospect.item.study:
+        flags += [word for name in looked.without for word in ("--without", name)]
     return [*flags, *(["--no-cache"] if given.no_cache else [])]
+
+
+def _report_flags(given: Cached, names: Collection[str], root: DataRoot) -> list[str]:
+    """What is given to metrics of some labels, as flags of ``capbench report``."""
+    kept = _kept(given, _Takes(frozenset(names), features=True, weights=True))
+    flags = ["--data", "sample" if root.is_sample else str(root.path)]
+    for flag, texts in (("--features", kept.features), ("--model", kept.model), ("--option", kept.option)):
+        flags += [word for text in texts or () for word in (flag, text)]
+    return flags
 
 
 def _to_dict(prospect: Prospect) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from capbench.errors import CapbenchError, UsageError
 
 if TYPE_CHECKING:
     from capbench.analyses.references import ReferenceCurves
+    from capbench.cli.study_flags import LeftOut
 
 __all__ = ["run_study"]
 
@@ -23,6 +24,7 @@ __all__ = ["run_study"]
 def run_study(
     study: str,
     given: Given,
+    left_out: LeftOut,
     counts: tuple[int, ...] | None,
     draws: int | None,
     seed: int | None,
@@ -39,6 +41,7 @@ def run_study(
     Args:
         study: the study file, or the name of one.
         given: features, weights and the data folder.
+        left_out: metrics that are left out.
         counts: numbers of references in place of the file's; None for those.
         draws: likewise.
         seed: likewise.
@@ -59,7 +62,7 @@ def run_study(
     from capbench.studies.tasks import CurveTask
 
     root = given.root()
-    planned, task = study_of_task(study, CurveTask, given)
+    planned, task = study_of_task(study, CurveTask, given, left_out)
     plan, waiting = plan_task(planned, root)
     if not plan.requests:
         raise UsageError(f"{planned.name}: every metric waits", hint="; ".join(f"{t} {r}" for t, r in waiting.items()))

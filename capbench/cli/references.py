@@ -13,6 +13,7 @@ from capbench.cli import common
 from capbench.cli.figure_look import FigureLook
 from capbench.cli.given import Given, Target, open_judged
 from capbench.cli.groups import with_groups
+from capbench.cli.study_flags import LeftOut
 from capbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def references(
     ] = None,
     chosen: FigureLook,
     escape_formulas: common.EscapeOption = False,
+    left_out: LeftOut,
     given: Given,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -101,6 +103,7 @@ def references(
     chosen.endings(())
     chosen.look()
     numbers = None if counts is None else parse_counts(counts)
+    left_out.refuse_without_study(study)
     if study is not None:
         if metric or target != CurveTarget():
             raise UsageError(
@@ -109,7 +112,7 @@ def references(
             )
         from capbench.cli.reference_study import run_study
 
-        run_study(study, given, numbers, draws, seed, group or [], out, escape_formulas, chosen, json_output)
+        run_study(study, given, left_out, numbers, draws, seed, group or [], out, escape_formulas, chosen, json_output)
         return
     judged = open_judged(
         metric or ["bleu-4", "rouge-l", "cider"],

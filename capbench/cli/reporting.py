@@ -14,9 +14,11 @@ from capbench.cli import common
 
 if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
+    from capbench.metrics.base import Resources
+    from capbench.metrics.requests import MetricRequest
     from capbench.reports.report import ReportSource
 
-__all__ = ["ReportOption", "write_page"]
+__all__ = ["ExplanationsOption", "ReportOption", "explaining", "write_page"]
 
 ReportOption = Annotated[
     Path | None,
@@ -28,12 +30,44 @@ ReportOption = Annotated[
     ),
 ]
 
+ExplanationsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--explanations",
+        metavar="N",
+        min=0,
+        help="On the page: why metrics that explain themselves gave their scores, for the N captions on which each row "
+        "and people part most (at most 200 and 8 MB in all). Default: 5.",
+    ),
+]
+
+
+def explaining(
+    source: ReportSource, requests: Sequence[MetricRequest], resources: Resources, number: int | None
+) -> ReportSource:
+    """A study with what explains its metrics.
+
+    Args:
+        source: the study.
+        requests: its metrics.
+        resources: what is given to them.
+        number: what ``--explanations`` says.
+    """
+    from dataclasses import replace
+
+    from capbench.analyses.explained_captions import explainers
+
+    if number == 0 or not source.items:
+        return source
+    return replace(source, explainers=explainers(source.result, requests, resources))
+
 
 def write_page(
     sources: Sequence[ReportSource],
     out: Path,
     root: DataRoot,
     *,
+    explanations: int | None = None,
     title: str | None = None,
     image_root: Path | None = None,
 ) -> None:
@@ -43,6 +77,7 @@ def write_page(
         sources: the studies.
         out: the page's file.
         root: the data folder, for pictures.
+        explanations: what ``--explanations`` says.
         title: of the page.
         image_root: where pictures are, if not in the data folder.
 
@@ -51,6 +86,7 @@ def write_page(
         DataError: the folder of pictures holds none.
     """
     from capbench.reports.report import write_report
+    from capbench.reports.report.explanations import USUAL_NUMBER
 
     def pictures(images: Iterable[str]) -> Mapping[str, Path]:
         from capbench.datasets.images import image_paths
@@ -63,5 +99,19 @@ def write_page(
 
     # As it was typed, but for the path of the program.
     command = shlex.join(["capbench", *sys.argv[1:]])
-    write_report(sources, out, title=title, command=command, pictures=pictures, progress=common.progress)
+    number = USUAL_NUMBER if explanations is None else explanations
+    write_report(
+        sources,
+        out,
+        title=title,
+        command=command,
+        pictures=pictures,
+        explanations=number,
+        progress=common.progress,
+    )
+    waiting = {
+        explainer.label: explainer.waits for source in sources for explainer in source.explainers if explainer.waits
+    }
+    for label, reason in waiting.items() if number else ():
+        common.note(f"explanations of {label} wait for {reason}")
     common.note(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB): open it in a browser")

@@ -11,6 +11,7 @@ import typer
 from capbench.cli import common
 from capbench.cli.given import Cached, requested
 from capbench.cli.groups import OptionGroup, with_groups
+from capbench.cli.study_flags import LeftOut
 from capbench.errors import CapbenchError, UsageError
 
 if TYPE_CHECKING:
@@ -80,6 +81,7 @@ def retrieve(
         typer.Option("--metric", "-m", metavar="NAME", help="Metric, column, or LABEL=NAME; repeatable."),
     ] = None,
     flags: GalleryFlags,
+    left_out: LeftOut,
     given: Cached,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -108,11 +110,12 @@ def retrieve(
 
     if (study is None) == (not metric):
         raise UsageError("give a study file, or metrics with -m", hint="Example: capbench retrieve -m cider")
+    left_out.refuse_without_study(study)
     root = given.root()
     waiting: dict[str, str] = {}
     published = None
     if study is not None:
-        planned, task = study_of_task(study, RetrievalTask, given)
+        planned, task = study_of_task(study, RetrievalTask, given, left_out)
         task = flags.applied_to(task)
         plan, waiting = plan_task(planned, root)
         requests, resources = plan.requests, plan.resources

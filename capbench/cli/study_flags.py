@@ -19,7 +19,15 @@ if TYPE_CHECKING:
     from capbench.studies.plan import Plan
     from capbench.studies.tasks import Task
 
-__all__ = ["StatisticsFlags", "StudyFlags", "find_study_of_flags", "plan_task", "study_of_task", "with_files"]
+__all__ = [
+    "LeftOut",
+    "StatisticsFlags",
+    "StudyFlags",
+    "find_study_of_flags",
+    "plan_task",
+    "study_of_task",
+    "with_files",
+]
 
 TaskType = TypeVar("TaskType", bound="Task")
 
@@ -144,21 +152,49 @@ def find_study_of_flags(
     return statistics.applied_to(with_files(study, given))
 
 
-def study_of_task(file: str, task: type[TaskType], given: Inputs) -> tuple[Study, TaskType]:
+@dataclass(frozen=True)
+class LeftOut(OptionGroup):
+    """Metrics that a study file names and that are left out."""
+
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--without", metavar="NAME", help="Leave this metric, label or column of the study file out; repeatable."
+        ),
+    ] = None
+
+    def refuse_without_study(self, study: str | None) -> None:
+        """Raise UsageError if something is left out where metrics are named one by one."""
+        if self.without and study is None:
+            raise UsageError("--without leaves out metrics of a study file", hint="Leave them out of --metric instead")
+
+
+def study_of_task(
+    file: str, task: type[TaskType], given: Inputs, left_out: LeftOut | None = None
+) -> tuple[Study, TaskType]:
     """A study file that asks for the task of a command, with the features and weights that flags give.
+
+    Args:
+        file: the study file.
+        task: the command's.
+        given: features, weights and options.
+        left_out: metrics that are left out.
 
     Raises:
         StudyError: the study file is not there, or does not hold a study.
         UsageError: it asks for something else; the command that does that is named.
         FeatureError: a feature store is not there.
     """
+    from dataclasses import replace
+
     from capbench.studies.config import find_study, load_study
 
     study = load_study(find_study(file))
     if not isinstance(study.task, task):
         command = "correlate" if study.task is None else study.task.command
         raise UsageError(f"{file} holds no '{task.key}'", hint=f"Run 'capbench {command} {file}'")
-    return with_files(study, given), study.task
+    without = () if left_out is None else tuple(left_out.without or ())
+    return replace(with_files(study, given), without=without), study.task
 
 
 def plan_task(study: Study, root: DataRoot, *, sample: bool = True) -> tuple[Plan, dict[str, str]]:

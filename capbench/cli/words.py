@@ -10,6 +10,7 @@ import typer
 from capbench.cli import common
 from capbench.cli.given import Cached, requested
 from capbench.cli.groups import with_groups
+from capbench.cli.study_flags import LeftOut
 from capbench.errors import MissingFileError, UsageError
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ def words(
     seed: Annotated[
         int | None, typer.Option("--seed", metavar="N", min=0, help="Seed of the draw. Default: 0.")
     ] = None,
+    left_out: LeftOut,
     given: Cached,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -68,11 +70,12 @@ def words(
 
     if (study is None) == (not metric):
         raise UsageError("give a study file, or metrics with -m", hint="Example: capbench words faier-table5")
+    left_out.refuse_without_study(study)
     root = given.root()
     waiting: dict[str, str] = {}
     published = None
     if study is not None:
-        planned, task = study_of_task(study, WordTask, given)
+        planned, task = study_of_task(study, WordTask, given, left_out)
         path = entities if entities is not None else root.path / task.entities
         plan, waiting = plan_task(planned, root, sample=path.is_file())
         requests, resources = plan.requests, plan.resources

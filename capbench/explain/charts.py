@@ -85,8 +85,9 @@ def draw_matrix(matrix: Matrix) -> Drawing:
             hint = f"{name}, {column}: {matrix.values[i, j]:.3f}"
             body.append(rect(aside + wide * j, y, wide, high, "cell", hint, f' fill="{cells[i][j]}"'))
     for i, j in matrix.marked:
-        for kind in ("edge", "box"):
-            body.append(rect(aside + wide * j + 1, above + high * i + 1, wide - 2, high - 2, kind))
+        for kind, thick in (("edge", 4), ("box", 2)):
+            outline = f' stroke-width="{thick}"'
+            body.append(rect(aside + wide * j + 1, above + high * i + 1, wide - 2, high - 2, kind, more=outline))
     bottom = above + high * len(matrix.rows) + 8
     body.append(scale_legend(aside, bottom, max(wide * len(matrix.columns), 110), matrix.low, matrix.high))
     width = max(_CHART, aside + wide * len(matrix.columns) + lean)

@@ -49,8 +49,8 @@ text.tag { font-size: 16px; font-weight: 700; fill: #fff; stroke: #000; stroke-w
 .axis { stroke: var(--soft) } .steps { stroke: var(--ink); stroke-width: 1.6; fill: none }
 .line { stroke-width: 2.2; fill: none } .dots { stroke-width: 1.4; fill: none }
 .thin { stroke: var(--rule); fill: none } .hollow { fill: var(--ground); stroke: var(--soft) }
-.touch { fill: #000; fill-opacity: 0 } .edge { fill: none; stroke: #000; stroke-width: 4 }
-.box { fill: none; stroke: #fff; stroke-width: 2 } .paper { fill: #fff }
+.touch { fill: #000; fill-opacity: 0 } .edge { fill: none; stroke: #000 }
+.box { fill: none; stroke: #fff } .paper { fill: #fff }
 """
     + "\n".join(
         f".f-{tone} {{ fill: var(--{tone}) }} .s-{tone} {{ stroke: var(--{tone}) }}" for tone in list(LIGHT)[4:]

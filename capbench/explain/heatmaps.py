@@ -194,10 +194,17 @@ def label_places(scene: Scene, regions: Sequence[int], size: float) -> list[tupl
     return places
 
 
-def data_uri(pixels: Pixels) -> str:
-    """A picture as the text of a PNG ``data:`` address."""
+def data_uri(pixels: Pixels, *, photograph: bool = False) -> str:
+    """A picture as the text of a ``data:`` address: a PNG, or of a photograph a JPEG where that is smaller."""
     from PIL import Image
 
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, format="PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+    kinds: dict[str, dict[str, object]] = {"png": {}}
+    if photograph:
+        kinds["jpeg"] = {"quality": 88}
+    files = {}
+    for kind, settings in kinds.items():
+        buffer = io.BytesIO()
+        Image.fromarray(pixels).save(buffer, format=kind, optimize=True, **settings)
+        files[kind] = buffer.getvalue()
+    smallest = min(files, key=lambda kind: len(files[kind]))
+    return f"data:image/{smallest};base64,{base64.b64encode(files[smallest]).decode('ascii')}"

@@ -18,8 +18,9 @@ _LEGEND = 36
 
 def picture_source(pixels: Pixels, name: str) -> str:
     """The picture, once for a whole page; drawings refer to it by its name."""
+    address = data_uri(pixels, photograph=True)
     return (
-        f'<image id="{name}" width="{pixels.shape[1]}" height="{pixels.shape[0]}" href="{data_uri(pixels)}" '
+        f'<image id="{name}" width="{pixels.shape[1]}" height="{pixels.shape[0]}" href="{address}" '
         'preserveAspectRatio="none"/>'
     )
 
@@ -64,7 +65,7 @@ def _outlines(region_map: RegionMap, scene: Scene, factor: float, *, numbered: b
     drawn = []
     for region in reversed(region_map.top):
         for kind, thick in (("edge", 4.0), ("box", 2.0)):
-            drawn.append(_box(scene, region, kind, more=f' style="stroke-width: {thick / factor**0.5:.1f}px"'))
+            drawn.append(_box(scene, region, kind, more=f' stroke-width="{thick / factor**0.5:.1f}"'))
     if numbered:
         for region, (x, y) in zip(region_map.top, label_places(scene, region_map.top, 20), strict=True):
             drawn.append(text_at(x, y + 15, str(region), "tag"))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import get_args
 
 from capbench.explain.composing import Block, Composition, Figure, Row, Section, score_pieces, sentence
 from capbench.explain.drawing import DARK, DRAWING_STYLE, LIGHT, clean
-from capbench.explanations import Note, Scores, Table, WeightedWords
+from capbench.explanations import Note, Scores, Table, Tone, WeightedWords
 
-__all__ = ["page"]
+__all__ = ["page", "style_sheet"]
+
+_STEPS = 60
+"""Shades of a marked word; text stays readable on the strongest, which is so many percent of a colour."""
 
 _STYLE = """
 body { background: var(--ground); color: var(--ink); font: 15px/1.45 system-ui, "Segoe UI", sans-serif;
@@ -22,7 +26,8 @@ code { font-size: .75rem } .piece { white-space: nowrap; margin-right: .35em }
 .row.small { gap: .6rem } figure { margin: 0; max-width: 100% }
 figcaption { font-size: .85rem; margin-bottom: .25rem; overflow-wrap: anywhere }
 svg { max-width: 100%; height: auto; display: block; font-family: system-ui, "Segoe UI", sans-serif }
-.swatch { padding: 0 .5em }
+svg.swatch { display: inline-block; vertical-align: -.1em } svg.shared { position: absolute }
+figcaption { contain: inline-size }
 .wide { overflow-x: auto }
 table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; white-space: nowrap }
 th, td { border-bottom: 1px solid var(--rule); padding: .2rem .6rem; text-align: right }
@@ -35,15 +40,29 @@ details { margin: .6rem 0 } summary { cursor: pointer }
 """
 
 
+def style_sheet() -> str:
+    """What stands in every page's only ``<style>``: a page that holds explanations can name it by its checksum.
+
+    Elements carry no style of their own, so that such a page need not allow any.
+    """
+    dark = _colours(DARK).replace("{", "{ color-scheme: dark;")
+    shades = " ".join(f".w{step} {{ --share: {step}% }}" for step in range(_STEPS + 1))
+    marks = " ".join(
+        f"mark.{tone} {{ background: color-mix(in srgb, var(--{tone}) var(--share), transparent) }}"
+        for tone in get_args(Tone)
+    )
+    return (
+        f"{_colours(LIGHT)}\n@media screen and (prefers-color-scheme: dark) {{ {dark} }}\n"
+        f"{DRAWING_STYLE}{_STYLE}{shades}\n{marks}\n"
+    )
+
+
 def page(composition: Composition) -> str:
     """The whole file."""
     title = clean(composition.title)
     notes = "".join(f"<p>{clean(note)}</p>" for note in composition.notes)
-    dark = _colours(DARK).replace("{", "{ color-scheme: dark;")
-    style = f"{_colours(LIGHT)}\n@media screen and (prefers-color-scheme: dark) {{ {dark} }}\n{DRAWING_STYLE}{_STYLE}"
     shared = (
-        f'<svg width="0" height="0" style="position: absolute" aria-hidden="true"><defs>{composition.definitions}'
-        "</defs></svg>\n"
+        f'<svg class="shared" width="0" height="0" aria-hidden="true"><defs>{composition.definitions}</defs></svg>\n'
         if composition.definitions
         else ""
     )
@@ -51,7 +70,7 @@ def page(composition: Composition) -> str:
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{title}</title>\n<style>{style}</style>\n</head>\n<body>\n{shared}<h1>{title}</h1>\n{notes}"
+        f"<title>{title}</title>\n<style>{style_sheet()}</style>\n</head>\n<body>\n{shared}<h1>{title}</h1>\n{notes}"
         f"<p><code>{clean(composition.signature)}</code></p>\n{body}\n</body>\n</html>\n"
     )
 
@@ -97,16 +116,18 @@ def _block(block: Block) -> str:
 def _marks(words: WeightedWords) -> str:
     marks = []
     for word, weight in words.words:
-        share = 60 * min(max(weight, 0.0), 1.0)  # text stays readable on the strongest
-        colour = f"color-mix(in srgb, var(--{words.tone}) {share:.1f}%, transparent)"
-        marks.append(f'<mark class="{words.tone}" style="background: {colour}">{clean(word)}</mark>')
+        step = round(_STEPS * min(max(weight, 0.0), 1.0))
+        marks.append(f'<mark class="{words.tone} w{step}">{clean(word)}</mark>')
     return " ".join(marks)
 
 
 def _row(row: Row) -> str:
     head = f"<h3>{clean(row.title)}</h3>" if row.title else ""
     if row.key:
-        swatch = f'<span class="swatch" style="background: {row.key_colour}">&nbsp;</span>'
+        swatch = (
+            f'<svg class="swatch" width="16" height="14" aria-hidden="true"><rect width="16" height="14" '
+            f'fill="{row.key_colour}"/></svg>'
+        )
         head += f"<p>{swatch} {clean(row.key)}</p>"
     small = " small" if row.key else ""
     figures = "".join(_figure(figure, hint=bool(row.key)) for figure in row.figures)
@@ -118,10 +139,7 @@ def _figure(figure: Figure, *, hint: bool) -> str:
     drawing = figure.drawing
     told = f' title="{clean(drawing.label)}"' if hint else ""
     note = f'<br><span class="soft">{clean(figure.note)}</span>' if figure.note else ""
-    return (
-        f'<figure style="width: {drawing.width:g}px"{told}>'
-        f"<figcaption><b>{clean(figure.title)}</b>{note}</figcaption>{drawing.element()}</figure>"
-    )
+    return f"<figure{told}><figcaption><b>{clean(figure.title)}</b>{note}</figcaption>{drawing.element()}</figure>"
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -155,7 +155,7 @@ def test_a_reo_page_marks_words_and_compares_candidates(reo: Explanation, compos
     for tone, number in (("candidate", 2), ("missing", 6)):
         rows = [panel for panel in weighted if panel.tone == tone]
         assert len(rows) == number
-        assert text.count(f'<mark class="{tone}"') == sum(len(row.words) for row in rows)
+        assert text.count(f'<mark class="{tone} w') == sum(len(row.words) for row in rows)
 
 
 def test_words_are_marked_from_bare_to_full(overlap: Explanation) -> None:

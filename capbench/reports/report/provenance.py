@@ -19,11 +19,17 @@ def provenance_section(sources: Sequence[ReportSource], command: str, problems: 
     Args:
         sources: the studies.
         command: what makes the page again; ``""`` if it is not known.
-        problems: pictures that could not be read.
+        problems: pictures that could not be read, captions that could not be explained.
     """
     blocks = [_study(source) for source in sources]
     if problems:
-        blocks.append(tag("details", tag("summary", "Pictures that could not be read"), _list(problems)))
+        blocks.append(
+            tag(
+                "details",
+                tag("summary", "Pictures that could not be read, captions that could not be explained"),
+                _list(problems),
+            )
+        )
     again = [
         tag("h3", "This page again"),
         tag("p", tag("code", command, id="again"), " ", tag("button", "Copy", type="button", data_copies_text="again")),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from capbench.analyses.explained_captions import Explainer
 from capbench.errors import DataError, MissingFileError
 from capbench.files import sha256_file
 from capbench.studies.item_scores import ItemScores, items_beside, load_items
@@ -34,11 +35,13 @@ class ReportSource:
         result: its numbers.
         items: the items behind them; none where they were not kept.
         files: the files that both are from; none if they never were in files.
+        explainers: what explains its metrics; none where that was not asked for.
     """
 
     result: StudyResult
     items: tuple[ItemScores, ...] = ()
     files: tuple[SourceFile, ...] = ()
+    explainers: tuple[Explainer, ...] = ()
 
 
 def read_source(path: str | Path) -> ReportSource:

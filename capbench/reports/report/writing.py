@@ -14,10 +14,12 @@ from typing import Any
 from capbench import __version__
 from capbench.errors import UsageError
 from capbench.explain.drawing import DARK, LIGHT
+from capbench.explain.page import style_sheet
 from capbench.files import write_text
 from capbench.reports.html import SAMPLE
 from capbench.reports.markup import LATEX_CHARACTERS
 from capbench.reports.report.elements import Html, data_block, joined, tag
+from capbench.reports.report.explanations import dialog, explained
 from capbench.reports.report.items_panel import items_section, panels
 from capbench.reports.report.metric_sections import metric_sections
 from capbench.reports.report.numbers import entries
@@ -48,6 +50,7 @@ def write_report(
     title: str | None = None,
     command: str = "",
     pictures: FindPictures | None = None,
+    explanations: int = 0,
     progress: ProgressFactory = no_progress,
 ) -> None:
     """Write a report; the arguments are those of :func:`report_page`.
@@ -55,7 +58,10 @@ def write_report(
     Raises:
         UsageError: there is no study, or the file cannot be written.
     """
-    write_text(path, report_page(sources, title=title, command=command, pictures=pictures, progress=progress))
+    text = report_page(
+        sources, title=title, command=command, pictures=pictures, explanations=explanations, progress=progress
+    )
+    write_text(path, text)
 
 
 def report_page(
@@ -64,6 +70,7 @@ def report_page(
     title: str | None = None,
     command: str = "",
     pictures: FindPictures | None = None,
+    explanations: int = 0,
     progress: ProgressFactory = no_progress,
 ) -> str:
     """One HTML file over one study or several, that needs nothing beside itself.
@@ -75,6 +82,7 @@ def report_page(
         title: its title; default: that of the only study.
         command: what makes the page again, as it is shown.
         pictures: finds pictures for the captions that are listed first; None for a page without.
+        explanations: how many captions of each row in each list are explained, by what the sources bring for it.
         progress: makes progress bars.
 
     Raises:
@@ -86,7 +94,8 @@ def report_page(
     lacking = [_items_command(source) for source in sources if not source.items]
     sources = _told_apart(sources)
     numbers = entries(sources)
-    listed = panels(sources)
+    why = explained(sources, explanations, pictures, progress)
+    listed = panels(sources, why)
     urls: dict[str, str] = {}
     problems: list[str] = []
     if pictures is not None and listed:
@@ -98,13 +107,14 @@ def report_page(
         "panels": listed,
         "pictures": urls,
         "latex": LATEX_CHARACTERS,
+        "explanations": why.pages,
     }
     main = [
         overview(sources, numbers),
         metric_sections(sources, numbers, progress),
-        items_section(listed, lacking, len(urls)),
+        items_section(listed, lacking, len(urls), why),
         protocols_section(sources, numbers),
-        provenance_section(sources, command, problems),
+        provenance_section(sources, command, [*problems, *dict.fromkeys(why.problems)]),
     ]
     return _document(title, sources, joined(main, "\n"), data)
 
@@ -131,12 +141,14 @@ def _items_command(source: ReportSource) -> str:
 
 def _document(title: str, sources: Sequence[ReportSource], main: Html, data: Mapping[str, Any]) -> str:
     style = _colours() + _resource("page.css")
+    # A frame has the policy of the page that it stands in, so that explanations' one style is allowed there.
+    styles = [style, style_sheet()] if data["explanations"] else [style]
     scripts = [_resource("vendor", "dataTables.min.js"), _resource("page.js")]
     policy = "; ".join(
         [
             "default-src 'none'",
             f"script-src {' '.join(map(_hash, scripts))}",
-            f"style-src {_hash(style)}",
+            f"style-src {' '.join(map(_hash, styles))}",
             "img-src data:",
             "base-uri 'none'",
             "form-action 'none'",
@@ -158,6 +170,7 @@ def _document(title: str, sources: Sequence[ReportSource], main: Html, data: Map
     noscript = tag("noscript", tag("p", "Sorting, searching and the list of captions need scripts.", class_="warning"))
     tip = tag("div", id="tip", role="tooltip", hidden=True)
     told = tag("div", id="told", role="status", class_="told")
+    shown = dialog() if data["explanations"] else ""
     code = [Html(f"<script>{text}</script>") for text in scripts]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -166,7 +179,7 @@ def _document(title: str, sources: Sequence[ReportSource], main: Html, data: Map
         '<meta name="color-scheme" content="light dark">\n'
         f'{tag("title", title)}\n<link rel="icon" href="data:,">\n<style>{style}</style>\n</head>\n'
         f"<body>\n{tag('a', 'To the numbers', href='#overview', class_='skip')}\n{head}\n{noscript}\n"
-        f"<main>\n{main}\n</main>\n{tip}{told}\n{data_block('data', data)}\n"
+        f"<main>\n{main}\n</main>\n{tip}{told}{shown}\n{data_block('data', data)}\n"
         f"{joined(code)}\n</body>\n</html>\n"
     )
 

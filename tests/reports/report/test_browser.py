@@ -6,7 +6,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from capbench.analyses.explained_captions import Explainer
 from capbench.reports.report import ReportSource, write_report
+from tests.explain.overlap import Overlap
 from tests.reports.report.world import HOSTILE, hostile_source, make_pairs, make_source
 
 if TYPE_CHECKING:
@@ -53,8 +55,17 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     Image.fromarray(np.random.default_rng(0).integers(0, 255, (300, 400, 3), dtype=np.uint8)).save(picture)
     usual = make_source(120)
     sources: dict[str, list[ReportSource]] = {
-        "usual": [ReportSource(usual.result, (*usual.items, make_pairs(30, ["cider", "meteor"])))],
-        "hostile": [hostile_source()],
+        "usual": [
+            ReportSource(
+                usual.result,
+                (*usual.items, make_pairs(30, ["cider", "meteor"])),
+                explainers=(
+                    Explainer("shared", "overlap", ("cider",), Overlap(), images=lambda image: image[:5] == "image"),
+                    Explainer("features", "tiger", ("meteor",), waits="region features (--features FILE)"),
+                ),
+            )
+        ],
+        "hostile": [replace(hostile_source(), explainers=(Explainer(HOSTILE[1], "x", tuple(HOSTILE), Overlap()),))],
         "numbers": [make_source(items=False)],
         "several": [make_source(40), make_source(40, seed=1, name="another")],
     }
@@ -64,6 +75,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             folder / f"{name}.html",
             command="capbench report a.json",
             pictures=lambda images: {image: picture for image in images if image == "image3"},
+            explanations=5,
         )
     return {name: folder / f"{name}.html" for name in sources}
 
@@ -247,6 +259,62 @@ def test_a_caption_opens_to_references_and_all_scores(opened: Open) -> None:
     soon(page, page.locator(".detail").count, 0)
 
 
+def test_a_link_opens_a_captions_explanation_and_closing_it_leaves_the_list(opened: Open) -> None:
+    shown = opened()
+    page = shown.page
+    row = page.locator("#items tbody tr").first
+    soon(page, row.get_by_role("link").count, 1)
+    caption = row.locator("td").first.locator("span").first.inner_text()
+    before = shown.requests.copy()
+    row.get_by_role("link", name=re.compile("^why shared, image")).click()
+    page.locator("#why[open]").wait_for()
+    frame = page.frame_locator("#why-frame")
+    frame.get_by_role("heading", name=f"A: {caption}").wait_for()
+    assert "overlap" in frame.locator("body").inner_text()
+    # Its one style counts under the page's policy, and its drawings are there.
+    assert frame.locator("body").evaluate("e => getComputedStyle(e).maxWidth") == "1208px"
+    assert frame.locator("svg[role=img]").count() > 3
+    assert frame.locator("mark.reference").first.evaluate("e => getComputedStyle(e).backgroundColor") != ""
+    page.keyboard.press("Escape")
+    soon(page, page.locator("#why[open]").count, 0)
+    assert "#why" not in page.url
+    assert [url for url in shown.requests[len(before) :] if not url.startswith(("data:", "blob:", "about:"))] == []
+    assert shown.complaints == []
+
+
+def test_an_address_opens_its_explanation_and_the_way_back_closes_it(opened: Open, pages: dict[str, Path]) -> None:
+    page = opened().page
+    page.evaluate("location.hash = '#why-1'")
+    page.locator("#why[open]").wait_for()
+    page.go_back()
+    soon(page, page.locator("#why[open]").count, 0)
+    page.goto("about:blank")
+    page.goto(f"{pages['usual'].as_uri()}#why-0")
+    page.locator("#why[open]").wait_for()
+    with page.expect_download() as saved:
+        page.locator("#why-save").click()
+    text = saved.value.path().read_text(encoding="utf-8")
+    assert text.startswith("<!doctype html>")
+    assert saved.value.suggested_filename.endswith(".html")
+    page.evaluate("location.hash = '#why-999'")  # there is none
+    soon(page, page.locator("#why[open]").count, 0)
+
+
+def test_where_an_explanation_is_lacking_the_command_and_what_it_waits_for_stand(opened: Open) -> None:
+    page = opened().page
+    page.select_option("#items-first", label="METEOR")
+    page.locator("#items_wrapper input[type=search]").fill('"number 12 of"')
+    button = page.locator("#items tbody button")
+    soon(page, button.count, 1)
+    button.click()
+    page.locator(".detail").wait_for()
+    told = page.locator(".detail").inner_text()
+    assert (
+        "capbench explain -m tiger -d flickr8k-expert --image 'image3' --caption 'caption number 12 of a dog'" in told
+    )
+    assert "it waits for region features (--features FILE)" in told
+
+
 def test_pairs_are_listed_by_how_far_a_metric_is_from_peoples_order(opened: Open) -> None:
     page = opened().page
     page.select_option("#items-panel", index=1)
@@ -281,6 +349,15 @@ def test_nothing_of_a_hostile_data_set_runs_or_becomes_an_element(opened: Open) 
     for place in range(len(HOSTILE)):
         page.select_option("#items-first", index=place)
         page.select_option("#items-second", index=place)
+    page.select_option("#items-first", index=0)
+    page.select_option("#items-second", index=0)
+    page.locator("#items tbody a").first.click()
+    page.locator("#why[open]").wait_for()
+    frame = page.frame_locator("#why-frame")
+    frame.locator("h2").first.wait_for()
+    assert frame.locator("img, script, b:text-is('bold')").count() == 0
+    page.locator("#why-close").click()
+    soon(page, page.locator("#why[open]").count, 0)
     assert page.title() == title
     assert page.locator("main img:not([src^='data:']), main b:text-is('bold'), main svg[onload]").count() == 0
     assert page.locator("main script").count() == 0
@@ -336,6 +413,9 @@ def test_an_accessibility_check_finds_nothing(opened: Open, name: str, scheme: s
     page = opened(name, color_scheme=scheme, bypass_csp=True).page  # the checker itself is a script from outside
     page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true })")
     page.locator("#items tbody button").first.click()
+    if name == "usual":
+        page.locator("#items tbody a").first.click()
+        page.frame_locator("#why-frame").locator("h2").first.wait_for()
     violations = axe.Axe().run(page).response["violations"]
     assert [(v["id"], [node["html"][:120] for node in v["nodes"]][:3]) for v in violations] == []
 
