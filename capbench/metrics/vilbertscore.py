@@ -15,6 +15,7 @@ from capbench.metrics.image_metric import ImageMetric
 from capbench.metrics.needs import Features, Need, References, Weights
 from capbench.metrics.vilbert.options import TASKS, ViLBERTScoreOptions
 from capbench.metrics.vilbert.tokens import LONGEST, Choosing
+from capbench.progress import share_of
 from capbench.records import FloatArray, Item
 from capbench.text.matching import Frequencies, Tokens, greedy_matching
 
@@ -241,7 +242,7 @@ class ViLBERTScore(ImageMetric):
         """The same for items at some places, all of whose captions are in memory together."""
         pairs = sorted({(items[p].image, text) for p in places for text in (items[p].candidate, *references[p])})
         links = [(items[p].image, items[p].candidate, text) for p in places for text in references[p]]
-        step = _steps(len(pairs) * len(self.models), len(places), progress)
+        step = share_of(progress, len(pairs) * len(self.models), len(places))
         of_networks = []
         for network in range(len(self.models)):
             tokens = self.tokens(network, pairs, step)
@@ -319,18 +320,3 @@ class ViLBERTScore(ImageMetric):
 def _reduced(scores: FloatArray) -> FloatArray:
     """Scores (references, layers, 3) → means, then maxima, (2 * layers * 3,)."""
     return np.concatenate((scores.mean(axis=0).reshape(-1), scores.max(axis=0).reshape(-1)))
-
-
-def _steps(total: int, items: int, progress: Progress) -> Callable[[int], None]:
-    """Progress over texts that is told as progress over items."""
-    done = told = 0
-
-    def step(count: int) -> None:
-        nonlocal done, told
-        done += count
-        now = items * done // max(total, 1)
-        if now > told:
-            progress(now - told)
-            told = now
-
-    return step
