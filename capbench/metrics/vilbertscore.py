@@ -15,6 +15,7 @@ from capbench.metrics.image_metric import ImageMetric
 from capbench.metrics.needs import Features, Need, References, Weights
 from capbench.metrics.vilbert.options import TASKS, ViLBERTScoreOptions
 from capbench.metrics.vilbert.tokens import LONGEST, Choosing
+from capbench.models.stored_encodings import StoredEncodings
 from capbench.progress import share_of
 from capbench.records import FloatArray, Item
 from capbench.text.matching import Frequencies, Tokens, greedy_matching
@@ -87,7 +88,9 @@ class ViLBERTScore(ImageMetric):
                 hint=f"Say {self.name}.layer=1-{sizes.connections} for all of them",
             )
         self.task = self._task(sizes.tasks)
-        self.encoders = [Encoder(model.network, self.task, self.layers, device) for model in self.models]
+        self.encoders = [
+            Encoder(model.network, self.task, self.layers, device, model.identity) for model in self.models
+        ]
         self._frequencies: list[Frequencies | None] = [None] * len(self.models)
         self._corpus = ""
 
@@ -270,7 +273,8 @@ class ViLBERTScore(ImageMetric):
         choosing, pieces = self.choosing(network), self.models[network].pieces
         ids = {text: tuple(pieces.sequence(text, LONGEST)) for text in {text for _, text in pairs}}
         images = {image: self.rows(image) for image in {image for image, _ in pairs}}
-        states = self.encoders[network].states(images, [(image, ids[text]) for image, text in pairs], done)
+        with StoredEncodings(self.options.encodings_mb if self.resources.cache else 0) as stored:
+            states = self.encoders[network].states(images, [(image, ids[text]) for image, text in pairs], done, stored)
         # Captions that differ in their spelling only are the same word pieces.
         done(len(pairs) - len(states))
         tokens = {(image, numbers): choosing.tokens(numbers, of_pair) for (image, numbers), of_pair in states.items()}

@@ -124,7 +124,14 @@ class Bert:
     @property
     def space(self) -> str:
         """Everything that decides the states of a text's pieces."""
-        return space_of(f"bert-{_VERSION}", folder=self.sha256, layer=self.layer, precision="float32", on=self.device)
+        return space_of(
+            f"bert-{_VERSION}",
+            ("torch", "transformers"),
+            folder=self.sha256,
+            layer=self.layer,
+            precision="float32",
+            device=self.device,
+        )
 
     def states(
         self,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 import numpy as np
@@ -25,7 +25,6 @@ DEFAULT_MB = 2048
 
 _FILE = "encodings"
 _TYPE = np.dtype("<f4")
-_PACKAGES = ("torch", "transformers")
 
 
 class StoredEncodings:
@@ -68,15 +67,15 @@ class StoredEncodings:
         self.close()
 
 
-def space_of(network: str, **facts: object) -> str:
+def space_of(network: str, packages: Sequence[str], **facts: object) -> str:
     """The name of a space.
 
     Args:
         network: its kind, and the version of the code that encodes.
-        facts: everything else that decides arrays: weights, layer, precision, device. Versions of libraries come from
-            here.
+        packages: libraries whose versions decide arrays, too.
+        facts: everything else that does: weights, layer, precision, device.
     """
-    versions = {name: _version(name) for name in _PACKAGES}
+    versions = {name: _version(name) for name in packages}
     return "|".join((network, *(f"{name}:{value}" for name, value in {**facts, **versions}.items())))
 
 
