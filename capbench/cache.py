@@ -18,16 +18,16 @@ import sqlite3
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import starmap
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 from zlib import crc32
 
 from capbench import files
 from capbench.errors import CapbenchError, CapbenchWarning
 
-__all__ = ["Cache", "written"]
+__all__ = ["ENTRIES", "Cache", "Row", "transaction", "written"]
 
 _VERSION: Final = 2
 _VERSION_WITHOUT_CHECKSUMS: Final = 1
@@ -36,14 +36,17 @@ _KEYS_A_QUERY: Final = 900  # SQLite before 3.32 takes at most 999 parameters
 _LOOKED_AT: Final = 20_000  # entries of a space, some 20 ms
 _LOOKED_AT_FOR_EACH_MISSING: Final = 4  # entries: little beside what computing one takes
 _T = TypeVar("_T")
+Row = tuple[bytes, bytes, bytes, int]
+"""Digest of the space's name, key, value, checksum."""
 
-# Columns of a row: a digest of the space's name, key, value, checksum. The names are quoted as SQLite quotes them when
+# The names are quoted as SQLite quotes them when
 # it renames a table, so that a file always shows this text as its schema.
 _TABLE: Final = (
     'CREATE TABLE "{name}" (space BLOB NOT NULL, key BLOB NOT NULL, value BLOB NOT NULL, checksum INTEGER NOT NULL, '
     "PRIMARY KEY (space, key)) WITHOUT ROWID"
 )
-_ENTRIES: Final = _TABLE.format(name="entries")
+ENTRIES: Final = _TABLE.format(name="entries")
+"""The table of a cache, as SQLite shows it."""
 _ROWS: Final = "SELECT space, key, value, checksum FROM entries"
 
 # What goes wrong around a file. All else that SQLite complains of is damage to the file itself.
@@ -82,6 +85,11 @@ class Cache:
     Spaces keep apart what must not be mixed; a space's name says everything that decides its values.
     """
 
+    _tables: ClassVar[Mapping[str, str]] = {"entries": ENTRIES}
+    """What the file holds, as SQLite shows it."""
+    _keeps_damaged: ClassVar[bool] = True
+    """Whether a file that is of no use is set aside or thrown away."""
+
     def __init__(self, name: str, *, enabled: bool = True) -> None:
         self._name = name
         self._connection: sqlite3.Connection | None = None
@@ -115,7 +123,7 @@ class Cache:
         # In the order in which they lie in the file: neighbours are written together.
         rows = [(digest, key, value, _checksum(seed, key, value)) for key, value in sorted(entries)]
         if rows:
-            written[self._name] += self._run(lambda connection: _write(connection, rows)) or 0
+            written[self._name] += self._run(lambda connection: self._write(connection, rows)) or 0
 
     def close(self) -> None:
         """Close the file; the cache then holds nothing."""
@@ -132,19 +140,8 @@ class Cache:
 
     def _read(self, connection: sqlite3.Connection, space: bytes, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         asked = set(keys)
-        seed = crc32(space)
-        values: dict[bytes, bytes] = {}
-        sound = True
-        in_order = sorted(asked)  # as they lie in the file: every page is read once
-        for start in range(0, len(in_order), _KEYS_A_QUERY):
-            batch = in_order[start : start + _KEYS_A_QUERY]
-            marks = ",".join("?" * len(batch))
-            query = f"SELECT key, value, checksum FROM entries WHERE space = ? AND key IN ({marks})"
-            for key, value, checksum in connection.execute(query, (space, *batch)):
-                if key in asked and isinstance(value, bytes) and _checksum(seed, key, value) == checksum:
-                    values[key] = value
-                else:
-                    sound = False
+        values, unfit = self._look_up(connection, space, asked)
+        sound = not unfit
         missing = len(asked) - len(values)
         if sound and missing and space not in self._examined:
             self._examined.add(space)
@@ -154,9 +151,34 @@ class Cache:
             self._drop_unfit(connection)
         return values
 
+    def _look_up(
+        self, connection: sqlite3.Connection, space: bytes, asked: Set[bytes]
+    ) -> tuple[dict[bytes, bytes], list[bytes]]:
+        """Values by key, and the keys whose entries do not fit their checksum."""
+        seed = crc32(space)
+        values: dict[bytes, bytes] = {}
+        unfit: list[bytes] = []
+        in_order = sorted(asked)  # as they lie in the file: every page is read once
+        for start in range(0, len(in_order), _KEYS_A_QUERY):
+            batch = in_order[start : start + _KEYS_A_QUERY]
+            marks = ",".join("?" * len(batch))
+            query = f"SELECT key, value, checksum FROM entries WHERE space = ? AND key IN ({marks})"
+            for key, value, checksum in connection.execute(query, (space, *batch)):
+                if key in asked and isinstance(value, bytes) and _checksum(seed, key, value) == checksum:
+                    values[key] = value
+                else:
+                    unfit.append(key)
+        return values, unfit
+
+    def _write(self, connection: sqlite3.Connection, rows: Sequence[Row]) -> int:
+        """Write rows, all or none; gives their number."""
+        with transaction(connection):
+            connection.executemany("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?)", rows)
+        return len(rows)
+
     def _drop_unfit(self, connection: sqlite3.Connection) -> None:
         """Keep what fits its checksum, in a table built anew: damaged keys lie where no search finds them."""
-        with _transaction(connection):
+        with transaction(connection):
             n_entries = n_unfit = 0
             for row in connection.execute(_ROWS):
                 n_entries += 1
@@ -205,7 +227,7 @@ class Cache:
             return
         for attempt in (1, 2):
             try:
-                self._connection = _connect(path)
+                self._connection = _connect(path, self._tables)
                 return
             except sqlite3.DatabaseError as error:
                 if attempt == 2 or not _is_damage(error, path) or not self._set_aside(path, error):
@@ -219,17 +241,19 @@ class Cache:
         try:
             with files.lock(path, _BUSY_TIMEOUT_S):
                 # Another run may have mended it while this one waited for the lock.
-                if _is_sound(path):
+                if _is_sound(path, self._tables):
                     return True
-                os.replace(path, aside)
+                if self._keeps_damaged:
+                    os.replace(path, aside)
+                else:
+                    path.unlink()
                 for ending in ("-wal", "-shm"):
                     path.with_name(path.name + ending).unlink(missing_ok=True)
         except (OSError, CapbenchError):
             return False
         state = str(error) if other_format else f"was damaged ({error})"
-        warnings.warn(
-            f"the cache {path} {state}; it is set aside as {aside.name} and begun anew", CapbenchWarning, stacklevel=4
-        )
+        fate = f"set aside as {aside.name}" if self._keeps_damaged else "thrown away"
+        warnings.warn(f"the cache {path} {state}; it is {fate} and begun anew", CapbenchWarning, stacklevel=4)
         return True
 
     def _give_up(self, reason: str) -> None:
@@ -272,7 +296,7 @@ def _examination(connection: sqlite3.Connection, space: bytes, n_rows: int) -> I
         last = row[0]
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path, tables: Mapping[str, str]) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
     try:
         # Damage can make text of bytes, and such text is no UTF-8.
@@ -285,12 +309,13 @@ def _connect(path: Path) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = NORMAL")
         if not _check_format(connection):
             # Looked at again: another run may have been quicker.
-            with _transaction(connection):
+            with transaction(connection):
                 if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                    connection.execute(_ENTRIES)
+                    for table in tables.values():
+                        connection.execute(table)
                 connection.execute(f"PRAGMA user_version = {_VERSION}")
-        schema = connection.execute("SELECT name, sql FROM sqlite_master").fetchall()
-        if schema != [(b"entries", _ENTRIES.encode())]:
+        schema = connection.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
+        if schema != [(name.encode(), tables[name].encode()) for name in sorted(tables)]:
             raise sqlite3.DatabaseError("its tables are not a cache's")
     except UnicodeDecodeError as error:  # SQLite quotes damaged bytes in its message, which is then no text
         connection.close()
@@ -311,13 +336,6 @@ def _check_format(connection: sqlite3.Connection) -> bool:
     return bool(version == _VERSION)
 
 
-def _write(connection: sqlite3.Connection, rows: Sequence[tuple[bytes, bytes, bytes, int]]) -> int:
-    """Write rows, all or none; gives their number."""
-    with _transaction(connection):
-        connection.executemany("INSERT OR REPLACE INTO entries VALUES (?, ?, ?, ?)", rows)
-    return len(rows)
-
-
 def _is_damage(error: sqlite3.DatabaseError | UnicodeDecodeError, path: Path) -> bool:
     """Whether an error is the file's; if not, it is the disk's, the permissions' or another run's."""
     # An error that is raised here and not by SQLite has no code; extended codes have the kind in their low byte.
@@ -328,11 +346,11 @@ def _is_damage(error: sqlite3.DatabaseError | UnicodeDecodeError, path: Path) ->
     return code not in _SURROUNDINGS
 
 
-def _is_sound(path: Path) -> bool:
+def _is_sound(path: Path, tables: Mapping[str, str]) -> bool:
     try:
-        connection = _connect(path)
+        connection = _connect(path, tables)
         try:
-            with _transaction(connection):
+            with transaction(connection):
                 connection.execute(f"PRAGMA user_version = {_VERSION}")  # a header can forbid all writing
                 return bool(connection.execute("PRAGMA quick_check(1)").fetchone() == (b"ok",))
         finally:
@@ -342,7 +360,8 @@ def _is_sound(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """What is written within is written wholly or not at all, and by one run at a time."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -15,7 +15,7 @@ from typing import Final, Protocol, runtime_checkable
 
 from capbench.spreading import Spread
 
-__all__ = ["LONG_S", "Parts", "Progress", "SlowWork", "Tally", "part_of", "together", "words"]
+__all__ = ["LONG_S", "Parts", "Progress", "SlowWork", "Tally", "part_of", "share_of", "together", "words"]
 
 LONG_S: Final = 30.0
 """Seconds from which work says so before it begins, and how often it says how far it is."""
@@ -45,6 +45,21 @@ class Parts(Protocol):
 def part_of(progress: Progress, name: str, total: int, unit: str, expected_s: float | None = None) -> Progress:
     """As :meth:`Parts.part`; a function that does nothing if this progress does not tell kinds of work apart."""
     return progress.part(name, total, unit, expected_s) if isinstance(progress, Parts) else lambda _: None
+
+
+def share_of(progress: Progress, total: int, steps: int) -> Progress:
+    """A progress over ``total`` units that is told as one over ``steps``, of which one takes several units."""
+    done = told = 0
+
+    def step(count: int) -> None:
+        nonlocal done, told
+        done += count
+        now = steps * done // max(total, 1)
+        if now > told:
+            progress(now - told)
+            told = now
+
+    return step
 
 
 @dataclass(frozen=True)

@@ -178,12 +178,10 @@ def test_full_disk_means_working_without(tmp_path: Path) -> None:
 
 
 def test_interrupted_batch_leaves_nothing_behind() -> None:
-    from capbench.cache import _write as write
-
     with Cache("things") as cache:
         assert cache._connection is not None
         with pytest.raises(sqlite3.IntegrityError):
-            write(cache._connection, [(b"s", b"a", b"1", 0), (b"s", b"b", None, 0)])  # type: ignore[list-item]
+            cache._write(cache._connection, [(b"s", b"a", b"1", 0), (b"s", b"b", None, 0)])  # type: ignore[list-item]
         assert cache.get("s", [b"a"]) == {}
         cache.put("s", [(b"a", b"2")])
         assert cache.get("s", [b"a"]) == {b"a": b"2"}

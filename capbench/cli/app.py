@@ -146,7 +146,7 @@ def _interrupted() -> str:
     """What an interruption leaves behind, and how to go on."""
     cache = sys.modules.get("capbench.cache")  # a command that did not load it has put nothing there
     kept = []
-    for name, noun in (("scores", "score"), ("scene-graphs", "parse")):
+    for name, noun in (("scores", "score"), ("scene-graphs", "parse"), ("encodings", "encoded caption")):
         number = 0 if cache is None else cache.written[name]
         if number:
             kept.append(f"{number:,} {noun}{'' if number == 1 else 's'}")

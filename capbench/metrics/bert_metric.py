@@ -8,12 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from capbench.errors import MetricError
 from capbench.metrics.base import Metric, Resources
 from capbench.metrics.needs import ModelFolder, Need, References
 from capbench.models.bert import open_bert
 from capbench.models.device import choose_device
-from capbench.options import Choice, Options, option
+from capbench.models.stored_encodings import DEFAULT_MB, StoredEncodings
+from capbench.options import Choice, Count, Options, option
+from capbench.progress import Progress, share_of
 from capbench.records import Item
 from capbench.text.matching import Frequencies
 
@@ -24,6 +29,13 @@ __all__ = ["BertMetric", "BertOptions"]
 class BertOptions(Options):
     """Options of every metric over a BERT."""
 
+    encodings_mb: int = option(
+        DEFAULT_MB,
+        Count(),
+        "megabytes of word states that the cache folder may hold, of all networks together, so that a caption is not "
+        "encoded again; 0 keeps none",
+        sign_as="",
+    )
     device: str = option("auto", Choice("auto", "cpu", "cuda"), "where the network runs", sign_as="")
 
 
@@ -82,6 +94,13 @@ class BertMetric(Metric):
         if self._frequencies is None:
             raise MetricError(f"{self.name} has counted no document frequencies", hint="Score items of a data set")
         return self._frequencies
+
+    def states(self, items: Sequence[Item], progress: Progress) -> dict[str, NDArray[np.float32]]:
+        """States of all pieces of items' candidates and references, by text; ``progress`` is told of items."""
+        texts = list(dict.fromkeys(text for item in items for text in (item.candidate, *item.references)))
+        step = share_of(progress, len(texts), len(items))
+        with StoredEncodings(self.options.encodings_mb if self.resources.cache else 0) as stored:
+            return self.bert.states(texts, step, stored)
 
     def check(self, items: Sequence[Item]) -> None:
         """Raise MetricError if one of the items has no references."""

@@ -118,7 +118,7 @@ class BertTBR(BertMetric):
             MetricError: an item has no references.
         """
         self.check(items)
-        states = self.bert.states([text for item in items for text in (item.candidate, *item.references)])
+        states = self.states(items, progress)
         texts = {
             text: _Text(unit(of_text), self.bert.ids(text)[1:-1], tuple(self.bert.names(text)[1:-1]))
             for text, of_text in states.items()
@@ -130,7 +130,6 @@ class BertTBR(BertMetric):
                 combined[item.references] = self._combined([texts[text] for text in item.references])
             candidate = texts[item.candidate]
             row[0] = np.mean([self._score(reference, candidate) for reference in combined[item.references]])
-            progress(1)
         return rows
 
     def _combined(self, references: Sequence[_Text]) -> list[_Combined]:

@@ -76,7 +76,7 @@ class BERTScore(BertMetric):
             MetricError: an item has no references.
         """
         self.check(items)
-        states = self.bert.states([text for item in items for text in (item.candidate, *item.references)])
+        states = self.states(items, progress)
         tokens = {text: self._tokens(text, of_text) for text, of_text in states.items()}
         pairs = list(dict.fromkeys((item.candidate, text) for item in items for text in item.references))
         matched = greedy_matching([tokens[first] for first, _ in pairs], [tokens[second] for _, second in pairs])
@@ -86,7 +86,6 @@ class BERTScore(BertMetric):
         for row, item in zip(rows, items, strict=True):
             of_references = np.array([scores[item.candidate, text] for text in item.references])
             row[:3], row[3:] = of_references.max(axis=0), of_references.mean(axis=0)
-        progress(len(items))
         return rows
 
     def _is_empty(self, text: str) -> bool:

@@ -15,6 +15,8 @@ from capbench.metrics.image_metric import ImageMetric
 from capbench.metrics.needs import Features, Need, References, Weights
 from capbench.metrics.vilbert.options import TASKS, ViLBERTScoreOptions
 from capbench.metrics.vilbert.tokens import LONGEST, Choosing
+from capbench.models.stored_encodings import StoredEncodings
+from capbench.progress import share_of
 from capbench.records import FloatArray, Item
 from capbench.text.matching import Frequencies, Tokens, greedy_matching
 
@@ -86,7 +88,9 @@ class ViLBERTScore(ImageMetric):
                 hint=f"Say {self.name}.layer=1-{sizes.connections} for all of them",
             )
         self.task = self._task(sizes.tasks)
-        self.encoders = [Encoder(model.network, self.task, self.layers, device) for model in self.models]
+        self.encoders = [
+            Encoder(model.network, self.task, self.layers, device, model.identity) for model in self.models
+        ]
         self._frequencies: list[Frequencies | None] = [None] * len(self.models)
         self._corpus = ""
 
@@ -241,7 +245,7 @@ class ViLBERTScore(ImageMetric):
         """The same for items at some places, all of whose captions are in memory together."""
         pairs = sorted({(items[p].image, text) for p in places for text in (items[p].candidate, *references[p])})
         links = [(items[p].image, items[p].candidate, text) for p in places for text in references[p]]
-        step = _steps(len(pairs) * len(self.models), len(places), progress)
+        step = share_of(progress, len(pairs) * len(self.models), len(places))
         of_networks = []
         for network in range(len(self.models)):
             tokens = self.tokens(network, pairs, step)
@@ -269,7 +273,8 @@ class ViLBERTScore(ImageMetric):
         choosing, pieces = self.choosing(network), self.models[network].pieces
         ids = {text: tuple(pieces.sequence(text, LONGEST)) for text in {text for _, text in pairs}}
         images = {image: self.rows(image) for image in {image for image, _ in pairs}}
-        states = self.encoders[network].states(images, [(image, ids[text]) for image, text in pairs], done)
+        with StoredEncodings(self.options.encodings_mb if self.resources.cache else 0) as stored:
+            states = self.encoders[network].states(images, [(image, ids[text]) for image, text in pairs], done, stored)
         # Captions that differ in their spelling only are the same word pieces.
         done(len(pairs) - len(states))
         tokens = {(image, numbers): choosing.tokens(numbers, of_pair) for (image, numbers), of_pair in states.items()}
@@ -319,18 +324,3 @@ class ViLBERTScore(ImageMetric):
 def _reduced(scores: FloatArray) -> FloatArray:
     """Scores (references, layers, 3) → means, then maxima, (2 * layers * 3,)."""
     return np.concatenate((scores.mean(axis=0).reshape(-1), scores.max(axis=0).reshape(-1)))
-
-
-def _steps(total: int, items: int, progress: Progress) -> Callable[[int], None]:
-    """Progress over texts that is told as progress over items."""
-    done = told = 0
-
-    def step(count: int) -> None:
-        nonlocal done, told
-        done += count
-        now = items * done // max(total, 1)
-        if now > told:
-            progress(now - told)
-            told = now
-
-    return step

@@ -22,6 +22,7 @@ from capbench import installing
 from capbench.errors import MissingFileError, ModelError, SetupError
 from capbench.files import read_json, sha256_file
 from capbench.models.encodings import Encodings
+from capbench.models.stored_encodings import StoredEncodings, key_of, space_of
 
 __all__ = ["LAYERS", "Bert", "open_bert"]
 
@@ -39,6 +40,8 @@ they recommend (``model2layers`` of the package ``bert-score`` 0.3.13)."""
 
 _CODE = ("auto_map", "custom_pipelines")
 _TEXTS = 64
+_STEP = 4
+_VERSION = 1  # of how texts are encoded here
 _MODELS = 2
 _LONGEST = 512
 _FILES = (
@@ -89,6 +92,7 @@ class Bert:
         longest = getattr(self._tokenizer, "model_max_length", _LONGEST)
         positions = config.get("max_position_embeddings", _LONGEST)
         self._longest = min(int(longest), int(positions) - (2 if "roberta" in config["model_type"] else 0))
+        self._width = int(self._network.config.hidden_size)
         self.encoded_texts = 0
         self._kept = Encodings()
         self._ids: dict[str, tuple[int, ...]] = {}
@@ -117,17 +121,34 @@ class Bert:
         names: list[str] = self._tokenizer.convert_ids_to_tokens(list(self.ids(text)))
         return names
 
+    @property
+    def space(self) -> str:
+        """Everything that decides the states of a text's pieces."""
+        return space_of(
+            f"bert-{_VERSION}",
+            ("torch", "transformers"),
+            folder=self.sha256,
+            layer=self.layer,
+            precision="float32",
+            device=self.device,
+        )
+
     def states(
-        self, texts: Sequence[str], done: Callable[[int], None] = lambda _: None
+        self,
+        texts: Sequence[str],
+        done: Callable[[int], None] = lambda _: None,
+        stored: StoredEncodings | None = None,
     ) -> dict[str, NDArray[np.float32]]:
         """States of all pieces of texts, those of the special tokens included.
 
-        Texts of one length go through the network together, so that nothing is padded. What was encoded before comes
-        from memory (:mod:`capbench.models.encodings`).
+        Texts of one length go through the network together, so that nothing is padded, in batches of a multiple of four
+        that are filled up: such batches were seen to give a text the same bits whatever stands beside it. What was
+        encoded before comes from memory (:mod:`capbench.models.encodings`), or from disk.
 
         Args:
             texts: repeats are encoded once.
             done: called with numbers of distinct texts done.
+            stored: what is kept on disk.
 
         Returns:
             For each text (m, D) float32.
@@ -136,23 +157,46 @@ class Bert:
         for text in dict.fromkeys(texts):
             by_ids.setdefault(self.ids(text), []).append(text)
         states: dict[str, NDArray[np.float32]] = {}
-        waiting: dict[int, list[tuple[int, ...]]] = {}
-        for ids, same in by_ids.items():
+
+        def take(ids: tuple[int, ...], of_text: NDArray[np.float32]) -> None:
+            states.update(dict.fromkeys(by_ids[ids], of_text))
+            done(len(by_ids[ids]))
+
+        unknown: list[tuple[int, ...]] = []
+        for ids in by_ids:
             kept = self._kept.get(ids)
             if kept is None:
-                waiting.setdefault(len(ids), []).append(ids)
+                unknown.append(ids)
             else:
-                states |= dict.fromkeys(same, kept)
-                done(len(same))
+                take(ids, kept)
+        waiting: dict[int, list[tuple[int, ...]]] = {}
+        known = {} if stored is None else self._stored(unknown, stored)
+        for ids in unknown:
+            if ids in known:
+                self._kept.put(ids, known[ids])
+                take(ids, known[ids])
+            else:
+                waiting.setdefault(len(ids), []).append(ids)
         for length in sorted(waiting):
             for start in range(0, len(waiting[length]), _TEXTS):
                 batch = waiting[length][start : start + _TEXTS]
-                for ids, of_text in zip(batch, self._encode(batch), strict=True):
-                    encoded = of_text.copy()  # a view would keep the whole batch
-                    self._kept.put(ids, encoded)
-                    states |= dict.fromkeys(by_ids[ids], encoded)
-                    done(len(by_ids[ids]))
+                rows = [*batch, *[batch[-1]] * (-len(batch) % _STEP)]
+                # Copies, since a view would keep the whole batch.
+                encoded = {ids: row.copy() for ids, row in zip(batch, self._encode(rows), strict=False)}
+                self.encoded_texts += len(batch)
+                if stored is not None:
+                    stored.put(self.space, {_key(ids): of_text for ids, of_text in encoded.items()})
+                for ids, of_text in encoded.items():
+                    self._kept.put(ids, of_text)
+                    take(ids, of_text)
         return states
+
+    def _stored(
+        self, texts: Sequence[tuple[int, ...]], stored: StoredEncodings
+    ) -> dict[tuple[int, ...], NDArray[np.float32]]:
+        """States that are kept on disk."""
+        arrays = stored.get(self.space, {_key(ids): (len(ids), self._width) for ids in texts})
+        return {ids: arrays[key] for ids in texts if (key := _key(ids)) in arrays}
 
     def _encode(self, batch: Sequence[tuple[int, ...]]) -> NDArray[np.float32]:
         import torch
@@ -160,11 +204,14 @@ class Bert:
         with torch.inference_mode():
             numbers = torch.tensor(batch, dtype=torch.int64, device=self.device)
             hidden = self._network(numbers, attention_mask=torch.ones_like(numbers))[0]
-        self.encoded_texts += len(batch)
         encoded: NDArray[np.float32] = hidden.float().cpu().numpy()
         if not np.isfinite(encoded).all():
             raise ModelError("gives NaN or infinite states", path=self.folder)
         return encoded
+
+
+def _key(ids: tuple[int, ...]) -> bytes:
+    return key_of(np.array(ids, dtype="<i4").tobytes())
 
 
 def open_bert(folder: str | os.PathLike[str], layer: int | None, device: str = "cpu") -> Bert:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from capbench.errors import CapbenchError, MetricError
+from capbench.errors import CapbenchError, CapbenchWarning, MetricError
+from capbench.files import cache_dir
 from capbench.metrics.base import Resources
 from capbench.metrics.bertscore import BERTScore
 from capbench.models import bert
@@ -99,6 +101,91 @@ def test_each_text_is_encoded_once_in_a_process(folders: dict[str, Path], monkey
     second, _ = scored(folders["bert"], ITEMS, layer=2, reduce="mean")
     assert second.bert is first.bert
     assert second.bert.encoded_texts == len(texts)
+
+
+@pytest.fixture
+def new_process(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Forget what this process has in memory."""
+    return lambda: monkeypatch.setattr(bert, "_open", type(bert._open)())
+
+
+def test_another_process_encodes_only_what_is_new(folders: dict[str, Path], new_process: Any) -> None:
+    new_process()
+    scored(folders["bert"], ITEMS, layer=2)
+    new_process()
+    again, scores = scored(folders["bert"], ITEMS, layer=2, idf="references")
+    assert again.bert.encoded_texts == 0
+    other = [dataclasses.replace(item, candidate=f"{item.candidate} two") for item in ITEMS]
+    new_process()
+    fresh, of_other = scored(folders["bert"], other, layer=2)
+    assert fresh.bert.encoded_texts == len(other)
+    # What comes from disk is what would be computed.
+    for items, expected, idf in ((ITEMS, scores, "references"), (other, of_other, "none")):
+        new_process()
+        computed, values = scored(folders["bert"], items, layer=2, encodings_mb=0, idf=idf)
+        assert computed.bert.encoded_texts > len(items)
+        assert values.tobytes() == expected.tobytes()
+
+
+def test_encodings_on_disk_can_be_switched_off(folders: dict[str, Path], new_process: Any) -> None:
+    new_process()
+    scored(folders["bert"], ITEMS, layer=2, encodings_mb=0)
+    file = cache_dir() / "encodings.sqlite"
+    assert not file.exists()
+    metric = BERTScore(Resources(model=str(folders["bert"]), cache=False), layer=2)
+    metric.statistics(ITEMS, lambda _: None)
+    assert not file.exists()
+    new_process()
+    scored(folders["bert"], ITEMS, layer=2)
+    assert file.exists()
+    on, off = (scored(folders["bert"], ITEMS, layer=2, encodings_mb=size)[0] for size in (2048, 0))
+    assert on.signature() == off.signature()
+
+
+@pytest.mark.parametrize("change", ["weights", "layer", "activation", "vocabulary"])
+def test_encodings_of_another_network_are_not_taken(
+    folders: dict[str, Path], tmp_path: Path, new_process: Any, change: str
+) -> None:
+    new_process()
+    scored(folders["bert"], ITEMS, layer=2)
+    folder = shutil.copytree(folders["bert"], tmp_path / "model")
+    layer = 2
+    if change == "weights":
+        shutil.copy(make_bert(tmp_path / "other", seed=1) / "model.safetensors", folder)
+    elif change == "layer":
+        layer = 1
+    elif change == "activation":
+        _config(folder, hidden_act="relu")
+    else:
+        lines = json.loads((folder / "tokenizer.json").read_text())
+        lines["model"]["vocab"] |= {"dog": lines["model"]["vocab"]["cat"], "cat": lines["model"]["vocab"]["dog"]}
+        (folder / "tokenizer.json").write_text(json.dumps(lines))
+    new_process()
+    metric, values = scored(folder, ITEMS, layer=layer)
+    assert metric.bert.encoded_texts > len(ITEMS)
+    new_process()
+    assert values.tobytes() == scored(folder, ITEMS, layer=layer, encodings_mb=0)[1].tobytes()
+
+
+def test_damaged_encodings_are_computed_again(folders: dict[str, Path], new_process: Any) -> None:
+    new_process()
+    _, before = scored(folders["bert"], ITEMS, layer=2)
+    connection = sqlite3.connect(cache_dir() / "encodings.sqlite", isolation_level=None)
+    connection.execute("UPDATE entries SET value = zeroblob(length(value))")
+    connection.close()
+    new_process()
+    with pytest.warns(CapbenchWarning, match="do not fit their checksum"):
+        metric, after = scored(folders["bert"], ITEMS, layer=2)
+    assert metric.bert.encoded_texts > 0
+    assert after.tobytes() == before.tobytes()
+
+
+def test_progress_is_told_while_texts_are_encoded(folders: dict[str, Path]) -> None:
+    metric = BERTScore(Resources(model=str(folders["bert"])), layer=2)
+    told: list[int] = []
+    metric.statistics(ITEMS, told.append)
+    assert sum(told) == len(ITEMS)
+    assert len(told) > 2
 
 
 def test_the_signature_names_the_folder_by_what_it_holds(folders: dict[str, Path], tmp_path: Path) -> None:

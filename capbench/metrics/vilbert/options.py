@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from capbench.errors import suggest
-from capbench.options import Choice, File, Flag, Kind, Options, option
+from capbench.models.stored_encodings import DEFAULT_MB
+from capbench.options import Choice, Count, File, Flag, Kind, Options, option
 
 __all__ = ["PUBLISHED_LAYERS", "TASKS", "ViLBERTScoreOptions"]
 
@@ -123,5 +124,12 @@ class ViLBERTScoreOptions(Options):
     )
     any_features: bool = option(
         False, Flag(), "take features of another kind than the model was trained on", quiet=True
+    )
+    encodings_mb: int = option(
+        DEFAULT_MB,
+        Count(),
+        "megabytes of word states that the cache folder may hold, of all networks together, so that a caption is not "
+        "read beside its image again; 0 keeps none",
+        sign_as="",
     )
     device: str = option("auto", Choice("auto", "cpu", "cuda"), "where the network runs", sign_as="")

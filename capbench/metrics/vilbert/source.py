@@ -10,7 +10,7 @@ from capbench.errors import FeatureError, ModelError
 from capbench.features.records import UNKNOWN
 from capbench.features.store import FeatureStore
 from capbench.metrics.networks import check_features, opened_networks
-from capbench.models.vilbert.files import VilbertModel, load_vilbert
+from capbench.models.vilbert.files import VilbertModel, files_beside, load_vilbert
 
 __all__ = ["RELEASED_DETECTOR", "check_store", "open_models"]
 
@@ -43,7 +43,8 @@ def _opened(path: Path, vocabulary: str | None, device: str, precision: str) -> 
     import torch
 
     given = None if vocabulary is None else files.sha256_file(vocabulary)
-    key = (files.sha256_file(path), str(path.resolve()), given, device, precision)
+    beside = tuple(files.sha256_file(file) for file in files_beside(path))
+    key = (files.sha256_file(path), str(path.resolve()), given, beside, device, precision)
     if key not in _open:
         loaded = load_vilbert(path, vocabulary, device)
         if precision != "float32":

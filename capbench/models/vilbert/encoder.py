@@ -3,13 +3,14 @@
 What the plain network does again and again is shared: the text layers before the first connection know no image and are
 computed once for a text, the image's embedding and its part in the first connection once for an image. What no word
 state depends on is left out: all that is behind the last layer asked for, and the image's side of its connection.
-Captions of one length are worked on together, so that nothing is padded and nothing is masked.
+Captions of one length are worked on together, so that nothing is padded and nothing is masked. Batches of few tokens
+are filled up: larger ones were seen to give a text the same bits whatever stands beside it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
@@ -17,11 +18,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from capbench.models.encodings import Encodings
+from capbench.models.stored_encodings import StoredEncodings, key_of, space_of
 from capbench.models.vilbert.inputs import ImageRows
 from capbench.models.vilbert.layers import Connection, Projected
 from capbench.models.vilbert.network import Vilbert
 
 __all__ = ["Encoder", "Pair"]
+
+_Text = TypeVar("_Text")
 
 Pair = tuple[str, tuple[int, ...]]
 """An image's id and the numbers of a caption's word pieces, ``[CLS]`` first."""
@@ -30,6 +34,8 @@ _ROWS = {"cpu": 16 * 101, "cuda": 256 * 101}
 """Rows of the image stream that are worked on at once: of a CPU's caches more do not fit."""
 _TEXTS = 256
 _TOKENS = 256 * 16
+_FEWEST_TOKENS = 24
+_VERSION = 1  # of how captions are encoded here
 
 
 class Encoder:
@@ -40,6 +46,7 @@ class Encoder:
         task: number of the task whose token stands behind ``[CLS]``, or None.
         layers: which layers are wanted, from 1 to the number of connections.
         device: where the network is.
+        weights: what tells the network from all others; what is kept on disk is known by it.
 
     Attributes:
         encoded_pairs: pairs that went through the connections so far, for tests and benchmarks.
@@ -47,7 +54,10 @@ class Encoder:
         encoded_images: images that were embedded.
     """
 
-    def __init__(self, network: Vilbert, task: int | None, layers: Sequence[int], device: str = "cpu") -> None:
+    def __init__(
+        self, network: Vilbert, task: int | None, layers: Sequence[int], device: str = "cpu", weights: str = ""
+    ) -> None:
+        self._weights = weights
         self.network, self.task, self.layers, self.device = network, task, tuple(layers), torch.device(device)
         self.encoded_pairs = self.encoded_texts = self.encoded_images = 0
         self._dtype = network.text_pooler.weight.dtype
@@ -56,7 +66,11 @@ class Encoder:
 
     @torch.inference_mode()
     def states(
-        self, images: Mapping[str, ImageRows], pairs: Sequence[Pair], done: Callable[[int], None] = lambda _: None
+        self,
+        images: Mapping[str, ImageRows],
+        pairs: Sequence[Pair],
+        done: Callable[[int], None] = lambda _: None,
+        stored: StoredEncodings | None = None,
     ) -> dict[Pair, NDArray[np.float32]]:
         """States of the tokens of captions.
 
@@ -64,30 +78,62 @@ class Encoder:
             images: rows of all images that ``pairs`` name; they are in memory together.
             pairs: repeats are computed once.
             done: called with numbers of distinct pairs done.
+            stored: what is kept on disk.
 
         Returns:
             For each pair (layers, m, T) float32; with a task its token is the second.
         """
         distinct = sorted(set(pairs), key=lambda pair: (len(pair[1]), pair))
-        texts = self._read_texts(sorted({ids for _, ids in distinct}, key=lambda ids: (len(ids), ids)))
-        streams = self._read_images(images)
+        keys = _keys(images, distinct) if stored is not None else {}
+        states = self._stored(keys, stored) if stored is not None else {}
+        done(len(states))
+        new = [pair for pair in distinct if pair not in states]
+        texts = self._read_texts(sorted({ids for _, ids in new}, key=lambda ids: (len(ids), ids)))
+        streams = self._read_images({image: images[image] for image, _ in new})
         groups: dict[tuple[int, int], list[Pair]] = {}
-        for pair in distinct:
+        for pair in new:
             groups.setdefault((len(pair[1]), len(streams[pair[0]][0])), []).append(pair)
-        states: dict[Pair, NDArray[np.float32]] = {}
-        for (_, rows), group in groups.items():
+        for (length, rows), group in groups.items():
             number = max(1, _ROWS[self.device.type] // rows)
             for start in range(0, len(group), number):
                 batch = group[start : start + number]
+                filled = _filled(batch, length)
                 encoded = self._connect(
-                    torch.from_numpy(np.stack([texts[ids] for _, ids in batch])).to(self.device, self._dtype),
-                    [streams[image] for image, _ in batch],
+                    torch.from_numpy(np.stack([texts[ids] for _, ids in filled])).to(self.device, self._dtype),
+                    [streams[image] for image, _ in filled],
                 )
                 for place, pair in enumerate(batch):
                     states[pair] = encoded[:, place].copy()  # a view would keep the whole batch
+                if stored is not None:
+                    for place, layer in enumerate(self.layers):
+                        stored.put(self._space(layer), {keys[pair]: states[pair][place] for pair in batch})
                 self.encoded_pairs += len(batch)
                 done(len(batch))
         return states
+
+    def _space(self, layer: int) -> str:
+        """Everything that decides the states after a layer, but the caption and the image."""
+        precision = str(self._dtype).removeprefix("torch.")
+        return space_of(
+            f"vilbert-{_VERSION}",
+            ("torch",),
+            weights=self._weights,
+            task=self.task,
+            layer=layer,
+            precision=precision,
+            device=self.device.type,
+        )
+
+    def _stored(self, keys: Mapping[Pair, bytes], stored: StoredEncodings) -> dict[Pair, NDArray[np.float32]]:
+        """States of those pairs all of whose layers are kept on disk."""
+        width, extra = self.network.options.text_dim, self.task is not None
+        left = dict(keys)
+        of_layers = []
+        for layer in self.layers:
+            shapes = {key: (len(ids) + extra, width) for (_, ids), key in left.items()}
+            of_layers.append(stored.get(self._space(layer), shapes))
+            left = {pair: key for pair, key in left.items() if key in of_layers[-1]}
+        return {pair: np.stack([of_layer[key] for of_layer in of_layers]) for pair, key in left.items()}
 
     def _read_texts(self, texts: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], NDArray[np.float32]]:
         """(m, T) of each text before the first connection; ``texts`` are in the order of their lengths."""
@@ -103,10 +149,10 @@ class Encoder:
             number = max(1, min(_TEXTS, _TOKENS // length))
             for start in range(0, len(waiting), number):
                 batch = waiting[start : start + number]
-                numbers = torch.tensor(batch, dtype=torch.int64, device=self.device)
-                tasks = None if self.task is None else numbers.new_full((len(batch),), self.task)
+                numbers = torch.tensor(_filled(batch, length), dtype=torch.int64, device=self.device)
+                tasks = None if self.task is None else numbers.new_full((len(numbers),), self.task)
                 rows = self.network.read_text(numbers, tasks=tasks).float().cpu().numpy()
-                for ids, row in zip(batch, rows, strict=True):
+                for ids, row in zip(batch, rows, strict=False):
                     read[ids] = row.copy()
                     self._texts.put(ids, read[ids])
                 self.encoded_texts += len(batch)
@@ -180,3 +226,17 @@ class Encoder:
                 image = self.network.image_after(place)(connection.image_of(image, projected.queries, text, None))
                 text = self.network.text_after(place)(connected)
         return np.asarray(maps[-1][0][0].float().mean(dim=0).cpu().numpy(), dtype=np.float32)
+
+
+def _filled(batch: Sequence[_Text], length: int) -> list[_Text]:
+    """A batch of texts of one length, with its last one repeated if it has few tokens."""
+    return [*batch, *[batch[-1]] * (-(-_FEWEST_TOKENS // length) - len(batch))]
+
+
+def _keys(images: Mapping[str, ImageRows], pairs: Sequence[Pair]) -> dict[Pair, bytes]:
+    """A key for each pair, by what the network sees of the image and the caption."""
+    seen = {
+        name: key_of(*(array.tobytes() for array in (np.array(rows.features.shape), rows.features, rows.places)))
+        for name, rows in images.items()
+    }
+    return {(image, ids): key_of(seen[image], np.array(ids, dtype="<i4").tobytes()) for image, ids in pairs}

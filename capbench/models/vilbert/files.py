@@ -30,9 +30,10 @@ from capbench.models.vilbert.options import VilbertOptions
 from capbench.models.vilbert.released import is_released, network_name, options_of, read_config
 from capbench.text.word_pieces import WordPieces, read_word_pieces, tokenizer_version
 
-__all__ = ["VilbertModel", "load_vilbert", "save_vilbert"]
+__all__ = ["VilbertModel", "files_beside", "load_vilbert", "save_vilbert"]
 
 _KIND = "capbench.vilbert/1"
+_PUBLISHED = VilbertOptions()
 _VERSION = 1  # of what a released file is turned into
 _VOCABULARIES = ("vocab.txt", "bert-base-uncased-vocab.txt")
 _CONFIGURATION = "config.json"
@@ -80,10 +81,19 @@ class VilbertModel(TrainedWeights[VilbertOptions]):
             self.trained_on_kind,
         )
 
+    @property
+    def identity(self) -> str:
+        """What tells the network from all others: its file, and heads that only a configuration beside it tells."""
+        sizes = self.options
+        heads = (sizes.text_heads, sizes.image_heads, sizes.common_heads)
+        published = (_PUBLISHED.text_heads, _PUBLISHED.image_heads, _PUBLISHED.common_heads)
+        said = "" if not self.is_released or heads == published else f"+heads-{'-'.join(map(str, heads))}"
+        return f"{self.sha256}{said}"
+
     def signature_parts(self) -> dict[str, str]:
         """Everything of the model that can change a score, for a metric's signature."""
         return {
-            "model": f"vilbert-{self.sha256[:16]}",
+            "model": f"vilbert-{self.sha256[:16]}{self.identity.removeprefix(self.sha256)}",
             "pieces": f"{self.pieces.sha256[:16]}+{tokenizer_version()}",
         }
 
@@ -269,6 +279,12 @@ def _read_turned(target: Path) -> dict[str, Tensor] | None:
         for begin in range(0, len(flat), _BLOCK):
             checksum = zlib.crc32(flat[begin : begin + _BLOCK].data, checksum)
     return tensors if metadata.get("crc32") == f"{checksum:08x}" else None
+
+
+def files_beside(path: str | os.PathLike[str]) -> tuple[Path, ...]:
+    """What lies beside a released checkpoint and is read with it: its configuration and its vocabulary."""
+    folder = Path(path).parent
+    return tuple(file for name in (_CONFIGURATION, *_VOCABULARIES) if (file := folder / name).is_file())
 
 
 def _find_pieces(file: Path, chosen: str | os.PathLike[str] | None) -> WordPieces:

@@ -225,6 +225,9 @@ def read_config(path: Path) -> VilbertOptions:
         )
     except (TypeError, UsageError) as error:
         raise ModelError(f"its sizes do not fit: {getattr(error, 'message', error)}", path=path) from error
+    for key in ("hidden_act", "v_hidden_act"):
+        if content.get(key, "gelu") != "gelu":
+            raise ModelError(f"'{key}' is {str(content[key])[:60]}: only gelu is known", path=path)
     for key, layers in (("t_biattention_id", options.text_layers), ("v_biattention_id", options.image_layers)):
         if key in content and content[key] != list(range(layers - options.connections, layers)):
             raise ModelError(

@@ -327,3 +327,62 @@ def test_nothing_given_says_what_is_needed() -> None:
     assert "--model vilbertscore=FILE" in lacking
     with pytest.raises(CapbenchError, match="waits for"):
         ViLBERTScore(Resources())
+
+
+@pytest.mark.parametrize("layer", ["all", 2])
+def test_another_run_reads_only_new_captions_beside_their_images(folder: Path, layer: Any) -> None:
+    chosen = {"layer": "1-3" if layer == "all" else layer}
+    _scores(_metric(folder, **chosen))
+    again = _metric(folder, **chosen, reduce="max", special_tokens="bertscore")
+    again_scores = _scores(again)
+    assert again.encoders[0].encoded_pairs == again.encoders[0].encoded_images == 0
+    other = tuple(dataclasses.replace(item, candidate=f"{item.candidate} red"[-90:]) for item in ITEMS)
+    fresh = _metric(folder, **chosen)
+    of_other = _scores(fresh, other)
+    assert fresh.encoders[0].encoded_pairs == len({(item.image, item.candidate) for item in other})
+    # What comes from disk is what would be computed.
+    for expected, items, choices in (
+        (again_scores, ITEMS, {"reduce": "max", "special_tokens": "bertscore"}),
+        (of_other, other, {}),
+    ):
+        metric = _metric(folder, **chosen, **choices, encodings_mb=0)
+        for column, values in _scores(metric, items).items():
+            assert values.tobytes() == expected[column].tobytes()
+        assert metric.encoders[0].encoded_pairs > len(items)
+
+
+def test_a_layer_comes_from_a_run_over_all(folder: Path) -> None:
+    _scores(_metric(folder, layer="1-3"))
+    single = _metric(folder, layer=3)
+    _scores(single)
+    assert single.encoders[0].encoded_pairs == 0
+
+
+@pytest.mark.parametrize("change", ["weights", "task", "features", "blank", "precision", "heads"])
+def test_word_states_under_something_else_are_not_taken(folder: Path, change: str) -> None:
+    _scores(_metric(folder))
+    options: dict[str, Any] = {}
+    if change == "weights":
+        torch.save(random_state(CONFIG, seed=5), folder / "released.bin")
+    elif change == "task":
+        options = {"task": 8}
+    elif change == "features":
+        write_store(folder / "stores" / "many.h5", ["b", "a"])
+    elif change == "blank":
+        options = {"image": "blank"}
+    elif change == "precision":
+        options = {"precision": "bfloat16"}
+    else:
+        (folder / "config.json").write_text(json.dumps(CONFIG | {"num_attention_heads": 2}))
+    metric = _metric(folder, **options)
+    scores = _scores(metric)
+    assert metric.encoders[0].encoded_pairs > 0
+    again = _metric(folder, **options, encodings_mb=0)
+    for column, values in _scores(again).items():
+        assert values.tobytes() == scores[column].tobytes()
+
+
+def test_other_heads_are_another_signature(folder: Path) -> None:
+    before = _metric(folder).signature()
+    (folder / "config.json").write_text(json.dumps(CONFIG | {"num_attention_heads": 2}))
+    assert _metric(folder).signature() != before

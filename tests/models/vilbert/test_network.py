@@ -355,6 +355,12 @@ def test_connections_elsewhere_than_at_the_end_are_refused(tmp_path: Path) -> No
         read_config(tmp_path / "config.json")
 
 
+def test_another_activation_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(TINY | {"v_hidden_act": "relu"}))
+    with pytest.raises(ModelError, match="'v_hidden_act' is relu: only gelu is known"):
+        read_config(tmp_path / "config.json")
+
+
 def test_initial_weights_follow_the_seed() -> None:
     options = VilbertOptions(
         vocabulary_size=30, positions=8, tasks=0, text_dim=8, text_layers=1, text_heads=2, text_inner=8, feature_dim=4,
