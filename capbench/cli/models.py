@@ -59,7 +59,7 @@ def _facts(name: str) -> dict[str, Any]:
     facts = entry(name).model_dump(exclude_none=True)
     facts["for"] = list(facts.pop("used_by"))
     file = dataclasses.asdict(status(name))
-    return facts | {key: file[key] for key in ("state", "path", "expected", "official")} | {"found": file["sha256"]}
+    return facts | {key: file[key] for key in ("state", "path", "expected", "official", "remark")} | {"found": file["sha256"]}
 
 
 @app.command("list")
@@ -115,12 +115,15 @@ def info(name: _Name, json_output: common.JsonOption = False) -> None:
         common.print_json(facts)
     else:
         expected = facts["expected"]
+        observed = facts.get("sha256_observed")
         if expected is None:
             digest = "not stated by the publisher; recorded when the file is added"
         elif facts["official"]:
             digest = expected if len(expected) == 64 else f"begins with {expected} (in the official file's name)"
         else:
             digest = f"{expected} (recorded when the file was added)"
+        if observed is not None:
+            digest += f"; copies of others have {observed} (unverified)"
         lines = {
             "for": ", ".join(facts["for"]),
             "page": facts["page"],
@@ -132,6 +135,7 @@ def info(name: _Name, json_output: common.JsonOption = False) -> None:
             "state": facts["state"],
             "path": facts["path"],
             "found": facts["found"],
+            "remark": facts["remark"],
         }
         print(f"{facts['name']}: {facts['title']}")
         for label, value in lines.items():
@@ -153,7 +157,8 @@ def add(
     """Check a downloaded file of weights and copy it to where capbench finds it.
 
     A file whose SHA-256 is not the official one is refused. Where no official one is known, the file's own is recorded,
-    and a file that differs later is refused. The folder is $CAPBENCH_MODELS, else the user's data folder.
+    and a file that differs later is refused; where others report one of their copies, a difference is said, and no
+    error. The folder is $CAPBENCH_MODELS, else the user's data folder.
 
     Example: capbench models add torchvision-frcnn ~/Downloads/fasterrcnn_resnet50_fpn_v2_coco-dd69338a.pth
     """
@@ -163,9 +168,15 @@ def add(
     if json_output:
         common.print_json(dataclasses.asdict(status))
         return
-    origin = "official" if status.official else "no official one is known; recorded"
+    origin = "no official one is known; recorded"
+    if status.official:
+        origin = "official"
+    elif registry.entry(name).sha256_observed == status.sha256:
+        origin = "as others report it, which the publisher was not seen to state; recorded"
     print(f"{name}: kept in {status.path}")
     print(f"SHA-256 {status.sha256} ({origin})")
+    if status.remark is not None:
+        common.warn(status.remark)
 
 
 @app.command()

@@ -56,13 +56,14 @@ class Entry(BaseModel):
     url: str | None = None
     sha256: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
     sha256_prefix: str | None = Field(default=None, pattern="^[0-9a-f]{8,63}$")
+    sha256_observed: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
     megabytes: int | None = None
     note: str | None = None
 
     @model_validator(mode="after")
     def _one_hash(self) -> Entry:
-        if self.sha256 and self.sha256_prefix:
-            raise ValueError("give 'sha256' or 'sha256_prefix', not both")
+        if sum(digits is not None for digits in (self.sha256, self.sha256_prefix, self.sha256_observed)) > 1:
+            raise ValueError("give one of 'sha256', 'sha256_prefix' and 'sha256_observed'")
         return self
 
     @property
@@ -87,6 +88,7 @@ class Status:
         sha256: of the file that is here.
         expected: what it should be: official digits, else those recorded when the file was added.
         official: whether ``expected`` is the publisher's word.
+        remark: what is odd about a file that is taken all the same, or None.
     """
 
     name: str
@@ -95,6 +97,7 @@ class Status:
     sha256: str | None
     expected: str | None
     official: bool
+    remark: str | None = None
 
 
 class _Registry(BaseModel):
@@ -226,7 +229,17 @@ def status(name: str) -> Status:
         return Status(name, "missing", str(path), None, weights.expected, official)
     digest = sha256_file(path)
     right = expected is None or digest.startswith(expected)
-    return Status(name, "here" if right else "wrong", str(path), digest, expected, official)
+    return Status(name, "here" if right else "wrong", str(path), digest, expected, official, _remark(weights, digest))
+
+
+def _remark(weights: Entry, digest: str) -> str | None:
+    observed = weights.sha256_observed
+    if observed is None or observed == digest:
+        return None
+    return (
+        f"its SHA-256 is not that of the copies of {weights.file} that others report ({observed}; the publisher was not "
+        "seen to state one): it may be another revision or form of the weights, or other weights"
+    )
 
 
 def _refuse(path: Path, expected: str, actual: str, *, official: bool) -> ModelError:
@@ -250,7 +263,7 @@ def add(name: str, file: str | os.PathLike[str], *, replace: bool = False) -> St
     Raises:
         UsageError: there is no such entry, or the folder cannot be written.
         MissingFileError: there is no such file.
-        ModelError: it is another file than the official one, or another one is already there.
+        ModelError: it is another file than the official one, it holds no weights, or another one is already there.
     """
     weights = entry(name)
     source = Path(file).expanduser()

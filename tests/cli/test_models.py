@@ -68,6 +68,18 @@ def test_add_keeps_a_file_and_tells_when_it_changes(folder: Path, weights: Path)
     assert run("list").exit_code == 1
 
 
+def test_another_file_than_others_report_is_added_with_a_line(folder: Path, weights: Path) -> None:
+    assert "(unverified)" in run("info", "clip-vit-b32").stdout
+    ran = run("add", "clip-vit-b32", weights)
+    assert ran.exit_code == 0
+    assert "that others report" in ran.stderr
+    assert len(ran.stderr.strip().splitlines()) == 1
+    told = run("info", "clip-vit-b32")
+    assert told.exit_code == 0
+    assert "that others report" in told.stdout
+    assert "that others report" in json.loads(run("info", "clip-vit-b32", "--json").stdout)["remark"]
+
+
 def test_add_refuses_a_wrong_file(weights: Path) -> None:
     error = run("add", "torchvision-frcnn", weights).exception
     assert isinstance(error, ModelError)

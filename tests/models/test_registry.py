@@ -62,6 +62,31 @@ def test_a_wrong_file_is_refused_with_expected_and_found_hash(weights: Path, mod
     assert not (models / "torchvision-frcnn").exists()
 
 
+def test_a_file_that_differs_from_what_others_report_is_taken_and_that_is_said(weights: Path, models: Path) -> None:
+    observed = registry.entry("clip-vit-b32").sha256_observed
+    assert observed is not None
+    assert registry.entry("clip-vit-b32").expected is None
+    done = registry.add("clip-vit-b32", weights)
+    assert (done.state, done.official) == ("here", False)
+    assert done.remark is not None
+    assert observed in done.remark
+    assert registry.find_weights("clipscore") == models / "clip-vit-b32" / "pytorch_model.bin"
+    # From then on its own digits guard it.
+    (models / "clip-vit-b32" / "pytorch_model.bin").write_bytes(b"something else")
+    assert registry.status("clip-vit-b32").state == "wrong"
+
+
+def test_the_copy_that_others_report_raises_no_remark(weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    digest = hashlib.sha256(weights.read_bytes()).hexdigest()
+    known = {
+        name: entry.model_copy(update={"sha256_observed": digest}) if name == "clip-vit-b32" else entry
+        for name, entry in registry.entries().items()
+    }
+    monkeypatch.setattr(registry, "entries", lambda: known)
+    assert registry.add("clip-vit-b32", weights).remark is None
+    assert registry.add("x152-fpn", weights).remark is None
+
+
 def test_a_file_without_official_hash_is_recorded_and_guarded(weights: Path, models: Path) -> None:
     assert registry.status("x152-fpn").state == "missing"
     done = registry.add("x152-fpn", weights)
