@@ -78,7 +78,8 @@ def _explained(source: ReportSource, given: Inputs, root: DataRoot, number: int 
     """A study with what explains its metrics, as far as results say what these are."""
     from capbench.cli.sample import with_sample
     from capbench.metrics.base import Metric
-    from capbench.metrics.requests import metric_names, resolve_metrics
+    from capbench.metrics.names import metric_names
+    from capbench.metrics.requests import resolve_metrics
     from capbench.plugins import load
 
     if number == 0 or not source.items:

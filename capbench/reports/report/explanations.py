@@ -91,9 +91,9 @@ def explained(
     with progress("explanations", min(len(chosen), MOST_EXPLANATIONS)) as step:
         for one in chosen:
             explainer, table = known[one.explainer], tables[one.table]
-            place = pages.page(explainer, table, one, paths)
-            if place is not None:
-                made.places.setdefault((*owners[one.table], explainer.label), {})[one.point] = place
+            page = pages.page(explainer, table, one, paths)
+            if page is not None:
+                made.places.setdefault((*owners[one.table], explainer.label), {})[one.point] = page
             step(1)
     return made
 
