@@ -267,7 +267,7 @@ def tell_result(
         json_output: as JSON, and nothing else.
         describe: the chosen evaluation behind the summary, in the same line.
         show: prints it below.
-        use: the arguments of ``capbench score`` that use the model, after ``-m METRIC`` or the like.
+        use: arguments of ``capbench score`` that use the model.
     """
     if json_output:
         common.print_json(result.to_dict())
