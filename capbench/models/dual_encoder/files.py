@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from capbench.errors import ModelError
 from capbench.files import sha256_file
-from capbench.models.checkpoints import fit_state
+from capbench.models.checkpoints import fitting_tensors
 from capbench.models.dual_encoder.network import DualEncoder, DualEncoderOptions
 from capbench.models.encodings import Encodings, encode_by_length
 from capbench.models.trained import check_size, read_trained, refuse_ensemble, trained_on, write_trained
@@ -155,7 +155,10 @@ def load_dual_encoder(path: str | os.PathLike[str], device: str = "cpu") -> Dual
     if stored is None:
         raise ModelError("is no dual encoder of capbench", path=file, hint=f"Make one with '{COMMAND}'")
     check_size(stored.vocabulary, stored.options.vocabulary_size, file)
-    network = DualEncoder(stored.options, torch.Generator().manual_seed(0))
-    fit_state(network, stored.tensors, file)
+    with torch.device("meta"):  # sizes that do not fit are found before memory is asked for
+        network = DualEncoder(stored.options)
+        weights = fitting_tensors(network, stored.tensors, file)
+    network.to_empty(device="cpu").load_state_dict(weights)
+    network.eval()
     network.requires_grad_(False)
     return DualEncoderModel(network.to(device), stored.vocabulary, digest, file, stored.training, device)

@@ -81,7 +81,7 @@ def read_log(path: Path) -> TrainingLog:
     for number, line in lines:
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if number == lines[-1][0] and rows:
                 cut = True
                 break
