@@ -171,6 +171,14 @@ def test_inputs_are_files_of_data_sets_models_and_their_parts(tmp_path: Path) ->
     assert str(root.path / "flickr8k/ExpertAnnotations.txt") in inputs
 
 
+@pytest.mark.parametrize("key", ["nneval-figure4", "tiger-figure6"])
+def test_a_study_of_one_image_waits_where_judgements_lack_it(tmp_path: Path, key: str) -> None:
+    for root in (find_root(sample_dir()), find_root(tmp_path)):
+        looked = looked_at(key, root)
+        assert looked.state == "waits"
+        assert "the real judgements of flickr8k-expert" in looked.absent["the image 1262583859_653f1469a9"]
+
+
 def test_a_study_of_one_image_waits_where_features_lack_it(tmp_path: Path) -> None:
     model = tmp_path / "faier.safetensors"
     model.write_bytes(b"")
