@@ -211,10 +211,11 @@ def test_an_explanation_by_one_network_waits_where_an_ensemble_is_given(tmp_path
         with StoreWriter(store, PRINT) as writer:
             writer.add(made_up(study.task.id, size=8))
             writer.finish()
-        for model, state in ((ensemble, "waits" if waits else "all"), (tmp_path / names[0], "all")):
+        for model, waiting in ((ensemble, waits), (tmp_path / names[0], False)):
             options = {"reo": {"covariance": "identity"}}  # else the network's covariance is waited for
             given = replace(study, features=str(store), models={metric: str(model)}, options=options if waits else {})
             looked = prospect(key, item, given, find_root(sample_dir()))
-            assert looked.state == state, (key, model, looked.waiting)
-            if state == "waits":
+            assert bool(looked.waiting) == waiting, (key, model, looked.waiting)
+            assert bool(looked.rows) != waiting
+            if waiting:
                 assert "a single network" in next(iter(looked.waiting.values()))
