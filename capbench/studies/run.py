@@ -166,7 +166,9 @@ def _refuse_unlearnable(
 ) -> None:
     """Raise what is wrong with a combination whatever its metrics say, such as too many folds."""
     for key, one in judged.items():
-        for _, protocol in by_items[key] if isinstance(one, Judged) else ():
+        if isinstance(one, MissingFileError):
+            continue
+        for _, protocol in by_items[key]:
             # A plain mean has no combinations, and a human side that is not here is an entry of the result.
             if protocol.statistic.kind != "mean":
                 with contextlib.suppress(MissingFileError):

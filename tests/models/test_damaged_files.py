@@ -38,7 +38,7 @@ from tests.features.test_damaged_files import SIZES, damaged, reads
 Draw = Any
 WORDS = Vocabulary.build(["a dog runs", "a cat sits"], 1)
 PIECES = WordPieces(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "dog", "##s"))
-SIZE = {"vocabulary_size": len(WORDS), "image_dim": 5, "word_dim": 3}
+SIZE: dict[str, Any] = {"vocabulary_size": len(WORDS), "image_dim": 5, "word_dim": 3}
 VILBERT = VilbertOptions(
     vocabulary_size=len(PIECES.pieces), positions=12, tasks=0, text_dim=4, text_layers=2, text_heads=2, text_inner=4,
     feature_dim=4, image_dim=4, image_layers=1, image_heads=2, image_inner=4, common_dim=4, common_heads=2,
@@ -89,10 +89,11 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 @st.composite
 def changed(draw: Draw, value: Any) -> Any:
     """JSON in which a value is another one, or is gone."""
-    *above, last = ("whole", *draw(st.sampled_from(_places(value))))
+    place: tuple[Any, ...] = ("whole", *draw(st.sampled_from(_places(value))))
+    last = place[-1]
     whole = {"whole": copy.deepcopy(value)}
     holder: Any = whole
-    for key in above:
+    for key in place[:-1]:
         holder = holder[key]
     if draw(st.booleans()) or last == "whole":
         holder[last] = draw(st.sampled_from(VALUES))
@@ -110,7 +111,7 @@ def networks(draw: Draw, data: bytes) -> bytes:
     what = draw(st.sampled_from(("bytes", "body", "header", "number", "text", "metadata", "metadata", "metadata")))
     key = draw(st.sampled_from(sorted(set(metadata) - {"format", "kind"})))
     if what == "bytes":
-        return draw(damaged(data))
+        return bytes(draw(damaged(data)))
     if what == "body":
         body = draw(damaged(body))
     elif what == "header":
