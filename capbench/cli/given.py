@@ -12,7 +12,7 @@ import typer
 from capbench.cli import common
 from capbench.cli.groups import OptionGroup
 from capbench.cli.sample import is_sample_data, with_sample
-from capbench.errors import UsageError, suggest
+from capbench.errors import FeatureError, ModelError, UsageError, suggest
 
 if TYPE_CHECKING:
     from capbench.datasets.base import Dataset
@@ -28,6 +28,7 @@ __all__ = [
     "Inputs",
     "Opened",
     "Target",
+    "check_store",
     "note_left_out",
     "open_judged",
     "parse_files",
@@ -191,6 +192,7 @@ def requested(
 
     Raises:
         UsageError: a name, an option, ``--features`` or ``--model`` does not fit.
+        FeatureError, ModelError: a file that is given is not there, even if none of these metrics needs it.
         MetricError: a metric needs something that is not there.
     """
     from capbench.metrics.asking import asked_metrics, refuse_waiting
@@ -198,11 +200,43 @@ def requested(
     requests, resources = asked_metrics(
         names, given.options(), given.stored(), lambda left: given.resources(left, root)
     )
+    _refuse_absent(requests, resources)
     note_left_out(names, resources)
     if sample:
         resources = with_sample(requests, resources, root)
     refuse_waiting(requests, resources)
     return requests, resources
+
+
+def _refuse_absent(requests: Sequence[MetricRequest], resources: Resources) -> None:
+    """Refuse files that are not there. What is wrong with weights that a metric takes, the metric says itself."""
+    from capbench.metrics.needs import ModelFolder, Weights
+
+    for store in filter(None, (resources.features, *resources.features_of.values())):
+        check_store(store)
+    taking = [request for request in requests if request.needs(Weights) or request.needs(ModelFolder)]
+    taken = {name for request in taking for name in (request.label, request.metric.name)}
+    left = [path for name, path in resources.models.items() if name not in taken]
+    left += [resources.model] if resources.model is not None and not taking else []
+    for path in left:
+        if Path(path).expanduser().exists():
+            continue
+        from capbench.models.registry import is_known
+
+        if not is_known(path):
+            raise ModelError(
+                "there is no such model, and none of these metrics takes it",
+                path=path,
+                hint="Correct the path, or leave it out",
+            )
+
+
+def check_store(path: str) -> None:
+    """Raise FeatureError if there is no file of features."""
+    if not Path(path).exists():
+        raise FeatureError(
+            "there is no such feature store", path=path, hint="Make one with 'capbench extract-features'"
+        )
 
 
 def note_left_out(names: Sequence[str], resources: Resources) -> None:

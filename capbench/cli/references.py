@@ -54,7 +54,7 @@ def references(
         typer.Option("--counts", metavar="LIST", help="Numbers of references: 1,2,5 or 1-50. Default: 1,2,5,10,… all."),
     ] = None,
     draws: Annotated[
-        int | None, typer.Option("--draws", min=1, help="Random orders of the references. Default: 5.")
+        int | None, typer.Option("--draws", min=1, max=10_000, help="Random orders of the references. Default: 5.")
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed of the orders. Default: 0.")] = None,
     group: Annotated[

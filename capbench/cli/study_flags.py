@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from capbench.cli import common
-from capbench.cli.given import Given, Inputs, note_left_out
+from capbench.cli.given import Given, Inputs, check_store, note_left_out
 from capbench.cli.groups import OptionGroup
-from capbench.errors import FeatureError, UsageError
+from capbench.errors import UsageError
 
 if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
@@ -238,10 +237,7 @@ def with_files(study: Study, given: Inputs) -> Study:
         options[name] = {**options.get(name, {}), **of_name}
     files = given.resources(study.metrics)
     for path in filter(None, (files.features, *files.features_of.values())):
-        if not Path(path).exists():
-            raise FeatureError(
-                "there is no such feature store", path=path, hint="Make one with 'capbench extract-features'"
-            )
+        check_store(path)
     return replace(
         study,
         options=options,

@@ -86,7 +86,7 @@ def _caption(text: str, entry: Any, path: Path, image: str) -> EntityCaption:
 def _boxes(listed: Any, path: Path, row: str) -> FloatArray:
     try:
         boxes = np.array([box for _, box in listed], dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise DataError("a detection is no number with a box", path=path, row=row, hint="Get the file again") from error
     if boxes.ndim != 2 or boxes.shape[1] != 4 or not np.isfinite(boxes).all():
         raise DataError("a box is not four numbers", path=path, row=row, hint="Get the file again")

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
@@ -235,7 +234,7 @@ def _label(entry: object, path: Path, row: int | str) -> ObjectLabel:
         raise DataError(f"{str(name)[:40]!r} is no label", path=path, row=row, hint=_FORM)
     if score is None:
         return ObjectLabel(name.strip())
-    if isinstance(score, bool) or not isinstance(score, int | float) or not (math.isfinite(score) and 0 <= score <= 1):
+    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
         raise DataError(
             f"the score of '{name.strip()}' is {str(score)[:40]}, not a number from 0 to 1", path=path, row=row
         )

@@ -287,6 +287,8 @@ def _check_label(label: str, cls: type[Metric]) -> None:
     taken = metric_columns().get(label)
     if taken is not None and label != cls.name:
         raise UsageError(f"the label '{label}' is the name of {taken[0]}'s column", hint="Choose another label")
+    if label.lower() == "all":
+        raise UsageError(f"the label '{label}' stands for all metrics", hint="Choose another label")
 
 
 def _options_by_label(

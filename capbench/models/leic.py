@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from capbench.errors import UsageError
 from capbench.models.trained import Family, TrainedModel, load_trained, write_trained
 from capbench.options import Count, Options, Positive, option
 from capbench.text.vocabulary import END, PAD, Vocabulary, tokenize_caption
@@ -50,6 +51,12 @@ class LeicOptions(Options):
     hidden_dim: int = option(512, _SIZE, "units of the layer before the classes")
     steps: int = option(15, Count(2, 1000), "words of a caption, <end> included; longer ones are cut")
     image_scale: float = option(1.0, Positive(), "the image's vector is multiplied by it")
+
+    def __post_init__(self) -> None:
+        def refuse(message: str, hint: str) -> None:
+            raise UsageError(message, hint=hint)
+
+        self.checked("leic", vars(self), refuse)
 
 
 def encode_words(text: str, vocabulary: Vocabulary, steps: int) -> list[int]:

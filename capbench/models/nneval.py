@@ -197,7 +197,7 @@ def _facts(read: Arrays) -> dict[str, Any]:
         raise ModelError("is no NNEval network of capbench", path=read.path, hint=_MADE_BY)
     try:
         facts = json.loads(read.metadata["training"])
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, RecursionError) as error:
         raise ModelError(f"its metadata cannot be read ({error})", path=read.path, hint="Get the file again") from error
     if not isinstance(facts, dict):
         raise ModelError("its metadata holds no facts of a training", path=read.path, hint="Get the file again")

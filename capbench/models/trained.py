@@ -217,7 +217,7 @@ def read_trained(path: Path, kind: str, name: str, command: str, option_type: ty
         raise ModelError(error.message, path=path, hint=error.hint) from error
     except CapbenchError:
         raise
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ModelError(f"its metadata cannot be read ({error})", path=path, hint="Get the file again") from error
     return Stored(read_checkpoint(path).tensors, options, vocabulary, training)
 

@@ -17,8 +17,9 @@ from pydantic import Field, ValidationError
 
 from capbench.datasets.catalog import catalog
 from capbench.datasets.inventory import missing_needs
+from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
-from capbench.errors import StudyError, UsageError, suggest
+from capbench.errors import MissingFileError, StudyError, UsageError, suggest
 from capbench.features.store import open_store
 from capbench.metrics.needs import Features
 from capbench.metrics.requests import MetricRequest
@@ -242,6 +243,7 @@ def prospect(key: str, item: PaperItem, study: Study, root: DataRoot, *, look: b
         absent |= {} if path is None or (root.path / path).exists() else {what: f"{path} in the data folder"}
         if what in absent:
             present = []
+    absent |= _absent_image(plan, root)
     ready = [request for request in plan.requests if not lacking[request.label]]
     scorable = _scorable(plan, ready, present) if look and not item.study else {}
     if scorable and not any(scorable.values()):
@@ -266,6 +268,20 @@ def prospect(key: str, item: PaperItem, study: Study, root: DataRoot, *, look: b
         tuple(inputs_of(item, plan, root)),
         {protocol: {name: tuple(asked) for name, asked in of.items()} for protocol, of in scorable.items()},
     )
+
+
+def _absent_image(plan: Plan, root: DataRoot) -> dict[str, str]:
+    """The image whose references a study takes from a data set, if that is not here or has no such image."""
+    task = plan.study.task
+    if not isinstance(task, ImageTask) or (task.candidates and task.references):
+        return {}
+    dataset = open_dataset(task.dataset or "flickr8k-expert", root)
+    reason = f"the real judgements of {dataset.name} in the data folder (--data DIR or CAPBENCH_DATA)"
+    try:
+        (judgements, *_) = dataset.load(dataset.protocol().items)
+    except MissingFileError:
+        return {f"the image {task.id}": reason}
+    return {} if any(item.image == task.id for item in judgements.items) else {f"the image {task.id}": reason}
 
 
 def _lacks_image(request: MetricRequest, plan: Plan) -> str | None:

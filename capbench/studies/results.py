@@ -338,4 +338,5 @@ def load_result(path: str | os.PathLike[str]) -> StudyResult:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(key) for key in first["loc"])
-        raise DataError(f"{where}: {first['msg']} ({error.error_count()} problems)", path=path) from error
+        problems = f"{where}: {first['msg']} ({error.error_count()} problems)"
+        raise DataError(problems, path=path, hint="Make the file again with the command that wrote it") from error

@@ -106,7 +106,7 @@ class CurveTask(Task):
     command: ClassVar[str] = "references"
     judged: ClassVar[bool] = True
     counts: tuple[int, ...] | None = option(None, _Counts(), "numbers of references")
-    draws: int = option(5, Count(1), "random orders of the references")
+    draws: int = option(5, Count(1, 10_000), "random orders of the references")
     seed: int = option(0, Count(), "seed of the orders")
 
 

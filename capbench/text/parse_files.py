@@ -106,7 +106,7 @@ def _unpacked(path: str | os.PathLike[str]) -> bytes:
 def _check_head(path: str | os.PathLike[str], head_line: bytes, body: bytes, parser: str) -> None:
     try:
         head: Any = json.loads(head_line)
-    except ValueError:
+    except (ValueError, RecursionError):
         head = None
     if not isinstance(head, dict) or head.get("format") != _FORMAT:
         raise DataError(
@@ -132,7 +132,7 @@ def _is_tuples(text: bytes) -> bool:
     """Whether a text is a JSON list of lists of one to three strings."""
     try:
         tuples = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return all(
         isinstance(parts, list) and 1 <= len(parts) <= 3 and all(isinstance(word, str) for word in parts)

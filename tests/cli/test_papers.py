@@ -10,6 +10,7 @@ import pytest
 
 from capbench.cli import processes
 from capbench.files import lock
+from capbench.studies import papers as paper_items
 from tests.conftest import Ran
 
 Run = Callable[..., Ran]
@@ -23,7 +24,8 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
-    """Stands in for the processes of commands: notes them, writes what --out names, fails for REO."""
+    """Stands in for the processes of commands: notes them, writes what --out names, fails for REO; and for the real
+    judgements, which have the images that studies name."""
     noted: Calls = []
 
     def call(arguments: Sequence[str]) -> tuple[int, str, list[str]]:
@@ -37,6 +39,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
         return 0, f"printed by {arguments[0]}\n", ["data: here"]
 
     monkeypatch.setattr(processes, "call", call)
+    monkeypatch.setattr(paper_items, "_absent_image", lambda plan, root: {})
     return noted
 
 

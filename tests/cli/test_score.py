@@ -17,6 +17,23 @@ from tests.metrics.grounding.models import write_features
 pytestmark = pytest.mark.java
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (("--features", "gone.h5"), "gone.h5: there is no such feature store"),
+        (("--model", "gone.pt"), "gone.pt: there is no such model, and none of these metrics takes it"),
+        (("--model", "faier=gone.pt"), "gone.pt: there is no such model"),
+    ],
+)
+@pytest.mark.parametrize("command", [("score", "-m"), ("compare", "rouge-l"), ("retrieve", "-m"), ("combine", "-m")])
+def test_a_file_that_is_not_there_is_refused_where_no_metric_needs_it(
+    capbench: Callable[..., Ran], command: tuple[str, ...], given: tuple[str, str], message: str
+) -> None:
+    ran = capbench(*command, "bleu-1", *given)
+    assert ran.code == 2
+    assert message in ran.err
+
+
 def test_the_sample_is_named_in_the_first_line(capbench: Callable[..., Ran]) -> None:
     ran = capbench("score", "--metric", "bleu-4", "--metric", "cider")
     assert ran.code == 0

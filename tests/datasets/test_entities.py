@@ -36,6 +36,7 @@ def test_words_have_the_class_of_their_detection_or_none(tmp_path: Path) -> None
         ({"42": {"a dog lies on grass": caption(detections={})}}, "no detection of the class 'dog'"),
         ({"42": {"a dog lies on grass": caption(detections={"dog": [[1, [1, 2]]]})}}, "a box is not four numbers"),
         ({"42": {"a dog lies on grass": caption(detections={"dog": [5]})}}, "no number with a box"),
+        ({"42": {"a dog lies on grass": caption(detections={"dog": [[1, [1, 2, 3, 10**400]]]})}}, "no number with a"),
         ({"42": {"a dog lies on grass": caption(det_sequences=[1, 2, 3, 4, 5])}}, "something else than names"),
         ({"42": {"a dog lies on grass": {}}}, "no list 'det_sequences'"),
     ],

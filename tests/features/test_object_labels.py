@@ -54,6 +54,7 @@ BAD = {
     "mixed.json": ('[{"image": "1", "label": "a"}, {"image": "1", "labels": []}]', "entry 2: the image '1' stands"),
     "nameless.json": ('[{"label": "a"}]', "entry 1: names no image"),
     "score.json": ('{"1": [{"label": "dog", "score": 1.5}]}', "the score of 'dog' is 1.5, not a number from 0 to 1"),
+    "large.json": (f'{{"1": [{{"label": "dog", "score": {10**400}}}]}}', "the score of 'dog' is 1000"),
     "true.json": ('{"1": [{"label": "dog", "score": true}]}', "the score of 'dog' is True"),
     "head.csv": ("picture,label\n1,dog\n", "row 1: the first line names the columns picture, label"),
     "cells.csv": ("image,label\n1,dog\n2\n", "row 3: has 1 cells, the first line has 2"),

@@ -64,6 +64,7 @@ def test_options_go_by_label_then_metric_then_for_all() -> None:
         (["=cider"], {}, "gives no label"),
         (["x=all"], {}, "one label to all metrics"),
         (["meteor=cider"], {}, "the label 'meteor' is the name of meteor's column"),
+        (["all=cider"], {}, "the label 'all' stands for all metrics"),
         (["x=cider", "x=bleu"], {}, "'x' names two metrics, Cider and Bleu"),
         (["cider"], {FOR_ALL: {"beta": 1}}, "none of the metrics has an option 'beta'"),
         (["cider"], {"bleu": {"sigma": 1}}, "'bleu', which is not among the metrics"),

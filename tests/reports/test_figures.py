@@ -386,6 +386,8 @@ def test_a_log_that_is_being_written_is_read_up_to_its_last_whole_line(tmp_path:
         ('\n{"step": "one", "loss": 1}\n', "row 2.*'step' is 'one'"),
         ('{"step": 1, "loss": 1}\nno json\n{"step": 2, "loss": 1}\n', "row 2.*is no JSON"),
         ("[1]\n", "row 1.*no JSON object"),
+        ("[" * 100_000 + "\n", "row 1.*is no JSON"),
+        (f'{{"step": {10**400}, "loss": 1}}\n', "row 1.*'step' is 1000"),
         ('{"step": 1}\n', "neither losses nor recalls"),
         ('{"step": 1, "image_to_text": {"r@1": 1.0}}\n', "no recalls 'text_to_image'"),
         (

@@ -171,6 +171,14 @@ def test_inputs_are_files_of_data_sets_models_and_their_parts(tmp_path: Path) ->
     assert str(root.path / "flickr8k/ExpertAnnotations.txt") in inputs
 
 
+@pytest.mark.parametrize("key", ["nneval-figure4", "tiger-figure6"])
+def test_a_study_of_one_image_waits_where_judgements_lack_it(tmp_path: Path, key: str) -> None:
+    for root in (find_root(sample_dir()), find_root(tmp_path)):
+        looked = looked_at(key, root)
+        assert looked.state == "waits"
+        assert "the real judgements of flickr8k-expert" in looked.absent["the image 1262583859_653f1469a9"]
+
+
 def test_a_study_of_one_image_waits_where_features_lack_it(tmp_path: Path) -> None:
     model = tmp_path / "faier.safetensors"
     model.write_bytes(b"")
@@ -203,10 +211,11 @@ def test_an_explanation_by_one_network_waits_where_an_ensemble_is_given(tmp_path
         with StoreWriter(store, PRINT) as writer:
             writer.add(made_up(study.task.id, size=8))
             writer.finish()
-        for model, state in ((ensemble, "waits" if waits else "all"), (tmp_path / names[0], "all")):
+        for model, waiting in ((ensemble, waits), (tmp_path / names[0], False)):
             options = {"reo": {"covariance": "identity"}}  # else the network's covariance is waited for
             given = replace(study, features=str(store), models={metric: str(model)}, options=options if waits else {})
             looked = prospect(key, item, given, find_root(sample_dir()))
-            assert looked.state == state, (key, model, looked.waiting)
-            if state == "waits":
+            assert bool(looked.waiting) == waiting, (key, model, looked.waiting)
+            assert bool(looked.rows) != waiting
+            if waiting:
                 assert "a single network" in next(iter(looked.waiting.values()))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -115,7 +116,6 @@ def test_a_file_that_does_not_fit_is_refused_and_nothing_taken(
 
 @pytest.mark.parametrize("value", ["[[1]]", "[[]]", '["a"]', "[[", '[["a","b","c","d"]]'])
 def test_what_is_no_list_of_tuples_is_refused_with_its_row(exported: Path, value: str) -> None:
-    import hashlib
 
     body = b"0" * 32 + b'\t[["dog"]]\n' + b"1" * 32 + b"\t" + value.encode() + b"\n"
     sound = gzip.decompress(exported.read_bytes()).partition(b"\n")[0]
@@ -144,3 +144,18 @@ def test_a_cache_that_cannot_be_written_is_an_error(
     monkeypatch.setenv("CAPBENCH_CACHE", str(tmp_path / "file"))
     with pytest.raises(UsageError, match="nothing was imported"):
         import_parses(exported)
+
+
+@pytest.mark.parametrize("place", ["head", "tuples"])
+def test_a_file_that_is_nested_too_deeply_is_refused(exported: Path, place: str) -> None:
+    head, _, body = gzip.decompress(exported.read_bytes()).partition(b"\n")
+    if place == "head":
+        head = b"[" * 100_000
+    else:
+        body = b"0" * 32 + b"\t" + b"[" * 100_000 + b"]" * 100_000 + b"\n"
+        facts = {**json.loads(head), "parses": 1, "sha256": hashlib.sha256(body).hexdigest()}
+        head = json.dumps(facts).encode()
+    exported.write_bytes(gzip.compress(head + b"\n" + body))
+    with pytest.raises(DataError, match="is no file of parses" if place == "head" else "is no key with tuples"):
+        import_parses(exported)
+    assert _n_kept() == 0

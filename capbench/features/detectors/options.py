@@ -40,7 +40,10 @@ class Numbers(Kind):
             entries = list(value)
         if any(isinstance(entry, bool) or not isinstance(entry, str | int | float) for entry in entries):
             raise ValueError
-        numbers = tuple(float(entry) for entry in entries)
+        try:
+            numbers = tuple(float(entry) for entry in entries)
+        except OverflowError as error:
+            raise ValueError from error
         if not numbers or (self.count and len(numbers) != self.count):
             raise ValueError
         if not all(math.isfinite(number) and 0 <= number <= self.most for number in numbers):

@@ -196,7 +196,9 @@ def _expand(sources: Sequence[Path], format: str | None) -> list[Path]:
                 hint="Name the files, or say which with --format",
             )
         if not inside:
-            raise DataError(f"holds no {' or '.join(suffixes)} file", path=source)
+            raise DataError(
+                f"holds no {' or '.join(suffixes)} file", path=source, hint="Name the files, or their folder"
+            )
         paths += inside
     return paths
 

@@ -124,5 +124,5 @@ def stored_options(path: str | os.PathLike[str]) -> FaierOptions | None:
         return None
     try:
         return FaierOptions(**json.loads(metadata["options"]))
-    except (KeyError, TypeError, ValueError, UsageError):
+    except (KeyError, TypeError, ValueError, RecursionError, UsageError):
         return None

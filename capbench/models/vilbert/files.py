@@ -194,7 +194,7 @@ def _read_capbench(file: Path, metadata: Mapping[str, str]) -> tuple[dict[str, T
         training = dict(json.loads(metadata["training"]))
     except CapbenchError as error:
         raise ModelError(error.message, path=file, hint=error.hint) from error
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise ModelError(f"its metadata cannot be read ({error})", path=file, hint="Get the file again") from error
     return tensors_of(map_safetensors(file), file), options, training
 
@@ -205,7 +205,7 @@ def _stored_pieces(file: Path, metadata: Mapping[str, str]) -> WordPieces:
         if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
             raise ValueError("no list of texts")
         return WordPieces(tuple(pieces))
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, RecursionError) as error:
         raise ModelError(f"its word pieces cannot be read ({error})", path=file, hint="Get the file again") from error
     except UsageError as error:
         raise ModelError(error.message, path=file, hint="Get the file again") from error

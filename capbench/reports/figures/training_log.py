@@ -81,7 +81,7 @@ def read_log(path: Path) -> TrainingLog:
     for number, line in lines:
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             if number == lines[-1][0] and rows:
                 cut = True
                 break
@@ -128,9 +128,14 @@ def read_log(path: Path) -> TrainingLog:
 
 def _number(row: Mapping[str, Any], key: str, path: Path, number: int) -> float:
     value = row.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise DataError(f"'{key}' is {value!r}, which is no number", path=path, row=number)
-    return float(value)
+    try:
+        read = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    except OverflowError:  # JSON's whole numbers have no end
+        read = math.nan
+    if not math.isfinite(read):
+        message = f"'{key}' is {repr(value)[:40]}, which is no number"
+        raise DataError(message, path=path, row=number, hint="Mend the row, or give the log of another run")
+    return read
 
 
 def training_log_figure(log: TrainingLog, look: Look = USUAL) -> Figure:

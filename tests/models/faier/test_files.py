@@ -125,6 +125,8 @@ _OPTIONS = dict(vars(OPTIONS))
         (_with_nan, "holds NaN or infinity"),
         (_metadata("options", None), "metadata cannot be read"),
         (_metadata("options", "{"), "metadata cannot be read"),
+        (_metadata("options", "[" * 100_000), "metadata cannot be read"),
+        (_metadata("training", "[" * 100_000), "metadata cannot be read"),
         (_metadata("options", json.dumps({**_OPTIONS, "variant": "x"})), "faier.variant=x"),
         (_metadata("options", json.dumps({**_OPTIONS, "embed_dim": 2**18})), "has shape"),
         (_metadata("options", json.dumps({**_OPTIONS, "embed_dim": 2**40})), "faier.embed_dim=1099511627776"),

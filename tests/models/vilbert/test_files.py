@@ -278,6 +278,8 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
     "sizes that are none": (_own({}, options={"text_dim": -1}), "text_dim=-1"),
     "an option that is none": (_own({}, options={"more": 1}), "metadata cannot be read"),
     "options that are no JSON": (_own({"options": "{"}), "metadata cannot be read"),
+    "options that are nested too deeply": (_own({"options": "[" * 100_000}), "metadata cannot be read"),
+    "word pieces that are nested too deeply": (_own({"pieces": "[" * 100_000}), "word pieces cannot be read"),
     "pieces that are no list": (_own({"pieces": '"abc"'}), "word pieces cannot be read"),
     "pieces twice": (_own({"pieces": json.dumps(["[PAD]"] * 60)}), "stands twice"),
     "pieces without special ones": (_own({"pieces": json.dumps([f"w{n}" for n in range(60)])}), "there is no [PAD]"),
