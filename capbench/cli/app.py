@@ -51,7 +51,7 @@ from capbench.cli import (
 )
 from capbench.cli.building import build_late
 from capbench.errors import CapbenchError, CapbenchWarning
-from capbench.machine import is_out_of_memory
+from capbench.machine import is_out_of_memory, postpone_collector
 from capbench.pytorch import missing_pytorch
 
 __all__ = ["app", "main"]
@@ -157,7 +157,10 @@ def _interrupted() -> str:
 
 def main() -> None:
     """Run the command line; known errors become one line on stderr and exit code 2."""
+    postpone_collector()
     atexit.register(_end_quickly)
+    # Looking through all installed packages for plug-ins of pydantic takes longer than checking what is read here.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     warnings.showwarning = _show_warning
     logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
     logging.getLogger("capbench").setLevel(logging.INFO)

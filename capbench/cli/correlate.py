@@ -180,8 +180,9 @@ def _run(
 
     plan = plan_study(study, root)
     if plan.on_sample and study.path is None:
-        completed = with_sample(plan.requests, plan.resources, root)
-        if completed is not plan.resources:
+        given = plan.resources
+        completed = with_sample(plan.requests, given, root)
+        if completed is not given:
             study = replace(study, features_of=dict(completed.features_of), models=dict(completed.models))
             plan = plan_study(study, root)
     if out is not None:

@@ -318,9 +318,11 @@ def parse_options(options: list[str]) -> dict[str, dict[str, Any]]:
     Raises:
         UsageError: an argument is not of that form, or an option is given twice.
     """
+    parsed: dict[str, dict[str, Any]] = {}
+    if not options:
+        return parsed
     from capbench.yaml_files import parse_value
 
-    parsed: dict[str, dict[str, Any]] = {}
     for text in options:
         name, equals, value = text.partition("=")
         owner, dot, option = name.strip().rpartition(".")
