@@ -10,11 +10,15 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from capbench.cli import common
+from capbench.cli.figure_look import FigureLook
 from capbench.cli.given import Inputs, requested
 from capbench.cli.groups import with_groups
 from capbench.errors import UsageError
 
 __all__ = ["explain"]
+
+_SMALL = 6.0
+"""Points below which letters of a picture cannot well be read in print."""
 
 
 @with_groups
@@ -55,12 +59,15 @@ def explain(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="NAME", help="Write NAME.png and NAME.html. Default: IMAGE.METRIC."),
+        typer.Option(
+            "--out", "-o", metavar="NAME", help="Write NAME.html and a picture, NAME.png. Default: IMAGE.METRIC."
+        ),
     ] = None,
+    chosen: FigureLook,
     given: Inputs,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Show why a metric gave captions of an image their scores: a page (HTML), a picture (PNG), and the numbers.
+    """Show why a metric gave captions of an image their scores: a page (HTML), a picture (PNG, SVG, PDF), and numbers.
 
     TIGEr: where the candidate and its references ground in the image, the two rankings of regions, what each rank
     gains, and where each word grounds. REO: which words its extra and missing content is made of, and all candidates
@@ -84,6 +91,7 @@ def explain(
     from capbench.metrics.base import Metric
     from capbench.metrics.requests import resolve_metrics
 
+    title = ""
     if study is not None:
         from capbench.cli.image_study import shown_image
 
@@ -92,7 +100,7 @@ def explain(
                 "a study file and flags that define a study were given together",
                 hint="Change the study file, or leave it out and use flags alone",
             )
-        metric, task = shown_image(study)
+        title, metric, task = shown_image(study)
         image, dataset = task.id, task.dataset
         caption, reference = list(task.candidates or ()), list(task.references or ())
     if image is None:
@@ -110,9 +118,9 @@ def explain(
     looked_up = find_subject(image, store, caption or [], reference or [], dataset, root, given.image_root)
     subject = looked_up.subject
     common.announce_root(root, json_output=json_output, used=looked_up.under_root)
-    target = str(out).removesuffix(".png").removesuffix(".html") if out is not None else f"{subject.image}.{name}"
-    png, html = Path(f"{target}.png"), Path(f"{target}.html")
-    for path in (png, html):
+    html, drawn = _targets(out, f"{subject.image}.{name}", chosen)
+    look = chosen.look()
+    for path in (drawn, html):
         check_writable(path)
     explanation = explainer.explain(subject)
     if explanation is None:
@@ -124,14 +132,18 @@ def explain(
     for note in explanation.notes:
         common.note(note)
     picture = None if subject.picture is None else decode(subject.picture)
-    write_explanation(explanation, picture, html, png)
+    points = write_explanation(
+        explanation, picture, html, drawn, title=look.title or title, size=look.size, font_size=chosen.font_size
+    )
+    if points < min(chosen.font_size or _SMALL, _SMALL) or points < 0.99 * (chosen.font_size or 0):
+        common.note(f"the letters of {drawn} are {points:.1f} points high: give a larger --size, or fewer captions")
     if json_output:
         regions = explanation.regions
         common.print_json(
             {
                 "metric": name,
                 "picture": None if subject.picture is None else str(subject.picture),
-                "files": [str(png), str(html)],
+                "files": [str(drawn), str(html)],
                 "regions": [] if regions is None else list(regions.names),
                 "image": subject.image,
                 "candidates": [_to_dict(candidate.details) for candidate in explanation.candidates],
@@ -140,8 +152,27 @@ def explain(
             }
         )
         return
-    for line in (*text_lines(explanation), explanation.signature, f"{png}, {html}"):
+    lines = [*([look.title or title] if look.title or title else []), *text_lines(explanation)]
+    for line in (*lines, explanation.signature, f"{drawn}, {html}"):
         print(line)
+
+
+def _targets(out: Path | None, default: str, chosen: FigureLook) -> tuple[Path, Path]:
+    """The page and the picture.
+
+    Raises:
+        UsageError: ``--format`` is unknown, or ``--out`` ends in another one.
+    """
+    name = default if out is None else str(out)
+    stem, dot, ending = name.rpartition(".")
+    kind = ending.lower() if dot and ending.lower() in ("png", "svg", "pdf") else ""
+    if kind or (dot and ending.lower() == "html"):
+        name = stem
+    if chosen.format is None:
+        picture = Path(f"{name}.{kind or 'png'}")
+    else:
+        picture = chosen.target(Path(f"{name}.{kind or chosen.format}"), "")
+    return Path(f"{name}.html"), picture
 
 
 def _refuse(name: str) -> NoReturn:
