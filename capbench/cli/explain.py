@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -14,6 +14,9 @@ from capbench.cli.figure_look import FigureLook
 from capbench.cli.given import Inputs, requested
 from capbench.cli.groups import with_groups
 from capbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from capbench.explanations import NamedErrors
 
 __all__ = ["explain"]
 
@@ -51,6 +54,18 @@ def explain(
         list[str] | None,
         typer.Option("--reference", "-r", metavar="TEXT", help="Reference; repeatable. Default: the data set's."),
     ] = None,
+    extra: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--extra",
+            metavar="PHRASE",
+            help="What the caption says too much, as you see it: REO compares it with what it finds; repeatable.",
+        ),
+    ] = None,
+    missing: Annotated[
+        list[str] | None,
+        typer.Option("--missing", metavar="PHRASE", help="Likewise, what it lacks; repeatable."),
+    ] = None,
     dataset: Annotated[
         str | None,
         typer.Option(
@@ -81,6 +96,8 @@ def explain(
     Example: capbench explain --image f8k_003 --features features/sample.h5 --model sample
 
     Example: capbench explain -m reo -i dog.jpg -c "a dog" -r "a dog jumps" --features dogs.h5 --model scan.safetensors
+
+    Example: capbench explain -m reo -i f8k_003 -c "a dog on a table" --extra "on a table" --features F.h5 --model FILE
     """
     from capbench.explain.lines import text_lines
     from capbench.explain.subject import find_subject
@@ -91,11 +108,11 @@ def explain(
     from capbench.metrics.base import Metric
     from capbench.metrics.requests import resolve_metrics
 
-    title = ""
+    title, errors = "", _named_errors(extra, missing, caption)
     if study is not None:
         from capbench.cli.image_study import shown_image
 
-        if image or metric or caption or reference or dataset:
+        if image or metric or caption or reference or dataset or extra or missing:
             raise UsageError(
                 "a study file and flags that define a study were given together",
                 hint="Change the study file, or leave it out and use flags alone",
@@ -103,12 +120,17 @@ def explain(
         title, metric, task = shown_image(study)
         image, dataset = task.id, task.dataset
         caption, reference = list(task.candidates or ()), list(task.references or ())
+        errors = task.errors or ()
     if image is None:
         raise UsageError("no image is named", hint="Give --image ID, or a study file")
     metric = metric or "tiger"
     (asked,) = resolve_metrics([metric], given.options())
     if asked.metric.explain is Metric.explain:
         _refuse(metric)
+    if errors and not asked.metric.explains_errors:
+        raise UsageError(
+            f"--metric {metric}: it finds no errors to compare with --extra and --missing", hint="Those of REO do: reo"
+        )
     root = given.root()
     of_sample = root.is_sample and not Path(image).exists()
     (request,), resources = requested([metric], given, root, sample=of_sample)
@@ -117,6 +139,13 @@ def explain(
     store = None if explainer.resources.features is None else open_store(explainer.resources.features)
     looked_up = find_subject(image, store, caption or [], reference or [], dataset, root, given.image_root)
     subject = looked_up.subject
+    if errors:
+        if len(errors) != len(subject.items):
+            raise UsageError(
+                f"errors of {len(errors)} captions are named, of {len(subject.items)} that are explained",
+                hint="Name them for each candidate, in the same order",
+            )
+        subject = replace(subject, errors=tuple(errors))
     common.announce_root(root, json_output=json_output, used=looked_up.under_root)
     html, drawn = _targets(out, f"{subject.image}.{name}", chosen)
     look = chosen.look()
@@ -155,6 +184,27 @@ def explain(
     lines = [*([look.title or title] if look.title or title else []), *text_lines(explanation)]
     for line in (*lines, explanation.signature, f"{drawn}, {html}"):
         print(line)
+
+
+def _named_errors(
+    extra: list[str] | None, missing: list[str] | None, caption: list[str] | None
+) -> tuple[NamedErrors, ...]:
+    """What ``--extra`` and ``--missing`` say of the caption.
+
+    Raises:
+        UsageError: there is not one caption, or a phrase is empty.
+    """
+    from capbench.explanations import NamedErrors
+
+    if not extra and not missing:
+        return ()
+    if len(caption or ()) != 1:
+        raise UsageError(
+            "--extra and --missing are about one caption", hint="Give one with --caption; a study file names more"
+        )
+    if not all(text.strip() for text in (*(extra or ()), *(missing or ()))):
+        raise UsageError("a phrase of --extra or --missing is empty", hint="Give a text")
+    return (NamedErrors(tuple(extra or ()), tuple(missing or ())),)
 
 
 def _targets(out: Path | None, default: str, chosen: FigureLook) -> tuple[Path, Path]:

@@ -29,7 +29,7 @@ __all__ = ["MOST_BYTES", "MOST_EXPLANATIONS", "USUAL_NUMBER", "Explained", "dial
 
 MOST_EXPLANATIONS = 200
 """Explanations in one page."""
-MOST_BYTES = 8_000_000
+MOST_BYTES = 6_000_000
 """What all of them together may add to it."""
 USUAL_NUMBER = 5
 """Captions of each row in each list of captions, where nobody says how many."""
