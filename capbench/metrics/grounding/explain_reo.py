@@ -229,8 +229,8 @@ def reo_candidates(metric: Reo, subject: Subject) -> tuple[ReoCandidate, ...]:
     image, items = subject.image, subject.items
     captioned = [text for item in items for text in (item.candidate, *item.references)]
     named = subject.errors or (NamedErrors(),) * len(items)
-    described = [text for item, errors in zip(items, named, strict=True) for text in described(item, errors)]
-    texts = list(dict.fromkeys([*captioned, *described]))
+    descriptions = [text for item, errors in zip(items, named, strict=True) for text in described(item, errors)]
+    texts = list(dict.fromkeys([*captioned, *descriptions]))
     regions, words = metric.source.regions(image), metric.encode(texts)
     captions = {text: _in_context(metric, regions, text, words[text]) for text in texts}
     spaces = {text: of_text.contexts for text, of_text in captions.items()}
