@@ -224,7 +224,7 @@ def test_text_of_a_picture_is_drawn_and_no_text_is_not(overlap: Explanation) -> 
     (first, *_) = overlap.candidates
     bare = type(first)("", (), None, (Scores("", ()),), first.details)
     named = type(first)("狗 dog", (), None, (Scores("", ()),), first.details)
-    blank, drawn = (pixels(sheet(explained.composed(Explanation("x", "y", (c,), "s")))) for c in (bare, named))
+    blank, drawn = (pixels(sheet(explained.composed(Explanation("x", "y", (c,), "s"))).svg()) for c in (bare, named))
     assert (drawn < 128).sum() > (blank < 128).sum() + 500
 
 

@@ -247,7 +247,7 @@ def test_phrases_that_people_name_are_compared_with_what_reo_found(
 
     def contexts_of(text: str) -> FloatArray:
         padded = pad([encode([text])[text]], metric.attention)
-        return contexts(attend(regions, padded, metric.attention)[0], padded)[0]
+        return np.asarray(contexts(attend(regions, padded, metric.attention)[0], padded)[0], dtype=np.float64)
 
     def sim(found: list[FloatArray], text: str) -> float:
         cosines = []
@@ -269,6 +269,7 @@ def test_phrases_that_people_name_are_compared_with_what_reo_found(
         (ball,) = against.missing_phrases
         assert cat.similarity == pytest.approx(sim(a, "cat"), abs=1e-5)
         assert cat.rest == pytest.approx(sim(a, "dog"), abs=1e-5)
+        assert cat.rest is not None
         assert cat.similarity > cat.rest  # the error, and not the rest of the caption, is what REO found
         assert (unsaid.phrase, unsaid.rest) == ("unsaid", None)
         assert ball.similarity == pytest.approx(sim(g, "ball"), abs=1e-5)

@@ -91,9 +91,9 @@ def explained(
     with progress("explanations", min(len(chosen), MOST_EXPLANATIONS)) as step:
         for one in chosen:
             explainer, table = known[one.explainer], tables[one.table]
-            place = pages.page(explainer, table, one, paths)
-            if place is not None:
-                made.places.setdefault((*owners[one.table], explainer.label), {})[one.point] = place
+            number_of_page = pages.page(explainer, table, one, paths)
+            if number_of_page is not None:
+                made.places.setdefault((*owners[one.table], explainer.label), {})[one.point] = number_of_page
             step(1)
     return made
 
