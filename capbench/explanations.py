@@ -29,6 +29,7 @@ __all__ = [
     "Mark",
     "Matching",
     "Matrix",
+    "NamedErrors",
     "Note",
     "Panel",
     "RegionMap",
@@ -60,6 +61,19 @@ def letter(number: int) -> str:
 
 
 @dataclass(frozen=True)
+class NamedErrors:
+    """What people name as wrong with a candidate.
+
+    Attributes:
+        extra: phrases that say more than there is to see.
+        missing: phrases that it lacks.
+    """
+
+    extra: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Subject:
     """What is to be explained: candidates of one image.
 
@@ -68,17 +82,21 @@ class Subject:
         items: one or more candidates with their references, which may be lacking.
         humans: mean human rating of each, None where it is not known.
         picture: the image's file, None if it is not at hand.
+        errors: what people name as wrong with each, for metrics that look for such; none where nobody did.
     """
 
     image: str
     items: tuple[Item, ...]
     humans: tuple[float | None, ...]
     picture: Path | None = None
+    errors: tuple[NamedErrors, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.items or any(item.image != self.image for item in self.items):
             raise MetricError(f"captions of '{self.image}' are to be explained, and there are none or others'")
         _fit("ratings of people", len(self.humans), len(self.items))
+        if self.errors:
+            _fit("candidates with named errors", len(self.errors), len(self.items))
 
 
 @dataclass(frozen=True, eq=False)

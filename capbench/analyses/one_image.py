@@ -31,6 +31,7 @@ class ImageScores:
         lacking: by title, what a metric waits for.
         notes: what to know, one line each.
         under_root: whether a data set below the data folder was read.
+        title: of the study that names the captions; ``""`` without one.
     """
 
     image: str
@@ -41,6 +42,7 @@ class ImageScores:
     lacking: Mapping[str, str]
     notes: tuple[str, ...]
     under_root: bool
+    title: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as JSON can hold it."""

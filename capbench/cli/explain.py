@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from capbench.cli import common
+from capbench.cli.figure_look import FigureLook
 from capbench.cli.given import Inputs, requested
 from capbench.cli.groups import with_groups
 from capbench.errors import UsageError
 
+if TYPE_CHECKING:
+    from capbench.explanations import NamedErrors
+
 __all__ = ["explain"]
+
+_SMALL = 6.0
+"""Points below which letters of a picture cannot well be read in print."""
 
 
 @with_groups
@@ -47,6 +54,18 @@ def explain(
         list[str] | None,
         typer.Option("--reference", "-r", metavar="TEXT", help="Reference; repeatable. Default: the data set's."),
     ] = None,
+    extra: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--extra",
+            metavar="PHRASE",
+            help="What the caption says too much, as you see it: REO compares it with what it finds; repeatable.",
+        ),
+    ] = None,
+    missing: Annotated[
+        list[str] | None,
+        typer.Option("--missing", metavar="PHRASE", help="Likewise, what it lacks; repeatable."),
+    ] = None,
     dataset: Annotated[
         str | None,
         typer.Option(
@@ -55,12 +74,15 @@ def explain(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", metavar="NAME", help="Write NAME.png and NAME.html. Default: IMAGE.METRIC."),
+        typer.Option(
+            "--out", "-o", metavar="NAME", help="Write NAME.html and a picture, NAME.png. Default: IMAGE.METRIC."
+        ),
     ] = None,
+    chosen: FigureLook,
     given: Inputs,
     json_output: common.JsonOption = False,
 ) -> None:
-    """Show why a metric gave captions of an image their scores: a page (HTML), a picture (PNG), and the numbers.
+    """Show why a metric gave captions of an image their scores: a page (HTML), a picture (PNG, SVG, PDF), and numbers.
 
     TIGEr: where the candidate and its references ground in the image, the two rankings of regions, what each rank
     gains, and where each word grounds. REO: which words its extra and missing content is made of, and all candidates
@@ -74,6 +96,8 @@ def explain(
     Example: capbench explain --image f8k_003 --features features/sample.h5 --model sample
 
     Example: capbench explain -m reo -i dog.jpg -c "a dog" -r "a dog jumps" --features dogs.h5 --model scan.safetensors
+
+    Example: capbench explain -m reo -i f8k_003 -c "a dog on a table" --extra "on a table" --features F.h5 --model FILE
     """
     from capbench.explain.lines import text_lines
     from capbench.explain.subject import find_subject
@@ -84,23 +108,29 @@ def explain(
     from capbench.metrics.base import Metric
     from capbench.metrics.requests import resolve_metrics
 
+    title, errors = "", _named_errors(extra, missing, caption)
     if study is not None:
         from capbench.cli.image_study import shown_image
 
-        if image or metric or caption or reference or dataset:
+        if image or metric or caption or reference or dataset or extra or missing:
             raise UsageError(
                 "a study file and flags that define a study were given together",
                 hint="Change the study file, or leave it out and use flags alone",
             )
-        metric, task = shown_image(study)
+        title, metric, task = shown_image(study)
         image, dataset = task.id, task.dataset
         caption, reference = list(task.candidates or ()), list(task.references or ())
+        errors = task.errors or ()
     if image is None:
         raise UsageError("no image is named", hint="Give --image ID, or a study file")
     metric = metric or "tiger"
     (asked,) = resolve_metrics([metric], given.options())
     if asked.metric.explain is Metric.explain:
         _refuse(metric)
+    if errors and not asked.metric.explains_errors:
+        raise UsageError(
+            f"--metric {metric}: it finds no errors to compare with --extra and --missing", hint="Those of REO do: reo"
+        )
     root = given.root()
     of_sample = root.is_sample and not Path(image).exists()
     (request,), resources = requested([metric], given, root, sample=of_sample)
@@ -109,10 +139,17 @@ def explain(
     store = None if explainer.resources.features is None else open_store(explainer.resources.features)
     looked_up = find_subject(image, store, caption or [], reference or [], dataset, root, given.image_root)
     subject = looked_up.subject
+    if errors:
+        if len(errors) != len(subject.items):
+            raise UsageError(
+                f"errors of {len(errors)} captions are named, of {len(subject.items)} that are explained",
+                hint="Name them for each candidate, in the same order",
+            )
+        subject = replace(subject, errors=tuple(errors))
     common.announce_root(root, json_output=json_output, used=looked_up.under_root)
-    target = str(out).removesuffix(".png").removesuffix(".html") if out is not None else f"{subject.image}.{name}"
-    png, html = Path(f"{target}.png"), Path(f"{target}.html")
-    for path in (png, html):
+    html, drawn = _targets(out, f"{subject.image}.{name}", chosen)
+    look = chosen.look()
+    for path in (drawn, html):
         check_writable(path)
     explanation = explainer.explain(subject)
     if explanation is None:
@@ -124,14 +161,18 @@ def explain(
     for note in explanation.notes:
         common.note(note)
     picture = None if subject.picture is None else decode(subject.picture)
-    write_explanation(explanation, picture, html, png)
+    points = write_explanation(
+        explanation, picture, html, drawn, title=look.title or title, size=look.size, font_size=chosen.font_size
+    )
+    if points < min(chosen.font_size or _SMALL, _SMALL) or points < 0.99 * (chosen.font_size or 0):
+        common.note(f"the letters of {drawn} are {points:.1f} points high: give a larger --size, or fewer captions")
     if json_output:
         regions = explanation.regions
         common.print_json(
             {
                 "metric": name,
                 "picture": None if subject.picture is None else str(subject.picture),
-                "files": [str(png), str(html)],
+                "files": [str(drawn), str(html)],
                 "regions": [] if regions is None else list(regions.names),
                 "image": subject.image,
                 "candidates": [_to_dict(candidate.details) for candidate in explanation.candidates],
@@ -140,8 +181,48 @@ def explain(
             }
         )
         return
-    for line in (*text_lines(explanation), explanation.signature, f"{png}, {html}"):
+    lines = [*([look.title or title] if look.title or title else []), *text_lines(explanation)]
+    for line in (*lines, explanation.signature, f"{drawn}, {html}"):
         print(line)
+
+
+def _named_errors(
+    extra: list[str] | None, missing: list[str] | None, caption: list[str] | None
+) -> tuple[NamedErrors, ...]:
+    """What ``--extra`` and ``--missing`` say of the caption.
+
+    Raises:
+        UsageError: there is not one caption, or a phrase is empty.
+    """
+    from capbench.explanations import NamedErrors
+
+    if not extra and not missing:
+        return ()
+    if len(caption or ()) != 1:
+        raise UsageError(
+            "--extra and --missing are about one caption", hint="Give one with --caption; a study file names more"
+        )
+    if not all(text.strip() for text in (*(extra or ()), *(missing or ()))):
+        raise UsageError("a phrase of --extra or --missing is empty", hint="Give a text")
+    return (NamedErrors(tuple(extra or ()), tuple(missing or ())),)
+
+
+def _targets(out: Path | None, default: str, chosen: FigureLook) -> tuple[Path, Path]:
+    """The page and the picture.
+
+    Raises:
+        UsageError: ``--format`` is unknown, or ``--out`` ends in another one.
+    """
+    name = default if out is None else str(out)
+    stem, dot, ending = name.rpartition(".")
+    kind = ending.lower() if dot and ending.lower() in ("png", "svg", "pdf") else ""
+    if kind or (dot and ending.lower() == "html"):
+        name = stem
+    if chosen.format is None:
+        picture = Path(f"{name}.{kind or 'png'}")
+    else:
+        picture = chosen.target(Path(f"{name}.{kind or chosen.format}"), "")
+    return Path(f"{name}.html"), picture
 
 
 def _refuse(name: str) -> NoReturn:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["run_study", "shown_image"]
 
 
-def shown_image(study: str) -> tuple[str, ImageTask]:
-    """The first metric of a study file, and its image.
+def shown_image(study: str) -> tuple[str, str, ImageTask]:
+    """The title of a study file, its metric, and its image.
 
     Raises:
         StudyError: the study file is not there, or does not hold a study.
@@ -36,7 +36,7 @@ def shown_image(study: str) -> tuple[str, ImageTask]:
         raise UsageError(f"{study} holds no 'image'", hint=f"Run 'capbench {command} {study}'")
     if len(loaded.metrics) != 1 or not isinstance(loaded.metrics[0], str):
         raise UsageError(f"{study} has {len(loaded.metrics)} metrics", hint=f"Run 'capbench examples {study}'")
-    return loaded.metrics[0], loaded.task
+    return loaded.title, loaded.metrics[0], loaded.task
 
 
 def run_study(study: str, given: Given, left_out: LeftOut, out: Path | None, *, json_output: bool) -> None:
@@ -54,6 +54,7 @@ def run_study(study: str, given: Given, left_out: LeftOut, out: Path | None, *, 
         CapbenchError: the study does not fit, or a metric failed.
     """
     import json
+    from dataclasses import replace
 
     from capbench.analyses.one_image import score_image
     from capbench.cli.study_flags import plan_task, study_of_task
@@ -67,6 +68,7 @@ def run_study(study: str, given: Given, left_out: LeftOut, out: Path | None, *, 
     planned, task = study_of_task(study, ImageTask, given, left_out)
     plan, waiting = plan_task(planned, root)
     scored = score_image(task, plan.requests, root, resources=plan.resources, cache=given.cache)
+    scored = replace(scored, title=planned.title)
     waiting |= scored.lacking
     common.announce_root(root, json_output=json_output, used=scored.under_root)
     published = load_published(planned.published) if planned.published else None
@@ -90,7 +92,8 @@ def _print(scored: ImageScores, published: PublishedTable | None, waiting: dict[
     from capbench.explanations import letter
 
     console = common.out()
-    console.print(f"{scored.image}", style="bold", markup=False)
+    console.print(scored.title, style="bold", markup=False, soft_wrap=True)
+    console.print(f"image {scored.image}", markup=False)
     for text in scored.references:
         console.print(f"  reference: {text}", markup=False, soft_wrap=True)
     for place, text in enumerate(scored.candidates):

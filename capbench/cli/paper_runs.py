@@ -29,6 +29,8 @@ _PAGE = "index.md"
 _REPORT = "report.html"
 _LOCK = ".papers"
 _INTERRUPTED = 130
+_CRASHED = 70
+"""Of a command that ended with a traceback."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +246,9 @@ def _run(todo: _Todo) -> ItemRun:
     printed: list[str] = []
     for command in todo.commands:
         code, text, lines = processes.call(command)
-        codes.append(code)
+        # A crash ends with 1, too, which else says that something waits.
+        crashed = code == 1 and any(line.startswith("Traceback (") for line in lines)
+        codes.append(_CRASHED if crashed else code)
         # Of several commands each has its line above what it printed: tables do not name their data set.
         printed.append(f"$ {shlex.join(['capbench', *command])}\n{text}" if len(todo.commands) > 1 else text)
         said += lines

@@ -37,7 +37,7 @@ ExplanationsOption = Annotated[
         metavar="N",
         min=0,
         help="On the page: why metrics that explain themselves gave their scores, for the N captions on which each row "
-        "and people part most (at most 200 and 8 MB in all). Default: 5.",
+        "and people part most (at most 200 and 6 MB in all). Default: 5.",
     ),
 ]
 

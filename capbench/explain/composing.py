@@ -74,18 +74,20 @@ class Composition:
     definitions: str
 
 
-def compose(explanation: Explanation, scene: Scene) -> Composition:
-    """Draw all panels. Maps of weights need boxes, and a map without weights a picture: they are left out without."""
+def compose(explanation: Explanation, scene: Scene, title: str = "") -> Composition:
+    """Draw all panels under a title, by default the metric's and the image's.
+
+    Maps of weights need boxes, and a map without weights a picture: they are left out without.
+    """
     regions = explanation.regions
     sections = [Section("", _blocks(explanation.opening, scene, regions))]
     for i, candidate in enumerate(explanation.candidates):
         blocks = _blocks(candidate.panels, scene, regions)
-        title = f"{letter(i)}: {candidate.text}"
-        sections.append(Section(title, blocks, candidate.human, candidate.references))
+        sections.append(Section(f"{letter(i)}: {candidate.text}", blocks, candidate.human, candidate.references))
     sections.append(Section("All candidates", _blocks(explanation.comparison, scene, regions)))
     kept = tuple(section for section in sections if section.blocks)
     return Composition(
-        f"{explanation.title}: {explanation.image}",
+        title or f"{explanation.title}: {explanation.image}",
         explanation.notes,
         explanation.signature,
         kept,

@@ -7,6 +7,7 @@ a picture. Widths are those of DejaVu Sans, which a picture is set in; the fonts
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -134,7 +135,11 @@ def _font(bold: bool) -> FreeTypeFont:
 
 def text_width(text: str, size: float, *, bold: bool = False) -> float:
     """Width of a text in CSS pixels, set in DejaVu Sans of so many pixels."""
-    return _font(bold).getlength(_ILLEGAL.sub("\ufffd", text)) * size / 100
+    letters = _ILLEGAL.sub("\ufffd", text)
+    # Chinese, Japanese and Korean letters, which it lacks, are squares in every font that has them.
+    squares = [letter for letter in letters if not letter.isascii() and unicodedata.east_asian_width(letter) in "WF"]
+    rest = "".join(letter for letter in letters if letter not in squares) if squares else letters
+    return (_font(bold).getlength(rest) + 100 * len(squares)) * size / 100
 
 
 def shorten(text: str, longest: int) -> str:

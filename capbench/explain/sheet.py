@@ -1,4 +1,4 @@
-"""An explanation as one SVG, and that as a PNG: the drawings of the page, on a sheet of fixed width.
+"""An explanation as one SVG, and that as a PNG: the drawings of the page, on a sheet.
 
 What a page shows folded (references, tables) is left out.
 """
@@ -6,6 +6,8 @@ What a page shows folded (references, tables) is left out.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from capbench.explain.composing import Composition, Figure, Row, Section, score_pieces, sentence
 from capbench.explain.drawing import (
@@ -21,20 +23,48 @@ from capbench.explain.drawing import (
 )
 from capbench.explanations import Note, Scores, WeightedWords
 
-__all__ = ["WIDTH", "rasterise", "sheet"]
+__all__ = ["LEAST_WIDTH", "POINTS", "WIDTH", "Sheet", "rasterise", "sheet"]
 
 WIDTH = 1240
-"""Of a sheet, in CSS pixels; a PNG has half as many again."""
+"""Of a sheet that nobody wants otherwise, in CSS pixels; a PNG has half as many again."""
+LEAST_WIDTH = 420
+"""Of any sheet: the widest drawing with its margins."""
+POINTS = 9.0
+"""Size of most texts of a sheet of which a CSS pixel is 1/96 inch."""
 ZOOM = 1.5
 _MARGIN = 20
 _GAP = 20
-_FULL = WIDTH - 2 * _MARGIN
 _INDENT = 190
+# Of the same widths, where a reader of an SVG has no DejaVu.
+_FONTS = "DejaVu Sans, Bitstream Vera Sans, Verdana, sans-serif"
 
 
-def sheet(composition: Composition) -> str:
-    """The SVG, in the light colours; it stands alone."""
-    writer = _Sheet()
+@dataclass(frozen=True)
+class Sheet:
+    """What lies on a sheet, and how large it is in CSS pixels."""
+
+    body: str
+    width: float
+    height: float
+
+    def svg(self, scale: float = 1.0, size: tuple[float, float] | None = None) -> str:
+        """The SVG, in the light colours; it stands alone.
+
+        Args:
+            scale: enlarges everything.
+            size: width and height of the file in CSS pixels, for a sheet that is smaller; None for its own.
+        """
+        width, height = size or (self.width * scale, self.height * scale)
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
+            f'viewBox="0 0 {width / scale:g} {height / scale:g}" font-family="{_FONTS}">'
+            f"{rect(0, 0, width / scale, height / scale, 'ground')}{self.body}</svg>"
+        )
+
+
+def sheet(composition: Composition, width: float = WIDTH) -> Sheet:
+    """Put a composition on a sheet of a width, as high as need be."""
+    writer = _Sheet(width)
     writer.paragraph(composition.title, 22, bold=True)
     for note in composition.notes:
         writer.paragraph(note, 13)
@@ -44,21 +74,24 @@ def sheet(composition: Composition) -> str:
     height = writer.y + _MARGIN
     style = f"{DRAWING_STYLE}.plain {{ fill: var(--ink) }} .soft {{ fill: var(--soft) }} .ground {{ fill: #fff }}"
     style = re.sub(r"var\(--(\w+)\)", lambda name: LIGHT[name[1]], style)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height:.0f}" '
-        f'viewBox="0 0 {WIDTH} {height:.0f}" font-family="DejaVu Sans"><style>{style}</style>'
-        f"<defs>{composition.definitions}</defs>{rect(0, 0, WIDTH, height, 'ground')}{''.join(writer.body)}</svg>"
-    )
+    head = f"<style>{style}</style><defs>{composition.definitions}</defs>"
+    return Sheet(head + "".join(writer.body), width, round(height))
 
 
-def rasterise(svg: str) -> bytes:
-    """A sheet as a PNG. Only fonts that come with capbench's libraries are used, so that it is the same everywhere."""
+def rasterise(svg: str, zoom: float = ZOOM, fonts: Sequence[str] = ()) -> bytes:
+    """A sheet as a PNG. Fonts that come with capbench's libraries are used, so that it is the same everywhere.
+
+    Args:
+        svg: the sheet.
+        zoom: pixels of a CSS pixel.
+        fonts: files of further fonts, for letters that those lack.
+    """
     import resvg_py
 
-    fonts = [str(font_folder() / name) for name in ("DejaVuSans.ttf", "DejaVuSans-Bold.ttf")]
+    shipped = [str(font_folder() / name) for name in ("DejaVuSans.ttf", "DejaVuSans-Bold.ttf")]
     return bytes(
         resvg_py.svg_to_bytes(
-            svg_string=svg, zoom=ZOOM, font_files=fonts, skip_system_fonts=True, font_family="DejaVu Sans"
+            svg_string=svg, zoom=zoom, font_files=[*shipped, *fonts], skip_system_fonts=True, font_family="DejaVu Sans"
         )
     )
 
@@ -66,19 +99,21 @@ def rasterise(svg: str) -> bytes:
 class _Sheet:
     """Writes from the top down; ``y`` is where the next thing begins."""
 
-    def __init__(self) -> None:
+    def __init__(self, width: float) -> None:
+        self.width = width
+        self.full = width - 2 * _MARGIN
         self.body: list[str] = []
         self.y = float(_MARGIN)
 
     def paragraph(self, text: str, size: float, *, bold: bool = False, kind: str = "plain") -> None:
-        for words in wrap(text, _FULL, size, bold=bold):
+        for words in wrap(text, self.full, size, bold=bold):
             self._write(_MARGIN, self.y + size, words, size, bold=bold, kind=kind)
             self.y += 1.4 * size
 
     def section(self, section: Section) -> None:
         self.y += 16
         if section.title:
-            self.body.append(line(_MARGIN, self.y - 4, WIDTH - _MARGIN, self.y - 4, "thin"))
+            self.body.append(line(_MARGIN, self.y - 4, self.width - _MARGIN, self.y - 4, "thin"))
             self.y += 6
             self.paragraph(section.title, 17, bold=True)
         if section.human is not None:
@@ -108,7 +143,7 @@ class _Sheet:
         for text, bold, kind in head + pieces:
             wide = text_width(text, 13, bold=bold)
             x += 14 if bold and x > _MARGIN else 0
-            if x + wide > WIDTH - _MARGIN and x > _MARGIN:
+            if x + wide > self.width - _MARGIN and x > _MARGIN:
                 x, self.y = float(_MARGIN), self.y + 19
             self._write(x, self.y + 14, text, 13, bold=bold, kind=kind)
             x += wide + 6
@@ -116,14 +151,14 @@ class _Sheet:
 
     def _words(self, words: WeightedWords) -> None:
         size = 12
-        title = fit(f"{sentence(words.title)}:", _FULL / 2, size)
+        title = fit(f"{sentence(words.title)}:", self.full / 2, size)
         left = _MARGIN + max(_INDENT, text_width(title, size, bold=True) + 10)
         self._write(_MARGIN, self.y + 14, title, size, bold=True)
         x = left
         for word, weight in words.words:
-            for row in wrap(word, WIDTH - _MARGIN - left - 6, size):
+            for row in wrap(word, self.width - _MARGIN - left - 6, size):
                 wide = text_width(row, size) + 6
-                if x + wide > WIDTH - _MARGIN and x > left:
+                if x + wide > self.width - _MARGIN and x > left:
                     x, self.y = left, self.y + 20
                 strength = f' fill-opacity="{0.6 * min(max(weight, 0.0), 1.0):.3f}"'
                 self.body.append(rect(x, self.y + 1, wide, 17, f"f-{words.tone}", more=strength))
@@ -142,7 +177,7 @@ class _Sheet:
         gap = 10 if row.key else _GAP
         shelf: list[Figure] = []
         for figure in row.figures:
-            if shelf and sum(f.drawing.width + gap for f in shelf) + figure.drawing.width > _FULL:
+            if shelf and sum(f.drawing.width + gap for f in shelf) + figure.drawing.width > self.full:
                 self._shelf(shelf, gap)
                 shelf = []
             shelf.append(figure)
@@ -153,7 +188,7 @@ class _Sheet:
         x, top = float(_MARGIN), self.y
         heads = []
         for figure in figures:
-            width = min(figure.drawing.width, _FULL)
+            width = min(figure.drawing.width, self.full)
             rows = [(text, True) for text in wrap(figure.title, width, 12, bold=True)]
             heads.append(rows + [(text, False) for text in (wrap(figure.note, width, 11) if figure.note else [])])
         below = top + 16 * max(map(len, heads)) + 4

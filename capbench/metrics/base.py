@@ -107,6 +107,8 @@ class Metric(abc.ABC):
     """False for what is cheaper to read again than to look up: the score cache keeps nothing of it."""
     explains_ensembles: ClassVar[bool] = True
     """False if :meth:`explain` needs a single network."""
+    explains_errors: ClassVar[bool] = False
+    """True if :meth:`explain` compares what it finds with errors that people name."""
     order: ClassVar[int] = 1000
     """Its place in lists and tables, lowest first."""
 

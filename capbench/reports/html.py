@@ -65,7 +65,7 @@ def to_html(result: StudyResult) -> str:
         below = [*table.notes, *(f"ranks, {ranks}" for ranks in table.ranks)]
         blocks.append("<ul>" + "".join(f"<li>{escape(note)}</li>" for note in below) + "</ul>")
     notes = [SAMPLE] if result.sample else []
-    notes += [f"{missing.title or missing.protocol}: {missing.reason}" for missing in result.missing]
+    notes += [f"{', '.join(names)}: {reason}" for reason, names in result.reasons().items()]
     signatures = [line for by_label in result.signatures.values() for line in signature_lines(by_label)]
     return document(*blocks, notes=notes, signatures=signatures)
 

@@ -99,7 +99,7 @@ def markdown_text(text: str, keep_bold: bool = False) -> str:
 
 
 def _md_missing(result: StudyResult) -> str:
-    lines = [f"- {markdown_text(m.title or m.protocol)}: {markdown_text(m.reason)}" for m in result.missing]
+    lines = [f"- {markdown_text(', '.join(names))}: {markdown_text(why)}" for why, names in result.reasons().items()]
     return "Not computed:\n\n" + "\n".join(lines) if lines else ""
 
 

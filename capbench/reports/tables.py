@@ -120,7 +120,7 @@ class _Builder:
     def add(self, title: str, columns: list[Column], infos: list[ProtocolInfo]) -> None:
         """Make the table of some columns of ours."""
         result = self.result
-        if f"({OURS})" in result.title and OURS not in title:
+        if result.stand_in and OURS not in title:
             title = f"{title} ({OURS})"
         missing_by_row = {missing.column: missing for missing in result.missing if missing.column}
         rows = []

@@ -153,14 +153,12 @@ def _cells(table: Table, row: Row, indices: list[int], beside: bool) -> list[Tex
 
 
 def _print_missing(result: StudyResult, console: Console) -> None:
-    by_reason: dict[str, list[str]] = {}
-    for missing in result.missing:
-        by_reason.setdefault(missing.reason, []).append(missing.title or missing.protocol)
+    by_reason = result.reasons()
     for reason, names in by_reason.items():
         planned = any(m.planned for m in result.missing if m.reason == reason)
         word = "waits for" if planned else "not computed:"
         word = "" if reason == LEFT_OUT else f"{word} "
-        console.print(f"{', '.join(dict.fromkeys(names))} {word}{reason}", markup=False, soft_wrap=True)
+        console.print(f"{', '.join(names)} {word}{reason}", markup=False, soft_wrap=True)
     if by_reason:
         console.print()
 

@@ -313,6 +313,20 @@ class StudyResult(Strict):
         """The tests between metrics under a protocol, or None if there are none."""
         return next((c for c in self.comparisons if (c.protocol, c.group) == (protocol, group)), None)
 
+    @property
+    def stand_in(self) -> bool:
+        """Whether it is "ours, after the paper": of data that takes the place of what was not published."""
+        return f"({OURS})" in self.title
+
+    def reasons(self) -> dict[str, list[str]]:
+        """What is missing, each reason once: reason → titles of rows, or protocols."""
+        by_reason: dict[str, list[str]] = {}
+        for entry in self.missing:
+            names = by_reason.setdefault(entry.reason, [])
+            name = entry.title or entry.protocol or "all metrics"
+            names += [] if name in names else [name]
+        return by_reason
+
 
 _WRITES = "Give results.json, which 'capbench correlate ... --out DIR' writes, or its folder"
 

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
+from capbench.explanations import NamedErrors
 from capbench.option_kinds import Choice, Count, Kind, Text
 from capbench.options import Options, option
 
@@ -45,6 +46,31 @@ class _Texts(Kind):
         if not all(isinstance(text, str) and text.strip() for text in value):
             raise ValueError
         return tuple(value)
+
+
+@dataclass(frozen=True)
+class _Errors(Kind):
+    """What people name as wrong with captions: for each two lists of phrases, either of which may be left out."""
+
+    def describe(self) -> str:
+        """In words."""
+        return "a list with {extra: [phrases], missing: [phrases]} for each candidate"
+
+    def example(self) -> str:
+        """Of two candidates."""
+        return '[{extra: ["on a table"]}, {missing: ["a red hat"]}]'
+
+    def read(self, value: object) -> tuple[NamedErrors, ...]:
+        """The errors."""
+        if not isinstance(value, list | tuple) or not value:
+            raise ValueError
+        return tuple(entry if isinstance(entry, NamedErrors) else self._entry(entry) for entry in value)
+
+    def _entry(self, value: object) -> NamedErrors:
+        if not isinstance(value, dict) or not set(value) <= {"extra", "missing"}:
+            raise ValueError
+        texts = {name: _Texts().read(listed) for name, listed in value.items()}
+        return NamedErrors(texts.get("extra", ()), texts.get("missing", ()))
 
 
 @dataclass(frozen=True)
@@ -131,6 +157,7 @@ class ImageTask(Task):
     dataset: str | None = option(None, Text("flickr8k-expert"), "where references are, if none are given")
     candidates: tuple[str, ...] | None = option(None, _Texts(), "captions to score")
     references: tuple[str, ...] | None = option(None, _Texts(), "captions to compare with")
+    errors: tuple[NamedErrors, ...] | None = option(None, _Errors(), "what people name as wrong with each candidate")
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -191,3 +192,76 @@ def test_a_metric_of_ones_own_explains_itself_without_features(
     printed = json.loads(ran.out)
     assert printed["candidates"][0] == {"shared": ["a", "boat"], "share": 1.0}
     assert printed["regions"] == ["left half", "right half"]
+
+
+def test_the_picture_has_the_options_of_figures(given: list[str], capbench: Run) -> None:
+    captions = ["-c", "a boat", "-r", "two boats"]
+    ran = capbench(
+        "explain", "-i", "f8k_003", *captions, *given, "--title", "Why & how", "--size", "8x6", "-o", "sized"
+    )
+    assert ran.code == 0, ran.err
+    with Image.open("sized.png") as image:
+        assert image.size == (8 * 160, 6 * 160)
+    assert "<title>Why &amp; how</title>" in Path("sized.html").read_text(encoding="utf-8")
+    for kind, begins in (("svg", b"<svg "), ("pdf", b"%PDF")):
+        ran = capbench("explain", "-i", "f8k_003", *captions, *given, "--format", kind, "-o", "other", "--title", "Why")
+        assert ran.code == 0, ran.err
+        assert Path(f"other.{kind}").read_bytes().startswith(begins)
+    assert ">Why</text>" in Path("other.svg").read_text(encoding="utf-8")
+    # A file's own ending says its type, too; letters have the size that is wanted.
+    widths = []
+    for points in ("9", "18"):
+        assert capbench("explain", "-i", "f8k_003", *captions, *given, "-o", "a.svg", "--font-size", points).code == 0
+        widths.append(float(re.search(r'width="([\d.]+)"', Path("a.svg").read_text(encoding="utf-8"))[1]))  # type: ignore[index]
+    assert widths[1] == 2 * widths[0]
+
+
+def test_a_picture_too_small_for_its_letters_says_how_small_they_are(given: list[str], capbench: Run) -> None:
+    ran = capbench("explain", "-i", "f8k_003", *given, "--size", "4x3", "--font-size", "9", "-o", "small")
+    assert ran.code == 0, ran.err
+    assert re.search(r"the letters of small\.png are [0-3]\.\d points high", ran.err)
+    ran = capbench("explain", "-i", "f8k_003", *given, "--format", "png", "-o", "small.svg")
+    assert (ran.code, "do not go together" in ran.err) == (2, True)
+
+
+def test_letters_that_no_font_has_are_said(
+    given: list[str], capbench: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from capbench import fonts
+
+    monkeypatch.setattr(fonts, "_installed", lambda: iter(()))
+    ran = capbench("explain", "-i", "f8k_003", "-c", "a 図 boat", "-r", "two boats", *given, "-o", "x.svg")
+    assert ran.code == 0, ran.err
+    assert "the picture lacks 図 (U+56F3)" in ran.err
+    assert "図" not in Path("x.svg").read_text(encoding="utf-8")
+    assert "図" in Path("x.html").read_text(encoding="utf-8")  # a browser has fonts of its own
+
+
+def test_errors_that_people_name_stand_beside_reos(given: list[str], capbench: Run) -> None:
+    reo = [
+        "explain",
+        "-m",
+        "reo",
+        "-i",
+        "f8k_003",
+        *given,
+        "--option",
+        "reo.covariance=identity",
+        "-c",
+        "a boat on snow",
+    ]
+    ran = capbench(*reo, "--extra", "on snow", "--missing", "red", "--json")
+    assert ran.code == 0, ran.err
+    for against in json.loads(ran.out)["candidates"][0]["truths"].values():
+        (extra,), (missing,) = against["extra_phrases"], against["missing_phrases"]
+        assert (extra["phrase"], missing["phrase"]) == ("on snow", "red")
+        assert -1 <= extra["similarity"] <= 1
+        assert extra["rest"] is not None
+    assert "extra, sim(x, y) against image:  “on snow”" in capbench(*reo, "--extra", "on snow").out
+    for more, told in (
+        (["-c", "another", "--extra", "x"], "are about one caption"),
+        (["--extra", " "], "is empty"),
+        (["-m", "tiger", "--extra", "x"], "finds no errors to compare"),
+    ):
+        ran = capbench(*reo, *more)
+        assert (ran.code, told in ran.err) == (2, True), ran.err

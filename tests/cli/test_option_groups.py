@@ -98,18 +98,20 @@ def test_commands_over_metrics_take_all_that_metrics_are_given() -> None:
     ]
     for name in over_judgements:
         assert options[name] >= {field.name for field in fields(Given)}, name
-    assert options["explain"] >= {field.name for field in fields(Inputs)}
+    for name in ("explain", "report"):
+        assert options[name] >= {field.name for field in fields(Inputs)}, name
     for name in ("retrieve", "retrieval", "words", "papers", "compare-systems"):
         assert options[name] >= {field.name for field in fields(Cached)}, name
     # No other command declares them on its own.
-    others = set(options) - {*over_judgements, "explain", "retrieve", "retrieval", "words", "papers", "compare-systems"}
+    once = {"explain", "report", "retrieve", "retrieval", "words", "papers", "compare-systems"}
+    others = set(options) - {*over_judgements, *once}
     assert [name for name in others if {"features", "option", "model"} <= options[name]] == []
 
 
 def test_every_command_that_draws_a_figure_takes_its_looks() -> None:
     looks = {field.name for field in fields(FigureLook)}
     options = dict(_options(typer.main.get_group(app)))
-    drawing = {name for name in options if name.startswith("figure ")} | {"references"}
+    drawing = {name for name in options if name.startswith("figure ")} | {"references", "explain"}
     assert len(drawing) >= 8
     for name in drawing:
         assert options[name] >= looks, name

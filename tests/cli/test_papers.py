@@ -168,6 +168,37 @@ def test_one_that_fails_stops_no_other_and_is_tried_again(capbench: Run, calls: 
     assert "error: no such thing" in page
 
 
+def test_a_command_that_crashes_is_no_item_that_waits(capbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = ["Traceback (most recent call last):", '  File "x.py", line 1', "AttributeError: no such thing"]
+    monkeypatch.setattr(processes, "call", lambda arguments: (1, "", lines))
+    ran = capbench("papers", "nneval-figure4", "--data", "sample", "--out", "o", "--json")
+    assert ran.code == 2
+    (run,) = json.loads(ran.out)
+    assert (run["state"], run["error"]) == ("failed", "AttributeError: no such thing")
+
+
+def test_a_metric_is_left_out_of_all_items_that_have_it(capbench: Run, calls: Calls) -> None:
+    names = ("tiger-table1", "tiger-figure8", "nneval-figure4", "tiger-table3")
+    without = ("--without", "spice", "--without", "meteor", "--without", "tiger.tiger")
+    ran = capbench("papers", *names, *without, "--data", "sample", "--out", "o", "--dry-run")
+    assert ran.code == 0, ran.err
+    assert "tiger-table3 is left out: --without leaves no metric of it" in ran.err
+    lines = ran.out.splitlines()
+    (table,) = [line for line in lines if line.startswith("capbench correlate tiger-table1")]
+    assert "--without spice --without meteor --without tiger.tiger" in table
+    (first, _) = [line for line in lines if line.startswith("capbench figure score-groups")]
+    assert first.startswith("capbench figure score-groups cider -d composite")
+    (captions,) = [line for line in lines if line.startswith("capbench examples nneval-figure4")]
+    assert "--without spice --without meteor --out" in captions
+    # Columns, and whole metrics by their name.
+    ran = capbench("papers", "tiger-table1", "--without", "bleu", "--without", "RRS", "--data", "sample", "--dry-run")
+    assert "--without bleu --without RRS" in ran.out
+    ran = capbench("papers", "tiger-table1", "--without", "spicy", "--data", "sample")
+    assert (ran.code, "Did you mean 'spice'?" in ran.err) == (2, True)
+    ran = capbench("papers", "tiger-table3", "--without", "tiger", "--data", "sample")
+    assert (ran.code, "--without leaves no metric" in ran.err) == (2, True)
+
+
 def test_the_page_shows_commands_pictures_stand_ins_and_earlier_items(capbench: Run, calls: Calls) -> None:
     capbench("papers", "tiger-figure8", "--data", "sample", "--out", "o")
     capbench("papers", "nneval-figure4", "tiger-table3", "--data", "sample", "--out", "o")

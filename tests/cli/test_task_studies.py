@@ -156,3 +156,18 @@ def test_without_the_annotations_of_words_the_samples_features_are_not_made(capb
     assert "waits for COCO Entities' annotations" in ran.err
     assert "extracting" not in ran.err
     assert not Path("features").exists()
+
+
+def test_metrics_of_a_study_are_left_out(capbench: Run) -> None:
+    text = "image: {id: coco_001, dataset: hm-coco}\nmetrics: [rouge-l, bleu-1, bleu-4]\ntitle: Four captions\n"
+    ran = capbench("examples", study("three", text), "--without", "bleu-4", "--json")
+    assert ran.code == 0, ran.err
+    assert list(json.loads(ran.out)["scores"]) == ["ROUGE-L", "BLEU-1"]
+    assert json.loads(ran.out)["title"] == "Four captions"
+    ran = capbench("examples", study("three", text), "--without", "bleu")
+    assert "BLEU" not in ran.out
+    assert "Four captions" in ran.out.splitlines()[1]  # below the line on the sample
+    ran = capbench("examples", study("three", text), "--without", "spice")
+    assert (ran.code, "--without spice: the study has no such metric" in ran.err) == (2, True)
+    ran = capbench("examples", "-m", "cider", "--without", "cider")
+    assert (ran.code, "--without leaves out metrics of a study file" in ran.err) == (2, True)

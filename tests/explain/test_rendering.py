@@ -188,7 +188,7 @@ def test_page_and_picture_have_the_same_drawings(name: str, compositions: dict[s
         if isinstance(block, Row)
         for figure in block.figures
     ]
-    html, svg = page(composition), sheet(composition)
+    html, svg = page(composition), sheet(composition).svg()
     assert len(drawings) >= 5
     for drawing in drawings:
         assert drawing.body in html
@@ -197,7 +197,7 @@ def test_page_and_picture_have_the_same_drawings(name: str, compositions: dict[s
 
 @NAMES
 def test_nothing_is_cut_off_at_the_edges(name: str, compositions: dict[str, Composition]) -> None:
-    drawn = pixels(sheet(compositions[name]))
+    drawn = pixels(sheet(compositions[name]).svg())
     assert drawn.shape[1] == WIDTH * ZOOM
     for edge in (drawn[:, :24], drawn[:, -24:], drawn[:24], drawn[-12:]):
         assert (edge == 255).all()
@@ -206,7 +206,7 @@ def test_nothing_is_cut_off_at_the_edges(name: str, compositions: dict[str, Comp
 
 @NAMES
 def test_drawings_of_a_picture_lie_inside_of_it_and_apart(name: str, compositions: dict[str, Composition]) -> None:
-    root = ElementTree.fromstring(sheet(compositions[name]))
+    root = ElementTree.fromstring(sheet(compositions[name]).svg())
     boxes = [
         [float(child.attrib[key]) for key in ("x", "y", "width", "height")]
         for child in root
@@ -224,16 +224,16 @@ def test_text_of_a_picture_is_drawn_and_no_text_is_not(overlap: Explanation) -> 
     (first, *_) = overlap.candidates
     bare = type(first)("", (), None, (Scores("", ()),), first.details)
     named = type(first)("狗 dog", (), None, (Scores("", ()),), first.details)
-    blank, drawn = (pixels(sheet(explained.composed(Explanation("x", "y", (c,), "s")))) for c in (bare, named))
+    blank, drawn = (pixels(sheet(explained.composed(Explanation("x", "y", (c,), "s"))).svg()) for c in (bare, named))
     assert (drawn < 128).sum() > (blank < 128).sum() + 500
 
 
 def test_the_same_explanation_gives_the_same_picture(compositions: dict[str, Composition]) -> None:
     import matplotlib as mpl
 
-    svg = sheet(compositions["overlap"])
+    svg = sheet(compositions["overlap"]).svg()
     with mpl.rc_context({"font.size": 30, "image.cmap": "hot"}):  # a user's own settings change nothing
-        assert sheet(compositions["overlap"]) == svg
+        assert sheet(compositions["overlap"]).svg() == svg
         assert rasterise(svg) == rasterise(svg)
 
 
@@ -248,7 +248,7 @@ def test_without_boxes_there_are_charts_and_no_heat(tmp_path: Path) -> None:
     assert "image" not in read.tags
     assert "Gain of each position" in read.text
     boxed = explained.tiger(explained.make_explained(tmp_path / "boxed")).explain(explained.subject("a dog"))
-    assert pixels(sheet(composition)).shape[0] < pixels(sheet(explained.composed(boxed))).shape[0]
+    assert pixels(sheet(composition).svg()).shape[0] < pixels(sheet(explained.composed(boxed)).svg()).shape[0]
     assert any("most at" in line for line in text_lines(explanation))
 
 
@@ -265,7 +265,7 @@ def test_a_caption_without_words_can_be_drawn(files: Files) -> None:
     empty = explained.subject("\u200b \u00a0", references=("a dog",))
     for count_ends in (True, False):
         explanation = explained.tiger(files, count_ends=count_ends).explain(empty)
-        assert rasterise(sheet(explained.composed(explanation)))
+        assert rasterise(sheet(explained.composed(explanation)).svg())
 
 
 def test_attention_near_an_equal_share_looks_near_it(files: Files) -> None:

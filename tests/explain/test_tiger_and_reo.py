@@ -13,7 +13,7 @@ from capbench.datasets.flickr8k import Flickr8kExpert
 from capbench.datasets.root import find_root
 from capbench.errors import FeatureError, MetricError, UsageError
 from capbench.explain.subject import MOST_CANDIDATES, find_subject
-from capbench.explanations import Matching, RegionMaps, Score, Scores, Subject
+from capbench.explanations import Matching, NamedErrors, RegionMaps, Score, Scores, Subject, WeightedWords
 from capbench.features.naming import regions_of
 from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore, open_store
@@ -224,6 +224,66 @@ def test_a_known_extra_and_a_known_missing_word_come_first(files: Files, monkeyp
     missing = {share.word: share for share in against.missing}
     assert missing["ball"].similarity == pytest.approx((1 + np.sqrt(0.5)) / 2, abs=0.01)
     assert missing["dog"].similarity == pytest.approx(0, abs=0.01)
+
+
+def test_phrases_that_people_name_are_compared_with_what_reo_found(
+    files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Errors are those of the test above; sim(x, y) is counted here anew, region by region, from the paper's words."""
+    metric = explained.reo(files)
+    axes = dict(zip(("dog", "cat", "ball", "man"), np.eye(4, 16), strict=True))
+    regions = np.stack([axes["dog"] + 0.1, axes["ball"] + 0.2])
+
+    def encode(texts: list[str]) -> dict[str, FloatArray]:
+        zero = np.zeros(16)
+        return {text: np.stack([zero, *(axes[word] for word in text.split()), zero]) for text in texts}
+
+    monkeypatch.setattr(metric, "encode", encode)
+    monkeypatch.setattr(metric.source, "regions", lambda image: regions)
+    subject = explained.subject("dog cat", references=("dog ball", "man ball"))
+    named = replace(subject, errors=(NamedErrors(("cat", "unsaid"), ("ball",)),))
+    axes["unsaid"] = axes["man"]
+    (candidate,) = reo_candidates(metric, named)
+
+    def contexts_of(text: str) -> FloatArray:
+        padded = pad([encode([text])[text]], metric.attention)
+        return np.asarray(contexts(attend(regions, padded, metric.attention)[0], padded)[0], dtype=np.float64)
+
+    def sim(found: list[FloatArray], text: str) -> float:
+        cosines = []
+        for vectors in found:
+            for one, other in zip(vectors, contexts_of(text), strict=True):
+                lengths = float(np.linalg.norm(one) * np.linalg.norm(other))
+                cosines.append(float(one @ other) / lengths if lengths > 1e-9 else 0.0)
+        return float(np.mean(cosines))
+
+    def left(vectors: FloatArray, onto: FloatArray) -> FloatArray:
+        return np.stack([v - (v @ o) / (o @ o) * o for v, o in zip(vectors, onto, strict=True)])
+
+    own, references = contexts_of("dog cat"), [contexts_of("dog ball"), contexts_of("man ball")]
+    for truth, others in ((IMAGE, [regions]), (REFERENCES, references)):
+        against = candidate.truths[truth]
+        a = [left(own, other) for other in others]
+        g = [left(other, own) for other in others]
+        cat, unsaid = against.extra_phrases
+        (ball,) = against.missing_phrases
+        assert cat.similarity == pytest.approx(sim(a, "cat"), abs=1e-5)
+        assert cat.rest == pytest.approx(sim(a, "dog"), abs=1e-5)
+        assert cat.rest is not None
+        assert cat.similarity > cat.rest  # the error, and not the rest of the caption, is what REO found
+        assert (unsaid.phrase, unsaid.rest) == ("unsaid", None)
+        assert ball.similarity == pytest.approx(sim(g, "ball"), abs=1e-5)
+        assert ball.rest == pytest.approx((sim(g, "dog") + sim(g, "man")) / 2, abs=1e-5)
+    (shown,) = metric.explain(named).candidates
+    words = {panel.title: panel.words for panel in shown.panels if isinstance(panel, WeightedWords)}
+    assert words["extra, as people see it"] == (("dog", 0.0), ("cat", 1.0))
+    assert words["missing, as people see it, reference 2"] == (("man", 0.0), ("ball", 1.0))
+    titles = [panel.title for panel in shown.panels if isinstance(panel, Scores)]
+    assert "extra, sim(x, y) against image" in titles
+    assert "missing, sim(x, y) against image + references" in titles
+    # Without named errors nothing is said of them.
+    (plain,) = metric.explain(subject).candidates
+    assert not [panel for panel in plain.panels if "people see" in getattr(panel, "title", "")]
 
 
 def test_shares_by_hand() -> None:

@@ -10,13 +10,14 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from capbench import fonts
 from capbench.analyses.references import CurvePoint, ReferenceCurves
 from capbench.analyses.score_groups import RatedScores
 from capbench.errors import DataError, UsageError
 from capbench.records import Item
-from capbench.reports.figures import fonts
 from capbench.reports.figures.compared import Compared, PairResult, from_study, read_compared
 from capbench.reports.figures.curves import curves_figure
+from capbench.reports.figures.fonts import fit_fonts
 from capbench.reports.figures.forest import forest_figure
 from capbench.reports.figures.metric_styles import KNOWN, metric_styles
 from capbench.reports.figures.ratings import ratings_figure
@@ -497,7 +498,7 @@ def test_letters_come_from_the_first_font_that_has_them(monkeypatch: pytest.Monk
 
     figure = Figure()
     text = figure.text(0.5, 0.5, "図 1")
-    fonts.fit_fonts(figure)
+    fit_fonts(figure)
     assert text.get_fontfamily() == ["DejaVu Sans", "Kanji"]
     assert text.get_text() == "図 1"
 

@@ -20,6 +20,7 @@ from capbench.explanations import (
     Chart,
     ExplainedCandidate,
     Explanation,
+    NamedErrors,
     Panel,
     RegionMap,
     RegionMaps,
@@ -33,9 +34,11 @@ from capbench.explanations import (
 )
 from capbench.features.naming import regions_of
 from capbench.metrics.grounding.explain_tiger import words_of
+from capbench.metrics.grounding.reo_phrases import PhraseSimilarity, compared, described, marked, phrase_scores
 from capbench.metrics.grounding.vectors import attend, contexts, pad
 from capbench.metrics.networks import unknown_words
 from capbench.records import FloatArray
+from capbench.text.vocabulary import tokenize_caption
 
 if TYPE_CHECKING:
     from capbench.metrics.grounding.base import GroundedMetric
@@ -95,12 +98,16 @@ class ReoTruth:
             projections on the candidate's contexts. Of a word that repeats, similarities are averaged, contributions
             summed; contributions are means over references.
         references: the words of each reference in their order.
+        extra_phrases: phrases that people name as extra, compared with a⊥.
+        missing_phrases: phrases that people name as missing, compared with g⊥.
     """
 
     scores: Mapping[str, float]
     extra: tuple[WordShare, ...]
     missing: tuple[WordShare, ...]
     references: tuple[tuple[WordShare, ...], ...]
+    extra_phrases: tuple[PhraseSimilarity, ...] = ()
+    missing_phrases: tuple[PhraseSimilarity, ...] = ()
 
     @property
     def extra_words(self) -> tuple[WordShare, ...]:
@@ -220,9 +227,13 @@ def reo_candidates(metric: Reo, subject: Subject) -> tuple[ReoCandidate, ...]:
     """Every number that is shown; arguments and errors are :func:`explain_reo`'s."""
     _ = metric.source.model  # refuses an ensemble
     image, items = subject.image, subject.items
-    texts = list(dict.fromkeys(text for item in items for text in (item.candidate, *item.references)))
+    captioned = [text for item in items for text in (item.candidate, *item.references)]
+    named = subject.errors or (NamedErrors(),) * len(items)
+    descriptions = [text for item, errors in zip(items, named, strict=True) for text in described(item, errors)]
+    texts = list(dict.fromkeys([*captioned, *descriptions]))
     regions, words = metric.source.regions(image), metric.encode(texts)
     captions = {text: _in_context(metric, regions, text, words[text]) for text in texts}
+    spaces = {text: of_text.contexts for text, of_text in captions.items()}
     scores = metric.scores(metric.image_statistics(image, items, words))
     against = [IMAGE, REFERENCES] if all(item.references for item in items) else [IMAGE]
     candidates = []
@@ -235,15 +246,53 @@ def reo_candidates(metric: Reo, subject: Subject) -> tuple[ReoCandidate, ...]:
             of_image = truth == IMAGE
             extra = _extra(caption, [regions] if of_image else [reference.contexts for reference in references])
             rows = _missing(caption, references, regions if of_image else None)
-            truths[truth] = ReoTruth(values, extra, distinct_words(rows), tuple(rows))
+            extra_rests = [
+                (orthogonal(caption.contexts, onto), caption.contexts)
+                for onto in ([regions] if of_image else [reference.contexts for reference in references])
+            ]
+            missing_rests = [
+                (orthogonal(whole, caption.contexts), whole)
+                for whole in ([regions] if of_image else [reference.contexts for reference in references])
+            ]
+            truths[truth] = ReoTruth(
+                values,
+                extra,
+                distinct_words(rows),
+                tuple(rows),
+                compared(named[i].extra, [item.candidate], extra_rests, spaces),
+                compared(named[i].missing, item.references, missing_rests, spaces),
+            )
         candidates.append(ReoCandidate(item.candidate, item.references, truths, subject.humans[i]))
     return tuple(candidates)
+
+
+def _phrase_panels(candidate: ReoCandidate, truths: Mapping[str, ReoTruth]) -> list[Panel]:
+    """What people name as extra and missing: marked in the texts, with sim(x, y) against each ground truth."""
+    last = list(truths.values())[-1]
+    panels: list[Panel | None] = []
+    for kind, tone, texts, named in (
+        ("extra", "candidate", [("extra, as people see it", candidate.text)], last.extra_phrases),
+        (
+            "missing",
+            "missing",
+            [(f"missing, as people see it, reference {i + 1}", text) for i, text in enumerate(candidate.references)],
+            last.missing_phrases,
+        ),
+    ):
+        words = [tokenize_caption(entry.phrase) for entry in named]
+        panels += [marked(title, tokenize_caption(text), words, tone) for title, text in texts]  # type: ignore[arg-type]
+        for truth, against in truths.items():
+            phrases = against.extra_phrases if kind == "extra" else against.missing_phrases
+            if phrases:
+                panels.append(phrase_scores(f"{kind}, sim(x, y) against {truth}", phrases))
+    return [panel for panel in panels if panel is not None]
 
 
 def _panels(candidate: ReoCandidate) -> tuple[Panel, ...]:
     panels: list[Panel] = []
     for truth, against in candidate.truths.items():
         panels.append(Scores(f"against {truth}", tuple(Score(*score) for score in against.scores.items())))
+    panels += _phrase_panels(candidate, candidate.truths)
     # Against image and references together where there are references, else against the image.
     last = list(candidate.truths.values())[-1]
     panels.append(_weighted("extra", last.extra, "candidate"))

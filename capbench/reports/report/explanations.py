@@ -29,7 +29,7 @@ __all__ = ["MOST_BYTES", "MOST_EXPLANATIONS", "USUAL_NUMBER", "Explained", "dial
 
 MOST_EXPLANATIONS = 200
 """Explanations in one page."""
-MOST_BYTES = 8_000_000
+MOST_BYTES = 6_000_000
 """What all of them together may add to it."""
 USUAL_NUMBER = 5
 """Captions of each row in each list of captions, where nobody says how many."""
@@ -91,9 +91,9 @@ def explained(
     with progress("explanations", min(len(chosen), MOST_EXPLANATIONS)) as step:
         for one in chosen:
             explainer, table = known[one.explainer], tables[one.table]
-            page = pages.page(explainer, table, one, paths)
-            if page is not None:
-                made.places.setdefault((*owners[one.table], explainer.label), {})[one.point] = page
+            number_of_page = pages.page(explainer, table, one, paths)
+            if number_of_page is not None:
+                made.places.setdefault((*owners[one.table], explainer.label), {})[one.point] = number_of_page
             step(1)
     return made
 

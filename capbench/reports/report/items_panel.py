@@ -163,6 +163,8 @@ def items_section(
         for panel in listed
         if len(panel["caption"]) < panel["all"]
     ]
+    if len(held) > 3:
+        held = [f"{max(len(panel['caption']) for panel in listed):,} of each of {len(held)} lists"]
     notes = [
         "Percentiles make metrics and people comparable: 90 is higher than 90 % of the same list. The list begins with "
         "the greatest distance. Two metrics are set side by side with “beside”.",

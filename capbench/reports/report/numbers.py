@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from capbench.analyses.all_protocols import ranks
 from capbench.reports.report.sources import ReportSource
 from capbench.reports.tables import number
-from capbench.studies.results import Cell, ProtocolInfo, StudyResult
+from capbench.studies.results import OURS, Cell, ProtocolInfo, StudyResult
 
 __all__ = ["Entry", "entries", "places", "said", "signature_of"]
 
@@ -72,6 +72,8 @@ class Entry:
         if cell.published is not None:
             lines.append(f"published: {cell.published_printed or number(cell.published, self.percent)}")
         lines.append(f"protocol {info.versioned_id}")
+        if self.result.stand_in:
+            lines.append(f"{OURS}: of data that takes the place of what was not published")
         signature = signature_of(self.result, cell)
         return "\n".join([*lines, *([f"signature {signature}"] if signature else [])])
 

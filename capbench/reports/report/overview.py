@@ -9,7 +9,7 @@ from capbench.reports.report.elements import Html, joined, tag, wide
 from capbench.reports.report.numbers import Entry, places
 from capbench.reports.report.sources import ReportSource
 from capbench.reports.tables import MARK, number
-from capbench.studies.results import Ceiling, ProtocolInfo, StudyResult
+from capbench.studies.results import OURS, Ceiling, ProtocolInfo, StudyResult
 
 __all__ = ["copy_buttons", "number_rows", "overview"]
 
@@ -35,7 +35,13 @@ def _glance(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
         lines.append(
             tag(
                 "tr",
-                tag("th", best.info.dataset_title, tag("span", _rest(best.info), class_="sub"), scope="row"),
+                tag(
+                    "th",
+                    best.info.dataset_title,
+                    tag("span", _rest(best.info), class_="sub"),
+                    tag("span", OURS, class_="sub") if best.result.stand_in else None,
+                    scope="row",
+                ),
                 # Two studies of one protocol may have other metrics.
                 tag("td", sources[study].result.name) if several else None,
                 tag("td", best.info.statistic),
@@ -223,7 +229,8 @@ def number_rows(numbers: Sequence[Entry], *, studies: bool) -> list[dict[str, An
         ends = ["" if end is None else number(end, percent) for end in (cell.low, cell.high)]
         published = "" if cell.published is None else cell.published_printed or number(cell.published, percent)
         rank = "" if entry.rank is None else str(entry.rank)
-        texts = [cell.title, entry.info.dataset_title, cell.group or "all", entry.info.statistic, entry.shown, *ends]
+        dataset = f"{entry.info.dataset_title} ({OURS})" if entry.result.stand_in else entry.info.dataset_title
+        texts = [cell.title, dataset, cell.group or "all", entry.info.statistic, entry.shown, *ends]
         texts += [rank, f"{cell.n:,}", published, entry.info.versioned_id, *([entry.result.name] if studies else [])]
         sort = [*texts[:4], cell.value, cell.low, cell.high, entry.rank, cell.n, cell.published, *texts[10:]]
         rows.append({"t": texts, "s": sort, "tip": entry.tip})

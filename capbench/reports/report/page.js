@@ -382,7 +382,8 @@
           const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
           const command = `capbench explain -m ${why.name} -d ${panel.dataset} --image ${quoted(image)} --caption ${quoted(panel.caption[place])}`;
           line.append(element("code", command), why.waits ? ` (this page has no explanation: it waits for ${why.waits})`
-            : " (with the study's --features and --model)");
+            : Object.keys(why.pages).length ? " (this page explains the captions that come first; --explanations takes more)"
+              : " (with the study's --features and --model)");
         }
         box.append(line);
       }

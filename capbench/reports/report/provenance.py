@@ -56,8 +56,10 @@ def _study(source: ReportSource) -> Html:
     else:
         lines.append(tag("p", "The numbers were computed for this page and stand in no other file."))
     if result.missing:
-        reasons = [f"{m.title or m.protocol or 'all metrics'}: {m.reason}" for m in result.missing]
-        lines.append(tag("details", tag("summary", f"Not computed: {len(set(reasons))}"), _list(reasons)))
+        by_reason = result.reasons()
+        reasons = [f"{', '.join(names)}: {reason}" for reason, names in by_reason.items()]
+        count = len(dict.fromkeys(name for names in by_reason.values() for name in names))
+        lines.append(tag("details", tag("summary", f"Not computed, in whole or in part: {count}"), _list(reasons)))
     signed = [
         tag("div", tag("h4", items), tag("ul", *(tag("li", tag("code", line)) for line in signature_lines(of_items))))
         for items, of_items in result.signatures.items()
