@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +60,10 @@ class BertMetric(Metric):
         self.bert = open_bert(self.resources.model, self.layer(), choose_device(self.options.device))
         self._frequencies: Frequencies | None = None
         self._corpus = ""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """As of any metric; another process keeps no word states."""
+        return {**super().__getstate__(), "resources": dataclasses.replace(self.resources, cache=False)}
 
     def layer(self) -> int | None:
         """The layer whose states are taken; None for the one that is known to be right."""

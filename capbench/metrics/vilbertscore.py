@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -93,6 +94,10 @@ class ViLBERTScore(ImageMetric):
         ]
         self._frequencies: list[Frequencies | None] = [None] * len(self.models)
         self._corpus = ""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """As of any metric; another process keeps no word states."""
+        return {**super().__getstate__(), "resources": dataclasses.replace(self.resources, cache=False)}
 
     def _task(self, known: int) -> int | None:
         task = self.options.task

@@ -22,7 +22,7 @@ from capbench import installing
 from capbench.errors import MissingFileError, ModelError, SetupError
 from capbench.files import read_json, sha256_file
 from capbench.models.encodings import Encodings
-from capbench.models.stored_encodings import StoredEncodings, key_of, space_of
+from capbench.models.stored_encodings import StoredEncodings, key_of, place_of, space_of
 
 __all__ = ["LAYERS", "Bert", "open_bert"]
 
@@ -130,7 +130,7 @@ class Bert:
             folder=self.sha256,
             layer=self.layer,
             precision="float32",
-            device=self.device,
+            device=place_of(self.device),
         )
 
     def states(

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from capbench.bounded_cache import BoundedCache
 
-__all__ = ["DEFAULT_MB", "StoredEncodings", "key_of", "space_of"]
+__all__ = ["DEFAULT_MB", "StoredEncodings", "key_of", "place_of", "space_of"]
 
 DEFAULT_MB = 2048
 """Megabytes (of 2**20 bytes) that are kept, for all networks together."""
@@ -73,10 +73,17 @@ def space_of(network: str, packages: Sequence[str], **facts: object) -> str:
     Args:
         network: its kind, and the version of the code that encodes.
         packages: libraries whose versions decide arrays, too.
-        facts: everything else that does: weights, layer, precision, device.
+        facts: everything else that does: weights, layer, precision, :func:`place_of`.
     """
     versions = {name: _version(name) for name in packages}
     return "|".join((network, *(f"{name}:{value}" for name, value in {**facts, **versions}.items())))
+
+
+def place_of(device: str) -> str:
+    """Where a network runs, as far as it decides the last digits: a CPU rounds in another order with other threads."""
+    import torch
+
+    return f"{device}-{torch.get_num_threads()}-threads" if device == "cpu" else device
 
 
 def key_of(*parts: bytes) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import pickle
 import shutil
 import sqlite3
 from pathlib import Path
@@ -140,6 +141,16 @@ def test_encodings_on_disk_can_be_switched_off(folders: dict[str, Path], new_pro
     assert file.exists()
     on, off = (scored(folders["bert"], ITEMS, layer=2, encodings_mb=size)[0] for size in (2048, 0))
     assert on.signature() == off.signature()
+
+
+def test_a_worker_keeps_no_encodings(folders: dict[str, Path], new_process: Any) -> None:
+    new_process()
+    metric = BERTScore(Resources(model=str(folders["bert"])), layer=2)
+    handed_on = pickle.loads(pickle.dumps(metric))
+    values = handed_on.statistics(ITEMS, lambda _: None)
+    assert not (cache_dir() / "encodings.sqlite").exists()
+    assert values.tobytes() == metric.statistics(ITEMS, lambda _: None).tobytes()
+    assert (cache_dir() / "encodings.sqlite").exists()
 
 
 @pytest.mark.parametrize("change", ["weights", "layer", "activation", "vocabulary"])

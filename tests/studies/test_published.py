@@ -5,7 +5,10 @@ from decimal import Decimal
 import pytest
 
 from capbench.errors import CapbenchError, DataError, UsageError
+from capbench.metrics.requests import resolve_metrics
+from capbench.studies.config import find_study, load_study
 from capbench.studies.published import PublishedTable, PublishedValue, load_published, names, parse_table
+from capbench.studies.published.joining import is_printed_as
 
 TIGER_TAU = "composite/same-text-out/correctness-tau-c"
 
@@ -46,6 +49,13 @@ def test_the_printed_mean_is_that_of_the_four_groups(name: str) -> None:
         mean = value(name, "all", row.key)
         # Half a unit of the last digit for the mean's rounding and as much for that of the parts.
         assert abs(sum(parts, Decimal(0)) / 4 - mean.decimal) <= Decimal(1).scaleb(-mean.digits), row.key
+
+
+@pytest.mark.parametrize("name", ["vilbertscore-table1", "vilbertscore-table2"])
+def test_every_row_of_vilbertscore_has_one_of_ours(name: str) -> None:
+    rows = [row for request in resolve_metrics(load_study(find_study(name)).metrics) for row in request.rows]
+    for printed in load_published(name).rows:
+        assert sum(is_printed_as(row, printed) for row in rows) == 1, printed.key
 
 
 def test_reo_repeats_the_rule_based_column_of_tiger() -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from capbench.models.encodings import Encodings
-from capbench.models.stored_encodings import StoredEncodings, key_of, space_of
+from capbench.models.stored_encodings import StoredEncodings, key_of, place_of, space_of
 from capbench.models.vilbert.inputs import ImageRows
 from capbench.models.vilbert.layers import Connection, Projected
 from capbench.models.vilbert.network import Vilbert
@@ -121,7 +121,7 @@ class Encoder:
             task=self.task,
             layer=layer,
             precision=precision,
-            device=self.device.type,
+            device=place_of(self.device.type),
         )
 
     def _stored(self, keys: Mapping[Pair, bytes], stored: StoredEncodings) -> dict[Pair, NDArray[np.float32]]:
