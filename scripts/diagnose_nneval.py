@@ -32,6 +32,7 @@ from torch.nn import functional  # noqa: E402
 from capbench.datasets.captions import load_captions  # noqa: E402
 from capbench.datasets.machine_captions import read_machine_captions  # noqa: E402
 from capbench.datasets.opening import open_dataset, split_protocol  # noqa: E402
+from capbench.datasets.protocol import Protocol  # noqa: E402
 from capbench.datasets.root import DataRoot, find_root  # noqa: E402
 from capbench.errors import CapbenchError  # noqa: E402
 from capbench.files import atomic_write, read_json, write_text  # noqa: E402
@@ -42,6 +43,8 @@ from capbench.progress import words  # noqa: E402
 from capbench.records import FloatArray, Item, Judgements  # noqa: E402
 from capbench.scoring import score, slow_work  # noqa: E402
 from capbench.stats.correlation import correlation  # noqa: E402
+from capbench.stats.intervals import draw_bootstrap  # noqa: E402
+from capbench.stats.significance import compare  # noqa: E402
 from capbench.training.config_file import find_training, load_training  # noqa: E402
 from capbench.training.nneval.captions import FOREIGN, HUMAN  # noqa: E402
 from capbench.training.nneval.config import NNEvalTraining  # noqa: E402
@@ -57,6 +60,9 @@ ABROAD = {name: f"machine_captions/viecap/train_{name}/coco_generated_captions.j
 PATIENCE = 20
 ALIKE = 3
 TESTED = PROTOCOLS[:4]
+COMPARED = ("viecap-flickr30k", "foreign", "foreign alone", "foreign, rising")
+"""Variants that are tested against the best input. They were chosen after the agreement of all variants was known."""
+RESAMPLES = 1000
 KINDS = ("person", "machine", "foreign", "alike", "lowest", "viecap-coco", "viecap-flickr30k")
 """What a caption can be: a person's of the image, a system's, a person's of another image drawn at random, or of one
 with similar captions; of the systems' those with the lowest CIDEr; and ViECap's, by what it was trained on."""
@@ -393,6 +399,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seeds", type=at_least(0), nargs="+", default=[1, 2, 3])
     parser.add_argument("--variants", nargs="+", choices=VARIANTS, default=list(VARIANTS), metavar="NAME")
     parser.add_argument("--dev-only", action="store_true", help="stop before the judgements are read")
+    parser.add_argument("--no-epochs", action="store_true", help="without the agreement after every epoch")
     asked = parser.parse_args(arguments)
     torch.set_num_threads(1)
     try:
@@ -438,6 +445,12 @@ def main(arguments: list[str] | None = None) -> None:
                 rows[name].setdefault("test", {})[protocol_name] = values
             say(protocol_name)
             _keep(asked.out, told)
+            best = max(INPUTS, key=lambda name: rows[name]["test"][protocol_name][0])
+            for name in (name for name in COMPARED if name in scorers):
+                told.setdefault("against the best input", {}).setdefault(protocol_name, {})[name] = against(
+                    judged, protocol, name, [scorer(inputs) for scorer in scorers[name]], best, inputs
+                )
+            _keep(asked.out, told)
         judged, inputs = judged_by_name[TESTED[0]]
         told["writers"] = writers(judged, inputs, "human reference", ("neural captioner", "scene description"))
         ratings = judged.ratings["correctness"]
@@ -445,13 +458,27 @@ def main(arguments: list[str] | None = None) -> None:
         def tau(scorer: Scorer) -> float:
             return round(correlation("tau-c", scorer(inputs)[ratings.item], ratings.value).value, 4)
 
-        for name in ("systems", "foreign"):
+        for name in () if asked.no_epochs else ("systems", "foreign"):
             say(f"every epoch of {name}")
             alone = asked.seeds[:1]
             rows[name]["epochs"] = train_variant(captions, VARIANTS[name], alone, asked.work / "none", tau)[1]["epochs"]
             _keep(asked.out, told)
     except CapbenchError as error:
         raise SystemExit(f"error: {error}") from error
+
+
+def against(
+    judged: Judgements, protocol: Protocol, name: str, scores: list[FloatArray], best: str, inputs: FloatArray
+) -> dict[str, Any]:
+    """The mean over a variant's seeds minus the best input, with the interval over images and the permutation test."""
+    pair = agreement_of(judged, protocol, {name: scores, best: [inputs[:, INPUTS.index(best)]]})
+    sample = draw_bootstrap(pair, resamples=RESAMPLES, seed=0)
+    (one,) = compare(pair, sample=sample, permutations=RESAMPLES).pairs
+    assert one.low is not None
+    assert one.high is not None
+    sign = 1 if one.better == name else -1
+    low, high = sorted((sign * one.low, sign * one.high))
+    return {"input": best, "difference": sign * one.difference, "low": low, "high": high, "p": one.p_value}
 
 
 def _column(place: int) -> Scorer:
