@@ -16,6 +16,7 @@ KINDS = {
     "coco, τ": "NNEval, chosen by τ on Expert",
     "paper": "NNEval, the paper's settings",
     "foreign": "NNEval with foreign captions (ours)",
+    "monotone": "NNEval with foreign captions, monotone (ours)",
     RELEASED: "NNEval, released weights, other word vectors",
 }
 TITLES = {

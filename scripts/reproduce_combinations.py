@@ -4,14 +4,9 @@ Run: python scripts/reproduce_combinations.py --data DIR [--out FILE] [SET ...]
 
 For each set of metrics and learner the whole of ``capbench combine`` with seed 0, and the agreement of the out-of-fold
 scores under other seeds of the folds. What it has done is kept in FILE: run it again to go on. Sets of text metrics are
-the default; those with metrics that look at the image, and with NNEval, want what was trained here:
-
-    python scripts/reproduce_combinations.py --data DIR flickr8k-expert+trained composite@8k+trained --features pyr30.h5
-        --model tiger=FILE --model reo=FILE --model faier=FILE --model nneval=FILE --vectors vectors.bin
-    python scripts/reproduce_combinations.py --data DIR composite+trained pascal-50s+trained --model nneval=FILE
-        --vectors vectors.bin
-
-(scripts/reproduce_flickr8k_grid.py, reproduce_faier_flickr8k.py and reproduce_nneval.py make these files).
+the default; those with metrics that look at the image, and with NNEval, want what was trained here, given as on the
+command line: docs/results/combinations.md has the whole commands, and
+scripts/reproduce_{flickr8k_grid,faier_flickr8k,nneval,dual_encoder_flickr8k,vilbert_flickr8k}.py make these files.
 """
 
 from __future__ import annotations
@@ -24,32 +19,39 @@ from typing import Any
 from capbench import __version__
 from capbench.analyses.combining import combine_metrics
 from capbench.analyses.comparing import score_all
-from capbench.datasets.opening import open_dataset
+from capbench.cli.given import parse_files, parse_options
+from capbench.datasets.opening import open_dataset, split_protocol
 from capbench.datasets.root import find_root
 from capbench.files import write_text
 from capbench.metrics.base import Resources
-from capbench.metrics.requests import resolve_metrics
+from capbench.metrics.requests import metric_columns, resolve_metrics
 from capbench.studies.combine_settings import CombineSettings
 from capbench.studies.combining import inputs_of, learn_out_of_fold, row_of, with_column
 from capbench.studies.evaluate import evaluate
 from capbench.studies.settings import TestSettings
 
-TEXT = ("bleu-1", "bleu-4", "rouge-l", "meteor", "cider")
+TEXT = ("bleu-1", "bleu-4", "rouge-l", "meteor", "cider", "spice")
 REO = ("reo-relevance", "reo-extraness", "reo-omission")
-TRAINED = ("meteor", "cider", "spice", "tiger.tiger", *REO, "faier.faier", "nneval")
+TRAINED = (
+    *("meteor", "cider", "spice", "tiger.tiger", *REO, "faier.faier", "nneval"),
+    *("wmd.wmd", "ref-dual-encoder", "vilbertscore.vilbertscore-f", "vifidel-ref"),
+)
+"""Whatever has a row on Flickr8k's images. BLEU and ROUGE-L, which add next to nothing to the others, stay out."""
 TRAINED_TEXT = ("meteor", "cider", "spice", "wmd.wmd", "nneval")
 """Where the features that were trained on do not cover all images."""
 METRICS = {
-    "flickr8k-expert": (*TEXT, "spice"),
+    "flickr8k-expert": TEXT,
     "composite": TEXT,
     "pascal-50s": TEXT,
+    "pascal-50s/random-5-refs/direct-strict": TEXT,
     "flickr8k-expert+trained": TRAINED,
     "composite@8k+trained": TRAINED,
     "composite+trained": TRAINED_TEXT,
     "pascal-50s+trained": TRAINED_TEXT,
 }
-"""Metrics by set; a set's name is its data set's, and ``+trained`` where metrics that were trained here are in."""
-DEFAULT = ("flickr8k-expert", "composite", "pascal-50s")
+"""Metrics by set; a set's name is its data set's or protocol's, with ``+trained`` if metrics that were trained here are
+in."""
+DEFAULT = ("flickr8k-expert", "composite", "pascal-50s", "pascal-50s/random-5-refs/direct-strict")
 LEARNERS = {name: "logistic" if name.startswith("pascal-50s") else "ridge" for name in METRICS}
 TESTS = {"flickr8k-expert": "composite", "composite": "flickr8k-expert", "pascal-50s": "composite"}
 """Where the combination of text metrics is tried, too."""
@@ -59,14 +61,18 @@ SEEDS = (1, 2, 3, 4)
 def run(name: str, learner: str, given: argparse.Namespace) -> dict[str, Any]:
     """One set and learner."""
     root = find_root(given.data)
-    dataset = open_dataset(name.removesuffix("+trained"), root)
-    protocol = dataset.protocol()
-    models = dict(text.split("=", 1) for text in given.model)
-    resources = Resources(data=str(root.path), features=given.features, models=models)
-    asked = {column.partition(".")[0] for column in METRICS[name]}
-    options: dict[str, dict[str, Any]] = {
-        metric: {"vectors": given.vectors} for metric in ("nneval", "wmd") if metric in asked
-    }
+    dataset_name, rest = split_protocol(name.partition("+")[0])
+    dataset = open_dataset(dataset_name, root)
+    protocol = dataset.protocol(rest)
+    features, features_of = parse_files("--features", given.features, [])
+    _, models = parse_files("--model", given.model, [])
+    resources = Resources(data=str(root.path), features=features, features_of=features_of, models=models)
+    owner = {column: metric for column, (metric, _) in metric_columns().items()}
+    asked = {owner[column.partition(".")[0]] for column in METRICS[name]}
+    options = {metric: dict(of) for metric, of in parse_options(given.option).items() if metric in asked}
+    for metric in ("nneval", "wmd", "vifidel"):
+        if metric in asked and given.vectors:
+            options.setdefault(metric, {}).setdefault("vectors", given.vectors)
     requests = resolve_metrics(METRICS[name], options, resources=resources)
     combined = combine_metrics(
         dataset,
@@ -199,9 +205,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", default=None)
     parser.add_argument("--out", type=Path, default=Path("results/reference/combinations.json"))
-    parser.add_argument("--features", help="region features, for sets with trained metrics")
+    parser.add_argument("--features", action="append", default=[], metavar="[METRIC=]FILE", help="region features")
+    parser.add_argument("--option", action="append", default=[], metavar="METRIC.KEY=VALUE", help="options of metrics")
     parser.add_argument("--model", action="append", default=[], metavar="METRIC=FILE", help="weights, for these sets")
-    parser.add_argument("--vectors", help="NNEval's word vectors, for these sets")
+    parser.add_argument("--vectors", help="word vectors of NNEval, WMD and VIFIDEL")
     parser.add_argument("sets", nargs="*", metavar="SET", default=list(DEFAULT), help=f"of {', '.join(METRICS)}")
     given = parser.parse_args()
     done: dict[str, Any] = json.loads(given.out.read_text(encoding="utf-8")) if given.out.exists() else {}

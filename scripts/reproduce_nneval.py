@@ -63,9 +63,10 @@ SETTINGS = {
     "coco, τ": ("nneval-coco", (f"stopping.protocol={EXPERT}",)),
     "paper": ("nneval-coco-paper", (f"evaluation.patience={PATIENCE_OF_PAPERS}",)),
     "foreign": ("nneval-coco-foreign", ()),
+    "monotone": ("nneval-coco-monotone", ()),
 }
 """Training file and changes by kind of network."""
-TESTED = ("coco", "foreign", RELEASED)
+TESTED = ("coco", "foreign", "monotone", RELEASED)
 """Kinds whose difference from each input is tested: those that saw no judgement, and the authors' weights."""
 PERMUTATIONS = 1000
 LONGEST = 150

@@ -33,7 +33,12 @@ from capbench.datasets.root import find_root
 from capbench.datasets.user.captions import note_without_candidate
 from capbench.datasets.user.in_memory import CandidatesGiven, ReferencesGiven, captions_in_memory
 from capbench.errors import CapbenchWarning, UsageError
+<<<<<<< HEAD
 from capbench.metrics.asking import refuse_unreferenced
+=======
+from capbench.metrics.asking import asked_metrics, refuse_waiting, without_references
+from capbench.metrics.base import Resources
+>>>>>>> nneval
 from capbench.metrics.requests import MetricRequest, Row
 from capbench.progress import words
 from capbench.studies.config import Study
@@ -140,7 +145,8 @@ def score(
         return _score_table(table, rows, judgements.notes, opened.name, root.is_sample and opened.under_root)
     if protocol is not None or draw != 1:
         raise UsageError("protocol and draw are for the captions of a data set", hint="Add dataset, or leave them out")
-    items, name, sample, said = _own_items(candidates, references, requests)
+    requests, items, name, sample, said = _own_items(candidates, references, requests)
+    rows = tuple(row for request in requests for row in request.rows)
     items, notes = items_with_scores(items, requests, name, allow_missing=allow_missing)
     with bars("scoring", len(items) * len(requests)) as step:
         table = scoring.score(items, requests, resources, dataset=name, cache=cache, progress=step)
@@ -326,26 +332,28 @@ def compare(
 def _own_items(
     candidates: PathGiven | CandidatesGiven | Sequence[records.Item] | records.Judgements | None,
     references: PathGiven | ReferencesGiven | None,
-    requests: Sequence[MetricRequest],
-) -> tuple[tuple[records.Item, ...], str, bool, tuple[str, ...]]:
-    """Items, what to call them, whether they are the sample's, and what is to be said of them."""
+    requests: tuple[MetricRequest, ...],
+) -> tuple[tuple[MetricRequest, ...], tuple[records.Item, ...], str, bool, tuple[str, ...]]:
+    """What can be scored, items, what to call them, whether they are the sample's, and what is to be said of them."""
     if candidates is None:
         raise UsageError("there are no candidates", hint="Give candidates and references, or dataset='…'")
     if isinstance(candidates, records.Judgements):
-        return candidates.items, candidates.dataset, isinstance(candidates, Judgements) and candidates.sample, ()
+        sample = isinstance(candidates, Judgements) and candidates.sample
+        return requests, candidates.items, candidates.dataset, sample, ()
     candidates = Path(candidates) if isinstance(candidates, os.PathLike) else candidates
     references = Path(references) if isinstance(references, os.PathLike) else references
     if not isinstance(candidates, str | Path | Mapping) and references is None:
         candidates = listed = tuple(candidates)
         items = tuple(item for item in listed if isinstance(item, records.Item))
         if listed and len(items) == len(listed):
-            return items, "items", False, ()
+            return requests, items, "items", False, ()
+    left_out: list[str] = []
     if references is None:
-        refuse_unreferenced(requests, "references=…")
+        requests, left_out = without_references(requests, "references=…")
     name = Path(candidates).stem if isinstance(candidates, str | Path) else "captions"
     items, missing_images = captions_in_memory(candidates, references)  # type: ignore[arg-type]
     note = note_without_candidate(missing_images)
-    return items, name, False, (note,) if note else ()
+    return requests, items, name, False, (*((note,) if note else ()), *left_out)
 
 
 def _score_table(

@@ -59,7 +59,8 @@ def _facts(name: str) -> dict[str, Any]:
     facts = entry(name).model_dump(exclude_none=True)
     facts["for"] = list(facts.pop("used_by"))
     file = dataclasses.asdict(status(name))
-    return facts | {key: file[key] for key in ("state", "path", "expected", "official", "remark")} | {"found": file["sha256"]}
+    shown = {key: file[key] for key in ("state", "path", "expected", "official", "remark")}
+    return facts | shown | {"found": file["sha256"]}
 
 
 @app.command("list")

@@ -113,6 +113,12 @@ def score(
     own_captions = candidates is not None or references is not None
     sample = not own_captions and is_sample_data(root, _dataset_of(dataset, protocol))
     requests, resources = requested(metric, given, root, sample=sample)
+    if own_captions and references is None:
+        from capbench.metrics.asking import without_references
+
+        requests, left_out = without_references(requests, "--references FILE")
+        for line in left_out:
+            common.note(line)
     score_rows = [row for request in requests for row in request.rows]
     limits = parse_limits(fail_under or [], score_rows)
     if out is not None and out.suffix.lower() not in (".csv", ".jsonl", ".parquet"):
@@ -122,7 +128,7 @@ def score(
     if out is not None:
         check_writable(out)
     if own_captions:
-        items, name = _own_items(dataset, protocol, candidates, references, requests)
+        items, name = _own_items(dataset, protocol, candidates, references)
         items, joined = items_with_scores(items, requests, name, allow_missing=given.allow_missing)
         for line in joined:
             common.note(line)
@@ -177,17 +183,12 @@ def _own_items(
     protocol: str | None,
     candidates: Path | None,
     references: Path | None,
-    requests: Sequence[MetricRequest],
 ) -> tuple[tuple[Item, ...], str]:
     """A user's own captions and what to call them."""
-    from capbench.metrics.asking import refuse_unreferenced
-
     if candidates is None:
         raise UsageError("--references are those of --candidates", hint="Give both")
     if dataset is not None or protocol is not None:
         raise UsageError("--candidates was given together with --dataset or --protocol", hint="Give one of them")
-    if references is None:
-        refuse_unreferenced(requests, "--references FILE")
     return own_items(candidates, references)
 
 

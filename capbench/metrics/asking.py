@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from capbench.errors import MetricError, UsageError
@@ -10,7 +11,7 @@ from capbench.metrics.base import Resources
 from capbench.metrics.from_file import ScoresEntry, chosen_of_files, collisions, requests_of_files
 from capbench.metrics.requests import Asked, MetricRequest, resolve_metrics
 
-__all__ = ["asked_metrics", "refuse_unreferenced", "refuse_waiting"]
+__all__ = ["asked_metrics", "refuse_waiting", "without_references"]
 
 
 def asked_metrics(
@@ -42,19 +43,34 @@ def asked_metrics(
     return requests, resources
 
 
-def refuse_unreferenced(requests: Sequence[MetricRequest], how: str) -> None:
-    """Raise UsageError if requests need references, where candidates come without any.
+def without_references(requests: Sequence[MetricRequest], how: str) -> tuple[tuple[MetricRequest, ...], list[str]]:
+    """The requests where candidates come without references, and what is to be said.
+
+    Of a metric that was asked for with all its columns, those that need no references stay (``clipscore``, without
+    ``refclipscore``); what stays out is said.
 
     Args:
         requests: the metrics.
         how: references are given (``--references FILE``).
+
+    Raises:
+        UsageError: a metric, or a column that was asked for by its name, needs references.
     """
-    labels = [request.label for request in requests if request.needs_references]
-    if labels:
+    kept, said, refused = [], [], []
+    for request in requests:
+        free = tuple(column for column in request.columns if column in request.metric.reference_free())
+        left = [column for column in request.columns if column not in free]
+        if left and (not free or not set(request.columns).issuperset(request.metric.columns)):
+            refused.append(request.label)
+        elif left:
+            said.append(f"{request.label}: {', '.join(left)} left out, for want of references ({how})")
+        kept.append(replace(request, columns=free or request.columns))
+    if refused:
         raise UsageError(
-            f"{', '.join(labels)}: references are needed ({how})",
+            f"{', '.join(refused)}: references are needed ({how})",
             hint="Give them, or take metrics and columns that do without ('capbench metrics NAME' tells)",
         )
+    return tuple(kept), said
 
 
 def refuse_waiting(requests: Sequence[MetricRequest], resources: Resources) -> None:

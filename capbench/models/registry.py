@@ -237,8 +237,8 @@ def _remark(weights: Entry, digest: str) -> str | None:
     if observed is None or observed == digest:
         return None
     return (
-        f"its SHA-256 is not that of the copies of {weights.file} that others report ({observed}; the publisher was not "
-        "seen to state one): it may be another revision or form of the weights, or other weights"
+        f"its SHA-256 is not that of the copies of {weights.file} that others report ({observed}; the publisher "
+        "was not seen to state one): it may be another revision or form of the weights, or other weights"
     )
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass
 from typing import Literal
 
-from capbench.options import Choice, Count, Options, Share, Text, option
+from capbench.options import Choice, Count, Flag, Options, Share, Text, option
 from capbench.training.settings import Names, OptimiserOptions, OrNull, Section, Training
 
 __all__ = ["DrawOptions", "NNEvalTraining", "NetworkOptions", "StoppingOptions"]
@@ -42,13 +42,14 @@ class DrawOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkOptions(Options):
-    """How the network begins; biases are zero."""
+    """How the network begins (biases are zero), and what it may learn."""
 
     weights: Literal["he-normal", "glorot-uniform"] = option(
         "he-normal",
         Choice("he-normal", "glorot-uniform"),
         "normal with variance 2 / inputs, as released, or uniform in ±sqrt(6 / (inputs + outputs)), as the paper says",
     )
+    monotone: bool = option(False, Flag(), "no input may lower the score; the paper has no such limit")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +80,7 @@ class NNEvalTraining(Training):
     )
     df: str = option("coco-val", Text("coco-val"), "where CIDEr's document frequencies come from")
     draw: DrawOptions = option(DrawOptions(), Section(), "which captions of an image")
-    network: NetworkOptions = option(NetworkOptions(), Section(), "how the network begins")
+    network: NetworkOptions = option(NetworkOptions(), Section(), "how the network begins, and what it may learn")
     stopping: StoppingOptions = option(StoppingOptions(), Section(), "what says how good weights are")
     optimiser: OptimiserOptions = option(
         OptimiserOptions(lr=5e-4, clip=None, weight_decay=1e-4),

@@ -246,9 +246,11 @@ def _about(config: NNEvalTraining, drawn: Drawn) -> str:
     if config.domain is not None:
         of = f" ({config.domain})"
         alike = f"; captions of {config.domain} images that people judged are of the same domain"
+    limit = "; no input of theirs may lower the score (the paper has no such limit)" if config.network.monotone else ""
     return (
         f"were trained on {counts['captions']:,} captions of {counts['images']:,} images{of}, "
-        f"those of machines by {counts['systems']} systems (the paper's: three systems, Flickr30k){foreign}{alike}"
+        f"those of machines by {counts['systems']} systems (the paper's: three systems, Flickr30k)"
+        f"{foreign}{alike}{limit}"
     )
 
 

@@ -55,10 +55,18 @@ def train_nneval(
 
 
 class NNEvalModule(nn.Module):
-    """The network (eq. 2 to 4), with its weights by the names of :data:`capbench.models.nneval.SHAPES`."""
+    """The network (eq. 2 to 4), with its weights by the names of :data:`capbench.models.nneval.SHAPES`.
 
-    def __init__(self, weights: str, generator: torch.Generator) -> None:
+    Args:
+        weights: how they begin.
+        generator: draws them.
+        monotone: no input may lower the score: weights count without their signs, those of the last layer against class
+            0 and for class 1. The paper has no such limit.
+    """
+
+    def __init__(self, weights: str, generator: torch.Generator, monotone: bool = False) -> None:
         super().__init__()
+        self._monotone = monotone
         for name, shape in SHAPES.items():
             values = torch.zeros(shape)
             if len(shape) == 2 and weights == "he-normal":
@@ -70,10 +78,18 @@ class NNEvalModule(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """(n, 8) inputs in [-1, 1] → (n, 2) class scores, in the inputs' precision."""
-        weights = {name: tensor.to(inputs.dtype) for name, tensor in self.named_parameters()}
+        weights = {name: tensor.to(inputs.dtype) for name, tensor in self.effective().items()}
         hidden = functional.relu(inputs @ weights["W1"] + weights["b1"])
         hidden = functional.relu(hidden @ weights["W2"] + weights["b2"])
         return hidden @ weights["W_out"] + weights["b_out"]
+
+    def effective(self) -> dict[str, Tensor]:
+        """The weights that inputs are multiplied by, by name: what a file of the network holds."""
+        weights: dict[str, Tensor] = dict(self.named_parameters())
+        if self._monotone:
+            weights |= {name: weights[name].abs() for name in ("W1", "W2", "W_out")}
+            weights["W_out"] = torch.stack([-weights["W_out"][:, 0], weights["W_out"][:, 1]], dim=1)
+        return weights
 
 
 class NNEvalTask(Task[NNEvalModule, tuple[Tensor, Tensor]]):
@@ -98,7 +114,7 @@ class NNEvalTask(Task[NNEvalModule, tuple[Tensor, Tensor]]):
         self._dev_inputs = self._mapped(data.dev.inputs)
         # Drawn on the CPU, so that a seed means the same weights on every device.
         generator = torch.Generator().manual_seed(config.seed)
-        self.model = NNEvalModule(config.network.weights, generator).to(device)
+        self.model = NNEvalModule(config.network.weights, generator, config.network.monotone).to(device)
         matrices, biases = (
             [tensor for name, tensor in self.model.named_parameters() if len(SHAPES[name]) == dimensions]
             for dimensions in (2, 1)
@@ -150,4 +166,5 @@ class NNEvalTask(Task[NNEvalModule, tuple[Tensor, Tensor]]):
 
     def save(self, path: Path, model: NNEvalModule, facts: Mapping[str, Any]) -> None:
         """Weights, the inputs' ranges and facts as one ``.safetensors``."""
-        write_nneval(path, model.state_dict(), self._minimum, self._maximum, facts)
+        weights = {name: tensor.detach() for name, tensor in model.effective().items()}
+        write_nneval(path, weights, self._minimum, self._maximum, facts)

@@ -16,7 +16,7 @@ from capbench.datasets.root import DataRoot, sample_dir
 from capbench.errors import DataError, UsageError
 from capbench.metrics.base import Resources
 from capbench.metrics.requests import resolve_metrics
-from capbench.models.nneval import read_nneval
+from capbench.models.nneval import INPUTS, read_nneval, write_nneval
 from capbench.records import Item
 from capbench.scoring import score
 from capbench.training.nneval.prepare import Examples, Judged, Prepared
@@ -181,6 +181,35 @@ def test_first_weights_are_drawn_as_named(kind: str, deviation: float) -> None:
     assert not weights["b2"].any()
     if kind == "glorot-uniform":
         assert float(weights["W2"].abs().max()) <= math.sqrt(6 / 144)
+
+
+def test_no_input_lowers_the_score_of_a_monotone_network(world: Path, tmp_path: Path) -> None:
+    paths = {
+        limit: trained(world, tmp_path / str(limit), network={"monotone": limit}, epochs=12).model
+        for limit in (True, False)
+    }
+    lowered = {}
+    inputs = np.random.default_rng(0).uniform(0, 0.6, (200, len(INPUTS)))
+    for limit, path in paths.items():
+        assert path is not None
+        network = read_nneval(path)
+        before = network.probabilities(inputs)
+        more = [network.probabilities(inputs + 0.2 * unit) for unit in np.eye(len(INPUTS))]
+        lowered[limit] = float(np.mean([after < before - 1e-12 for after in more]))
+        assert ("no input of theirs may lower the score" in network.training["about"]) is limit
+    assert lowered[True] == 0
+    assert lowered[False] > 0
+
+
+def test_the_file_of_a_monotone_network_scores_as_the_network_did(tmp_path: Path) -> None:
+    module = NNEvalModule("he-normal", torch.Generator().manual_seed(1), monotone=True)
+    path = tmp_path / "model.safetensors"
+    weights = {name: tensor.detach() for name, tensor in module.effective().items()}
+    write_nneval(path, weights, np.zeros(len(INPUTS)), np.ones(len(INPUTS)), {})
+    inputs = np.random.default_rng(0).uniform(0, 1, (20, len(INPUTS)))
+    with torch.no_grad():
+        scores = torch.softmax(module(torch.from_numpy(2 * inputs - 1)), dim=1)[:, 1].numpy()
+    np.testing.assert_allclose(read_nneval(path).probabilities(inputs), scores, atol=1e-12)
 
 
 def test_the_protocol_that_weights_are_chosen_by_is_noted_and_its_images_are_left_out(
