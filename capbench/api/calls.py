@@ -33,12 +33,7 @@ from capbench.datasets.root import find_root
 from capbench.datasets.user.captions import note_without_candidate
 from capbench.datasets.user.in_memory import CandidatesGiven, ReferencesGiven, captions_in_memory
 from capbench.errors import CapbenchWarning, UsageError
-<<<<<<< HEAD
-from capbench.metrics.asking import refuse_unreferenced
-=======
-from capbench.metrics.asking import asked_metrics, refuse_waiting, without_references
-from capbench.metrics.base import Resources
->>>>>>> nneval
+from capbench.metrics.asking import without_references
 from capbench.metrics.requests import MetricRequest, Row
 from capbench.progress import words
 from capbench.studies.config import Study
