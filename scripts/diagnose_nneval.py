@@ -51,7 +51,7 @@ from capbench.training.nneval.config import NNEvalTraining  # noqa: E402
 from capbench.training.nneval.prepare import draw, held_out  # noqa: E402
 from capbench.training.nneval.trainer import NNEvalModule  # noqa: E402
 from scripts.checks import at_least, require_file, require_writable  # noqa: E402
-from scripts.reproduce_flickr8k_grid import say  # noqa: E402
+from scripts.flickr8k_steps import say  # noqa: E402
 from scripts.reproduce_nneval import PROTOCOLS, agreement_of, input_scores, without_long  # noqa: E402
 
 CONFIG = "nneval-coco-foreign"

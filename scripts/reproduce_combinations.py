@@ -24,7 +24,8 @@ from capbench.datasets.opening import open_dataset, split_protocol
 from capbench.datasets.root import find_root
 from capbench.files import write_text
 from capbench.metrics.base import Resources
-from capbench.metrics.requests import metric_columns, resolve_metrics
+from capbench.metrics.names import metric_columns
+from capbench.metrics.requests import resolve_metrics
 from capbench.studies.combine_settings import CombineSettings
 from capbench.studies.combining import inputs_of, learn_out_of_fold, row_of, with_column
 from capbench.studies.evaluate import evaluate
