@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -27,6 +27,7 @@ from capbench.errors import DataError, MetricError, ProtocolError, UsageError
 from capbench.files import read_json
 from capbench.metrics.base import Metric, ReferenceSweep, Resources
 from capbench.metrics.requests import MetricRequest
+from capbench.progress import Progress, part_of
 from capbench.records import FloatArray, Item, Judgements, ScoreTable
 from capbench.scoring import complete, score
 from capbench.studies.evaluate import evaluate
@@ -44,8 +45,6 @@ __all__ = [
 CURVES_SCHEMA_VERSION = 1
 _COUNTS = (0, 1, 2, 5, 10, 20, 50)
 _FEW = 10  # up to so many references every number is taken
-
-Progress = Callable[[int], None]
 
 
 class _Strict(BaseModel):
@@ -308,18 +307,18 @@ def _tables(task: _Task, request: MetricRequest, metric: Metric) -> Iterator[tup
     positive = tuple(count for count in task.counts if count > 0)
     if 0 in task.counts and _free(request).columns:
         bare = tuple(replace(item, references=()) for item in items)
-        yield 0, _scored(task, _free(request), bare, lambda _: None)
+        yield 0, _scored(task, _free(request), bare, _told(task.progress, request.label, len(bare), whole=False))
     if not positive:
         return
     sweep = ReferenceSweep(items, task.orders, positive)
-    arrays = metric.sweep(sweep, task.progress)
+    arrays = metric.sweep(sweep, _told(task.progress, request.label, len(items) * len(task.orders)))
     if arrays is None:
-        # Every set is scored anew; the bar advances by whole draws, in parts of their counts.
-        for draw in range(len(task.orders)):
-            for count in positive:
-                if draw < task.draws_at(count):
-                    yield count, _scored(task, request, sweep.subset(draw, count), lambda _: None)
-            task.progress(len(items))
+        wanted = [[count for count in positive if draw < task.draws_at(count)] for draw in range(len(task.orders))]
+        step = part_of(task.progress, request.label, len(items) * sum(map(len, wanted)), "items")
+        for draw, counts in enumerate(wanted):
+            for count in counts:
+                yield count, _scored(task, request, sweep.subset(draw, count), step)
+            task.progress(len(items))  # the whole advances by draws, whatever their sets
         return
     for draw, array in enumerate(arrays):
         if array.ndim != 3 or array.shape[:2] != (len(positive), len(items)):
@@ -327,6 +326,20 @@ def _tables(task: _Task, request: MetricRequest, metric: Metric) -> Iterator[tup
         for count, statistics in zip(positive, array, strict=True):
             if draw < task.draws_at(count):
                 yield count, _table(task, metric, request, statistics)
+
+
+def _told(progress: Progress, label: str, total: int, *, whole: bool = True) -> Progress:
+    """Steps of one metric as a part with its name and total; with ``whole`` they are steps of the whole, too."""
+    parts: list[Progress] = []
+
+    def step(done: int) -> None:
+        if not parts:  # a metric that takes no step has no part
+            parts.append(part_of(progress, label, total, "items"))
+        parts[0](done)
+        if whole:
+            progress(done)
+
+    return step
 
 
 def _free(request: MetricRequest) -> MetricRequest:

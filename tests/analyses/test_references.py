@@ -140,6 +140,40 @@ def test_a_metric_that_cannot_sweep_is_scored_set_by_set_and_may_do_without_refe
     assert points[2].values[1] == correlation("tau-c", values[ratings.item], ratings.value).value
 
 
+def test_progress_names_the_metric_and_how_much_it_has_to_do() -> None:
+    dataset = Flickr8kExpert(_sample())
+
+    class Told:
+        def __init__(self) -> None:
+            self.whole = 0
+            self.parts: list[tuple[str, int, str]] = []
+            self.done: list[int] = []
+
+        def __call__(self, done: int) -> None:
+            self.whole += done
+
+        def part(self, name: str, total: int, unit: str, expected_s: float | None = None) -> Progress:
+            place = len(self.parts)
+            self.parts.append((name, total, unit))
+            self.done.append(0)
+
+            def step(done: int) -> None:
+                self.done[place] += done
+
+            return step
+
+    told = Told()
+    requests = [MetricRequest(Shared, ("shared",), {}), *resolve_metrics(["bleu-1"])]
+    found = reference_curves(
+        dataset, curve_protocol(dataset, None), requests, counts=(0, 2, 5), draws=3, progress=told, cache=False
+    )
+    n = found.n_items
+    # Without references; two in three draws and all five once; three draws of a sweep.
+    assert told.parts == [("shared", n, "items"), ("shared", 4 * n, "items"), ("bleu", 3 * n, "items")]
+    assert told.done == [n, 4 * n, 3 * n]
+    assert told.whole == 6 * n
+
+
 def test_zero_is_left_out_for_metrics_that_need_references_and_said() -> None:
     dataset = Flickr8kExpert(_sample())
     requests = [MetricRequest(Shared, ("shared",), {}), *resolve_metrics(["bleu-1"])]
