@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from capbench.features.maintenance import verify_store
 from capbench.features.store import open_store
+from capbench.java.spice.parser import SPICE_PARSER_VERSION
 from tests.features.fakes import pictures
 from tests.test_kills import SETUP, SIZES
 
@@ -67,3 +69,32 @@ def test_two_extractions_into_one_store_lose_nothing(tmp_path: Path) -> None:
         assert len(opened) == 30
         assert verify_store(opened).bad == 0
     assert not store.with_name("a.h5.partial").exists()
+
+
+def test_two_imports_of_parses_share_a_cache(tmp_path: Path) -> None:
+    body = b"".join(f"{number:032x}".encode() + b'\t[["dog"], ["dog", "red"]]\n' for number in range(2000))
+    head = {"format": "capbench-parses", "schema": 1, "parser": SPICE_PARSER_VERSION, "parses": 2000}
+    line = json.dumps({**head, "sha256": hashlib.sha256(body).hexdigest()}).encode() + b"\n"
+    (tmp_path / "p.gz").write_bytes(gzip.compress(line + body))
+    command = [sys.executable, "-m", "capbench", "data", "parses"]
+    ended = _both([*command, "import", "p.gz"], tmp_path)
+    assert [code for code, _, _ in ended] == [0, 0], ended
+    assert all("2,000 parses in p.gz" in out + err for _, out, err in ended)
+    ended = _both([*command, "export", "q.gz", "--replace"], tmp_path)
+    assert [code for code, _, _ in ended] == [0, 0], ended
+    kept = gzip.decompress((tmp_path / "q.gz").read_bytes()).partition(b"\n")[2]
+    assert sorted(kept.splitlines()) == sorted(body.splitlines())
+
+
+def test_two_combinations_and_reports_leave_whole_files(tmp_path: Path) -> None:
+    capbench = [sys.executable, "-m", "capbench"]
+    metrics = ["-m", "bleu-1", "-m", "rouge-l", "-d", "flickr8k-expert"]
+    saved = ["--resamples", "100", "--save", "both.json", "--out", "both.csv"]
+    ended = _both([*capbench, "combine", *metrics, *saved], tmp_path)
+    assert [code for code, _, _ in ended] == [0, 0], ended
+    measured = ["correlate", "-m", "combination:both.json", *metrics, "--out", "results", "--items"]
+    ended = _both([*capbench, *measured], tmp_path)
+    assert [code for code, _, _ in ended] == [0, 0], ended
+    ended = _both([*capbench, "report", "results", "--out", "page.html"], tmp_path)
+    assert [code for code, _, _ in ended] == [0, 0], ended
+    assert (tmp_path / "page.html").read_text(encoding="utf-8").rstrip().endswith("</html>")
