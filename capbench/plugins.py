@@ -69,8 +69,8 @@ def _entry_points(group: Group) -> dict[str, tuple[importlib.metadata.EntryPoint
 
 
 @cache
-def _all_listed() -> importlib.metadata.EntryPoints:
-    """Entry points of all groups: every package's list is read for any of them, so it is read once."""
+def _all_listed() -> Any:
+    """Entry points of all groups, which differ in kind between Pythons; every package's list is read for any group."""
     return importlib.metadata.entry_points()
 
 

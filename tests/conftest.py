@@ -15,7 +15,15 @@ import pytest
 from capbench.errors import SetupError
 from capbench.pytorch import NEEDS_PYTORCH, missing_pytorch
 
-_SETTINGS = ("CAPBENCH_DATA", "CAPBENCH_CACHE", "CAPBENCH_PARITY", "COLUMNS", "NO_COLOR", "FORCE_COLOR")
+_SETTINGS = (
+    "CAPBENCH_DATA",
+    "CAPBENCH_CACHE",
+    "CAPBENCH_HOME",
+    "CAPBENCH_PARITY",
+    "COLUMNS",
+    "NO_COLOR",
+    "FORCE_COLOR",
+)
 _GIVEN = {name: os.environ.get(name) for name in _SETTINGS}
 _HAS_PYTORCH = importlib.util.find_spec("torch") is not None
 # Rooms that must work without PyTorch: a test of theirs that needs it fails there.
@@ -85,6 +93,8 @@ def _own_settings(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
     cache = tmp_path / "cache"
     cache.mkdir()
     monkeypatch.setenv("CAPBENCH_CACHE", str(cache))
+    # Judgements that the user imported would stand beside the sample's.
+    monkeypatch.setenv("CAPBENCH_HOME", str(tmp_path / "home"))
     # METEOR's paraphrase table takes some 20 s to make: one for all tests, processes and runs.
     shared = (
         Path(tempfile.gettempdir()) / f"capbench-tests-{os.getuid() if hasattr(os, 'getuid') else 'user'}" / "meteor"

@@ -284,7 +284,8 @@ def _load(content: bytes, path: Path) -> dict[str, Any]:
 
     _check_unpacked(content, path)
     try:
-        return dict(scipy.io.loadmat(io.BytesIO(content), squeeze_me=True))
+        stream: Any = io.BytesIO(content)  # the stubs know no open file
+        return dict(scipy.io.loadmat(stream, squeeze_me=True))
     except NotImplementedError as error:
         raise DataError(
             "is a MATLAB file of version 7.3", path=path, hint="Save it in MATLAB with the option -v7"

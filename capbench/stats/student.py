@@ -35,7 +35,7 @@ def t_p_value(rest: float, degrees: int) -> float:
         return 1.0
     a = degrees / 2
     # x^a y^b / B(a, b), in which b is 1/2.
-    factor = rest**a * math.sqrt(1.0 - rest) * _gamma_ratio(a) / math.sqrt(math.pi)
+    factor = math.pow(rest, a) * math.sqrt(1.0 - rest) * _gamma_ratio(a) / math.sqrt(math.pi)
     if degrees * (1.0 - rest) >= _FAR * rest:
         return factor * _tail(rest, a)
     return 1.0 - 2.0 * factor * _between(1.0 - rest, a)

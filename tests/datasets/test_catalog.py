@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import importlib.resources
 import re
 from pathlib import Path
 
@@ -108,3 +109,10 @@ def test_the_sample_meets_the_needs_of_every_judged_data_set(sample: Path) -> No
     for name in dataset_names():
         entry = catalog().datasets[name]
         assert [n.role for n in entry.needs if n.needed and n.met(root) is None] == []
+
+
+def test_the_kept_copy_of_the_catalog_is_the_yaml() -> None:
+    text = importlib.resources.files("capbench.datasets").joinpath("catalog.yaml").read_text(encoding="utf-8")
+    for _ in range(2):  # the copy is made, then read
+        catalog.cache_clear()
+        assert catalog() == parse_catalog(text)

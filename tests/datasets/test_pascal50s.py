@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from capbench import files
+from capbench.datasets import pascal50s_files
 from capbench.datasets.pascal50s import Pascal50S
 from capbench.datasets.pascal50s_files import read_references
-from capbench.errors import DataError, MissingFileError
+from capbench.errors import CapbenchWarning, DataError, MissingFileError
 from capbench.records import Judgements
 from tests.datasets.native_files import cell, root, save_mat, struct_array, write, write_json
 
@@ -350,3 +353,48 @@ def test_published_counts(real_data: Path) -> None:
     # On pairs with a plainly wrong caption both ways of asking people must agree: it shows that signs and order fit.
     hi = np.array(direct.group) == "HI"
     assert float((direct.preferred[hi] == consensus.preferred[hi]).mean()) > 0.98
+
+
+def test_what_is_kept_of_a_matlab_file_is_what_it_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair_mat(tmp_path)
+    references_mat(tmp_path)
+    first = load(tmp_path, "all-50-refs")
+    monkeypatch.setattr(pascal50s_files, "_load", _no_reading)
+    again = load(tmp_path, "all-50-refs")
+    assert again.items == first.items
+    assert again.preferences["direct"].votes.tolist() == first.preferences["direct"].votes.tolist()
+
+
+def test_a_matlab_file_that_was_changed_is_read_anew_though_size_and_time_are_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "pascal50s/pair_pascal.mat"
+    pair_mat(tmp_path)
+    pair_json(tmp_path)
+    before, size = load(tmp_path).preferences["direct"].votes.tolist(), path.stat()
+    pair_mat(tmp_path, [(*pair[:4], [-vote for vote in pair[4]]) for pair in PAIRS])
+    os.truncate(path, size.st_size)  # what is cut off, if anything, only fills up
+    os.utime(path, ns=(size.st_atime_ns, size.st_mtime_ns))
+    assert load(tmp_path).preferences["direct"].votes.tolist() == [votes[::-1] for votes in before]
+
+
+def test_a_damaged_copy_is_made_anew_with_a_warning(tmp_path: Path) -> None:
+    pair_mat(tmp_path)
+    pair_json(tmp_path)
+    first = load(tmp_path)
+    (copy,) = files.cache_dir("pascal50s").glob("pairs-*.table")
+    content = bytearray(copy.read_bytes())
+    content[-70] ^= 1
+    copy.write_bytes(content)
+    with pytest.warns(CapbenchWarning, match="it is made again"):
+        assert load(tmp_path).items == first.items
+
+
+def test_files_are_read_where_nothing_can_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair_mat(tmp_path)
+    pair_json(tmp_path)
+    (tmp_path / "no-folder").write_text("")
+    monkeypatch.setenv("CAPBENCH_CACHE", str(tmp_path / "no-folder"))
+    assert len(load(tmp_path).items) == 2 * len(PAIRS)
+
+
+def _no_reading(content: bytes, path: Path) -> Any:
+    raise AssertionError(f"{path} is read again")
