@@ -70,6 +70,11 @@ class Coverage:
     missing: frozenset[int]
     tried: tuple[str, ...]
 
+    @property
+    def is_usual(self) -> bool:
+        """Whether :data:`FONT` alone has all of them."""
+        return self.families == (FONT,) and not self.missing
+
 
 def coverage(texts: Iterable[str]) -> Coverage:
     """The fonts that have the characters of texts."""

@@ -93,7 +93,7 @@ def _pdf(image: bytes, dots: float) -> bytes:
 def _with_fonts(composition: Composition) -> tuple[Composition, list[str]]:
     """The composition with U+FFFD for what no font has, and the files of further fonts that are needed."""
     covered = fonts.coverage([composition.title, *composition.notes, *_texts(composition)])
-    if len(covered.tried) == 1:
+    if covered.is_usual:
         return composition, []
     if covered.missing:
         fonts.warn_missing("the picture", covered.missing, covered.tried)

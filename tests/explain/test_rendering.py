@@ -120,7 +120,10 @@ def test_a_page_escapes_captions_and_loads_nothing(name: str, compositions: dict
     assert "script" not in read.tags
     assert "&lt;script&gt;alert(&quot;dog&quot;)&lt;/script&gt; &amp; $x_2$" in text
     assert SEEN in read.text
-    assert all(load in ("#picture", "#colour-picture") or load.startswith("data:image/png;") for load in read.loads)
+    assert all(
+        load in ("#picture", "#colour-picture") or load.startswith(("data:image/png;", "data:image/jpeg;"))
+        for load in read.loads
+    )
     assert {load for load in read.loads if load.startswith("#")} == {
         f"#{name}" for name in re.findall(r'<image id="([\w-]+)"', text)
     }
@@ -159,13 +162,17 @@ def test_a_reo_page_marks_words_and_compares_candidates(reo: Explanation, compos
 
 
 def test_words_are_marked_from_bare_to_full(overlap: Explanation) -> None:
-    strengths = re.findall(r'<mark [^>]*\) ([\d.]+)%, transparent\)">', page(explained.composed(overlap)))
-    assert set(strengths) == {"60.0"}  # every word is shared
+    strengths = re.findall(r'<mark class="reference w(\d+)">', page(explained.composed(overlap)))
+    assert set(strengths) == {"60"}  # every word is shared
     row = WeightedWords("x", (("a", -0.5), ("b", 0.5), ("c", 2.0)))
     (candidate, *_) = overlap.candidates
     changed = type(candidate)(candidate.text, (), None, (row,), candidate.details)
     text = page(explained.composed(Explanation("x", "y", (changed,), "s")))
-    assert re.findall(r"\) ([\d.]+)%", text) == ["0.0", "30.0", "60.0"]
+    assert re.findall(r'<mark class="candidate w(\d+)">', text) == ["0", "30", "60"]
+    style = text[text.index("<style>") : text.index("</style>")]
+    assert all(f".w{step} {{ --share: {step}% }}" in style for step in (0, 30, 60))
+    assert "mark.candidate { background: color-mix(in srgb, var(--candidate) var(--share), transparent) }" in style
+    assert " style=" not in text
 
 
 def test_one_candidate_is_not_compared(files: Files) -> None:

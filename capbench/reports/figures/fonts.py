@@ -25,7 +25,7 @@ def fit_fonts(figure: Figure) -> None:
     """
     texts = [text for text in _texts(figure) if text.get_text()]
     fonts = coverage(text.get_text() for text in texts)
-    if len(fonts.tried) == 1:
+    if fonts.is_usual:
         return
     table = dict.fromkeys(fonts.missing, UNKNOWN)
     for text in texts:
