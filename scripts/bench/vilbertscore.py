@@ -169,7 +169,7 @@ def _files(
             writer.add(RegionFeatures(image, 500, 375, boxes, features))
         writer.finish()
     model, store = str(folder / "vilbert.safetensors"), str(folder / "features.h5")
-    return network, pieces, Resources(features=store, model=model)
+    return network, pieces, Resources(features=store, model=model, cache=False)
 
 
 class _Peer:
