@@ -51,6 +51,8 @@ from capbench.training.nneval.config import NNEvalTraining  # noqa: E402
 from capbench.training.nneval.prepare import draw, held_out  # noqa: E402
 from capbench.training.nneval.trainer import NNEvalModule  # noqa: E402
 from scripts.checks import at_least, require_file, require_writable  # noqa: E402
+from scripts.flickr8k_grid import table  # noqa: E402
+from scripts.flickr8k_grid_tables import spread  # noqa: E402
 from scripts.flickr8k_steps import say  # noqa: E402
 from scripts.reproduce_nneval import PROTOCOLS, agreement_of, input_scores, without_long  # noqa: E402
 
@@ -125,6 +127,7 @@ PAIRS = (
 """Pairs of captions of which the first should score higher, measured on held-out images."""
 FITS = (("person", "foreign"), ("machine", "foreign"), ("person", "alike"), ("machine", "alike"))
 """Those which ask whether a caption fits its image, whoever wrote it: their mean is what dev says of a variant."""
+FIT_NAMES = tuple(" > ".join(pair) for pair in FITS)
 Scorer = Callable[[FloatArray], FloatArray]
 
 
@@ -465,6 +468,7 @@ def main(arguments: list[str] | None = None) -> None:
             _keep(asked.out, told)
     except CapbenchError as error:
         raise SystemExit(f"error: {error}") from error
+    print(rendered(told))
 
 
 def against(
@@ -479,6 +483,24 @@ def against(
     sign = 1 if one.better == name else -1
     low, high = sorted((sign * one.low, sign * one.high))
     return {"input": best, "difference": sign * one.difference, "low": low, "high": high, "p": one.p_value}
+
+
+def rendered(told: Mapping[str, Any]) -> str:
+    """The rows as Markdown: means over seeds on held-out images, and agreement with people."""
+
+    def mean(values: Sequence[float]) -> float:
+        return float(np.mean(values))
+
+    rows = {}
+    for name, row in told["rows"].items():
+        dev = [f"{mean([of[key] for of in row['dev']]):.1f}" for key in ("person > machine", *FIT_NAMES, "fits")]
+        test = [
+            spread([100 * one for one in of], 2) if key == TESTED[-1] else spread(of) for key, of in row["test"].items()
+        ]
+        rows[VARIANTS[name].title if name in VARIANTS else name] = [*dev, *test]
+    test_names = ("Composite", "Composite, the literature's", "Expert", "PASCAL-50S")
+    heads = ("", "person > machine", *FIT_NAMES, "fits", *test_names)
+    return table(rows, heads)
 
 
 def _column(place: int) -> Scorer:
