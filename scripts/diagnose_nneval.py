@@ -155,6 +155,13 @@ class Captions:
 class Networks(nn.Module):
     """The network once a seed, side by side: each learns as it would alone, and together they take little longer."""
 
+    W1: Tensor
+    W2: Tensor
+    W_out: Tensor
+    b1: Tensor
+    b2: Tensor
+    b_out: Tensor
+
     def __init__(self, seeds: Sequence[int], rising: bool) -> None:
         super().__init__()
         alone = [NNEvalModule("he-normal", torch.Generator().manual_seed(seed)) for seed in seeds]
