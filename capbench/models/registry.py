@@ -378,7 +378,7 @@ def locate(model: str | os.PathLike[str], metric: str = "tiger") -> Path:
             the file is an ensemble that is damaged or lacks a part.
     """
     path = Path(model).expanduser()
-    if path.exists():
+    if os.path.exists(path):  # noqa: PTH110  Path.exists raises where a name is too long
         read_ensemble(path)
         return path
     kind = _KINDS.get(metric, _GROUNDING)

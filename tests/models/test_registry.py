@@ -178,6 +178,8 @@ def test_each_kind_of_model_has_a_sample_and_a_name_of_its_own(monkeypatch: pyte
     monkeypatch.setattr("importlib.resources.files", lambda _: tmp_path)
     (tmp_path / "weights").mkdir()
     assert not registry.has_sample("faier")
+    with pytest.raises(ModelError, match="there is no such FAIEr model"):
+        registry.locate("x" * 5000, "faier")
     with pytest.raises(ModelError, match="no sample of a FAIEr model"):
         registry.locate("sample", "faier")
     (tmp_path / "weights" / "sample_faier.safetensors").write_bytes(b"")
