@@ -105,7 +105,7 @@ def _numbers(
         if spec.kind == "accuracy":
             return _accuracies(spec, judgements.preferences[spec.human], values, title)
     except StatisticError as error:
-        hint = error.hint or "Leave this row out: --without NAME in correlate, or name the other metrics"
+        hint = error.hint or "Leave this row out: --without NAME in correlate, or name the other metrics or data sets"
         raise StatisticError(f"{title} under {protocol}: {error.message}", hint=hint) from error
     sizes = Counter(item.group for item in judgements.items)
     numbers = {"": _Number(table.corpus[row.key], len(values))}
