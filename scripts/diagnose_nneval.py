@@ -59,7 +59,7 @@ from scripts.reproduce_nneval import PROTOCOLS, agreement_of, input_scores, with
 CONFIG = "nneval-coco-foreign"
 ABROAD = {name: f"machine_captions/viecap/train_{name}/coco_generated_captions.json" for name in ("coco", "flickr30k")}
 """Captions of COCO's test images by one system that was trained on COCO, and on Flickr30k."""
-PATIENCE = 20
+PATIENCE, EPOCHS = 20, 500
 ALIKE = 3
 TESTED = PROTOCOLS[:4]
 COMPARED = ("viecap-flickr30k", "foreign", "foreign alone", "foreign, rising")
@@ -166,18 +166,20 @@ class Networks(nn.Module):
         super().__init__()
         alone = [NNEvalModule("he-normal", torch.Generator().manual_seed(seed)) for seed in seeds]
         self.rising = rising
+        self.weights = nn.ParameterDict()
         for name, _ in alone[0].named_parameters():
             values = torch.stack([dict(one.named_parameters())[name].detach() for one in alone])
-            setattr(self, name, nn.Parameter(values if values.ndim == 3 else values[:, None, :]))
+            self.weights[name] = nn.Parameter(values if values.ndim == 3 else values[:, None, :])
 
     def forward(self, inputs: Tensor) -> Tensor:
         """(seeds, n, 2) from (seeds, n, 8). With ``rising`` no input lowers a score: weights count as positive."""
-        first, second, last = self.W1, self.W2, self.W_out
+        of = self.weights
+        first, second, last = of["W1"], of["W2"], of["W_out"]
         if self.rising:
             first, second, last = first.abs(), second.abs(), last.abs() * torch.tensor([-1.0, 1.0])
-        hidden = functional.relu(torch.baddbmm(self.b1, inputs, first))
-        hidden = functional.relu(torch.baddbmm(self.b2, hidden, second))
-        return torch.baddbmm(self.b_out, hidden, last)
+        hidden = functional.relu(torch.baddbmm(of["b1"], inputs, first))
+        hidden = functional.relu(torch.baddbmm(of["b2"], hidden, second))
+        return torch.baddbmm(of["b_out"], hidden, last)
 
 
 def most_alike(people: Mapping[str, Sequence[str]], images: Sequence[str]) -> dict[str, list[str]]:
@@ -299,8 +301,8 @@ def train_variant(
         held = torch.load(kept, weights_only=True)
         model.load_state_dict(held["state"])
         return scorers, held["facts"]
-    matrices = [model.W1, model.W2, model.W_out]
-    biases = [model.b1, model.b2, model.b_out]
+    matrices = [model.weights[name] for name in ("W1", "W2", "W_out")]
+    biases = [model.weights[name] for name in ("b1", "b2", "b_out")]
     groups: list[dict[str, Any]] = [{"params": matrices, "weight_decay": 1e-4}, {"params": biases}]
     optimiser = torch.optim.Adam(groups, lr=5e-4)
     human = torch.from_numpy(captions.of(variant.people).astype(np.int64))
@@ -310,7 +312,7 @@ def train_variant(
     epochs = [0] * len(seeds)
     state = {name: value.clone() for name, value in model.state_dict().items()}
     watched = []
-    for epoch in range(1, 501):
+    for epoch in range(1, EPOCHS + 1):
         orders = [np.random.default_rng((seed, 1, epoch)).permutation(len(labels)) for seed in seeds]
         order = torch.from_numpy(np.stack(orders))
         for begin in range(0, len(labels), 75):

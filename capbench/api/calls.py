@@ -105,7 +105,8 @@ def score(
             records (``{"image_id": 42, "caption": "…"}``), the path of a file, or a list of
             :class:`capbench.Item`, or :class:`capbench.Judgements`, which bring their references.
         references: a list with a caption or a list of captions for each candidate, ``{image: [caption, …]}``, records,
-            or the path of a file; none where all metrics do without.
+            or the path of a file; none where metrics do without. Of a metric that is named as a whole, the columns that
+            need none are then scored, which a note says.
         metrics: names, functions or classes, or a dictionary of them by label.
         dataset: instead of candidates and references, a data set whose candidates are scored.
         protocol: which of its items and references; by default the literature's.

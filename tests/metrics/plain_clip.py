@@ -131,10 +131,10 @@ def text_vector(text: str, state: State, heads: int = 1, quick: bool = True) -> 
 
 def pixels(path: Path) -> NDArray[np.float64]:
     """(3, PICTURE, PICTURE): shorter side resized, middle cut out, RGB, normalised."""
-    image = Image.open(path)
-    width, height = image.size
-    short = min(width, height)
-    resized = image.resize((int(PICTURE * width / short), int(PICTURE * height / short)), Image.Resampling.BICUBIC)
+    with Image.open(path) as image:
+        width, height = image.size
+        short = min(width, height)
+        resized = image.resize((int(PICTURE * width / short), int(PICTURE * height / short)), Image.Resampling.BICUBIC)
     left, top = round((resized.width - PICTURE) / 2), round((resized.height - PICTURE) / 2)
     middle = resized.crop((left, top, left + PICTURE, top + PICTURE)).convert("RGB")
     values = np.asarray(middle, dtype=np.float64) / 255

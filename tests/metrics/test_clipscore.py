@@ -76,6 +76,37 @@ def test_all_columns_are_those_of_plain_code(world: Path, kind: type[ClipMetric]
     np.testing.assert_allclose(np.transpose(list(columns.values())), expected(world, w), atol=1e-5)
 
 
+def test_pictures_of_every_kind_are_those_of_plain_code(world: Path, tmp_path: Path) -> None:
+    from PIL import Image
+
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    noise = np.random.default_rng(0).integers(0, 256, (60, 90, 3), dtype=np.uint8)
+    colour = Image.fromarray(noise)
+    turned = Image.Exif()
+    turned[0x0112] = 6  # a quarter turn, which the released code does not look at
+    for mode, name in {
+        "L": "grey.jpg",
+        "CMYK": "print.jpg",
+        "P": "palette.png",
+        "1": "bits.png",
+        "LA": "alpha.png",
+    }.items():
+        colour.convert(mode).save(folder / name)
+    colour.save(folder / "turned.jpg", exif=turned)
+    colour.save(folder / "moving.gif", save_all=True, append_images=[colour.rotate(180)])
+    colour.resize((1, 300)).save(folder / "thin.png")
+    Image.fromarray(noise[..., 0].astype(np.uint16) * 257).save(folder / "deep.png")
+    items = [Item(path.stem, "the dog", ("a cat",)) for path in sorted(folder.iterdir())]
+    resources = complete(Resources(model=str(world / "transformers"), images=str(folder)), cache=False)
+    columns = np.transpose(list(scored(ClipScore(resources), items).values()))
+    texts = [plain.text_vector(f"A photo depicts {text}", STATE) for text in ("the dog", "a cat")]
+    pictures = [plain.image_vector(path, STATE) for path in sorted(folder.iterdir())]
+    wanted = [plain.scores(picture, texts[0], texts[1:], 2.5) for picture in pictures]
+    np.testing.assert_allclose(columns, wanted, atol=1e-5)
+    assert len(np.unique(columns[:, 0].round(6))) > 6
+
+
 def test_a_folder_of_open_clip_says_its_activation_and_its_heads(world: Path, tmp_path: Path) -> None:
     folder = tmp_path / "open_clip"
     folder.mkdir()

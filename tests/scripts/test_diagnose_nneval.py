@@ -10,7 +10,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from capbench.models.nneval import INPUTS  # noqa: E402
+from scripts import diagnose_nneval  # noqa: E402
 from scripts.diagnose_nneval import Captions, Variant, falls, most_alike, on_dev, share_won, train_variant  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def few_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnose_nneval, "EPOCHS", 25)
 
 
 def made(images: int = 8) -> Captions:
