@@ -185,9 +185,9 @@ def ensemble(models: _Networks, out: _Out, replace: _Replace = False, json_outpu
     """Make several trained models one: metrics then take the mean of what each of them finds.
 
     FILE is a small JSON file with the models' paths, relative to it, and SHA-256; it is given wherever a model is.
-    TIGEr takes the mean of the grounding vectors, REO, FAIEr and LEIC the mean of the scores, the dual encoder the
-    mean of the cosines. Vocabularies and sizes may differ; features may not, nor FAIEr's variant. With networks of
-    several seeds, scores depend less on the seed.
+    TIGEr takes the mean of the grounding vectors, REO, FAIEr, LEIC and ViLBERTScore the mean of the scores, the dual
+    encoder the mean of the cosines. Vocabularies and sizes may differ; features may not, nor FAIEr's variant, nor the
+    number of ViLBERT's layers. With networks of several seeds, scores depend less on the seed.
 
     Example: capbench models ensemble seed1.safetensors seed2.safetensors seed3.safetensors --out ensemble.json
     """

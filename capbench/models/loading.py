@@ -12,12 +12,16 @@ from capbench.models.leic import KIND as LEIC
 from capbench.models.leic import LeicModel, load_leic
 from capbench.models.safetensors import read_metadata
 from capbench.models.scan.files import GroundingModel, load_scan
+from capbench.models.vilbert.files import KIND as VILBERT
+from capbench.models.vilbert.files import VilbertModel, load_vilbert
 
 __all__ = ["load_network"]
 
 
-def load_network(path: str | os.PathLike[str]) -> GroundingModel | FaierModel | LeicModel | DualEncoderModel:
-    """A grounding model, a dual encoder, or a network of FAIEr or LEIC.
+def load_network(
+    path: str | os.PathLike[str],
+) -> GroundingModel | FaierModel | LeicModel | DualEncoderModel | VilbertModel:
+    """A grounding model, a dual encoder, or a network of FAIEr or LEIC, or a ViLBERT in capbench's own form.
 
     Errors are those of their own loaders; of other files, of the first one's.
     """
@@ -28,4 +32,6 @@ def load_network(path: str | os.PathLike[str]) -> GroundingModel | FaierModel | 
         return load_leic(path)
     if family == DUAL_ENCODER.partition("/")[0]:
         return load_dual_encoder(path)
+    if family == VILBERT.partition("/")[0]:
+        return load_vilbert(path)
     return load_scan(path)

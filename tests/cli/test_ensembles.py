@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.resources
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -201,3 +202,27 @@ def test_what_may_surprise_is_told(capbench: Callable[..., Ran], models: list[Pa
     ran = capbench("models", "merge", models[0], other, "--out", tmp_path / "mixed.safetensors")
     assert ran.code == 2
     assert "has another vocabulary than" in ran.err
+
+
+def test_dual_encoders_and_vilberts_are_joined_too(capbench: Callable[..., Ran], tmp_path: Path) -> None:
+    import torch
+
+    from capbench.models.dual_encoder.files import save_dual_encoder
+    from capbench.models.dual_encoder.network import DualEncoder
+    from capbench.models.vilbert.files import load_vilbert, save_vilbert
+    from tests.models.dual_encoder.test_files import OPTIONS, WORDS
+
+    encoders = [tmp_path / f"{seed}.safetensors" for seed in (1, 2)]
+    for seed, path in enumerate(encoders):
+        save_dual_encoder(path, DualEncoder(OPTIONS, torch.Generator().manual_seed(seed)), WORDS, {})
+    weights = Path(str(importlib.resources.files("capbench.models") / "weights" / "sample_vilbert.safetensors"))
+    first = load_vilbert(weights)
+    other = tmp_path / "other.safetensors"
+    save_vilbert(other, first.network, first.pieces, {**first.training, "seed": 99})
+    for metric, networks in (("dual-encoder", encoders), ("vilbertscore", [weights, other])):
+        out = tmp_path / f"{metric}.json"
+        ran = capbench("models", "ensemble", *networks, "--out", out)
+        assert ran.code == 0, ran.err
+        assert f"{out}: ensemble of 2" in ran.out.replace("\n", "")
+        assert f"capbench score --metric {metric} --features STORE --model {metric}=" in ran.err
+    assert f"{len(first.pieces):,} words, {first.options.text_dim}d" in ran.out

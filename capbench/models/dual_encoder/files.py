@@ -38,7 +38,7 @@ class DualEncoderModel(TrainedModel[DualEncoder, DualEncoderOptions]):
     def summary(self) -> dict[str, object]:
         """What is told of it in lists."""
         options = self.options
-        shape = {"pooling": options.pooling, "text": options.text}
+        shape = {"pooling": options.pooling, "text": options.text, "metric": "dual-encoder"}
         return {"words": len(self.vocabulary), "embed_dim": options.embed_dim, "features": self.features, **shape}
 
     def signature_parts(self) -> dict[str, str]:

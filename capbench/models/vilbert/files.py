@@ -30,9 +30,9 @@ from capbench.models.vilbert.options import VilbertOptions
 from capbench.models.vilbert.released import is_released, network_name, options_of, read_config
 from capbench.text.word_pieces import WordPieces, read_word_pieces, tokenizer_version
 
-__all__ = ["VilbertModel", "files_beside", "load_vilbert", "save_vilbert"]
+__all__ = ["KIND", "VilbertModel", "files_beside", "load_vilbert", "save_vilbert"]
 
-_KIND = "capbench.vilbert/1"
+KIND = "capbench.vilbert/1"
 _PUBLISHED = VilbertOptions()
 _VERSION = 1  # of what a released file is turned into
 _VOCABULARIES = ("vocab.txt", "bert-base-uncased-vocab.txt")
@@ -90,6 +90,11 @@ class VilbertModel(TrainedWeights[VilbertOptions]):
         said = "" if not self.is_released or heads == published else f"+heads-{'-'.join(map(str, heads))}"
         return f"{self.sha256}{said}"
 
+    def summary(self) -> dict[str, object]:
+        """What is told of it in lists."""
+        facts = {"words": len(self.pieces), "embed_dim": self.options.text_dim, "layers": self.options.connections}
+        return {**facts, "features": self.features, "metric": "vilbertscore"}
+
     def signature_parts(self) -> dict[str, str]:
         """Everything of the model that can change a score, for a metric's signature."""
         return {
@@ -119,7 +124,7 @@ def save_vilbert(
 def _metadata(options: VilbertOptions, pieces: WordPieces | None, training: Mapping[str, Any]) -> dict[str, str]:
     metadata = {
         "format": "pt",
-        "kind": _KIND,
+        "kind": KIND,
         "options": json.dumps(dataclasses.asdict(options)),
         "training": json.dumps(dict(training), ensure_ascii=False, sort_keys=True),
     }
@@ -160,7 +165,7 @@ def load_vilbert(
             hint=f"Give one of them, such as {ensemble.parts[0].path}",
         )
     metadata = read_metadata(file)
-    if metadata is not None and metadata.get("kind") == _KIND:
+    if metadata is not None and metadata.get("kind") == KIND:
         tensors, options, training = _read_capbench(file, metadata)
         pieces = _stored_pieces(file, metadata)
         if vocabulary is not None and read_word_pieces(vocabulary).pieces != pieces.pieces:
