@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from capbench import installing
 from capbench.errors import MissingFileError, ModelError, SetupError
 from capbench.files import read_json, sha256_file
-from capbench.models.encodings import Encodings
+from capbench.models.encodings import Encodings, filled
 from capbench.models.stored_encodings import StoredEncodings, key_of, place_of, space_of
 
 __all__ = ["LAYERS", "Bert", "open_bert"]
@@ -40,7 +40,6 @@ they recommend (``model2layers`` of the package ``bert-score`` 0.3.13)."""
 
 _CODE = ("auto_map", "custom_pipelines")
 _TEXTS = 64
-_STEP = 4
 _VERSION = 1  # of how texts are encoded here
 _MODELS = 2
 _LONGEST = 512
@@ -141,9 +140,8 @@ class Bert:
     ) -> dict[str, NDArray[np.float32]]:
         """States of all pieces of texts, those of the special tokens included.
 
-        Texts of one length go through the network together, so that nothing is padded, in batches of a multiple of four
-        that are filled up: such batches were seen to give a text the same bits whatever stands beside it. What was
-        encoded before comes from memory (:mod:`capbench.models.encodings`), or from disk.
+        Texts of one length go through the network together, so that nothing is padded; batches of few tokens are filled
+        up (:func:`~capbench.models.encodings.filled`). What was encoded before comes from memory, or from disk.
 
         Args:
             texts: repeats are encoded once.
@@ -180,9 +178,9 @@ class Bert:
         for length in sorted(waiting):
             for start in range(0, len(waiting[length]), _TEXTS):
                 batch = waiting[length][start : start + _TEXTS]
-                rows = [*batch, *[batch[-1]] * (-len(batch) % _STEP)]
+                rows = self._encode(filled(batch, length))
                 # Copies, since a view would keep the whole batch.
-                encoded = {ids: row.copy() for ids, row in zip(batch, self._encode(rows), strict=False)}
+                encoded = {ids: row.copy() for ids, row in zip(batch, rows, strict=False)}
                 self.encoded_texts += len(batch)
                 if stored is not None:
                     stored.put(self.space, {_key(ids): of_text for ids, of_text in encoded.items()})

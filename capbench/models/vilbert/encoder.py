@@ -10,22 +10,20 @@ are filled up: larger ones were seen to give a text the same bits whatever stand
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar, cast
+from typing import cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from capbench.models.encodings import Encodings
+from capbench.models.encodings import Encodings, filled
 from capbench.models.stored_encodings import StoredEncodings, key_of, place_of, space_of
 from capbench.models.vilbert.inputs import ImageRows
 from capbench.models.vilbert.layers import Connection, Projected
 from capbench.models.vilbert.network import Vilbert
 
 __all__ = ["Encoder", "Pair"]
-
-_Text = TypeVar("_Text")
 
 Pair = tuple[str, tuple[int, ...]]
 """An image's id and the numbers of a caption's word pieces, ``[CLS]`` first."""
@@ -34,7 +32,6 @@ _ROWS = {"cpu": 16 * 101, "cuda": 256 * 101}
 """Rows of the image stream that are worked on at once: of a CPU's caches more do not fit."""
 _TEXTS = 256
 _TOKENS = 256 * 16
-_FEWEST_TOKENS = 24
 _VERSION = 1  # of how captions are encoded here
 
 
@@ -97,10 +94,10 @@ class Encoder:
             number = max(1, _ROWS[self.device.type] // rows)
             for start in range(0, len(group), number):
                 batch = group[start : start + number]
-                filled = _filled(batch, length)
+                rows_of_batch = filled(batch, length)
                 encoded = self._connect(
-                    torch.from_numpy(np.stack([texts[ids] for _, ids in filled])).to(self.device, self._dtype),
-                    [streams[image] for image, _ in filled],
+                    torch.from_numpy(np.stack([texts[ids] for _, ids in rows_of_batch])).to(self.device, self._dtype),
+                    [streams[image] for image, _ in rows_of_batch],
                 )
                 for place, pair in enumerate(batch):
                     states[pair] = encoded[:, place].copy()  # a view would keep the whole batch
@@ -149,7 +146,7 @@ class Encoder:
             number = max(1, min(_TEXTS, _TOKENS // length))
             for start in range(0, len(waiting), number):
                 batch = waiting[start : start + number]
-                numbers = torch.tensor(_filled(batch, length), dtype=torch.int64, device=self.device)
+                numbers = torch.tensor(filled(batch, length), dtype=torch.int64, device=self.device)
                 tasks = None if self.task is None else numbers.new_full((len(numbers),), self.task)
                 rows = self.network.read_text(numbers, tasks=tasks).float().cpu().numpy()
                 for ids, row in zip(batch, rows, strict=False):
@@ -226,11 +223,6 @@ class Encoder:
                 image = self.network.image_after(place)(connection.image_of(image, projected.queries, text, None))
                 text = self.network.text_after(place)(connected)
         return np.asarray(maps[-1][0][0].float().mean(dim=0).cpu().numpy(), dtype=np.float32)
-
-
-def _filled(batch: Sequence[_Text], length: int) -> list[_Text]:
-    """A batch of texts of one length, with its last one repeated if it has few tokens."""
-    return [*batch, *[batch[-1]] * (-(-_FEWEST_TOKENS // length) - len(batch))]
 
 
 def _keys(images: Mapping[str, ImageRows], pairs: Sequence[Pair]) -> dict[Pair, bytes]:
