@@ -9,7 +9,7 @@ from capbench.records import signature_lines
 from capbench.reports.table_records import Column, Entry, Row, Table
 from capbench.reports.tables import PUBLISHED_ONLY
 from capbench.reports.tables import tables as make_tables
-from capbench.studies.results import LEFT_OUT, StudyResult
+from capbench.studies.results import StudyResult, missing_word
 
 __all__ = ["SAMPLE", "document", "html_table", "to_html"]
 
@@ -83,5 +83,5 @@ def _rows(table: Table) -> list[list[str]]:
 
 
 def _texts(row: Row, entry: Entry, column: Column) -> tuple[str, ...]:
-    ours = entry.marked or (("left out" if row.missing == LEFT_OUT else "waits") if row.missing else "")
+    ours = entry.marked or (missing_word(row.missing) if row.missing else "")
     return column.parts(f"{ours} {entry.interval}".strip(), entry.published, entry.difference)

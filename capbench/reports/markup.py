@@ -12,7 +12,7 @@ from capbench.reports.published import NOT_EXPLAINED, UNEXPLAINED
 from capbench.reports.table_records import Entry, Row, Table
 from capbench.reports.tables import PUBLISHED_ONLY
 from capbench.reports.tables import tables as make_tables
-from capbench.studies.results import LEFT_OUT, Cell, PairTest, StudyResult
+from capbench.studies.results import Cell, PairTest, StudyResult, missing_word
 
 __all__ = [
     "LATEX_CHARACTERS",
@@ -85,7 +85,7 @@ def to_markdown(result: StudyResult, *, by_source: bool = True) -> str:
 
 
 def _ours(row: Row, entry: Entry) -> str:
-    return entry.marked or (("left out" if row.missing == LEFT_OUT else "waits") if row.missing else "")
+    return entry.marked or (missing_word(row.missing) if row.missing else "")
 
 
 def _is_best(entry: Entry, best: str | None) -> bool:

@@ -9,7 +9,7 @@ from capbench.records import signature_lines
 from capbench.reports.table_records import Column, Entry, Row, Table
 from capbench.reports.tables import PUBLISHED_ONLY
 from capbench.reports.tables import tables as make_tables
-from capbench.studies.results import LEFT_OUT, StudyResult
+from capbench.studies.results import LEFT_OUT, StudyResult, missing_word
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -138,7 +138,7 @@ def _cells(table: Table, row: Row, indices: list[int], beside: bool) -> list[Tex
         column, entry = table.columns[index], row.entries[index]
         value = _value(entry, column)
         if row.missing and not value:
-            value = "left out" if row.missing == LEFT_OUT else "waits"
+            value = missing_word(row.missing)
         is_best = row is not table.ceiling and column.best is not None and entry.ours.split(" ")[0] == column.best
         text = Text(value, style="bold" if is_best else "")
         if entry.interval:

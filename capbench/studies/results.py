@@ -26,6 +26,7 @@ __all__ = [
     "LEFT_OUT",
     "OURS",
     "RESULT_SCHEMA_VERSION",
+    "UNDEFINED",
     "BootstrapInfo",
     "Ceiling",
     "Cell",
@@ -35,11 +36,14 @@ __all__ = [
     "ProtocolInfo",
     "StudyResult",
     "load_result",
+    "missing_word",
 ]
 
 RESULT_SCHEMA_VERSION = 3
 LEFT_OUT = "left out (--without)"
 """The reason of what is missing because the user wants it so."""
+UNDEFINED = "undefined under "
+"""How the reason begins of what is missing because the statistic is not defined."""
 OURS = "ours, after the paper"
 """Stands in the title of a study, and then of each of its tables, whose data takes the place of a paper's own."""
 NO_TESTS = ": no tests between metrics: "
@@ -231,6 +235,13 @@ class Comparisons(Strict):
     top: tuple[str, ...]
     ranks: dict[str, int]
     pairs: tuple[PairTest, ...]
+
+
+def missing_word(reason: str) -> str:
+    """What stands in a table's cell in the place of a number that is missing for a reason."""
+    if reason == LEFT_OUT:
+        return "left out"
+    return "undefined" if reason.startswith(UNDEFINED) else "waits"
 
 
 class Missing(Strict):

@@ -11,11 +11,11 @@ from datetime import UTC, datetime
 from capbench import __version__
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
-from capbench.errors import MissingFileError, StudyError
+from capbench.errors import MissingFileError, StatisticError, StudyError
 from capbench.metrics.needs import Scores
 from capbench.metrics.requests import MetricRequest, Row
 from capbench.progress import LONG_S, SlowWork, together
-from capbench.records import ScoreTable
+from capbench.records import Judgements, ScoreTable
 from capbench.studies import levels
 from capbench.studies.cautions import tie_cautions
 from capbench.studies.combining import PlannedCombination, learn_out_of_fold, refuse_unlearnable, with_column
@@ -23,7 +23,16 @@ from capbench.studies.evaluate import evaluate
 from capbench.studies.judged import Judged, ProgressFactory, Scored, judge, no_progress
 from capbench.studies.plan import Plan
 from capbench.studies.published.joining import join_published
-from capbench.studies.results import LEFT_OUT, Ceiling, Cell, Comparisons, Missing, ProtocolInfo, StudyResult
+from capbench.studies.results import (
+    LEFT_OUT,
+    UNDEFINED,
+    Ceiling,
+    Cell,
+    Comparisons,
+    Missing,
+    ProtocolInfo,
+    StudyResult,
+)
 from capbench.studies.uncertainty import assess
 
 __all__ = ["Keep", "SlowPart", "run_plan"]
@@ -41,6 +50,7 @@ class _Run:
     signatures: dict[str, dict[str, str]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     cached: dict[str, int] = field(default_factory=dict)
+    undefined: list[StatisticError] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -128,6 +138,8 @@ def run_plan(
         run.seconds[key] += time.perf_counter() - began
         _evaluate(plan, entries, scored, run, progress, test_groups, keep)
     run.missing += [Missing(column=row.name, title=row.title, reason=LEFT_OUT) for row in plan.left_out]
+    if not run.cells and run.undefined:
+        raise run.undefined[0]
     if not run.cells and run.missing and not any(missing.planned for missing in run.missing):
         raise StudyError(run.missing[0].reason, path=plan.study.path)
     run.seconds["total"] = time.perf_counter() - started
@@ -258,9 +270,11 @@ def _evaluate(
     for _, protocol in entries:
         try:
             tables, notes = _with_combinations(plan, protocol, scored, run, progress)
-            cells, groups = evaluate(protocol, draws, tables, plan.rows)
+            rows, cells, groups = _evaluated(protocol, draws, tables, plan.rows, run)
         except MissingFileError as error:
             run.missing.append(Missing(protocol=str(protocol), reason=str(error)))
+            continue
+        if not rows:
             continue
         if keep is not None:
             keep(protocol, scored, tables, plan.rows)
@@ -271,7 +285,7 @@ def _evaluate(
                 protocol,
                 draws,
                 tables,
-                plan.rows,
+                rows,
                 cells,
                 bootstrap=plan.study.bootstrap,
                 tests=plan.study.compare,
@@ -279,17 +293,17 @@ def _evaluate(
                 groups=test_groups,
                 progress=step,
             )
-        cautions = tie_cautions(dataset, protocol, draws, tables, plan.rows, cells)
+        cautions = tie_cautions(dataset, protocol, draws, tables, rows, cells)
         if plan.study.bootstrap is not None or plan.study.compare is not None:
             run.seconds[str(protocol)] = time.perf_counter() - began
         run.cells += assessed.cells
         for group, alone in scored.groups.items():
-            of_group, _ = evaluate(protocol, alone.draws, alone.tables, plan.rows)
+            rows, of_group, _ = _evaluated(protocol, alone.draws, alone.tables, plan.rows, run)
             sure = assess(
                 protocol,
                 alone.draws,
                 alone.tables,
-                plan.rows,
+                rows,
                 of_group,
                 bootstrap=plan.study.bootstrap,
                 tests=None,
@@ -311,7 +325,7 @@ def _evaluate(
                 notes=(
                     *draws[0].notes,
                     *notes,
-                    *levels.notes(protocol, draws, tables, plan.rows),
+                    *levels.notes(protocol, draws, tables, rows),
                     *assessed.notes,
                     *scored.cautions,
                     *cautions,
@@ -322,6 +336,34 @@ def _evaluate(
                 version=dataset.version,
             )
         )
+
+
+def _evaluated(
+    protocol: Protocol, draws: Sequence[Judgements], tables: Sequence[ScoreTable], rows: Sequence[Row], run: _Run
+) -> tuple[Sequence[Row], list[Cell], tuple[str, ...]]:
+    """Rows whose statistic is defined under a protocol, their cells, and the names of groups.
+
+    Rows whose statistic is not are noted, and why: a metric that gives all captions of one small set the same score
+    costs no other row or set its numbers.
+    """
+    try:
+        return rows, *evaluate(protocol, draws, tables, rows)
+    except StatisticError:
+        defined = [row for row in rows if _is_defined(protocol, draws, tables, row, run)]
+    return defined, *evaluate(protocol, draws, tables, defined)
+
+
+def _is_defined(
+    protocol: Protocol, draws: Sequence[Judgements], tables: Sequence[ScoreTable], row: Row, run: _Run
+) -> bool:
+    try:
+        evaluate(protocol, draws, tables, [row])
+    except StatisticError as error:
+        run.undefined.append(error)
+        reason = UNDEFINED + error.message.partition(" under ")[2]
+        run.missing.append(Missing(protocol=str(protocol), column=row.name, title=row.title, reason=reason))
+        return False
+    return True
 
 
 def _with_combinations(
