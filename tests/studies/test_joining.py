@@ -397,7 +397,10 @@ def expected_places(result: StudyResult, table: PublishedTable) -> list[tuple[st
         if value.protocol is None or value.protocol in asked:
             # A row of a metric that capbench did not have when it was written down joins by its label.
             name = value.row.metric or value.row.label or ""
-            title = result.columns.get(name) if value.protocol and not value.row.variant else None
+            if value.row.variant:  # one of ours only where the study asks for it by this label
+                label = value.row.variant
+                name = f"{label}.{name}" if f"{label}.{name}" in result.columns else label
+            title = result.columns.get(name) if value.protocol else None
             printed = value.printed.replace("± ", "±")
             expected.append((title or value.row.printed, value.protocol, value.group, value.column.printed, printed))
     return expected
