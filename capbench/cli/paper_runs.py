@@ -62,6 +62,7 @@ def run_items(
     dry_run: bool,
     json_output: bool,
     report_flags: Callable[[Collection[str]], list[str]],
+    bootstrap: int | None = None,
 ) -> int:
     """Make items, and the page of all of them.
 
@@ -72,6 +73,7 @@ def run_items(
         dry_run: only say what would be done.
         json_output: whether the runs are printed as JSON.
         report_flags: by the metrics and labels of all results, what 'capbench report' is given for explanations.
+        bootstrap: resamples of the intervals of tables; None for what their studies say.
 
     Returns:
         0 if all is whole, 1 if something waits.
@@ -83,14 +85,14 @@ def run_items(
     from capbench.files import check_writable
 
     if dry_run:
-        todos = [_todo(looked, flags, out, again) for looked, flags in items]
+        todos = [_todo(looked, flags, out, again, bootstrap) for looked, flags in items]
         _announce(todos)
         _print_dry(todos, json_output=json_output)
         return 0
     check_writable(out / _PAGE)
     with _held(out), processes.ended_like_an_interruption():
         # Only who holds the folder knows what is finished in it.
-        todos = [_todo(looked, flags, out, again) for looked, flags in items]
+        todos = [_todo(looked, flags, out, again, bootstrap) for looked, flags in items]
         _announce(todos)
         runs = _make(todos, out)
         _write_page(runs, out, report_flags, json_output=json_output)
@@ -158,13 +160,13 @@ def _held(out: Path) -> Iterator[None]:
         yield
 
 
-def _todo(looked: Prospect, flags: list[str], out: Path, again: bool) -> _Todo:
+def _todo(looked: Prospect, flags: list[str], out: Path, again: bool, bootstrap: int | None) -> _Todo:
     from capbench.reports.papers import load_run
     from capbench.studies.paper_inputs import fingerprint
     from capbench.studies.papers import command_lines
 
     folder = out / looked.key
-    commands = command_lines(looked, flags, folder)
+    commands = command_lines(looked, flags, folder, bootstrap)
     print_of_inputs = fingerprint(looked, commands)
     last = load_run(folder / _RECORD)
     expected = looked.item.seconds if last is None or not last.seconds else last.seconds

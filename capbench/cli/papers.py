@@ -50,6 +50,15 @@ def papers(
             "repeatable.",
         ),
     ] = None,
+    bootstrap: Annotated[
+        int | None,
+        typer.Option(
+            "--bootstrap",
+            metavar="N",
+            min=100,
+            help="Bootstrap intervals of all tables' numbers from N resamples (1000 is usual); the papers print none.",
+        ),
+    ] = None,
     again: Annotated[
         bool, typer.Option("--again", help="Do what is finished again, even if nothing that it depends on changed.")
     ] = False,
@@ -73,7 +82,7 @@ def papers(
 
     Example: capbench papers all --dry-run
 
-    Example: capbench papers all --without spice
+    Example: capbench papers all --without spice --bootstrap 1000
     """
     from capbench.studies.papers import choose_items
 
@@ -103,6 +112,7 @@ def papers(
         dry_run=dry_run,
         json_output=json_output,
         report_flags=lambda names: _report_flags(given, names, root),
+        bootstrap=bootstrap,
     )
     if code:
         raise typer.Exit(code)

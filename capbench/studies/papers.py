@@ -351,7 +351,7 @@ def _protocols_at_hand(plan: Plan, root: DataRoot) -> tuple[dict[str, str], list
     return absent, present
 
 
-def command_lines(looked: Prospect, given: Sequence[str], out: Path) -> list[list[str]]:
+def command_lines(looked: Prospect, given: Sequence[str], out: Path, bootstrap: int | None = None) -> list[list[str]]:
     """The arguments of ``capbench`` that make an item, one list a command.
 
     A command with the place ``{dataset}`` is that of the protocol at the same place of the item's list. It is left out
@@ -361,6 +361,7 @@ def command_lines(looked: Prospect, given: Sequence[str], out: Path) -> list[lis
         looked: the item, and which of its metrics can be computed.
         given: flags with what metrics are given, as they were given here.
         out: the item's folder.
+        bootstrap: resamples of the intervals of tables; None for what their studies say, which is none in most.
     """
     lines: list[list[str]] = []
     item = looked.item
@@ -377,6 +378,8 @@ def command_lines(looked: Prospect, given: Sequence[str], out: Path) -> list[lis
             for word in shlex.split(template):
                 if word == "{given}":
                     words += given
+                    if bootstrap is not None and words[0] == "correlate":
+                        words += ["--bootstrap", str(bootstrap)]
                 elif word == "{metrics}":
                     words += metrics
                 elif word == "{m:metrics}":

@@ -85,6 +85,20 @@ def test_every_command_is_one_that_capbench_has_with_metrics_that_it_knows(key: 
             assert params["metric"] in (list(chosen), *chosen)
 
 
+def test_tables_get_intervals_where_these_are_asked_for() -> None:
+    for key, item in papers().items.items():
+        looked = replace(looked_at(key), metrics=item.metrics[:2], present=item.protocols, scorable={})
+        for words, plain in zip(
+            command_lines(looked, ["--data", "sample"], Path("o"), 200),
+            command_lines(looked, ["--data", "sample"], Path("o")),
+            strict=True,
+        ):
+            if words[0] == "correlate":
+                assert parse(words)["bootstrap"] == 200
+            else:
+                assert words == plain
+
+
 def test_each_commands_protocol_is_that_of_its_place() -> None:
     for key, item in papers().items.items():
         if item.study:
