@@ -182,7 +182,7 @@ def _announce(todos: Sequence[_Todo]) -> None:
     done = [todo for todo in todos if todo.before is not None]
     waiting = [todo for todo in todos if todo.before is None and todo.looked.state == "waits"]
     rest = [todo for todo in todos if todo not in done and todo not in waiting]
-    told = [f"{len(rest)} to make, {_words(sum(todo.expected_s for todo in rest))}"]
+    told = [f"{len(rest)} to make, {_words(sum(todo.expected_s for todo in rest))}"] if rest else ["nothing to make"]
     told += [f"{len(done)} finished before"] if done else []
     told += [f"{len(waiting)} wait{'s' if len(waiting) == 1 else ''}"] if waiting else []
     what = "1 table or figure" if len(todos) == 1 else f"{len(todos)} tables and figures"

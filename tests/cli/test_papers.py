@@ -171,7 +171,7 @@ def test_one_that_fails_stops_no_other_and_is_tried_again(capbench: Run, calls: 
 def test_a_command_that_crashes_is_no_item_that_waits(capbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ["Traceback (most recent call last):", '  File "x.py", line 1', "AttributeError: no such thing"]
     monkeypatch.setattr(processes, "call", lambda arguments: (1, "", lines))
-    ran = capbench("papers", "nneval-figure4", "--data", "sample", "--out", "o", "--json")
+    ran = capbench("papers", "reo-figure4", "--data", "sample", "--out", "o", "--json")
     assert ran.code == 2
     (run,) = json.loads(ran.out)
     assert (run["state"], run["error"]) == ("failed", "AttributeError: no such thing")
