@@ -54,9 +54,16 @@ def test_code_output_and_what_was_said_come_back(
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("ignored", ["", "trap '' TERM INT; "])
 def test_what_ends_the_caller_ends_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, ignored: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    number: signal.Signals,
+    ignored: str,
 ) -> None:
     monkeypatch.setattr(processes, "_PATIENCE_S", 0.2)
+    # A shell's background jobs begin with SIGINT ignored, and so would this test.
+    interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, interrupt))
     noted = tmp_path / "pid"
     # Renamed, so that the number is whole when the file is there.
     stand_in(tmp_path, monkeypatch, f"{ignored}echo $$ > {noted}.new; mv {noted}.new {noted}; exec sleep 600")
