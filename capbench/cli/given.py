@@ -210,11 +210,11 @@ def requested(
 
 def _refuse_absent(requests: Sequence[MetricRequest], resources: Resources) -> None:
     """Refuse files that are not there. What is wrong with weights that a metric takes, the metric says itself."""
-    from capbench.metrics.needs import ModelFolder, Weights
+    from capbench.metrics.needs import GivenModel
 
     for store in filter(None, (resources.features, *resources.features_of.values())):
         check_store(store)
-    taking = [request for request in requests if request.needs(Weights) or request.needs(ModelFolder)]
+    taking = [request for request in requests if request.needs(GivenModel)]
     taken = {name for request in taking for name in (request.label, request.metric.name)}
     left = [path for name, path in resources.models.items() if name not in taken]
     left += [resources.model] if resources.model is not None and not taking else []

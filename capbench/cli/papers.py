@@ -205,7 +205,7 @@ def _looked_at(
 
 
 def _taken_by(study: Study) -> _Takes:
-    from capbench.metrics.needs import Features, ModelFolder, Weights
+    from capbench.metrics.needs import Features, GivenModel
     from capbench.metrics.requests import resolve_metrics, split_label
 
     names: set[str] = set()
@@ -227,7 +227,7 @@ def _taken_by(study: Study) -> _Takes:
     return _Takes(
         frozenset(names),
         Features in needs,
-        bool({Weights, ModelFolder} & needs),
+        any(issubclass(need, GivenModel) for need in needs),
         frozenset(columns),
         frozenset(options),
         tuple(rows.values()),

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Columns",
     "Features",
+    "GivenModel",
     "Images",
     "ModelFolder",
     "Need",
@@ -113,8 +114,16 @@ class Features(Need):
         return None
 
 
+class GivenModel(Need):
+    """What ``--model`` gives: a file or a folder of weights."""
+
+    def name(self) -> str:
+        """One word."""
+        return "weights"
+
+
 @dataclass(frozen=True)
-class Weights(Need):
+class Weights(GivenModel):
     """Weights of a network.
 
     Attributes:
@@ -125,17 +134,13 @@ class Weights(Need):
     what: str
     made_by: str
 
-    def name(self) -> str:
-        """One word."""
-        return "weights"
-
     def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
         """A file of weights."""
         return None if resources.model else f"{self.what} (--model {label}=FILE, made by '{self.made_by}')"
 
 
 @dataclass(frozen=True)
-class PublishedWeights(Need):
+class PublishedWeights(GivenModel):
     """Weights that others published, as a file or a folder.
 
     Attributes:
@@ -146,10 +151,6 @@ class PublishedWeights(Need):
     what: str
     entry: str
 
-    def name(self) -> str:
-        """One word."""
-        return "weights"
-
     def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
         """A file or a folder."""
         if resources.model:
@@ -158,7 +159,7 @@ class PublishedWeights(Need):
 
 
 @dataclass(frozen=True)
-class ModelFolder(Need):
+class ModelFolder(GivenModel):
     """The folder of a text model's files, as ``transformers`` reads it.
 
     Attributes:
@@ -166,10 +167,6 @@ class ModelFolder(Need):
     """
 
     what: str = "a BERT-like model"
-
-    def name(self) -> str:
-        """One word."""
-        return "weights"
 
     def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
         """A folder."""

@@ -171,7 +171,7 @@ def test_what_is_lacking_is_told(capbench: Run) -> None:
     assert "--model" in ran.err
     ran = capbench("explain", "-i", "x", "--features", "f.h5", "--model", "none.safetensors")
     assert ran.code == 2
-    assert "there is no f.h5" in ran.err
+    assert "f.h5: there is no such feature store" in ran.err
 
 
 def test_a_metric_of_ones_own_explains_itself_without_features(
