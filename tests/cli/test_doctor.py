@@ -103,7 +103,7 @@ def test_a_java_that_hangs_does_not_hang_the_report(
     java: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(health, "_WAIT_S", 0.5)
-    java('if [ "$1" = -version ]; then echo "openjdk version \\"17.0.1\\"" >&2; else sleep 600; fi')
+    java('if [ "$1" = -version ]; then echo "openjdk version \\"17.0.1\\"" >&2; else exec sleep 600; fi')
     checks = by_name(examine())
     assert checks["METEOR runs"].state == "fail"
     assert checks["tokeniser runs"].state == "fail"
