@@ -80,6 +80,7 @@ def test_an_image_that_kills_its_worker_is_reported_and_the_rest_is_done(
 
 
 def test_a_killed_head_leaves_what_was_done(capbench: Callable[..., Ran], pictures: Path, tmp_path: Path) -> None:
+    pytest.importorskip("torch")
     store = tmp_path / "store.h5"
     arguments = ["extract-features", "-i", str(pictures), "-D", POISONED, "-o", str(store), *ON_RAY, "--workers", "2"]
     environment = os.environ | {"POISONED_PAUSE": "0.2", "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -8,12 +8,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.features.fakes import pictures
 
 TASKS = 3
 
 
 def test_the_documented_array_job_gives_the_bytes_of_one_run(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
     page = (Path(__file__).parents[2] / "docs" / "cluster.md").read_text(encoding="utf-8")
     section = page[page.index("## SLURM without Ray") :]
     blocks = [re.sub("^ {4}", "", block, flags=re.M) for block in re.findall(r"(?:^ {4}.*\n)+", section, re.M)]
