@@ -298,12 +298,12 @@ def _evaluate(
             run.seconds[str(protocol)] = time.perf_counter() - began
         run.cells += assessed.cells
         for group, alone in scored.groups.items():
-            rows, of_group, _ = _evaluated(protocol, alone.draws, alone.tables, plan.rows, run)
+            group_rows, of_group, _ = _evaluated(protocol, alone.draws, alone.tables, plan.rows, run)
             sure = assess(
                 protocol,
                 alone.draws,
                 alone.tables,
-                rows,
+                group_rows,
                 of_group,
                 bootstrap=plan.study.bootstrap,
                 tests=None,
@@ -360,7 +360,7 @@ def _is_defined(
         evaluate(protocol, draws, tables, [row])
     except StatisticError as error:
         run.undefined.append(error)
-        reason = UNDEFINED + error.message.partition(" under ")[2]
+        reason = UNDEFINED + error.message.removeprefix(f"{row.title} under ")
         run.missing.append(Missing(protocol=str(protocol), column=row.name, title=row.title, reason=reason))
         return False
     return True
