@@ -138,10 +138,11 @@ def stored(command: Command, payload: Any, titles: Mapping[str, str]) -> dict[st
 
 
 def rounding() -> str:
-    """How this machine rounds a network's sums: a hash of what a few fixed operations of PyTorch give."""
+    """How a network's sums and its pictures are rounded here: a hash of what a few fixed operations give."""
     import hashlib
 
     import torch
+    from PIL import Image
 
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -153,8 +154,11 @@ def rounding() -> str:
             pixels = torch.randn(1, 16, size, 40, generator=random)
             kernel = torch.randn(32, 16, 3, 3, generator=random)
             products = matrix @ matrix.T
-            for result in (products, products.softmax(dim=1), products.tanh(), torch.conv2d(pixels, kernel)):
+            normed = torch.nn.functional.normalize(matrix, dim=1)
+            for result in (products, products.softmax(dim=1), products.tanh(), torch.conv2d(pixels, kernel), normed):
                 digest.update(result.numpy().tobytes())
+            picture = Image.fromarray((pixels[0, 0].sigmoid() * 255).byte().numpy())
+            digest.update(picture.resize((61, 37), Image.Resampling.BILINEAR).tobytes())
     finally:
         torch.set_num_threads(threads)
     return digest.hexdigest()[:16]

@@ -71,7 +71,7 @@ def _make(folder: Path, texts: list[str], layers: int, hidden: int) -> None:
     torch.manual_seed(0)
     pieces = learn_word_pieces(texts, 3000).pieces
     (folder / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
-    tokenizer = transformers.BertTokenizer(vocab=str(folder / "vocab.txt"))
+    tokenizer = transformers.BertTokenizer(str(folder / "vocab.txt"))
     tokenizer.model_max_length = 512
     tokenizer.save_pretrained(folder)
     config = transformers.BertConfig(

@@ -17,16 +17,18 @@ WORDS = """
 def make_bert(folder: Path, kind: str = "bert", layers: int = 3, seed: int = 0, **sizes: Any) -> Path:
     """A network of ``kind`` (bert, distilbert, roberta) in a folder."""
     import transformers
+    from tokenizers.pre_tokenizers import ByteLevel
 
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(seed)
     if kind == "roberta":
-        letters = "".join(sorted(set("".join(WORDS)) - {"#"}))
-        pieces = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "Ġ", *letters]
+        # All bytes are pieces, as in the published networks.
+        pieces = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *sorted(ByteLevel.alphabet())]
         (folder / "vocab.json").write_text(json.dumps({piece: place for place, piece in enumerate(pieces)}))
         (folder / "merges.txt").write_text("#version: 0.2\n")
-        tokenizer = transformers.RobertaTokenizer(
-            vocab=str(folder / "vocab.json"), merges=str(folder / "merges.txt"), add_prefix_space=True
+        # By place, since these arguments have other names before transformers 5.
+        tokenizer = transformers.RobertaTokenizerFast(
+            str(folder / "vocab.json"), str(folder / "merges.txt"), add_prefix_space=True
         )
         tokenizer.model_max_length = sizes.get("longest", 60)
         config = transformers.RobertaConfig(
@@ -44,7 +46,7 @@ def make_bert(folder: Path, kind: str = "bert", layers: int = 3, seed: int = 0, 
     else:
         pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
         (folder / "vocab.txt").write_text("\n".join(pieces) + "\n")
-        tokenizer = transformers.BertTokenizer(vocab=str(folder / "vocab.txt"))
+        tokenizer = transformers.BertTokenizerFast(str(folder / "vocab.txt"))
         tokenizer.model_max_length = sizes.get("longest", 40)
         if kind == "distilbert":
             config = transformers.DistilBertConfig(

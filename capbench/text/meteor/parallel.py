@@ -80,8 +80,8 @@ def _serve(
     with contextlib.ExitStack() as cleanup:
         child: subprocess.Popen[str] | None = None
         with contextlib.suppress(OSError):
-            child = cleanup.enter_context(_start())
-            cleanup.callback(child.kill)
+            child = _start()
+            cleanup.callback(_end, child)
             children.append(child)
         while not stop.is_set():
             try:
@@ -115,6 +115,12 @@ def _start() -> subprocess.Popen[str]:
         stderr=subprocess.DEVNULL,  # a failure is done again in this process, which tells its reason
         encoding="utf-8",
     )
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    child.kill()
+    with contextlib.suppress(OSError):  # what was not read of a killed child's task is written when its pipe is closed
+        child.communicate()
 
 
 def _ask(child: subprocess.Popen[str], task: Task) -> list[list[int]] | None:
