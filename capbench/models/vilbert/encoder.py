@@ -94,10 +94,9 @@ class Encoder:
             number = max(1, _ROWS[self.device.type] // rows)
             for start in range(0, len(group), number):
                 batch = group[start : start + number]
-                rows_of_batch = filled(batch, length)
+                of_texts = np.stack([texts[ids] for _, ids in filled(batch, length)])
                 encoded = self._connect(
-                    torch.from_numpy(np.stack([texts[ids] for _, ids in rows_of_batch])).to(self.device, self._dtype),
-                    [streams[image] for image, _ in rows_of_batch],
+                    torch.from_numpy(of_texts).to(self.device, self._dtype), [streams[image] for image, _ in batch]
                 )
                 for place, pair in enumerate(batch):
                     states[pair] = encoded[:, place].copy()  # a view would keep the whole batch
@@ -179,8 +178,9 @@ class Encoder:
         return read
 
     def _connect(self, text: Tensor, images: Sequence[tuple[Tensor, Projected]]) -> NDArray[np.float32]:
-        """Texts (b, m, T) with an image each → (layers, b, m, T)."""
+        """Texts (b + f, m, T), the last f repeats of the b-th that fill up, with b images → (layers, b + f, m, T)."""
         network, last = self.network, max(self.layers)
+        of_texts = torch.arange(len(text), device=text.device).clamp_max(len(images) - 1)
         image = torch.stack([stream for stream, _ in images])
         projected = Projected(
             None if last == 1 else torch.stack([cast(Tensor, part.queries) for _, part in images]),
@@ -192,7 +192,10 @@ class Encoder:
             layer = place + 1
             if place:
                 projected = connection.project(image, queries=layer < last)
-            connected = connection.text_of(text, projected, None)
+            seen = projected
+            if len(text) > len(images):  # an image's rows are many: it is not worked on again for a repeat
+                seen = Projected(None, projected.keys[of_texts], projected.values[of_texts])
+            connected = connection.text_of(text, seen, None)
             if layer in self.layers:
                 wanted[layer] = connected
             if layer < last:

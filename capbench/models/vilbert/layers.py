@@ -167,9 +167,12 @@ class Connection(nn.Module):
         text_mask: Tensor | None,
         maps: list[Tensor] | None = None,
     ) -> Tensor:
-        """The image stream (b, n, V) after it attended to the text; ``maps`` gets the weights (b, heads, n, m)."""
+        """The image stream (b, n, V) after it attended to the text; ``maps`` gets the weights (b, heads, n, m).
+
+        Texts behind the b-th are read by nothing.
+        """
         dropout = self.dropout if self.training else 0.0
-        keys, values = self.text_key(text), self.text_value(text)
+        keys, values = self.text_key(text)[: len(image)], self.text_value(text)[: len(image)]
         contexts = attend(queries, keys, values, self.heads, text_mask, dropout, maps)
         fed: Tensor = self.image_feed(self.image_attended(image, contexts))
         return fed
