@@ -6,8 +6,9 @@ For each model, with its images and with blank ones, and for each layer: tau-c o
 (``scripts/pseudo_judgements.py``), and how often F puts an image's own caption, which is left out of the references,
 above each candidate that is another image's: above those for the same references ("own first"), and above those for all
 images ("own above all"), as a metric's scores are compared between images. Made-up judgements come from text metrics,
-so that whatever looks at the image loses by them; whose caption it is does not hang on any metric. No judgement by
-people, and no test image, is read.
+so that whatever looks at the image loses by them; whose caption it is does not hang on any metric. With
+``--held-out 2`` they come from the last two captions of each image, and the metric reads the others ("held-out tau-c"):
+the image then tells what the references do not say. No judgement by people, and no test image, is read.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from scipy.stats import rankdata  # noqa: E402
 
-from capbench.errors import CapbenchError  # noqa: E402
+from capbench.errors import CapbenchError, DataError  # noqa: E402
 from capbench.files import atomic_write  # noqa: E402
 from capbench.metrics.base import Resources  # noqa: E402
 from capbench.metrics.requests import resolve_metrics  # noqa: E402
 from capbench.models.ensembles import read_ensemble  # noqa: E402
 from capbench.models.vilbert.files import load_vilbert  # noqa: E402
-from capbench.records import FloatArray, Item  # noqa: E402
+from capbench.records import FloatArray, IntArray, Item  # noqa: E402
 from capbench.scoring import score  # noqa: E402
 from scripts.checks import at_least, require_writable  # noqa: E402
 from scripts.flickr8k_grid import table  # noqa: E402
-from scripts.pseudo_judgements import KINDS  # noqa: E402
-from scripts.select_flickr8k_grid import criterion, pseudo_items  # noqa: E402
+from scripts.pseudo_judgements import KINDS, pseudo_levels  # noqa: E402
+from scripts.select_flickr8k_grid import TEXT_METRICS, criterion, pseudo_items  # noqa: E402
 
 IMAGES = ("seen", "blank")
 
@@ -103,6 +104,21 @@ def above_all(scores: FloatArray, owners: FloatArray) -> float:
     return float((ranks[own].mean() - (own.sum() + 1) / 2) / (~own).sum())
 
 
+def held_out(items: Sequence[Item], number: int) -> tuple[list[Item], IntArray]:
+    """Items without the last ``number`` references, and what text metrics against these alone make of the candidates.
+
+    Raises:
+        DataError: an item has too few references.
+    """
+    for item in items:
+        if len(item.references) <= number:
+            raise DataError(f"image '{item.image}' has {len(item.references)} captions, of which {number} are held out")
+    apart = [dataclasses.replace(item, references=item.references[-number:]) for item in items]
+    scored = score(apart, resolve_metrics(TEXT_METRICS), dataset="flickr8k-dev-held-out")
+    left = [dataclasses.replace(item, references=item.references[:-number]) for item in items]
+    return left, pseudo_levels(list(scored.values.values()))
+
+
 def select(asked: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """All numbers by model."""
     items, levels = pseudo_items(asked.data, asked.features, asked.seed)
@@ -111,12 +127,16 @@ def select(asked: argparse.Namespace) -> dict[str, dict[str, Any]]:
         places = [place for place, item in enumerate(items) if item.image in kept]
         items, levels = tuple(items[place] for place in places), levels[places]
     contest, owners = own_and_foreign(items)
+    left, unseen_levels = held_out(items, asked.held_out) if asked.held_out else ([], levels)
     kinds = np.array([item.group for item in items])
     numbers: dict[str, dict[str, Any]] = {}
     for path in asked.models:
         scores = vilbertscores(items, asked.features, path, "flickr8k-dev")
         contested = vilbertscores(contest, asked.features, path, "flickr8k-dev-contest")
         rows: dict[str, Any] = {f"tau-c {column}": criterion(values, levels) for column, values in scores.items()}
+        if left:
+            unseen = vilbertscores(left, asked.features, path, "flickr8k-dev-left")
+            rows |= {f"held-out tau-c {column}": criterion(values, unseen_levels) for column, values in unseen.items()}
         for column, values in contested.items():
             if column.startswith("vilbertscore-f"):
                 won = wins(values, owners)
@@ -136,6 +156,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--features", type=Path, required=True)
     parser.add_argument("--seed", type=at_least(0), default=0, help="of the candidates")
     parser.add_argument("--images", type=at_least(10), help="only candidates of about so many images")
+    parser.add_argument("--held-out", type=at_least(0), default=0, help="captions that only made-up judgements read")
     parser.add_argument("--threads", type=at_least(1), default=1, help="of PyTorch")
     parser.add_argument("--out", type=Path)
     asked = parser.parse_args(arguments)
