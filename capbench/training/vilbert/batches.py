@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from capbench.text.word_pieces import MASK, PAD, WordPieces
 from capbench.training.captions import Pairs
 from capbench.training.vilbert.config import MaskingOptions
-from capbench.training.vilbert.consensus import Consensus
 from capbench.training.vilbert.data import ImageData
 
 __all__ = ["IGNORED", "Batch", "Specials", "batches", "mask_words", "padded"]
@@ -40,20 +39,17 @@ class Specials:
 
 @dataclass(frozen=True)
 class Batch:
-    """What one step sees, of b images: two captions of each, and k of other images where 'ranking' is learned.
+    """What one step sees, of b images: two captions of each.
 
     Attributes:
         features: (b, n, d) float32, the mean of the regions first; zeros where a region is masked.
         places: (b, n, 5) float32.
         hidden: (b, n) bool, which regions are to be told.
         targets: (b, n, k) float32 what is to be told of a region.
-        ids: (2b + bk, m) int64 word pieces: the images' captions, masked, another caption of each, then those of
-            other images, k of the first image before k of the second.
-        present: (2b + bk, m) bool, what of them is no padding.
+        ids: (2b, m) int64 word pieces: the images' captions, masked, then another caption of each.
+        present: (2b, m) bool, what of them is no padding.
         words: (b, m) int64 the pieces that are masked, elsewhere :data:`IGNORED`.
         image_of: (b,) int64 place of the images among those of the split.
-        shared: (b, b + bk) float32 how much further captions of each image share with the captions behind the masked
-            ones; (b, 0) where 'ranking' is not learned.
     """
 
     features: torch.Tensor
@@ -64,7 +60,6 @@ class Batch:
     present: torch.Tensor
     words: torch.Tensor
     image_of: torch.Tensor
-    shared: torch.Tensor
 
 
 def batches(
@@ -77,8 +72,6 @@ def batches(
     *,
     seed: int,
     first_step: int,
-    consensus: Consensus | None = None,
-    candidates: int = 0,
 ) -> Iterator[Batch]:
     """Batches in order; what is drawn follows from the seed and the step, so that nothing hangs on what came before.
 
@@ -91,8 +84,6 @@ def batches(
         masking: how much is masked.
         seed: of the training.
         first_step: number of the first batch's step, from 0.
-        consensus: of these captions, where 'ranking' is learned.
-        candidates: captions of other images that it adds for each image.
     """
     counts = np.bincount(pairs.image_of, minlength=len(pairs.images))
     firsts = np.cumsum(counts) - counts
@@ -103,12 +94,7 @@ def batches(
         others = np.maximum(counts[image_of] - 1, 1)
         ahead = (counts[image_of] > 1) * (1 + rng.integers(others))
         second = firsts[image_of] + (chosen - firsts[image_of] + ahead) % counts[image_of]
-        further, shared = second, np.zeros((len(chosen), 0), dtype=np.float32)
-        if consensus is not None:
-            of_others = consensus.draw(image_of, candidates, np.random.default_rng((seed, 5, step)))
-            further = np.concatenate((second, of_others.reshape(-1)))
-            shared = consensus.shared(image_of, np.stack((chosen, second), axis=1), further)
-        ids, present = padded([captions[i] for i in [*chosen.tolist(), *further.tolist()]], specials.pad)
+        ids, present = padded([captions[i] for i in [*chosen.tolist(), *second.tolist()]], specials.pad)
         first_ids, words = mask_words(ids[: len(chosen)], present[: len(chosen)], masking.words, specials, rng)
         ids[: len(chosen)] = first_ids
         features, places, targets = images.take(image_of)
@@ -124,7 +110,6 @@ def batches(
             torch.from_numpy(present),
             torch.from_numpy(words),
             torch.from_numpy(image_of),
-            torch.from_numpy(shared),
         )
 
 

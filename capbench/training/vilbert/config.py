@@ -13,8 +13,7 @@ Schema version 1; everything but ``schema``, ``name``, ``captions`` and ``featur
 
 Keys that trainers share are in :mod:`capbench.training.matching` and :mod:`capbench.training.settings`. Defaults are
 the sizes and the three losses of the published pre-training (Lu et al., NeurIPS 2019, section 2.3): masked words,
-masked regions, alignment, with equal weights. ``contrast``, ``fit``, ``matching`` and ``ranking`` are no part of it;
-they are off.
+masked regions, alignment, with equal weights. ``contrast``, ``fit`` and ``matching`` are no part of it; they are off.
 """
 
 from __future__ import annotations
@@ -97,16 +96,6 @@ class VilbertLoss(Options):
         0.0, Number(0), "weight of matching: another caption of an image must match one better than a foreign one does"
     )
     matching_temperature: float = option(0.05, Positive(), "of the differences of F-scores in 'matching'")
-    ranking: float = option(
-        0.0,
-        Number(0),
-        "weight of ranking: of two captions, own or foreign, the one that shares more n-grams with those captions of "
-        "the image that are not the reference must match the reference better",
-    )
-    ranking_temperature: float = option(0.05, Positive(), "of the differences of F-scores in 'ranking'")
-    candidates: int = option(
-        2, Count(1), "captions of images alike, by text and by look in turn, that 'ranking' adds for each image"
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,13 +144,10 @@ class VilbertTraining(CaptionTraining):
             problems.append("'loss.temperature' does nothing without 'loss.contrast'")
         if not loss.matching and loss.matching_temperature != VilbertLoss().matching_temperature:
             problems.append("'loss.matching_temperature' does nothing without 'loss.matching'")
-        for key in ("ranking_temperature", "candidates"):
-            if not loss.ranking and getattr(loss, key) != getattr(VilbertLoss(), key):
-                problems.append(f"'loss.{key}' does nothing without 'loss.ranking'")
         for key in ("fit_level", "fit_temperature"):
             if not loss.fit and getattr(loss, key) != getattr(VilbertLoss(), key):
                 problems.append(f"'loss.{key}' does nothing without 'loss.fit'")
-        if not any((loss.words, loss.regions, loss.alignment, loss.contrast, loss.fit, loss.matching, loss.ranking)):
+        if not any((loss.words, loss.regions, loss.alignment, loss.contrast, loss.fit, loss.matching)):
             problems.append("all weights of 'loss' are 0, so that nothing is learned")
         if pieces.file and pieces.size != PieceOptions().size:
             problems.append("'pieces.size' does nothing where 'pieces.file' is given")

@@ -106,12 +106,6 @@ class ImageData:
         targets = features if self.classes is None else self.classes.distributions(images)
         return features, self._places[torch.as_tensor(images)], targets
 
-    def looks(self) -> NDArray[np.float32]:
-        """(images, d): the mean of each image's regions."""
-        number, at_once = self.regions.shape[0], 500
-        parts = [self.regions.take(range(i, min(i + at_once, number))) for i in range(0, number, at_once)]
-        return np.concatenate([part.mean(dim=1).numpy() for part in parts])
-
     def variance(self, images: int = 1000) -> float:
         """Variance of the first images' region features, over all columns, each about its mean."""
         features = self.regions.take(range(min(images, self.regions.shape[0]))).flatten(0, 1)

@@ -7,15 +7,7 @@ from torch.nn import functional
 
 from capbench.training.vilbert.batches import IGNORED
 
-__all__ = [
-    "alignment_loss",
-    "f_scores",
-    "late_similarities",
-    "matching_loss",
-    "ranking_loss",
-    "region_loss",
-    "word_loss",
-]
+__all__ = ["alignment_loss", "f_scores", "late_similarities", "matching_loss", "region_loss", "word_loss"]
 
 _FAR = -1e4  # in place of a similarity with what is not there
 
@@ -109,18 +101,3 @@ def matching_loss(own: Tensor, foreign: Tensor, temperature: float) -> Tensor:
         temperature: that differences are divided by.
     """
     return functional.softplus((foreign[None, :] - own[:, None]) / temperature).mean()
-
-
-def ranking_loss(scores: Tensor, targets: Tensor, temperature: float) -> Tensor:
-    """Mean over all pairs of ln(1 + exp(-(difference of scores) / temperature)), weighted by the targets' difference.
-
-    Pairs are taken over all images at once, as in :func:`matching_loss`; those with the same target weigh nothing.
-
-    Args:
-        scores: (k,) F-scores.
-        targets: (k,) in which order the scores shall be.
-        temperature: that differences are divided by.
-    """
-    above = (targets[:, None] - targets[None, :]).clamp_min(0.0)
-    losses = functional.softplus((scores[None, :] - scores[:, None]) / temperature)
-    return (above * losses).sum() / above.sum().clamp_min(1e-6)

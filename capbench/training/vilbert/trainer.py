@@ -24,7 +24,6 @@ from capbench.training.losses import info_nce
 from capbench.training.task import Running, TrainingResult
 from capbench.training.vilbert.batches import IGNORED, Batch, Specials, batches
 from capbench.training.vilbert.config import VilbertTraining
-from capbench.training.vilbert.consensus import Consensus
 from capbench.training.vilbert.data import VilbertData, prepare
 from capbench.training.vilbert.evaluation import draw_trials, evaluate
 from capbench.training.vilbert.learner import VilbertLearner
@@ -32,7 +31,6 @@ from capbench.training.vilbert.losses import (
     alignment_loss,
     f_scores,
     matching_loss,
-    ranking_loss,
     region_loss,
     word_loss,
 )
@@ -102,10 +100,6 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
             say("word vectors of the captions, to begin with")
             self._start_from_vectors(model)
         super().__init__(config, data.train.pairs, images.regions, model, device)
-        self._consensus: Consensus | None = None
-        if config.loss.ranking:
-            say("what captions share")
-            self._consensus = Consensus(data.train.pairs, data.train.captions, images.looks())
         self._variance = images.variance() if images.classes is None else None
         self.data, self.facts = data.names, {"features": data.features, "longest": config.pieces.longest}
 
@@ -138,8 +132,6 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
             self._config.masking,
             seed=self._config.seed,
             first_step=first_step,
-            consensus=self._consensus,
-            candidates=self._config.loss.candidates,
         )
 
     def loss(self, batch: Batch, step: int) -> Tensor:
@@ -156,7 +148,7 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         """The weighted sum of the losses.
 
         Three captions go through the connections with each image: its own, masked; another of its own; and a foreign
-        one. Words and regions are told from the first, alignment from all. 'ranking' adds captions of images alike.
+        one. Words and regions are told from the first, alignment from all.
         """
         weights, model = self._config.loss, self.model
         moved = {field.name: getattr(batch, field.name).to(self._device) for field in dataclasses.fields(batch)}
@@ -166,19 +158,14 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
         counted = present & torch.isin(moved["ids"], self._not_special())
         similarities = None
         if weights.contrast:
-            others = slice(size, 2 * size)
-            similarities = model.similarities(read.text[others], counted[others], read.image).float()
+            similarities = model.similarities(read.text[size:], counted[size:], read.image).float()
             total = total + weights.contrast * self._contrast(similarities, moved["image_of"])
         foreign = self._foreign(similarities, moved["image_of"])
         own = torch.arange(size, device=self._device)
-        texts, images = [own, own + size], [own, own]
-        if foreign is not None:  # else all captions are of one image
-            texts, images = [*texts, foreign + size], [*images, own]
-        aligned = len(texts) * size
-        if weights.ranking:
-            texts.append(torch.arange(2 * size, len(present), device=self._device))
-            images.append(own.repeat_interleave(weights.candidates))
-        chosen, seen = torch.cat(texts), torch.cat(images)
+        if foreign is None:  # all captions are of one image
+            chosen, seen = torch.cat((own, own + size)), torch.cat((own, own))
+        else:
+            chosen, seen = torch.cat((own, own + size, foreign + size)), torch.cat((own, own, own))
         last, end = model.connect(read.text[chosen], read.image[seen], present[chosen])
         heads = model.network.heads
         assert heads is not None
@@ -190,25 +177,19 @@ class VilbertTask(CaptionTask[VilbertLearner, Batch]):
             hidden = moved["hidden"]
             told = heads.regions(end.image[:size][hidden])
             total = total + weights.regions * region_loss(told, moved["targets"][hidden], self._variance)
-        together = torch.arange(aligned, device=self._device) < 2 * size
+        together = torch.arange(len(chosen), device=self._device) < 2 * size
         if foreign is not None and weights.alignment:
-            total = total + weights.alignment * alignment_loss(model.aligned(end)[:aligned], together)
+            total = total + weights.alignment * alignment_loss(model.aligned(end), together)
         kept = counted[chosen]
         # A caption all of whose words are masked still has its tokens.
         kept = torch.where(kept.any(dim=1, keepdim=True), kept, present[chosen])
         if foreign is not None and weights.fit:
-            logits = (model.fits(last[:aligned].float(), kept[:aligned]) - weights.fit_level) / weights.fit_temperature
+            logits = (model.fits(last.float(), kept) - weights.fit_level) / weights.fit_temperature
             total = total + weights.fit * alignment_loss(torch.stack((logits, -logits), dim=1), together)
-        if weights.matching or weights.ranking:
-            # The masked caption is the reference; another of its own, the foreign one and further ones are scored.
-            reference, of_image, caption = last[:size].float(), seen[size:], chosen[size:] - size
-            f = f_scores(last[size:].float(), kept[size:], reference[of_image], kept[:size][of_image])
-            if foreign is not None and weights.matching:
-                own_f, foreign_f = f[:size], f[size : 2 * size]
-                total = total + weights.matching * matching_loss(own_f, foreign_f, weights.matching_temperature)
-            if weights.ranking:
-                targets = moved["shared"][of_image, caption]
-                total = total + weights.ranking * ranking_loss(f, targets, weights.ranking_temperature)
+        if foreign is not None and weights.matching:
+            reference, matched = last[:size], last[size:]
+            f = f_scores(matched.float(), kept[size:], reference.float().repeat(2, 1, 1), kept[:size].repeat(2, 1))
+            total = total + weights.matching * matching_loss(f[:size], f[size:], weights.matching_temperature)
         return total
 
     def _not_special(self) -> Tensor:

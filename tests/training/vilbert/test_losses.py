@@ -16,7 +16,6 @@ from capbench.training.vilbert.losses import (
     f_scores,
     late_similarities,
     matching_loss,
-    ranking_loss,
     region_loss,
     word_loss,
 )
@@ -93,18 +92,3 @@ def test_fit_is_the_mean_cosine_of_the_words_that_count() -> None:
     cosines = states.numpy() @ direction / np.linalg.norm(states.numpy(), axis=2) / np.linalg.norm(direction)
     expected = [(cosines[0, 0] + cosines[0, 2]) / 2, cosines[1, 1]]
     assert learner.fits(states, present).detach().numpy() == pytest.approx(np.array(expected), abs=1e-6)
-
-
-def test_ranking_weighs_pairs_by_how_far_apart_they_shall_be() -> None:
-    rng = np.random.default_rng(4)
-    scores, targets = rng.normal(size=7), rng.integers(0, 4, 7) / 4
-    lost = weight = 0.0
-    for a in range(7):
-        for b in range(7):
-            if targets[a] > targets[b]:
-                apart = targets[a] - targets[b]
-                lost += apart * math.log(1 + math.exp(-(scores[a] - scores[b]) / 0.3))
-                weight += apart
-    told = ranking_loss(torch.from_numpy(scores), torch.from_numpy(targets), 0.3)
-    assert float(told) == pytest.approx(lost / weight)
-    assert float(ranking_loss(torch.ones(3), torch.full((3,), 0.5), 0.3)) == 0.0

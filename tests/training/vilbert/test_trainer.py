@@ -88,7 +88,6 @@ def test_features_read_from_disk_and_another_seed(world: Path, tmp_path: Path) -
         {"alignment": 1.0},
         {"contrast": 1.0},
         {"matching": 1.0},
-        {"ranking": 1.0},
         {"fit": 1.0},
     ],
 )
@@ -154,8 +153,6 @@ def test_word_pieces_without_a_mask_are_refused(world: Path, tmp_path: Path) -> 
     [
         ({"loss": {"negatives": "hard"}}, "needs 'loss.contrast'"),
         ({"loss": {"matching_temperature": 0.2}}, "does nothing without 'loss.matching'"),
-        ({"loss": {"ranking_temperature": 0.2}}, "does nothing without 'loss.ranking'"),
-        ({"loss": {"candidates": 3}}, "does nothing without 'loss.ranking'"),
         ({"loss": ALONE}, "nothing is learned"),
         ({"pieces": {"longest": 30}}, "has 24 'positions'"),
         ({"features": "ims"}, "has no boxes"),
