@@ -42,6 +42,7 @@ _CODE = ("auto_map", "custom_pipelines")
 _TEXTS = 64
 _VERSION = 1  # of how texts are encoded here
 _MODELS = 2
+_MOST_LAYERS = 1000
 _LONGEST = 512
 _FILES = (
     "config.json",
@@ -268,6 +269,8 @@ def _layer(folder: Path, config: dict[str, Any], layer: int | None) -> int:
     number = config.get("num_hidden_layers", config.get("n_layers"))
     if not isinstance(number, int) or number < 1:
         raise ModelError("names no 'num_hidden_layers'", path=folder / "config.json")
+    if number > _MOST_LAYERS:  # the network is made before its weights are looked at
+        raise ModelError(f"names {number} layers, and {_MOST_LAYERS} at most are read", path=folder / "config.json")
     if layer is None:
         if (kind, number) not in LAYERS:
             raise ModelError(

@@ -35,6 +35,7 @@ __all__ = [
     "read_trained",
     "refuse_ensemble",
     "trained_on",
+    "with_weights",
     "write_trained",
 ]
 
@@ -251,13 +252,30 @@ def load_trained(
     if stored is None:
         raise ModelError(f"is no {family.noun} of capbench", path=file, hint=f"Make one with '{family.command}'")
     check_size(stored.vocabulary, getattr(stored.options, "vocabulary_size"), file)  # noqa: B009  # of all options here
-    with torch.device("meta"):  # sizes that do not fit are found before memory is asked for
-        network = network_type(stored.options)
-        weights = fitting_tensors(network, stored.tensors, file)
-    network.to_empty(device="cpu").load_state_dict(weights)
-    network.eval()
-    network.requires_grad_(False)
+    network = with_weights(lambda: network_type(stored.options), stored.tensors, file)
     return model_type(network.to(device), stored.vocabulary, digest, file, stored.training, device)
+
+
+def with_weights(make: Callable[[], N], tensors: Mapping[str, torch.Tensor], path: Path) -> N:
+    """A network with a file's weights, in evaluation mode; its gradients are not asked for.
+
+    Args:
+        make: makes it; its weights do not matter.
+        tensors: the file's.
+        path: the file, for messages.
+
+    Raises:
+        ModelError: sizes and weights do not fit each other.
+    """
+    with torch.device("meta"):  # sizes that do not fit are found before memory is asked for
+        try:
+            network = make()
+        except RuntimeError as error:  # a size is more than can be counted
+            raise ModelError("its sizes are larger than any network's", path=path, hint="Get the file again") from error
+        weights = fitting_tensors(network, tensors, path)
+    network.to_empty(device="cpu").load_state_dict(weights)
+    network.eval().requires_grad_(False)
+    return network
 
 
 def refuse_ensemble(path: Path) -> None:

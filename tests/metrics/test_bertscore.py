@@ -254,6 +254,7 @@ def _pickle(folder: Path) -> None:
         (lambda folder: shutil.rmtree(folder), "there is no such folder"),
         (lambda folder: (folder / "config.json").unlink(), r"holds no config\.json"),
         (lambda folder: (folder / "config.json").write_text("[]"), "names no 'model_type'"),
+        (lambda folder: _config(folder, num_hidden_layers=10**9), "names 1000000000 layers"),
         (lambda folder: (folder / "config.json").write_text("{"), "JSON"),
         (lambda folder: _config(folder, model_type="gpt17"), "cannot be read as a BERT-like model"),
         (lambda folder: _config(folder, auto_map={"AutoModel": "evil.Model"}), "brings code of its own"),

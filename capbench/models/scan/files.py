@@ -20,11 +20,17 @@ from numpy.typing import NDArray
 
 from capbench.errors import MissingFileError, ModelError, UsageError, suggest
 from capbench.files import sha256_file
-from capbench.models.checkpoints import fit_state
 from capbench.models.scan.fast import FastScan
 from capbench.models.scan.network import Scan, ScanOptions
 from capbench.models.scan.released import read_released
-from capbench.models.trained import TrainedModel, check_size, read_trained, refuse_ensemble, write_trained
+from capbench.models.trained import (
+    TrainedModel,
+    check_size,
+    read_trained,
+    refuse_ensemble,
+    with_weights,
+    write_trained,
+)
 from capbench.text.vocabulary import Vocabulary, read_vocabulary
 
 __all__ = ["GroundingModel", "load_scan", "save_scan"]
@@ -230,9 +236,7 @@ def load_scan(
             raise UsageError(f"{key} is {getattr(options, key)} in {file} and cannot be {value}")
     options = dataclasses.replace(options, **overrides)
     check_size(words, options.vocabulary_size, file)
-    network = FastScan(options, torch.Generator().manual_seed(0))
-    fit_state(network, state, file)
-    network.requires_grad_(False)
+    network = with_weights(lambda: FastScan(options), state, file)
     return GroundingModel(network.to(device), words, digest, file, training, device)
 
 

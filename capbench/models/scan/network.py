@@ -77,7 +77,7 @@ class ScanOptions(Options):
     word_dim: int = option(300, Count(1), "components of a word")
     embed_dim: int = option(1024, Count(1), "components of the common space, D")
     image_dim: int = option(2048, Count(1), "components of a region feature")
-    layers: int = option(1, Count(1), "of the GRU")
+    layers: int = option(1, Count(1, 100), "of the GRU")
     bidirectional: bool = option(True, Flag(), "read captions both ways and average the two directions")
     weight_norm: bool = option(
         False, Flag(), "whether the image layer is weight-normed (one scalar for the whole matrix)"
