@@ -34,6 +34,7 @@ __all__ = [
     "read_json",
     "read_lines",
     "read_text",
+    "real_path",
     "sha256_file",
     "unpack_gzip",
     "write_text",
@@ -271,6 +272,14 @@ def unpack_gzip(path: str | os.PathLike[str]) -> bytes:
     except OSError as error:
         raise _unreadable(path, error) from error
     return b"".join(blocks)
+
+
+def real_path(path: str | os.PathLike[str]) -> Path:
+    """A path without links, whether there is anything or not.
+
+    ``Path.resolve`` does so, too, but raises an error of its own where links lead in a circle (before Python 3.13).
+    """
+    return Path(os.path.realpath(path))
 
 
 def sha256_file(path: str | os.PathLike[str]) -> str:

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from capbench.cli import common
+from capbench.files import real_path
 
 __all__ = ["import_features"]
 
@@ -61,7 +62,7 @@ def import_features(
     """
     from capbench.features.importers import import_features as run
 
-    target = out or Path("features") / f"{files[0].resolve().stem}.h5"
+    target = out or Path("features") / f"{real_path(files[0]).stem}.h5"
     begin = time.perf_counter()
     with common.images_progress("importing", None) as step:
         made = run(

@@ -27,7 +27,7 @@ from typing import IO
 
 from capbench import __version__
 from capbench.errors import DataError, MissingFileError, UsageError
-from capbench.files import atomic_write, cache_dir, lock, sha256_file
+from capbench.files import atomic_write, cache_dir, lock, real_path, sha256_file
 
 __all__ = ["fetch", "unpack"]
 
@@ -138,7 +138,7 @@ def fetch(
     """
     if urllib.parse.urlsplit(url).scheme not in ("http", "https") or not urllib.parse.urlsplit(url).hostname:
         raise UsageError(f"{url}: no http or https address", hint="Give the whole address, with https://")
-    key = hashlib.sha256(str(target.resolve()).encode()).hexdigest()[:16]
+    key = hashlib.sha256(str(real_path(target)).encode()).hexdigest()[:16]
     with lock(cache_dir("locks") / f"download-{key}"):
         if target.exists():
             if sha256 is not None and sha256_file(target) != sha256:

@@ -96,7 +96,7 @@ def unique(images: Iterable[ImageFile]) -> list[ImageFile]:
     by_id: dict[str, ImageFile] = {}
     for entry in images:
         first = by_id.setdefault(entry.image, entry)
-        if first.path != entry.path and first.path.resolve() != entry.path.resolve():
+        if first.path != entry.path and files.real_path(first.path) != files.real_path(entry.path):
             raise DataError(
                 f"has the image id '{entry.image}', and so has {first.path}",
                 path=entry.path,

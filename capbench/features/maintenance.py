@@ -125,7 +125,7 @@ def merge_stores(
                 path=source,
                 hint="Run the same extract-features command again, then merge",
             )
-        if Path(source).resolve() == path.resolve():
+        if files.real_path(source) == files.real_path(path):
             raise UsageError("a store cannot be merged into itself", path=path, hint="Name another target")
     if path.exists() and not replace:
         raise UsageError("is there already", path=path, hint="Name another file, or replace it with --replace")

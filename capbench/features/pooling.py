@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from capbench import files
 from capbench.errors import FeatureError, UsageError, suggest
 from capbench.features.box_pooling import BoxPooling
 from capbench.features.records import RegionFeatures
@@ -270,7 +271,7 @@ def pool_store(
     if path.exists() and not replace:
         raise UsageError("is there already", path=path, hint="Name another file, or replace it with --replace")
     cells = source if isinstance(source, FeatureStore) else open_store(source)
-    if any(path.resolve() == source_path.resolve() for source_path in cells.paths):
+    if files.real_path(path) in map(files.real_path, cells.paths):
         raise UsageError("a store cannot be pooled into itself", path=path, hint="Name another target")
     mode = cells.fingerprint.mode
     if pooling is not None:

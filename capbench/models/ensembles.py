@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from capbench.errors import DataError, ModelError
-from capbench.files import check_readable, read_json, sha256_file, write_text
+from capbench.files import check_readable, read_json, real_path, sha256_file, write_text
 
 __all__ = ["Ensemble", "Member", "Part", "check_together", "network_files", "read_ensemble", "write_ensemble"]
 
@@ -101,7 +101,7 @@ def read_ensemble(path: str | os.PathLike[str]) -> Ensemble | None:
     entries = content.get("parts")
     if not isinstance(entries, list) or len(entries) < 2:
         raise ModelError("names no list of two networks or more as 'parts'", path=file, hint=_REMAKE)
-    folder = file.resolve().parent
+    folder = real_path(file).parent
     parts = [_part(entry, place, file, folder) for place, entry in enumerate(entries, 1)]
     for network in parts:
         if not network.path.is_file():
@@ -155,7 +155,7 @@ def write_ensemble(path: str | os.PathLike[str], models: Sequence[Member]) -> En
     """
     check_together(models)
     file = Path(path)
-    folder = file.parent.resolve()
+    folder = real_path(file.parent)
     parts = sorted((model.sha256, _relative(model.path, folder)) for model in models)
     content = {"kind": _KIND, "parts": [{"path": place, "sha256": digest} for digest, place in parts]}
     write_text(file, json.dumps(content, indent=2) + "\n")
@@ -163,7 +163,7 @@ def write_ensemble(path: str | os.PathLike[str], models: Sequence[Member]) -> En
 
 
 def _relative(path: Path, folder: Path) -> str:
-    whole = path.parent.resolve() / path.name
+    whole = real_path(path.parent) / path.name
     try:
         return Path(os.path.relpath(whole, folder)).as_posix()
     except ValueError:  # on another drive
