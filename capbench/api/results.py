@@ -223,7 +223,7 @@ class CorrelationResult(StudyResult):
         from capbench.reports.markup import cell_rows
         from capbench.studies.results import Cell
 
-        return pd.DataFrame(cell_rows(self), columns=[*Cell.model_fields, "difference", "rank", "top"])
+        return pd.DataFrame(cell_rows(self), columns=[*Cell.model_fields, "difference", "rank", "top", "own_model"])
 
     def pairs_to_frame(self) -> pd.DataFrame:
         """A row for each test of two metrics; none without ``compare``."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from capbench.csv_text import csv_text
 from capbench.records import signature_lines
-from capbench.reports.published import NOT_EXPLAINED, UNEXPLAINED
+from capbench.reports.published import NOT_EXPLAINED, UNEXPLAINED, by_own_model
 from capbench.reports.table_records import Entry, Row, Table
 from capbench.reports.tables import PUBLISHED_ONLY
 from capbench.reports.tables import tables as make_tables
@@ -225,10 +225,11 @@ def to_csv(result: StudyResult, *, escape_formulas: bool = False) -> str:
 
     ``rank`` is the significance cluster and ``top`` says whether the metric is the best or not significantly worse;
     both are empty without tests. The human ceiling has lines of its own, with ``human-ceiling`` as its metric.
+    ``own_model`` says whether the published number beside is of another model, the authors' own.
     Published numbers without one of ours have lines without ``value``; ``published_column`` is their column's head in
     print.
     """
-    columns = [*Cell.model_fields, "difference", "rank", "top", "published_column"]
+    columns = [*Cell.model_fields, "difference", "rank", "top", "own_model", "published_column"]
     return csv_text(columns, _lines(result), escape_formulas=escape_formulas)
 
 
@@ -241,14 +242,16 @@ def _lines(result: StudyResult) -> Iterator[dict[str, object]]:
 
 
 def cell_rows(result: StudyResult) -> list[dict[str, Any]]:
-    """What is known of each cell: its fields, the difference from the paper, and with tests ``rank`` and ``top``."""
+    """What is known of each cell: its fields, the difference from the paper, whether that is of another model, and with
+    tests ``rank`` and ``top``."""
     rows = []
     for cell in result.cells:
         difference = None if cell.published is None else cell.value - cell.published
         tests = result.comparison(cell.protocol, cell.group)
         rank = None if tests is None else tests.ranks.get(cell.column)
         top = None if tests is None or rank is None else cell.column in tests.top
-        rows.append({**cell.model_dump(), "difference": difference, "rank": rank, "top": top})
+        own = by_own_model(result, cell)
+        rows.append({**cell.model_dump(), "difference": difference, "rank": rank, "top": top, "own_model": own})
     return rows
 
 

@@ -7,7 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from capbench.studies.published.printed import PrintedColumn, tells_no_reason
 from capbench.studies.results import Cell, StudyResult
 
-__all__ = ["NOT_EXPLAINED", "UNEXPLAINED", "basis", "footnotes", "no_numbers", "own_models", "remarks", "unplaced"]
+__all__ = [
+    "NOT_EXPLAINED",
+    "UNEXPLAINED",
+    "basis",
+    "by_own_model",
+    "footnotes",
+    "no_numbers",
+    "own_models",
+    "remarks",
+    "unplaced",
+]
 
 #: Stands at a published number that differs from ours for no known reason.
 UNEXPLAINED = "?"
@@ -55,16 +65,14 @@ def remarks(result: StudyResult) -> list[str]:
 
 def own_models(result: StudyResult) -> list[str]:
     """Trained metrics with numbers beside published ones, by a model that is not the paper's."""
-    authors = () if result.published_table is None else result.published_table.authors_models
     titles: dict[str, dict[str, None]] = {}
     labels: dict[str, set[str]] = {}
     for cell in result.cells:
         if cell.published is None:
             continue
-        for models in _models(result, cell):
-            if not set(models.split("+")) <= set(authors):
-                titles.setdefault(models, {})[cell.title] = None
-                labels.setdefault(models, set()).add(cell.label or cell.metric)
+        for models in _not_the_authors(result, cell):
+            titles.setdefault(models, {})[cell.title] = None
+            labels.setdefault(models, set()).add(cell.label or cell.metric)
     return [
         f"{', '.join(names)}: by the model {model} that was given{'' if '+' in model else ' (one network, one seed)'}, "
         "which is not the paper's; the published numbers are of the authors' own"
@@ -72,6 +80,17 @@ def own_models(result: StudyResult) -> list[str]:
         + ("; these rows share it: --model LABEL=FILE gives one a model of its own" if len(labels[model]) > 1 else "")
         for model, names in titles.items()
     ]
+
+
+def by_own_model(result: StudyResult, cell: Cell) -> bool:
+    """Whether a number of a trained metric stands beside a published one, by a model that is not the paper's."""
+    return cell.published is not None and bool(_not_the_authors(result, cell))
+
+
+def _not_the_authors(result: StudyResult, cell: Cell) -> list[str]:
+    """The models of a cell's metric that are not those of the published table's authors."""
+    authors = () if result.published_table is None else result.published_table.authors_models
+    return [models for models in _models(result, cell) if not set(models.split("+")) <= set(authors)]
 
 
 def _models(result: StudyResult, cell: Cell) -> list[str]:

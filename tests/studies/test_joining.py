@@ -296,6 +296,8 @@ def test_a_model_is_not_the_papers_unless_it_is_the_authors(monkeypatch: pytest.
     weights = Status("scan-tiger", "here", "model_best.pth.tar", digits, None, False)
     monkeypatch.setattr("capbench.models.registry.status", lambda _name: weights)
     authors = joined(cell(TAU, "length", 0.5), signatures=signatures)
+    in_csv = [next(csv.DictReader(io.StringIO(to_csv(of))))["own_model"] for of in (study, authors)]
+    assert in_csv == ["True", "False"]
     assert not any("which is not the paper's" in note for note in tables(authors)[0].notes)
 
 
