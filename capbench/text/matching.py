@@ -23,6 +23,7 @@ __all__ = ["Frequencies", "Tokens", "f_score", "greedy_matching", "similarities"
 
 # Numbers of gathered vectors and similarities: two megabytes stay in a cache, many more take ten times as long.
 _AT_ONCE = 1 << 19
+_STEP = 8  # tokens; texts are filled up to multiples of it
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,10 +82,8 @@ def greedy_matching(candidates: Sequence[Tokens], references: Sequence[Tokens]) 
         return np.empty((0, 3))
     leading = candidates[0].vectors.shape[:-2]
     scores = np.empty((len(candidates), *leading, 3))
-    # Pairs of about the same size stand together, so that little is padding.
-    order = sorted(range(len(candidates)), key=lambda k: (len(candidates[k].weights), len(references[k].weights)))
-    for places in _portions(order, candidates, references, math.prod(leading)):
-        left, right = _Side([candidates[k] for k in places]), _Side([references[k] for k in places])
+    for (m, n), places in _portions(candidates, references, math.prod(leading)):
+        left, right = _Side([candidates[k] for k in places], m), _Side([references[k] for k in places], n)
         products = (left.vectors @ right.vectors.swapaxes(-1, -2)).astype(np.float64)  # (k, ..., m, n)
         products *= _spread(left.scale[:, :, None] * right.scale[:, None], products.ndim)
         present = left.present[:, :, None] & right.present[:, None]
@@ -96,20 +95,21 @@ def greedy_matching(candidates: Sequence[Tokens], references: Sequence[Tokens]) 
 
 
 def _portions(
-    order: Sequence[int], candidates: Sequence[Tokens], references: Sequence[Tokens], layers: int
-) -> Iterator[list[int]]:
-    portion: list[int] = []
-    longest = (1, 1)
-    for k in order:
-        m, n = (max(a, len(side[k].weights)) for a, side in zip(longest, (candidates, references), strict=True))
-        width = candidates[k].vectors.shape[-1]
-        if portion and (len(portion) + 1) * layers * ((m + n) * width + m * n) > _AT_ONCE:
-            yield portion
-            portion, m, n = [], max(1, len(candidates[k].weights)), max(1, len(references[k].weights))
-        portion.append(k)
-        longest = (m, n)
-    if portion:
-        yield portion
+    candidates: Sequence[Tokens], references: Sequence[Tokens], layers: int
+) -> Iterator[tuple[tuple[int, int], list[int]]]:
+    """Pairs that are worked on together: to which lengths their sides are filled up, and their places.
+
+    A pair's own lengths decide these, so that its last digits do not hang on the pairs that are scored with it.
+    """
+    by_lengths: dict[tuple[int, int], list[int]] = {}
+    for k, pair in enumerate(zip(candidates, references, strict=True)):
+        m, n = (max(1, -(-len(side.weights) // _STEP)) * _STEP for side in pair)
+        by_lengths.setdefault((m, n), []).append(k)
+    width = candidates[0].vectors.shape[-1]
+    for (m, n), places in by_lengths.items():
+        number = max(1, _AT_ONCE // (layers * ((m + n) * width + m * n)))
+        for start in range(0, len(places), number):
+            yield (m, n), places[start : start + number]
 
 
 def _spread(values: NDArray[Any], axes: int) -> NDArray[Any]:
@@ -118,11 +118,11 @@ def _spread(values: NDArray[Any], axes: int) -> NDArray[Any]:
 
 
 class _Side:
-    """The candidates or the references of some pairs, filled up to one length."""
+    """The candidates or the references of some pairs, filled up to ``m`` tokens."""
 
-    def __init__(self, texts: Sequence[Tokens]) -> None:
+    def __init__(self, texts: Sequence[Tokens], m: int) -> None:
         lengths = [len(text.weights) for text in texts]
-        m, (*leading, _, width) = max(1, *lengths), texts[0].vectors.shape
+        *leading, _, width = texts[0].vectors.shape
         self.vectors = np.zeros((len(texts), *leading, m, width), dtype=np.float32)
         self.weights, self.scale = np.zeros((len(texts), m)), np.ones((len(texts), m))
         self.present = np.arange(m) < np.array(lengths)[:, None]

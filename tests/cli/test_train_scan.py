@@ -83,7 +83,7 @@ def test_settings_on_the_command_line(
         (("tiny.yaml", "--set", "regions=4"), "fewer than 'regions' asks for (4)"),
         (("tiny.yaml", "--set", "splits.dev=train"), "18 images are for train and for dev"),
         (("tiny.yaml", "--set", "network.embed_dim=10000000"), "GB of memory. Lower 'network.embed_dim'"),
-        (("tiny.yaml", "--set", "network.layers=1000000000"), "GB of memory. Lower 'network.embed_dim'"),
+        (("tiny.yaml", "--set", "network.layers=1000000000"), "not a whole number from 1 to 100"),
         (("tiny.yaml", "--set", "device=cuda:99999999999999"), "there is no device 'cuda:99999999999999'"),
         (("tiny.yaml", "--set", "threads=99999999999"), "threads=99999999999: not a whole number from 1 to 1024"),
         (("tiny.yaml", "--set", "optimiser.lr=1e300"), "optimiser.lr=1e+300: not a number above 0"),

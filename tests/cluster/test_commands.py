@@ -123,9 +123,12 @@ def test_scores_of_networks_come_from_workers_too(capbench: Callable[..., Ran], 
         command = (*command, "-m", metric, "--model", f"{metric}=sample")
     alone = capbench(*command)
     assert alone.code == 0, alone.err
-    spread = capbench(*command, *ON_RAY, "--workers", "2")
-    assert spread.code == 0, spread.err
-    assert json.loads(spread.out) == json.loads(alone.out)
+    one, two = (capbench(*command, *ON_RAY, "--workers", number) for number in ("1", "2"))
+    assert (one.code, two.code) == (0, 0), one.err + two.err
+    assert one.out == two.out
+    # Old versions of PyTorch round a batch by its size, and parts are other batches.
+    for ours, theirs in zip(json.loads(two.out)["scores"], json.loads(alone.out)["scores"], strict=True):
+        assert ours == {key: v if isinstance(v, str) else pytest.approx(v, abs=1e-6) for key, v in theirs.items()}
 
 
 def test_what_workers_extract_is_cached(capbench: Callable[..., Ran]) -> None:

@@ -137,3 +137,13 @@ def test_it_gives_the_numbers_of_the_original(parity: Path, idf: bool) -> None:
             np.testing.assert_allclose(scores[:, place], expected, atol=1e-5, err_msg=f"{case} {name}")
             checked += len(expected)
     assert checked >= 24
+
+
+def test_a_pairs_scores_are_the_same_bits_whatever_is_scored_with_it() -> None:
+    rng = np.random.default_rng(5)
+    texts = [Tokens(unit(rng.normal(size=(n, 96)).astype(np.float32)), np.ones(n)) for n in rng.integers(1, 30, 80)]
+    candidates, references = ([texts[k] for k in rng.integers(0, 80, 400)] for _ in range(2))
+    whole = greedy_matching(candidates, references)
+    for size in (1, 37):
+        parts = [greedy_matching(candidates[i : i + size], references[i : i + size]) for i in range(0, 400, size)]
+        assert np.concatenate(parts).tobytes() == whole.tobytes()
