@@ -38,7 +38,8 @@ def piecewise(path: Path) -> Any:
     try:
         if (listed := large_files.list_entries(path)) is not None:
             return list(listed)
-        if (entries := large_files.object_entries(path, whole_with="\0")) is not None:
+        # Keys that are drawn are shorter.
+        if (entries := large_files.object_entries(path, whole_with="whole")) is not None:
             return dict(entries)
     except DataError as error:
         return str(error)
