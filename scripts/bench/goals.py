@@ -91,7 +91,9 @@ def write_captions(folder: Path, count: int) -> tuple[Path, Path]:
 def run(command: Sequence[str], folder: Path, **environment: str) -> Run:
     """Run a command as a process of its own. Raises SystemExit, with what it said, if it fails."""
     with (folder / "out").open("w+") as out, (folder / "err").open("w+") as err:
-        process = subprocess.Popen(command, stdout=out, stderr=err, env={**os.environ, **environment}, cwd=folder)
+        # Modules are compiled to byte code by the first run, as an installed package has them.
+        settings = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", **environment}
+        process = subprocess.Popen(command, stdout=out, stderr=err, env=settings, cwd=folder)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         out.seek(0)
@@ -187,7 +189,12 @@ def main() -> None:
                 limit = round(1.2 * peer.seconds, 2)
             tell("capbench --help", shown, limit)
             correlate = [*capbench, "correlate", "-m", "cider", "-m", "bleu-4", "--json"]
-            study = {"CAPBENCH_CACHE": str(folder / "cache"), "CAPBENCH_DATA": ""}
+            # A home of its own: a bare ``correlate`` takes what the user has imported, too.
+            study = {
+                "CAPBENCH_CACHE": str(folder / "cache"),
+                "CAPBENCH_DATA": "",
+                "CAPBENCH_HOME": str(folder / "home"),
+            }
             cold = run(correlate, folder, **study)
             warm = least(lambda: run(correlate, folder, **study), asked.repeats + 3)
             if study_numbers(warm) != study_numbers(cold):
