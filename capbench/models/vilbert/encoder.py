@@ -94,9 +94,9 @@ class Encoder:
             number = max(1, _ROWS[self.device.type] // rows)
             for start in range(0, len(group), number):
                 batch = group[start : start + number]
-                of_texts = np.stack([texts[ids] for _, ids in filled(batch, length)])
+                text = np.stack([texts[ids] for _, ids in filled(batch, length)])
                 encoded = self._connect(
-                    torch.from_numpy(of_texts).to(self.device, self._dtype), [streams[image] for image, _ in batch]
+                    torch.from_numpy(text).to(self.device, self._dtype), [streams[image] for image, _ in batch]
                 )
                 for place, pair in enumerate(batch):
                     states[pair] = encoded[:, place].copy()  # a view would keep the whole batch
@@ -180,7 +180,7 @@ class Encoder:
     def _connect(self, text: Tensor, images: Sequence[tuple[Tensor, Projected]]) -> NDArray[np.float32]:
         """Texts (b + f, m, T), the last f repeats of the b-th that fill up, with b images → (layers, b + f, m, T)."""
         network, last = self.network, max(self.layers)
-        of_texts = torch.arange(len(text), device=text.device).clamp_max(len(images) - 1)
+        image_of = torch.arange(len(text), device=text.device).clamp_max(len(images) - 1)
         image = torch.stack([stream for stream, _ in images])
         projected = Projected(
             None if last == 1 else torch.stack([cast(Tensor, part.queries) for _, part in images]),
@@ -194,7 +194,7 @@ class Encoder:
                 projected = connection.project(image, queries=layer < last)
             seen = projected
             if len(text) > len(images):  # an image's rows are many: it is not worked on again for a repeat
-                seen = Projected(None, projected.keys[of_texts], projected.values[of_texts])
+                seen = Projected(None, projected.keys[image_of], projected.values[image_of])
             connected = connection.text_of(text, seen, None)
             if layer in self.layers:
                 wanted[layer] = connected
