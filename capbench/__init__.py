@@ -9,7 +9,8 @@
     capbench.compare("flickr8k-expert", metrics=["cider", "meteor"])
     capbench.load("flickr8k-expert").to_frame()
 
-``docs/python.md`` tells more. Nothing but names is imported before one of them is used.
+``docs/python.md`` tells more. Metrics, data sets and detectors of one's own take what they need from here, too
+(``docs/extend.md``). Nothing but names is imported before one of them is used.
 """
 
 from __future__ import annotations
@@ -19,44 +20,180 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False  # as type checkers know it, without importing 'typing'
 
 if TYPE_CHECKING:
-    from capbench.api.calls import compare, correlate, load, score
-    from capbench.api.results import ComparisonResult, CorrelationResult, Judgements, ScoreTable
+    from capbench.api.agreement import ComparisonResult, CorrelationResult, compare, correlate
+    from capbench.api.check_metric import check_metric
+    from capbench.api.combining import combine
+    from capbench.api.data import import_data
+    from capbench.api.explaining import explain
+    from capbench.api.features import extract_features, import_features
+    from capbench.api.results import Judgements, ScoreTable
+    from capbench.api.scoring import load, score
+    from capbench.api.systems import compare_systems
+    from capbench.api.training import train
+    from capbench.core.errors import CapbenchError, CapbenchWarning, DataError, MetricError, ModelError, UsageError
+    from capbench.core.explanations import (
+        ExplainedCandidate,
+        Explanation,
+        RegionMap,
+        RegionMaps,
+        Score,
+        Scores,
+        WeightedWords,
+    )
+    from capbench.core.options import Choice, Count, File, Flag, Number, Options, Positive, Share, Text, option
+    from capbench.core.records import FloatArray, Item, Preferences, Ratings, caption_key, image_id
     from capbench.datasets.base import Dataset
-    from capbench.errors import CapbenchError, CapbenchWarning
-    from capbench.metrics.base import Metric
-    from capbench.records import Item
+    from capbench.datasets.protocol import ItemSelection, accuracy, correlations
+    from capbench.features.class_names import regions_of
+    from capbench.features.detectors.base import Detector
+    from capbench.features.records import Fingerprint, RegionFeatures
+    from capbench.features.store import open_store
+    from capbench.metrics.base import CombinedMetric, Metric, Progress
+    from capbench.metrics.clip.metric import ContrastiveMetric, ContrastiveOptions
+    from capbench.metrics.image_metric import ImageMetric
+    from capbench.metrics.needs import Features, References, Resources, Weights
+    from capbench.text.vocabulary import Vocabulary, tokenizer_version
+    from capbench.training.trainer import Trainer
 
 __all__ = [
     "CapbenchError",
     "CapbenchWarning",
+    "Choice",
+    "CombinedMetric",
     "ComparisonResult",
+    "ContrastiveMetric",
+    "ContrastiveOptions",
     "CorrelationResult",
+    "Count",
+    "DataError",
     "Dataset",
+    "Detector",
+    "ExplainedCandidate",
+    "Explanation",
+    "Features",
+    "File",
+    "Fingerprint",
+    "Flag",
+    "FloatArray",
+    "ImageMetric",
     "Item",
+    "ItemSelection",
     "Judgements",
     "Metric",
+    "MetricError",
+    "ModelError",
+    "Number",
+    "Options",
+    "Positive",
+    "Preferences",
+    "Progress",
+    "Ratings",
+    "References",
+    "RegionFeatures",
+    "RegionMap",
+    "RegionMaps",
+    "Resources",
+    "Score",
     "ScoreTable",
+    "Scores",
+    "Share",
+    "Text",
+    "Trainer",
+    "UsageError",
+    "Vocabulary",
+    "WeightedWords",
+    "Weights",
     "__version__",
+    "accuracy",
+    "caption_key",
+    "check_metric",
+    "combine",
     "compare",
+    "compare_systems",
     "correlate",
+    "correlations",
+    "explain",
+    "extract_features",
+    "image_id",
+    "import_data",
+    "import_features",
     "load",
+    "open_store",
+    "option",
+    "regions_of",
     "score",
+    "tokenizer_version",
+    "train",
 ]
 
 _HOMES = {
-    "CapbenchError": "capbench.errors",
-    "CapbenchWarning": "capbench.errors",
-    "ComparisonResult": "capbench.api.results",
-    "CorrelationResult": "capbench.api.results",
+    "CapbenchError": "capbench.core.errors",
+    "CapbenchWarning": "capbench.core.errors",
+    "Choice": "capbench.core.options",
+    "CombinedMetric": "capbench.metrics.base",
+    "ComparisonResult": "capbench.api.agreement",
+    "ContrastiveMetric": "capbench.metrics.clip.metric",
+    "ContrastiveOptions": "capbench.metrics.clip.metric",
+    "CorrelationResult": "capbench.api.agreement",
+    "Count": "capbench.core.options",
+    "DataError": "capbench.core.errors",
     "Dataset": "capbench.datasets.base",
-    "Item": "capbench.records",
+    "Detector": "capbench.features.detectors.base",
+    "ExplainedCandidate": "capbench.core.explanations",
+    "Explanation": "capbench.core.explanations",
+    "Features": "capbench.metrics.needs",
+    "File": "capbench.core.options",
+    "Fingerprint": "capbench.features.records",
+    "Flag": "capbench.core.options",
+    "FloatArray": "capbench.core.records",
+    "ImageMetric": "capbench.metrics.image_metric",
+    "Item": "capbench.core.records",
+    "ItemSelection": "capbench.datasets.protocol",
     "Judgements": "capbench.api.results",
     "Metric": "capbench.metrics.base",
+    "MetricError": "capbench.core.errors",
+    "ModelError": "capbench.core.errors",
+    "Number": "capbench.core.options",
+    "Options": "capbench.core.options",
+    "Positive": "capbench.core.options",
+    "Preferences": "capbench.core.records",
+    "Progress": "capbench.metrics.base",
+    "Ratings": "capbench.core.records",
+    "References": "capbench.metrics.needs",
+    "RegionFeatures": "capbench.features.records",
+    "RegionMap": "capbench.core.explanations",
+    "RegionMaps": "capbench.core.explanations",
+    "Resources": "capbench.metrics.needs",
+    "Score": "capbench.core.explanations",
     "ScoreTable": "capbench.api.results",
-    "compare": "capbench.api.calls",
-    "correlate": "capbench.api.calls",
-    "load": "capbench.api.calls",
-    "score": "capbench.api.calls",
+    "Scores": "capbench.core.explanations",
+    "Share": "capbench.core.options",
+    "Text": "capbench.core.options",
+    "Trainer": "capbench.training.trainer",
+    "UsageError": "capbench.core.errors",
+    "Vocabulary": "capbench.text.vocabulary",
+    "WeightedWords": "capbench.core.explanations",
+    "Weights": "capbench.metrics.needs",
+    "accuracy": "capbench.datasets.protocol",
+    "caption_key": "capbench.core.records",
+    "check_metric": "capbench.api.check_metric",
+    "combine": "capbench.api.combining",
+    "compare": "capbench.api.agreement",
+    "compare_systems": "capbench.api.systems",
+    "correlate": "capbench.api.agreement",
+    "correlations": "capbench.datasets.protocol",
+    "explain": "capbench.api.explaining",
+    "extract_features": "capbench.api.features",
+    "image_id": "capbench.core.records",
+    "import_data": "capbench.api.data",
+    "import_features": "capbench.api.features",
+    "load": "capbench.api.scoring",
+    "open_store": "capbench.features.store",
+    "option": "capbench.core.options",
+    "regions_of": "capbench.features.class_names",
+    "score": "capbench.api.scoring",
+    "tokenizer_version": "capbench.text.vocabulary",
+    "train": "capbench.api.training",
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.errors import StatisticError
+from capbench.core.errors import StatisticError
 
 __all__ = ["average_precision", "match_detections", "mean_average_precision"]
 

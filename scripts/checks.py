@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from capbench.errors import UsageError
+from capbench.core.errors import UsageError
 
 __all__ = ["at_least", "require_file", "require_writable"]
 

@@ -29,27 +29,23 @@ from numpy.typing import NDArray  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
-from capbench.datasets.captions import load_captions  # noqa: E402
-from capbench.datasets.machine_captions import read_machine_captions  # noqa: E402
+from capbench.core.errors import CapbenchError  # noqa: E402
+from capbench.core.files import atomic_write, read_json, write_text  # noqa: E402
+from capbench.core.progress import words  # noqa: E402
+from capbench.core.records import FloatArray, Item, Judgements  # noqa: E402
+from capbench.datasets.captions import load_captions, read_machine_captions  # noqa: E402
 from capbench.datasets.opening import open_dataset, split_protocol  # noqa: E402
 from capbench.datasets.protocol import Protocol  # noqa: E402
 from capbench.datasets.root import DataRoot, find_root  # noqa: E402
-from capbench.errors import CapbenchError  # noqa: E402
-from capbench.files import atomic_write, read_json, write_text  # noqa: E402
 from capbench.metrics.base import Resources  # noqa: E402
-from capbench.metrics.nneval import input_matrix, input_requests  # noqa: E402
-from capbench.models.nneval import INPUTS, map_inputs, read_nneval  # noqa: E402
-from capbench.progress import words  # noqa: E402
-from capbench.records import FloatArray, Item, Judgements  # noqa: E402
-from capbench.scoring import score, slow_work  # noqa: E402
+from capbench.metrics.nneval.metric import input_matrix, input_requests  # noqa: E402
+from capbench.metrics.nneval.network import INPUTS, map_inputs, read_nneval  # noqa: E402
+from capbench.metrics.nneval.training import FOREIGN, HUMAN, NNEvalModule, NNEvalTraining, draw, held_out  # noqa: E402
+from capbench.metrics.scoring import score, slow_work  # noqa: E402
 from capbench.stats.correlation import correlation  # noqa: E402
 from capbench.stats.intervals import draw_bootstrap  # noqa: E402
 from capbench.stats.significance import compare  # noqa: E402
-from capbench.training.config_file import find_training, load_training  # noqa: E402
-from capbench.training.nneval.captions import FOREIGN, HUMAN  # noqa: E402
-from capbench.training.nneval.config import NNEvalTraining  # noqa: E402
-from capbench.training.nneval.prepare import draw, held_out  # noqa: E402
-from capbench.training.nneval.trainer import NNEvalModule  # noqa: E402
+from capbench.training.settings import find_training, load_training  # noqa: E402
 from scripts.checks import at_least, require_file, require_writable  # noqa: E402
 from scripts.flickr8k_grid import table  # noqa: E402
 from scripts.flickr8k_grid_tables import spread  # noqa: E402

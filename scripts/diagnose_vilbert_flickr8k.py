@@ -25,19 +25,18 @@ if str(ROOT) not in sys.path:
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
+from capbench.core.errors import CapbenchError, ModelError  # noqa: E402
+from capbench.core.files import atomic_write  # noqa: E402
+from capbench.core.records import FloatArray, Item  # noqa: E402
 from capbench.datasets.root import find_root  # noqa: E402
-from capbench.errors import CapbenchError, ModelError  # noqa: E402
 from capbench.features.store import FeatureStore, open_store  # noqa: E402
-from capbench.files import atomic_write  # noqa: E402
-from capbench.metrics.vilbert.tokens import LONGEST  # noqa: E402
-from capbench.models.vilbert.files import VilbertModel, load_vilbert  # noqa: E402
-from capbench.models.vilbert.inputs import image_rows  # noqa: E402
-from capbench.models.vilbert.layers import mask_of  # noqa: E402
-from capbench.records import FloatArray, Item  # noqa: E402
+from capbench.metrics.vilbertscore.files import VilbertModel, load_vilbert  # noqa: E402
+from capbench.metrics.vilbertscore.metric import LONGEST  # noqa: E402
+from capbench.metrics.vilbertscore.network import mask_of  # noqa: E402
+from capbench.metrics.vilbertscore.source import image_rows  # noqa: E402
+from capbench.metrics.vilbertscore.training import VilbertLearner, f_scores  # noqa: E402
+from capbench.metrics.vilbertscore.training_data import Specials, padded  # noqa: E402
 from capbench.stats.correlation import correlation  # noqa: E402
-from capbench.training.vilbert.batches import Specials, padded  # noqa: E402
-from capbench.training.vilbert.learner import VilbertLearner  # noqa: E402
-from capbench.training.vilbert.losses import f_scores  # noqa: E402
 from scripts.checks import at_least  # noqa: E402
 from scripts.flickr8k_steps import Rated, rated, say  # noqa: E402
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from capbench.core.files import read_json
 from capbench.datasets.root import sample_dir
-from capbench.files import read_json
 from scripts.sample.chance import stream
 from scripts.sample.scenes import KINDS, Scene, lay_out, new_plan
 

@@ -25,14 +25,14 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 
+from capbench.core.errors import CapbenchError  # noqa: E402
+from capbench.core.files import atomic_write  # noqa: E402
+from capbench.core.records import FloatArray  # noqa: E402
 from capbench.datasets.root import DataRoot, find_root  # noqa: E402
-from capbench.errors import CapbenchError  # noqa: E402
-from capbench.files import atomic_write  # noqa: E402
 from capbench.metrics.base import Resources  # noqa: E402
-from capbench.metrics.faier import Faier  # noqa: E402
-from capbench.metrics.scene_matching.explain_faier import words_of  # noqa: E402
-from capbench.metrics.scene_matching.source import Group  # noqa: E402
-from capbench.records import FloatArray  # noqa: E402
+from capbench.metrics.faier.explain import words_of  # noqa: E402
+from capbench.metrics.faier.metric import Faier  # noqa: E402
+from capbench.metrics.faier.source import Group  # noqa: E402
 from scripts.flickr8k_grid import table  # noqa: E402
 from scripts.flickr8k_grid_analysis import by_rating, columns_by_image, residuals  # noqa: E402
 from scripts.flickr8k_grid_tables import TITLES  # noqa: E402
@@ -78,7 +78,7 @@ def parts_of_objects(data: Rated, root: DataRoot, store: Path, model: Path) -> d
         group = Group(image, references, (len(references),), tuple(candidates))
         for text, levels in zip(candidates, metric.source.products(group, triplets), strict=True):
             best = np.mean([products.max(axis=1) for products in levels[0]], axis=0)
-            empty = np.array([word in EMPTY for word in words_of(metric, text)], dtype=bool)
+            empty = np.array([word in EMPTY for word in words_of(metric.source, text)], dtype=bool)
             content, others = best[~empty], best[empty]
             made[image, references, text] = (
                 float(content.mean()) if len(content) else 0.0,

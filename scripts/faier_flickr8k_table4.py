@@ -23,13 +23,13 @@ if str(ROOT) not in sys.path:
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
+from capbench.core.errors import CapbenchError, MissingFileError  # noqa: E402
+from capbench.core.files import atomic_write  # noqa: E402
+from capbench.core.records import Coefficient, FloatArray  # noqa: E402
 from capbench.datasets.root import DataRoot, find_root  # noqa: E402
-from capbench.errors import CapbenchError, MissingFileError  # noqa: E402
-from capbench.files import atomic_write  # noqa: E402
-from capbench.records import Coefficient, FloatArray  # noqa: E402
+from capbench.metrics.faier.training import TABLE_4  # noqa: E402
 from capbench.stats.agreement import Correlations  # noqa: E402
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap  # noqa: E402
-from capbench.training.faier.config import TABLE_4  # noqa: E402
 from scripts.checks import at_least  # noqa: E402
 from scripts.flickr8k_grid import table  # noqa: E402
 from scripts.flickr8k_steps import say  # noqa: E402

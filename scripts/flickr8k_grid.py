@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from capbench.core.records import FloatArray, IntArray, Item
 from capbench.metrics.base import Resources
-from capbench.metrics.grounding.vectors import STATISTICS, compare, d_rel, wds
-from capbench.metrics.tiger import Tiger
-from capbench.records import FloatArray, IntArray, Item
+from capbench.metrics.grounding.grounding import STATISTICS, compare, d_rel, wds
+from capbench.metrics.tiger.metric import Tiger
 
 MAPPINGS = ("released", "half", "clip")
 TAUS = (0.5, 1.5, 3.0)
@@ -33,7 +33,7 @@ class Grounded:
     counts: IntArray
 
     def statistics(self) -> dict[str, FloatArray]:
-        """:func:`capbench.metrics.grounding.vectors.compare` by name."""
+        """:func:`capbench.metrics.grounding.grounding.compare` by name."""
         values = compare(self.candidate, self.references, self.counts)
         return {name: values[:, i] for i, name in enumerate(STATISTICS)}
 

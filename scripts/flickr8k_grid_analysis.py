@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from capbench.records import FloatArray, IntArray
+from capbench.core.records import FloatArray, IntArray
 from capbench.stats.correlation import correlation
 from scripts.flickr8k_grid import Grounded
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from capbench.files import read_json, read_text, write_text  # noqa: E402
+from capbench.core.files import read_json, read_text, write_text  # noqa: E402
 from scripts.flickr8k_grid_tables import HEADS, tables  # noqa: E402
 
 PAGE = ROOT / "docs" / "results" / "flickr8k-grid.md"

@@ -18,25 +18,24 @@ if str(ROOT) not in sys.path:
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
+from capbench.core.errors import MissingFileError  # noqa: E402
+from capbench.core.files import atomic_write, read_json  # noqa: E402
+from capbench.core.machine import keep_freed_memory  # noqa: E402
+from capbench.core.records import FloatArray, IntArray, Item, ScoreColumn  # noqa: E402
 from capbench.datasets.opening import open_dataset  # noqa: E402
 from capbench.datasets.root import DataRoot, find_root  # noqa: E402
-from capbench.errors import MissingFileError  # noqa: E402
 from capbench.features.importers import import_features  # noqa: E402
 from capbench.features.pooling import parse_pooling, pool_store  # noqa: E402
-from capbench.files import atomic_write, read_json  # noqa: E402
-from capbench.machine import keep_freed_memory  # noqa: E402
 from capbench.metrics.base import Resources  # noqa: E402
 from capbench.metrics.requests import resolve_metrics  # noqa: E402
-from capbench.models.ensembles import Member, write_ensemble  # noqa: E402
-from capbench.records import FloatArray, IntArray, Item, ScoreColumn  # noqa: E402
-from capbench.scoring import score  # noqa: E402
+from capbench.metrics.scoring import score  # noqa: E402
 from capbench.stats.agreement import Correlations  # noqa: E402
 from capbench.stats.correlation import correlation  # noqa: E402
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap  # noqa: E402
 from capbench.stats.significance import compare, permutations_to_use  # noqa: E402
-from capbench.training.config_file import find_training, load_training  # noqa: E402
-from capbench.training.settings import Training  # noqa: E402
-from capbench.training.task import TrainingResult  # noqa: E402
+from capbench.training.loop import TrainingResult  # noqa: E402
+from capbench.training.settings import Training, find_training, load_training  # noqa: E402
+from capbench.weights.ensembles import Member, write_ensemble  # noqa: E402
 from scripts.checks import at_least, require_file, require_writable  # noqa: E402
 
 FEATURES = "flickr8k/mobilenetv2_grid49_pca256_int8.npz"
@@ -189,7 +188,7 @@ def train_kept(
         carry_out: the training: takes settings, folder, root and watcher.
         describe: an evaluation in words.
     """
-    from capbench.training.task import Watcher
+    from capbench.training.loop import Watcher
 
     # Looking whether a training is finished would read all features again, and parses.
     done, model, wanted = run / "done.json", run / "model.safetensors", settings.deciding()

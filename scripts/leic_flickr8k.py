@@ -23,17 +23,17 @@ if str(ROOT) not in sys.path:
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
+from capbench.core.errors import CapbenchError  # noqa: E402
+from capbench.core.files import atomic_write  # noqa: E402
+from capbench.core.records import FloatArray  # noqa: E402
 from capbench.datasets.root import find_root  # noqa: E402
-from capbench.errors import CapbenchError  # noqa: E402
-from capbench.files import atomic_write  # noqa: E402
 from capbench.metrics.base import Resources  # noqa: E402
+from capbench.metrics.leic.network import load_leic  # noqa: E402
 from capbench.metrics.requests import resolve_metrics  # noqa: E402
-from capbench.models.ensembles import write_ensemble  # noqa: E402
-from capbench.models.leic import load_leic  # noqa: E402
-from capbench.records import FloatArray  # noqa: E402
-from capbench.scoring import score  # noqa: E402
+from capbench.metrics.scoring import score  # noqa: E402
 from capbench.stats.agreement import Correlations  # noqa: E402
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap  # noqa: E402
+from capbench.weights.ensembles import write_ensemble  # noqa: E402
 from scripts.checks import at_least, require_writable  # noqa: E402
 from scripts.flickr8k_grid import table  # noqa: E402
 from scripts.flickr8k_grid_tables import HEADS, spread  # noqa: E402

@@ -26,19 +26,17 @@ if str(ROOT) not in sys.path:
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
-from capbench.datasets.captions import load_captions  # noqa: E402
+from capbench.core.errors import CapbenchError  # noqa: E402
+from capbench.core.files import atomic_write, read_lines  # noqa: E402
+from capbench.core.records import Item  # noqa: E402
+from capbench.datasets.captions import load_captions, read_machine_captions  # noqa: E402
 from capbench.datasets.human_machine import MACHINES  # noqa: E402
-from capbench.datasets.machine_captions import read_machine_captions  # noqa: E402
 from capbench.datasets.root import DataRoot, find_root  # noqa: E402
-from capbench.errors import CapbenchError  # noqa: E402
-from capbench.files import atomic_write, read_lines  # noqa: E402
+from capbench.metrics.leic.training import LeicTraining, train_leic  # noqa: E402
 from capbench.metrics.requests import resolve_metrics  # noqa: E402
-from capbench.records import Item  # noqa: E402
-from capbench.scoring import score  # noqa: E402
+from capbench.metrics.scoring import score  # noqa: E402
 from capbench.stats.correlation import correlation  # noqa: E402
-from capbench.training.config_file import find_training, load_training  # noqa: E402
-from capbench.training.leic.config import LeicTraining  # noqa: E402
-from capbench.training.leic.trainer import train_leic  # noqa: E402
+from capbench.training.settings import find_training, load_training  # noqa: E402
 from scripts.checks import at_least, require_writable  # noqa: E402
 from scripts.flickr8k_grid import table  # noqa: E402
 

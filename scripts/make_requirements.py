@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from capbench.files import atomic_write, read_text  # noqa: E402
+from capbench.core.files import atomic_write, read_text  # noqa: E402
 
 FOLDER = ROOT / "requirements"
 NETWORKS = ("torch", "torchvision")

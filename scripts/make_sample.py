@@ -17,8 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from capbench.errors import CapbenchError  # noqa: E402
-from capbench.files import atomic_write  # noqa: E402
+from capbench.core.errors import CapbenchError  # noqa: E402
+from capbench.core.files import atomic_write  # noqa: E402
 from scripts.checks import require_writable  # noqa: E402
 from scripts.sample.build import build  # noqa: E402
 

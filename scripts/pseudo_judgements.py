@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.errors import DataError, UsageError
-from capbench.records import FloatArray, IntArray, Item, caption_key
+from capbench.core.errors import DataError, UsageError
+from capbench.core.records import FloatArray, IntArray, Item, caption_key
 
 __all__ = ["KINDS", "PseudoOptions", "draw_candidates", "normal_scores", "pseudo_levels"]
 

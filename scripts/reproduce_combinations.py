@@ -7,6 +7,7 @@ scores under other seeds of the folds. What it has done is kept in FILE: run it 
 the default; those with metrics that look at the image, and with NNEval, want what was trained here, given as on the
 command line: docs/results/combinations.md has the whole commands, and
 scripts/reproduce_{flickr8k_grid,faier_flickr8k,nneval,dual_encoder_flickr8k,vilbert_flickr8k}.py make these files.
+The dual encoder is a plug-in: ``pip install ./examples/dual-encoder``.
 """
 
 from __future__ import annotations
@@ -17,19 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from capbench import __version__
-from capbench.analyses.combining import combine_metrics
-from capbench.analyses.comparing import score_all
-from capbench.cli.given import parse_files, parse_options
+from capbench.cli.options import parse_files, parse_options
+from capbench.core.files import write_text
 from capbench.datasets.opening import open_dataset, split_protocol
 from capbench.datasets.root import find_root
-from capbench.files import write_text
 from capbench.metrics.base import Resources
-from capbench.metrics.names import metric_columns
+from capbench.metrics.registry import metric_columns
 from capbench.metrics.requests import resolve_metrics
-from capbench.studies.combine_settings import CombineSettings
-from capbench.studies.combining import inputs_of, learn_out_of_fold, row_of, with_column
+from capbench.studies.combine import combine_metrics, inputs_of, learn_out_of_fold, row_of, with_column
+from capbench.studies.compare import score_all
 from capbench.studies.evaluate import evaluate
-from capbench.studies.settings import TestSettings
+from capbench.studies.study import CombineSettings, TestSettings
 
 TEXT = ("bleu-1", "bleu-4", "rouge-l", "meteor", "cider", "spice")
 REO = ("reo-relevance", "reo-extraness", "reo-omission")
@@ -65,8 +64,9 @@ def run(name: str, learner: str, given: argparse.Namespace) -> dict[str, Any]:
     dataset_name, rest = split_protocol(name.partition("+")[0])
     dataset = open_dataset(dataset_name, root)
     protocol = dataset.protocol(rest)
-    features, features_of = parse_files("--features", given.features, [])
-    _, models = parse_files("--model", given.model, [])
+    features_of = parse_files("--features", given.features)
+    features = features_of.pop("", None)
+    models = {owner: path for owner, path in parse_files("--model", given.model).items() if owner}
     resources = Resources(data=str(root.path), features=features, features_of=features_of, models=models)
     owner = {column: metric for column, (metric, _) in metric_columns().items()}
     asked = {owner[column.partition(".")[0]] for column in METRICS[name]}

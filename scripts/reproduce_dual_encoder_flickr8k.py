@@ -7,6 +7,7 @@ DIR must hold ``flickr8k/`` (captions, splits, ExpertAnnotations.txt, mobilenetv
 Flickr8k Expert and Composite's Flickr8k third, tabulate. What a step has finished is kept in --out: after an
 interruption the same command goes on. ``--grid DIR``, the ``--out`` of ``reproduce_flickr8k_grid.py``, adds TIGEr and
 REO to the tests; ``--faier DIR``, that of ``reproduce_faier_flickr8k.py``, adds FAIEr. No row is a paper's.
+The plug-in must be installed: ``pip install ./examples/dual-encoder``.
 """
 
 from __future__ import annotations
@@ -24,12 +25,10 @@ if str(ROOT) not in sys.path:
 
 import numpy as np  # noqa: E402
 
+from capbench.core.errors import CapbenchError  # noqa: E402
+from capbench.core.records import FloatArray  # noqa: E402
 from capbench.datasets.root import DataRoot  # noqa: E402
-from capbench.errors import CapbenchError  # noqa: E402
-from capbench.models.dual_encoder.files import load_dual_encoder  # noqa: E402
-from capbench.records import FloatArray  # noqa: E402
-from capbench.training.dual_encoder.config import DualEncoderTraining  # noqa: E402
-from capbench.training.dual_encoder.trainer import train_dual_encoder  # noqa: E402
+from capbench.training.trainer import find_trainer  # noqa: E402
 from scripts.checks import at_least  # noqa: E402
 from scripts.flickr8k_grid import table  # noqa: E402
 from scripts.flickr8k_grid_tables import TITLES, spread  # noqa: E402
@@ -56,6 +55,7 @@ from scripts.flickr8k_steps import (  # noqa: E402
 )
 
 CONFIG = "dual-encoder-flickr8k"
+TRAINER = "clip"
 METRIC = "dual-encoder"
 COLUMNS = (METRIC, f"ref-{METRIC}")
 COEFFICIENTS = ("tau-c", "tau-b", "spearman")
@@ -141,16 +141,15 @@ def main(arguments: list[str] | None = None) -> None:
     out, name = asked.out, Path(asked.config).stem
     began = time.monotonic()
     try:
-        root, settings = begin(asked, DualEncoderTraining, out / f"{WINDOWS}.h5")
+        trainer = find_trainer(TRAINER)
+        root, settings = begin(asked, trainer.settings_type(), out / f"{WINDOWS}.h5")
         data_sets = {} if asked.train_only else rated(root)
         store = make_features(root, out)
-        models = [
-            train_kept(root, out / f"{name}-seed{one.seed}", one, train_dual_encoder, recall_sum) for one in settings
-        ]
-        ensembles = join_networks(out, name, models, load_dual_encoder)
+        models = [train_kept(root, out / f"{name}-seed{one.seed}", one, trainer.train, recall_sum) for one in settings]
+        ensembles = join_networks(out, name, models, trainer.load)
         results: dict[str, Any] = {"config": asked.config, "seeds": asked.seeds, "set": asked.set}
         results["steps"] = asked.steps
-        results["dev"] = {path.parent.name: load_dual_encoder(path).training["dev"] for path in models}
+        results["dev"] = {path.parent.name: trainer.load(path).training["dev"] for path in models}
         for key, data in data_sets.items():
             say(f"score {len(data.items):,} captions of {key}")
             single = [scored(data, root, METRIC, store, model) for model in models]

@@ -29,19 +29,17 @@ if str(ROOT) not in sys.path:
 
 import numpy as np  # noqa: E402
 
+from capbench.core.errors import CapbenchError, MissingFileError  # noqa: E402
+from capbench.core.records import FloatArray  # noqa: E402
 from capbench.datasets.opening import open_dataset  # noqa: E402
 from capbench.datasets.root import DataRoot  # noqa: E402
-from capbench.errors import CapbenchError, MissingFileError  # noqa: E402
-from capbench.features.box_pooling import BoxPooling, read_boxes  # noqa: E402
-from capbench.features.pooling import parse_pooling, pool_store  # noqa: E402
+from capbench.features.pooling import BoxPooling, parse_pooling, pool_store, read_boxes  # noqa: E402
 from capbench.metrics.base import Resources  # noqa: E402
+from capbench.metrics.faier.files import load_faier  # noqa: E402
+from capbench.metrics.faier.training import TABLE_4, FaierTraining, row_changes, train_faier  # noqa: E402
 from capbench.metrics.requests import resolve_metrics  # noqa: E402
-from capbench.models.ensembles import network_files  # noqa: E402
-from capbench.models.faier.files import load_faier  # noqa: E402
-from capbench.records import FloatArray  # noqa: E402
-from capbench.scoring import score  # noqa: E402
-from capbench.training.faier.config import TABLE_4, FaierTraining, row_changes  # noqa: E402
-from capbench.training.faier.trainer import train_faier  # noqa: E402
+from capbench.metrics.scoring import score  # noqa: E402
+from capbench.weights.ensembles import network_files  # noqa: E402
 from scripts.checks import at_least  # noqa: E402
 from scripts.flickr8k_grid import table  # noqa: E402
 from scripts.flickr8k_grid_tables import TITLES, spread  # noqa: E402

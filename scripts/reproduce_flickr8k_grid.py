@@ -25,13 +25,12 @@ if str(ROOT) not in sys.path:
 
 import numpy as np  # noqa: E402
 
+from capbench.core.errors import CapbenchError  # noqa: E402
+from capbench.core.files import atomic_write, read_json, read_text  # noqa: E402
+from capbench.core.records import FloatArray, image_id  # noqa: E402
 from capbench.datasets.root import DataRoot  # noqa: E402
-from capbench.errors import CapbenchError  # noqa: E402
-from capbench.files import atomic_write, read_json, read_text  # noqa: E402
-from capbench.records import FloatArray, image_id  # noqa: E402
-from capbench.training.config_file import find_training, load_training  # noqa: E402
-from capbench.training.scan.config import ScanTraining  # noqa: E402
-from capbench.training.scan.trainer import train_scan  # noqa: E402
+from capbench.metrics.grounding.training import ScanTraining, train_scan  # noqa: E402
+from capbench.training.settings import find_training, load_training  # noqa: E402
 from scripts.flickr8k_grid import MAIN, Grounded, columns, ground, mean_of  # noqa: E402
 from scripts.flickr8k_grid_analysis import by_image, by_rating, parts_of_distance, residuals  # noqa: E402
 from scripts.flickr8k_grid_tables import TITLES, tables  # noqa: E402
@@ -62,10 +61,9 @@ CHOSEN = "tiger half τ=1.5"
 def fit_reo(root: DataRoot, model: Path, features: Path) -> None:
     """REO's covariance on the captions of the training images, beside the model."""
     from capbench.datasets.captions import load_captions
-    from capbench.metrics.grounding.covariance import default_path, write_covariance
-    from capbench.metrics.grounding.source import open_source
-    from capbench.metrics.grounding.vectors import Attention
-    from capbench.training.reo_covariance import fit_covariance
+    from capbench.metrics.grounding.grounding import Attention, open_source
+    from capbench.metrics.reo.metric import default_path, write_covariance
+    from capbench.metrics.reo.training import fit_covariance
 
     if default_path(model).is_file():
         return
@@ -82,8 +80,8 @@ def fit_reo(root: DataRoot, model: Path, features: Path) -> None:
 
 def recall(root: DataRoot, model: Path, features: Path, config: str, split: str) -> dict[str, Any]:
     """Recall on a split, kept beside the model."""
-    from capbench.models.scan.files import load_scan
-    from capbench.training.word_matching import evaluate_words
+    from capbench.metrics.grounding.scan_files import load_scan
+    from capbench.training.matching_task import evaluate_words
 
     kept = model.parent / f"recall-{split}.json"
     if not kept.is_file():
@@ -172,9 +170,8 @@ def report(
 
 def join(out: Path, models: Sequence[Path], number: int) -> Path:
     """Networks of several seeds as an ensemble, and as one network; the latter's path."""
-    from capbench.models.ensembles import write_ensemble
-    from capbench.models.scan.files import load_scan, save_scan
-    from capbench.models.scan.merge import merge_scan, merged_facts
+    from capbench.metrics.grounding.scan_files import load_scan, merge_scan, merged_facts, save_scan
+    from capbench.weights.ensembles import write_ensemble
 
     target = out / f"merged{number}" / "model.safetensors"
     loaded = [load_scan(path) for path in models]

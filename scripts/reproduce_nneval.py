@@ -28,26 +28,23 @@ if str(ROOT) not in sys.path:
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
+from capbench.core.errors import CapbenchError, MissingFileError, ToolError  # noqa: E402
+from capbench.core.files import atomic_write, read_json  # noqa: E402
+from capbench.core.records import FloatArray, Judgements, photograph  # noqa: E402
 from capbench.datasets.captions import load_captions  # noqa: E402
-from capbench.datasets.keeping import keep_items  # noqa: E402
-from capbench.datasets.opening import open_dataset, split_protocol  # noqa: E402
+from capbench.datasets.opening import keep_items, open_dataset, split_protocol  # noqa: E402
 from capbench.datasets.protocol import Protocol  # noqa: E402
 from capbench.datasets.root import DataRoot, find_root  # noqa: E402
-from capbench.errors import CapbenchError, MissingFileError, ToolError  # noqa: E402
-from capbench.files import atomic_write, read_json  # noqa: E402
 from capbench.metrics.base import Resources  # noqa: E402
-from capbench.metrics.nneval import input_matrix, input_requests  # noqa: E402
-from capbench.models.nneval import INPUTS, read_nneval  # noqa: E402
-from capbench.records import FloatArray, Judgements, photograph  # noqa: E402
-from capbench.scoring import score  # noqa: E402
+from capbench.metrics.nneval.metric import input_matrix, input_requests  # noqa: E402
+from capbench.metrics.nneval.network import INPUTS, read_nneval  # noqa: E402
+from capbench.metrics.nneval.training import NNEvalTraining, train_nneval  # noqa: E402
+from capbench.metrics.scoring import score  # noqa: E402
 from capbench.stats.agreement import Accuracies, Agreement, Correlations  # noqa: E402
-from capbench.stats.correction import adjust  # noqa: E402
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap  # noqa: E402
-from capbench.stats.significance import compare  # noqa: E402
-from capbench.text.embeddings.word_vectors import write_word2vec  # noqa: E402
-from capbench.training.config_file import find_training, load_training  # noqa: E402
-from capbench.training.nneval.config import NNEvalTraining  # noqa: E402
-from capbench.training.nneval.trainer import train_nneval  # noqa: E402
+from capbench.stats.significance import adjust, compare  # noqa: E402
+from capbench.text.word_vectors import write_word2vec  # noqa: E402
+from capbench.training.settings import find_training, load_training  # noqa: E402
 from capbench.training.word_vectors import train_word_vectors  # noqa: E402
 from scripts.checks import at_least, require_file, require_writable  # noqa: E402
 from scripts.flickr8k_steps import say, train_kept  # noqa: E402

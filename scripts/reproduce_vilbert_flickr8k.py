@@ -22,13 +22,13 @@ if str(ROOT) not in sys.path:
 
 import numpy as np  # noqa: E402
 
-from capbench.errors import CapbenchError  # noqa: E402
-from capbench.models.ensembles import write_ensemble  # noqa: E402
-from capbench.models.vilbert.files import load_vilbert  # noqa: E402
-from capbench.records import FloatArray  # noqa: E402
+from capbench.core.errors import CapbenchError  # noqa: E402
+from capbench.core.records import FloatArray  # noqa: E402
+from capbench.metrics.vilbertscore.files import load_vilbert  # noqa: E402
+from capbench.metrics.vilbertscore.training import train_vilbert  # noqa: E402
+from capbench.metrics.vilbertscore.training_data import VilbertTraining  # noqa: E402
 from capbench.stats.correlation import correlation  # noqa: E402
-from capbench.training.vilbert.config import VilbertTraining  # noqa: E402
-from capbench.training.vilbert.trainer import train_vilbert  # noqa: E402
+from capbench.weights.ensembles import write_ensemble  # noqa: E402
 from scripts.flickr8k_grid import table  # noqa: E402
 from scripts.flickr8k_grid_tables import HEADS, TITLES, spread  # noqa: E402
 from scripts.flickr8k_steps import (  # noqa: E402

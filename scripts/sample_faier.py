@@ -9,11 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from capbench.files import read_json
-from capbench.models.faier.files import load_faier, save_faier
-from capbench.training.config_file import parse_training
-from capbench.training.faier.config import FaierTraining
-from capbench.training.faier.trainer import train_faier
+from capbench.core.files import read_json
+from capbench.metrics.faier.files import load_faier, save_faier
+from capbench.metrics.faier.training import FaierTraining, train_faier
+from capbench.training.settings import parse_training
 from scripts.sample_scan import DRAWN, Teller, write_card, write_data
 
 SETTINGS: dict[str, Any] = {

@@ -18,18 +18,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from capbench.core.files import atomic_write, read_json, sha256_file
 from capbench.features.detectors.base import load_detector
 from capbench.features.writing import StoreWriter
-from capbench.files import atomic_write, read_json, sha256_file
-from capbench.metrics.grounding.covariance import default_path, write_covariance
-from capbench.metrics.grounding.source import open_source
-from capbench.metrics.grounding.vectors import Attention
-from capbench.models.scan.files import load_scan, save_scan
-from capbench.training.config_file import parse_training
-from capbench.training.reo_covariance import fit_covariance
-from capbench.training.scan.config import ScanTraining
-from capbench.training.scan.trainer import train_scan
-from capbench.training.task import TrainingResult, Watcher
+from capbench.metrics.grounding.grounding import Attention, open_source
+from capbench.metrics.grounding.scan_files import load_scan, save_scan
+from capbench.metrics.grounding.training import ScanTraining, train_scan
+from capbench.metrics.reo.metric import default_path, write_covariance
+from capbench.metrics.reo.training import fit_covariance
+from capbench.training.loop import TrainingResult, Watcher
+from capbench.training.settings import parse_training
 from scripts.drawn_scenes import new_scenes, sample_scenes
 from scripts.sample.build import album
 from scripts.sample.captions import describe_many

@@ -9,11 +9,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from capbench.files import read_json
-from capbench.models.vilbert.files import load_vilbert, save_vilbert
-from capbench.training.config_file import parse_training
-from capbench.training.vilbert.config import VilbertTraining
-from capbench.training.vilbert.trainer import train_vilbert
+from capbench.core.files import read_json
+from capbench.metrics.vilbertscore.files import load_vilbert, save_vilbert
+from capbench.metrics.vilbertscore.training import train_vilbert
+from capbench.metrics.vilbertscore.training_data import VilbertTraining
+from capbench.training.settings import parse_training
 from scripts.sample_scan import DRAWN, Teller, write_card, write_data
 
 SETTINGS: dict[str, Any] = {

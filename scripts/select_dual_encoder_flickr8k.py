@@ -7,7 +7,7 @@ Each ``--look NAME:KEY=VALUE,…`` is one training, in the folder NAME of ``--wo
 Measured are recall, each dev image against one caption of every dev image, and the made-up judgements of
 ``scripts/pseudo_judgements.py``: without references by levels from all five captions of an image, and with two
 references by levels from its other three. Every look is added to the log, in the order in which it was taken. No
-judgement by people, and no test image, is read.
+judgement by people, and no test image, is read. The plug-in must be installed: ``pip install ./examples/dual-encoder``.
 """
 
 from __future__ import annotations
@@ -25,16 +25,15 @@ if str(ROOT) not in sys.path:
 
 import torch  # noqa: E402
 
+from capbench.core.errors import CapbenchError, UsageError  # noqa: E402
+from capbench.core.files import atomic_write, lock, read_json  # noqa: E402
+from capbench.core.records import FloatArray, Item  # noqa: E402
 from capbench.datasets.root import find_root  # noqa: E402
-from capbench.errors import CapbenchError, UsageError  # noqa: E402
-from capbench.files import atomic_write, lock, read_json  # noqa: E402
 from capbench.metrics.base import Resources  # noqa: E402
 from capbench.metrics.requests import resolve_metrics  # noqa: E402
-from capbench.records import FloatArray, Item  # noqa: E402
-from capbench.scoring import score  # noqa: E402
-from capbench.training.config_file import find_training, load_training  # noqa: E402
-from capbench.training.dual_encoder.config import DualEncoderTraining  # noqa: E402
-from capbench.training.dual_encoder.trainer import train_dual_encoder  # noqa: E402
+from capbench.metrics.scoring import score  # noqa: E402
+from capbench.training.settings import find_training, load_training  # noqa: E402
+from capbench.training.trainer import find_trainer  # noqa: E402
 from scripts.select_faier_flickr8k import JUDGED, shared_levels  # noqa: E402
 from scripts.select_flickr8k_grid import criterion, pseudo_items  # noqa: E402
 
@@ -64,8 +63,9 @@ def judge(model: Path, features: Path, looks: Path, data: Path) -> dict[str, flo
 def look(asked: argparse.Namespace, name: str, changes: list[str]) -> dict[str, Any]:
     """Train, unless it is done, and measure."""
     given = [f"features={str(asked.features)!r}", f"seed={asked.seed}", "threads=1", *changes]
-    settings = load_training(DualEncoderTraining, find_training(asked.config), given)
-    result = train_dual_encoder(settings, asked.work / name, root=find_root(asked.data))
+    trainer = find_trainer("clip")
+    settings = load_training(trainer.settings_type(), find_training(asked.config), given)
+    result = trainer.train(settings, asked.work / name, root=find_root(asked.data))
     if result.model is None or result.chosen is None:
         raise SystemExit(130)
     chosen = result.chosen

@@ -28,21 +28,24 @@ if str(ROOT) not in sys.path:
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
+from capbench.core.errors import CapbenchError  # noqa: E402
+from capbench.core.files import atomic_write, lock, read_json  # noqa: E402
+from capbench.core.records import FloatArray, IntArray, Item  # noqa: E402
 from capbench.datasets.root import find_root  # noqa: E402
-from capbench.errors import CapbenchError  # noqa: E402
 from capbench.features.store import open_store  # noqa: E402
-from capbench.files import atomic_write, lock, read_json  # noqa: E402
+from capbench.metrics.faier.files import FaierModel, load_faier  # noqa: E402
+from capbench.metrics.faier.graphs import collate  # noqa: E402
+from capbench.metrics.faier.training import (  # noqa: E402
+    FaierTraining,
+    GraphReading,
+    collate_references,
+    no_reference,
+    train_faier,
+    union_of,
+)
 from capbench.metrics.requests import resolve_metrics  # noqa: E402
-from capbench.models.faier.files import FaierModel, load_faier  # noqa: E402
-from capbench.models.faier.graphs import collate  # noqa: E402
-from capbench.records import FloatArray, IntArray, Item  # noqa: E402
-from capbench.scoring import score  # noqa: E402
-from capbench.training.config_file import find_training, load_training  # noqa: E402
-from capbench.training.faier.batches import collate_references, no_reference  # noqa: E402
-from capbench.training.faier.config import FaierTraining  # noqa: E402
-from capbench.training.faier.evaluation import union_of  # noqa: E402
-from capbench.training.faier.prepare import GraphReading  # noqa: E402
-from capbench.training.faier.trainer import train_faier  # noqa: E402
+from capbench.metrics.scoring import score  # noqa: E402
+from capbench.training.settings import find_training, load_training  # noqa: E402
 from scripts.pseudo_judgements import pseudo_levels  # noqa: E402
 from scripts.select_flickr8k_grid import TEXT_METRICS, criterion, pseudo_items  # noqa: E402
 

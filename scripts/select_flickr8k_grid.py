@@ -20,16 +20,16 @@ if str(ROOT) not in sys.path:
 
 import numpy as np  # noqa: E402
 
+from capbench.core.errors import CapbenchError  # noqa: E402
+from capbench.core.files import atomic_write, read_text  # noqa: E402
+from capbench.core.records import FloatArray, IntArray, Item, image_id  # noqa: E402
 from capbench.datasets.captions import load_captions  # noqa: E402
 from capbench.datasets.root import find_root  # noqa: E402
-from capbench.errors import CapbenchError  # noqa: E402
 from capbench.features.store import open_store  # noqa: E402
-from capbench.files import atomic_write, read_text  # noqa: E402
 from capbench.metrics.base import Resources  # noqa: E402
 from capbench.metrics.requests import resolve_metrics  # noqa: E402
-from capbench.metrics.tiger import Tiger  # noqa: E402
-from capbench.records import FloatArray, IntArray, Item, image_id  # noqa: E402
-from capbench.scoring import score  # noqa: E402
+from capbench.metrics.scoring import score  # noqa: E402
+from capbench.metrics.tiger.metric import Tiger  # noqa: E402
 from capbench.stats.correlation import correlation  # noqa: E402
 from scripts.checks import at_least, require_writable  # noqa: E402
 from scripts.flickr8k_grid import columns, ground, mean_of, table  # noqa: E402

@@ -20,11 +20,11 @@ if str(ROOT) not in sys.path:
 
 import torch  # noqa: E402
 
-from capbench.errors import CapbenchError  # noqa: E402
-from capbench.files import atomic_write  # noqa: E402
+from capbench.core.errors import CapbenchError  # noqa: E402
+from capbench.core.files import atomic_write  # noqa: E402
 from capbench.metrics.base import Resources  # noqa: E402
 from capbench.metrics.requests import resolve_metrics  # noqa: E402
-from capbench.scoring import score  # noqa: E402
+from capbench.metrics.scoring import score  # noqa: E402
 from scripts.checks import at_least, require_writable  # noqa: E402
 from scripts.flickr8k_grid import table  # noqa: E402
 from scripts.select_flickr8k_grid import criterion, pseudo_items  # noqa: E402

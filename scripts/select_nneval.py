@@ -21,19 +21,17 @@ if str(ROOT) not in sys.path:
 
 import numpy as np  # noqa: E402
 
+from capbench.core.errors import CapbenchError, UsageError  # noqa: E402
+from capbench.core.files import write_text  # noqa: E402
+from capbench.core.records import FloatArray, Item  # noqa: E402
 from capbench.datasets.root import find_root  # noqa: E402
-from capbench.errors import CapbenchError, UsageError  # noqa: E402
-from capbench.files import write_text  # noqa: E402
 from capbench.metrics.base import Resources  # noqa: E402
-from capbench.metrics.nneval import input_matrix, input_requests  # noqa: E402
-from capbench.models.nneval import INPUTS, read_nneval  # noqa: E402
-from capbench.records import FloatArray, Item  # noqa: E402
-from capbench.scoring import score  # noqa: E402
+from capbench.metrics.nneval.metric import input_matrix, input_requests  # noqa: E402
+from capbench.metrics.nneval.network import INPUTS, read_nneval  # noqa: E402
+from capbench.metrics.nneval.training import FOREIGN, HUMAN, NNEvalTraining, draw, held_out  # noqa: E402
+from capbench.metrics.scoring import score  # noqa: E402
 from capbench.stats.correlation import correlation  # noqa: E402
-from capbench.training.config_file import find_training, load_training  # noqa: E402
-from capbench.training.nneval.captions import FOREIGN, HUMAN  # noqa: E402
-from capbench.training.nneval.config import NNEvalTraining  # noqa: E402
-from capbench.training.nneval.prepare import draw, held_out  # noqa: E402
+from capbench.training.settings import find_training, load_training  # noqa: E402
 
 CONFIG = "nneval-coco-foreign"
 LEVELS = ("foreign", "machine", "person")

@@ -29,14 +29,14 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from scipy.stats import rankdata  # noqa: E402
 
-from capbench.errors import CapbenchError, DataError  # noqa: E402
-from capbench.files import atomic_write  # noqa: E402
+from capbench.core.errors import CapbenchError, DataError  # noqa: E402
+from capbench.core.files import atomic_write  # noqa: E402
+from capbench.core.records import FloatArray, IntArray, Item  # noqa: E402
 from capbench.metrics.base import Resources  # noqa: E402
 from capbench.metrics.requests import resolve_metrics  # noqa: E402
-from capbench.models.ensembles import read_ensemble  # noqa: E402
-from capbench.models.vilbert.files import load_vilbert  # noqa: E402
-from capbench.records import FloatArray, IntArray, Item  # noqa: E402
-from capbench.scoring import score  # noqa: E402
+from capbench.metrics.scoring import score  # noqa: E402
+from capbench.metrics.vilbertscore.files import load_vilbert  # noqa: E402
+from capbench.weights.ensembles import read_ensemble  # noqa: E402
 from scripts.checks import at_least, require_writable  # noqa: E402
 from scripts.flickr8k_grid import table  # noqa: E402
 from scripts.pseudo_judgements import KINDS, pseudo_levels  # noqa: E402

@@ -1,6 +1,6 @@
 """Train the small models that come with capbench on the embedded sample's scenes, and write their weights.
 
-python scripts/train_sample_models.py                    # writes capbench/models/weights/sample_*
+python scripts/train_sample_models.py                    # writes capbench/weights/sample/sample_*
 python scripts/train_sample_models.py --only scan        # the grounding model alone; or detector, faier, vilbert
 python scripts/train_sample_models.py --out /tmp/w       # writes elsewhere
 python scripts/train_sample_models.py --check            # only tells the mean average precision of what is there
@@ -30,19 +30,19 @@ import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402, N812 (its usual name)
 from torch import Tensor  # noqa: E402
 
+from capbench.core.errors import CapbenchError  # noqa: E402
+from capbench.core.files import atomic_write  # noqa: E402
 from capbench.datasets.root import sample_dir  # noqa: E402
-from capbench.errors import CapbenchError  # noqa: E402
 from capbench.features.detectors import boxes as bx  # noqa: E402
 from capbench.features.detectors.images import SamplePreparation  # noqa: E402
 from capbench.features.detectors.sample import (  # noqa: E402
     DELTA_WEIGHTS,
     SampleDetector,
+    SampleFRCNN,
     SampleOptions,
     proposals,
 )
-from capbench.files import atomic_write  # noqa: E402
-from capbench.models import safetensors  # noqa: E402
-from capbench.models.sample_frcnn import SampleFRCNN  # noqa: E402
+from capbench.weights import files  # noqa: E402
 from scripts import sample_faier, sample_scan, sample_vilbert  # noqa: E402
 from scripts.average_precision import mean_average_precision  # noqa: E402
 from scripts.checks import at_least, require_file, require_writable  # noqa: E402
@@ -249,14 +249,14 @@ def evaluate(detector: SampleDetector, pictures: list[Picture]) -> dict[str, Any
 def safetensors_bytes(tensors: dict[str, Tensor]) -> bytes:
     """Weights as a safetensors file in half precision, without the counters of batch normalisation."""
     kept = {name: tensor for name, tensor in tensors.items() if not name.endswith("num_batches_tracked")}
-    return safetensors.to_bytes(kept, {}, "float16")
+    return files.to_bytes(kept, {}, "float16")
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
-        "--out", type=Path, default=ROOT / "capbench" / "models" / "weights", help="folder of the weights"
+        "--out", type=Path, default=ROOT / "capbench" / "weights" / "sample", help="folder of the weights"
     )
     parser.add_argument("--steps", type=at_least(1), default=STEPS, help="training steps")
     parser.add_argument(

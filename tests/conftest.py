@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from capbench.errors import SetupError
-from capbench.pytorch import NEEDS_PYTORCH, missing_pytorch
+from capbench.core.errors import NEEDS_PYTORCH, SetupError, missing_pytorch
 
 _SETTINGS = (
     "CAPBENCH_DATA",
@@ -27,15 +26,15 @@ _SETTINGS = (
 _GIVEN = {name: os.environ.get(name) for name in _SETTINGS}
 _HAS_PYTORCH = importlib.util.find_spec("torch") is not None
 # Rooms that must work without PyTorch: a test of theirs that needs it fails there.
-_TEXT_ROOMS = ("analyses", "datasets", "java", "reports", "stats", "text")
-# ... but of analyses that are of networks only.
-_OF_NETWORKS = ("analyses/test_layers.py", "analyses/test_region_words.py")
+_TEXT_ROOMS = ("datasets", "reports", "stats", "studies", "text")
+# ... but of what only networks give: explanations, layers, words of regions.
+_OF_NETWORKS = ("reports/explain/", "studies/test_layers.py", "studies/test_region_words.py")
 
 
 def _may_skip(path: Path) -> bool:
     """Whether tests of a file may ask for PyTorch where it is not installed."""
     place = path.relative_to(Path(__file__).parent)
-    return not _HAS_PYTORCH and (place.parts[0] not in _TEXT_ROOMS or place.as_posix() in _OF_NETWORKS)
+    return not _HAS_PYTORCH and (place.parts[0] not in _TEXT_ROOMS or place.as_posix().startswith(_OF_NETWORKS))
 
 
 def _skip_without_pytorch(error: BaseException) -> None:

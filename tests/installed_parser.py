@@ -11,10 +11,10 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from capbench.cache import Cache
-from capbench.java.spice import parser as spice
-from capbench.java.spice.files import SPICE_FILES, spice_folder
-from capbench.text import scene_graph
+from capbench.core.cache import Cache
+from capbench.text.spice import parser as spice
+from capbench.text.spice import scene_graph
+from capbench.text.spice.parser import SPICE_FILES, spice_folder
 
 # As it was when the tests were collected: every test gets another.
 _GIVEN = os.environ.get("CAPBENCH_CACHE") or platformdirs.user_cache_dir("capbench", appauthor=False)

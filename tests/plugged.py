@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from capbench import plugins
+from capbench.core import plugins
 
 
 def install(folder: Path, package: str, entry_points: str, modules: dict[str, str]) -> None:

@@ -20,16 +20,16 @@ import h5py
 import numpy as np
 import pytest
 
-from capbench import files
+from capbench.core import files
+from capbench.core.errors import CapbenchError, DataError, UsageError
+from capbench.core.yaml import parse_value, read_yaml
 from capbench.datasets.download import unpack
-from capbench.datasets.pascal50s_files import read_pairs
+from capbench.datasets.pascal50s import read_pairs
 from capbench.datasets.user.captions import user_items
-from capbench.datasets.user.files import read_user_file
-from capbench.errors import CapbenchError, DataError, UsageError
+from capbench.datasets.user.judgement_files import read_user_file
 from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter
-from capbench.score_files.reading import read_score_file
-from capbench.yaml_files import parse_value, read_yaml
+from capbench.metrics.score_files import COLUMNS, read_score_file
 from tests.features.fakes import PRINT, made_up
 
 MEMORY = 400_000_000  # bytes; what the files stand for is a multiple of it
@@ -124,7 +124,7 @@ def test_gzip_that_unpacks_to_more_than_the_limit_is_refused(tmp_path: Path, mon
 
 def test_gzip_of_captions_and_parses_goes_through_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from capbench.datasets import captions
-    from capbench.text.parse_files import import_parses
+    from capbench.text.spice.scene_graph import import_parses
 
     monkeypatch.setattr(files, "_MOST_UNPACKED", 1_000_000)
     bomb = gzip.compress(b"a dog\n" * 1_000_000)
@@ -141,7 +141,7 @@ def test_gzip_of_captions_and_parses_goes_through_the_limit(tmp_path: Path, monk
 def test_a_matlab_file_that_unpacks_to_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import scipy.io
 
-    monkeypatch.setattr("capbench.datasets.pascal50s_files._MAT_MOST_UNPACKED", 20_000_000)
+    monkeypatch.setattr("capbench.datasets.pascal50s._MAT_MOST_UNPACKED", 20_000_000)
     scipy.io.savemat(tmp_path / "a.mat", {"x": np.zeros((1, 3_000_000))}, do_compression=True)
     assert (tmp_path / "a.mat").stat().st_size < 100_000
     assert "unpacks to more than 20 MB" in refused(lambda: read_pairs(tmp_path / "a.mat"))
@@ -149,14 +149,14 @@ def test_a_matlab_file_that_unpacks_to_much_is_refused(tmp_path: Path, monkeypat
 
 def test_weights_that_unpack_to_much_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from capbench.models.checkpoints import read_checkpoint
+    from capbench.weights.checkpoints import read_checkpoint
 
     np.savez_compressed(tmp_path / "a.npz", weight=np.zeros(9_000_000))
     assert "unpacks to 72,000" in refused(lambda: read_checkpoint(tmp_path / "a.npz"))
 
 
 def test_a_covariance_that_unpacks_to_much_is_refused(tmp_path: Path) -> None:
-    from capbench.metrics.grounding.covariance import read_covariance
+    from capbench.metrics.reo.metric import read_covariance
 
     np.savez_compressed(tmp_path / "a.npz", matrix=np.zeros((3000, 3000)))
     assert "unpacks to 72,000" in refused(lambda: read_covariance(tmp_path / "a.npz"))
@@ -167,12 +167,38 @@ def test_a_covariance_that_unpacks_to_much_is_refused(tmp_path: Path) -> None:
     assert "asks for 8,796,093,022,208" in refused(lambda: read_covariance(tmp_path / "a.npz"))
 
 
-def test_a_parquet_file_of_too_many_rows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import pandas as pd
+def _equal_rows(path: Path, n_rows: int, values: dict[str, Any], **how: Any) -> Path:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    monkeypatch.setattr("capbench.score_files.forms._MOST_ROWS", 1000)
-    pd.DataFrame({"dataset": ["a"] * 1001}).to_parquet(tmp_path / "a.parquet")
-    assert "holds 1,001 rows, more than 1,000" in refused(lambda: read_score_file(tmp_path / "a.parquet"))
+    zeros = pa.array(np.zeros(n_rows, np.int32))
+    columns = {name: pa.DictionaryArray.from_arrays(zeros, pa.array([value])) for name, value in values.items()}
+    pq.write_table(pa.table(columns), path, compression="zstd", store_schema=False, **how)
+    assert path.stat().st_size < 700_000
+    return path
+
+
+def test_a_parquet_file_of_too_many_rows_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = _equal_rows(tmp_path / "a.parquet", 30_000_000, {"id": "a", "x": 1.0})
+    assert "its 30,000,000 rows take more than 2 GB of memory" in refused(lambda: read_score_file(path))
+
+
+def test_equal_rows_of_a_parquet_file_are_refused_in_little_memory(tmp_path: Path) -> None:
+    texts = {name: name * 10 for name in COLUMNS if name != "value"}
+    path = _equal_rows(tmp_path / "a.parquet", 1_000_000, {**texts, "value": 1.0})
+    assert "row 2: a second score" in refused(lambda: read_score_file(path))
+
+
+def test_long_texts_of_a_parquet_file_are_counted_however_they_are_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = {"id": "a" * 100_000, "x": 1.0}
+    path = _equal_rows(tmp_path / "a.parquet", 2000, values)
+    assert len(read_score_file(path)) == 2000  # one text
+    monkeypatch.setattr("capbench.metrics.score_files._MOST_BYTES", 20_000_000)
+    for encoding in ("DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY", "PLAIN"):
+        path = _equal_rows(tmp_path / "a.parquet", 2000, values, use_dictionary=False, column_encoding={"id": encoding})
+        assert "its 2,000 rows take more than 0.02 GB of memory" in refused(functools.partial(read_score_file, path))
 
 
 def _archive(path: Path, *members: tuple[str, int]) -> Path:

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from capbench import __version__
-from capbench.studies.config import load_study
+from capbench.studies.study_file import load_study
 from scripts import make_docs, make_requirements
 from tests.conftest import Ran
 from tests.metrics.grounding.models import write_features
@@ -36,6 +36,36 @@ def test_the_example_metric_runs(tmp_path: Path, capbench: Callable[..., Ran], m
     )
     assert capped.code == 0, capped.err
     assert re.search(r"length-ratio\|capbench:0.1.0\|code:length_metric:LengthRatio@[0-9a-f]{16}\|cap:2\n", capped.out)
+
+
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+
+
+def test_the_pages_import_names_that_exist() -> None:
+    imports = {
+        (page.name, line)
+        for page in PAGES
+        for code in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+        for line in re.findall(
+            r"^(?:from capbench[\w.]* import \([^)]*\)|(?:from|import) capbench\b.*)$", code, re.MULTILINE
+        )
+    }
+    assert len({page for page, _ in imports}) > 3
+    missing = []
+    for page, line in sorted(imports):
+        try:
+            exec(line, {})
+        except ImportError as error:
+            missing.append((page, str(error)))
+    assert missing == []
+
+
+def test_the_figure_of_the_python_example_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs/figures.md").read_text(encoding="utf-8")
+    code = re.findall(r"```python\n(.*?)```", page.partition("## From Python\n")[2], re.DOTALL)[0]
+    monkeypatch.chdir(tmp_path)
+    exec(code, {})
+    assert "<svg" in (tmp_path / "curves.svg").read_text(encoding="utf-8")
 
 
 def installed_example(heading: str, name: str, folder: Path) -> Path:

@@ -17,8 +17,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from capbench.cache import Cache
-from capbench.errors import UsageError
+from capbench.core.cache import Cache
+from capbench.core.errors import UsageError
 from capbench.features.store import open_store
 from tests.conftest import Ran
 
@@ -117,7 +117,7 @@ def test_a_store_that_is_replaced_is_kept_until_the_new_one_is_whole(
 def test_a_training(many: bool, capbench: Callable[..., Ran], tmp_path: Path) -> None:
     yaml = pytest.importorskip("yaml")
     pytest.importorskip("torch")
-    from tests.training.scan.world import log_of, make_world, settings
+    from tests.training.world import log_of, make_world, settings
 
     config = settings(make_world(tmp_path / "world"), epochs=2, checkpoint_every=2)
     file = tmp_path / "tiny.yaml"
@@ -142,7 +142,7 @@ def test_a_training(many: bool, capbench: Callable[..., Ran], tmp_path: Path) ->
 
 
 def test_setup_of_the_parser(capbench: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from capbench.java.spice import files
+    from capbench.text.spice import parser
 
     stick = tmp_path / "stick"
     stick.mkdir()
@@ -151,8 +151,8 @@ def test_setup_of_the_parser(capbench: Callable[..., Ran], tmp_path: Path, monke
     for name, content in contents.items():
         (stick / name).write_bytes(content)
         digest = hashlib.sha256(content).hexdigest()
-        pinned.append(files.PinnedFile("org.example", name[0], "1", "", len(content), digest))
-    monkeypatch.setattr(files, "SPICE_FILES", tuple(pinned))
+        pinned.append(parser.PinnedFile("org.example", name[0], "1", "", len(content), digest))
+    monkeypatch.setattr(parser, "SPICE_FILES", tuple(pinned))
     for limit, there in ((0, set()), (2999, set()), (3000, {"a-1.jar"}), (8999, {"a-1.jar"})):
         cache = tmp_path / f"cache{limit}"
         cache.mkdir()

@@ -22,7 +22,7 @@ SETUP = """
 import hashlib, sys
 from pathlib import Path
 from capbench.cli.app import main
-from capbench.java.spice import files
+from capbench.text.spice import parser as files
 
 source = Path(sys.argv[1])
 names = {"a-1.jar": "", "a-1-models.jar": "models", "b-1.jar": ""}
@@ -106,8 +106,8 @@ def test_many_kills_of_a_training_change_no_byte(tmp_path: Path) -> None:
 def _survives_kills_of_training(tmp_path: Path, kills: int) -> None:
     yaml = pytest.importorskip("yaml")
     pytest.importorskip("torch")
-    from capbench.training.scan.trainer import train_scan
-    from tests.training.scan.world import log_of, make_world, settings
+    from capbench.metrics.grounding.training import train_scan
+    from tests.training.world import log_of, make_world, settings
 
     config = settings(make_world(tmp_path / "world"), epochs=40, evaluation={"every": 40}, checkpoint_every=5)
     calm = train_scan(config, tmp_path / "calm")

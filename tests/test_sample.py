@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from capbench.core.records import caption_key, image_id
 from capbench.datasets.base import load_dataset
 from capbench.datasets.root import DataRoot
-from capbench.records import caption_key, image_id
 from scripts import make_sample
 from scripts.sample import build, native
 from scripts.sample.album import Sample

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from capbench.features.maintenance import verify_store
 from capbench.features.store import open_store
-from capbench.java.spice.parser import SPICE_PARSER_VERSION
+from capbench.text.spice.parser import SPICE_PARSER_VERSION
 from tests.features.fakes import pictures
 from tests.test_kills import SETUP, SIZES
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from capbench.core.errors import NEEDS_PYTORCH, install_pytorch, missing_pytorch
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
-from capbench.pytorch import NEEDS_PYTORCH, install_command, missing_pytorch
 
 ROOT = Path(__file__).resolve().parent.parent
 # One process for all commands: each start of one takes seconds.
@@ -96,7 +96,7 @@ explain -m tiger -i f8k_003 --features features.h5 --model sample"""
 
 def test_the_line_has_the_bounds_that_are_declared() -> None:
     declared = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    bounds = [word.strip("'") for word in install_command().removeprefix("pip install ").split()]
+    bounds = [word.strip("'") for word in install_pytorch().removeprefix("pip install ").split()]
     assert len(bounds) == 2
     assert all(f'"{bound}"' in declared for bound in bounds)
 

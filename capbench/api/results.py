@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from capbench import records, scoring
-from capbench.analyses.comparing import MetricComparison
+from capbench.api.checking import check_name
+from capbench.core import records
+from capbench.core.errors import UsageError, suggest
+from capbench.core.records import FloatArray
 from capbench.datasets.protocol import Protocol
-from capbench.errors import UsageError, suggest
+from capbench.metrics import scoring
 from capbench.metrics.requests import Row
-from capbench.records import FloatArray
-from capbench.studies.results import StudyResult
+from capbench.studies.judged import Incomplete
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ComparisonResult", "CorrelationResult", "Judgements", "ScoreTable"]
+    from capbench.stats.intervals import Interval
 
-_ON_SAMPLE = ", on the embedded synthetic sample"
+__all__ = ["ON_SAMPLE", "Judgements", "ScoreTable"]
+
+ON_SAMPLE = ", on the embedded synthetic sample"
 _SHOWN = 10
 """Rows that a notebook shows of what may have thousands."""
 
@@ -94,10 +96,10 @@ class Judgements(records.Judgements):
     def __repr__(self) -> str:
         name = self.protocol or f"{self.dataset}/{self.selection}"
         what = "" if self.kind == "items" else f"{self._number():,} {self.kind} of "
-        return f"Judgements({name}: {what}{len(self.items):,} items{_ON_SAMPLE if self.sample else ''})"
+        return f"Judgements({name}: {what}{len(self.items):,} items{ON_SAMPLE if self.sample else ''})"
 
     def _repr_html_(self) -> str:
-        from capbench.reports.html import SAMPLE, document, html_table
+        from capbench.reports.markup import SAMPLE, document, html_table
 
         rows = [[str(cell) for cell in row] for row in self._rows(_SHOWN)]
         texts = 5 if self.kind != "preferences" else 3
@@ -114,14 +116,26 @@ class ScoreTable(records.ScoreTable):
         rows: name, title and key of every column.
         notes: what is to be said of the captions or the files of scores, one line each.
         sample: True if the captions are those of the embedded synthetic sample.
+        incomplete: columns of files of scores that have no number, since scores are missing.
+        intervals: 95 % bootstrap intervals of corpus scores, if they were requested.
+        fixed: labels of metrics whose document statistics are not resampled for the intervals.
     """
 
     rows: tuple[Row, ...] = ()
     notes: tuple[str, ...] = ()
     sample: bool = False
+    incomplete: Mapping[Row, Incomplete] = field(default_factory=dict)
+    intervals: Mapping[records.ScoreColumn, Interval] = field(default_factory=dict)
+    fixed: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        values = {key: array.view() for key, array in self.values.items()}
+        for array in values.values():
+            array.setflags(write=False)
+        object.__setattr__(self, "values", values)
 
     def __getitem__(self, column: str) -> FloatArray:
-        """(n,) scores of a column, in the order of :attr:`items`. Raises UsageError with the choices."""
+        """(n,) scores of a column, in the order of :attr:`items`, read-only. Raises UsageError with the choices."""
         return self.values[self._key(column)]
 
     def __len__(self) -> int:
@@ -132,14 +146,20 @@ class ScoreTable(records.ScoreTable):
         return self.corpus[self._key(column)]
 
     def _key(self, column: str) -> records.ScoreColumn:
+        check_name("column", column)
         for row in self.rows:
             if row.name == column:
                 return row.key
         raise UsageError(f"'{column}' is not scored", hint=suggest(column, [row.name for row in self.rows]))
 
     def summary(self) -> list[dict[str, Any]]:
-        """For each column its corpus score, and the mean and the range over captions: what ``score --json`` prints."""
-        return scoring.summary(self)
+        """For each column its corpus score, its interval if there is one, and the mean and the range over captions.
+
+        It is what ``score --json`` prints.
+        """
+        rows = zip(self.values, scoring.summary(self), strict=True)
+        of = self.intervals
+        return [{**row, "interval": dataclasses.asdict(of[key])} if key in of else row for key, row in rows]
 
     def to_frame(self, *, long: bool = False) -> pd.DataFrame:
         """A row for each caption and a column for each metric's column.
@@ -159,11 +179,11 @@ class ScoreTable(records.ScoreTable):
 
     def __repr__(self) -> str:
         scores = ", ".join(f"{row.name} {self.corpus[row.key]:.4f}" for row in self.rows)
-        return f"ScoreTable({self.dataset}, {len(self.items):,} captions: {scores}{_ON_SAMPLE if self.sample else ''})"
+        return f"ScoreTable({self.dataset}, {len(self.items):,} captions: {scores}{ON_SAMPLE if self.sample else ''})"
 
     def _repr_html_(self) -> str:
-        from capbench.records import signature_lines
-        from capbench.reports.html import SAMPLE, document, html_table
+        from capbench.core.records import signature_lines
+        from capbench.reports.markup import SAMPLE, document, html_table
 
         heads = ["corpus", "mean", "min", "max"]
         rows = [
@@ -183,152 +203,6 @@ class ScoreTable(records.ScoreTable):
         )
 
 
-class CorrelationResult(StudyResult):
-    """How well metrics agree with people, as :func:`capbench.correlate` gives it; ``print(result)`` prints its tables.
-
-    Attributes are those of :class:`capbench.studies.results.StudyResult`, which is what ``correlate --json`` prints.
-    """
-
-    @classmethod
-    def of(cls, result: StudyResult) -> CorrelationResult:
-        """The same result."""
-        return cls.model_construct(**{name: getattr(result, name) for name in StudyResult.model_fields})
-
-    def value(self, column: str, protocol: str | None = None, group: str = "") -> float:
-        """One number.
-
-        Args:
-            column: the row's name (``cider``).
-            protocol: id of its protocol; may be left out where there is but one.
-            group: the group, ``""`` for overall.
-
-        Raises:
-            UsageError: there is no such number; the choices are listed.
-        """
-        ids = [info.id for info in self.protocols]
-        if protocol is None and len(ids) != 1:
-            raise UsageError(f"the result has {len(ids)} protocols", hint=f"Name one: {', '.join(ids)}")
-        cell = self.cell(protocol or ids[0], column, group)
-        if cell is None:
-            known = [c.column for c in self.cells if c.protocol == (protocol or ids[0]) and c.group == group]
-            reason = next((f": {m.reason}" for m in self.missing if m.column == column), "")
-            where = f"{protocol or ids[0]}{f', {group}' if group else ''}"
-            raise UsageError(f"there is no number of '{column}' under {where}{reason}", hint=suggest(column, known))
-        return cell.value
-
-    def to_frame(self) -> pd.DataFrame:
-        """A row for each number: protocol, group, column, ``value``, its interval, ``rank`` and ``top`` from tests."""
-        import pandas as pd
-
-        from capbench.reports.markup import cell_rows
-        from capbench.studies.results import Cell
-
-        return pd.DataFrame(cell_rows(self), columns=[*Cell.model_fields, "difference", "rank", "top", "own_model"])
-
-    def pairs_to_frame(self) -> pd.DataFrame:
-        """A row for each test of two metrics; none without ``compare``."""
-        import pandas as pd
-
-        from capbench.studies.results import PairTest
-
-        rows = [
-            {"protocol": tests.protocol, "group": tests.group, **pair.model_dump(), "test": tests.test}
-            for tests in self.comparisons
-            for pair in tests.pairs
-        ]
-        return pd.DataFrame(rows, columns=["protocol", "group", *PairTest.model_fields, "test"])
-
-    def __repr__(self) -> str:
-        where = ", ".join(info.id for info in self.protocols) or "nothing"
-        waiting = f", {len(self.missing)} not computed" if self.missing else ""
-        scored = {cell.column for cell in self.cells}
-        return (
-            f"CorrelationResult({where}: {_listed(scored, self.columns)}{waiting}{_ON_SAMPLE if self.sample else ''})"
-        )
-
-    def __str__(self) -> str:
-        from rich.console import Console
-
-        from capbench.reports.html import SAMPLE
-        from capbench.reports.terminal import print_result
-
-        text = io.StringIO()
-        console = Console(file=text, width=200, highlight=False, force_jupyter=False, color_system=None)
-        if self.sample:
-            console.print(SAMPLE, markup=False)
-        print_result(self, console)
-        return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
-
-    def _repr_html_(self) -> str:
-        from capbench.reports.html import to_html
-
-        return to_html(self)
-
-
-@dataclass(frozen=True, repr=False)
-class ComparisonResult(MetricComparison):
-    """Intervals of metrics and tests between all pairs, as :func:`capbench.compare` gives them.
-
-    Attributes:
-        statistic: short name of the statistic (``τ-c``).
-        percent: whether values are shown times 100.
-    """
-
-    statistic: str = ""
-    percent: bool = False
-
-    @classmethod
-    def of(cls, comparison: MetricComparison, statistic: str, *, percent: bool) -> ComparisonResult:
-        """The same comparison, with what its numbers are."""
-        fields = {f.name: getattr(comparison, f.name) for f in dataclasses.fields(comparison)}
-        return cls(**fields, statistic=statistic, percent=percent)
-
-    def as_json(self) -> dict[str, Any]:
-        """What ``compare --json`` prints."""
-        given = {f.name for f in dataclasses.fields(MetricComparison)}
-        return {name: value for name, value in dataclasses.asdict(self).items() if name in given}
-
-    def to_frame(self) -> pd.DataFrame:
-        """A row for each metric, the best first: ``metric``, ``value``, ``low``, ``high``, ``rank``, ``top``."""
-        import pandas as pd
-
-        rows = [
-            {
-                "metric": name,
-                "value": value,
-                "low": self.intervals[name].low,
-                "high": self.intervals[name].high,
-                "rank": self.table.ranks[name],
-                "top": name in self.table.top,
-            }
-            for name, value in self.table.values.items()
-        ]
-        return pd.DataFrame(rows)
-
-    def pairs_to_frame(self) -> pd.DataFrame:
-        """A row for each pair: ``better``, ``worse``, ``difference``, its interval, p-values, ``significant``."""
-        import pandas as pd
-
-        return pd.DataFrame([dataclasses.asdict(pair) for pair in self.table.pairs])
-
-    def __repr__(self) -> str:
-        on_sample = _ON_SAMPLE if self.sample else ""
-        return f"ComparisonResult({self.protocol}: {', '.join(self.table.values)}{on_sample})"
-
-    def __str__(self) -> str:
-        from capbench.reports.comparing import basis, sentence
-        from capbench.reports.html import SAMPLE
-
-        lines = [SAMPLE] if self.sample else []
-        lines += [sentence(pair, self, self.statistic, percent=self.percent) for pair in self.table.pairs]
-        return "\n".join([*lines, basis(self), *self.notes, *records.signature_lines(self.signatures)])
-
-    def _repr_html_(self) -> str:
-        from capbench.reports.comparing import comparison_html
-
-        return comparison_html(self, self.statistic, percent=self.percent)
-
-
 _ITEM_COLUMNS = ["image", "candidate_id", "candidate", "system", "group"]
 
 
@@ -338,7 +212,3 @@ def _item(item: records.Item) -> list[Any]:
 
 def _more(number: int, what: str) -> Sequence[str]:
     return (f"the first {_SHOWN} of {number:,} {what}",) if number > _SHOWN else ()
-
-
-def _listed(scored: set[str], columns: Mapping[str, str]) -> str:
-    return ", ".join(name for name in columns if name in scored) or "no numbers"

@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 
 from capbench import __version__
 from capbench.cli import (
+    check_metric,
     combine,
     compare,
     compare_systems,
@@ -49,10 +50,9 @@ from capbench.cli import (
     train,
     words,
 )
-from capbench.cli.building import build_late
-from capbench.errors import CapbenchError, CapbenchWarning
-from capbench.machine import is_out_of_memory, postpone_collector
-from capbench.pytorch import missing_pytorch
+from capbench.cli.common import build_late
+from capbench.core.errors import CapbenchError, CapbenchWarning, missing_pytorch
+from capbench.core.machine import is_out_of_memory, postpone_collector
 
 __all__ = ["app", "main"]
 
@@ -121,6 +121,7 @@ app.command("examples")(examples.examples)
 app.add_typer(data.app, name="data")
 app.add_typer(train.app, name="train")
 app.command("metrics")(metrics.metrics)
+app.command("check-metric")(check_metric.check_metric)
 app.command("protocols")(protocols.protocols)
 app.command("items")(items.items)
 app.command("parse")(parse.parse)
@@ -144,7 +145,7 @@ def _show_warning(
 
 def _interrupted() -> str:
     """What an interruption leaves behind, and how to go on."""
-    cache = sys.modules.get("capbench.cache")  # a command that did not load it has put nothing there
+    cache = sys.modules.get("capbench.core.cache")  # a command that did not load it has put nothing there
     kept = []
     for name, noun in (("scores", "score"), ("scene-graphs", "parse"), ("encodings", "encoded caption")):
         number = 0 if cache is None else cache.written[name]

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from capbench.cli import common
-from capbench.cli.given import Given, Opened, Target, open_judged
-from capbench.cli.groups import with_groups
-from capbench.errors import UsageError
-
-if TYPE_CHECKING:
-    from capbench.datasets.base import Dataset
-    from capbench.datasets.protocol import Protocol
+from capbench.cli.options import Given, Target, with_groups
+from capbench.core.errors import UsageError
 
 __all__ = ["combine"]
 
-_LEARNERS = ("auto", "ridge", "logistic", "monotone")
-_CORRECTIONS = ("holm", "bh", "none")
+_Learner = Literal["auto", "ridge", "logistic", "monotone"]
 
 
 @with_groups
@@ -37,10 +31,10 @@ def combine(
     ] = None,
     target: Target,
     learner: Annotated[
-        str,
+        _Learner,
         typer.Option(
             "--learner",
-            help=f"One of {', '.join(_LEARNERS)}; auto is ridge where people gave ratings, logistic where they chose.",
+            help="auto is ridge for human ratings, logistic for human preferences.",
         ),
     ] = "auto",
     test: Annotated[
@@ -68,7 +62,7 @@ def combine(
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of folds, resamples and permutations.")] = 0,
     resamples: Annotated[int, typer.Option("--resamples", min=100, help="Resamples and permutations.")] = 1000,
     correction: Annotated[
-        str, typer.Option("--correction", help=f"For the number of pairs: {', '.join(_CORRECTIONS)}.")
+        common.Correction, typer.Option("--correction", help="Correction for the number of pairs.")
     ] = "holm",
     save: Annotated[
         Path | None,
@@ -106,67 +100,35 @@ def combine(
 
     Example: capbench correlate -d flickr8k-expert -m cider -m combination:text.json
     """
-    from capbench.analyses.combining import combine_metrics
-    from capbench.files import check_writable
-    from capbench.metrics.combination import saved_name, write_combination
-    from capbench.reports.combining import print_combined
-    from capbench.score_files.writing import check_ending, write_scores
-    from capbench.studies.combine_settings import CombineSettings
-    from capbench.studies.settings import TestSettings
+    from capbench.api.combining import learn_combination
+    from capbench.reports.compare import print_combined
+    from capbench.studies.study import CombineSettings, TestSettings
 
-    common.check_choice("--learner", learner, _LEARNERS)
-    common.check_choice("--correction", correction, _CORRECTIONS)
     if not metric and not given.scores:
         raise UsageError("nothing is to be combined", hint="Name metrics with -m, such as -m cider -m meteor")
-    for path in filter(None, (save, out)):
-        check_writable(path)
-    if out is not None:
-        check_ending(out)
-    judged = open_judged(metric or [], target, given, json_output=json_output)
-    if save is not None:
-        for request in judged.requests:
-            saved_name(request)
-    tests = [_open(text, judged, given) for text in test or ()]
-    combined = combine_metrics(
-        judged.dataset,
-        judged.protocol,
-        judged.requests,
-        CombineSettings(learner, folds, inner_folds, seed),
-        tests=tests,
+    made = learn_combination(
+        target.dataset,
+        metric or [],
+        target.protocol,
+        given.values(),
+        common.caller(json_output=json_output),
+        settings=CombineSettings(learner, folds, inner_folds, seed),
+        compare=TestSettings(correction=correction, resamples=resamples, seed=seed),
+        test=test or (),
         lower=lower or (),
-        compare=TestSettings(correction=correction, resamples=resamples, seed=seed),  # type: ignore[arg-type]
-        resources=judged.resources,
-        cache=given.cache,
-        progress=common.progress,
+        save=save,
+        out=out,
     )
+    combined = made.combined
     if json_output:
-        common.print_json(combined.as_json())
+        common.print_json(made.to_dict())
     else:
-        statistics = [protocol.statistic for _, protocol in tests]
-        print_combined(combined, judged.protocol.statistic, statistics, common.out())
-    if out is not None:
+        print_combined(combined, made.statistic, made.tried, common.out())
+    if made.scores is not None:
         if len(combined.tables) > 1:
-            common.note(f"{out}: the scores of the first of {len(combined.tables)} draws of references")
-        write_scores(combined.tables[0], out)
-        common.note(f"wrote {out}")
-    if save is not None and combined.file is not None:
-        write_combination(combined.file, save)
-        common.note(f"wrote {save}: the metric combination:{save}")
-
-
-def _open(text: str, judged: Opened, given: Given) -> tuple[Dataset, Protocol]:
-    """A data set that the combination is tried on.
-
-    Raises:
-        UsageError, ProtocolError: there is no such data set or protocol, or it is the one that is learnt from.
-    """
-    from capbench.datasets.opening import open_dataset, split_protocol
-
-    name, rest = split_protocol(text)
-    dataset = open_dataset(name, given.root())
-    if dataset.name == judged.dataset.name:
-        raise UsageError(
-            f"--test {text}: it is learnt from {dataset.name} already",
-            hint="Leave it out: its own numbers are by cross-validation",
-        )
-    return dataset, dataset.protocol(rest)
+            common.note(f"{made.scores}: the scores of the first of {len(combined.tables)} draws of references")
+        common.note(f"wrote {made.scores}")
+    if made.saved is not None:
+        common.note(f"wrote {made.saved}: the metric combination:{made.saved}")
+    if combined.comparison.incomplete or combined.untried:
+        raise typer.Exit(1)

@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import json
-import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer.core import TyperCommand
 
-from capbench.errors import UsageError, suggest
+from capbench.core.errors import UsageError, count
+from capbench.core.progress import console, images_progress, progress, speed
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from capbench.api.resolve import Caller
     from capbench.datasets.root import DataRoot
+    from capbench.studies.judged import Incomplete
 
 __all__ = [
-    "UNITS",
+    "Correction",
     "DataOption",
     "EscapeOption",
     "JsonOption",
+    "LateCommand",
+    "Unit",
     "announce_root",
-    "check_choice",
+    "build_late",
+    "caller",
+    "check_out_folder",
     "count",
     "err",
     "images_progress",
+    "leave_if_incomplete",
     "note",
     "out",
     "print_json",
@@ -36,6 +44,7 @@ __all__ = [
     "speed",
     "warn",
 ]
+
 
 DataOption = Annotated[
     Path | None,
@@ -46,8 +55,12 @@ DataOption = Annotated[
         show_default=False,
     ),
 ]
-UNITS = ("image", "item", "rating")
+_FILE_ENDINGS = (".csv", ".html", ".json", ".jsonl", ".md", ".parquet", ".pdf", ".png", ".svg", ".tex", ".tsv", ".txt")
+"""Endings of files that commands write: no folder of results is meant to be called so."""
+Unit = Literal["image", "item", "rating"]
 """What can be resampled."""
+Correction = Literal["holm", "bh", "none"]
+"""Corrections for the number of tests."""
 EscapeOption = Annotated[
     bool,
     typer.Option(
@@ -60,29 +73,13 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print machine-readable
 
 
 def out() -> Console:
-    """The console for results (stdout). A file or a pipe has no width: tables are not broken for it."""
-    from rich.console import Console
-
-    return _wide(Console(highlight=False))
-
-
-def _wide(console: Console) -> Console:
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = 200
-    return console
+    """The console for results (stdout)."""
+    return console(sys.stdout)
 
 
 def err() -> Console:
     """The console for everything that is not a result (stderr)."""
-    from rich.console import Console
-
-    return _wide(Console(stderr=True, highlight=False, soft_wrap=True))
-
-
-def _is_terminal() -> bool:
-    """Whether stderr is one to rich, which is asked only where it may be: a pipe needs none of its imports."""
-    asks_for_one = any(os.environ.get(name) for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"))
-    return (sys.stderr.isatty() or asks_for_one) and err().is_terminal
+    return console(sys.stderr, soft_wrap=True)
 
 
 def note(text: str) -> None:
@@ -99,11 +96,6 @@ def _escape(text: str) -> str:
     from rich.markup import escape
 
     return escape(text)
-
-
-def count(number: int, noun: str) -> str:
-    """A number with its noun: ``1 step``, ``1,200 steps``."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def print_json(value: Any) -> None:
@@ -125,60 +117,129 @@ def announce_root(root: DataRoot, *, json_output: bool = False, used: bool = Tru
         note(f"data: {root.path} ({root.origin})")
 
 
-def check_choice(flag: str, value: str, choices: Sequence[str]) -> None:
-    """Raise UsageError, with the nearest choice and all of them, unless the value is one of the choices."""
-    if value not in choices:
-        raise UsageError(f"{flag} {value}: unknown", hint=suggest(value, list(choices)))
+def caller(*, json_output: bool = False, no_metric: str = "Name some with -m, or give --scores FILE") -> Caller:
+    """The command line, for functions of :mod:`capbench.api`: flags in messages, notes and progress on stderr.
 
-
-@contextlib.contextmanager
-def progress(description: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show on stderr how far work is; yields a function that takes the number of steps done.
-
-    That function tells kinds of work apart, too (:class:`capbench.progress.Parts`). On a terminal there are bars; else
-    a line when it is clear that the work takes more than half a minute, and every half minute from then on.
+    Args:
+        json_output: True if stdout is JSON.
+        no_metric: what to do where no metric is named.
     """
-    from capbench.cli.progress import Bars, Lines
+    from capbench.api.resolve import Caller
 
-    if not _is_terminal():
-        with Lines(description, total, note).watched() as lines:
-            yield lines
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[left]}"),
+    return Caller(
+        spelled=flag,
+        unknown_owner="{argument} {name}={path}: there is no metric '{name}'",
+        no_metric=no_metric,
+        form="{argument} FILE",
+        note=note,
+        tell=note,
+        caution=warn,
+        on_data=lambda root, used: announce_root(root, json_output=json_output, used=used),
+        progress=progress,
     )
-    with Progress(*columns, console=err(), transient=True) as bar:
-        yield Bars(description, total, bar)
 
 
-def speed(images: int, seconds: float) -> str:
-    """Images a second, or seconds an image where that is the larger number."""
-    return f"{images / seconds:.1f} images/s" if images >= seconds else f"{seconds / images:.1f} s an image"
+def flag(argument: str) -> str:
+    """The flag of an argument of a function of :mod:`capbench.api`."""
+    return "--image-root" if argument == "images" else f"--{argument.replace('_', '-')}"
 
 
-@contextlib.contextmanager
-def images_progress(description: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A progress bar with images a second and the time left; on a pipe lines, as of :func:`progress`."""
-    if not _is_terminal():
-        with progress(description, total) as step:
-            yield step
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn
-    from rich.progress import TimeRemainingColumn as Remaining
-    from rich.text import Text
+def leave_if_incomplete(incomplete: Mapping[str, Incomplete]) -> None:
+    """Name on stderr the metrics whose files of scores lack scores, by title; exit code 1 if there are some."""
+    for title, less in incomplete.items():
+        note(f"{title}: {less}")
+    if incomplete:
+        raise typer.Exit(1)
 
-    class Speed(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            rate = task.finished_speed or task.speed
-            return Text(speed(1, 1 / rate) if rate else "")
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Speed(), Remaining())
-    with Progress(*columns, console=err(), transient=True) as bar:
-        task = bar.add_task(description, total=total)
-        yield lambda done: bar.advance(task, done)
+def check_out_folder(out: Path) -> None:
+    """Raise UsageError if ``--out``, which names a folder, has the name of a file, or is one."""
+    if out.is_file() or (out.suffix.lower() in _FILE_ENDINGS and not out.is_dir()):
+        raise UsageError(
+            f"--out {out}: the name of a file, and several files are written",
+            hint=f"Give the name of a folder: --out {out.with_suffix('')}",
+        )
+
+
+# How commands are built from what they declare: late, and so that an option with one value is given once.
+
+
+class LateCommand(TyperCommand):
+    """A command whose options are read from its function when they are first asked for.
+
+    To build all commands takes as long as to import typer, and a run needs one of them; a list of commands needs none.
+
+    A second value of an option that takes one is refused, since it would silently take the place of the first. Flags
+    may be repeated: they say the same.
+    """
+
+    def declared(self) -> Callable[..., Any]:
+        """The function of this command; a class of its own gives it, for typer makes the object."""
+        raise NotImplementedError
+
+    @functools.cached_property
+    def _built(self) -> Any:
+        builder = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
+        builder.command(self.name)(self.declared())
+        return typer.main.get_command(builder)
+
+    @property
+    def params(self) -> Any:
+        """The options and arguments."""
+        return self._built.params
+
+    @params.setter
+    def params(self, _: object) -> None:
+        """What typer made of the stand-in, which has no parameters."""
+
+    @property
+    def callback(self) -> Any:
+        """The function, as typer calls it."""
+        return self._built.callback
+
+    @callback.setter
+    def callback(self, _: object) -> None:
+        """What typer made of the stand-in."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse as ever, then look at which options were given more than once.
+
+        Raises:
+            UsageError: an option with one value is given twice.
+        """
+        typed = list(args)
+        rest: list[str] = super().parse_args(ctx, args)
+        _, _, in_order = self.make_parser(ctx).parse_args(typed)
+        for place, parameter in enumerate(in_order):
+            many = parameter.multiple or getattr(parameter, "is_flag", False)
+            single = parameter.param_type_name == "option" and not many
+            if single and parameter in in_order[:place]:
+                name = max(parameter.opts, key=len)
+                raise UsageError(f"{name} is given twice", hint="It takes one value: give it once")
+        return rest
+
+
+def build_late(app: typer.Typer) -> None:
+    """Make every command of an app, and of the apps in it, a :class:`LateCommand`; once, after all are registered."""
+    for command in app.registered_commands:
+        declared = command.callback
+        assert declared is not None
+        command.cls = _class_for(declared)
+        command.callback = _stand_in(declared)
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            build_late(group.typer_instance)
+
+
+def _class_for(declared: Callable[..., Any]) -> type[LateCommand]:
+    return type("LateCommand", (LateCommand,), {"declared": lambda _: declared})
+
+
+def _stand_in(declared: Callable[..., Any]) -> Callable[..., None]:
+    """What typer reads of a command before anyone asks for its options: its name and help."""
+
+    def command() -> None:
+        """Never called."""
+
+    command.__name__, command.__doc__ = declared.__name__, declared.__doc__
+    return command

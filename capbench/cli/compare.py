@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from capbench.cli import common
-from capbench.cli.given import Given, Target, open_judged
-from capbench.cli.groups import with_groups
-from capbench.cli.reporting import ExplanationsOption, ReportOption, explaining, write_page
-from capbench.errors import UsageError
+from capbench.cli.options import Given, Target, with_groups
+from capbench.cli.report import ExplanationsOption, ReportOption, explaining, write_page
+from capbench.core.errors import UsageError
 
 __all__ = ["compare"]
 
-_TESTS = ("permutation", "bootstrap", "williams", "steiger", "mcnemar")
-_CORRECTIONS = ("holm", "bh", "none")
+_Test = Literal["permutation", "bootstrap", "williams", "steiger", "mcnemar"]
 
 
 @with_groups
@@ -30,13 +28,13 @@ def compare(
         ),
     ] = None,
     target: Target,
-    test: Annotated[str, typer.Option("--test", help=f"One of {', '.join(_TESTS)}.")] = "permutation",
+    test: Annotated[_Test, typer.Option("--test", help="Test of each pair.")] = "permutation",
     correction: Annotated[
-        str, typer.Option("--correction", help=f"For the number of pairs: {', '.join(_CORRECTIONS)}.")
+        common.Correction, typer.Option("--correction", help="Correction for the number of pairs.")
     ] = "holm",
     resamples: Annotated[int, typer.Option("--resamples", min=100, help="Resamples and permutations.")] = 1000,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the resamples and permutations.")] = 0,
-    unit: Annotated[str, typer.Option("--unit", help=f"What is resampled: {', '.join(common.UNITS)}.")] = "image",
+    unit: Annotated[common.Unit, typer.Option("--unit", help="What is resampled.")] = "image",
     report: ReportOption = None,
     explanations: ExplanationsOption = None,
     given: Given,
@@ -55,40 +53,36 @@ def compare(
     """
     from dataclasses import replace
 
-    from capbench.analyses.comparing import compare_scored, score_all
-    from capbench.files import check_writable
-    from capbench.studies.settings import TestSettings
+    from capbench.api.resolve import resolve_judged
+    from capbench.core.files import check_writable
+    from capbench.studies.compare import compare_scored, score_all
+    from capbench.studies.study import TestSettings
 
-    for name, value, choices in (
-        ("--test", test, _TESTS),
-        ("--correction", correction, _CORRECTIONS),
-        ("--unit", unit, common.UNITS),
-    ):
-        common.check_choice(name, value, choices)
     if report is not None:
         check_writable(report)
     elif explanations is not None:
         raise UsageError("--explanations is for the page of --report", hint="Add --report FILE, or leave it out")
-    judged = open_judged(
+    judged = resolve_judged(
         metric or [],
-        target,
-        given,
+        target.dataset,
+        target.protocol,
+        given.values(),
+        common.caller(json_output=json_output, no_metric="Name two or more, or give --scores FILE"),
         one_alone=UsageError("one metric alone cannot be compared", hint="Name two or more"),
-        json_output=json_output,
     )
     settings = TestSettings(
-        test,  # type: ignore[arg-type]  # checked above, as are the next two
-        correction,  # type: ignore[arg-type]
+        test,
+        correction,
         resamples=resamples,
         seed=seed,
-        unit=unit,  # type: ignore[arg-type]
+        unit=unit,
     )
     scored = score_all(
         judged.dataset,
         judged.protocol,
         judged.requests,
         judged.resources,
-        cache=given.cache,
+        cache=judged.cache,
         progress=common.progress,
     )
     rows = [row for request in judged.requests for row in request.rows]
@@ -100,12 +94,12 @@ def compare(
     if json_output:
         common.print_json(comparison.as_json())
     else:
-        from capbench.reports.comparing import print_comparison
+        from capbench.reports.compare import print_comparison
 
         print_comparison(comparison, judged.protocol.statistic, common.out())
     if report is not None:
-        from capbench.analyses.comparison_results import comparison_result
-        from capbench.reports.report import ReportSource
+        from capbench.reports.page import ReportSource
+        from capbench.studies.compare import comparison_result
         from capbench.studies.item_scores import Collector
 
         collector = Collector()
@@ -113,4 +107,6 @@ def compare(
         result = comparison_result(comparison, judged.protocol, scored, rows)
         source = ReportSource(result, collector.tables)
         source = explaining(source, judged.requests, judged.resources, explanations)
-        write_page([source], report, given.root(), explanations=explanations)
+        write_page([source], report, judged.root, image_root=given.image_root, explanations=explanations)
+    if comparison.incomplete:
+        raise typer.Exit(1)

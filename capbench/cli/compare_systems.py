@@ -5,25 +5,22 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from capbench.cli import common
-from capbench.cli.given import Cached, requested
-from capbench.cli.groups import with_groups
-from capbench.errors import UsageError
+from capbench.cli.options import Cached, with_groups
+from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from capbench.analyses.systems import SystemComparison
     from capbench.stats.systems import SystemPair
+    from capbench.studies.systems import SystemComparison
 
 __all__ = ["compare_systems"]
 
-_TESTS = ("permutation", "bootstrap")
-_CORRECTIONS = ("holm", "bh", "none")
+_Test = Literal["permutation", "bootstrap"]
 _METRICS = ("bleu-4", "rouge-l", "meteor", "cider")
 
 
@@ -54,7 +51,7 @@ def compare_systems(
         ),
     ] = None,
     test: Annotated[
-        str, typer.Option("--test", help=f"One of {', '.join(_TESTS)}; both are paired, by image.")
+        _Test, typer.Option("--test", help="Test of each pair of systems; both are paired, by image.")
     ] = "permutation",
     resamples: Annotated[
         int | None,
@@ -67,7 +64,7 @@ def compare_systems(
     ] = None,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of both.")] = 0,
     correction: Annotated[
-        str, typer.Option("--correction", help=f"For the number of comparisons: {', '.join(_CORRECTIONS)}.")
+        common.Correction, typer.Option("--correction", help="Correction for the number of comparisons.")
     ] = "holm",
     all_pairs: Annotated[
         bool, typer.Option("--all-pairs", help="Compare all pairs of systems, not only each with the first.")
@@ -96,35 +93,24 @@ def compare_systems(
 
     Example: capbench compare-systems old=a.json new=b.json --references refs.json --test bootstrap --fail-if-worse
     """
-    from capbench.analyses.systems import compare_systems as compare
-    from capbench.datasets.user.systems import read_systems
-    from capbench.files import check_writable
+    from capbench.api.systems import system_comparison
+    from capbench.core.files import check_writable
 
-    common.check_choice("--test", test, _TESTS)
-    common.check_choice("--correction", correction, _CORRECTIONS)
     if out is not None:
         if out.suffix.lower() not in (".csv", ".json"):
             raise UsageError(f"--out {out}: unknown ending", hint="Use .csv or .json")
         check_writable(out)
-    files = _named(systems)
-    requests, resources = requested(metric or _METRICS, given, given.root())
-    captions = read_systems(files, references)
-    missing = len(captions.without_candidate)
-    if missing:
-        common.note(
-            f"{common.count(missing, 'image')} of the references {'has' if missing == 1 else 'have'} no caption"
-        )
-    comparison = compare(
-        captions,
-        requests,
-        test=test,  # type: ignore[arg-type]  # checked above, as is the next one
-        correction=correction,  # type: ignore[arg-type]
+    comparison = system_comparison(
+        [_named(text) for text in systems],
+        references,
+        metric or _METRICS,
+        given.values(),
+        common.caller(json_output=json_output),
+        test=test,
+        correction=correction,
         resamples=resamples,
         seed=seed,
         all_pairs=all_pairs,
-        resources=resources,
-        cache=given.cache,
-        progress=common.progress,
     )
     _tell_more_draws(comparison, resamples)
     if json_output:
@@ -140,26 +126,13 @@ def compare_systems(
         raise typer.Exit(1)
 
 
-def _named(texts: Sequence[str]) -> dict[str, Path]:
-    """Files by the systems' names.
-
-    Raises:
-        UsageError: there is one alone, or two have one name.
-    """
-    files: dict[str, Path] = {}
-    for text in texts:
-        name, equals, file = text.partition("=")
-        # A path may hold '=': what stands before it is a name only if it looks like one.
-        if not equals or not name or not file or Path(text).exists() or "/" in name or "\\" in name:
-            name, file = Path(text).stem, text
-        if name in files:
-            raise UsageError(
-                f"two systems are called '{name}': {files[name]} and {file}", hint=f"Name them: NAME={file}"
-            )
-        files[name] = Path(file)
-    if len(files) < 2:
-        raise UsageError("one system alone cannot be compared", hint="Give a baseline and one system or more")
-    return files
+def _named(text: str) -> tuple[str, Path]:
+    """A system's name and file."""
+    name, equals, file = text.partition("=")
+    # A path may hold '=': what stands before it is a name only if it looks like one.
+    if not equals or not name or not file or Path(text).exists() or "/" in name or "\\" in name:
+        return Path(text).stem, Path(text)
+    return name, Path(file)
 
 
 def _tell_more_draws(comparison: SystemComparison, asked: int | None) -> None:
@@ -178,7 +151,7 @@ def _print(comparison: SystemComparison) -> None:
     from rich import box
     from rich.table import Table
 
-    from capbench.records import signature_lines
+    from capbench.core.records import signature_lines
 
     table = comparison.table
     shown = Table(title=f"{comparison.images:,} images", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
@@ -218,7 +191,7 @@ def _sentence(pair: SystemPair, comparison: SystemComparison) -> str:
 
 
 def _write(comparison: SystemComparison, out: Path) -> None:
-    from capbench.files import write_text
+    from capbench.core.files import write_text
 
     if out.suffix.lower() == ".json":
         write_text(out, json.dumps(comparison.as_json(), ensure_ascii=False, indent=2, allow_nan=False) + "\n")

@@ -8,21 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capbench.cli import common
-from capbench.cli.given import Given
-from capbench.cli.groups import with_groups
-from capbench.cli.reporting import ExplanationsOption, ReportOption, explaining, write_page
-from capbench.cli.sample import with_sample
+from capbench.cli.options import Given, with_groups
+from capbench.cli.report import ExplanationsOption, ReportOption, explaining, write_page
 from capbench.cli.study_flags import StatisticsFlags, StudyFlags, find_study_of_flags
-from capbench.errors import UsageError
+from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
-    from capbench.studies.config import Study
+    from capbench.studies.all_protocols import SensitivityResult
     from capbench.studies.item_scores import Collector
     from capbench.studies.plan import Plan
     from capbench.studies.results import StudyResult
     from capbench.studies.run import SlowPart
-    from capbench.studies.sensitivity import SensitivityResult
+    from capbench.studies.study import Study
 
 __all__ = ["correlate"]
 
@@ -83,7 +81,8 @@ def correlate(
     What takes long is said before it begins. SPICE parses every caption once in its life; the metrics that need no
     parses are scored before that, and their numbers so far go to stderr.
 
-    Exit code 1: done, but something is missing (listed): data files, features, what a metric waits for.
+    Exit code 1: done, but something is missing (listed): data files, features, what a metric waits for, or a number
+    that is undefined.
 
     Example: capbench correlate configs/tiger-table1.yaml
 
@@ -101,8 +100,8 @@ def correlate(
     """
     from dataclasses import replace
 
-    from capbench.files import check_writable
-    from capbench.reports.files import write_result
+    from capbench.core.files import check_writable
+    from capbench.reports.markup import write_result
     from capbench.reports.sensitivity import write_sensitivity
 
     if escape_formulas and study is None and out is None:
@@ -113,6 +112,8 @@ def correlate(
         check_writable(report)
     elif explanations is not None:
         raise UsageError("--explanations is for the page of --report", hint="Add --report FILE, or leave it out")
+    if out is not None:
+        common.check_out_folder(out)
     collector = _collector(report, items)
     root = given.root()
     wanted = replace(find_study_of_flags(study, flags, statistics, given, root), without=tuple(without or ()))
@@ -162,29 +163,22 @@ def _write_report(
 ) -> None:
     if report is None or collector is None:
         return
-    from capbench.reports.report import ReportSource
+    from capbench.reports.page import ReportSource
 
     source = explaining(ReportSource(result, collector.tables), plan.requests, plan.resources, explanations)
-    write_page([source], report, plan.root, explanations=explanations)
+    images = None if plan.study.images is None else Path(plan.study.images)
+    write_page([source], report, plan.root, image_root=images, explanations=explanations)
 
 
 def _run(
     study: Study, root: DataRoot, out: Path | None, keep: Collector | None, *, cache: bool, json_output: bool
 ) -> tuple[StudyResult, Plan]:
     """Plan, say on which data, and run."""
-    from dataclasses import replace
-
-    from capbench.files import check_writable
-    from capbench.studies.plan import plan_study
+    from capbench.api.resolve import resolve_study
+    from capbench.core.files import check_writable
     from capbench.studies.run import run_plan
 
-    plan = plan_study(study, root)
-    if plan.on_sample and study.path is None:
-        given = plan.resources
-        completed = with_sample(plan.requests, given, root)
-        if completed is not given:
-            study = replace(study, features_of=dict(completed.features_of), models=dict(completed.models))
-            plan = plan_study(study, root)
+    plan = resolve_study(study, root, common.caller())
     if out is not None:
         check_writable(out / "results.json")
     common.announce_root(root, json_output=json_output, used=plan.uses_root)
@@ -203,7 +197,7 @@ def _print(result: StudyResult, *, json_output: bool, by_source: bool) -> None:
         print_result(result, common.out(), by_source=by_source)
     cached = sum(result.cached.values())
     common.note(
-        f"{common.count(len(result.cells), 'number')} in {result.seconds['total']:.1f} s"
+        f"{common.count(len(result.cells) - len(result.undefined), 'number')} in {result.seconds['total']:.1f} s"
         + (f"; {cached:,} scores came from the cache" if cached else "")
     )
 
@@ -229,7 +223,7 @@ def _check_all_protocols(study: str | None, flags: StudyFlags, statistics: Stati
 
 def _announce(slow: SlowPart) -> None:
     """Say what takes long, and how to do without."""
-    from capbench.progress import words
+    from capbench.core.progress import words
 
     what = "; ".join(f"{w.subject} {len(w.units):,} {w.unit} first, {words(w.seconds)}" for w in slow.works)
     flags = " ".join(f"--without {label}" for label in slow.labels)
@@ -245,18 +239,20 @@ def _preview(result: StudyResult) -> None:
 
 
 def _leave_if_missing(result: StudyResult) -> None:
-    """Exit code 1 if something is missing that the user did not leave out."""
-    if any(not missing.left_out for missing in result.missing):
+    """Exit code 1 if something is missing that the user did not leave out, or undefined."""
+    if result.undefined or any(not missing.left_out for missing in result.missing):
         raise typer.Exit(1)
 
 
 def _all_protocols(
     study: Study, root: DataRoot, keep: Collector | None, *, cache: bool, json_output: bool
 ) -> tuple[SensitivityResult, Plan]:
-    from capbench.analyses.all_protocols import plan_all_protocols, run_all_protocols
     from capbench.reports.sensitivity import print_sensitivity
+    from capbench.studies.all_protocols import plan_all_protocols, run_all_protocols
 
     plan = plan_all_protocols(study, root)
+    for line in plan.notes:
+        common.note(line)
     common.announce_root(root, json_output=json_output, used=plan.uses_root)
     sensitivity = run_all_protocols(plan, common.progress, cache=cache, announce=_announce, keep=keep)
     if json_output:

@@ -2,23 +2,309 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import posixpath
 import shlex
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from capbench.cli import common, parses
-from capbench.cli.data_reports import bytes_progress, dataset_info, imported_info, print_info, print_reports
-from capbench.errors import CapbenchError, UsageError, suggest
+from capbench.cli import common
+from capbench.cli.options import SpreadPlace, with_groups
+from capbench.core.errors import CapbenchError, DataError, UsageError, suggest
 
 if TYPE_CHECKING:
     from capbench.datasets.catalog import Catalog
+    from capbench.datasets.inventory import FileReport
     from capbench.datasets.root import DataRoot
-    from capbench.datasets.verify import FileReport
 
-__all__ = ["app"]
+__all__ = ["app", "bytes_progress", "dataset_info", "imported_info", "parses", "print_info", "print_reports"]
+
+
+# What ``capbench data`` prints: one data set in full, the result of a verification, a download's progress.
+
+
+def dataset_info(name: str, root: DataRoot, known: Catalog) -> dict[str, Any]:
+    """Everything that the catalog and the registered class say of a data set."""
+    from capbench.datasets.base import dataset_names
+
+    entry = known.datasets[name]
+    sources: dict[str, Any] = {}
+    for path in entry.files:
+        source = known.files[path].source
+        sources.setdefault(source, {**known.sources[source].model_dump(exclude_none=True), "files": []})
+        sources[source]["files"].append(path)
+    needs = []
+    for need in entry.needs:
+        met = need.met(root.path)
+        paths = [path for alternative in need.any_of for path in alternative]
+        files = [{"path": p, "here": (root.path / p).exists(), **_about(known, p)} for p in paths]
+        needs.append(
+            {
+                "role": need.role,
+                "needed": need.needed,
+                "why": need.why,
+                "met": met is not None,
+                "any_of": [list(files) for files in need.any_of],
+                "files": files,
+            }
+        )
+    about: dict[str, Any] = {"dataset": name, "title": entry.title, "what": entry.what, "citation": entry.citation}
+    return about | {
+        "needs": needs,
+        "sources": sources,
+        "protocols": _protocols(name) if name in dataset_names() else None,
+    }
+
+
+def _about(known: Catalog, path: str) -> dict[str, Any]:
+    return known.files[path].model_dump(include={"what", "note", "source"})
+
+
+def _protocols(name: str) -> dict[str, Any]:
+    from capbench.datasets.base import load_dataset
+
+    cls = load_dataset(name)
+    return {
+        "default": str(cls.protocol()),
+        "items": {s.name: _described(s.description, s.source) for s in cls.selections.values()},
+        "statistics": {s.name: _described(s.description, s.source) for s in cls.statistics.values()},
+    }
+
+
+def _described(description: str, source: str) -> str:
+    return f"{description} ({source})" if source else description
+
+
+def imported_info(name: str, root: DataRoot) -> dict[str, Any]:
+    """Everything that is known of imported judgements. ``folder`` is where they are kept."""
+    from capbench.datasets.opening import open_dataset
+    from capbench.datasets.user.judgements import find_imported, read_meta
+
+    folder = find_imported(name, root)
+    assert folder is not None
+    meta = read_meta(folder)
+    opened = open_dataset(name, root)
+    return {
+        "dataset": name,
+        "title": name,
+        "what": f"your own {meta['kind']}, {meta['rows']:,} rows",
+        "citation": opened.citation,
+        "folder": str(folder),
+        "meta": meta,
+        "protocols": {
+            "default": str(opened.protocol()),
+            "items": {s.name: s.description for s in opened.selections.values()},
+            "statistics": {s.name: s.description for s in opened.statistics.values()},
+        },
+    }
+
+
+def print_info(entry: dict[str, Any], *, full: bool) -> None:
+    """Print what :func:`dataset_info` or :func:`imported_info` gave."""
+    console = common.out()
+
+    def say(text: str, style: str | None = None) -> None:
+        console.print(text, style=style, markup=False, soft_wrap=True)
+
+    say(f"{entry['dataset']}: {entry['title']}", "bold")
+    say(f"  {entry['what']}")
+    say(f"  cite: {entry['citation']}")
+    if "folder" in entry:
+        say(f"  kept in: {entry['folder']}")
+    for need in entry.get("needs", []):
+        state = "here" if need["met"] else "missing" if need["needed"] else "not here, not needed"
+        why = f" (for {need['why']})" if need["why"] else ""
+        say(f"  {need['role']}{why}: {state}")
+        for i, alternative in enumerate(need["any_of"]):
+            say(f"    {'or ' if i else ''}{_shown(alternative)}")
+    if full:
+        _print_sources(entry, say)
+        _print_protocols(entry.get("protocols"), say)
+    console.print()
+
+
+def _shown(files: list[str]) -> str:
+    """A few files by name, many by the folder that they share (--json has all names)."""
+    if len(files) <= 3:
+        return ", ".join(files)
+    folder = posixpath.commonpath(files)
+    return f"{folder}/ ({len(files)} files)"
+
+
+def _print_sources(entry: dict[str, Any], say: Any) -> None:
+    for name, source in entry.get("sources", {}).items():
+        say(f"  source {name}: {source['title']}", "bold")
+        labels = {
+            "page": "page",
+            "terms": "terms",
+            "form": "form",
+            "note": "note",
+            "dead": "dead link",
+            "manual": "by hand",
+        }
+        for key, label in labels.items():
+            if key in source:
+                say(f"    {label}: {source[key]}")
+        if "url" in source and "dead" not in source:
+            say(f"    download: capbench data download {name}")
+    notes = {file["path"]: file["note"] for need in entry.get("needs", []) for file in need["files"] if file["note"]}
+    for path, text in notes.items():
+        say(f"  note on {path}: {text}")
+
+
+def _print_protocols(protocols: dict[str, Any] | None, say: Any) -> None:
+    if not protocols:
+        return
+    say(f"  default protocol: {protocols['default']}", "bold")
+    for kind in ("items", "statistics"):
+        say(f"  {kind}:")
+        for name, text in protocols[kind].items():
+            say(f"    {name}: {text}")
+
+
+def print_reports(results: dict[str, list[FileReport]], *, full: bool) -> None:
+    """Print the result by data set; without ``full`` only files that are not simply right."""
+    from rich.table import Table
+
+    styles = {"ok": "green", "recorded": "green", "differs": "yellow", "wrong": "red", "missing": "yellow"}
+    for name, reports in results.items():
+        good = sum(r.state in ("ok", "recorded") for r in reports)
+        if not reports or all(r.state == "missing" for r in reports):
+            verdict = "not here"
+        else:
+            verdict = f"{good} of {len(reports)} files right" if good < len(reports) else f"{good} file(s) right"
+        common.out().print(f"{name}: {verdict}", style="bold", markup=False)
+        table = Table(box=None, padding=(0, 2, 0, 2), show_header=False)
+        for _ in range(3):
+            table.add_column(overflow="fold")
+        for report in reports:
+            if full or report.state not in ("ok",):
+                table.add_row(report.path, f"[{styles[report.state]}]{report.state}[/]", report.detail)
+        if table.row_count:
+            common.out().print(table)
+
+
+@contextlib.contextmanager
+def bytes_progress(name: str) -> Iterator[Callable[[int, int | None], None] | None]:
+    """A bar of bytes on stderr, drawn only on a terminal; yields what ``fetch`` calls, or None."""
+    console = common.err()
+    if not console.is_terminal:
+        yield None
+        return
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda here, total: bar.update(task, completed=here, total=total)
+
+
+# ``capbench data parses``: what SPICE's parser gives, made beforehand and handed over.
+
+parses = typer.Typer(
+    name="parses",
+    help="Parses of captions, which SPICE and FAIEr need: make, export, and import those of others.\n\n"
+    "Example: capbench data parses export parses.gz",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@parses.command("make")
+@with_groups
+def make_parses(
+    *,
+    captions: Annotated[
+        list[str],
+        typer.Option(
+            "--captions",
+            "-c",
+            metavar="NAME|FILE",
+            help="Captions to parse: a known corpus (flickr8k, flickr30k, coco-val, ...) or a file; repeatable.",
+        ),
+    ],
+    place: SpreadPlace,
+    data: common.DataOption = None,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Parse captions before they are needed: those of a training, say, which FAIEr's relation level reads.
+
+    Captions that were parsed before are left alone. What was parsed is kept if this is interrupted; the same command
+    goes on from there. It needs SPICE's parser ('capbench setup spice').
+
+    Example: capbench data parses make --captions flickr8k
+
+    Example: capbench data parses make --captions coco-val --on ray --workers 8
+    """
+    from capbench.datasets.captions import load_captions
+    from capbench.datasets.root import find_root
+    from capbench.text import ptb
+    from capbench.text.spice import scene_graph
+
+    root = find_root(data)
+    common.announce_root(root, json_output=json_output)
+    texts = [text for name in captions for image in load_captions(name, root).values() for text in image]
+    tokens = ptb.tokenize(texts)
+    missing = scene_graph.missing(tokens)
+    if missing:
+        minutes = max(1, round(len(missing) / scene_graph.per_second() / 60))
+        common.note(
+            f"{common.count(len(missing), 'caption')} to parse, some {common.count(minutes, 'minute')} on this machine "
+            "if it does nothing else"
+        )
+        with place.spread() as spread, common.progress("parsing captions", len(missing)) as step:
+            scene_graph.ensure(missing, progress=step, spread=spread)
+    distinct, parsed = len(set(tokens)), len(missing)
+    if json_output:
+        common.print_json({"captions": len(texts), "distinct": distinct, "parsed": parsed})
+        return
+    print(f"{len(texts):,} captions, {distinct:,} distinct: {parsed:,} parsed now, {distinct - parsed:,} before")
+
+
+@parses.command("export")
+def export_parses(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file to write.", show_default=False)],
+    replace: Annotated[bool, typer.Option("--replace", help="Replace a file that is there.")] = False,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Write all captions' parses that the cache holds into one file.
+
+    It holds tuples and a hash of each caption, a checksum and the parser's version, but not the captions.
+
+    Example: capbench data parses export parses.gz
+    """
+    from capbench.text.spice.scene_graph import export_parses
+
+    number = export_parses(file, replace=replace)
+    if json_output:
+        common.print_json({"file": str(file), "parses": number})
+        return
+    print(f"{common.count(number, 'parse')} in {file}")
+
+
+@parses.command("import")
+def import_parses(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that export has written.", show_default=False)],
+    json_output: common.JsonOption = False,
+) -> None:
+    """Take the parses of a file into the cache, so that these captions need no parser.
+
+    All or none are taken. A file that is damaged, or of another version of the parser, is refused. It can be repeated.
+
+    Example: capbench data parses import parses.gz
+    """
+    from capbench.text.spice.scene_graph import import_parses
+
+    number, new = import_parses(file)
+    if json_output:
+        common.print_json({"file": str(file), "parses": number, "new": new})
+        return
+    print(f"{common.count(number, 'parse')} in {file}, {new:,} of them new")
+
 
 app = typer.Typer(
     name="data",
@@ -28,7 +314,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-app.add_typer(parses.app)
+app.add_typer(parses)
 
 _Names = Annotated[list[str] | None, typer.Argument(metavar="[DATASET]...", help="Only these data sets.")]
 
@@ -84,7 +370,7 @@ def info(
     """
     from capbench.datasets.catalog import catalog
     from capbench.datasets.root import find_root
-    from capbench.datasets.user.imported import imported_names
+    from capbench.datasets.user.judgements import imported_names
 
     root, known = find_root(data), catalog()
     imported = imported_names(root)
@@ -112,9 +398,9 @@ def verify(dataset: _Names = None, data: common.DataOption = None, json_output: 
     Example: capbench data verify flickr8k-expert
     """
     from capbench.datasets.catalog import catalog
+    from capbench.datasets.inventory import HashRecord, verify_files
     from capbench.datasets.root import find_root
-    from capbench.datasets.user.imported import imported_names
-    from capbench.datasets.verify import HashRecord, verify_files
+    from capbench.datasets.user.judgements import imported_names
 
     root, known = find_root(data), catalog()
     imported = imported_names(root)
@@ -152,21 +438,21 @@ def _to_check(name: str, known: Catalog, root: DataRoot, *, asked: bool) -> list
     others = {path for other in known.datasets.values() if other is not entry for path in other.files}
     alone = [path for path in entry.files if path not in others]
     nothing_of_it = bool(alone) and not any(path in here for path in alone)
-    if not asked and (nothing_of_it or not any(need.needed and need.met(root) for need in entry.needs)):
+    if not asked and (nothing_of_it or not any(need.needed and need.met(root.path) for need in entry.needs)):
         return here
     missing: list[str] = []
     for need in entry.needs:
-        if need.needed and need.met(root) is None:
+        if need.needed and need.met(root.path) is None:
             most = max(need.any_of, key=lambda files: sum(path in here for path in files) / len(files))
             missing += [path for path in most if path not in here]
     return list(dict.fromkeys([*here, *missing]))
 
 
 def _verify_imported(name: str, root: DataRoot) -> FileReport:
+    from capbench.core.files import sha256_file
+    from capbench.datasets.inventory import FileReport
     from capbench.datasets.opening import open_dataset
-    from capbench.datasets.user.imported import find_imported, read_meta
-    from capbench.datasets.verify import FileReport
-    from capbench.files import sha256_file
+    from capbench.datasets.user.judgements import find_imported, read_meta
 
     path = f"imported/{name}/judgements.jsonl"
     folder = find_imported(name, root)
@@ -200,9 +486,8 @@ def download(
     Example: capbench data download nocaps --data ~/captions
     """
     from capbench.datasets.catalog import catalog
-    from capbench.datasets.inventory import Obtained, obtain, resolve_target
+    from capbench.datasets.inventory import HashRecord, Obtained, obtain, resolve_target, verify_files
     from capbench.datasets.root import find_root
-    from capbench.datasets.verify import HashRecord, verify_files
 
     root, known = find_root(data), catalog()
     wanted = resolve_target(target, known, root)
@@ -212,8 +497,10 @@ def download(
     done: list[Obtained] = []
     failed: dict[str, str] = {}
     for one in wanted:
-        terms = known.sources[one.source].terms
-        common.note(f"{known.sources[one.source].title}: terms: {terms}")
+        source = known.sources[one.source]
+        common.note(f"{source.title}: terms: {source.terms}")
+        if (url or source.downloadable) and (url or source.checksum is None):
+            common.note(f"no SHA-256 of {url or source.url} is stated: its files are checked by what is known of them")
         try:
             with bytes_progress(one.source) as step:
                 done.append(obtain(one, known, root, url=url, progress=step))
@@ -281,48 +568,48 @@ def import_(
 
     Example: capbench data import ratings.csv --name mine --scale 1-5
     """
-    from capbench.datasets.root import find_root
-    from capbench.datasets.user.files import parse_scale
-    from capbench.datasets.user.imported import import_file
-    from capbench.datasets.user.records import ImportProblemsError
+    from capbench.api.data import import_data
+    from capbench.datasets.user.rows import ImportProblemsError
 
-    root = find_root(data)
-    limits = None
-    if scale is not None:
-        limits = parse_scale(scale)
-        if limits is None:
-            raise UsageError(f"--scale {scale}: no scale", hint="Give lowest and highest rating: 1-5")
     try:
-        made = import_file(
+        made = import_data(
             file,
             name,
-            root,
-            replace=replace,
-            scale=limits,
+            scale=scale,
             ignore=ignore or (),
-            rating_columns=rating or (),
-            in_home=user,
+            rating=rating or (),
+            replace=replace,
+            user=user,
+            data=data,
         )
-    except ImportProblemsError as error:
+    except DataError as error:
         if json_output:
-            problems = [dataclasses.asdict(problem) for problem in error.problems]
+            problems = [_problem(error)]
+            if isinstance(error, ImportProblemsError):
+                problems = [dataclasses.asdict(problem) for problem in error.problems]
             common.print_json({"ok": False, "file": str(file), "problems": problems})
         raise
-    judgements = made.load(made.protocol().items)[0]
-    human = {aspect: len(r) for aspect, r in judgements.ratings.items()}
-    human |= {label: len(p) for label, p in judgements.preferences.items()}
     if json_output:
-        told = {"ok": True, "dataset": name, "folder": str(made.path.parent), "items": len(judgements.items)}
-        common.print_json(told | {"human": human, "protocol": str(made.protocol())})
+        common.print_json(made.to_dict())
         return
     counts = ", ".join(
-        f"{n:,} {'preferences' if a in judgements.preferences else 'ratings' if a == 'rating' else f'ratings ({a})'}"
-        for a, n in human.items()
+        f"{n:,} {'preferences' if a in made.preferences else 'ratings' if a == 'rating' else f'ratings ({a})'}"
+        for a, n in made.human.items()
     )
-    print(f"{name}: {counts} of {len(judgements.items):,} items, kept in {made.path.parent}")
-    print(f"default protocol: {made.protocol()}")
-    for line in judgements.notes:
+    print(f"{name}: {counts} of {made.items:,} items, kept in {made.folder}")
+    print(f"default protocol: {made.protocol}")
+    for line in made.notes:
         common.note(line)
-    if made.table.has_references:
+    if made.references:
         there = "" if data is None else f" --data {shlex.quote(str(data))}"
         print(f"next: capbench correlate --dataset {name} --metric cider{there}")
+
+
+def _problem(error: DataError) -> dict[str, Any]:
+    """The one thing that keeps a file from being read, in the form of :class:`capbench.datasets.user.rows.Problem`.
+
+    Its row is None where the whole file is meant.
+    """
+    row = error.row
+    rows = "" if row is None else str(row)
+    return {"row": row, "message": error.message, "hint": error.hint or "", "count": 1, "rows": rows}

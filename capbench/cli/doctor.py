@@ -25,7 +25,7 @@ def doctor(
     import dataclasses
 
     from capbench.datasets.root import find_root
-    from capbench.health import examine
+    from capbench.studies.health import examine
 
     checks = examine(data, start_java=not no_java)
     failed = [check for check in checks if check.state == "fail"]

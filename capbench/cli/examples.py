@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capbench.cli import common
-from capbench.cli.given import Given, Target, open_judged
-from capbench.cli.groups import with_groups
+from capbench.cli.options import Given, Target, with_groups
 from capbench.cli.study_flags import LeftOut
-from capbench.errors import UsageError
+from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from capbench.analyses.examples import Examples
+    from capbench.studies.examples import Examples
 
 __all__ = ["examples"]
 
@@ -35,7 +34,8 @@ def examples(
     number: Annotated[int, typer.Option("--number", "-n", min=1, help="Examples of each kind.")] = 2,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the choice.")] = 0,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Also write .md, .html or .json.")
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Also write .md, .html or .json; of a study, .json."),
     ] = None,
     left_out: LeftOut,
     given: Given,
@@ -52,12 +52,13 @@ def examples(
 
     Example: capbench examples -d flickr8k-expert -m meteor --number 3 --out examples.html
     """
-    from capbench.analyses.examples import choose_examples
-    from capbench.analyses.score_groups import rated_scores
-    from capbench.files import write_text
+    from capbench.api.resolve import resolve_judged
+    from capbench.core.files import write_text
+    from capbench.studies.examples import choose_examples, rated_scores
 
-    if out is not None and out.suffix.lower() not in _ENDINGS:
-        raise UsageError(f"--out {out.name}: unknown ending", hint=f"End the name in {', '.join(_ENDINGS)}")
+    endings = _ENDINGS if study is None else (".json",)
+    if out is not None and out.suffix.lower() not in endings:
+        raise UsageError(f"--out {out.name}: unknown ending", hint=f"End the name in {', '.join(endings)}")
     left_out.refuse_without_study(study)
     if study is not None:
         if metric or target != Target():
@@ -65,20 +66,20 @@ def examples(
                 "a study file and flags that define a study were given together",
                 hint="Change the study file, or leave it out and use flags alone",
             )
-        from capbench.cli.image_study import run_study
+        from capbench.cli.explain import run_study
 
         run_study(study, given, left_out, out, json_output=json_output)
         return
-    judged = open_judged(
-        [metric] if metric else [] if given.scores else ["cider"], target, given, json_output=json_output
-    )
+    metrics = [metric] if metric else [] if given.scores else ["cider"]
+    caller = common.caller(json_output=json_output)
+    judged = resolve_judged(metrics, target.dataset, target.protocol, given.values(), caller)
     rated = rated_scores(
         judged.dataset,
         judged.protocol,
         judged.requests,
         aggregation="median" if judged.protocol.statistic.aggregation == "unaggregated" else None,
         resources=judged.resources,
-        cache=given.cache,
+        cache=judged.cache,
         sample=judged.sample,
         progress=common.progress,
     )
@@ -92,12 +93,13 @@ def examples(
     if out is not None:
         write_text(out, _text(examples, out.suffix.lower()))
         common.note(f"wrote {out}")
+    common.leave_if_incomplete(rated.incomplete)
 
 
 def _text(examples: Examples, ending: str) -> str:
     import json
 
-    from capbench.reports.examples import examples_html, examples_markdown
+    from capbench.reports.compare import examples_html, examples_markdown
 
     if ending == ".md":
         return examples_markdown(examples)
@@ -111,7 +113,7 @@ def _print(examples: Examples) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from capbench.reports.examples import KIND_TITLES, origin
+    from capbench.reports.compare import KIND_TITLES, origin
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_lines=True)
     for head, justify in (("image", "left"), ("references", "left"), ("candidate", "left"), ("people", "right")):

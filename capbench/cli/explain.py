@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from capbench.cli import common
-from capbench.cli.figure_look import FigureLook
-from capbench.cli.given import Inputs, requested
-from capbench.cli.groups import with_groups
-from capbench.errors import UsageError
+from capbench.cli.options import FigureLook, Given, Inputs, with_groups
 
 if TYPE_CHECKING:
-    from capbench.explanations import NamedErrors
+    from capbench.cli.study_flags import LeftOut
+    from capbench.studies.explained import ImageScores
+    from capbench.studies.published import PublishedTable
 
-__all__ = ["explain"]
+__all__ = ["explain", "run_study"]
+
 
 _SMALL = 6.0
 """Points below which letters of a picture cannot well be read in print."""
@@ -99,112 +99,47 @@ def explain(
 
     Example: capbench explain -m reo -i f8k_003 -c "a dog on a table" --extra "on a table" --features F.h5 --model FILE
     """
-    from capbench.explain.lines import text_lines
-    from capbench.explain.subject import find_subject
-    from capbench.explain.writing import write_explanation
-    from capbench.features.images import decode
-    from capbench.features.store import open_store
-    from capbench.files import check_writable
-    from capbench.metrics.base import Metric
-    from capbench.metrics.requests import resolve_metrics
+    from capbench.api.explaining import plan_explanation
+    from capbench.reports.explain.page import text_lines
 
-    title, errors = "", _named_errors(extra, missing, caption)
-    if study is not None:
-        from capbench.cli.image_study import shown_image
-
-        if image or metric or caption or reference or dataset or extra or missing:
-            raise UsageError(
-                "a study file and flags that define a study were given together",
-                hint="Change the study file, or leave it out and use flags alone",
-            )
-        title, metric, task = shown_image(study)
-        image, dataset = task.id, task.dataset
-        caption, reference = list(task.candidates or ()), list(task.references or ())
-        errors = task.errors or ()
-    if image is None:
-        raise UsageError("no image is named", hint="Give --image ID, or a study file")
-    metric = metric or "tiger"
-    (asked,) = resolve_metrics([metric], given.options())
-    if asked.metric.explain is Metric.explain:
-        _refuse(metric)
-    if errors and not asked.metric.explains_errors:
-        raise UsageError(
-            f"--metric {metric}: it finds no errors to compare with --extra and --missing", hint="Those of REO do: reo"
-        )
-    root = given.root()
-    of_sample = root.is_sample and not Path(image).exists()
-    (request,), resources = requested([metric], given, root, sample=of_sample)
-    name = request.label
-    explainer = request.make(resources)
-    store = None if explainer.resources.features is None else open_store(explainer.resources.features)
-    looked_up = find_subject(image, store, caption or [], reference or [], dataset, root, given.image_root)
-    subject = looked_up.subject
-    if errors:
-        if len(errors) != len(subject.items):
-            raise UsageError(
-                f"errors of {len(errors)} captions are named, of {len(subject.items)} that are explained",
-                hint="Name them for each candidate, in the same order",
-            )
-        subject = replace(subject, errors=tuple(errors))
-    common.announce_root(root, json_output=json_output, used=looked_up.under_root)
-    html, drawn = _targets(out, f"{subject.image}.{name}", chosen)
-    look = chosen.look()
-    for path in (drawn, html):
-        check_writable(path)
-    explanation = explainer.explain(subject)
-    if explanation is None:
-        _refuse(metric)
-    notes = list(looked_up.notes)
-    if explanation.regions is not None and explanation.regions.boxes is None:
-        notes.append("the store has no boxes: regions cannot be shown on a picture")
-    explanation = replace(explanation, notes=(*notes, *explanation.notes))
-    for note in explanation.notes:
-        common.note(note)
-    picture = None if subject.picture is None else decode(subject.picture)
-    points = write_explanation(
-        explanation, picture, html, drawn, title=look.title or title, size=look.size, font_size=chosen.font_size
+    planned = plan_explanation(
+        image,
+        metric,
+        caption or [],
+        reference or [],
+        given.values(),
+        common.caller(json_output=json_output),
+        study=study,
+        extra=extra or [],
+        missing=missing or [],
+        dataset=dataset,
     )
+    html, drawn = _targets(out, f"{planned.subject.image}.{planned.label}", chosen)
+    look = chosen.look()
+    title = look.title or planned.title
+    explained = planned.write(html, drawn, title=title, size=look.size, font_size=chosen.font_size)
+    explanation, points = explained.explanation, explained.points
+    assert points is not None
     if points < min(chosen.font_size or _SMALL, _SMALL) or points < 0.99 * (chosen.font_size or 0):
         common.note(f"the letters of {drawn} are {points:.1f} points high: give a larger --size, or fewer captions")
     if json_output:
         regions = explanation.regions
         common.print_json(
             {
-                "metric": name,
-                "picture": None if subject.picture is None else str(subject.picture),
+                "metric": explained.metric,
+                "picture": None if explained.picture is None else str(explained.picture),
                 "files": [str(drawn), str(html)],
                 "regions": [] if regions is None else list(regions.names),
-                "image": subject.image,
+                "image": explained.image,
                 "candidates": [_to_dict(candidate.details) for candidate in explanation.candidates],
                 "signature": explanation.signature,
                 "notes": list(explanation.notes),
             }
         )
         return
-    lines = [*([look.title or title] if look.title or title else []), *text_lines(explanation)]
+    lines = [*([title] if title else []), *text_lines(explanation)]
     for line in (*lines, explanation.signature, f"{drawn}, {html}"):
         print(line)
-
-
-def _named_errors(
-    extra: list[str] | None, missing: list[str] | None, caption: list[str] | None
-) -> tuple[NamedErrors, ...]:
-    """What ``--extra`` and ``--missing`` say of the caption.
-
-    Raises:
-        UsageError: there is not one caption, or a phrase is empty.
-    """
-    from capbench.explanations import NamedErrors
-
-    if not extra and not missing:
-        return ()
-    if len(caption or ()) != 1:
-        raise UsageError(
-            "--extra and --missing are about one caption", hint="Give one with --caption; a study file names more"
-        )
-    if not all(text.strip() for text in (*(extra or ()), *(missing or ()))):
-        raise UsageError("a phrase of --extra or --missing is empty", hint="Give a text")
-    return (NamedErrors(tuple(extra or ()), tuple(missing or ())),)
 
 
 def _targets(out: Path | None, default: str, chosen: FigureLook) -> tuple[Path, Path]:
@@ -225,16 +160,6 @@ def _targets(out: Path | None, default: str, chosen: FigureLook) -> tuple[Path, 
     return Path(f"{name}.html"), picture
 
 
-def _refuse(name: str) -> NoReturn:
-    """Say that a metric offers no explanation, and which do."""
-    from capbench import plugins
-    from capbench.metrics.base import Metric
-    from capbench.metrics.names import metric_names
-
-    able = [n for n in metric_names() if plugins.load("capbench.metrics", n).explain is not Metric.explain]
-    raise UsageError(f"--metric {name}: it offers no explanation", hint=f"Those that do: {', '.join(able)}")
-
-
 def _to_dict(value: Any) -> Any:
     """Records as JSON values: dataclasses become objects, arrays lists."""
     import numpy as np
@@ -248,3 +173,93 @@ def _to_dict(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [_to_dict(item) for item in value]
     return value
+
+
+# ``capbench examples STUDY``: captions of one image, as a study file names them.
+
+
+def run_study(study: str, given: Given, left_out: LeftOut, out: Path | None, *, json_output: bool) -> None:
+    """Score the captions of a study's image with all its metrics, and print them.
+
+    Args:
+        study: the study file, or the name of one.
+        given: features, weights and the data folder.
+        left_out: metrics that are left out.
+        out: a JSON file to write, or None.
+        json_output: whether JSON is printed.
+
+    Raises:
+        Exit: a metric waits for something (exit code 1).
+        CapbenchError: the study does not fit, or a metric failed.
+    """
+    import json
+    from dataclasses import replace
+
+    from capbench.api.resolve import resolve_task, study_of_task
+    from capbench.core.files import write_text
+    from capbench.studies.explained import score_image
+    from capbench.studies.published import load_published
+    from capbench.studies.tasks import ImageTask
+
+    root = given.root()
+    planned, task = study_of_task(study, ImageTask, given.values(), left_out.names, common.caller())
+    plan, waiting = resolve_task(planned, root, common.caller())
+    scored = score_image(task, plan.requests, root, resources=plan.resources, cache=given.cache)
+    scored = replace(scored, title=planned.title)
+    waiting |= scored.lacking
+    common.announce_root(root, json_output=json_output, used=scored.under_root)
+    published = load_published(planned.published) if planned.published else None
+    if json_output:
+        common.print_json(scored.to_dict())
+    else:
+        _print(scored, published, waiting)
+    if out is not None:
+        write_text(out, json.dumps(scored.to_dict(), ensure_ascii=False, indent=2, allow_nan=False) + "\n")
+        common.note(f"wrote {out}")
+    for title, reason in waiting.items():
+        common.note(f"{title} {reason}")
+    if waiting:
+        raise typer.Exit(1)
+
+
+def _print(scored: ImageScores, published: PublishedTable | None, waiting: dict[str, str]) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from capbench.core.explanations import letter
+
+    console = common.out()
+    console.print(scored.title, style="bold", markup=False, soft_wrap=True)
+    console.print(f"image {scored.image}", markup=False)
+    for text in scored.references:
+        console.print(f"  reference: {text}", markup=False, soft_wrap=True)
+    for place, text in enumerate(scored.candidates):
+        console.print(f"  {letter(place)}: {text}", markup=False, soft_wrap=True)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("metric")
+    for place in range(len(scored.candidates)):
+        table.add_column(letter(place), justify="right")
+    for title, values in scored.scores.items():
+        table.add_row(title, *(_score(value) for value in values))
+    for title in waiting:
+        table.add_row(title, "waits")
+    if published is not None:
+        for row in published.rows:
+            cells = (published.cell(column.key, row.key) for column in published.columns)
+            table.add_row(
+                f"{row.printed} (paper)", *("" if cell is None else cell.printed for cell in cells), style="dim"
+            )
+    console.print(table)
+    lines = [*scored.notes]
+    if published is not None:
+        lines += [f"published: {published.source}", *published.notes]
+    for line in (*lines, *scored.signatures):
+        console.print(line, style="dim", markup=False, soft_wrap=True)
+
+
+def _score(value: float) -> str:
+    """A score with four decimals; one below .001 with four significant digits (``3.907e-9``)."""
+    if value == 0 or abs(value) >= 0.001:
+        return f"{value:.4f}"
+    digits, exponent = f"{value:.3e}".split("e")
+    return f"{digits}e{int(exponent)}"

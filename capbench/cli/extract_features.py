@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from capbench.cli import common
-from capbench.cli.cluster import Place
-from capbench.cli.groups import OptionGroup, with_groups
-from capbench.errors import UsageError
+from capbench.cli.options import OptionGroup, Place, with_groups
+from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from capbench.datasets.root import DataRoot
-    from capbench.features.detectors.base import Detector
-    from capbench.features.extract import Extracted
-    from capbench.features.images import ImageFile
+    from capbench.api.features import ExtractedFeatures
 
-__all__ = ["Pictures", "WhichDetector", "extract_features"]
+__all__ = ["Pictures", "WhichDetector", "extract_features", "named_inputs"]
 
 _MOST_LISTED = 5
 
@@ -49,16 +43,6 @@ class Pictures(OptionGroup):
         typer.Option("--image-root", metavar="DIR", help="Where the images of a list or a data set are."),
     ] = None
     data: common.DataOption = None
-
-    def find(self, *, json_output: bool) -> tuple[list[ImageFile], list[str], str]:
-        """The images, ids of those that a data set has and the folder has not, and a word for them."""
-        from capbench.datasets.root import find_root
-
-        if self.images and self.dataset:
-            raise UsageError("--images and --dataset cannot be given both", hint="Give one; --image-root adds a folder")
-        root = find_root(self.data)
-        common.announce_root(root, json_output=json_output, used=not self.images)
-        return _find(self.images, self.dataset, root, self.image_root)
 
 
 @dataclass(frozen=True)
@@ -91,12 +75,6 @@ class WhichDetector(OptionGroup):
         str, typer.Option("--precision", help="float32, or amp-bfloat16 or amp-float16 (faster on a GPU, and noted).")
     ] = "float32"
     dtype: Annotated[str, typer.Option("--dtype", help="float32, or float16 for half the space.")] = "float32"
-
-    def opener(self, threads: int | None) -> Callable[[], Detector]:
-        """What opens it, here or in a worker. Raises UsageError for an option that is none."""
-        options = _options(self.option or []) | ({"batch": self.batch} if self.batch > 1 else {})
-        options |= {"precision": self.precision} if self.precision != "float32" else {}
-        return partial(_open, self.detector, self.weights, self.device, options, threads)
 
 
 @with_groups
@@ -153,87 +131,46 @@ def extract_features(
 
     Example: capbench extract-features --images photos --detector bottom-up-caffe --on ray --workers 4
     """
-    from capbench.features.extract import Shard, default_workers, extract
-    from capbench.files import check_writable
+    from capbench.api.features import plan_extraction
 
-    chosen_shard = None if shard is None else Shard.parse(shard)
-    if place.on is not None:
-        threads = threads or 1
-    opener = which.opener(threads)
-    image_files, missing, what = pictures.find(json_output=json_output)
-    target = out or Path("features") / _file_name(what, which.detector)
-    target = target if chosen_shard is None else chosen_shard.path(target)
-    check_writable(target)
-    model = opener()
-    count = len(image_files)
-    common.note(f"{count:,} images, detector {model.name} on {model.device}, into {target}")
-    with (
-        place.engine(workers, threads) as spread,
-        common.images_progress(
-            "extracting", count if chosen_shard is None else -(-count // chosen_shard.count)
-        ) as step,
-    ):
-        result = extract(
-            image_files,
-            model,
-            target,
-            missing=missing,
-            shard=chosen_shard,
-            workers=default_workers(model.device) if workers is None else workers,
-            threads=threads,
-            spread=spread,
-            opener=opener,
-            dtype=which.dtype,
-            compression=compression,
-            restart=restart,
-            progress=step,
-        )
-    _tell(result, target, json_output=json_output)
-    if result.failures:
+    threads = threads or (1 if place.on is not None else None)
+    planned = plan_extraction(
+        pictures.images or [], out=out, shard=shard, **named_inputs(pictures, which, threads, json_output=json_output)
+    )
+    model = planned.model
+    common.note(f"{len(planned.images):,} images, detector {model.name} on {model.device}, into {planned.target}")
+    result = planned.run(
+        common.images_progress,
+        workers=workers,
+        dtype=which.dtype,
+        compression=compression,
+        restart=restart,
+        engine=place.engine(workers, threads),
+    )
+    _tell(result, json_output=json_output)
+    if result.failed:
         raise typer.Exit(1)
 
 
-def _open(name: str, weights: str | None, device: str, options: dict[str, Any], threads: int | None) -> Detector:
-    """The detector, here or in a worker."""
-    from capbench.features.detectors.base import load_detector
-    from capbench.machine import keep_freed_memory
-
-    if threads is not None:
-        import torch
-
-        torch.set_num_threads(threads)
-    model = load_detector(name, weights=weights, device=device, options=options)
-    if model.device == "cpu":
-        keep_freed_memory()
-    return model
-
-
-def _find(
-    images: list[Path] | None, dataset: str | None, root: DataRoot, image_root: Path | None
-) -> tuple[list[ImageFile], list[str], str]:
-    """The images, ids of those that a data set has and the folder has not, and a word for them."""
-    if image_root is not None:
-        from capbench.files import check_folder
-
-        check_folder(image_root, "--image-root")
-    if images:
-        from capbench.features.images import find_images
-
-        return find_images(images, image_root), [], images[0].stem or "images"
-    from capbench.datasets.images import all_images, dataset_images
-
-    if dataset is not None:
-        return *dataset_images(dataset, root, image_root), Path(dataset).stem
-    return all_images(root), [], "sample" if root.is_sample else "all"
-
-
-def _file_name(what: str, detector: str) -> str:
-    base = detector.replace(":", "-")
-    return f"{what}.h5" if what == base else f"{what}.{base}.h5"
+def named_inputs(pictures: Pictures, which: WhichDetector, threads: int | None, *, json_output: bool) -> dict[str, Any]:
+    """Images and detector as :func:`capbench.api.features.find_images_and_detector` takes them."""
+    return {
+        "dataset": pictures.dataset,
+        "image_root": pictures.image_root,
+        "detector": which.detector,
+        "weights": which.weights,
+        "options": _options(which.option or []),
+        "device": which.device,
+        "batch": which.batch,
+        "precision": which.precision,
+        "threads": threads,
+        "data": pictures.data,
+        "on_data": lambda root, used: common.announce_root(root, json_output=json_output, used=used),
+    }
 
 
 def _options(texts: list[str]) -> dict[str, Any]:
-    from capbench.yaml_files import parse_value
+    from capbench.core.yaml import parse_value
 
     options: dict[str, Any] = {}
     for text in texts:
@@ -249,36 +186,25 @@ def _options(texts: list[str]) -> dict[str, Any]:
     return options
 
 
-def _tell(result: Extracted, target: Path, *, json_output: bool) -> None:
+def _tell(result: ExtractedFeatures, *, json_output: bool) -> None:
     from capbench.features.extract import report_path
 
-    store, seconds = result.store, result.seconds
+    seconds = result.seconds
     if json_output:
-        common.print_json(
-            {
-                "store": str(target),
-                "images": result.images,
-                "stored": len(store),
-                "extracted": result.extracted,
-                "resumed": result.resumed,
-                "failed": [vars(failure) for failure in result.failures],
-                "seconds": {name: round(value, 4) for name, value in seconds.items()},
-                "signature": store.signature(),
-            }
-        )
+        common.print_json(result.to_dict())
     else:
         speed = f" ({common.speed(result.extracted, seconds['total'])})" if result.extracted else ""
-        earlier = result.images - result.extracted - len(result.failures)
+        earlier = result.images - result.extracted - len(result.failed)
         were_there = f", {earlier:,} were there" if earlier else ""
-        print(f"{target}: {len(store):,} images; {result.extracted:,} extracted now{speed}{were_there}")
+        print(f"{result.path}: {result.stored:,} images; {result.extracted:,} extracted now{speed}{were_there}")
         if result.extracted and seconds["network"] > 0:
             beside = seconds["waiting"] + seconds["writing"] + seconds["finishing"]
             share = 100 * beside / seconds["network"]
             print(f"time: network {seconds['network']:.1f} s, everything beside it {beside:.1f} s ({share:.0f}%)")
-        print(f"signature: {store.signature()}")
-    for failure in result.failures[:_MOST_LISTED]:
+        print(f"signature: {result.signature}")
+    for failure in result.failed[:_MOST_LISTED]:
         common.warn(f"{failure.file or failure.image}: {failure.reason}")
-    if result.failures:
-        count = len(result.failures)
+    if result.failed:
+        count = len(result.failed)
         how_many = f"{count:,} image{'s have' if count != 1 else ' has'} no features"
-        common.warn(f"{how_many}; listed in {report_path(target)}")
+        common.warn(f"{how_many}; listed in {report_path(result.path)}")

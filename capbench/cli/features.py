@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from capbench.cli import common
-from capbench.errors import UsageError
+from capbench.core.errors import UsageError
 
 __all__ = ["app"]
 
@@ -177,8 +177,7 @@ def pool(
 
     Example: capbench features pool features/grid.h5 features/grid-boxes.h5 --boxes yolox_nano_boxes.npz
     """
-    from capbench.features.box_pooling import BoxPooling, read_boxes
-    from capbench.features.pooling import parse_pooling, pool_store
+    from capbench.features.pooling import BoxPooling, parse_pooling, pool_store, read_boxes
     from capbench.features.store import open_store
 
     for name, value in (("top", top), ("class-columns", class_columns)):
@@ -240,7 +239,7 @@ def export(
 
     Example: capbench features export features/sample.h5 sample.tsv
     """
-    from capbench.features.exporting import export_store
+    from capbench.features.maintenance import export_store
     from capbench.features.store import open_store
 
     with open_store(store) as opened, common.images_progress("writing", len(opened)) as step:
@@ -274,10 +273,9 @@ def show(
 
     Example: capbench features show f8k_003 --top 20 --out f8k_003.html
     """
-    from capbench.features.images import decode
-    from capbench.features.showing import draw
+    from capbench.core.records import image_id
+    from capbench.features.images import decode, draw
     from capbench.features.store import open_store
-    from capbench.records import image_id
 
     with open_store(store) as opened:
         name = image if image in opened else image_id(image)
@@ -294,9 +292,9 @@ def show(
 
 
 def _image_file(image: str, data: Path | None) -> Path:
+    from capbench.core.errors import MissingFileError
     from capbench.datasets.images import all_images
     from capbench.datasets.root import find_root
-    from capbench.errors import MissingFileError
 
     root = find_root(data)
     path = next((entry.path for entry in all_images(root) if entry.image == image), None)

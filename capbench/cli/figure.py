@@ -2,27 +2,208 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from capbench.cli import common
-from capbench.cli.figure_layers import layers
-from capbench.cli.figure_look import FigureLook
-from capbench.cli.given import Given, Target, open_judged
-from capbench.cli.groups import OptionGroup, with_groups
-from capbench.errors import UsageError
+from capbench.cli.options import FigureLook, Given, OptionGroup, Target, with_groups
+from capbench.cli.study_flags import LeftOut
+from capbench.core.errors import CapbenchError, UsageError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from capbench.analyses.score_groups import RatedScores
     from capbench.reports.figures.compared import Compared
     from capbench.reports.figures.style import Look
+    from capbench.studies.examples import RatedScores
+    from capbench.studies.judged import Incomplete
+    from capbench.studies.layers import LayerCurves
 
-__all__ = ["app"]
+__all__ = ["app", "layers"]
+
+
+# ``capbench figure layers``: in which layer of its network does a metric agree with people?
+
+_RESAMPLES = 1000
+
+
+@with_groups
+def layers(
+    *,
+    study: Annotated[
+        str | None,
+        typer.Argument(metavar="[STUDY.yaml]", help="Study file with 'layers', or one that comes with capbench."),
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", "-m", metavar="NAME", help="Metric; repeatable. Default: vilbertscore."),
+    ] = None,
+    target: Target,
+    resamples: Annotated[
+        int | None, typer.Option("--resamples", min=100, help="Resamples of images for intervals. Default: 1000.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Their seed. Default: 0.")] = None,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="Where to write: .png, .svg or .pdf.")
+    ] = Path("layers.png"),
+    chosen: FigureLook,
+    left_out: LeftOut,
+    given: Given,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Agreement with people against the layer of a network (ViLBERTScore, Figure 3); the numbers are printed, too.
+
+    All layers that the weights have come from one scoring; --option vilbertscore.layer=1-3 takes some of them. Numbers
+    have 95 % bootstrap intervals over images.
+
+    With a study file everything is in the file; --features, --model, --resamples and --seed take the place of what it
+    says. A metric or protocol that waits for something is left out and named, with exit code 1.
+
+    Example: capbench figure layers vilbertscore-figure3 --features x152.h5 --model multi-task=vilbert-multi-task
+
+    Example: capbench figure layers -m vilbertscore -d flickr8k-expert --features F.h5 --model FILE --out layers.svg
+    """
+    from capbench.api.resolve import resolve_judged
+    from capbench.studies.layers import layer_curves, with_all_layers
+
+    out = chosen.target(out, "layers.png")
+    look = chosen.look()
+    if given.scores:
+        raise UsageError("--scores: a file of scores knows no layers", hint="Leave --scores out")
+    left_out.refuse_without_study(study)
+    if study is not None:
+        if metric or target != Target():
+            raise UsageError(
+                "a study file and flags that define a study were given together",
+                hint="Change the study file, or leave it out and use flags alone",
+            )
+        _of_study(study, given, left_out, resamples, seed, out, look, json_output=json_output)
+        return
+    caller = common.caller(json_output=json_output)
+    judged = resolve_judged(metric or ["vilbertscore"], target.dataset, target.protocol, given.values(), caller)
+    curves = layer_curves(
+        judged.dataset,
+        judged.protocol,
+        [with_all_layers(request, judged.resources) for request in judged.requests],
+        resamples=_RESAMPLES if resamples is None else resamples,
+        seed=seed or 0,
+        resources=judged.resources,
+        cache=judged.cache,
+        sample=judged.sample,
+        progress=common.progress,
+    )
+    _show([curves], out, look, json_output=json_output)
+
+
+def _of_study(
+    study: str,
+    given: Given,
+    left_out: LeftOut,
+    resamples: int | None,
+    seed: int | None,
+    out: Path,
+    look: Look,
+    *,
+    json_output: bool,
+) -> None:
+    """The curves of every protocol of a study file. Raises Exit if something is missing (exit code 1)."""
+    from capbench.api.resolve import resolve_task, study_of_task
+    from capbench.studies.judged import judge
+    from capbench.studies.layers import layer_curves, with_all_layers
+    from capbench.studies.tasks import LayerTask
+
+    root = given.root()
+    planned, task = study_of_task(study, LayerTask, given.values(), left_out.names, common.caller())
+    plan, waiting = resolve_task(planned, root, common.caller())
+    if not plan.requests:
+        raise UsageError(f"{planned.name}: every metric waits", hint="; ".join(f"{t} {r}" for t, r in waiting.items()))
+    common.announce_root(root, json_output=json_output, used=plan.uses_root)
+    requests = [with_all_layers(request, plan.resources) for request in plan.requests]
+    curves: list[LayerCurves] = []
+    for dataset, protocol in plan.protocols:
+        try:
+            asked = [layered.request for layered in requests]
+            judged = judge(dataset, protocol.items, asked, plan.resources, cache=given.cache)
+            lacking = {less.request.label: less for less in judged.lacking}
+            waiting |= {f"{label} on {protocol}": f"waits: {less.error}" for label, less in lacking.items()}
+            left = [layered for layered in requests if layered.request.label not in lacking]
+            if not left:
+                continue
+            curves.append(
+                layer_curves(
+                    dataset,
+                    protocol,
+                    left,
+                    resamples=task.resamples if resamples is None else resamples,
+                    seed=task.seed if seed is None else seed,
+                    resources=plan.resources,
+                    cache=given.cache,
+                    sample=root.is_sample and dataset.under_root,
+                    progress=common.progress,
+                )
+            )
+        except CapbenchError as error:
+            waiting[str(protocol)] = f"waits: {error}"
+    if curves:
+        _show(curves, out, look, json_output=json_output)
+    for title, reason in waiting.items():
+        common.note(f"{title} {reason}")
+    if waiting:
+        raise typer.Exit(1)
+
+
+def _show(curves: Sequence[LayerCurves], out: Path, look: Look, *, json_output: bool) -> None:
+    """Print the numbers and write the figure."""
+    from capbench.reports.figures.curves import layers_figure
+    from capbench.reports.figures.style import save
+
+    if json_output:
+        common.print_json([of_protocol.model_dump(mode="json") for of_protocol in curves])
+    else:
+        for of_protocol in curves:
+            _print(of_protocol)
+    save(layers_figure(curves, look), out, look)
+    common.note(f"wrote {out}")
+
+
+def _print(curves: LayerCurves) -> None:
+    from rich import box
+    from rich.table import Table
+
+    from capbench.core.records import signature_lines
+    from capbench.datasets.protocol import with_version
+
+    console = common.out()
+    title = f"{curves.dataset_title}, {curves.statistic}"
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False, title=title, title_justify="left")
+    shown.add_column("layer", justify="right")
+    by_layer = [{point.layer: point for point in points} for points in curves.curves.values()]
+    for column in curves.curves:
+        shown.add_column(column, justify="right")
+    scale, digits, ends = (100, 2, 1) if curves.kind == "accuracy" else (1, 4, 3)
+    for layer in curves.layers:
+        cells = []
+        for points in by_layer:
+            point = points.get(layer)
+            text = "–" if point is None else f"{scale * point.value:.{digits}f}"
+            if point is not None and point.low is not None and point.high is not None:
+                text += f" [{scale * point.low:.{ends}f}, {scale * point.high:.{ends}f}]"
+            cells.append(text)
+        shown.add_row(str(layer), *cells)
+    console.print(shown)
+    what = "pairs" if curves.kind == "accuracy" else "ratings"
+    sizes = f"{with_version(curves.protocol, curves.version)}: {curves.n:,} {what} of {curves.n_items:,} items"
+    made = curves.intervals
+    if made is not None:
+        sizes += f"; {100 * made.level:g} % intervals, {made.resamples:,} resamples of {made.units:,} {made.unit}s, "
+        sizes += f"seed {made.seed}"
+    for line in (sizes, *curves.notes, *signature_lines(curves.signatures)):
+        console.print(line, style="dim", markup=False, soft_wrap=True)
+
 
 app = typer.Typer(
     help="Draw figures as PNG, SVG or PDF: from metrics and a data set, or from saved JSON.\n\n"
@@ -48,7 +229,7 @@ class Resampling(OptionGroup):
 
     resamples: Annotated[int, typer.Option("--resamples", min=100, help="Resamples and permutations.")] = 1000
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")] = 0
-    unit: Annotated[str, typer.Option("--unit", help=f"What is resampled: {', '.join(common.UNITS)}.")] = "image"
+    unit: Annotated[common.Unit, typer.Option("--unit", help="What is resampled.")] = "image"
 
 
 @app.command()
@@ -67,12 +248,13 @@ def forest(
 
     Example: capbench figure forest bleu-4 rouge-l meteor cider -d composite --out forest.png
     """
-    from capbench.reports.figures.forest import forest_figure
+    from capbench.reports.figures.compared import forest_figure
 
     out = chosen.target(out, "forest.png")
     look = chosen.look()
-    compared = _compared(metric, target, given, resampling, saved)
+    compared, incomplete = _compared(metric, target, given, resampling, saved)
     _write(forest_figure(compared, look), out, look)
+    common.leave_if_incomplete(incomplete)
 
 
 @app.command()
@@ -91,12 +273,13 @@ def significance(
 
     Example: capbench figure significance --from compare.json --out significance.svg
     """
-    from capbench.reports.figures.significance import significance_figure
+    from capbench.reports.figures.compared import significance_figure
 
     out = chosen.target(out, "significance.png")
     look = chosen.look()
-    compared = _compared(metric, target, given, resampling, saved)
+    compared, incomplete = _compared(metric, target, given, resampling, saved)
     _write(significance_figure(compared, look), out, look)
+    common.leave_if_incomplete(incomplete)
 
 
 @app.command()
@@ -114,8 +297,8 @@ def curves(
 
     Example: capbench figure curves curves/curves.json --group MM --out figure5.pdf
     """
-    from capbench.analyses.references import load_curves
     from capbench.reports.figures.curves import curves_figure
+    from capbench.studies.references import load_curves
 
     out = chosen.target(out, "curves.png")
     look = chosen.look()
@@ -137,8 +320,8 @@ def ratings(
 
     Example: capbench figure ratings cider meteor -d flickr8k-expert --out figure4.png
     """
-    from capbench.analyses.score_groups import by_rating
     from capbench.reports.figures.ratings import ratings_figure
+    from capbench.studies.examples import by_rating
 
     out = chosen.target(out, "ratings.png")
     look = chosen.look()
@@ -155,6 +338,7 @@ def ratings(
                     for title, of_rating in groups.items()
                 },
                 "signatures": dict(rated.signatures),
+                "incomplete": {title: asdict(less) for title, less in rated.incomplete.items()},
             }
         )
     else:
@@ -164,6 +348,7 @@ def ratings(
                 row.append(f"{group.mean:.4f}")
         _table(["rating", "n", *(title if title.startswith("Mean ") else f"mean {title}" for title in groups)], rows)
     _write(ratings_figure(rated, look), out, look)
+    common.leave_if_incomplete(rated.incomplete)
 
 
 @app.command("score-groups")
@@ -183,8 +368,8 @@ def score_groups(
 
     Example: capbench figure score-groups cider meteor -d composite --out figure8.png
     """
-    from capbench.analyses.score_groups import group_differences
-    from capbench.reports.figures.score_groups import score_groups_figure
+    from capbench.reports.figures.ratings import score_groups_figure
+    from capbench.studies.examples import group_differences
 
     out = chosen.target(out, "score-groups.png")
     look = chosen.look()
@@ -201,6 +386,7 @@ def score_groups(
                 "shares": {title: list(shares) for title, shares in differences.shares.items()},
                 "chance": list(differences.chance),
                 "signatures": dict(rated.signatures),
+                "incomplete": {title: asdict(less) for title, less in rated.incomplete.items()},
             }
         )
     else:
@@ -214,6 +400,7 @@ def score_groups(
         rows.append(["mean distance", *distances, f"{chance:.3f}"])
         _table(["difference", *(f"{title}, %" for title in differences.shares), "chance, %"], rows)
     _write(score_groups_figure(rated, look), out, look)
+    common.leave_if_incomplete(rated.incomplete)
 
 
 app.command()(layers)
@@ -244,32 +431,34 @@ def _compared(
     given: Given,
     resampling: Resampling,
     saved: Path | None,
-) -> Compared:
+) -> tuple[Compared, Mapping[str, Incomplete]]:
+    """What is drawn, and the metrics that are not since their files of scores lack scores, by title."""
     from capbench.reports.figures.compared import from_comparison, read_compared
 
     if saved is not None:
         if metric:
             raise UsageError("metrics and --from were given together", hint="Give one of the two")
-        return read_compared(saved, target.protocol)
-    from capbench.analyses.comparing import compare_metrics
+        return read_compared(saved, target.protocol), {}
+    from capbench.api.resolve import resolve_judged
+    from capbench.studies.compare import compare_metrics
 
-    common.check_choice("--unit", resampling.unit, common.UNITS)
     one_alone = UsageError("two metrics or more are compared", hint="Name them, or give --from")
-    judged = open_judged(metric or [], target, given, one_alone=one_alone)
+    caller = common.caller(no_metric="Name two or more, or give --scores FILE")
+    judged = resolve_judged(metric or [], target.dataset, target.protocol, given.values(), caller, one_alone=one_alone)
     comparison = compare_metrics(
         judged.dataset,
         judged.protocol,
         judged.requests,
         resamples=resampling.resamples,
         seed=resampling.seed,
-        unit=resampling.unit,  # type: ignore[arg-type]  # checked above
+        unit=resampling.unit,
         resources=judged.resources,
-        cache=given.cache,
+        cache=judged.cache,
         progress=common.progress,
     )
     for line in comparison.notes:
         common.note(line)
-    return from_comparison(comparison, sample=judged.sample)
+    return from_comparison(comparison, sample=judged.sample), comparison.incomplete
 
 
 def _rated(
@@ -279,17 +468,17 @@ def _rated(
     *,
     json_output: bool,
 ) -> RatedScores:
-    from capbench.analyses.score_groups import rated_scores
+    from capbench.api.resolve import resolve_judged
+    from capbench.studies.examples import rated_scores
 
-    if not (metric or given.scores):
-        raise UsageError("no metric is named", hint="Example: capbench figure ratings cider meteor")
-    judged = open_judged(metric or [], target, given, json_output=json_output)
+    caller = common.caller(json_output=json_output, no_metric="Example: capbench figure ratings cider meteor")
+    judged = resolve_judged(metric or [], target.dataset, target.protocol, given.values(), caller)
     rated = rated_scores(
         judged.dataset,
         judged.protocol,
         judged.requests,
         resources=judged.resources,
-        cache=given.cache,
+        cache=judged.cache,
         sample=judged.sample,
         progress=common.progress,
     )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from capbench.cli import common
-from capbench.files import real_path
 
 __all__ = ["import_features"]
 
@@ -60,40 +58,27 @@ def import_features(
 
     Example: capbench import-features trainval_36.tsv --detector bottom-up-caffe --out features/coco.h5
     """
-    from capbench.features.importers import import_features as run
+    from capbench.api.features import import_features as run
 
-    target = out or Path("features") / f"{real_path(files[0]).stem}.h5"
-    begin = time.perf_counter()
-    with common.images_progress("importing", None) as step:
-        made = run(
-            files,
-            target,
-            format=format,
-            ids=ids,
-            detector=detector,
-            weights_sha256=weights_sha256,
-            dtype=dtype,
-            compression=compression,
-            class_probabilities=class_probabilities,
-            keep_first=keep_first,
-            replace=replace,
-            progress=step,
-        )
-    seconds, store = time.perf_counter() - begin, made.store
+    made = run(
+        files,
+        out,
+        format=format,
+        ids=ids,
+        detector=detector,
+        weights_sha256=weights_sha256,
+        dtype=dtype,
+        compression=compression,
+        class_probabilities=class_probabilities,
+        keep_first=keep_first,
+        replace=replace,
+        progress=common.images_progress,
+    )
     if json_output:
-        common.print_json(
-            {
-                "store": str(target),
-                "format": made.format,
-                "images": len(store),
-                "duplicates": made.duplicates,
-                "seconds": round(seconds, 3),
-                "signature": store.signature(),
-            }
-        )
+        common.print_json(made.to_dict())
     else:
-        print(f"{target}: {len(store):,} images from {made.format} ({len(store) / seconds:,.0f} images/s)")
-        print(f"signature: {store.signature()}")
+        print(f"{made.path}: {made.images:,} images from {made.format} ({made.images / made.seconds:,.0f} images/s)")
+        print(f"signature: {made.signature}")
     if made.duplicates:
         common.warn(f"{made.duplicates:,} repeated images were left out")
     if made.without_probabilities:

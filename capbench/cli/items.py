@@ -26,7 +26,7 @@ def items(
 ) -> None:
     """Write the captions of a data set with their images and references, each distinct item once, with a stable id.
 
-    DIR/predictions.jsonl has id, caption and image (its path where it is below the data folder, else its id),
+    DIR/predictions.jsonl has id, caption and image (its path if it is in the data set's image folders, else its id),
     DIR/references.jsonl has id and references. CaptionEvalKit takes both as they are. Scores come back with
     --scores FILE in correlate, compare and every other command that looks at judgements; a row of FILE has the id.
 
@@ -36,12 +36,13 @@ def items(
 
     Example: capbench items composite@8k/any-candidate-out --out items
     """
+    from capbench.core.files import check_writable
     from capbench.datasets.images import image_paths
     from capbench.datasets.opening import open_dataset, split_protocol
     from capbench.datasets.root import find_root
-    from capbench.files import check_writable
-    from capbench.score_files.items import PREDICTIONS, REFERENCES, write_items
+    from capbench.metrics.score_joining import PREDICTIONS, REFERENCES, write_items
 
+    common.check_out_folder(out)
     root = find_root(data)
     check_writable(out / PREDICTIONS)
     name, rest = split_protocol(dataset)
@@ -50,7 +51,7 @@ def items(
     common.announce_root(root, json_output=json_output, used=opened.under_root)
     draws = opened.load(selection)
     every = [item for draw in draws for item in draw.items]
-    paths = image_paths(dict.fromkeys(item.image for item in every), root)
+    paths = image_paths((item.image for item in every), root, dataset=opened)
     count = write_items(every, out, paths)
     written = [str(out / PREDICTIONS), str(out / REFERENCES)]
     answer = {
@@ -70,4 +71,5 @@ def items(
         common.note(f"wrote {path}")
     lacking = len({item.image for item in every}) - len(paths)
     if lacking:
-        common.note(f"{lacking:,} images are named by their ids: their files are not below {root.path} (*/images)")
+        places = [str(place) for place in opened.image_places()]
+        common.note(f"{lacking:,} images are named by their ids: their files are not below {' or '.join(places)}")

@@ -28,8 +28,8 @@ def metrics(
 
     Example: capbench metrics cider
     """
-    from capbench import plugins
-    from capbench.metrics.names import metric_columns, metric_names
+    from capbench.core import plugins
+    from capbench.metrics.registry import metric_columns, metric_names
 
     if metric is not None:
         name = metric if ":" in metric else metric_columns().get(metric.lower(), (metric, ""))[0]
@@ -58,14 +58,14 @@ def metrics(
 
 def _entry(cls: type[Metric]) -> dict[str, Any]:
     """What the list says of a metric; ``waits_for`` is what must be given or set up, None if nothing."""
-    from capbench.metrics.base import Resources
+    from capbench.metrics.base import Resources, lacking
 
     return {
         "metric": cls.name,
         "columns": list(cls.columns),
         "options": {declared.name: declared.default for declared in cls.option_type.declared()},
         "needs": [need.name() for need in cls.needs],
-        "waits_for": cls.lacks(Resources()) or None,
+        "waits_for": " and ".join(reason for _, reason in lacking(cls, Resources())) or None,
         "citation": cls.citation,
     }
 
@@ -73,7 +73,7 @@ def _entry(cls: type[Metric]) -> dict[str, Any]:
 def _print_one(cls: type[Metric]) -> None:
     import inspect
 
-    from capbench.metrics.base import Resources
+    from capbench.metrics.base import Resources, lacking
 
     print(f"{cls.name}: {cls.citation}\n")
     print(inspect.cleandoc(cls.__doc__ or ""))
@@ -82,9 +82,9 @@ def _print_one(cls: type[Metric]) -> None:
         free = "" if column not in cls.reference_free() else " (needs no references)"
         print(f"  {column}: {cls.titles.get(column, column)}{free}")
     print("needs")
-    lacking = dict(cls.lacking(Resources()))
+    missing = dict(lacking(cls, Resources()))
     for need in cls.needs:
-        print(f"  {need.name()}" + (f": {lacking[need]}" if need in lacking else ""))
+        print(f"  {need.name()}" + (f": {missing[need]}" if need in missing else ""))
     options = list(cls.option_type.declared())
     print("options" if options else "no options")
     for declared in options:

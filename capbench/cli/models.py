@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 import typer
 
 from capbench.cli import common
-from capbench.errors import UsageError
+from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from capbench.plugins import Plugin
+    from capbench.core.plugins import Plugin
 
 __all__ = ["app"]
 
@@ -54,7 +54,7 @@ _Replace = Annotated[bool, typer.Option("--replace", help="Replace FILE if it is
 
 
 def _facts(name: str) -> dict[str, Any]:
-    from capbench.models.registry import entry, status
+    from capbench.weights.registry import entry, status
 
     facts = entry(name).model_dump(exclude_none=True)
     facts["for"] = list(facts.pop("used_by"))
@@ -71,8 +71,8 @@ def list_(json_output: common.JsonOption = False) -> None:
 
     Example: capbench models list
     """
-    from capbench import plugins
-    from capbench.models.registry import entries, models_dir
+    from capbench.core import plugins
+    from capbench.weights.registry import entries, models_dir
 
     models = [_facts(name) for name in entries()]
     detectors = plugins.registered("capbench.detectors")
@@ -163,9 +163,14 @@ def add(
 
     Example: capbench models add torchvision-frcnn ~/Downloads/fasterrcnn_resnet50_fpn_v2_coco-dd69338a.pth
     """
-    from capbench.models import registry
+    from capbench.weights import registry
 
-    status = registry.add(name, file, replace=replace)
+    if "tiger" in registry.entry(name).used_by:  # SCAN's checkpoints hold two lists of tensors
+        from capbench.metrics.grounding.scan_files import read_tensors
+
+        status = registry.add(name, file, replace=replace, read=read_tensors)
+    else:
+        status = registry.add(name, file, replace=replace)
     if json_output:
         common.print_json(dataclasses.asdict(status))
         return
@@ -185,14 +190,14 @@ def ensemble(models: _Networks, out: _Out, replace: _Replace = False, json_outpu
     """Make several trained models one: metrics then take the mean of what each of them finds.
 
     FILE is a small JSON file with the models' paths, relative to it, and SHA-256; it is given wherever a model is.
-    TIGEr takes the mean of the grounding vectors, REO, FAIEr, LEIC and ViLBERTScore the mean of the scores, the dual
-    encoder the mean of the cosines. Vocabularies and sizes may differ; features may not, nor FAIEr's variant, nor the
-    number of ViLBERT's layers. With networks of several seeds, scores depend less on the seed.
+    TIGEr takes the mean of the grounding vectors, REO, FAIEr, LEIC and ViLBERTScore the mean of the scores.
+    Vocabularies and sizes may differ; features may not, nor FAIEr's variant, nor the number of ViLBERT's layers. With
+    networks of several seeds, scores depend less on the seed.
 
     Example: capbench models ensemble seed1.safetensors seed2.safetensors seed3.safetensors --out ensemble.json
     """
-    from capbench.models.ensembles import write_ensemble
-    from capbench.models.loading import load_network
+    from capbench.metrics.loading import load_network
+    from capbench.weights.ensembles import write_ensemble
 
     loaded = _networks(models, out, replace, load_network)
     written = write_ensemble(out, loaded)
@@ -216,9 +221,8 @@ def merge(models: _Networks, out: _Out, replace: _Replace = False, json_output: 
 
     Example: capbench models merge seed1.safetensors seed2.safetensors seed3.safetensors --out merged.safetensors
     """
-    from capbench.files import sha256_file
-    from capbench.models.scan.files import load_scan, save_scan
-    from capbench.models.scan.merge import merge_scan, merged_facts
+    from capbench.core.files import sha256_file
+    from capbench.metrics.grounding.scan_files import load_scan, merge_scan, merged_facts, save_scan
 
     loaded = _networks(models, out, replace, load_scan)
     save_scan(out, merge_scan(loaded), loaded[0].vocabulary, merged_facts(loaded))
@@ -227,7 +231,7 @@ def merge(models: _Networks, out: _Out, replace: _Replace = False, json_output: 
 
 def _networks(models: list[Path], out: Path, replace: bool, load: Callable[[Path], M]) -> list[M]:
     """Load the models once it is clear that the result may be written."""
-    from capbench.models.registry import locate
+    from capbench.weights.registry import locate
 
     paths = [locate(model) for model in models]
     if out.exists():

@@ -3,26 +3,112 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shlex
 import signal
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import IO, TYPE_CHECKING, NoReturn
 
 from capbench import __version__
-from capbench.cli import common, processes
-from capbench.errors import StudyError, UsageError
+from capbench.cli import common
+from capbench.core.errors import DataError, StudyError, UsageError
 
 if TYPE_CHECKING:
     from capbench.reports.papers import ItemRun
     from capbench.studies.papers import Prospect
 
-__all__ = ["run_items"]
+__all__ = ["call", "ended_like_an_interruption", "run_items"]
+
+
+# Commands of capbench as processes of their own, which end when the one that began them does.
+
+_PATIENCE_S = 10.0  # for which a command that ends may tidy up
+
+
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM, which reaches this process alone; a terminal's interruption reaches the command, too."""
+
+
+def call(arguments: Sequence[str]) -> tuple[int, str, list[str]]:
+    """Run ``capbench ARGUMENTS``; its stderr is passed on while it runs.
+
+    Returns:
+        Exit code (a signal's number, negative, if one ended it), stdout, and the lines of stderr.
+
+    Raises:
+        KeyboardInterrupt: this process was interrupted; the command has ended.
+    """
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    environment.pop("COLUMNS", None)
+    with subprocess.Popen(
+        [sys.executable, "-m", "capbench", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        env=environment,
+    ) as process:
+        lines: list[str] = []
+        assert process.stdout is not None and process.stderr is not None  # noqa: PT018  they are pipes
+        listener = threading.Thread(target=_listen, args=(process.stderr, lines), daemon=True)
+        listener.start()
+        try:
+            text = process.stdout.read()
+            code = process.wait()
+        except BaseException as error:
+            _end(process, is_told=isinstance(error, KeyboardInterrupt) and not isinstance(error, _Terminated))
+            listener.join(_PATIENCE_S)
+            raise
+        listener.join()
+    return code, text, lines
+
+
+@contextlib.contextmanager
+def ended_like_an_interruption() -> Iterator[None]:
+    """Let SIGTERM, with which ``kill`` and job systems end a program, do what Ctrl-C does: the command ends, too."""
+    if threading.current_thread() is not threading.main_thread():  # where no handler can be set
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    raise _Terminated
+
+
+def _end(process: subprocess.Popen[str], *, is_told: bool) -> None:
+    """See to it that a command ends; one that the terminal told to gets time to say what is kept."""
+    if not is_told:
+        process.terminate()
+    for end in (process.terminate, process.kill):
+        # Whoever interrupts a second time has no more patience.
+        with contextlib.suppress(subprocess.TimeoutExpired, KeyboardInterrupt):
+            process.wait(_PATIENCE_S)
+            return
+        end()
+    process.wait()
+
+
+def _listen(stream: IO[str], lines: list[str]) -> None:
+    for line in stream:
+        lines.append(line.rstrip("\n"))
+        print(f"  {lines[-1]}", file=sys.stderr, flush=True)
+
 
 _RECORD = "run.json"
+_RESULTS = "results.json"
 _TEXT = "output.txt"
 _LOG = "log.txt"
 _PAGE = "index.md"
@@ -82,7 +168,7 @@ def run_items(
         StudyError: a command failed; the others were made all the same.
         UsageError: another run makes tables and figures in this folder, or it cannot be written.
     """
-    from capbench.files import check_writable
+    from capbench.core.files import check_writable
 
     if dry_run:
         todos = [_todo(looked, flags, out, again, bootstrap) for looked, flags in items]
@@ -90,7 +176,7 @@ def run_items(
         _print_dry(todos, json_output=json_output)
         return 0
     check_writable(out / _PAGE)
-    with _held(out), processes.ended_like_an_interruption():
+    with _held(out), ended_like_an_interruption():
         # Only who holds the folder knows what is finished in it.
         todos = [_todo(looked, flags, out, again, bootstrap) for looked, flags in items]
         _announce(todos)
@@ -144,7 +230,7 @@ def _held(out: Path) -> Iterator[None]:
     """Hold the folder of results. Raises UsageError at once if another run holds it."""
     import filelock
 
-    from capbench.files import lock
+    from capbench.core.files import lock
 
     with contextlib.ExitStack() as stack:
         try:
@@ -162,8 +248,7 @@ def _held(out: Path) -> Iterator[None]:
 
 def _todo(looked: Prospect, flags: list[str], out: Path, again: bool, bootstrap: int | None) -> _Todo:
     from capbench.reports.papers import load_run
-    from capbench.studies.paper_inputs import fingerprint
-    from capbench.studies.papers import command_lines
+    from capbench.studies.papers import command_lines, fingerprint
 
     folder = out / looked.key
     commands = command_lines(looked, flags, folder, bootstrap)
@@ -171,10 +256,8 @@ def _todo(looked: Prospect, flags: list[str], out: Path, again: bool, bootstrap:
     last = load_run(folder / _RECORD)
     expected = looked.item.seconds if last is None or not last.seconds else last.seconds
     finished = last is not None and last.fingerprint == print_of_inputs and last.is_finished
-    there = last is not None and all((folder / name).exists() for name in last.files)
-    return _Todo(
-        looked, commands, folder, print_of_inputs, last if finished and there and not again else None, expected
-    )
+    whole = last is not None and not again and finished and not last.damaged(folder)
+    return _Todo(looked, commands, folder, print_of_inputs, last if whole else None, expected)
 
 
 def _announce(todos: Sequence[_Todo]) -> None:
@@ -237,17 +320,18 @@ def _waiting_run(todo: _Todo) -> ItemRun:
 
 def _run(todo: _Todo) -> ItemRun:
     """Run an item's commands, one process each; what they print goes to its folder, what they say to stderr, too."""
-    from capbench.files import write_text
+    from capbench.core.files import sha256_file, write_text
     from capbench.reports.papers import ItemRun
 
     todo.folder.mkdir(parents=True, exist_ok=True)
-    (todo.folder / _RECORD).unlink(missing_ok=True)
+    for name in (_RECORD, _RESULTS):
+        (todo.folder / name).unlink(missing_ok=True)
     began = time.monotonic()
     codes: list[int] = []
     said: list[str] = []
     printed: list[str] = []
     for command in todo.commands:
-        code, text, lines = processes.call(command)
+        code, text, lines = call(command)
         # A crash ends with 1, too, which else says that something waits.
         crashed = code == 1 and any(line.startswith("Traceback (") for line in lines)
         codes.append(_CRASHED if crashed else code)
@@ -258,6 +342,7 @@ def _run(todo: _Todo) -> ItemRun:
             raise KeyboardInterrupt
     write_text(todo.folder / _TEXT, "\n".join(printed))
     write_text(todo.folder / _LOG, "".join(f"{line}\n" for line in said))
+    names = _files_of(todo.folder)
     failed = any(code not in (0, 1) for code in codes)
     errors = [line for line in said if line.startswith("error:")] or said[-1:]
     killed = [-code for code in codes if code < 0]
@@ -274,7 +359,8 @@ def _run(todo: _Todo) -> ItemRun:
         rows=todo.looked.rows,
         waiting={**dict(todo.looked.reasons()), **_missing(todo.folder, said)},
         error=errors[-1] if failed and errors else "",
-        files=tuple(_files_of(todo.folder)),
+        files=tuple(names),
+        checksums={name: sha256_file(todo.folder / name) for name in names},
     )
     write_text(todo.folder / _RECORD, run.model_dump_json(indent=2) + "\n")
     return run
@@ -285,10 +371,14 @@ def _missing(folder: Path, said: Sequence[str]) -> dict[str, str]:
     from capbench.studies.results import load_result
 
     missing: dict[str, str] = {}
-    if (folder / "results.json").is_file():
-        for entry in (entry for entry in load_result(folder / "results.json").missing if not entry.left_out):
+    if (folder / _RESULTS).is_file():
+        result = load_result(folder / _RESULTS)
+        for entry in (entry for entry in result.missing if not entry.left_out):
             place = " on ".join(text for text in (entry.title, entry.protocol) if text)
             missing[place] = entry.reason.removeprefix(f"{entry.protocol}: ")
+        for cell in result.undefined:
+            place = f"{cell.title} on {cell.protocol}{f', {cell.group}' if cell.group else ''}"
+            missing[place] = cell.undefined
     for line in said:
         what, waits, reason = line.partition(" waits: ")
         if waits:
@@ -309,7 +399,7 @@ def _write_page(
     *,
     json_output: bool,
 ) -> None:
-    folders = _write_index(runs, out)
+    folders = _write_index(runs, out, tell=True)
     if json_output:
         common.print_json([run.model_dump(mode="json") | {"state": run.state} for _, run in runs])
     else:
@@ -318,17 +408,24 @@ def _write_page(
     _write_report(folders, out / _REPORT, report_flags)
 
 
-def _write_index(runs: Sequence[tuple[Prospect, ItemRun]], out: Path) -> list[Path]:
-    """The page; gives the folders of the items on it."""
-    from capbench.files import write_text
+def _write_index(runs: Sequence[tuple[Prospect, ItemRun]], out: Path, *, tell: bool = False) -> list[Path]:
+    """The page; gives the folders of the items on it. ``tell``: name the earlier items that are left off."""
+    from capbench.core.files import write_text
     from capbench.reports.papers import index_page, load_run
     from capbench.studies.papers import papers
 
-    # Items of an earlier run in the same folder stay on the page.
+    # Items of an earlier run in the same folder stay on the page, unless a file of theirs is damaged.
     known = {looked.key: run for looked, run in runs}
     for key in papers().items:
-        if key not in known and (run := load_run(out / key / _RECORD)) is not None:
+        if key in known or (run := load_run(out / key / _RECORD)) is None:
+            continue
+        if not (damaged := run.damaged(out / key)):
             known[key] = run
+        elif tell:
+            common.note(
+                f"{key} is left off the page: {out / key / damaged} is not what its run wrote; 'capbench papers {key}' "
+                "makes it again"
+            )
     ordered = [known[key] for key in papers().items if key in known]
     write_text(out / _PAGE, index_page(ordered, out))
     return [out / run.item for run in ordered]
@@ -338,11 +435,21 @@ def _write_report(folders: Sequence[Path], target: Path, report_flags: Callable[
     """The report that opens in a browser, of all studies' results, with explanations of what is given."""
     from capbench.studies.results import load_result
 
-    results = [folder / "results.json" for folder in folders if (folder / "results.json").is_file()]
+    results: list[Path] = []
+    names: set[str] = set()
+    for path in (folder / _RESULTS for folder in folders):
+        if not path.is_file():
+            continue
+        try:
+            cells = load_result(path).cells
+        except DataError as error:  # of an item that now waits, or that failed
+            common.note(f"left out of the report: {error}")
+            continue
+        results.append(path)
+        names |= {name for cell in cells for name in (cell.label, cell.metric)}
     if results:
-        cells = (cell for path in results for cell in load_result(path).cells)
-        flags = report_flags({name for cell in cells for name in (cell.label, cell.metric)})
-        code, _, _ = processes.call(["report", *map(str, results), *flags, "--out", str(target)])
+        flags = report_flags(names)
+        code, _, _ = call(["report", *map(str, results), *flags, "--out", str(target)])
         common.note(f"wrote {target}" if code == 0 else f"the report {target} could not be written (exit code {code})")
 
 
@@ -371,7 +478,7 @@ def _short(text: str) -> str:
 
 
 def _words(seconds: float) -> str:
-    from capbench.progress import words
+    from capbench.core.progress import words
 
     return words(max(seconds, 1.0))
 

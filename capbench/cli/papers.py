@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capbench.cli import common
-from capbench.cli.given import Cached
-from capbench.cli.groups import with_groups
-from capbench.errors import UsageError
+from capbench.cli.options import Cached, with_groups
+from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
-    from capbench.studies.config import Study
     from capbench.studies.papers import PaperItem, Prospect
+    from capbench.studies.study import Study
 
 __all__ = ["papers"]
 
@@ -71,8 +70,9 @@ def papers(
     nobody can have is said once, below. --features and --model take part in the list, too.
 
     With names, these tables and figures are made one after the other, each in a folder of its own; what one of them
-    cannot do stops no other. What is finished is not done again unless something that it depends on changed: a file, a
-    study, what metrics are given. An interrupted run goes on where it was. A page, index.md, shows all results.
+    cannot do stops no other. What is finished is not done again unless something that it depends on changed (a file, a
+    study, what metrics are given) or a file that it wrote is damaged. An interrupted run goes on where it was. A page,
+    index.md, shows all results. The synthetic sample is used only if --data sample is given.
 
     Exit code 1: done, but a table or figure waits for something, in part or as a whole (listed). 2: one failed.
 
@@ -86,10 +86,16 @@ def papers(
     """
     from capbench.studies.papers import choose_items
 
+    common.check_out_folder(out)
     root = given.root()
     chosen = choose_items(name or ())
+    if name and root.is_sample and given.data is None:
+        raise UsageError(
+            "these tables and figures need the published data, and only the synthetic sample is here",
+            hint="Give the data folder with --data DIR or CAPBENCH_DATA, or make them of the sample with --data sample",
+        )
     common.announce_root(root, json_output=json_output or bool(name))
-    chosen = _with_metrics(chosen, without or ())
+    chosen = _with_metrics(chosen, given, without or ())
     looked = _looked_at(chosen, given, root, without or (), look=bool(name))
     _refuse_unused(given, looked)
     prospects = [one.prospect for one in looked]
@@ -158,23 +164,30 @@ class _Looked:
     without: tuple[str, ...] = ()
 
 
-def _with_metrics(chosen: Mapping[str, PaperItem], without: Sequence[str]) -> dict[str, PaperItem]:
-    """The items of which metrics are left; the others are told.
+def _with_metrics(chosen: Mapping[str, PaperItem], given: Cached, without: Sequence[str]) -> dict[str, PaperItem]:
+    """The items of which metrics are left; the others, and names that only other items have, are told.
 
     Raises:
-        UsageError: no item has a row of one of the names, or nothing is left of any.
+        UsageError: no item of any paper has a row of one of the names, or nothing is left of any.
     """
-    from capbench.errors import suggest
-    from capbench.studies.papers import item_study
+    from capbench.core.errors import suggest
+    from capbench.studies.papers import choose_items, item_study
 
-    taken = {key: _taken_by(item_study(key, item)) for key, item in chosen.items()} if without else {}
-    known = frozenset(name for takes in taken.values() for names in takes.rows for name in names)
-    for name in without:
+    if not without:
+        return dict(chosen)
+    taken = {key: _taken_by(_given_study(key, item, given)) for key, item in chosen.items()}
+    known = frozenset().union(*(names for takes in taken.values() for names in takes.rows))
+    strange = [name for name in without if name.lower() not in known]
+    if strange:
+        everything = (_taken_by(item_study(key, item)) for key, item in choose_items(()).items())
+        known = frozenset().union(*(names for takes in everything for names in takes.rows))
+    for name in strange:
         if name.lower() not in known:
             raise UsageError(
-                f"--without {name}: none of these tables and figures has such a metric",
+                f"--without {name}: none of the tables and figures has such a metric",
                 hint=suggest(name, sorted(text for text in known if "." not in text)),
             )
+        common.note(f"--without {name} is not needed here: only other tables and figures have such a row")
     names = {name.lower() for name in without}
     left = {key: item for key, item in chosen.items() if not without or any(not row & names for row in taken[key].rows)}
     if not left:
@@ -189,23 +202,32 @@ def _looked_at(
 ) -> list[_Looked]:
     from dataclasses import replace
 
-    from capbench.cli.study_flags import with_files
-    from capbench.studies.papers import item_study, prospect
+    from capbench.studies.papers import prospect
 
     looked = []
     with common.progress("what is at hand for tables and figures", len(chosen)) as step:
         for key, item in chosen.items():
-            study = item_study(key, item)
+            study = _given_study(key, item, given)
             takes = _taken_by(study)
             left_out = takes.left_out(without)
-            asked = replace(with_files(study, _kept(given, takes)), without=left_out)
+            asked = replace(study, without=left_out)
             looked.append(_Looked(prospect(key, item, asked, root, look=look), takes, left_out))
             step(1)
     return looked
 
 
+def _given_study(key: str, item: PaperItem, given: Cached) -> Study:
+    """The study of an item, with what is given to its metrics."""
+    from capbench.api.resolve import with_inputs
+    from capbench.studies.papers import item_study
+
+    study = item_study(key, item)
+    return with_inputs(study, _kept(given, _taken_by(study)).values(), common.caller())
+
+
 def _taken_by(study: Study) -> _Takes:
-    from capbench.metrics.needs import Features, GivenModel
+    from capbench.metrics.base import Resources
+    from capbench.metrics.needs import Features, GivenModel, Parser
     from capbench.metrics.requests import resolve_metrics, split_label
 
     names: set[str] = set()
@@ -213,6 +235,7 @@ def _taken_by(study: Study) -> _Takes:
     columns: set[str] = set()
     options: set[str] = set()
     rows: dict[tuple[str, str], frozenset[str]] = {}
+    resources = Resources(None, study.model, models=study.models)
     for asked in study.metrics:
         for named in resolve_metrics([asked]):
             names |= {named.label, named.metric.name}
@@ -221,7 +244,9 @@ def _taken_by(study: Study) -> _Takes:
             needs |= {type(single) for need in named.metric.needs for single in need.each()}
             for row in named.rows:
                 key = row.key
-                called = (row.name, key.label, row.metric, f"{row.metric}.{key.column}")
+                called = [row.name, key.label, row.metric, f"{row.metric}.{key.column}"]
+                # Whoever leaves SPICE out wants no parses.
+                called += [Parser.metric] if named.takes_parses(resources) else []
                 rows[key.label, key.column] = frozenset(name.lower() for name in called)
         names |= {label for label in (split_label(asked)[0],) if label}
     return _Takes(
@@ -249,14 +274,14 @@ def _kept(given: Cached, takes: _Takes) -> Cached:
 
 
 def _owner(text: str) -> str:
-    """The name that a ``NAME=FILE`` is for; ``""`` for all (see :func:`capbench.cli.given.parse_files`)."""
+    """The name that a ``NAME=FILE`` is for; ``""`` for all (see :func:`capbench.cli.options.parse_files`)."""
     name, equals, _ = text.partition("=")
     return name if equals and not Path(text).exists() and "/" not in name and "\\" not in name else ""
 
 
 def _refuse_unused(given: Cached, looked: Sequence[_Looked]) -> None:
     """Raise UsageError for what is given to a metric that no item has; what is for others than these is told."""
-    from capbench.errors import suggest
+    from capbench.core.errors import suggest
     from capbench.studies.papers import choose_items, item_study
 
     names = frozenset().union(*(one.takes.names for one in looked))

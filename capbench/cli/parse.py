@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capbench.cli import common
-from capbench.errors import UsageError
+from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.tree import Tree
 
-    from capbench.text.scene_graph import SceneGraph
+    from capbench.text.spice.scene_graph import SceneGraph
 
 __all__ = ["parse"]
 
@@ -31,7 +31,7 @@ def parse(
 
     Example: capbench parse "a brown dog chases two red balls"
     """
-    from capbench.text import scene_graph
+    from capbench.text.spice import scene_graph
 
     for caption in captions:
         if not caption.strip():

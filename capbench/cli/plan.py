@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capbench.cli import common
-from capbench.cli.extract_features import Pictures, WhichDetector
-from capbench.cli.groups import with_groups
+from capbench.cli.extract_features import Pictures, WhichDetector, named_inputs
+from capbench.cli.options import with_groups
 
 if TYPE_CHECKING:
-    from capbench.features.planning import Plan
+    from capbench.features.extract import Plan
 
 __all__ = ["app"]
 
@@ -55,12 +55,15 @@ def extract(
 
     Example: capbench plan extract --detector grid:resnet50 --dataset flickr8k-expert --workers 8 --workers 64
     """
-    from capbench.features import planning
+    from capbench.api.features import find_images_and_detector
+    from capbench.features import extract as extraction
 
-    images, missing, _ = pictures.find(json_output=json_output)
+    images, missing, _, opener = find_images_and_detector(
+        pictures.images or [], **named_inputs(pictures, which, threads, json_output=json_output)
+    )
     numbers = sorted(set(workers or (1, 4, 16, 64)))
     with common.images_progress("measuring", min(measure + 1, len(images))) as step:
-        plan = planning.measure(images, which.opener(threads), count=measure, dtype=which.dtype, progress=step)
+        plan = extraction.measure(images, opener, count=measure, dtype=which.dtype, progress=step)
     if json_output:
         hours = {str(number): round(plan.hours(number), 4) for number in numbers}
         common.print_json({**vars(plan), "missing_images": len(missing), "threads": threads, "hours": hours})

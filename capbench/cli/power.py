@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capbench.cli import common
-from capbench.cli.given import Given, Target, open_judged
-from capbench.cli.groups import with_groups
-from capbench.errors import UsageError
+from capbench.cli.options import Given, Target, with_groups
+from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from capbench.analyses.comparing import MetricPower
+    from capbench.studies.compare import MetricPower
 
 __all__ = ["power"]
 
@@ -40,9 +39,7 @@ def power(
     ] = None,
     resamples: Annotated[int, typer.Option("--resamples", min=100, help="Resamples at each size.")] = 500,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the resamples.")] = 0,
-    unit: Annotated[
-        str, typer.Option("--unit", help=f"What is resampled and counted: {', '.join(common.UNITS)}.")
-    ] = "image",
+    unit: Annotated[common.Unit, typer.Option("--unit", help="What is resampled and counted.")] = "image",
     given: Given,
     json_output: common.JsonOption = False,
 ) -> None:
@@ -55,13 +52,14 @@ def power(
 
     Example: capbench power bleu-4 rouge-l -d composite --power 0.9 --gap 0.02
     """
-    from capbench.analyses.comparing import metric_power
+    from capbench.api.resolve import resolve_judged
+    from capbench.studies.compare import metric_power
 
-    common.check_choice("--unit", unit, common.UNITS)
     for name, value in (("--power", share), ("--alpha", alpha)):
         if not 0 < value < 1:
             raise UsageError(f"{name} {value:g}: not a share between 0 and 1", hint=f"Example: {name} 0.8")
-    judged = open_judged(metric or [], target, given, json_output=json_output)
+    caller = common.caller(json_output=json_output, no_metric="Name two, or give --scores FILE")
+    judged = resolve_judged(metric or [], target.dataset, target.protocol, given.values(), caller)
     result = metric_power(
         judged.dataset,
         judged.protocol,
@@ -71,9 +69,9 @@ def power(
         target=share,
         resamples=resamples,
         seed=seed,
-        unit=unit,  # type: ignore[arg-type]  # checked above
+        unit=unit,
         resources=judged.resources,
-        cache=given.cache,
+        cache=judged.cache,
         progress=common.progress,
     )
     if json_output:
@@ -87,8 +85,8 @@ def _print(result: MetricPower, label: str, data_points: str, *, percent: bool) 
     from rich import box
     from rich.table import Table
 
+    from capbench.core.records import signature_lines
     from capbench.datasets.protocol import with_version
-    from capbench.records import signature_lines
     from capbench.reports.tables import number
 
     def show(value: float) -> str:

@@ -25,8 +25,7 @@ def protocols(
     Example: capbench protocols mine --data ~/captions
     """
     from capbench.datasets.base import dataset_names, load_dataset
-    from capbench.datasets.groups import spelled
-    from capbench.datasets.opening import open_dataset
+    from capbench.datasets.opening import open_dataset, spelled
     from capbench.datasets.root import find_root
 
     root = find_root(data)

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from capbench.cli import common
-from capbench.cli.figure_look import FigureLook
-from capbench.cli.given import Given, Target, open_judged
-from capbench.cli.groups import with_groups
+from capbench.cli.options import FigureLook, Given, Target, with_groups
 from capbench.cli.study_flags import LeftOut
-from capbench.errors import UsageError
+from capbench.core.errors import CapbenchError, UsageError
 
 if TYPE_CHECKING:
-    from capbench.analyses.references import CurvePoint, ReferenceCurves
+    from capbench.studies.references import CurvePoint, ReferenceCurves
 
-__all__ = ["parse_counts", "references", "show"]
+__all__ = ["parse_counts", "references", "run_study", "show"]
 
 
 @dataclass(frozen=True)
@@ -89,7 +87,8 @@ def references(
 
     Example: capbench references -d pascal-50s -m meteor -m cider --counts 1,2,5,10,20,50 --group MM --out curves
     """
-    from capbench.analyses.references import curve_protocol, reference_curves
+    from capbench.api.resolve import resolve_judged
+    from capbench.studies.references import curve_protocol, reference_curves
 
     if given.scores:
         raise UsageError(
@@ -103,6 +102,8 @@ def references(
     chosen.endings(())
     chosen.look()
     numbers = None if counts is None else parse_counts(counts)
+    if out is not None:
+        common.check_out_folder(out)
     left_out.refuse_without_study(study)
     if study is not None:
         if metric or target != CurveTarget():
@@ -110,16 +111,15 @@ def references(
                 "a study file and flags that define a study were given together",
                 hint="Change the study file, or leave it out and use flags alone",
             )
-        from capbench.cli.reference_study import run_study
-
         run_study(study, given, left_out, numbers, draws, seed, group or [], out, escape_formulas, chosen, json_output)
         return
-    judged = open_judged(
+    judged = resolve_judged(
         metric or ["bleu-4", "rouge-l", "cider"],
-        target,
-        given,
-        resolve=curve_protocol,
-        json_output=json_output,
+        target.dataset,
+        target.protocol,
+        given.values(),
+        common.caller(json_output=json_output),
+        find_protocol=curve_protocol,
     )
     with common.progress("scoring", None) as step:
         curves = reference_curves(
@@ -130,7 +130,7 @@ def references(
             draws=5 if draws is None else draws,
             seed=seed or 0,
             resources=judged.resources,
-            cache=given.cache,
+            cache=judged.cache,
             sample=judged.sample,
             progress=step,
         )
@@ -171,7 +171,7 @@ def show(
         _print(curves, groups)
     common.note(f"{len(curves.points):,} points in {curves.seconds:.1f} s")
     if out is not None:
-        from capbench.reports.curve_files import PICTURES, write_curves
+        from capbench.reports.compare import PICTURES, write_curves
 
         written = write_curves(
             curves,
@@ -209,8 +209,8 @@ def _print(swept: ReferenceCurves, groups: tuple[str, ...]) -> None:
     from rich import box
     from rich.table import Table
 
+    from capbench.core.records import signature_lines
     from capbench.datasets.protocol import with_version
-    from capbench.records import signature_lines
 
     console = common.out()
     for group in groups:
@@ -241,3 +241,98 @@ def _number(point: CurvePoint | None, kind: str) -> str:
     scale, digits = (100, 2) if kind == "accuracy" else (1, 4)
     spread = "" if point.sd is None else f" ± {scale * point.sd:.{digits}f}"
     return f"{scale * point.mean:.{digits}f}{spread}"
+
+
+# ``capbench references STUDY``: curves over the number of references for every protocol of a study file.
+
+
+def run_study(
+    study: str,
+    given: Given,
+    left_out: LeftOut,
+    counts: tuple[int, ...] | None,
+    draws: int | None,
+    seed: int | None,
+    group: Sequence[str],
+    out: Path | None,
+    escape_formulas: bool,
+    chosen: FigureLook,
+    json_output: bool,
+) -> None:
+    """Compute, print and write the curves of each protocol.
+
+    A metric that cannot be computed, and a protocol whose files are not there, are named and left out.
+
+    Args:
+        study: the study file, or the name of one.
+        given: features, weights and the data folder.
+        left_out: metrics that are left out.
+        counts: numbers of references in place of the file's; None for those.
+        draws: likewise.
+        seed: likewise.
+        group: groups that are shown beside all.
+        out: folder of the results; None for ``results/NAME``.
+        escape_formulas: for CSV files.
+        chosen: how pictures look.
+        json_output: whether the curves are printed as JSON.
+
+    Raises:
+        Exit: something is missing (exit code 1).
+        CapbenchError: the study does not fit, or a statistic is undefined.
+    """
+    from capbench.api.resolve import resolve_task, study_of_task
+    from capbench.studies.judged import judge
+    from capbench.studies.references import reference_curves
+    from capbench.studies.tasks import CurveTask
+
+    root = given.root()
+    planned, task = study_of_task(study, CurveTask, given.values(), left_out.names, common.caller())
+    plan, waiting = resolve_task(planned, root, common.caller())
+    if not plan.requests:
+        raise UsageError(f"{planned.name}: every metric waits", hint="; ".join(f"{t} {r}" for t, r in waiting.items()))
+    common.announce_root(root, json_output=json_output, used=plan.uses_root)
+    folder = out or Path("results") / planned.name
+    everything: list[ReferenceCurves] = []
+    for dataset, protocol in plan.protocols:
+        numbers = task.counts if counts is None else counts
+        try:
+            judged = judge(dataset, protocol.items, plan.requests, plan.resources, cache=given.cache)
+            lacking = {less.request.label: less for less in judged.lacking}
+            requests = [request for request in plan.requests if request.label not in lacking]
+            waiting |= {
+                f"{less.request.rows[0].title} on {protocol}": f"waits: {less.error}" for less in lacking.values()
+            }
+            if numbers is not None and not any(r.metric.reference_free() & set(r.columns) for r in requests):
+                numbers = tuple(number for number in numbers if number)
+            with common.progress(f"scoring {protocol}", None) as step:
+                curves = reference_curves(
+                    dataset,
+                    protocol,
+                    requests,
+                    counts=numbers,
+                    draws=task.draws if draws is None else draws,
+                    seed=task.seed if seed is None else seed,
+                    resources=plan.resources,
+                    cache=given.cache,
+                    sample=root.is_sample and dataset.under_root,
+                    progress=step,
+                )
+        except CapbenchError as error:
+            waiting[str(protocol)] = f"waits: {error}"
+            continue
+        everything.append(curves)
+        shown = replace(protocol, version="")
+        show(
+            curves,
+            group,
+            folder / str(shown).replace("/", "."),
+            escape_formulas=escape_formulas,
+            chosen=chosen,
+            printed=not json_output,
+        )
+    if json_output:
+        common.print_json([curves.model_dump(mode="json") for curves in everything])
+    for title, reason in waiting.items():
+        common.note(f"{title} {reason}")
+    if waiting:
+        raise typer.Exit(1)

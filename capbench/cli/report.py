@@ -2,23 +2,129 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from capbench.cli.given import Inputs, parse_files
-from capbench.cli.groups import with_groups
-from capbench.cli.reporting import ExplanationsOption, explaining, write_page
-from capbench.errors import StudyError, UsageError, suggest
+from capbench.cli import common
+from capbench.cli.options import Inputs, with_groups
+from capbench.core.errors import CapbenchError, StudyError, UsageError, suggest
 
 if TYPE_CHECKING:
+    from capbench.api.resolve import Caller, MetricInputs
     from capbench.datasets.root import DataRoot
-    from capbench.reports.report import ReportSource
+    from capbench.metrics.base import Resources
+    from capbench.metrics.requests import MetricRequest
+    from capbench.reports.page import ReportSource
     from capbench.studies.results import StudyResult
 
-__all__ = ["report"]
+__all__ = ["ExplanationsOption", "ReportOption", "explaining", "report", "write_page"]
+
+
+# What ``report`` and ``--report`` share: the page with its pictures, and the command that makes it again.
+
+ReportOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        metavar="FILE",
+        help="Also write everything as one page that opens in a browser: tables, captions on which metrics and people "
+        "part, protocols in words (docs/report.md).",
+    ),
+]
+
+ExplanationsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--explanations",
+        metavar="N",
+        min=0,
+        help="On the page: why metrics that explain themselves gave their scores, for the N captions on which each row "
+        "and people part most (at most 200 and 6 MB in all). Default: 5.",
+    ),
+]
+
+
+def explaining(
+    source: ReportSource, requests: Sequence[MetricRequest], resources: Resources, number: int | None
+) -> ReportSource:
+    """A study with what explains its metrics.
+
+    Args:
+        source: the study.
+        requests: its metrics.
+        resources: what is given to them.
+        number: what ``--explanations`` says.
+    """
+    from dataclasses import replace
+
+    from capbench.studies.explained import explainers
+
+    if number == 0 or not source.items:
+        return source
+    return replace(source, explainers=explainers(source.result, requests, resources))
+
+
+def write_page(
+    sources: Sequence[ReportSource],
+    out: Path,
+    root: DataRoot,
+    *,
+    explanations: int | None = None,
+    title: str | None = None,
+    image_root: Path | None = None,
+) -> None:
+    """Write the page, and say where it is and how large.
+
+    Args:
+        sources: the studies.
+        out: the page's file.
+        root: the data folder, for pictures.
+        explanations: what ``--explanations`` says.
+        title: of the page.
+        image_root: where pictures are, if not in the data sets' image folders.
+
+    Raises:
+        UsageError: the file cannot be written.
+        DataError: the folder of pictures holds none.
+    """
+    from capbench.reports.page import write_report
+    from capbench.reports.page.items import USUAL_NUMBER
+
+    def pictures(dataset: str, images: Iterable[str]) -> Mapping[str, Path]:
+        from capbench.datasets.images import image_paths
+        from capbench.datasets.opening import open_dataset
+
+        if image_root is not None:
+            return image_paths(images, root, image_root)
+        try:
+            opened = open_dataset(dataset, root)
+        except CapbenchError:  # results of a data set or file that is not here
+            return {}
+        return image_paths(images, root, dataset=opened)
+
+    # As it was typed, but for the path of the program.
+    command = shlex.join(["capbench", *sys.argv[1:]])
+    number = USUAL_NUMBER if explanations is None else explanations
+    write_report(
+        sources,
+        out,
+        title=title,
+        command=command,
+        pictures=pictures,
+        explanations=number,
+        progress=common.progress,
+    )
+    waiting = {
+        explainer.label: explainer.waits for source in sources for explainer in source.explainers if explainer.waits
+    }
+    for label, reason in waiting.items() if number else ():
+        common.note(f"explanations of {label} wait for {reason}")
+    common.note(f"wrote {out} ({out.stat().st_size / 1e6:.1f} MB): open it in a browser")
 
 
 @with_groups
@@ -50,37 +156,46 @@ def report(
 
     Example: capbench report results/mine --features grid.h5 --model tiger=scan.safetensors --explanations 20
     """
-    from capbench.files import check_writable
-    from capbench.reports.report import read_source
+    from capbench.core.files import check_folder, check_writable
+    from capbench.reports.page import read_source
 
     root = given.root()
-    given.resources(())  # refuses a folder of pictures that is not there
+    if given.image_root is not None:
+        check_folder(given.image_root, "--image-root")
+    inputs, caller = given.values(), common.caller()
     check_writable(out)
     sources = [read_source(path) for path in results]
-    _refuse_unknown(given, sources)
-    sources = [_explained(source, given, root, explanations) for source in sources]
+    _refuse_unknown(inputs, sources, caller)
+    sources = [_explained(source, inputs, root, explanations, caller) for source in sources]
     write_page(sources, out, root, title=title, image_root=given.image_root, explanations=explanations)
 
 
-def _refuse_unknown(given: Inputs, sources: Sequence[ReportSource]) -> None:
+def _refuse_unknown(inputs: MetricInputs, sources: Sequence[ReportSource], caller: Caller) -> None:
     """Raise UsageError for what is given to a metric that no study has."""
+    from capbench.api.resolve import files_by_owner, options_by_owner
+
     names = {name for source in sources for cell in source.result.cells for name in (cell.label, cell.metric)}
-    for flag, texts in (("--features", given.features), ("--model", given.model)):
-        _, by_name = parse_files(flag, texts or [], sorted(names))
+    for argument, files in (("features", inputs.features), ("model", inputs.model)):
+        _, by_name = files_by_owner(argument, files, sorted(names), caller)
         for name in by_name.keys() - names:
-            raise UsageError(f"{flag} {name}=...: no study has a metric '{name}'", hint=suggest(name, sorted(names)))
-    for name in given.options():
+            raise UsageError(
+                f"{caller.spelled(argument)} {name}=...: no study has a metric '{name}'",
+                hint=suggest(name, sorted(names)),
+            )
+    for name in options_by_owner(inputs.options):
         if name and name not in names:
             raise UsageError(f"--option {name}...: no study has a metric '{name}'", hint=suggest(name, sorted(names)))
 
 
-def _explained(source: ReportSource, given: Inputs, root: DataRoot, number: int | None) -> ReportSource:
+def _explained(
+    source: ReportSource, inputs: MetricInputs, root: DataRoot, number: int | None, caller: Caller
+) -> ReportSource:
     """A study with what explains its metrics, as far as results say what these are."""
-    from capbench.cli.sample import with_sample
-    from capbench.metrics.base import Metric
-    from capbench.metrics.names import metric_names
+    from capbench.api.resolve import resources_of, with_sample
+    from capbench.core.plugins import load
+    from capbench.metrics.abilities import Explains
+    from capbench.metrics.registry import metric_names
     from capbench.metrics.requests import resolve_metrics
-    from capbench.plugins import load
 
     if number == 0 or not source.items:
         return source
@@ -89,27 +204,28 @@ def _explained(source: ReportSource, given: Inputs, root: DataRoot, number: int 
     able = [
         label if label == metric else f"{label}={metric}"
         for label, metric in labels.items()
-        if load("capbench.metrics", metric).explain is not Metric.explain
+        if issubclass(load("capbench.metrics", metric), Explains)
     ]
     if not able:
         return source
     named = {name for text in able for name in text.split("=")}
-    options = {name: of_name for name, of_name in _options(source.result, given).items() if not name or name in named}
-    resources = given.resources(able, root)
+    options = {name: of_name for name, of_name in _options(source.result, inputs).items() if not name or name in named}
+    resources = resources_of(able, inputs, root, caller)
     requests = resolve_metrics(able, options, resources)
     if source.result.sample and root.is_sample:
-        resources = with_sample(requests, resources, root)
+        resources = with_sample(requests, resources, root, caller)
     return explaining(source, requests, resources, number)
 
 
-def _options(result: StudyResult, given: Inputs) -> dict[str, dict[str, Any]]:
+def _options(result: StudyResult, inputs: MetricInputs) -> dict[str, dict[str, Any]]:
     """The options of a study's labels: those that are given, after those of the study that comes with capbench."""
-    from capbench.studies.config import find_study, load_study
+    from capbench.api.resolve import options_by_owner
+    from capbench.studies.study_file import find_study, load_study
 
     try:
         options = {name: dict(of_name) for name, of_name in load_study(find_study(result.name)).options.items()}
     except StudyError:
         options = {}
-    for name, of_name in given.options().items():
+    for name, of_name in options_by_owner(inputs.options).items():
         options[name] = {**options.get(name, {}), **of_name}
     return options

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from capbench.cli import common
-from capbench.cli.given import Cached, requested
-from capbench.cli.groups import OptionGroup, with_groups
+from capbench.cli.options import Cached, OptionGroup, with_groups
 from capbench.cli.study_flags import LeftOut
-from capbench.errors import CapbenchError, UsageError
+from capbench.core.errors import CapbenchError, UsageError
 
 if TYPE_CHECKING:
-    from capbench.analyses.retrieval import CaptionGallery, MetricRetrieval
     from capbench.studies.published import PublishedTable
+    from capbench.studies.retrieval import CaptionGallery, MetricRetrieval
     from capbench.studies.tasks import RetrievalTask
 
 __all__ = ["retrieve"]
@@ -49,10 +48,9 @@ class GalleryFlags(OptionGroup):
         ),
     ] = None
     gallery: Annotated[
-        str | None,
+        Literal["rest", "one"] | None,
         typer.Option(
             "--gallery",
-            metavar="rest|one",
             help="Queries and gallery: all captions that are no references (default), or one of each image.",
         ),
     ] = None
@@ -63,8 +61,6 @@ class GalleryFlags(OptionGroup):
 
         from capbench.studies.tasks import RetrievalTask
 
-        if self.gallery is not None:
-            common.check_choice("--gallery", self.gallery, ("rest", "one"))
         given = {name: value for name, value in asdict(self).items() if value is not None}
         return RetrievalTask.read("retrieval", {**asdict(task), **given})
 
@@ -102,10 +98,10 @@ def retrieve(
 
     Example: capbench retrieve faier-table6 --features nocaps.h5 --model tiger=scan.safetensors
     """
-    from capbench.analyses.retrieval import draw_gallery, metric_retrieval
-    from capbench.cli.study_flags import plan_task, study_of_task
+    from capbench.api.resolve import resolve, resolve_task, study_of_task
     from capbench.datasets.captions import load_split
     from capbench.studies.published import load_published
+    from capbench.studies.retrieval import draw_gallery, metric_retrieval
     from capbench.studies.tasks import RetrievalTask
 
     if (study is None) == (not metric):
@@ -115,15 +111,18 @@ def retrieve(
     waiting: dict[str, str] = {}
     published = None
     if study is not None:
-        planned, task = study_of_task(study, RetrievalTask, given, left_out)
+        planned, task = study_of_task(study, RetrievalTask, given.values(), left_out.names, common.caller())
         task = flags.applied_to(task)
-        plan, waiting = plan_task(planned, root)
+        plan, waiting = resolve_task(planned, root, common.caller())
         requests, resources = plan.requests, plan.resources
         published = load_published(planned.published) if planned.published else None
     else:
         task = flags.applied_to(RetrievalTask())
-        sample = root.is_sample and not Path(task.captions).exists()
-        requests, resources = requested(metric or [], given, root, sample=sample)
+        of_sample = not Path(task.captions).exists()
+        resolved = resolve(
+            metric or [], given.values(), common.caller(), on_sample=lambda root: root.is_sample and of_sample
+        )
+        requests, resources = resolved.requests, resolved.resources
     corpus = load_split(task.captions, task.split, root)
     gallery = draw_gallery(corpus, task)
     common.announce_root(root, json_output=json_output, used=not Path(task.captions).exists())

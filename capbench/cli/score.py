@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,24 +14,105 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from capbench.cli import common
-from capbench.cli.cluster import SpreadPlace
-from capbench.cli.given import Given, requested
-from capbench.cli.groups import with_groups
-from capbench.cli.own_captions import below_limits, own_items, parse_limits
-from capbench.cli.sample import is_sample_data
-from capbench.errors import UsageError
+from capbench.cli.options import Given, SpreadPlace, with_groups
+from capbench.core.errors import CapbenchError, DataError, UsageError, suggest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
-    from capbench.datasets.root import DataRoot
-    from capbench.metrics.base import Resources
-    from capbench.metrics.requests import MetricRequest
-    from capbench.records import Item, ScoreColumn, ScoreTable
-    from capbench.scoring import CorpusStatistics
-    from capbench.stats.intervals import Interval
+    from capbench.api.results import ScoreTable
+    from capbench.metrics.requests import Row
 
-__all__ = ["score"]
+__all__ = ["below_limits", "named_candidates", "parse_limits", "score"]
+
+
+# A user's own captions for ``capbench score``: from files or standard input, and limits for their corpus scores.
+
+_STDIN = "standard input"
+_LIMIT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
+"""A number as it is written everywhere: Python also reads ``1_0`` and digits of other scripts."""
+
+
+@contextlib.contextmanager
+def named_candidates(candidates: Path | None) -> Iterator[Path | None]:
+    """The file of captions; for ``-`` a copy of standard input, which errors call so.
+
+    Standard input holds a JSON list, one object a line, or one caption a line.
+
+    Raises:
+        DataError: standard input cannot be read.
+    """
+    if candidates is None or str(candidates) != "-":
+        yield candidates
+        return
+    try:
+        if sys.stdin is None:
+            raise OSError("it is closed")
+        content = sys.stdin.buffer.read()
+    except OSError as error:
+        raise DataError(
+            f"cannot be read: {error.strerror or error}",
+            path=_STDIN,
+            hint="Give the captions on standard input, or name a file: --candidates FILE",
+        ) from error
+    first = content.lstrip()[:1]
+    ending = {b"[": "json", b"{": "jsonl"}.get(first, "txt")
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / f"stdin.{ending}"
+        copy.write_bytes(content)
+        try:
+            yield copy
+        except CapbenchError as error:
+            message = error.message.replace(str(copy), _STDIN)
+            path = _STDIN if error.path == str(copy) else error.path
+            raise type(error)(message, path=path, row=error.row, hint=error.hint) from error
+
+
+def parse_limits(texts: Sequence[str], rows: Sequence[Row]) -> dict[str, float]:
+    """Parse ``--fail-under`` arguments, ``METRIC=VALUE``: the least corpus score by the row's name.
+
+    Raises:
+        UsageError: one is not of that form, is no finite number, names no row, or names one twice.
+    """
+    import math
+
+    # A label means its first column, unless a row has that name.
+    names = {row.key.label: row.name for row in reversed(rows)} | {row.name: row.name for row in rows}
+    limits: dict[str, float] = {}
+    for text in texts:
+        name, _, value = text.rpartition("=")
+        limit = float(value) if _LIMIT.fullmatch(value.strip()) else math.nan
+        if not name or not math.isfinite(limit):
+            raise UsageError(f"--fail-under {text}: not of the form METRIC=VALUE", hint="Example: cider=1.1")
+        if name not in names:
+            raise UsageError(f"--fail-under {text}: '{name}' is not scored", hint=suggest(name, list(names)))
+        if names[name] in limits:
+            raise UsageError(f"--fail-under {text}: a second limit for '{names[name]}'", hint="Give one")
+        limits[names[name]] = limit
+    return limits
+
+
+def below_limits(table: ScoreTable, rows: Sequence[Row], limits: dict[str, float]) -> list[str]:
+    """A line for every corpus score that is lower than its limit."""
+    lines = []
+    for row in rows:
+        if row.name in limits and table.corpus[row.key] < limits[row.name]:
+            score, limit = _told_apart(table.corpus[row.key], limits[row.name])
+            lines.append(f"{row.name}: the corpus score {score} is below {limit}")
+    return lines
+
+
+def _told_apart(first: float, second: float) -> tuple[str, str]:
+    """Two different numbers with six digits, or as many more as it takes to tell them apart.
+
+    >>> _told_apart(0.5, 1.5), _told_apart(0.6065306597, 0.606531)
+    (('0.5', '1.5'), ('0.6065307', '0.606531'))
+    """
+    for digits in range(6, 17):
+        texts = f"{first:.{digits}g}", f"{second:.{digits}g}"
+        if texts[0] != texts[1]:
+            return texts
+    return repr(first), repr(second)
 
 
 @with_groups
@@ -102,71 +188,46 @@ def score(
 
     Example: capbench score --metric meteor --candidates results.json --references refs.json --on ray --workers 8
     """
-    from capbench.datasets.user.cautions import caption_cautions
-    from capbench.files import check_writable
-    from capbench.scoring import score_for_resampling, write_scores
-    from capbench.studies.file_scores import items_with_scores
+    from capbench.api.scoring import Captions, resolve_captions, score_captions
+    from capbench.core.files import check_writable
+    from capbench.metrics.scoring import write_scores
 
     if not bootstrap and (resamples is not None or seed is not None):
         raise UsageError("--resamples and --seed are for --bootstrap", hint="Add --bootstrap, or leave them out")
-    root = given.root()
-    own_captions = candidates is not None or references is not None
-    sample = not own_captions and is_sample_data(root, _dataset_of(dataset, protocol))
-    requests, resources = requested(metric, given, root, sample=sample)
-    if own_captions and references is None:
-        from capbench.metrics.asking import without_references
-
-        requests, left_out = without_references(requests, "--references FILE")
-        for line in left_out:
-            common.note(line)
-    score_rows = [row for request in requests for row in request.rows]
-    limits = parse_limits(fail_under or [], score_rows)
     if out is not None and out.suffix.lower() not in (".csv", ".jsonl", ".parquet"):
         raise UsageError(f"--out {out}: unknown ending", hint="Use .csv, .jsonl or .parquet")
     if escape_formulas and (out is None or out.suffix.lower() != ".csv"):
         raise UsageError("--escape-formulas is for CSV files", hint="Add --out FILE.csv, or leave it out")
-    if out is not None:
-        check_writable(out)
-    if own_captions:
-        items, name = _own_items(dataset, protocol, candidates, references)
-        items, joined = items_with_scores(items, requests, name, allow_missing=given.allow_missing)
-        for line in joined:
-            common.note(line)
-        for line in caption_cautions(items, [request.metric.name for request in requests]):
-            common.warn(line)
-    else:
-        items, name = _dataset_items(
-            _dataset_of(dataset, protocol), protocol, draw, root, requests, resources, json_output
-        )
-    with place.spread() as spread, common.progress("scoring", len(items) * len(requests)) as step:
-        table, kept = score_for_resampling(
-            items,
-            requests,
-            resources,
-            dataset=name,
-            cache=given.cache,
-            progress=step,
-            spread=spread,
-            keep=bootstrap,
-        )
-    intervals = _intervals(table, kept, requests, resamples or 1000, seed or 0) if bootstrap else {}
-    rows = _summary(table, intervals)
+    if candidates is None and references is None:
+        dataset = _dataset_of(dataset, protocol)
+    with named_candidates(candidates) as file:
+        captions = Captions(file, references, dataset, protocol, draw)
+        resolved = resolve_captions(metric, captions, given.values(), common.caller(json_output=json_output))
+        limits = parse_limits(fail_under or [], resolved.rows)
+        if out is not None:
+            check_writable(out)
+        count = (resamples or 1000) if bootstrap else None
+        table = score_captions(resolved, captions, bootstrap=count, seed=seed or 0, spread=place.spread)
+    rows = table.summary()
+    incomplete = {row.name: less for row, less in table.incomplete.items()}
     if json_output:
-        common.print_json({"dataset": name, "n": len(items), "scores": rows, "signatures": dict(table.signatures)})
+        told = {"dataset": table.dataset, "n": len(table), "scores": rows, "signatures": dict(table.signatures)}
+        common.print_json(told | {"incomplete": {column: asdict(less) for column, less in incomplete.items()}})
     else:
-        _print(rows, table, name, [label for label, of in kept.items() if of.metric.corpus_id()])
+        _print(rows, table, {column: less.instead for column, less in incomplete.items()})
     for label, lines in table.cautions.items():
         for line in lines:
             common.warn(f"{label}: {line}")
     for metric_name, count in table.cached.items():
         if count:
-            common.note(f"{metric_name}: {count:,} of {len(items):,} scores came from the cache")
+            common.note(f"{metric_name}: {count:,} of {len(table):,} scores came from the cache")
     if out is not None:
         write_scores(table, out, escape_formulas=escape_formulas)
         common.note(f"wrote {out}")
-    failures = below_limits(table, score_rows, limits)
+    failures = below_limits(table, table.rows, limits)
     for line in failures:
         common.note(line)
+    common.leave_if_incomplete(incomplete)
     if failures:
         raise typer.Exit(1)
 
@@ -178,78 +239,13 @@ def _dataset_of(dataset: str | None, protocol: str | None) -> str:
     return protocol.split("/")[0] if protocol and "/" in protocol else "flickr8k-expert"
 
 
-def _own_items(
-    dataset: str | None,
-    protocol: str | None,
-    candidates: Path | None,
-    references: Path | None,
-) -> tuple[tuple[Item, ...], str]:
-    """A user's own captions and what to call them."""
-    if candidates is None:
-        raise UsageError("--references are those of --candidates", hint="Give both")
-    if dataset is not None or protocol is not None:
-        raise UsageError("--candidates was given together with --dataset or --protocol", hint="Give one of them")
-    return own_items(candidates, references)
-
-
-def _dataset_items(
-    dataset: str,
-    protocol: str | None,
-    draw: int,
-    root: DataRoot,
-    requests: Sequence[MetricRequest],
-    resources: Resources,
-    json_output: bool,
-) -> tuple[tuple[Item, ...], str]:
-    """Items of one draw of a data set, which are told on stderr, and the data set's name."""
-    from capbench.datasets.opening import open_dataset
-    from capbench.datasets.protocol import with_version
-    from capbench.studies.judged import judge
-
-    opened = open_dataset(dataset, root)
-    named = with_version(opened.name, opened.version)
-    text = protocol.removeprefix(f"{named}/").removeprefix(f"{opened.name}/") if protocol else None
-    chosen = opened.protocol(text)
-    common.announce_root(root, json_output=json_output, used=opened.under_root)
-    judged = judge(opened, chosen.items, requests, resources).require_all()
-    if draw > len(judged.draws):
-        raise UsageError(f"--draw {draw}: {opened.name}/{chosen.items.name} has {len(judged.draws)} draw(s)")
-    judgements = judged.draws[draw - 1]
-    common.note(f"items: {named}/{chosen.items.name}: {chosen.items.description}")
-    for line in judgements.notes:
-        common.note(f"  {line}")
-    return judgements.items, opened.name
-
-
-def _intervals(
-    table: ScoreTable,
-    kept: Mapping[str, CorpusStatistics],
-    requests: Sequence[MetricRequest],
-    resamples: int,
-    seed: int,
-) -> dict[ScoreColumn, Interval]:
-    """95 % intervals of corpus scores, over images."""
-    from capbench.analyses.systems import intervals_of_corpus
-
-    return intervals_of_corpus(table, kept, requests, resamples=resamples, seed=seed, progress=common.progress)
-
-
-def _summary(table: ScoreTable, intervals: Mapping[ScoreColumn, Interval]) -> list[dict[str, Any]]:
-    from capbench.scoring import summary
-
-    return [
-        {**row, "interval": asdict(intervals[key])} if key in intervals else row
-        for key, row in zip(table.values, summary(table), strict=True)
-    ]
-
-
-def _print(rows: list[dict[str, Any]], table: ScoreTable, name: str, fixed: Sequence[str]) -> None:
+def _print(rows: list[dict[str, Any]], table: ScoreTable, unscored: Mapping[str, str]) -> None:
     from rich import box
     from rich.table import Table
 
-    from capbench.records import signature_lines
+    from capbench.core.records import signature_lines
 
-    shown = Table(title=f"{name}: {len(table.items):,} captions", title_justify="left", box=box.SIMPLE_HEAD)
+    shown = Table(title=f"{table.dataset}: {len(table):,} captions", title_justify="left", box=box.SIMPLE_HEAD)
     shown.add_column("metric")
     has_intervals = any("interval" in row for row in rows)
     for head in ("corpus", *(["95 % interval"] if has_intervals else []), "mean", "min", "max"):
@@ -259,12 +255,14 @@ def _print(rows: list[dict[str, Any]], table: ScoreTable, name: str, fixed: Sequ
         if has_intervals:
             cells.insert(1, f"{row['interval']['low']:.4f} – {row['interval']['high']:.4f}")
         shown.add_row(row["column"], *cells)
+    for column, instead in unscored.items():
+        shown.add_row(column, instead)
     console = common.out()
     console.print(shown)
     if has_intervals:
         drawn = rows[0]["interval"]
         text = f"intervals: {drawn['resamples']:,} resamples of {drawn['units']:,} images, seed {drawn['seed']}"
-        text += "".join(f"; {label}'s documents are held fixed" for label in fixed)
+        text += "".join(f"; {label}'s documents are held fixed" for label in table.fixed)
         console.print(text, style="dim", markup=False, soft_wrap=True)
     for signature in signature_lines(table.signatures):
         console.print(signature, style="dim", markup=False, soft_wrap=True)

@@ -46,7 +46,7 @@ def spice(
 
     Example: capbench setup spice --from /media/usb/jars
     """
-    from capbench.java.spice.files import install_spice, spice_state
+    from capbench.text.spice.parser import install_spice, spice_state
 
     added = install_spice(source, common.progress)
     state = spice_state()

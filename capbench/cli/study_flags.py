@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from capbench.cli import common
-from capbench.cli.given import Given, Inputs, check_store, note_left_out
-from capbench.cli.groups import OptionGroup
-from capbench.errors import UsageError
+from capbench.cli.options import Given, OptionGroup
+from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
     from capbench.datasets.root import DataRoot
-    from capbench.studies.config import Study
-    from capbench.studies.plan import Plan
-    from capbench.studies.tasks import Task
+    from capbench.studies.study import Study
 
 __all__ = [
     "LeftOut",
     "StatisticsFlags",
     "StudyFlags",
     "find_study_of_flags",
-    "plan_task",
-    "study_of_task",
-    "with_files",
 ]
-
-TaskType = TypeVar("TaskType", bound="Task")
 
 
 @dataclass(frozen=True)
@@ -97,7 +89,7 @@ class StatisticsFlags(OptionGroup):
         Raises:
             UsageError: a flag changes nothing without another.
         """
-        from capbench.studies.quick import StatisticsChoice, with_statistics
+        from capbench.studies.study import StatisticsChoice, with_statistics
 
         choice = StatisticsChoice(
             bootstrap=self.bootstrap,
@@ -109,11 +101,7 @@ class StatisticsFlags(OptionGroup):
             unit=self.unit,
             seed=self.seed,
         )
-        return with_statistics(study, choice, _flag)
-
-
-def _flag(name: str) -> str:
-    return f"--{name}"
+        return with_statistics(study, choice, common.flag)
 
 
 def find_study_of_flags(
@@ -135,7 +123,8 @@ def find_study_of_flags(
     """
     if file is None:
         return statistics.applied_to(_study_without_file(flags, given, root))
-    from capbench.studies.config import find_study, load_study
+    from capbench.api.resolve import with_inputs
+    from capbench.studies.study_file import find_study, load_study
 
     if flags.dataset or flags.metric or flags.protocol:
         raise UsageError(
@@ -148,7 +137,7 @@ def find_study_of_flags(
         if study.published is None:
             raise UsageError(f"{study.name} is no study of agreement alone", hint=f"Run {command}")
         common.note(f"the published table alone; {command} computes its rows")
-    return statistics.applied_to(with_files(study, given))
+    return statistics.applied_to(with_inputs(study, given.values(), common.caller()))
 
 
 @dataclass(frozen=True)
@@ -162,118 +151,31 @@ class LeftOut(OptionGroup):
         ),
     ] = None
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(self.without or ())
+
     def refuse_without_study(self, study: str | None) -> None:
         """Raise UsageError if something is left out where metrics are named one by one."""
         if self.without and study is None:
             raise UsageError("--without leaves out metrics of a study file", hint="Leave them out of --metric instead")
 
 
-def study_of_task(
-    file: str, task: type[TaskType], given: Inputs, left_out: LeftOut | None = None
-) -> tuple[Study, TaskType]:
-    """A study file that asks for the task of a command, with the features and weights that flags give.
-
-    Args:
-        file: the study file.
-        task: the command's.
-        given: features, weights and options.
-        left_out: metrics that are left out.
-
-    Raises:
-        StudyError: the study file is not there, or does not hold a study.
-        UsageError: it asks for something else; the command that does that is named.
-        FeatureError: a feature store is not there.
-    """
-    from dataclasses import replace
-
-    from capbench.studies.config import find_study, load_study
-
-    study = load_study(find_study(file))
-    if not isinstance(study.task, task):
-        command = "correlate" if study.task is None else study.task.command
-        raise UsageError(f"{file} holds no '{task.key}'", hint=f"Run 'capbench {command} {file}'")
-    without = () if left_out is None else tuple(left_out.without or ())
-    return replace(with_files(study, given), without=without), study.task
-
-
-def plan_task(study: Study, root: DataRoot, *, sample: bool = True) -> tuple[Plan, dict[str, str]]:
-    """The plan of a study with a task, of the metrics that can be computed, and by title what the others wait for.
-
-    On the embedded sample its features and its model stand in for none given, unless ``sample`` is False: they are made
-    on first use.
-
-    Raises:
-        StudyError: something of the study does not fit; all of it is listed.
-    """
-    from dataclasses import replace
-
-    from capbench.cli.sample import with_sample
-    from capbench.studies.plan import plan_study
-
-    plan = plan_study(study, root, task=True)
-    if sample and root.is_sample:
-        completed = with_sample(plan.requests, plan.resources, root)
-        study = replace(study, features_of=dict(completed.features_of), models=dict(completed.models))
-        plan = plan_study(study, root, task=True)
-    reasons = {request.label: request.lacks(plan.resources) for request in plan.requests}
-    waiting = {
-        row.title: f"waits for {reasons[request.label]}"
-        for request in plan.requests
-        if reasons[request.label]
-        for row in request.rows
-    }
-    return replace(plan, requests=tuple(r for r in plan.requests if not reasons[r.label])), waiting
-
-
-def with_files(study: Study, given: Inputs) -> Study:
-    """A study file's features, weights, pictures and word vectors are often elsewhere: flags come before it.
-
-    An option takes the place of what the file says of the same one, and leaves the file's others.
-    """
-    from dataclasses import replace
-
-    options = {name: dict(of_name) for name, of_name in study.options.items()}
-    for name, of_name in given.options().items():
-        options[name] = {**options.get(name, {}), **of_name}
-    files = given.resources(study.metrics)
-    for path in filter(None, (files.features, *files.features_of.values())):
-        check_store(path)
-    return replace(
-        study,
-        options=options,
-        features=files.features or study.features,
-        features_of=dict(files.features_of) if files.features else {**study.features_of, **files.features_of},
-        model=files.model or study.model,
-        models=dict(files.models) if files.model else {**study.models, **files.models},
-        images=files.images or study.images,
-        scores=(*study.scores, *given.stored()),
-        allow_missing=study.allow_missing or files.allow_missing,
-    )
-
-
 def _study_without_file(flags: StudyFlags, given: Given, root: DataRoot) -> Study:
-    from capbench.studies.config import Study
-    from capbench.studies.quick import protocols_asked
+    from capbench.api.resolve import with_inputs
+    from capbench.studies.study import Study, protocols_asked
 
     # Who brings scores asks for these.
     metrics = flags.metric or ([] if given.scores else ["all"])
-    protocols = tuple(protocols_asked(flags.dataset or [], flags.protocol or [], _flag) or _data_sets_at_hand(root))
-    files = given.resources(metrics)
-    note_left_out(metrics, files)
-    return Study(
+    protocols = protocols_asked(flags.dataset or [], flags.protocol or [], common.flag)
+    study = Study(
         name="quick-look",
         title="Agreement with human judgements",
-        protocols=protocols,
+        protocols=tuple(protocols or _data_sets_at_hand(root)),
         metrics=tuple(dict.fromkeys(metrics)),
-        options=given.options(),
-        features=files.features,
-        features_of=dict(files.features_of),
-        model=files.model,
-        models=dict(files.models),
-        images=files.images,
-        scores=given.stored(),
-        allow_missing=given.allow_missing,
     )
+    return with_inputs(study, given.values(), common.caller())
 
 
 # The whole test set of FOIL is left to those who ask for it: it has a hundred times as many pairs.
@@ -296,7 +198,7 @@ def _data_sets_at_hand(root: DataRoot) -> list[str]:
     """
     from capbench.datasets.catalog import catalog
     from capbench.datasets.inventory import missing_needs
-    from capbench.datasets.user.imported import imported_names
+    from capbench.datasets.user.judgements import imported_names
 
     known = catalog().datasets
     absent = [name for name in _PUBLISHED if missing_needs(known[name], root)]

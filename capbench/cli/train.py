@@ -2,25 +2,50 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
+import shlex
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
+from typer.core import TyperGroup
 
-from capbench.cli import (
-    common,
-    train_clip,
-    train_faier,
-    train_leic,
-    train_nneval,
-    train_reo,
-    train_scan,
-    train_vilbert,
-)
+from capbench.cli import common
+from capbench.cli.common import LateCommand
+from capbench.core import plugins
+from capbench.core.errors import DataError, UsageError, install_plug_in
+
+if TYPE_CHECKING:
+    from capbench.api.training import PlannedTraining
+    from capbench.training.loop import TrainingResult, Watcher
 
 __all__ = ["app"]
 
+_LINE_S = 60.0  # between two lines about the loss where no progress bar is drawn
+
+
+class _Trainers(TyperGroup):
+    """The commands of capbench, and one for each trainer that a plug-in registers."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names of all; nothing is imported."""
+        own = super().list_commands(ctx)
+        return [*own, *(name for name in plugins.names("capbench.trainers") if name not in own)]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command, or None. One of a known plug-in that is not installed reports that when it runs."""
+        command = super().get_command(ctx, cmd_name)
+        if command is None and (cmd_name in plugins.names("capbench.trainers") or install_plug_in(f"train {cmd_name}")):
+            return _plugged(cmd_name)
+        return command
+
+
 app = typer.Typer(
+    cls=_Trainers,
     help="Train what metrics need.\n\nExample: capbench train word-vectors --captions coco-val --out vectors.bin",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -58,10 +83,10 @@ def word_vectors(
 
     Example: capbench train word-vectors --captions flickr8k --out vectors.bin
     """
+    from capbench.core.files import sha256_file
     from capbench.datasets.captions import load_captions
     from capbench.datasets.root import find_root
-    from capbench.files import sha256_file
-    from capbench.text.embeddings.word_vectors import write_word2vec
+    from capbench.text.word_vectors import write_word2vec
     from capbench.training.word_vectors import WordVectorOptions, train_word_vectors
 
     root = find_root(data)
@@ -78,20 +103,473 @@ def word_vectors(
     common.note(f"use it: capbench score --metric wmd --option wmd.vectors={out}")
 
 
-app.command("scan")(train_scan.scan)
+# Networks: one command for all of them, with the options that a network has.
 
 
-app.command("faier")(train_faier.faier)
+@dataclass(frozen=True)
+class _Network:
+    """A network's command.
+
+    Attributes:
+        help: what its help says.
+        options: the options that it has beside those of every network.
+        changed: options declared otherwise than in :func:`_train_network`.
+    """
+
+    help: str
+    options: tuple[str, ...] = ("features", "captions")
+    changed: Mapping[str, Any] = field(default_factory=dict)
 
 
-app.command("vilbert")(train_vilbert.vilbert)
+_SHARED = ("config", "out", "data", "seed", "change", "restart", "json_output")
+_MEASURED = ("features", "captions", "evaluate", "model", "images")
+
+_MODEL_OR_RELEASED = Annotated[
+    Path | None,
+    typer.Option("--model", metavar="FILE", help="With --evaluate: this model, ours or a released checkpoint."),
+]
+_NETWORKS = {
+    "scan": _Network(
+        """Train SCAN on captions and region features, or go on with a training that was interrupted.
+
+    Ctrl-C saves a checkpoint; the same command goes on from there, also after a crash or kill -9, and ends with the
+    same weights as an undisturbed run. The run folder holds log.jsonl, checkpoint.pt and, in the end,
+    model.safetensors. Paths are looked for in the current folder, then in the data folder.
+
+    Example: capbench train scan scan-flickr8k-grid --seed 2
+
+    Example: capbench train scan scan-flickr8k-grid --seed 2 --evaluate test
+    """,
+        (*_MEASURED, "vocabulary", "folds"),
+        {
+            "model": Annotated[
+                Path | None,
+                typer.Option(
+                    "--model", metavar="FILE", help="With --evaluate: this model, ours or a released checkpoint."
+                ),
+            ]
+        },
+    ),
+    "faier": _Network(
+        """Train FAIEr on captions, their scene graphs and region features, or go on with an interrupted training.
+
+    Captions that never were parsed are parsed by SPICE's parser first, each once in its life ('capbench setup spice').
+    Ctrl-C saves a checkpoint; the same command goes on from there and ends with the same weights as an undisturbed
+    run. Paths are looked for in the current folder, then in the data folder.
+
+    Example: capbench train faier faier-flickr8k --seed 2
+
+    Example: capbench train faier faier-flickr8k --variant faier-rel-r-ref
+
+    Example: capbench train faier faier-flickr8k --seed 2 --evaluate test
+    """,
+        (*_MEASURED, "variant", "all_variants"),
+    ),
+    "vilbert": _Network(
+        """Train ViLBERT on captions and region features, or go on with a training that was interrupted.
+
+    Ctrl-C saves a checkpoint; the same command goes on from there, also after a crash or kill -9, and ends with the
+    same weights as an undisturbed run. The run folder holds log.jsonl, checkpoint.pt and, in the end,
+    model.safetensors, with the word pieces in it. Paths are looked for in the current folder, then in the data folder.
+
+    Example: capbench train vilbert vilbert-flickr8k --seed 2
+    """,
+    ),
+    "nneval": _Network(
+        """Train NNEval on captions of people and of systems, or go on with a training that was interrupted.
+
+    First the scores that it reads are computed: SPICE parses every caption that it never saw, 20 to 50 a second. They
+    are kept, so that other seeds and settings begin at once. Ctrl-C saves what is done; the same command goes on
+    from there. The run folder holds log.jsonl, checkpoint.pt and, in the end, model.safetensors.
+
+    Example: capbench train nneval nneval-coco --vectors vectors.bin --seed 2
+
+    Example: capbench train nneval nneval-coco --vectors vectors.bin --set draw.images=500 --out results/train/small
+    """,
+        ("vectors",),
+    ),
+    "leic": _Network(
+        """Train LEIC on people's captions, ruined ones and those of systems, or go on with an interrupted training.
+
+    Ctrl-C saves a checkpoint; the same command goes on from there and ends with the same weights as an undisturbed
+    run. The run folder holds log.jsonl, with the numbers of every epoch, checkpoint.pt and, in the end,
+    model.safetensors. Paths are looked for in the current folder, then in the data folder.
+
+    Example: capbench train leic leic-flickr8k --seed 2
+
+    Example: capbench train leic leic-flickr8k-systems --set folds.out=3 --out results/train/leic-part3
+    """,
+    ),
+}
 
 
-app.command("nneval")(train_nneval.nneval)
+def _train_network(
+    network: str,
+    *,
+    config: Annotated[
+        str, typer.Argument(metavar="CONFIG", help="A training file (YAML), or the name of a shipped one.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="DIR", help="The run folder. Default: results/train/NAME.", show_default=False
+        ),
+    ] = None,
+    data: common.DataOption = None,
+    features: Annotated[
+        str | None, typer.Option("--features", metavar="FILE", help="Region features, instead of the file's.")
+    ] = None,
+    captions: Annotated[
+        str | None, typer.Option("--captions", metavar="PATH", help="Captions with splits, instead of the file's.")
+    ] = None,
+    vectors: Annotated[
+        str | None, typer.Option("--vectors", metavar="FILE", help="Word vectors for WMD, instead of the file's.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", min=0, help="Instead of the file's; also names the folder NAME-seedN.")
+    ] = None,
+    variant: Annotated[
+        str | None,
+        typer.Option(
+            "--variant",
+            metavar="ROW",
+            help="A row of the paper's Table 4, instead of what the file says: fier, aier-4-ref, fier-aier-4-ref, "
+            "faier-rel-4-ref, faier-4-ref, faier-rel-1-ref, faier-1-ref, faier-rel-r-ref or faier-r-ref; also names "
+            "the folder NAME-ROW.",
+        ),
+    ] = None,
+    all_variants: Annotated[
+        bool, typer.Option("--all-variants", help="All nine rows, one after the other, each in a folder NAME-ROW.")
+    ] = False,
+    change: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Another setting instead of the file's; repeatable."),
+    ] = None,
+    restart: Annotated[bool, typer.Option("--restart", help="Forget what the run folder holds.")] = False,
+    evaluate: Annotated[
+        str | None,
+        typer.Option("--evaluate", metavar="SPLIT", help="Train nothing: recall of the model on train, dev or test."),
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option("--model", metavar="FILE", help="With --evaluate: this model, not the run's.")
+    ] = None,
+    vocabulary: Annotated[
+        Path | None, typer.Option("--vocabulary", metavar="FILE", help="With --model: a released checkpoint's JSON.")
+    ] = None,
+    images: Annotated[
+        int | None, typer.Option("--images", min=1, help="With --evaluate: only so many images, drawn at random.")
+    ] = None,
+    folds: Annotated[
+        int, typer.Option("--folds", min=1, help="With --evaluate: mean over so many equal parts of the images.")
+    ] = 1,
+    json_output: common.JsonOption = False,
+) -> None:
+    """Train a network, or measure it."""
+    from capbench.api.training import plan_training
+    from capbench.metrics.registry import trainable
+
+    measured = {"model": model, "vocabulary": vocabulary, "images": images, "folds": None if folds == 1 else folds}
+    _check_evaluate(evaluate, restart, all_variants, measured)
+    if all_variants and variant is not None:
+        raise UsageError("--all-variants trains every row, --variant one", hint="Give one of the two")
+    rows = list(trainable(network).variants) if all_variants else [variant]
+    given = {"features": features, "captions": captions, "vectors": vectors, "seed": seed}
+    plans = [
+        plan_training(
+            network,
+            config,
+            out=None if all_variants else out,
+            data=data,
+            variant=row,
+            changes=change or [],
+            **given,  # type: ignore[arg-type]  # each is what it takes
+        )
+        for row in rows
+    ]
+    if all_variants and out is not None:
+        plans = [replace(plan, run=out / plan.run.name) for plan in plans]
+    plan = plans[0]
+    common.announce_root(plan.root, json_output=json_output, used=plan.reads_root)
+    if evaluate is not None:
+        reached = plan.measure(
+            evaluate,
+            common.progress,
+            common.note,
+            model=model,
+            vocabulary=vocabulary,
+            images=images,
+            folds=folds,
+        )
+        _tell_measured(plan, reached.to_dict(), json_output)
+    elif all_variants:
+        _train_all(plans, restart, json_output)
+    else:
+        _tell_result(plan, _train_shown(plan, restart), json_output)
 
 
-app.command("leic")(train_leic.leic)
-app.command("clip")(train_clip.clip)
+_HINTS = get_type_hints(_train_network, include_extras=True)
 
 
-app.command("reo-covariance")(train_reo.reo_covariance)
+def _command(name: str, network: _Network) -> Callable[..., None]:
+    """The command of a network, which has its options only."""
+
+    def command(**given: Any) -> None:
+        _train_network(name, **given)
+
+    hints = {**_HINTS, **network.changed}
+    names = {*_SHARED, *network.options}
+    parameters = [p for p in inspect.signature(_train_network).parameters.values() if p.name in names]
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [parameter.replace(annotation=hints[parameter.name]) for parameter in parameters]
+    )
+    command.__annotations__ = {parameter.name: hints[parameter.name] for parameter in parameters}
+    command.__name__, command.__doc__ = name, network.help
+    return command
+
+
+for _name, _network in _NETWORKS.items():
+    app.command(_name)(_command(_name, _network))
+
+
+def _plugged(name: str) -> LateCommand:
+    """The command of a plug-in's trainer, which is imported when the command's options are first asked for."""
+
+    def declared(_: LateCommand) -> Callable[..., None]:
+        from capbench.training.trainer import find_trainer
+
+        return _command(name, _Network(type(find_trainer(name)).__doc__ or "", _MEASURED))
+
+    # A list of commands shows the short help; the full one is the trainer's.
+    full_help = property(lambda self: self._built.help, lambda self, _: None)
+    made = type("LateCommand", (LateCommand,), {"declared": declared, "help": full_help})
+    package = next((known.package for known in plugins.registered("capbench.trainers") if known.name == name), "")
+    short = f"Train a network of the package {package}."
+    command: LateCommand = made(name, short_help=short, rich_markup_mode=None)
+    return command
+
+
+def _check_evaluate(evaluate: str | None, restart: bool, all_variants: bool, measured: Mapping[str, object]) -> None:
+    """Raise UsageError if an option that goes with ``--evaluate`` is given (not None) without it, or one that does not
+    go with it is given beside it."""
+    for name, value in measured.items():
+        if evaluate is None and value is not None:
+            raise UsageError(f"--{name} goes with --evaluate", hint="Add --evaluate test, or leave it out")
+    if evaluate is not None and restart:
+        raise UsageError("--restart forgets the model that --evaluate would measure", hint="Give one of the two")
+    if evaluate is not None and all_variants:
+        raise UsageError("--evaluate measures one model and trains none", hint="Leave --all-variants out")
+
+
+def _train_shown(plan: PlannedTraining, restart: bool) -> TrainingResult:
+    """Carry out a training; where Ctrl-C interrupts it, say how to go on and leave with exit code 130."""
+    from capbench.core.machine import keep_freed_memory
+    from capbench.training.loop import stop_on_signal
+
+    with contextlib.ExitStack() as stack:
+        watcher = _watcher(plan, stack)
+        stop = stack.enter_context(stop_on_signal(common.note))
+        keep_freed_memory()
+        result = plan.train(common.progress, restart=restart, stop=stop, watcher=watcher)
+    if result.model is None:
+        common.note(
+            f"interrupted at step {result.step:,}; {plan.run} holds a checkpoint: run the same command again to go on"
+        )
+        raise typer.Exit(130)
+    return result
+
+
+def _watcher(plan: PlannedTraining, stack: contextlib.ExitStack) -> Watcher:
+    """Notes on stderr, and a bar on a terminal."""
+    from capbench.training.loop import Watcher
+
+    class Shown(Watcher):
+        advance: Callable[[int], None]
+        last_line = time.monotonic()
+
+        def say(self, text: str) -> None:
+            common.note(text)
+
+        def start(self, steps: int, done: int) -> None:
+            before = f", {done:,} done before" if done else ""
+            common.note(f"{common.count(steps, 'step')} into {plan.run}{before}")
+            self.advance = stack.enter_context(common.progress("training", steps))
+            self.advance(done)
+
+        def step(self) -> None:
+            self.advance(1)
+
+        def log(self, entry: dict[str, Any]) -> None:
+            now = time.monotonic()
+            if entry["kind"] == "evaluation":
+                common.note(f"step {entry['step']:,} (epoch {entry['epoch']}): {plan.network.line(entry)}")
+            elif entry["kind"] == "step" and now - self.last_line >= _LINE_S:
+                common.note(f"step {entry['step']:,} (epoch {entry['epoch']}): loss {entry['loss']:.4f}")
+                self.last_line = now
+
+    return Shown()
+
+
+def _train_all(plans: list[PlannedTraining], restart: bool, json_output: bool) -> None:
+    """Train rows one after the other; what is left is told in hours once the first row has shown how fast it goes."""
+    seconds = plans[0].network.seconds
+    assert seconds is not None
+    expected = {plan.run: 0.0 if plan.done else seconds(plan.settings) for plan in plans}
+    left = estimate = sum(expected.values())
+    todo = sum(not plan.done for plan in plans)
+    common.note(f"{todo} of {len(plans)} rows to train: some {estimate / 3600:.1f} hours on one core at 20 GFLOP/s")
+    results = {}
+    begin, done = time.monotonic(), 0.0
+    for plan in plans:
+        common.note(f"row {plan.run.name}")
+        results[plan.run.name] = _train_shown(plan, restart)
+        done, left = done + expected[plan.run], left - expected[plan.run]
+        if expected[plan.run] and left > 0:
+            hours = (time.monotonic() - begin) / done * left / 3600
+            common.note(f"{left / estimate:.0%} of the work is left: some {hours:.1f} hours, as fast as so far")
+    if json_output:
+        common.print_json({name: result.to_dict() for name, result in results.items()})
+        return
+    for name, result in results.items():
+        chosen = result.chosen or {}
+        sums = ", ".join(f"{n} references {r['recall_sum']:.1f}" for n, r in chosen.get("by_references", {}).items())
+        print(f"{name}: step {chosen.get('step')}, recall sums: {sums}; {result.seconds:.0f} s; {result.model}")
+
+
+def _tell_result(plan: PlannedTraining, result: TrainingResult, json_output: bool) -> None:
+    """Print how a training ended: in one line, then the numbers, the file, and how it is used."""
+    if json_output:
+        common.print_json(result.to_dict())
+        return
+    network, chosen = plan.network, result.chosen
+    assert chosen is not None
+    assert result.model is not None
+    ended = {"epochs": "", "max_steps": " (max_steps)", "patience": f" (no better {network.score})"}[result.ended]
+    took = f"{result.seconds / 60:.1f} min" if result.seconds >= 60 else f"{result.seconds:.0f} s"
+    done = f"{common.count(result.step, 'step')}, {common.count(result.epoch, 'epoch')}{ended}"
+    table = network.table(chosen)
+    head = f"{done}, {took}; dev at step {chosen['step']:,}:"
+    print("\n".join([head, *table] if table else [f"{head} {network.line(chosen)}"]))
+    print(f"{result.model}: sha256 {result.sha256}")
+    if network.use is not None:
+        common.note(f"use it: capbench score {network.use(plan.settings, result.model)}")
+
+
+def _tell_measured(plan: PlannedTraining, entry: dict[str, Any], json_output: bool) -> None:
+    """Print what ``--evaluate`` measured."""
+    if json_output:
+        common.print_json(entry)
+        return
+    head = f"{entry['split']}:"
+    if "images" in entry:
+        head += f" {common.count(entry['images'], 'image')}, {common.count(entry['captions'], 'caption')}"
+    print(head + (f", {entry['folds']} folds" if entry.get("folds", 1) > 1 else ""))
+    print("\n".join(plan.network.table(entry)))
+    print(f"{entry['model']}: sha256 {entry['sha256']}")
+
+
+# REO's covariance, which is fitted and not trained.
+
+
+@app.command("reo-covariance")
+def reo_covariance(
+    model: Annotated[Path, typer.Option("--model", metavar="FILE", help="The grounding model (SCAN).")],
+    features: Annotated[Path, typer.Option("--features", metavar="STORE", help="Region features of the images.")],
+    captions: Annotated[
+        str,
+        typer.Option("--captions", "-c", metavar="NAME|FILE", help="Captions of the images: a known corpus or a file."),
+    ],
+    images: Annotated[
+        Path | None,
+        typer.Option(
+            "--images", metavar="FILE", help="Take the images that this file lists, one a line.", show_default="all"
+        ),
+    ] = None,
+    data: common.DataOption = None,
+    shrinkage: Annotated[
+        float | None,
+        typer.Option("--shrinkage", help="From 0 to 1.", show_default="estimated, Chen et al. 2010"),
+    ] = None,
+    lambda_softmax: Annotated[
+        float | None, typer.Option("--lambda-softmax", help="λ of the attention.", show_default="the model's")
+    ] = None,
+    norm: Annotated[
+        str | None, typer.Option("--norm", help="Norm of the attention.", show_default="the model's")
+    ] = None,
+    clip: Annotated[str, typer.Option("--clip", help="leaky or relu.")] = "leaky",
+    count_ends: Annotated[bool, typer.Option(help="Whether <start> and <end> count as words.")] = True,
+    vocabulary: Annotated[
+        Path | None, typer.Option("--vocabulary", metavar="FILE", help="Vocabulary JSON of a released checkpoint.")
+    ] = None,
+    any_features: Annotated[
+        bool, typer.Option("--any-features", help="Take features of another kind than the model was trained on.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="Where to write.", show_default="FILE of --model + .reo.npz"),
+    ] = None,
+) -> None:
+    """Fit the covariance of context vectors that REO's Mahalanobis distance uses, on captions of a corpus.
+
+    It is written beside the model, where 'score --metric reo' looks for it; its corpus, shrinkage and SHA-256 stand in
+    the signature of every score. Do not fit it on what is scored: the numbers would then depend on it.
+
+    Example: capbench train reo-covariance --model scan.safetensors --features features/flickr8k.h5 --captions flickr8k
+    """
+    from capbench.core.files import check_writable, read_lines, sha256_file
+    from capbench.core.records import image_id
+    from capbench.datasets.captions import load_captions
+    from capbench.datasets.root import find_root
+    from capbench.metrics.grounding.grounding import Attention, GroundingOptions, open_source
+    from capbench.metrics.reo.metric import default_path, write_covariance
+    from capbench.metrics.reo.training import fit_covariance
+
+    flags = {"lambda_softmax": lambda_softmax, "norm": norm, "clip": clip, "count_ends": count_ends}
+    chosen = GroundingOptions.read("reo-covariance", flags)
+    if out is None and not model.exists() and str(model) == "sample":
+        raise UsageError("the model 'sample' has its covariance already", hint="Say with --out where to write another")
+    if not features.exists():
+        raise UsageError("there is no such feature store", path=features, hint="Make one: capbench extract-features")
+    source = open_source(
+        str(features),
+        str(model),
+        vocabulary=None if vocabulary is None else str(vocabulary),
+        any_features=any_features,
+    )
+    trained = source.model.options
+    attention = Attention(
+        trained.lambda_softmax if chosen.lambda_softmax is None else chosen.lambda_softmax,
+        trained.feature_norm if chosen.norm is None else chosen.norm,
+        chosen.clip,
+        chosen.count_ends,
+    )
+    target = default_path(source.model.path) if out is None else out
+    check_writable(target)
+    root = find_root(data)
+    corpus = dict(load_captions(captions, root))
+    name = Path(captions).name
+    if images is not None:
+        listed = {image_id(line.strip()) for line in read_lines(images) if line.strip()}
+        absent = sorted(listed - corpus.keys())
+        if absent:
+            raise DataError(
+                f"lists {common.count(len(absent), 'image')} that {name} lacks, such as '{absent[0][:60]}'",
+                path=images,
+                hint="Give a list of images of these captions, one a line",
+            )
+        corpus = {image: texts for image, texts in corpus.items() if image in listed}
+        name += f"/{images.name}"
+    with common.progress("fitting", sum(image in source.store for image in corpus)) as step:
+        covariance = fit_covariance(source, corpus, attention, corpus=name, shrinkage=shrinkage, progress=step)
+    write_covariance(target, covariance)
+    facts = covariance.facts
+    of = " of ".join(common.count(facts[f"{noun}s"], noun) for noun in ("context", "caption", "image"))
+    size = len(covariance.matrix)
+    print(
+        f"{target}: {of} of {name}, {size} x {size}, shrinkage {covariance.shrinkage:.4g}, "
+        f"sha256 {sha256_file(target)[:16]}"
+    )
+    if facts["images"] < len(corpus):
+        common.note(f"{len(corpus) - facts['images']:,} images of {name} have no features there and were left out")
+    arguments = ["--features", str(features), "--model", f"reo={model}"]
+    arguments += [] if out is None else ["--option", f"reo.covariance_file={out}"]
+    common.note(f"use it: capbench score --metric reo {shlex.join(arguments)}")

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from capbench.cli import common
-from capbench.cli.given import Cached, requested
-from capbench.cli.groups import with_groups
+from capbench.cli.options import Cached, with_groups
 from capbench.cli.study_flags import LeftOut
-from capbench.errors import MissingFileError, UsageError
+from capbench.core.errors import MissingFileError, UsageError
 
 if TYPE_CHECKING:
-    from capbench.analyses.region_words import WordScores
+    from capbench.studies.explained import WordScores
     from capbench.studies.published import PublishedTable
 
 __all__ = ["words"]
@@ -62,9 +61,9 @@ def words(
     """
     from dataclasses import replace
 
-    from capbench.analyses.region_words import region_words
-    from capbench.cli.study_flags import plan_task, study_of_task
+    from capbench.api.resolve import resolve, resolve_task, study_of_task
     from capbench.datasets.entities import read_entities
+    from capbench.studies.explained import region_words
     from capbench.studies.published import load_published
     from capbench.studies.tasks import WordTask
 
@@ -75,15 +74,16 @@ def words(
     waiting: dict[str, str] = {}
     published = None
     if study is not None:
-        planned, task = study_of_task(study, WordTask, given, left_out)
+        planned, task = study_of_task(study, WordTask, given.values(), left_out.names, common.caller())
         path = entities if entities is not None else root.path / task.entities
-        plan, waiting = plan_task(planned, root, sample=path.is_file())
+        plan, waiting = resolve_task(planned, root, common.caller(), sample=path.is_file())
         requests, resources = plan.requests, plan.resources
         published = load_published(planned.published) if planned.published else None
     else:
         task = WordTask()
         path = entities if entities is not None else root.path / task.entities
-        requests, resources = requested(metric or [], given, root)
+        resolved = resolve(metric or [], given.values(), common.caller())
+        requests, resources = resolved.requests, resolved.resources
     task = replace(task, images=task.images if images is None else images, seed=task.seed if seed is None else seed)
     results: list[WordScores] = []
     if not path.is_file():

@@ -1,1 +1,1 @@
-"""Data sets of human judgements: published files in, :class:`~capbench.records.Judgements` out."""
+"""Data sets of human judgements: published files in, :class:`~capbench.core.records.Judgements` out."""

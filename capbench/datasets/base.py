@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar
 
-from capbench import plugins
-from capbench.datasets.protocol import ItemSelection, Protocol, StatisticSpec, resolve
+from capbench.core import plugins
+from capbench.core.errors import UsageError
+from capbench.core.records import Judgements
+from capbench.datasets.protocol import ItemSelection, Protocol, StatisticSpec, base_name, resolve
 from capbench.datasets.root import DataRoot
-from capbench.errors import UsageError
-from capbench.records import Judgements
 
 __all__ = ["Dataset", "dataset_names", "load_dataset"]
 
@@ -43,6 +44,8 @@ class Dataset(abc.ABC):
     beside: ClassVar[Mapping[str, type[Dataset]]] = {}
     """Data sets of other files that are named like groups of this one (``hm-coco@where-image``), by that name; their
     items are none of this one's."""
+    image_folders: ClassVar[Sequence[str]] = ()
+    """Folders below the data folder that may hold its images, the preferred one first; ``()``: ``NAME/images``."""
     under_root: ClassVar[bool] = True
     """False if its files are the user's own and lie elsewhere than under the data folder."""
     version: ClassVar[str] = ""
@@ -90,6 +93,10 @@ class Dataset(abc.ABC):
         if not meant:
             attributes |= {"name": f"{cls.name}:{version}", "title": f"{cls.title}, version {version}"}
         return type(cls.__name__, (cls,), attributes)
+
+    def image_places(self) -> tuple[Path, ...]:
+        """The folders in which its images are searched, the preferred one first; they need not exist."""
+        return tuple(self.root.path / folder for folder in self.image_folders or (f"{base_name(self.name)}/images",))
 
     @abc.abstractmethod
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:

@@ -18,9 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from capbench.datasets.root import DataRoot
-from capbench.derived import kept_table
-from capbench.errors import DataError, UsageError, suggest
+from capbench.core.cache import kept_table
+from capbench.core.errors import DataError, UsageError, suggest
 
 __all__ = ["Catalog", "Count", "DatasetEntry", "FileEntry", "Need", "Sha256", "Source", "catalog", "parse_catalog"]
 
@@ -86,6 +85,8 @@ class Source(_Strict):
         manual: how to get the files by hand.
         page: address of the page that tells of them, or None.
         url: address of the file or archive, only where the publisher offers it openly.
+        sha256: SHA-256 of what the address gives, as the publisher states it; ``unknown`` where none is stated. Every
+            address has one of the two.
         archive: ``zip`` if the address gives an archive of the files.
         dead: why the address answers no more, or None.
         form: address of a form to fill in first, or None.
@@ -97,10 +98,22 @@ class Source(_Strict):
     manual: str
     page: str | None = None
     url: str | None = None
+    sha256: str | None = Field(default=None, pattern="^([0-9a-f]{64}|unknown)$")
     archive: Literal["zip"] | None = None
     dead: str | None = None
     form: str | None = None
     note: str | None = None
+
+    @model_validator(mode="after")
+    def _checksum_of_the_address(self) -> Source:
+        if (self.url is None) != (self.sha256 is None):
+            raise ValueError("an address needs 'sha256', or 'sha256: unknown' where none is stated")
+        return self
+
+    @property
+    def checksum(self) -> str | None:
+        """The stated SHA-256 of what the address gives, None where none is stated."""
+        return None if self.sha256 == "unknown" else self.sha256
 
     @property
     def downloadable(self) -> bool:
@@ -148,10 +161,10 @@ class Need(_Strict):
     needed: bool = True
     why: str = ""
 
-    def met(self, root: DataRoot) -> tuple[str, ...] | None:
-        """The first alternative all of whose files are under the root, or None."""
+    def met(self, folder: Path) -> tuple[str, ...] | None:
+        """The first alternative all of whose files are below the data folder, or None."""
         for files in self.any_of:
-            if all((root.path / file).exists() for file in files):
+            if all((folder / file).exists() for file in files):
                 return files
         return None
 
@@ -232,7 +245,7 @@ def parse_catalog(text: str, path: str = "catalog.yaml") -> Catalog:
     """
     import yaml
 
-    from capbench.yaml_files import parse_own
+    from capbench.core.yaml import parse_own
 
     try:
         return Catalog.model_validate(parse_own(text))
@@ -250,7 +263,7 @@ def catalog() -> Catalog:
     text = importlib.resources.files("capbench.datasets").joinpath("catalog.yaml").read_text(encoding="utf-8")
 
     def build() -> dict[str, NDArray[np.uint8]]:
-        from capbench.yaml_files import parse_own
+        from capbench.core.yaml import parse_own
 
         parse_catalog(text)  # a mistake is told with its place
         return {"json": np.frombuffer(json.dumps(parse_own(text)).encode(), np.uint8)}

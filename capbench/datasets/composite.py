@@ -5,30 +5,38 @@ Files: ``composite/composite_11985.tsv``, ``composite/composite.json``, or the o
 there (Aditya, Yang, Baral, Fermüller and Aloimonos 2015); references from the three caption corpora.
 
 One candidate of each image is a human caption that is among the image's references, so every selection of items
-says which references are left out. Two texts are the same if their :func:`~capbench.records.caption_key` is.
+says which references are left out. Two texts are the same if their :func:`~capbench.core.records.caption_key` is.
+
+The exports are separated by semicolons and have, beside the columns of Mechanical Turk itself, ``Input.image_url``,
+``Input.text1``, ``Input.text2``, … and ``Answer.Q1Answer``, ``Answer.Q2Answer``, …. Candidate 1 is a human caption, 2 a
+neural captioner's, 3 a text made from a scene description graph. The exports of Flickr30k and COCO have a fourth
+candidate, which is not among the 11,985 published judgements: it is not read. Each export ends with rows (two in the
+published files) that have no image; such rows are skipped at the end of the file and nowhere else.
+
+Two forms of JSON hold the same correctness ratings: an object of the sources ``flickr8k``, ``flickr30k`` and ``coco``,
+each a list of ``image``, ``caption`` and ``human`` (FLEUR's), and an object of images
+(:mod:`capbench.datasets.judgement_files`), whose ``image_path`` names the source.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import csv
+import io
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from capbench.datasets import judging
+from capbench.core import files
+from capbench.core.errors import DataError, MissingFileError, suggest
+from capbench.core.records import Item, Judgements, Ratings, caption_key, image_id
+from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
 from capbench.datasets.captions import CORPORA, Captions, load_captions, read_coco_annotations, read_karpathy
-from capbench.datasets.composite_files import (
-    SCALE,
-    SUBSETS,
-    SYSTEMS,
-    Export,
-    RatedCandidate,
-    read_composite_json,
-    read_export,
-    read_table,
-)
+from capbench.datasets.judgement_files import read_human_judgements
 from capbench.datasets.protocol import (
     ItemSelection,
     StatisticSpec,
@@ -36,10 +44,252 @@ from capbench.datasets.protocol import (
     system_statistics,
     within_image_statistics,
 )
-from capbench.errors import DataError, MissingFileError
-from capbench.records import Item, Judgements, Ratings, caption_key
 
-__all__ = ["Composite"]
+__all__ = [
+    "CANDIDATES",
+    "SCALE",
+    "SUBSETS",
+    "SYSTEMS",
+    "Composite",
+    "Export",
+    "RatedCandidate",
+    "read_composite_json",
+    "read_export",
+    "read_table",
+]
+
+
+CANDIDATES = 3
+"""Candidates of an image that count."""
+SYSTEMS = ("human reference", "neural captioner", "scene description")
+"""Who wrote the candidate at each position."""
+SUBSETS = ("8k", "30k", "coco")
+SCALE = (1, 5)
+_SOURCES = {"flickr8k": "8k", "flickr30k": "30k", "coco": "coco"}
+
+
+@dataclass(frozen=True)
+class RatedCandidate:
+    """One candidate of one image with its rating.
+
+    Attributes:
+        subset: ``8k``, ``30k`` or ``coco``.
+        image: image id.
+        position: 0 for the human caption, 1 for the neural one, 2 for the text of a scene description graph.
+        text: the candidate.
+        rating: from 1 to 5; None where an export leaves it blank.
+        path: the file that it stands in.
+        row: its row there, from 1.
+        thoroughness: from 1 to 5; None but in a table that has such a column.
+    """
+
+    subset: str
+    image: str
+    position: int
+    text: str
+    rating: int | None
+    path: Path
+    row: int | str
+    thoroughness: int | None = None
+
+
+@dataclass(frozen=True)
+class Export:
+    """What one export holds.
+
+    Attributes:
+        candidates: three an image, in the order of the file.
+        skipped: rows without an image at the end.
+        blank: candidates whose rating is blank.
+    """
+
+    candidates: tuple[RatedCandidate, ...]
+    skipped: int
+    blank: int
+
+
+def read_export(path: Path, subset: str, aspect: str) -> Export:
+    """Read one export.
+
+    Args:
+        path: the file.
+        subset: ``8k``, ``30k`` or ``coco``.
+        aspect: what was rated, for error messages.
+
+    Raises:
+        DataError: a missing column, another delimiter, a row with a wrong number of columns, a row without an image
+            before the end, an empty candidate, a rating that is no whole number from 1 to 5, or an image whose repeated
+            row has other candidates or ratings.
+    """
+    text = files.read_text(path)
+    if not text.strip():
+        raise DataError("is empty", path=path, hint="Get the file again")
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=";")
+    rows: list[tuple[int, list[str]]] = []
+    try:
+        header = next(reader)
+        url, texts, answers = _export_columns(header, path)
+        rows = [(reader.line_num, row) for row in reader]
+    except csv.Error as error:
+        raise DataError(f"is no CSV file ({error})", path=path, row=reader.line_num, hint="Get it again") from error
+    published = len(rows)
+    while rows and (len(rows[-1][1]) <= url or not rows[-1][1][url].strip()):
+        rows.pop()
+    if not rows:
+        raise DataError("holds no row with an image", path=path, hint="Get the file again")
+    candidates: list[RatedCandidate] = []
+    repeats = judgement_files.Repeats(path, "image")
+    blank = 0
+    for number, row in rows:
+        if len(row) != len(header):
+            raise DataError(
+                f"has {len(row)} columns where the first row has {len(header)}",
+                path=path,
+                row=number,
+                hint="Quote captions that hold a semicolon or a line break",
+            )
+        image = image_id(row[url].strip().partition("?")[0])
+        if not image:
+            raise DataError(
+                "has no image", path=path, row=number, hint="Only rows at the end of the file may lack Input.image_url"
+            )
+        of_row = []
+        for position in range(CANDIDATES):
+            candidate = judgement_files.parse_caption(
+                row[texts[position]], f"Input.text{position + 1}", path=path, row=number
+            )
+            answer = row[answers[position]].strip()
+            rating = None
+            if answer and answer.lower() != "nan":
+                what = f"{aspect} in Answer.Q{position + 1}Answer"
+                rating = judgement_files.parse_integer(answer, *SCALE, what, path=path, row=number)
+            blank += rating is None
+            of_row.append(RatedCandidate(subset, image, position, candidate, rating, path, number))
+        repeated = repeats.check(image, [(c.text, c.rating) for c in of_row], number)
+        if not repeated:
+            candidates.extend(of_row)
+    return Export(tuple(candidates), published - len(rows), blank)
+
+
+def _export_columns(header: Sequence[str], path: Path) -> tuple[int, list[int], list[int]]:
+    place = {name.strip(): column for column, name in enumerate(header)}
+    needed = ["Input.image_url"]
+    needed += [f"Input.text{n + 1}" for n in range(CANDIDATES)] + [f"Answer.Q{n + 1}Answer" for n in range(CANDIDATES)]
+    missing = [name for name in needed if name not in place]
+    if missing:
+        if len(header) == 1 and any(mark in header[0] for mark in ",\t"):
+            hint = "Columns should be separated by semicolons, as in the published file"
+        else:
+            hint = "Get the published export again; its columns are Input.image_url, Input.text1, Answer.Q1Answer, …"
+        raise DataError(f"has no column {missing[0]}", path=path, row=1, hint=hint)
+    columns = [place[name] for name in needed]
+    return columns[0], columns[1 : 1 + CANDIDATES], columns[1 + CANDIDATES :]
+
+
+def read_table(path: Path) -> list[RatedCandidate]:
+    """Read a table: columns ``subset``, ``image``, ``position`` (0, 1, 2), ``candidate``, ``correctness`` (1 to 5).
+
+    A column ``thoroughness`` is read too if it is there; others are passed over.
+
+    Raises:
+        DataError: a column is missing, or a row does not hold what it should; the row is named.
+    """
+    lines = files.read_lines(path)
+    columns = lines[0].split("\t")
+    needed = ("subset", "image", "position", "candidate", "correctness")
+    for name in needed:
+        if name not in columns:
+            if len(columns) == 1 and "," in lines[0]:
+                hint = "Columns should be separated by tabs"
+            else:
+                hint = f"The first row should name the columns {', '.join(needed)}"
+            raise DataError(f"has no column {name}", path=path, row=1, hint=hint)
+    place = {name: columns.index(name) for name in (*needed, "thoroughness") if name in columns}
+    repeats = judgement_files.Repeats(path, "candidate")
+    rows = []
+    for row, fields in judgement_files.table_rows(path, columns):
+        if row == 1:
+            continue
+        subset = fields[place["subset"]].strip()
+        if subset not in SUBSETS:
+            raise DataError(f"unknown subset '{subset}'", path=path, row=row, hint=suggest(subset, list(SUBSETS)))
+        image = image_id(fields[place["image"]].strip())
+        if not image:
+            raise DataError("the image's name is empty", path=path, row=row, hint="Give the image's file name")
+        where = f"{subset} {image}"
+        last = CANDIDATES - 1
+        position = judgement_files.parse_integer(fields[place["position"]], 0, last, "position", path=path, row=row)
+        text = judgement_files.parse_caption(fields[place["candidate"]], "candidate", path=path, row=row)
+        correctness = judgement_files.parse_integer(
+            fields[place["correctness"]], *SCALE, "correctness", path=path, row=row
+        )
+        thoroughness = None
+        if "thoroughness" in place:
+            given = fields[place["thoroughness"]]
+            thoroughness = judgement_files.parse_integer(given, *SCALE, "thoroughness", path=path, row=row)
+        if not repeats.check((where, position), (text, correctness, thoroughness), row):
+            rows.append(RatedCandidate(subset, image, position, text, correctness, path, row, thoroughness))
+    if not rows:
+        raise DataError("holds no candidate", path=path, hint="Get the file again")
+    return rows
+
+
+def read_composite_json(path: Path) -> tuple[list[RatedCandidate], int]:
+    """Read a JSON file of correctness ratings, in either form (see the module), and count those that are NaN.
+
+    Candidates come source by source (8k, 30k, COCO), those of an image together and numbered in the file's order.
+
+    Raises DataError, which names the entry, for an unknown source, an image or caption that is no text, and a rating
+    that is no whole number from 1 to 5.
+    """
+    data = files.read_json(path, unique_keys=True, nan=True)
+    if not isinstance(data, dict) or not data:
+        raise DataError("is no JSON object", path=path, hint="Get the file again")
+    by_source = all(isinstance(value, list) for value in data.values())
+    rows = _by_source(data, path) if by_source else _by_image(data, path)
+    of_image: dict[tuple[str, str], list[RatedCandidate]] = {}
+    blank = 0
+    for subset, image, caption, rating, row in rows:
+        if rating != rating:
+            blank += 1
+            continue
+        correctness = judgement_files.parse_integer(str(rating), *SCALE, "correctness", path=path, row=row)
+        candidates = of_image.setdefault((subset, image), [])
+        candidates.append(RatedCandidate(subset, image, len(candidates), caption, correctness, path, row))
+    ordered = sorted(of_image, key=lambda key: SUBSETS.index(key[0]))
+    return [candidate for key in ordered for candidate in of_image[key]], blank
+
+
+_JsonRow = tuple[str, str, str, object, str]
+
+
+def _by_source(data: dict[str, Any], path: Path) -> Iterator[_JsonRow]:
+    for source, entries in data.items():
+        if source not in _SOURCES:
+            raise DataError(f"unknown source '{source}'", path=path, hint=suggest(source, list(_SOURCES)))
+        for number, entry in enumerate(entries, 1):
+            row = f"{source} entry {number}"
+            if not isinstance(entry, dict):
+                raise DataError("is no JSON object", path=path, row=row, hint="Get the file again")
+            image = judgement_files.parse_image(entry.get("image"), "image's name (image)", path=path, row=row)
+            caption = judgement_files.parse_caption(entry.get("caption"), "caption", path=path, row=row)
+            yield _SOURCES[source], image, caption, entry.get("human"), row
+
+
+def _by_image(data: dict[str, Any], path: Path) -> Iterator[_JsonRow]:
+    for image in read_human_judgements(path, data):
+        where = f"{image.path} {image.key}".lower()
+        subset = next((subset for name, subset in _SOURCES.items() if name in where.replace("flicker", "flickr")), None)
+        if subset is None:
+            raise DataError(
+                f"its image_path '{image.path}' does not tell the source",
+                path=path,
+                row=f"image '{image.key}'",
+                hint="It should hold flickr8k, flickr30k or coco",
+            )
+        for one in image.judgements:
+            yield subset, image.image, one.caption, math.nan if one.rating is None else one.rating, one.row
+
 
 _TABLE = "composite/composite_11985.tsv"
 _JSON = "composite/composite.json"
@@ -70,6 +320,7 @@ class Composite(Dataset):
 
     name: ClassVar[str] = "composite"
     title: ClassVar[str] = "Composite"
+    image_folders: ClassVar[Sequence[str]] = ("composite/images", "flickr8k/images", "flickr30k/images", "coco/images")
     version: ClassVar[str] = "1"
     versions: ClassVar[Mapping[str, str]] = {"1": "as published"}
     citation: ClassVar[str] = (
@@ -123,24 +374,28 @@ class Composite(Dataset):
         thoroughness, more_notes = self._thoroughness(rated)
         references = self._references(rated)
         items, left_out = _items(rated, references, selection.name)
-        judging.require_references(items, selection.name, rated[0].path)
+        judgement_files.require_references(items, selection.name, rated[0].path)
         notes += more_notes
         if left_out:
             notes.append(f"{left_out:,} references are left out")
         scale = (float(SCALE[0]), float(SCALE[1]))
         aspects: dict[str, Ratings] = {
-            "correctness": judging.ratings(range(len(rated)), (c.rating for c in rated if c.rating is not None), scale)
+            "correctness": judgement_files.ratings(
+                range(len(rated)), (c.rating for c in rated if c.rating is not None), scale
+            )
         }
         if thoroughness is not None:
-            aspects["thoroughness"] = judging.ratings(thoroughness.keys(), thoroughness.values(), scale)
+            aspects["thoroughness"] = judgement_files.ratings(thoroughness.keys(), thoroughness.values(), scale)
             aspects["both"] = _pool(aspects["correctness"], aspects["thoroughness"])
-        ratings = judging.ByName(aspects, {"thoroughness": self._no_thoroughness, "both": self._no_thoroughness})
+        ratings = judgement_files.ByName(
+            aspects, {"thoroughness": self._no_thoroughness, "both": self._no_thoroughness}
+        )
         if selection.seed is None:
             return (Judgements(self.name, selection.name, items, ratings, notes=tuple(notes)),)
         notes.append(f"one reference of each image is drawn at random (seed {selection.seed})")
         return tuple(
             Judgements(self.name, selection.name, drawn, ratings, draw=draw, notes=tuple(notes))
-            for draw, drawn in enumerate(judging.draw_references(items, 1, selection.seed, selection.draws))
+            for draw, drawn in enumerate(judgement_files.draw_references(items, 1, selection.seed, selection.draws))
         )
 
     def _exports(self, aspect: str) -> dict[str, Path]:
@@ -194,7 +449,7 @@ class Composite(Dataset):
             return given or None, []
         place: dict[tuple[str, str, str], list[int]] = {}
         for index, candidate in enumerate(rated):
-            place.setdefault((candidate.subset, candidate.image, _key(candidate.text)), []).append(index)
+            place.setdefault((candidate.subset, candidate.image, caption_key(candidate.text)), []).append(index)
         images = {(candidate.subset, candidate.image) for candidate in rated}
         rating_of: dict[int, float] = {}
         read = {path: read_export(path, subset, "thoroughness") for subset, path in exports.items()}
@@ -207,7 +462,7 @@ class Composite(Dataset):
                 if (subset, candidate.image) not in images:
                     alone += 1
                     continue
-                indices = place.get((subset, candidate.image, _key(candidate.text)), [])
+                indices = place.get((subset, candidate.image, caption_key(candidate.text)), [])
                 if not indices:
                     raise DataError(
                         f"candidate {candidate.position + 1} of {candidate.image} is not among those rated for "
@@ -278,18 +533,14 @@ def _passed_over(exports: Mapping[Path, Export], aspect: str) -> list[str]:
     return notes
 
 
-def _key(text: str) -> str:
-    return caption_key(text) or text  # a text without any of [a-z0-9] is the same as itself only
-
-
 def _items(
     rated: Sequence[RatedCandidate], references: Mapping[tuple[str, str], tuple[str, ...]], selection: str
 ) -> tuple[tuple[Item, ...], int]:
     """The items under a selection, and how many references were left out over all of them."""
-    reference_keys = {image: [_key(text) for text in texts] for image, texts in references.items()}
+    reference_keys = {image: [caption_key(text) for text in texts] for image, texts in references.items()}
     of_image: dict[tuple[str, str], set[str]] = {}
     for candidate in rated:
-        of_image.setdefault((candidate.subset, candidate.image), set()).add(_key(candidate.text))
+        of_image.setdefault((candidate.subset, candidate.image), set()).add(caption_key(candidate.text))
     items = []
     left_out = 0
     for candidate in rated:
@@ -299,7 +550,7 @@ def _items(
         elif selection == "any-candidate-out":
             keys = of_image[image]
         else:
-            keys = {_key(candidate.text)}
+            keys = {caption_key(candidate.text)}
         kept = tuple(t for t, key in zip(references[image], reference_keys[image], strict=True) if key not in keys)
         left_out += len(references[image]) - len(kept)
         candidate_id = f"{candidate.image}#{candidate.position}"

@@ -8,7 +8,7 @@ After Hodosh and Hockenmaier (2016), whose pairs of Flickr30k NNEval's Table 3 i
   of any caption of this image;
 - ``just-person``, ``just-scene``: the right caption's person or scene alone.
 
-Their pairs are not at hand, so these are made by the rules of :mod:`capbench.text.distractions.rules`: no person judged
+Their pairs are not at hand, so these are made by the rules of :mod:`capbench.text.distractions`: no person judged
 them, and no other number for them exists. Of each image at most one pair a task is made. Which caption and which
 distractor is decided by a hash of the image's id and the task; distractors come from the other images of the set.
 
@@ -33,16 +33,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from capbench.datasets import judging
+from capbench.core.errors import DataError
+from capbench.core.records import Item, Judgements, Preferences, caption_key
+from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
 from capbench.datasets.captions import load_captions, split_list
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy
 from capbench.datasets.user.caption_readers import Captions, read_token
-from capbench.errors import DataError
-from capbench.records import Item, Judgements, Preferences, caption_key
-from capbench.text import ptb, scene_graph
-from capbench.text.distractions.making import TASKS, Distraction, make_distractions
-from capbench.text.distractions.rules import words
+from capbench.text import ptb
+from capbench.text.distractions import TASKS, Distraction, make_distractions, words
+from capbench.text.spice import scene_graph
 
 __all__ = ["Distractions", "DistractionsCoco", "DistractionsGiven", "GivenPair", "read_given"]
 
@@ -87,7 +87,7 @@ class _Distractions(Dataset):
             more = f"#{numbers[task, image]}" if numbers[task, image] > 1 else ""
             for kind, text in (("right", right), ("distractor", distractor)):
                 items.append(Item(image, text, references, f"{image}#{task}{more}#{kind}", task))
-        judging.require_references(items, selection.name, path)
+        judgement_files.require_references(items, selection.name, path)
         first = 2 * np.arange(len(pairs), dtype=np.int64)
         preferences = Preferences(
             first,
@@ -175,6 +175,7 @@ class DistractionsCoco(_MadeDistractions):
 
     name: ClassVar[str] = "distractions@coco"
     title: ClassVar[str] = "Distractions, COCO"
+    image_folders: ClassVar[Sequence[str]] = ("coco/images",)
 
     def _captions(self) -> tuple[Captions, list[str]]:
         captions = load_captions("coco-val", self.root)
@@ -207,6 +208,12 @@ class DistractionsGiven(_Distractions):
 
     name: ClassVar[str] = "distractions@given"
     title: ClassVar[str] = "Distractions, given"
+    image_folders: ClassVar[Sequence[str]] = (
+        "distractions/images",
+        "flickr30k/images",
+        "flickr8k/images",
+        "coco/images",
+    )
     citation: ClassVar[str] = (
         "M. Hodosh and J. Hockenmaier: Focused Evaluation for Image Description with Binary Forced-Choice Tasks. "
         "Workshop on Vision and Language 2016, or whoever made the file"
@@ -251,6 +258,7 @@ class Distractions(_MadeDistractions):
 
     name: ClassVar[str] = "distractions"
     title: ClassVar[str] = "Distractions"
+    image_folders: ClassVar[Sequence[str]] = ("flickr8k/images",)
     beside: ClassVar[Mapping[str, type[Dataset]]] = {"coco": DistractionsCoco, "given": DistractionsGiven}
 
     def _captions(self) -> tuple[Captions, list[str]]:
@@ -267,11 +275,12 @@ def read_given(path: Path) -> list[GivenPair]:
             text; the row is named.
     """
     pairs = []
-    for number, record in judging.json_lines(path):
-        task = judging.parse_caption(record.get("task"), "task", path=path, row=number)
-        image = judging.parse_image(record.get("image"), "image", path=path, row=number)
+    for number, record in judgement_files.json_lines(path):
+        task = judgement_files.parse_caption(record.get("task"), "task", path=path, row=number)
+        image = judgement_files.parse_image(record.get("image"), "image", path=path, row=number)
         correct, distractor = (
-            judging.parse_caption(record.get(name), name, path=path, row=number) for name in ("correct", "distractor")
+            judgement_files.parse_caption(record.get(name), name, path=path, row=number)
+            for name in ("correct", "distractor")
         )
         if caption_key(correct) == caption_key(distractor):
             hint = "Remove or mend the row"
@@ -282,6 +291,8 @@ def read_given(path: Path) -> list[GivenPair]:
             if not isinstance(listed, list) or not listed:
                 hint = "Leave it out to take Flickr30k's captions"
                 raise DataError("'references' is no list of captions", path=path, row=number, hint=hint)
-            references = tuple(judging.parse_caption(text, "reference", path=path, row=number) for text in listed)
+            references = tuple(
+                judgement_files.parse_caption(text, "reference", path=path, row=number) for text in listed
+            )
         pairs.append(GivenPair(task, image, correct, distractor, references, number))
     return pairs

@@ -26,8 +26,8 @@ from pathlib import Path, PurePosixPath
 from typing import IO
 
 from capbench import __version__
-from capbench.errors import DataError, MissingFileError, UsageError
-from capbench.files import atomic_write, cache_dir, lock, real_path, sha256_file
+from capbench.core.errors import DataError, MissingFileError, UsageError
+from capbench.core.files import atomic_write, cache_dir, lock, real_path, sha256_file
 
 __all__ = ["fetch", "unpack"]
 

@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from capbench import files
-from capbench.datasets import judging
-from capbench.errors import DataError
-from capbench.records import FloatArray
+from capbench.core import files
+from capbench.core.errors import DataError
+from capbench.core.records import FloatArray
+from capbench.datasets import judgement_files
 
 __all__ = ["EntityCaption", "read_entities"]
 
@@ -64,7 +64,7 @@ def read_entities(path: Path) -> dict[str, tuple[EntityCaption, ...]]:
 
 def _caption(text: str, entry: Any, path: Path, image: str) -> EntityCaption:
     row = f"image {image}, '{text[:40]}'"
-    text = judging.parse_caption(text, "caption", path=path, row=row)
+    text = judgement_files.parse_caption(text, "caption", path=path, row=row)
     sequence = entry.get("det_sequences") if isinstance(entry, dict) else None
     detections = entry.get("detections") if isinstance(entry, dict) else None
     if not isinstance(sequence, list) or not isinstance(detections, dict):

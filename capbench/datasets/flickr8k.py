@@ -4,7 +4,7 @@ Files: ``flickr8k/Flickr8k.token.txt``, ``flickr8k/ExpertAnnotations.txt``, ``fl
 (Hodosh, Young and Hockenmaier 2013). Candidates are captions of Flickr8k images, most of them of other images.
 
 Where a file of ratings is not there, ``flickr8k/flickr8k.json`` or ``flickr8k/crowdflower_flickr8k.json`` will do
-(:mod:`capbench.datasets.human_judgements`). They hold what the literature's default protocols take, and no more: the
+(:mod:`capbench.datasets.judgement_files`). They hold what the literature's default protocols take, and no more: the
 experts' file is without pairs whose caption belongs to the image, the crowd's without references that are rated.
 """
 
@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from capbench.datasets import judging
+from capbench.core.errors import DataError, MissingFileError
+from capbench.core.records import Item, Judgements, image_id
+from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
-from capbench.datasets.human_judgements import JudgedImage, grouped, read_human_judgements
+from capbench.datasets.judgement_files import JudgedImage, grouped, read_human_judgements
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, correlations, within_image_statistics
 from capbench.datasets.user.caption_readers import Captions, read_token
-from capbench.errors import DataError, MissingFileError
-from capbench.records import Item, Judgements, image_id
 
 __all__ = ["Flickr8kCrowdFlower", "Flickr8kExpert"]
 
@@ -51,6 +51,7 @@ class _Pair:
 
 class _Flickr8k(Dataset):
     citation: ClassVar[str] = _CITATION
+    image_folders: ClassVar[Sequence[str]] = ("flickr8k/images",)
     columns: ClassVar[tuple[str, ...]]
     file_name: ClassVar[str]
     json_name: ClassVar[str]
@@ -79,11 +80,11 @@ class _Flickr8k(Dataset):
     def _read(self) -> tuple[Path, Captions, list[_Pair]]:
         captions = read_token(self.root.file(_CAPTIONS, what="Flickr8k's captions"))
         path = self.root.file(self.file_name, self.json_name, what=f"the ratings of {self.title}")
-        repeats = judging.Repeats(path, "pair")
+        repeats = judgement_files.Repeats(path, "pair")
         pairs = []
-        for row, (image_name, caption_id, *fields) in judging.table_rows(path, self.columns):
+        for row, (image_name, caption_id, *fields) in judgement_files.table_rows(path, self.columns):
             image = image_id(image_name.strip())
-            name, number = judging.split_caption_id(caption_id, path=path, row=row)
+            name, number = judgement_files.split_caption_id(caption_id, path=path, row=row)
             caption_image = image_id(name)
             if image not in captions:
                 raise DataError(
@@ -167,7 +168,9 @@ class Flickr8kExpert(_Flickr8k):
     }
 
     def _values(self, fields: list[str], path: Path, row: int) -> tuple[float, ...]:
-        return tuple(float(judging.parse_integer(f, 1, 4, "expert's score", path=path, row=row)) for f in fields)
+        return tuple(
+            float(judgement_files.parse_integer(f, 1, 4, "expert's score", path=path, row=row)) for f in fields
+        )
 
     def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
         """Items in the order of the file; ``ratings["expert"]`` holds three ratings an item, in row-major order."""
@@ -176,13 +179,13 @@ class Flickr8kExpert(_Flickr8k):
             items, values, notes = self._from_release(selection)
         else:
             items, values, notes = self._from_json(*as_json)
-        ratings = {"expert": judging.ratings(range(len(items)), values, (1.0, 4.0), raters=3)}
+        ratings = {"expert": judgement_files.ratings(range(len(items)), values, (1.0, 4.0), raters=3)}
         if selection.seed is None:
             return (Judgements(self.name, selection.name, items, ratings, notes=tuple(notes)),)
         notes.append(f"one reference of each image is drawn at random (seed {selection.seed})")
         return tuple(
             Judgements(self.name, selection.name, drawn, ratings, draw=draw, notes=tuple(notes))
-            for draw, drawn in enumerate(judging.draw_references(items, 1, selection.seed, selection.draws))
+            for draw, drawn in enumerate(judgement_files.draw_references(items, 1, selection.seed, selection.draws))
         )
 
     def _from_release(self, selection: ItemSelection) -> tuple[tuple[Item, ...], list[float], list[str]]:
@@ -199,7 +202,7 @@ class Flickr8kExpert(_Flickr8k):
         items, values = _json_items(path, images, 3)
         for image in images:
             for one in image.judgements:
-                judging.parse_integer(f"{one.rating:g}", 1, 4, "expert's score", path=path, row=one.row)
+                judgement_files.parse_integer(f"{one.rating:g}", 1, 4, "expert's score", path=path, row=one.row)
         return items, values, [f"read from {path.name}, which is without pairs whose caption belongs to the image"]
 
 
@@ -237,8 +240,8 @@ class Flickr8kCrowdFlower(_Flickr8k):
 
     def _values(self, fields: list[str], path: Path, row: int) -> tuple[float, ...]:
         text, yes_text, no_text = fields
-        yes = judging.parse_integer(yes_text, 0, None, "number of yes", path=path, row=row)
-        no = judging.parse_integer(no_text, 0, None, "number of no", path=path, row=row)
+        yes = judgement_files.parse_integer(yes_text, 0, None, "number of yes", path=path, row=row)
+        no = judgement_files.parse_integer(no_text, 0, None, "number of no", path=path, row=row)
         try:
             share = float(text)
         except ValueError:
@@ -278,8 +281,10 @@ class Flickr8kCrowdFlower(_Flickr8k):
             for image in {pair.image for pair in kept}
         }
         items = tuple(_item(pair, captions, references[pair.image]) for pair in kept)
-        judging.require_references(items, selection.name, path)
-        ratings = {"share-of-yes": judging.ratings(range(len(kept)), (pair.values[0] for pair in kept), (0.0, 1.0))}
+        judgement_files.require_references(items, selection.name, path)
+        ratings = {
+            "share-of-yes": judgement_files.ratings(range(len(kept)), (pair.values[0] for pair in kept), (0.0, 1.0))
+        }
         return (Judgements(self.name, selection.name, items, ratings, notes=(note,) if own_captions else ()),)
 
     def _from_json(self, path: Path, images: list[JudgedImage]) -> Judgements:
@@ -289,6 +294,6 @@ class Flickr8kCrowdFlower(_Flickr8k):
                 if one.rating is None or not 0.0 <= one.rating <= 1.0:
                     problem = f"the share of yes {one.rating} is no number from 0 to 1"
                     raise DataError(problem, path=path, row=one.row, hint="Mend that entry")
-        ratings = {"share-of-yes": judging.ratings(range(len(items)), values, (0.0, 1.0))}
+        ratings = {"share-of-yes": judgement_files.ratings(range(len(items)), values, (0.0, 1.0))}
         note = f"read from {path.name}, whose references are without rated captions of the image itself"
         return Judgements(self.name, "own-reference-out", items, ratings, notes=(note,))

@@ -25,13 +25,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from capbench import files
-from capbench.datasets import judging
+from capbench.core import files
+from capbench.core.errors import DataError
+from capbench.core.records import Item, Judgements, Preferences, caption_key, image_id
+from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy
 from capbench.datasets.user.caption_readers import Captions, read_coco_annotations, read_karpathy, read_split_captions
-from capbench.errors import DataError
-from capbench.records import Item, Judgements, Preferences, caption_key, image_id
 
 __all__ = ["Foil", "FoilFull", "FoilPair", "own_captions", "read_foil", "read_foil_annotations"]
 
@@ -72,6 +72,7 @@ class Foil(Dataset):
 
     name: ClassVar[str] = "foil"
     title: ClassVar[str] = "FOIL"
+    image_folders: ClassVar[Sequence[str]] = ("foil/images", "coco/images")
     version: ClassVar[str] = "1"
     versions: ClassVar[Mapping[str, str]] = {"1": "as published"}
     citation: ClassVar[str] = (
@@ -147,7 +148,7 @@ class Foil(Dataset):
             )
         if unknown:
             notes.append(f"{unknown} pairs were made from none of their image's captions: all references stay")
-        judging.require_references(items, selection.name, path)
+        judgement_files.require_references(items, selection.name, path)
         if selection.name == "first-reference":
             items = tuple(replace(item, references=item.references[:1]) for item in items)
         first = 2 * np.arange(len(kept), dtype=np.int64)
@@ -161,7 +162,7 @@ class Foil(Dataset):
         notes.append(f"one reference of each image is drawn at random (seed {selection.seed})")
         return tuple(
             Judgements(self.name, selection.name, drawn, preferences=preferences, draw=draw, notes=tuple(notes))
-            for draw, drawn in enumerate(judging.draw_references(items, 1, selection.seed, selection.draws))
+            for draw, drawn in enumerate(judgement_files.draw_references(items, 1, selection.seed, selection.draws))
         )
 
     def _read(self, path: Path) -> list[FoilPair]:
@@ -231,7 +232,7 @@ def read_foil_annotations(path: Path) -> list[FoilPair]:
         row = f"image {number}"
         if not isinstance(image, dict) or type(image.get("id")) not in (int, str):
             raise DataError("has no 'id'", path=path, row=row, hint="Get the file again")
-        name = judging.parse_image(image.get("file_name"), "image's name (file_name)", path=path, row=row)
+        name = judgement_files.parse_image(image.get("file_name"), "image's name (file_name)", path=path, row=row)
         images[image["id"]] = name
     right: dict[object, str] = {}
     image_of: dict[object, object] = {}
@@ -251,7 +252,7 @@ def read_foil_annotations(path: Path) -> list[FoilPair]:
         if annotation["foil"]:
             foils.append((row, annotation))
             continue
-        text = judging.parse_caption(annotation.get("caption"), "right caption (caption)", path=path, row=row)
+        text = judgement_files.parse_caption(annotation.get("caption"), "right caption (caption)", path=path, row=row)
         if right.setdefault(annotation["id"], text) != text:
             problem = f"the id {annotation['id']} has another right caption above"
             raise DataError(problem, path=path, row=row, hint="Keep one of the two")
@@ -265,7 +266,7 @@ def read_foil_annotations(path: Path) -> list[FoilPair]:
             raise DataError(f"the id {key} has no right caption", path=path, row=row, hint="Get the file again")
         counted[key] = number = counted.get(key, 0) + 1
         foil, *nouns = (
-            judging.parse_caption(annotation.get(name), what, path=path, row=row)
+            judgement_files.parse_caption(annotation.get(name), what, path=path, row=row)
             for name, what in (
                 ("caption", "foil (caption)"),
                 ("target_word", "right noun (target_word)"),
@@ -282,7 +283,7 @@ def _pair(name: str, entry: Any, path: Path) -> FoilPair:
     if not isinstance(entry, dict):
         raise DataError("is no pair", path=path, row=row, hint="Get the file again")
     texts = {
-        key: judging.parse_caption(entry.get(key), what, path=path, row=row)
+        key: judgement_files.parse_caption(entry.get(key), what, path=path, row=row)
         for key, what in (
             ("image_file", "image's name (image_file)"),
             ("caption", "right caption (caption)"),
@@ -314,9 +315,9 @@ def _votes(pair: FoilPair, path: Path) -> tuple[int, int]:
 def own_captions(pair: FoilPair, references: Sequence[str]) -> set[int]:
     """Which of an image's captions a pair was made from, as places in ``references``.
 
-    It is the one whose text is the right caption's (by :func:`capbench.records.caption_key`). A few of the published
-    right captions are damaged: the right noun was put in place of the wrong one at every spot, even inside of words.
-    For them it is the one that the foil gives when a single whole word of it is changed back.
+    It is the one whose text is the right caption's (by :func:`capbench.core.records.caption_key`). A few of the
+    published right captions are damaged: the right noun was put in place of the wrong one at every spot, even inside of
+    words. For them it is the one that the foil gives when a single whole word of it is changed back.
     """
     keys = [caption_key(text) for text in references]
     own_key = caption_key(pair.caption)

@@ -13,7 +13,7 @@ Files:
   captioners, for ``mscoco`` (the same split) and ``flickr8k`` (the test split).
 
 References are the captions of the image in COCO's or Flickr8k's own files. Those with the human caption's text
-(:func:`capbench.records.caption_key`) are left out; of the others the first four stay.
+(:func:`capbench.core.records.caption_key`) are left out; of the others the first four stay.
 
 Items stand image by image: the human caption, then the machines'. Their groups are ``human`` and ``machine``.
 """
@@ -27,13 +27,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from capbench import files
-from capbench.datasets import judging
+from capbench.core import files
+from capbench.core.errors import DataError
+from capbench.core.records import Item, Judgements, Preferences, caption_key
+from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
 from capbench.datasets.captions import load_captions
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy
-from capbench.errors import DataError
-from capbench.records import Item, Judgements, Preferences, caption_key
 
 __all__ = ["MACHINES", "HmCoco", "HmCocoWhereImage", "HmFlickr8k", "Written", "read_smurf", "read_where_image"]
 
@@ -123,7 +123,7 @@ class _HumanMachine(Dataset):
                 first.append(place)
                 second.append(len(items))
                 items.append(Item(entry.image, text, references, f"{entry.image}#{system}", MACHINE, system))
-        judging.require_references(items, selection.name, path)
+        judgement_files.require_references(items, selection.name, path)
         pairs = Preferences(
             np.array(first, dtype=np.int64),
             np.array(second, dtype=np.int64),
@@ -160,6 +160,7 @@ class HmCocoWhereImage(_HumanMachine):
         "image in an image caption generator. Natural Language Engineering 2018"
     )
     corpus: ClassVar[str] = "coco-test"
+    image_folders: ClassVar[Sequence[str]] = ("coco/images",)
 
     def _read(self) -> tuple[Path, list[Written]]:
         return read_where_image(self.root.file(f"{_WHERE_IMAGE}/imgs_mscoco.txt", what="the list of images"))
@@ -174,6 +175,7 @@ class HmCoco(_HumanMachine):
         "After S. Wang and others: FAIEr. CVPR 2021; captions of J. Feinglass, Y. Yang: SMURF. ACL 2021"
     )
     corpus: ClassVar[str] = "coco-test"
+    image_folders: ClassVar[Sequence[str]] = ("coco/images",)
     beside: ClassVar[Mapping[str, type[Dataset]]] = {"where-image": HmCocoWhereImage}
 
     def _read(self) -> tuple[Path, list[Written]]:
@@ -188,6 +190,7 @@ class HmFlickr8k(_HumanMachine):
     title: ClassVar[str] = "Human and machine, Flickr8k"
     citation: ClassVar[str] = HmCocoWhereImage.citation
     corpus: ClassVar[str] = "flickr8k"
+    image_folders: ClassVar[Sequence[str]] = ("flickr8k/images",)
 
     def _read(self) -> tuple[Path, list[Written]]:
         return read_where_image(self.root.file(f"{_WHERE_IMAGE}/imgs_flickr8k.txt", what="the list of images"))
@@ -209,8 +212,8 @@ def read_smurf(path: Path) -> list[Written]:
         row = f"entry {number}"
         if not isinstance(entry, dict):
             raise DataError("is no JSON object", path=path, row=row, hint="Get the file again")
-        image = judging.parse_image(entry.get("image_id"), "image's name (image_id)", path=path, row=row)
-        text = judging.parse_caption(entry.get("caption"), "caption (caption)", path=path, row=row)
+        image = judgement_files.parse_image(entry.get("image_id"), "image's name (image_id)", path=path, row=row)
+        text = judgement_files.parse_caption(entry.get("caption"), "caption (caption)", path=path, row=row)
         captions_by_image.setdefault(image, []).append(text)
         rows.setdefault(image, row)
     wanted = len(next(iter(captions_by_image.values())))
@@ -239,7 +242,7 @@ def read_where_image(listed: Path) -> tuple[Path, list[Written]]:
     """
     images: dict[str, int] = {}
     for row, name in enumerate(_lines(listed), 1):
-        image = judging.parse_image(name, "image's name", path=listed, row=row)
+        image = judgement_files.parse_image(name, "image's name", path=listed, row=row)
         if image in images:
             problem = f"the image {image} stands in row {images[image]} already"
             raise DataError(problem, path=listed, row=row, hint="Get the list again")
@@ -253,7 +256,7 @@ def read_where_image(listed: Path) -> tuple[Path, list[Written]]:
             problem = f"has {len(lines):,} captions for the {len(images):,} images of {listed.name}"
             raise DataError(problem, path=path, hint="Get both files again")
         texts[system] = [
-            judging.parse_caption(line, "caption", path=path, row=row) for row, line in enumerate(lines, 1)
+            judgement_files.parse_caption(line, "caption", path=path, row=row) for row, line in enumerate(lines, 1)
         ]
     return listed, [
         Written(

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from capbench import files
-from capbench.datasets.groups import GroupDataset
+from capbench.core import files
+from capbench.core.errors import DataError, MissingFileError
+from capbench.core.records import image_id
+from capbench.datasets.base import Dataset
 from capbench.datasets.nocaps import Nocaps
-from capbench.datasets.opening import open_dataset
+from capbench.datasets.opening import GroupDataset, open_dataset
 from capbench.datasets.root import DataRoot
-from capbench.errors import DataError, MissingFileError
 from capbench.features.images import ImageFile, images_in, unique
-from capbench.records import image_id
 
-__all__ = ["all_images", "dataset_images", "image_paths"]
+__all__ = ["all_images", "dataset_images", "image_finder", "image_paths"]
 
 
 def all_images(root: DataRoot) -> list[ImageFile]:
@@ -47,7 +47,7 @@ def dataset_images(name: str, root: DataRoot, folder: Path | None = None) -> tup
     Args:
         name: as for :func:`capbench.datasets.opening.open_dataset`.
         root: the data folder.
-        folder: where the images are; default: all ``*/images`` below the data folder.
+        folder: where the images are; default: the data set's image folders.
 
     Returns:
         The images that are there, and the ids of those that are not.
@@ -57,46 +57,81 @@ def dataset_images(name: str, root: DataRoot, folder: Path | None = None) -> tup
         CapbenchError: as opening and loading the data set do.
     """
     dataset = open_dataset(name, root)
-    whole = dataset.whole if isinstance(dataset, GroupDataset) else dataset
     judged = dict.fromkeys(item.image for item in dataset.load(dataset.protocol().items)[0].items)
-    here = images_in(folder) if folder is not None else _below(root)
-    by_name = {entry.image: entry.path for entry in here}
-    renamed = {k: image_id(v) for k, v in _nocaps_files(root).items()} if isinstance(whole, Nocaps) else {}
-    paths = {image: by_name.get(renamed.get(image, image)) for image in judged}
-    image_files = [ImageFile(image, path) for image, path in paths.items() if path is not None]
-    if not image_files:
+    paths = image_finder(root, folder, dataset)(judged)
+    if not paths:
+        places = [folder] if folder is not None else dataset.image_places()
+        others = f", nor below {' or '.join(map(str, places[1:]))}" if places[1:] else ""
         raise MissingFileError(
-            f"none of the {len(judged):,} images of {name} is below it",
-            path=folder or root.path,
-            hint="Put them into the data set's folder 'images' (see 'capbench data info'), or give --image-root",
+            f"none of the {len(judged):,} images of {name} is below it{others}",
+            path=places[0],
+            hint="Put them there (see 'capbench data info'), or give --image-root",
         )
-    return image_files, [image for image, path in paths.items() if path is None]
+    return [ImageFile(image, paths[image]) for image in judged if image in paths], [
+        image for image in judged if image not in paths
+    ]
 
 
-def image_paths(images: Iterable[str], root: DataRoot, folder: Path | None = None) -> dict[str, Path]:
-    """The files of images as far as they are there, by image id.
+def image_paths(
+    images: Iterable[str], root: DataRoot, folder: Path | None = None, dataset: Dataset | None = None
+) -> dict[str, Path]:
+    """The files of images as far as they are there, by image id. Arguments and errors: see :func:`image_finder`."""
+    return image_finder(root, folder, dataset)(images)
+
+
+def image_finder(
+    root: DataRoot, folder: Path | None = None, dataset: Dataset | None = None
+) -> Callable[[Iterable[str]], dict[str, Path]]:
+    """A function that finds the files of images as far as they are there, by image id.
 
     Args:
-        images: ids.
         root: the data folder.
-        folder: where the images are; default: all ``*/images`` below the data folder.
+        folder: where the images are; default: the image folders of the data set.
+        dataset: the data set whose images they are; None for captions of no data set, whose images are found by their
+            file names in every ``*/images`` below the data folder.
 
     Raises:
-        DataError: nocaps' list of images is damaged, or the folder holds no images or two of one id.
+        DataError: nocaps' list of images is damaged, the folder holds no images or two of one wanted id, or captions
+            of no data set have an image of which two folders have different pictures.
     """
-    renamed = {number: image_id(name) for number, name in _nocaps_files(root).items()}
-    here = _below(root) if folder is None else unique(images_in(folder))
-    by_name = {entry.image: entry.path for entry in here}
-    named = {image: by_name.get(image, by_name.get(renamed.get(image, ""))) for image in images}
-    return {image: path for image, path in named.items() if path is not None}
+    # The function may travel to other processes, so it keeps folders and not the data set.
+    whole = dataset.whole if isinstance(dataset, GroupDataset) else dataset
+    numbered = folder is not None or isinstance(whole, Nocaps)
+    places = None if dataset is None else dataset.image_places()
+
+    def find(images: Iterable[str]) -> dict[str, Path]:
+        wanted = dict.fromkeys(images)
+        renamed = {number: image_id(name) for number, name in _nocaps_files(root).items()} if numbered else {}
+        if folder is not None:
+            ids = {*wanted, *renamed.values()}
+            by_name = {entry.image: entry.path for entry in unique(e for e in images_in(folder) if e.image in ids)}
+        elif places is not None:
+            by_name = {entry.image: entry.path for place in reversed(places) for entry in _images_below(place)}
+        else:
+            below = [entry for place in sorted(root.path.glob("*/images")) for entry in _images_below(place)]
+            by_name = {entry.image: entry.path for entry in below}
+            _check_same(entry for entry in below if entry.image in wanted)
+        named = {image: by_name.get(image, by_name.get(renamed.get(image, ""))) for image in wanted}
+        return {image: path for image, path in named.items() if path is not None}
+
+    return find
 
 
-def _below(root: DataRoot) -> list[ImageFile]:
-    image_files: list[ImageFile] = []
-    for folder in sorted(root.path.glob("*/images")):
-        if folder.is_dir() and any(folder.iterdir()):
-            image_files += images_in(folder)
-    return image_files
+def _images_below(folder: Path) -> list[ImageFile]:
+    return images_in(folder) if folder.is_dir() and any(folder.iterdir()) else []
+
+
+def _check_same(found: Iterable[ImageFile]) -> None:
+    """Raise DataError if two different pictures have one id."""
+    first: dict[str, Path] = {}
+    for entry in found:
+        other = first.setdefault(entry.image, entry.path)
+        if other != entry.path and files.sha256_file(other) != files.sha256_file(entry.path):
+            raise DataError(
+                f"has the image id '{entry.image}', and so has another picture, {other}",
+                path=entry.path,
+                hint="Say where the images are with --image-root",
+            )
 
 
 def _nocaps_files(root: DataRoot) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Nebula and Polaris: captions of many systems with the mean of several people's scores, from 0 to 1.
 
 Files: ``nebula/nebula_test.json`` and ``polaris/polaris_test.json``, or the same as ``.csv`` or ``.parquet``
-(:mod:`capbench.datasets.rated_rows`). Images are known by ids that are hashes.
+(:mod:`capbench.datasets.judgement_files`). Images are known by ids that are hashes.
 
 Nebula has two versions. ``1`` is the test set as it was published. ``spica`` has the scores of a larger collection of
 judgements by the same group: ``nebula/spica_train.csv``, ``spica_val.csv`` and ``spica_test.csv`` (``imgid``, ``mt``,
@@ -15,12 +15,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from capbench.datasets import judging
+from capbench.core.records import Item, Judgements
+from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
+from capbench.datasets.judgement_files import RatedRow, read_rated_rows
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, correlations
-from capbench.datasets.rated_rows import RatedRow, read_rated_rows
 from capbench.datasets.root import DataRoot
-from capbench.records import Item, Judgements
 
 __all__ = ["Nebula", "Polaris"]
 
@@ -40,6 +40,7 @@ class _RatedCaptions(Dataset):
     statistics: ClassVar[Mapping[str, StatisticSpec]] = correlations("score")
     default: ClassVar[tuple[str, str]] = ("all-references", "tau-c")
     groups: ClassVar[Sequence[str] | None] = ()
+    image_folders: ClassVar[Sequence[str]] = ("nebula/images", "polaris/images")
     stem: ClassVar[str]
     """Path of its file without the ending."""
 
@@ -56,7 +57,7 @@ class _RatedCaptions(Dataset):
         more = sum(len(row.references) > _FEW for row in rows)
         if more and selection.name != "all-references":
             notes = [*notes, f"{more:,} items have more than {_FEW} references and keep {_FEW}"]
-        ratings = {"score": judging.ratings(range(len(rows)), scores, (0.0, 1.0))}
+        ratings = {"score": judgement_files.ratings(range(len(rows)), scores, (0.0, 1.0))}
         return (Judgements(self.name, selection.name, items, ratings, notes=tuple(notes)),)
 
     def _scores(self, rows: Sequence[RatedRow]) -> tuple[list[float], list[str]]:

@@ -6,18 +6,18 @@ Files under ``nocaps/``: ``nocaps_corpus.json``, or the original ``nocaps_val_45
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from capbench import files
-from capbench.datasets import judging
+from capbench.core import files
+from capbench.core.errors import DataError, suggest
+from capbench.core.records import Item, Judgements, image_id
+from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import ItemSelection, StatisticSpec
 from capbench.datasets.user.caption_readers import parse_coco_annotations, read_nocaps_corpus
-from capbench.errors import DataError, suggest
-from capbench.records import Item, Judgements, image_id
 
 __all__ = ["DOMAINS", "Nocaps", "NocapsImage"]
 
@@ -36,16 +36,12 @@ class NocapsImage:
         domain: ``in-domain``, ``near-domain`` or ``out-domain``; ``""`` if the file does not say.
         captions: its captions in published order.
         file_name: name of its file (``0013ea2087020901.jpg``), ``""`` if not known.
-        open_images_id: its id in Open Images, ``""`` if not known.
-        url: its address, ``""`` if not known.
     """
 
     image: str
     domain: str
     captions: tuple[str, ...]
     file_name: str = ""
-    open_images_id: str = ""
-    url: str = ""
 
 
 class Nocaps(Dataset):
@@ -53,6 +49,7 @@ class Nocaps(Dataset):
 
     name: ClassVar[str] = "nocaps"
     title: ClassVar[str] = "nocaps (validation)"
+    image_folders: ClassVar[Sequence[str]] = ("nocaps/images",)
     version: ClassVar[str] = "1"
     versions: ClassVar[Mapping[str, str]] = {"1": "as published"}
     citation: ClassVar[str] = "H. Agrawal et al.: nocaps: novel object captioning at scale. ICCV 2019"
@@ -78,7 +75,7 @@ class Nocaps(Dataset):
             Item(entry.image, entry.captions[0], entry.captions[1:], f"{entry.image}#0", entry.domain)
             for entry in images.values()
         )
-        judging.require_references(items, selection.name, self._path())
+        judgement_files.require_references(items, selection.name, self._path())
         notes = ("there are no human ratings: only mean scores can be reported",)
         return (Judgements(self.name, selection.name, items, notes=notes),)
 
@@ -135,8 +132,7 @@ def _with_info(images: Mapping[str, NocapsImage], path: Path) -> dict[str, Nocap
 
 
 def _described(image: NocapsImage, entry: Mapping[str, Any]) -> NocapsImage:
-    name, open_images, url = (str(entry.get(key) or "") for key in ("file_name", "open_images_id", "coco_url"))
-    return NocapsImage(image.image, image.domain, image.captions, name, open_images or image_id(name), url)
+    return NocapsImage(image.image, image.domain, image.captions, str(entry.get("file_name") or ""))
 
 
 def _check_domain(domain: str, path: Path, row: str) -> None:

@@ -11,33 +11,377 @@ Files under ``pascal50s/`` (Vedantam, Zitnick and Parikh 2015):
 Every selection reads the fewest files it can. Pairs stand in the order of ``pair_pascal.mat`` (without it: HC, HI, HM,
 MM, each in the JSON's order). Pair i has the items 2i (first caption) and 2i + 1 (second), so that CIDEr's
 document frequencies count 8,000 documents.
+
+The files line up, for all 4,000 published pairs: ``pair_pascal.mat`` and ``pascal_cands.mat`` list the same pairs in
+the same order, ``consensus_pascal.mat`` has 48 rows for each of them in that order, and the JSON lists the pairs of
+every category in the order of ``pair_pascal.mat``.
+
+scipy takes longer to import than these files take to read. So the contents of ``pair_pascal.mat`` and
+``pascal50S.mat`` are stored in the cache folder under the checksum of the file: a changed file is read anew.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
+import itertools
+import struct
+import zlib
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from capbench.datasets import judging
+from capbench.core import files
+from capbench.core.cache import kept_table, packed_texts, unpacked_texts
+from capbench.core.errors import DataError, MissingFileError
+from capbench.core.records import IntArray, Item, Judgements, Preferences, image_id
+from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
-from capbench.datasets.pascal50s_files import (
-    CATEGORIES,
-    LabelledPair,
-    Pair,
-    read_candidates,
-    read_json_pairs,
-    read_pairs,
-    read_references,
-    read_triplets,
-)
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy
-from capbench.errors import DataError, MissingFileError
-from capbench.records import IntArray, Item, Judgements, Preferences
 
-__all__ = ["Pascal50S"]
+__all__ = [
+    "CATEGORIES",
+    "TRIPLETS",
+    "LabelledPair",
+    "Pair",
+    "Pascal50S",
+    "read_candidates",
+    "read_json_pairs",
+    "read_pairs",
+    "read_references",
+    "read_triplets",
+]
+
+
+CATEGORIES = ("HC", "HI", "HM", "MM")
+"""Human-human correct, human-human incorrect, human-machine, machine-machine; 1 to 4 in ``pair_pascal.mat``."""
+TRIPLETS = 48
+"""Triplets (one reference, two candidates, one vote) of each pair."""
+_MAT_HEADER_BYTES, _MAT_COMPRESSED, _MAT_BLOCK = 128, 15, 1 << 20
+_KEPT_FOLDER, _KEPT_VERSION = "pascal50s", 1  # the version of what is read from the files, and of how it is kept
+_MAT_MOST_UNPACKED = 200_000_000  # bytes; the published files have some 5 MB
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two candidates of one image.
+
+    Attributes:
+        image: image id.
+        candidates: the first and the second candidate.
+        category: ``HC``, ``HI``, ``HM`` or ``MM``; ``""`` where the file does not say.
+        votes: votes for the first and for the second; None where the file holds none.
+    """
+
+    image: str
+    candidates: tuple[str, str]
+    category: str = ""
+    votes: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class LabelledPair(Pair):
+    """A pair of the JSON file.
+
+    Attributes:
+        label: 0 or 1, the index of the preferred candidate.
+        references: its draw of five references.
+    """
+
+    label: int = 0
+    references: tuple[str, ...] = ()
+
+
+def read_pairs(path: Path) -> list[Pair]:
+    """Read ``pair_pascal.mat``: ``new_input`` (name, sent1, sent2), ``category``, ``result`` (votes, +1 or -1).
+
+    Raises:
+        DataError: it is no such file, or an entry does not hold what it should; the entry is named.
+    """
+    content = files.read_bytes(path)
+
+    def build() -> dict[str, NDArray[Any]]:
+        pairs = _parse_pairs(content, path)
+        numbers = [(CATEGORIES.index(pair.category), *(pair.votes or ())) for pair in pairs]
+        texts = [text for pair in pairs for text in (pair.image, *pair.candidates)]
+        return {"numbers": np.array(numbers, dtype=np.int64), **packed_texts(texts)}
+
+    arrays = kept_table(_KEPT_FOLDER, f"pairs-{hashlib.sha256(content).hexdigest()}", _KEPT_VERSION, build)
+    texts = iter(unpacked_texts(arrays))
+    return [
+        Pair(image, (first, second), CATEGORIES[category], (for_first, for_second))
+        for (category, for_first, for_second), image, first, second in zip(
+            arrays["numbers"].tolist(), texts, texts, texts, strict=True
+        )
+    ]
+
+
+def _parse_pairs(content: bytes, path: Path) -> list[Pair]:
+    mat = _load(content, path)
+    entries = _records(mat, "new_input", path)
+    categories = np.atleast_1d(_variable(mat, "category", path)).tolist()
+    results = _records(mat, "result", path)
+    if not len(entries) == len(categories) == len(results):
+        raise DataError(
+            f"new_input has {len(entries)} entries, category {len(categories)}, result {len(results)}",
+            path=path,
+            hint="Get the file again",
+        )
+    repeats = judgement_files.Repeats(path, "pair")
+    pairs = []
+    for number, (entry, category, result) in enumerate(zip(entries, categories, results, strict=True), 1):
+        row = f"pair {number}"
+        if category not in range(1, len(CATEGORIES) + 1):
+            raise DataError(f"the category {category} is not one of 1 to 4", path=path, row=row, hint="Mend that entry")
+        image = image_id(_text(_field(entry, "name", path, row)))
+        texts = [_field(entry, name, path, row) for name in ("sent1", "sent2")]
+        candidates = _two_captions([_text(text) for text in texts], path, row)
+        votes = _numbers(_field(result, "result", path, row))
+        if not votes or any(vote not in (1.0, -1.0) for vote in votes):
+            raise DataError("its votes are not all +1 or -1", path=path, row=row, hint="Get the file again")
+        # Two published pairs stand twice, voted on anew: only another category is a contradiction.
+        repeats.check((image, candidates), category, row)
+        counted = (votes.count(1.0), votes.count(-1.0))
+        pairs.append(Pair(image, candidates, CATEGORIES[int(category) - 1], counted))
+    return pairs
+
+
+def read_candidates(path: Path) -> list[Pair]:
+    """Read ``pascal_cands.mat``: ``cands`` (image, sent), pairs without category and votes.
+
+    Raises:
+        DataError: it is no such file, or an entry does not hold what it should; the entry is named.
+    """
+    pairs = []
+    for number, entry in enumerate(_records(_load(files.read_bytes(path), path), "cands", path), 1):
+        row = f"pair {number}"
+        texts = [_text(text) for text in np.atleast_1d(_field(entry, "sent", path, row)).tolist()]
+        image = image_id(_text(_field(entry, "image", path, row)))
+        pairs.append(Pair(image, _two_captions(texts, path, row)))
+    return pairs
+
+
+def read_references(path: Path) -> dict[str, tuple[str, ...]]:
+    """Read ``pascal50S.mat``: image id → its fifty references.
+
+    One release holds ``refs`` (image, sent), another ``train_sent_final`` (name, an address; sentences).
+
+    Raises:
+        DataError: it is no such file, or an entry does not hold what it should; the entry is named.
+    """
+    content = files.read_bytes(path)
+
+    def build() -> dict[str, NDArray[Any]]:
+        references_by_image = _parse_references(content, path)
+        texts = [text for image, references in references_by_image.items() for text in (image, *references)]
+        counts = [len(references) for references in references_by_image.values()]
+        return {"counts": np.array(counts, dtype=np.int64), **packed_texts(texts)}
+
+    arrays = kept_table(_KEPT_FOLDER, f"references-{hashlib.sha256(content).hexdigest()}", _KEPT_VERSION, build)
+    texts = iter(unpacked_texts(arrays))
+    return {next(texts): tuple(itertools.islice(texts, count)) for count in arrays["counts"].tolist()}
+
+
+def _parse_references(content: bytes, path: Path) -> dict[str, tuple[str, ...]]:
+    mat = _load(content, path)
+    variable, name, sentences = "refs", "image", "sent"
+    if variable not in mat and "train_sent_final" in mat:
+        variable, name, sentences = "train_sent_final", "name", "sentences"
+    references_by_image: dict[str, tuple[str, ...]] = {}
+    for number, entry in enumerate(_records(mat, variable, path), 1):
+        row = f"image {number}"
+        image = image_id(_text(_field(entry, name, path, row)).strip())
+        if not image or image in references_by_image:
+            problem = f"image {image} stands above already" if image else "the image's name is empty"
+            raise DataError(problem, path=path, row=row, hint="Get the file again")
+        texts = [_text(text) for text in np.atleast_1d(_field(entry, sentences, path, row)).ravel().tolist()]
+        if not texts:
+            raise DataError(f"image {image} has no reference", path=path, row=row, hint="Get the file again")
+        references_by_image[image] = tuple(
+            judgement_files.parse_caption(text, f"reference {n}", path=path, row=row) for n, text in enumerate(texts, 1)
+        )
+    return references_by_image
+
+
+def read_json_pairs(path: Path) -> list[LabelledPair]:
+    """Read ``pascal_50s.json``: by category, lists of image, captions, label (0 or 1) and references.
+
+    Categories come in the order HC, HI, HM, MM, the pairs of each in the order of the file.
+
+    Raises:
+        DataError: it is no such file, or an entry does not hold what it should; the entry is named.
+    """
+    data = files.read_json(path, unique_keys=True)
+    if not isinstance(data, dict) or not data or set(data) - set(CATEGORIES):
+        raise DataError("is no JSON object with the categories HC, HI, HM, MM", path=path, hint="Get the file again")
+    repeats = judgement_files.Repeats(path, "pair")
+    pairs = []
+    for category in CATEGORIES:
+        entries = data.get(category, [])
+        if not isinstance(entries, list):
+            raise DataError(f"'{category}' is no list", path=path, hint="Get the file again")
+        for number, entry in enumerate(entries, 1):
+            row = f"{category} entry {number}"
+            if not isinstance(entry, dict):
+                raise DataError("is no JSON object", path=path, row=row, hint="Get the file again")
+            name, captions, label, references = (entry.get(k) for k in ("image", "captions", "label", "references"))
+            if not isinstance(name, str) or not image_id(name):
+                raise DataError("'image' is missing or no string", path=path, row=row, hint="Get the file again")
+            if isinstance(label, bool) or label not in (0, 1):
+                raise DataError(
+                    f"the label {label!r} is not 0 or 1", path=path, row=row, hint="0 prefers the first caption"
+                )
+            if not isinstance(captions, list) or not isinstance(references, list) or not references:
+                raise DataError("'captions' or 'references' is missing", path=path, row=row, hint="Get the file again")
+            image, candidates = image_id(name), _two_captions(captions, path, row)
+            texts = tuple(
+                judgement_files.parse_caption(text, f"reference {n}", path=path, row=row)
+                for n, text in enumerate(references, 1)
+            )
+            repeats.check((category, image, candidates), label, row)
+            pairs.append(LabelledPair(image, candidates, category, None, label, texts))
+    if not pairs:
+        raise DataError("holds no pair", path=path, hint="Get the file again")
+    return pairs
+
+
+def read_triplets(path: Path, pairs: Sequence[Pair]) -> list[tuple[int, int]]:
+    """``consensus_pascal.mat``: votes for the first and for the second candidate of every pair.
+
+    ``triplets`` has 48 rows (reference, B, C, winner) a pair, winner 1 for B and -1 for C. B and C are told by
+    their text, so that their order does not matter. Reading the published file takes some six seconds.
+
+    Args:
+        path: the file.
+        pairs: the pairs in the order of the MATLAB files.
+
+    Returns:
+        Votes for the first and for the second candidate of each pair.
+
+    Raises:
+        DataError: it is no such file, or a triplet is not of its pair; the row is named.
+    """
+    triplets = _records(_load(files.read_bytes(path), path), "triplets", path)
+    if len(triplets) != TRIPLETS * len(pairs):
+        raise DataError(
+            f"has {len(triplets)} triplets where {TRIPLETS} for each of {len(pairs)} pairs are expected",
+            path=path,
+            hint="Get the file again",
+        )
+    names = triplets.dtype.names or ()
+    if len(names) != 4:
+        raise DataError("its triplets do not have four fields", path=path, hint="Get the file again")
+    tripletss = []
+    for number, pair in enumerate(pairs):
+        votes = [0, 0]
+        for index in range(number * TRIPLETS, (number + 1) * TRIPLETS):
+            row = f"triplet {index + 1}"
+            _, b, c, winner = (triplets[index][name] for name in names)
+            shown = (_text(b).strip(), _text(c).strip())
+            if shown not in (pair.candidates, pair.candidates[::-1]):
+                raise DataError(
+                    f"its candidates are not those of pair {number + 1}", path=path, row=row, hint="Get the file again"
+                )
+            vote = _numbers(winner)
+            if vote not in ([1.0], [-1.0]):
+                raise DataError(f"its winner {vote} is not 1 or -1", path=path, row=row, hint="Get the file again")
+            for_first = (vote == [1.0]) == (shown == pair.candidates)
+            votes[0 if for_first else 1] += 1
+        tripletss.append((votes[0], votes[1]))
+    return tripletss
+
+
+def _load(content: bytes, path: Path) -> dict[str, Any]:
+    import scipy.io
+
+    _check_unpacked(content, path)
+    try:
+        stream: Any = io.BytesIO(content)  # the stubs know no open file
+        return dict(scipy.io.loadmat(stream, squeeze_me=True))
+    except NotImplementedError as error:
+        raise DataError(
+            "is a MATLAB file of version 7.3", path=path, hint="Save it in MATLAB with the option -v7"
+        ) from error
+    except Exception as error:  # a damaged file makes loadmat fail in many ways
+        raise DataError(
+            f"is no MATLAB file that can be read ({type(error).__name__})", path=path, hint="Get the file again"
+        ) from error
+
+
+def _check_unpacked(content: bytes, path: Path) -> None:
+    """Raise DataError if the compressed parts of a MATLAB file (level 5) unpack to more than such a file holds."""
+    stream = io.BytesIO(content)
+    stream.seek(_MAT_HEADER_BYTES)
+    size = 0
+    while len(tag := stream.read(8)) == 8:
+        kind, length = struct.unpack("<II", tag)
+        if kind != _MAT_COMPRESSED:
+            return  # not compressed, of the other byte order, or damaged, as loadmat will say
+        unpacker = zlib.decompressobj()
+        data = stream.read(length)
+        try:
+            while data and not unpacker.eof:
+                size += len(unpacker.decompress(data, _MAT_BLOCK))
+                data = unpacker.unconsumed_tail
+                if size > _MAT_MOST_UNPACKED:
+                    raise DataError(
+                        f"unpacks to more than {_MAT_MOST_UNPACKED // 10**6} MB",
+                        path=path,
+                        hint="Get the published file again",
+                    )
+        except zlib.error:
+            return
+
+
+def _variable(mat: dict[str, Any], name: str, path: Path) -> Any:
+    if name not in mat:
+        known = ", ".join(key for key in mat if not key.startswith("__")) or "nothing"
+        raise DataError(f"holds no variable {name} (it holds {known})", path=path, hint="Get the published file again")
+    return mat[name]
+
+
+def _records(mat: dict[str, Any], name: str, path: Path) -> Any:
+    records = np.atleast_1d(_variable(mat, name, path))
+    if records.dtype.names is None or records.ndim != 1 or not len(records):
+        raise DataError(f"its variable {name} is no list of structures", path=path, hint="Get the file again")
+    return records
+
+
+def _field(record: Any, name: str, path: Path, row: str) -> Any:
+    if name not in record.dtype.names:
+        raise DataError(f"has no field {name}", path=path, row=row, hint="Get the published file again")
+    return record[name]
+
+
+def _text(value: Any) -> str:
+    """The string in a cell; ``""`` for anything else, which the check of captions then refuses."""
+    while isinstance(value, np.ndarray):
+        if value.size != 1:
+            return ""
+        value = value.ravel()[0]
+    return value if isinstance(value, str) else ""
+
+
+def _numbers(value: Any) -> list[float]:
+    """The numbers in a cell; empty for anything else. MATLAB's type does not matter (a vector of ones is unsigned)."""
+    try:
+        return [float(number) for number in np.atleast_1d(value).ravel().tolist()]
+    except (TypeError, ValueError):
+        return []
+
+
+def _two_captions(texts: Sequence[object], path: Path, row: str) -> tuple[str, str]:
+    if len(texts) != 2:
+        raise DataError(f"has {len(texts)} candidates, not 2", path=path, row=row, hint="Get the file again")
+    first, second = (
+        judgement_files.parse_caption(text, f"candidate {n}", path=path, row=row) for n, text in enumerate(texts, 1)
+    )
+    return first, second
+
 
 _PAIRS = "pascal50s/pair_pascal.mat"
 _JSON = "pascal50s/pascal_50s.json"
@@ -57,6 +401,7 @@ class Pascal50S(Dataset):
 
     name: ClassVar[str] = "pascal-50s"
     title: ClassVar[str] = "PASCAL-50S"
+    image_folders: ClassVar[Sequence[str]] = ("pascal50s/images",)
     version: ClassVar[str] = "1"
     versions: ClassVar[Mapping[str, str]] = {"1": "as published"}
     citation: ClassVar[str] = (
@@ -119,7 +464,7 @@ class Pascal50S(Dataset):
         notes.append(f"{count} of each image's references are drawn at random (seed {selection.seed})")
         return tuple(
             Judgements(self.name, selection.name, drawn, preferences=preferences, draw=draw, notes=tuple(notes))
-            for draw, drawn in enumerate(judging.draw_references(items, count, selection.seed, selection.draws))
+            for draw, drawn in enumerate(judgement_files.draw_references(items, count, selection.seed, selection.draws))
         )
 
     def _pairs(self, labelled: Sequence[LabelledPair] | None) -> tuple[Sequence[Pair], Path]:
@@ -134,7 +479,7 @@ class Pascal50S(Dataset):
 
     def _preferences(
         self, pairs: Sequence[Pair], labelled: Sequence[LabelledPair] | None
-    ) -> judging.ByName[Preferences]:
+    ) -> judgement_files.ByName[Preferences]:
         here: dict[str, Preferences] = {}
         absent: dict[str, Callable[[], Exception]] = {}
         later: dict[str, Callable[[], Preferences]] = {}
@@ -155,7 +500,7 @@ class Pascal50S(Dataset):
             absent["triplets"] = self._missing(_PAIRS, "order of the triplets' pairs")
         else:
             later["triplets"] = lambda: _by_votes(pairs, read_triplets(path, pairs))
-        return judging.ByName(here, absent, later)
+        return judgement_files.ByName(here, absent, later)
 
     def _missing(self, name: str, what: str) -> Callable[[], MissingFileError]:
         def error() -> MissingFileError:

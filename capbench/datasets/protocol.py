@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from capbench.errors import ProtocolError, suggest
-from capbench.records import Coefficient, SystemCoefficient, TieRule, WithinCoefficient
+from capbench.core.errors import ProtocolError, suggest
+from capbench.core.records import Coefficient, SystemCoefficient, TieRule, WithinCoefficient
 
 __all__ = [
     "Aggregation",
@@ -236,9 +236,7 @@ def correlations(
     return specs
 
 
-def within_image_statistics(
-    human: str, prefix: str = "", aggregation: Aggregation = "mean"
-) -> dict[str, StatisticSpec]:
+def within_image_statistics(human: str, prefix: str = "") -> dict[str, StatisticSpec]:
     """All statistics within images of one aspect of ratings, named ``[prefix-]within-image-coefficient``.
 
     A caption is one data point, whoever rated it: several ratings of it are aggregated first.
@@ -251,8 +249,8 @@ def within_image_statistics(
                 "-".join(filter(None, [prefix, "within-image", within])),
                 "correlation",
                 human,
-                aggregation,
-                description=f"{title}; {_AGGREGATION_NAMES[aggregation]}",
+                "mean",
+                description=f"{title}; {_AGGREGATION_NAMES['mean']}",
                 source=source,
                 within=within,
             )
@@ -260,10 +258,10 @@ def within_image_statistics(
     }
 
 
-def system_statistics(human: str, prefix: str = "", aggregation: Aggregation = "mean") -> dict[str, StatisticSpec]:
+def system_statistics(human: str, prefix: str = "") -> dict[str, StatisticSpec]:
     """All statistics over systems of one aspect of ratings, named ``[prefix-]system-coefficient``.
 
-    For data sets whose items name their :attr:`~capbench.records.Item.system`.
+    For data sets whose items name their :attr:`~capbench.core.records.Item.system`.
     """
     return {
         spec.name: spec
@@ -273,8 +271,8 @@ def system_statistics(human: str, prefix: str = "", aggregation: Aggregation = "
                 "-".join(filter(None, [prefix, "system", systems])),
                 "correlation",
                 human,
-                aggregation,
-                description=f"{title}; a system's mean is over all its captions; {_AGGREGATION_NAMES[aggregation]}",
+                "mean",
+                description=f"{title}; a system's mean is over all its captions; {_AGGREGATION_NAMES['mean']}",
                 source=source,
                 systems=systems,
             )

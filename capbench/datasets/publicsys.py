@@ -18,8 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from capbench import files
-from capbench.datasets import judging
+from capbench.core import files
+from capbench.core.errors import DataError, MissingFileError
+from capbench.core.records import Item, Judgements
+from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
 from capbench.datasets.captions import load_captions
 from capbench.datasets.protocol import (
@@ -29,8 +31,6 @@ from capbench.datasets.protocol import (
     system_statistics,
     within_image_statistics,
 )
-from capbench.errors import DataError, MissingFileError
-from capbench.records import Item, Judgements
 
 __all__ = ["PublicSys", "PublicSysRow", "read_publicsys"]
 
@@ -65,6 +65,7 @@ class PublicSys(Dataset):
 
     name: ClassVar[str] = "publicsys"
     title: ClassVar[str] = "PublicSys"
+    image_folders: ClassVar[Sequence[str]] = ("publicsys/images", "coco/images")
     version: ClassVar[str] = "1"
     versions: ClassVar[Mapping[str, str]] = {"1": "a file of your own"}
     citation: ClassVar[str] = (
@@ -98,7 +99,7 @@ class PublicSys(Dataset):
                     hint="Name it as COCO does (COCO_val2014_000000000042), or add a column 'references'",
                 )
             items.append(Item(row.image, row.candidate, references, f"{row.image}#{row.system}", system=row.system))
-        ratings = {"rating": judging.ratings(range(len(rows)), (row.rating for row in rows), _SCALE)}
+        ratings = {"rating": judgement_files.ratings(range(len(rows)), (row.rating for row in rows), _SCALE)}
         notes = (f"{len({row.system for row in rows})} systems; the ratings are a file of your own",)
         return (Judgements(self.name, selection.name, tuple(items), ratings, notes=notes),)
 
@@ -124,7 +125,7 @@ def read_publicsys(path: Path) -> list[PublicSysRow]:
             from 1 to 5, references are no list of texts, or a system has two captions of one image; the row is named.
     """
     reader = csv.reader(io.StringIO(files.read_text(path), newline=""), strict=True)
-    repeats = judging.Repeats(path, "caption of that system and image")
+    repeats = judgement_files.Repeats(path, "caption of that system and image")
     rows: list[PublicSysRow] = []
     try:
         header = [name.strip().lower() for name in next(reader, [])]
@@ -153,9 +154,9 @@ def read_publicsys(path: Path) -> list[PublicSysRow]:
 
 
 def _row(cells: Mapping[str, str], number: int, path: Path) -> PublicSysRow:
-    image = judging.parse_image(cells["image"], "image", path=path, row=number)
+    image = judgement_files.parse_image(cells["image"], "image", path=path, row=number)
     candidate, system = (
-        judging.parse_caption(cells[name], name, path=path, row=number) for name in ("candidate", "system")
+        judgement_files.parse_caption(cells[name], name, path=path, row=number) for name in ("candidate", "system")
     )
     try:
         rating = float(cells["rating"])
@@ -181,5 +182,6 @@ def _references(cell: str, number: int, path: Path) -> tuple[str, ...]:
             "'references' is no list with a reference in it", path=path, row=number, hint='Write it as ["…", "…"]'
         )
     return tuple(
-        judging.parse_caption(text, f"reference {place}", path=path, row=number) for place, text in enumerate(texts, 1)
+        judgement_files.parse_caption(text, f"reference {place}", path=path, row=number)
+        for place, text in enumerate(texts, 1)
     )

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from capbench.errors import MissingFileError, UsageError
+from capbench.core.errors import MissingFileError, UsageError
 
 __all__ = ["DataRoot", "find_root", "sample_dir"]
 
@@ -73,6 +73,8 @@ def find_root(data: str | os.PathLike[str] | None = None) -> DataRoot:
     Raises:
         UsageError: the chosen folder does not exist.
     """
+    if data is not None and not os.fspath(data):
+        raise UsageError("the data folder is an empty text", hint="Name a folder, or 'sample' for the embedded sample")
     if data is not None and os.fspath(data) != "sample":
         path, origin = Path(data).expanduser(), "--data"
     elif data is None and os.environ.get("CAPBENCH_DATA"):

@@ -2,7 +2,7 @@
 
 After TIGEr (Jiang and others, EMNLP-IJCNLP 2019, section 4.6 and Figure 7): one word of a reference is replaced by a
 similar one (*walk*, *stroll*) and by a different one (*walk*, *run*), and the metric should score the first higher. The
-paper's pairs were made by hand and are not published; these are made by the rules of :mod:`capbench.text.swaps.rules`
+paper's pairs were made by hand and are not published; these are made by the rules of :mod:`capbench.text.swaps`
 from Flickr8k's test images (``flickr8k/Flickr8k.token.txt``, ``flickr8k/Flickr_8k.testImages.txt``), so no person
 judged them and no other number for them exists.
 
@@ -21,14 +21,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from capbench.core.errors import DataError
+from capbench.core.records import Item, Judgements, Preferences, caption_key
 from capbench.datasets.base import Dataset
 from capbench.datasets.captions import split_list
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy
 from capbench.datasets.user.caption_readers import Captions, read_token
-from capbench.errors import DataError
-from capbench.records import Item, Judgements, Preferences, caption_key
-from capbench.text.swaps.lexicon import lexicon
-from capbench.text.swaps.rules import CATEGORIES, COMPONENTS, Component, Swap, find_swaps, pick
+from capbench.text.swaps import CATEGORIES, COMPONENTS, Component, Swap, find_swaps, lexicon, pick
 
 __all__ = ["Flickr8kSwaps", "SwapPair", "make_pairs"]
 
@@ -60,6 +59,7 @@ class Flickr8kSwaps(Dataset):
 
     name: ClassVar[str] = "flickr8k-swaps"
     title: ClassVar[str] = "Flickr8k swaps"
+    image_folders: ClassVar[Sequence[str]] = ("flickr8k/images",)
     version: ClassVar[str] = "1"
     versions: ClassVar[Mapping[str, str]] = {"1": "made by the first rules"}
     citation: ClassVar[str] = (

@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from capbench.datasets import judging
+from capbench.core.errors import DataError
+from capbench.core.records import Item, Judgements
+from capbench.datasets import judgement_files
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import (
     ItemSelection,
@@ -26,8 +28,6 @@ from capbench.datasets.protocol import (
     system_statistics,
     within_image_statistics,
 )
-from capbench.errors import DataError
-from capbench.records import Item, Judgements
 
 __all__ = ["Thumb", "ThumbRow", "read_thumb"]
 
@@ -65,6 +65,7 @@ class Thumb(Dataset):
 
     name: ClassVar[str] = "thumb"
     title: ClassVar[str] = "THumB"
+    image_folders: ClassVar[Sequence[str]] = ("thumb/images", "coco/images")
     version: ClassVar[str] = "1"
     versions: ClassVar[Mapping[str, str]] = {"1": "THumB 1.0, as published"}
     citation: ClassVar[str] = (
@@ -131,7 +132,7 @@ class Thumb(Dataset):
             for row in kept
         )
         ratings = {
-            aspect: judging.ratings(range(len(kept)), (row.ratings[aspect] for row in kept), _SCALES[aspect])
+            aspect: judgement_files.ratings(range(len(kept)), (row.ratings[aspect] for row in kept), _SCALES[aspect])
             for aspect in _ASPECTS
         }
         return (Judgements(self.name, selection.name, items, ratings, notes=tuple(notes)),)
@@ -145,19 +146,19 @@ def read_thumb(path: Path) -> list[ThumbRow]:
             is not what its parts give, a system has two captions of one image, or one ``seg_id`` names two images; the
             row is named.
     """
-    repeats = judging.Repeats(path, "caption of that system and image")
+    repeats = judgement_files.Repeats(path, "caption of that system and image")
     images: dict[str, str] = {}
     rows = []
-    for row, record in judging.json_lines(path):
+    for row, record in judgement_files.json_lines(path):
         system, segment, caption = (
-            judging.parse_caption(record.get(key), what, path=path, row=row)
+            judgement_files.parse_caption(record.get(key), what, path=path, row=row)
             for key, what in (
                 ("SYS", "system (SYS)"),
                 ("seg_id", "image's id (seg_id)"),
                 ("hyp", "caption (hyp)"),
             )
         )
-        image = judging.parse_image(record.get("image"), "image's name (image)", path=path, row=row)
+        image = judgement_files.parse_image(record.get("image"), "image's name (image)", path=path, row=row)
         if images.setdefault(segment, image) != image:
             problem = f"the seg_id {segment} is that of the image {images[segment]} above"
             raise DataError(problem, path=path, row=row, hint="Keep the right one of the two")
@@ -188,8 +189,8 @@ def _number(record: Mapping[str, Any], key: str, low: float, high: float, path: 
 
 def _read_references(path: Path) -> dict[str, tuple[str, ...]]:
     references: dict[str, tuple[str, ...]] = {}
-    for row, record in judging.json_lines(path):
-        segment = judging.parse_caption(record.get("seg_id"), "image's id (seg_id)", path=path, row=row)
+    for row, record in judgement_files.json_lines(path):
+        segment = judgement_files.parse_caption(record.get("seg_id"), "image's id (seg_id)", path=path, row=row)
         texts = record.get("refs")
         if not isinstance(texts, list) or not texts:
             raise DataError("'refs' is no list with a reference in it", path=path, row=row, hint="Get the file again")
@@ -197,6 +198,6 @@ def _read_references(path: Path) -> dict[str, tuple[str, ...]]:
             problem = f"the references of {segment} stand above already"
             raise DataError(problem, path=path, row=row, hint="Keep one of the two")
         references[segment] = tuple(
-            judging.parse_caption(text, f"reference {n}", path=path, row=row) for n, text in enumerate(texts, 1)
+            judgement_files.parse_caption(text, f"reference {n}", path=path, row=row) for n, text in enumerate(texts, 1)
         )
     return references

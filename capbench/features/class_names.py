@@ -1,14 +1,19 @@
-"""What class numbers of detectors stand for, where a store does not say."""
+"""Names of detector classes where a store does not hold them, and regions under the names that explanations show."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Final
 
-from capbench import files
-from capbench.errors import DataError
+import numpy as np
 
-__all__ = ["COCO_80", "KNOWN", "class_names"]
+from capbench.core import files
+from capbench.core.errors import DataError
+from capbench.core.explanations import Regions
+from capbench.features.store import FeatureStore
+
+__all__ = ["COCO_80", "KNOWN", "class_names", "regions_of"]
+
 
 COCO_80: Final[tuple[str, ...]] = (
     *("person", "bicycle", "car", "motorcycle", "airplane", "bus", "train", "truck", "boat", "traffic light"),
@@ -47,3 +52,18 @@ def class_names(known_or_file: str) -> tuple[str, ...]:
         if not name:
             raise DataError("names no class", path=path, row=row, hint="Write one name a line, in the order of numbers")
     return tuple(names)
+
+
+def regions_of(store: FeatureStore, image: str) -> Regions:
+    """An image's regions as a store has them, each called by its number, counted from 0, and its class if there is one.
+
+    Raises:
+        FeatureError: the store lacks the image.
+    """
+    features, class_names = store[image], store.header.class_names or ()
+    names = [str(i) for i in range(len(features))]
+    if features.class_ids is not None:
+        classes = [class_names[c] if c < len(class_names) else f"class {c}" for c in features.class_ids.tolist()]
+        names = [f"{number} {name}" for number, name in zip(names, classes, strict=True)]
+    boxes = None if features.boxes is None else features.boxes.astype(np.float64)
+    return Regions(tuple(names), boxes, (features.width, features.height))

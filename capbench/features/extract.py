@@ -1,27 +1,43 @@
-"""Images through a detector into a store: resumed after an interruption, split over jobs, damaged images set aside."""
+"""Images through a detector into a store: resumed after an interruption, split over jobs, damaged images set aside.
+
+Other processes decode and prepare images, a few images ahead of the network. Prepared images are large (13 MB for a
+network that reads 800 x 1333 pixels): their arrays travel through shared memory where it has room for them, and only a
+short message goes through the pipe.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import json
+import math
+import multiprocessing
 import os
+import pickle
+import signal
+import threading
 import time
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing import connection, shared_memory
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from capbench import files
-from capbench.errors import CapbenchError, FeatureError, UsageError
-from capbench.features.images import ImageFile
+import numpy as np
+
+from capbench.core import files
+from capbench.core.errors import CapbenchError, FeatureError, ToolError, UsageError
+from capbench.core.machine import usable_cores
+from capbench.core.workers import PartFailure, Spread
+from capbench.features.images import ImageFile, decode
+from capbench.features.layout import DTYPES
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.store import FeatureStore
-from capbench.features.workers import Prepared, prepare_all
 from capbench.features.writing import StoreWriter
-from capbench.machine import usable_cores
-from capbench.spreading import PartFailure, Spread
 
 if TYPE_CHECKING:
     from capbench.features.detectors.base import Detector
@@ -30,14 +46,178 @@ __all__ = [
     "Extracted",
     "Failure",
     "Group",
+    "Plan",
+    "Prepared",
     "Shard",
     "default_workers",
     "extract",
     "fingerprint_of",
     "grouped",
+    "measure",
     "parts_of",
+    "prepare_all",
     "report_path",
 ]
+
+
+_SHARED_FROM = 1 << 16
+Preprocessor = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """An image ready for the network, or why it is not.
+
+    Attributes:
+        source: the image.
+        value: what the detector's preprocessor gave; None if there is an error.
+        error: why the image cannot be used.
+    """
+
+    source: ImageFile
+    value: Any
+    error: CapbenchError | None = None
+
+
+def prepare_all(images: Iterable[ImageFile], preprocessor: Preprocessor, workers: int) -> Iterator[Prepared]:
+    """Decode and prepare images, in their order.
+
+    Args:
+        images: what to read.
+        preprocessor: uint8 (h, w, 3) RGB to what the network takes; it must pickle if there are workers.
+        workers: number of processes; 0 works in this one.
+
+    Raises:
+        ToolError: a worker process died.
+    """
+    if workers <= 0:
+        for image in images:
+            yield _prepare_here(image, preprocessor)
+        return
+    # Processes are spawned: a fork would inherit the network's threads and locks, and the lock on the store.
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, context, initializer=_begin, initargs=(pickle.dumps(preprocessor),))
+    waiting: deque[tuple[ImageFile, Future[_Message]]] = deque()
+    todo = iter(images)
+    try:
+        while True:
+            while len(waiting) < 2 * workers + 2:
+                following = next(todo, None)
+                if following is None:
+                    break
+                waiting.append((following, pool.submit(_work, following.path)))
+            if not waiting:
+                return
+            image, future = waiting.popleft()
+            yield _received(image, future.result())
+    except BrokenProcessPool as error:
+        raise ToolError(
+            "a worker process that decodes images died", hint="Perhaps memory ran out: use fewer with --workers"
+        ) from error
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+        for _, future in waiting:  # what was prepared and is not wanted any more
+            if future.done() and not future.cancelled() and future.exception() is None:
+                _received(ImageFile("", Path()), future.result())
+
+
+def _prepare_here(image: ImageFile, preprocessor: Preprocessor) -> Prepared:
+    try:
+        return Prepared(image, preprocessor(decode(image.path)))
+    except CapbenchError as error:
+        return Prepared(image, None, error)
+
+
+# -- in a worker ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Message:
+    """A pickle without its arrays; these lie in shared memory, or follow if there was no room."""
+
+    pickled: bytes
+    sizes: tuple[int, ...] = ()
+    shared: str | None = None
+    buffers: tuple[bytes, ...] = ()
+    error: CapbenchError | None = None
+
+
+_preprocessor: Preprocessor | None = None
+
+
+def _begin(pickled: bytes) -> None:
+    global _preprocessor
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what an interrupt means
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        threading.Thread(target=_leave_with, args=(parent.sentinel,), daemon=True).start()
+    _preprocessor = pickle.loads(pickled)
+
+
+def _leave_with(sentinel: Any) -> None:
+    """Do not outlive a parent that was killed."""
+    connection.wait([sentinel])
+    os._exit(1)
+
+
+def _work(path: Path) -> _Message:
+    assert _preprocessor is not None
+    try:
+        value = _preprocessor(decode(path))
+    except CapbenchError as error:
+        return _Message(b"", error=error)
+    buffers: list[pickle.PickleBuffer] = []
+    pickled = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+    raw = [buffer.raw() for buffer in buffers]
+    sizes = tuple(len(buffer) for buffer in raw)
+    if sum(sizes) >= _SHARED_FROM:
+        name = _share(raw, sum(sizes))
+        if name is not None:
+            return _Message(pickled, sizes, shared=name)
+    return _Message(pickled, sizes, buffers=tuple(bytes(buffer) for buffer in raw))
+
+
+def _share(buffers: list[memoryview], size: int) -> str | None:
+    try:
+        block = shared_memory.SharedMemory(create=True, size=size)
+    except OSError:
+        return None
+    try:
+        if hasattr(os, "posix_fallocate"):  # without it a full /dev/shm kills the process when it is written
+            os.posix_fallocate(block._fd, 0, size)  # type: ignore[attr-defined]
+        assert block.buf is not None
+        position = 0
+        for buffer in buffers:
+            block.buf[position : position + len(buffer)] = buffer
+            position += len(buffer)
+        return block.name
+    except OSError:
+        block.unlink()
+        return None
+    finally:
+        block.close()
+
+
+# -- back in this process ---------------------------------------------------------------------------------------------
+
+
+def _received(image: ImageFile, message: _Message) -> Prepared:
+    if message.error is not None:
+        return Prepared(image, None, message.error)
+    if message.shared is None:
+        return Prepared(image, pickle.loads(message.pickled, buffers=[bytearray(buffer) for buffer in message.buffers]))
+    block = shared_memory.SharedMemory(message.shared)
+    try:
+        block.unlink()
+        assert block.buf is not None
+        copies, position = [], 0
+        for size in message.sizes:  # copied, so that nothing looks into the block when it is closed
+            copies.append(bytearray(block.buf[position : position + size]))
+            position += size
+    finally:
+        block.close()
+    return Prepared(image, pickle.loads(message.pickled, buffers=copies))
+
 
 _IMAGES_A_PART = 16
 _WORKER_MB = 2500  # a large network on a CPU
@@ -329,3 +509,96 @@ def _report(path: Path, failures: Sequence[Failure]) -> None:
     text = "".join(json.dumps(vars(failure), ensure_ascii=False) + "\n" for failure in failures)
     # A file's name need not be UTF-8: what is not becomes JSON's own escape.
     files.write_text(path, text.encode("utf-8", "backslashreplace").decode("utf-8"))
+
+
+# What an extraction will cost, measured on some of its images before it begins.
+
+_BYTES_A_REGION = 32  # box, class, scores and offsets, at most
+_BYTES_AN_IMAGE = 64
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was measured, and what follows for all images.
+
+    Attributes:
+        images: how many there are.
+        parts: that workers will be given, of some 16 images each.
+        measured: images that were taken through the network for this.
+        opening_s: seconds until the detector is open; each worker needs them once.
+        image_s: seconds an image, decoding included: the median.
+        regions: of an image, the mean.
+        disk_bytes: of the finished store.
+    """
+
+    images: int
+    parts: int
+    measured: int
+    opening_s: float
+    image_s: float
+    regions: float
+    disk_bytes: int
+
+    def hours(self, workers: int) -> float:
+        """Hours with some workers that are as quick as this process: the longest row of parts, and the opening."""
+        images_of_one = min(self.images, math.ceil(self.parts / workers) * math.ceil(self.images / self.parts))
+        return (self.opening_s + images_of_one * self.image_s) / 3600
+
+
+def measure(
+    images: Sequence[ImageFile],
+    opener: Callable[[], Detector],
+    *,
+    count: int,
+    dtype: str = "float32",
+    progress: Callable[[int], None] | None = None,
+) -> Plan:
+    """Take some images through the network, evenly spaced among all, after one that is not counted.
+
+    Args:
+        images: all of them.
+        opener: opens the detector.
+        count: how many to measure.
+        dtype: in which features will be stored.
+        progress: called with numbers of images done.
+
+    Raises:
+        UsageError: there are no images, or no such type.
+        FeatureError: none of the measured images could be used.
+    """
+    if not images:
+        raise UsageError("there are no images to plan for", hint="Name some with --images or --dataset")
+    if dtype not in DTYPES:
+        raise UsageError(f"unknown dtype '{dtype}'", hint=f"Choices: {', '.join(DTYPES)}")
+    step = progress or (lambda _: None)
+    started = time.perf_counter()
+    detector = opener()
+    opening_s = time.perf_counter() - started
+    groups = grouped(images, detector)
+    chosen = [groups[place] for place in np.unique(np.linspace(0, len(groups) - 1, count + 1).round().astype(int))]
+    seconds: list[float] = []
+    regions: list[int] = []
+    failure: CapbenchError | None = None
+    for group in chosen:
+        started = time.perf_counter()
+        try:
+            records = detector.detect([_prepared(entry, detector) for entry in group])
+        except CapbenchError as error:
+            failure = error
+            continue
+        finally:
+            step(len(group))
+        seconds.append((time.perf_counter() - started) / len(group))
+        regions += [len(record) for record in records]
+    if not seconds:
+        raise FeatureError(f"none of {len(chosen)} images could be used; the last: {failure}")
+    counted = seconds[1:] or seconds
+    mean_regions = float(np.mean(regions))
+    a_region = detector.feature_size * np.dtype(dtype).itemsize + _BYTES_A_REGION
+    disk = len(images) * (mean_regions * a_region + _BYTES_AN_IMAGE)
+    parts = len(parts_of(groups))
+    return Plan(len(images), parts, len(counted), opening_s, float(np.median(counted)), mean_regions, round(disk))
+
+
+def _prepared(entry: ImageFile, detector: Detector) -> Any:
+    return detector.preprocessor(decode(entry.path))

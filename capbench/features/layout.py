@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from capbench.errors import CapbenchError, FeatureError, UsageError
+from capbench.core.errors import CapbenchError, FeatureError, UsageError
 from capbench.features.records import FLAT_FIELDS, Fingerprint, RegionFeatures
 
 if TYPE_CHECKING:

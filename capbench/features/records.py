@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.errors import FeatureError
+from capbench.core.errors import FeatureError
 
 __all__ = ["BOX_TOLERANCE_PX", "FLAT_FIELDS", "PROBABILITY_SLACK", "UNKNOWN", "Fingerprint", "RegionFeatures"]
 
@@ -37,7 +37,7 @@ class RegionFeatures:
     """The regions of one image, in the detector's order.
 
     Attributes:
-        image: image id (:func:`capbench.records.image_id` of the file name).
+        image: image id (:func:`capbench.core.records.image_id` of the file name).
         width: width of the original image in pixels. Where only relative boxes are known, width and height are 1 and
             the boxes fractions; where nothing is known, both are 0.
         height: its height.

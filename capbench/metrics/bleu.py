@@ -8,9 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from capbench.metrics.base import Progress, ReferenceSweep
+from capbench.core.records import FloatArray, Item
+from capbench.metrics.abilities import ReferenceSweep
+from capbench.metrics.base import Progress
 from capbench.metrics.tokens import TokenMetric, ngram_engine, ngram_sweep
-from capbench.records import FloatArray, Item
 from capbench.text import ptb
 
 __all__ = ["Bleu"]

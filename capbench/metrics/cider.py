@@ -12,11 +12,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from capbench.errors import CapbenchWarning, MetricError
-from capbench.metrics.base import Progress, ReferenceSweep, Resources
+from capbench.core.errors import CapbenchWarning, MetricError
+from capbench.core.options import Options, Positive, Text, option
+from capbench.core.records import FloatArray, Item, cut_references, joined_references
+from capbench.metrics.abilities import ReferenceSweep
+from capbench.metrics.base import Progress, Resources
 from capbench.metrics.tokens import TokenMetric, ngram_engine, ngram_sweep
-from capbench.options import Options, Positive, Text, option
-from capbench.records import FloatArray, Item, cut_references, joined_references
 from capbench.text import ptb
 
 __all__ = ["Cider"]
@@ -144,7 +145,7 @@ class Cider(TokenMetric):
         return self._frequencies
 
     def _count_documents(self, documents: Mapping[str, int]) -> Any:
-        from capbench.text.ngrams.counting import DocumentWords
+        from capbench.text.ngrams.frequencies import DocumentWords
 
         encoder = ptb.caption_encoder(cache=self.resources.cache)
         encoded = DocumentWords.of_captions(map(cut_references, documents), encoder)

@@ -7,6 +7,7 @@ options, and holds how their scores become one; it holds no judgements, and noth
 from __future__ import annotations
 
 import hashlib
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,17 +16,17 @@ from typing import Any, ClassVar, Final, Literal, cast
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
-from capbench import __version__, plugins
-from capbench.errors import CapbenchError, CapbenchWarning, DataError, UsageError
-from capbench.files import read_json, sha256_file, write_text
-from capbench.metrics.base import Metric, Resources
-from capbench.metrics.combined import CombinedMetric
-from capbench.metrics.names import as_label, metric_columns, metric_names
+from capbench import __version__
+from capbench.core import plugins
+from capbench.core.errors import CapbenchError, CapbenchWarning, DataError, UsageError, install_plug_in
+from capbench.core.files import read_json, sha256_file, write_text
+from capbench.core.records import FloatArray, Item, photograph
+from capbench.core.typed_json import Strict
+from capbench.metrics.base import CombinedMetric, Metric, Resources
+from capbench.metrics.metric_request import MetricRequest
 from capbench.metrics.needs import Columns, Need, References
-from capbench.metrics.requests import MetricRequest
-from capbench.records import FloatArray, Item
-from capbench.stats.learning import Basis, Fit
-from capbench.strict import Strict
+from capbench.metrics.registry import as_label, metric_columns, metric_names
+from capbench.stats.combination import Basis, Fit
 
 __all__ = [
     "CombinationFile",
@@ -38,9 +39,10 @@ __all__ = [
     "write_combination",
 ]
 
-SCHEMA_VERSION: Final = 1
-_WEIGHT_KEYS = ("model", "vectors")
-"""Parts of a signature that name weights: other ones are another metric."""
+SCHEMA_VERSION: Final = 2
+_READ_VERSIONS: Final = (1, SCHEMA_VERSION)
+_OF_THE_DATA = re.compile(r"df:(?:items|images)\([^)]*\)|\+id:[0-9a-f]+|\|labels:[^|]*")
+"""What names the captions and images in a signature: a document collection, a feature store, a file of labels."""
 
 
 class SavedInput(Strict):
@@ -97,12 +99,13 @@ class CombinationFile(Strict):
         inner_folds: number of these folds.
         penalty: the penalty.
         intercept: the score of a caption all of whose features are 0.
-        learnt_images: which images these were, as :func:`image_digest` gives them.
+        learnt_images: which images these were, as :func:`image_digest` gives them; the digests of schema 1 are those
+            of image ids, under which one photograph may have two names.
         inputs: what is combined.
     """
 
     kind: Literal["capbench combination"] = "capbench combination"
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[1, 2] = SCHEMA_VERSION
     capbench: str = __version__
     learner: Literal["ridge", "logistic", "monotone"]
     protocol: str
@@ -140,8 +143,15 @@ class CombinationFile(Strict):
 
 
 def image_digest(image: str) -> str:
-    """Eight hex digits that tell images apart well enough to count those that a combination was learnt from."""
-    return hashlib.blake2b(image.encode(), digest_size=4).hexdigest()
+    """Eight hex digits of an image's photograph, which distinguish images well enough to count those that were learnt.
+
+    Two ids of one photograph have the same digits (:func:`capbench.core.records.photograph`).
+    """
+    return _digits(photograph(image))
+
+
+def _digits(name: str) -> str:
+    return hashlib.blake2b(name.encode(), digest_size=4).hexdigest()
 
 
 def write_combination(combination: CombinationFile, path: str | Path) -> None:
@@ -158,9 +168,10 @@ def read_combination(path: str | Path) -> CombinationFile:
     raw = read_json(path, unique_keys=True)
     if not isinstance(raw, dict) or raw.get("kind") != "capbench combination":
         raise DataError("is no saved combination", path=path, hint="Make one with 'capbench combine --save FILE'")
-    if raw.get("schema_version") != SCHEMA_VERSION:
+    if raw.get("schema_version") not in _READ_VERSIONS:
         raise DataError(
-            f"has the schema {raw.get('schema_version')!r} of saved combinations; this version reads {SCHEMA_VERSION}",
+            f"has the schema {raw.get('schema_version')!r} of saved combinations; this version reads 1 to "
+            f"{SCHEMA_VERSION}",
             path=path,
             hint="Update capbench",
         )
@@ -197,7 +208,8 @@ def saved_name(request: MetricRequest) -> str:
 def _request(entry: SavedInput) -> MetricRequest:
     """An input's metric, checked. Only registered metrics are looked for: a file of others imports nothing."""
     if entry.metric not in metric_names():
-        raise UsageError(f"there is no metric '{entry.metric}' here", hint="Install the package that registers it")
+        hint = install_plug_in(entry.metric) or "Install the package that registers it"
+        raise UsageError(f"there is no metric '{entry.metric}' here", hint=hint)
     metric = plugins.load("capbench.metrics", entry.metric)
     if entry.column not in metric.columns:
         raise UsageError(f"{entry.metric} has no column '{entry.column}'", hint="Save the combination again")
@@ -254,20 +266,31 @@ class SavedCombination(CombinedMetric):
         return list(self._metrics.values())
 
     def prepare(self, items: Sequence[Item]) -> None:
-        """Prepare the inputs; warn if images were learnt from, or an input has other weights than then."""
+        """Prepare the inputs; warn if images were learnt from, or an input's signature differs from that of then."""
         super().prepare(items)
         images = {item.image for item in items}
         learnt_from = set(self.file.learnt_images)
-        known = sum(image_digest(image) in learnt_from for image in images)
-        if known:
+        by_name = self.file.schema_version == 1
+        if by_name:
             self._warn(
-                f"{self.path.name} was learnt from people's judgements of {known:,} of these {len(images):,} images: "
-                "how well it agrees with people on them says nothing ('capbench combine' gives out-of-fold scores)"
+                f"{self.path.name} lists its images by name (schema 1): a photograph that it was learnt from is not "
+                "recognised under another name; save the combination again"
+            )
+        known = {image for image in images if (_digits(image) if by_name else image_digest(image)) in learnt_from}
+        if known:
+            photographs = len({photograph(image) for image in known})
+            names = "" if photographs == len(known) else f" ({photographs:,} photographs)"
+            self._warn(
+                f"{self.path.name} was learnt from people's judgements of {len(known):,} of these {len(images):,} "
+                f"images{names}: how well it agrees with people on them says nothing ('capbench combine' gives "
+                "out-of-fold scores)"
             )
         learnt = {entry.label: entry.signature for entry in self.file.inputs}
         for label, metric in self._metrics.items():
             now, then = _parts(metric.signature()), _parts(learnt[label])
-            for key in _WEIGHT_KEYS:
+            if "code" not in then:  # learnt while the metric was capbench's own, and not a plug-in's
+                now.pop("code", None)
+            for key in {**then, **now}:
                 if now.get(key) != then.get(key):
                     self._warn(
                         f"{self.path.name} was learnt with {label} of {key} {then.get(key, 'none')}, and gets that of "
@@ -303,10 +326,6 @@ class SavedCombination(CombinedMetric):
         """``combination:NAME|capbench:…|sha256:…|learner:…|learnt:…|seed:…|of:…``, the inputs' signatures last."""
         parts = (f"{key}:{value}" for key, value in self.facts().items())
         return "|".join([f"combination:{self.path.name}", f"capbench:{__version__}", *parts])
-
-    def statistics_signature(self) -> str:
-        """The signature."""
-        return self.signature()
 
 
 def metric_of_combination(path: str | Path) -> type[SavedCombination]:
@@ -346,5 +365,5 @@ def metric_of_combination(path: str | Path) -> type[SavedCombination]:
 
 
 def _parts(signature: str) -> dict[str, str]:
-    """Parts of a signature by key."""
-    return dict(part.partition(":")[::2] for part in signature.split("|"))
+    """Parts of a signature by key, without what names the scored captions and images."""
+    return dict(part.partition(":")[::2] for part in _OF_THE_DATA.sub("", signature).split("|") if part)

@@ -2,35 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 
-from capbench.errors import CapbenchError, UsageError
-from capbench.metrics.base import Metric, Progress
-from capbench.metrics.names import as_label, metric_columns
+from capbench.core.errors import CapbenchError, MetricError, UsageError
+from capbench.core.options import Choice, Options, Text, option
+from capbench.core.records import FloatArray, Item
+from capbench.metrics.base import Metric, Progress, Resources
 from capbench.metrics.needs import Need, Scores
-from capbench.metrics.requests import FOR_ALL, Asked, MetricRequest
-from capbench.options import Choice, Options, Text, option
-from capbench.records import FloatArray, Item
-from capbench.score_files.joining import Join, join
-from capbench.score_files.reading import ScoreFile, read_score_file
+from capbench.metrics.registry import as_label, metric_columns
+from capbench.metrics.requests import FOR_ALL, Asked, MetricRequest, resolve_metrics
+from capbench.metrics.score_files import ScoreFile, read_score_file
+from capbench.metrics.score_joining import Join, join
 
 __all__ = [
     "FileScores",
     "FileScoresOptions",
     "ScoresEntry",
+    "asked_metrics",
+    "by_completeness",
     "chosen_of_files",
     "collisions",
     "label_of_file",
+    "refuse_waiting",
     "request_of_file",
     "requests_of_files",
     "stored_join",
     "with_columns",
+    "without_references",
 ]
+
 
 _ALL = "all"
 """What stands for all metrics where one is asked for: no row may be called so."""
@@ -96,12 +101,14 @@ class FileScores(Metric):
             DataError: an item has no score, or two.
         """
         joined = self.joined(items, self.options)
-        complaint = joined.complaint()
+        complaint = joined.among(self.asked).complaint()
         if complaint is not None:
             raise complaint
         self._way = joined.way
         sign = -1.0 if self.options.higher == "worse" else 1.0
-        scores = sign * np.stack([joined.values[name] for name in self.file_columns], axis=1)
+        # A column that was not asked for gives a label's rows their names alone, and may lack scores.
+        columns = [joined.values[name] if name in self.asked else np.zeros(len(items)) for name in self.file_columns]
+        scores = sign * np.stack(columns, axis=1)
         self._scores = {item.key: scores[place] for place, item in enumerate(items)}
 
     @classmethod
@@ -141,10 +148,6 @@ class FileScores(Metric):
             parts.append(f"of:{'+'.join(sorted(said))}")
         return "|".join(parts)
 
-    def statistics_signature(self) -> str:
-        """The signature; nothing is cached under it."""
-        return self.signature()
-
 
 def request_of_file(
     path: str | Path, label: str = "", options: Mapping[str, Any] | None = None, title: str = ""
@@ -155,7 +158,7 @@ def request_of_file(
     before it, so that nobody takes it for that; one that is called ``score`` is called by the label alone.
 
     Args:
-        path: the file, read by :func:`capbench.score_files.reading.read_score_file`.
+        path: the file, read by :func:`capbench.metrics.score_files.read_score_file`.
         label: what its scores are called; default: the file's name without its ending.
         options: values of :class:`FileScoresOptions`.
         title: what the first column is called in tables.
@@ -171,7 +174,7 @@ def request_of_file(
     name = label_of_file(path, label)
     values = FileScoresOptions.read(name, options or {})
     wanted = [] if values.columns == "all" else [text.strip() for text in values.columns.split(",") if text.strip()]
-    file = read_score_file(path, wanted)
+    file = read_score_file(path, wanted, name)
     file_columns = tuple(wanted or file.columns)
     # A row of a label is called by it already.
     alone = len(file_columns) == 1
@@ -305,6 +308,97 @@ def _called(column: str, label: str, taken: set[str], *, alone: bool) -> str:
 
 
 def stored_join(request: MetricRequest, items: Sequence[Item]) -> Join:
-    """The file of a request made by :func:`request_of_file`, joined to items. Errors are those of ``join``."""
-    assert issubclass(request.metric, FileScores)
-    return request.metric.joined(items, FileScoresOptions.read(request.label, request.options))
+    """The requested columns of a file (:func:`request_of_file`), joined to items. Errors are those of ``join``."""
+    metric = request.metric
+    assert issubclass(metric, FileScores)
+    return metric.joined(items, FileScoresOptions.read(request.label, request.options)).among(metric.asked)
+
+
+def by_completeness(request: MetricRequest, joins: Sequence[Join]) -> list[tuple[MetricRequest, list[Join]]]:
+    """The requests that a file's columns come to: one for all complete columns, and one for each incomplete column.
+
+    Args:
+        request: made by :func:`request_of_file`.
+        joins: the file joined to the items of each draw.
+    """
+    metric = request.metric
+    assert issubclass(metric, FileScores)
+    in_file = dict(zip(request.columns, metric.asked, strict=True))
+    parts = [[c] for c, name in in_file.items() if any(len(joined.among([name]).missing) for joined in joins)]
+    if not parts or len(in_file) == 1:
+        return [(request, list(joins))]
+    complete = [column for column in in_file if [column] not in parts]
+    return [
+        (with_columns(request, columns), [joined.among([in_file[column] for column in columns]) for joined in joins])
+        for columns in filter(None, [complete, *parts])
+    ]
+
+
+# The metrics that one command or call asks for: named ones, classes and files of scores, in one list.
+
+
+def asked_metrics(
+    names: Sequence[Asked],
+    options: dict[str, dict[str, Any]],
+    files: Sequence[ScoresEntry],
+    resources_of: Callable[[Sequence[Asked]], Resources],
+) -> tuple[tuple[MetricRequest, ...], Resources]:
+    """What is asked for, as requests, and what is given to them.
+
+    Args:
+        names: metrics, and columns of the files; with none of the latter every column of the files.
+        options: options by label, metric or column.
+        files: files of scores.
+        resources_of: features, weights and the data folder for the names that are no file's.
+
+    Raises:
+        UsageError: a name or an option does not fit, or two rows are called alike.
+        DataError: a file of scores is none.
+    """
+    stored, problems = requests_of_files(files, options)
+    if problems:
+        raise problems[0]
+    left, stored = chosen_of_files(names, stored)
+    resources = resources_of(left)
+    requests = (*resolve_metrics(left, options, resources, beside=stored), *stored)
+    for problem in collisions(requests):
+        raise UsageError(problem)
+    return requests, resources
+
+
+def without_references(requests: Sequence[MetricRequest], how: str) -> tuple[tuple[MetricRequest, ...], list[str]]:
+    """The requests where candidates come without references, and what is to be said.
+
+    Of a metric that was asked for with all its columns, those that need no references stay (``clipscore``, without
+    ``refclipscore``); what stays out is said.
+
+    Args:
+        requests: the metrics.
+        how: references are given (``--references FILE``).
+
+    Raises:
+        UsageError: a metric, or a column that was asked for by its name, needs references.
+    """
+    kept, said, refused = [], [], []
+    for request in requests:
+        free = tuple(column for column in request.columns if column in request.metric.reference_free())
+        left = [column for column in request.columns if column not in free]
+        if left and (not free or not set(request.columns).issuperset(request.metric.columns)):
+            refused.append(request.label)
+        elif left:
+            said.append(f"{request.label}: {', '.join(left)} left out, for want of references ({how})")
+        kept.append(replace(request, columns=free or request.columns))
+    if refused:
+        raise UsageError(
+            f"{', '.join(refused)}: references are needed ({how})",
+            hint="Give them, or take metrics and columns that do without ('capbench metrics NAME' tells)",
+        )
+    return tuple(kept), said
+
+
+def refuse_waiting(requests: Sequence[MetricRequest], resources: Resources) -> None:
+    """Raise MetricError for the first request that lacks something."""
+    for request in requests:
+        lacking = request.lacks(resources)
+        if lacking:
+            raise MetricError(f"{request.label} waits for {lacking}")

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from capbench.errors import MetricError, UsageError
+from capbench.core.errors import MetricError, UsageError
+from capbench.core.records import FloatArray, Item
 from capbench.metrics.base import Metric, Progress
-from capbench.metrics.names import as_label, metric_columns
-from capbench.metrics.signing import function_signature
-from capbench.records import FloatArray, Item
+from capbench.metrics.registry import as_label, metric_columns
+from capbench.metrics.signing import function_signature, version_signature
 
 __all__ = ["FunctionScores", "metric_of_function"]
 
@@ -52,7 +52,7 @@ class FunctionScores(Metric):
         return np.array(values, dtype=np.float64).reshape(-1, 1)
 
     def signature(self) -> str:
-        """``function:module.name@…`` with 16 digits of the SHA-256 of its source, or ``@unsigned``."""
+        """``function:module.name@…`` with 16 digits of a SHA-256, ``@version:…`` if one is stated, or ``@unsigned``."""
         return f"function:{self.signed_as}"
 
     def statistics_signature(self) -> str:
@@ -102,7 +102,7 @@ class FunctionScores(Metric):
         return number
 
 
-def metric_of_function(function: Callable[..., Any], label: str = "") -> type[FunctionScores]:
+def metric_of_function(function: Callable[..., Any], label: str = "", version: str = "") -> type[FunctionScores]:
     """A metric class that calls a function.
 
     Args:
@@ -110,6 +110,8 @@ def metric_of_function(function: Callable[..., Any], label: str = "") -> type[Fu
             of its references, returns a number; or a function of one argument, called with lists of items, that
             returns a number for each.
         label: what it is called; default: the function's name.
+        version: what stands in its signature for all that the function reaches, which is not examined then; its scores
+            are kept in the cache under it.
 
     Raises:
         UsageError: it is called like one of capbench's own metrics, or takes other arguments.
@@ -121,7 +123,7 @@ def metric_of_function(function: Callable[..., Any], label: str = "") -> type[Fu
             f"the function '{name}' bears the name of one of capbench's metrics",
             hint="Give it another one: metrics={'my-name': function}",
         )
-    signed = function_signature(function)
+    signed = version_signature(function, name, version) if version else function_signature(function)
     module = getattr(function, "__module__", None) or "?"
     unsigned = f"{module}.{getattr(function, '__qualname__', type(function).__qualname__)}@unsigned"
     return type(
@@ -135,7 +137,7 @@ def metric_of_function(function: Callable[..., Any], label: str = "") -> type[Fu
             "titles": {name: label or name},
             "function": staticmethod(function),
             "takes_items": _takes_items(function, name),
-            "signed_as": signed or unsigned.replace("|", ","),
+            "signed_as": (signed or unsigned).replace("|", ","),
             # What cannot be signed may give other numbers the next time.
             "keeps_statistics": signed is not None,
         },

@@ -7,10 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from capbench.errors import MetricError
-from capbench.metrics.base import Progress, ReferenceSweep
+from capbench.core.errors import MetricError
+from capbench.core.records import FloatArray, Item
+from capbench.metrics.abilities import ReferenceSweep
+from capbench.metrics.base import Progress
 from capbench.metrics.tokens import TokenMetric
-from capbench.records import FloatArray, Item
 from capbench.text import meteor, ptb
 
 __all__ = ["Meteor"]

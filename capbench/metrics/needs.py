@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from capbench.core.errors import MetricError, MissingFileError
+
 if TYPE_CHECKING:
-    from capbench.metrics.resources import Resources
-    from capbench.options import Options
+    from capbench.core.options import Options
 
 __all__ = [
     "Columns",
@@ -20,9 +22,11 @@ __all__ = [
     "Parser",
     "PublishedWeights",
     "References",
+    "Resources",
     "Scores",
     "Weights",
     "WordVectors",
+    "find_pictures",
 ]
 
 
@@ -73,9 +77,11 @@ class Images(Need):
         if resources.images is not None:
             there = Path(resources.images).is_dir()
             return None if there else f"the pictures: there is no folder {resources.images}"
-        if resources.data is not None and any(Path(resources.data).glob("*/images")):
-            return None
-        return "the pictures (--image-root FOLDER, or */images in the data folder)"
+        if resources.data is not None:
+            data = Path(resources.data)
+            if any(data.glob("*/images")) or any(data.glob("imported/*/images")):
+                return None
+        return "the pictures (--image-root FOLDER, or the data set's folder 'images' in the data folder)"
 
 
 @dataclass(frozen=True)
@@ -203,6 +209,8 @@ class Parser(Need):
     """SPICE's parser. Captions that were parsed before need none."""
 
     may_be_spared = True
+    metric = "spice"
+    """The metric whose parses these are."""
 
     def name(self) -> str:
         """One word."""
@@ -210,7 +218,7 @@ class Parser(Need):
 
     def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
         """The parser's files."""
-        from capbench.java.spice.files import spice_state
+        from capbench.text.spice.parser import spice_state
 
         return None if spice_state().ready else "SPICE's parser ('capbench setup spice' fetches it once)"
 
@@ -234,7 +242,7 @@ class Columns(Need):
 
     def each(self) -> tuple[Need, ...]:
         """All that these metrics need."""
-        from capbench import plugins
+        from capbench.core import plugins
 
         loaded = (plugins.load("capbench.metrics", metric) for metric in self.metrics)
         return tuple(single for metric in loaded for need in metric.needs for single in need.each())
@@ -247,3 +255,82 @@ class Scores(Need):
     def name(self) -> str:
         """One word."""
         return "scores"
+
+
+# What metrics are given beside captions and options: features, weights, pictures, corpora.
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What metrics are given beside captions and options.
+
+    Attributes:
+        features: path of a region-feature store for all metrics (``--features FILE``).
+        model: path of weights for all metrics (``--model FILE``), or a name that
+            :func:`capbench.weights.registry.locate` knows.
+        features_of: stores by label or metric name (``--features LABEL=FILE``), which come first.
+        models: weights by label or metric name (``--model LABEL=FILE``), which come first.
+        images: a folder with the pictures; None: the data set's image folders.
+        data: the data folder, for named corpora such as ``coco-val``.
+        allow_missing: whether items that lack a score in a file of scores are left out, for all metrics; else that is
+            an error.
+        captions: looks up a corpus of captions (``coco-val``, or a file): captions by image. Metrics know no
+            data sets, so whoever runs them hands this in.
+        pictures: looks up the files of images by their ids, as far as they are there; whoever runs metrics hands it in.
+        cache: whether the cache folder may be read and written.
+    """
+
+    features: str | None = None
+    model: str | None = None
+    features_of: Mapping[str, str] = field(default_factory=dict)
+    models: Mapping[str, str] = field(default_factory=dict)
+    images: str | None = None
+    data: str | None = None
+    allow_missing: bool = False
+    captions: Callable[[str], Mapping[str, Sequence[str]]] | None = None
+    pictures: Callable[[Sequence[str]], Mapping[str, Path]] | None = None
+    cache: bool = True
+
+    def of(self, label: str, metric: str) -> Resources:
+        """What one request is given: by its label, else by its metric's name, else what is there for all.
+
+        Raises:
+            ModelError: the weights are given by a name of ``capbench models``, and are not here.
+        """
+        model = self.models.get(label, self.models.get(metric, self.model))
+        if model is not None and not Path(model).exists():
+            from capbench.weights.registry import is_known, locate
+
+            # What is neither a file nor a known name is the metric's own matter: it may be a name elsewhere.
+            model = str(locate(model, metric)) if is_known(model) else model
+        features = self.features_of.get(label, self.features_of.get(metric, self.features))
+        return replace(self, features=features, model=model, features_of={}, models={})
+
+
+# The files of images, for metrics that look at the pictures themselves.
+
+
+def find_pictures(images: Iterable[str], resources: Resources) -> dict[str, Path]:
+    """The file of each image.
+
+    Args:
+        images: ids.
+        resources: with a way to look pictures up (:func:`capbench.metrics.scoring.complete` hands it in).
+
+    Raises:
+        MetricError: there is no such way.
+        MissingFileError: some are not there; they are counted.
+    """
+    if resources.pictures is None:
+        raise MetricError("no way to find pictures was handed in", hint="Score by 'capbench score'")
+    wanted = list(dict.fromkeys(images))
+    paths = dict(resources.pictures(wanted))
+    missing = [image for image in wanted if image not in paths]
+    if missing:
+        first = ", ".join(f"'{image}'" for image in missing[:3]) + (", ..." if len(missing) > 3 else "")
+        raise MissingFileError(
+            f"there are no pictures of {len(missing):,} of {len(wanted):,} images: {first}",
+            path=resources.images or resources.data,
+            hint="Say where they are with --image-root; a picture's id is its file's name without the ending",
+        )
+    return paths

@@ -9,16 +9,17 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from capbench import plugins
-from capbench.errors import CapbenchError, ModelError, UsageError, suggest
-from capbench.metrics.base import Metric, Resources
-from capbench.metrics.names import columns_by_metric, metric_columns, metric_names
-from capbench.metrics.needs import Features, Need
-from capbench.options import Options
-from capbench.records import ScoreColumn
+from capbench.core import plugins
+from capbench.core.errors import ModelError, UsageError, suggest
+from capbench.core.options import Options
+from capbench.metrics.abilities import OffersByWeights
+from capbench.metrics.base import Metric, Resources, columns_under, lacking
+from capbench.metrics.metric_request import MetricRequest, Row
+from capbench.metrics.needs import Need
+from capbench.metrics.registry import columns_by_metric, metric_columns, metric_names
 
 __all__ = [
     "FOR_ALL",
@@ -27,9 +28,9 @@ __all__ = [
     "GivenMetric",
     "MetricRequest",
     "Row",
+    "left_out_of_all",
     "resolve_metrics",
     "split_label",
-    "without_such_weights",
 ]
 
 FOR_ALL = ""
@@ -56,112 +57,6 @@ class GivenMetric:
 
 Asked = str | GivenMetric
 """How a metric is asked for."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row of a study's tables: a column of a request.
-
-    Attributes:
-        key: label and column.
-        metric: the metric's name.
-        name: its name among all rows of the study.
-        title: what it is called in tables.
-    """
-
-    key: ScoreColumn
-    metric: str
-    name: str
-    title: str
-
-
-@dataclass(frozen=True)
-class MetricRequest:
-    """A metric with options, the columns of it that were asked for, and a label.
-
-    Attributes:
-        metric: its class.
-        columns: the columns, in the order asked for.
-        options: the options that are given, checked.
-        label: its identity in results and flags; the metric's name by default.
-        title: what its main column is called in tables, if not what the metric calls it.
-    """
-
-    metric: type[Metric]
-    columns: tuple[str, ...]
-    options: Mapping[str, Any] = field(default_factory=dict)
-    label: str = ""
-    title: str = ""
-
-    def __post_init__(self) -> None:
-        if not self.label:
-            object.__setattr__(self, "label", self.metric.name)
-
-    @property
-    def score_columns(self) -> tuple[ScoreColumn, ...]:
-        """The requested columns, named with their label."""
-        return tuple(ScoreColumn(self.label, column) for column in self.columns)
-
-    @property
-    def needs_references(self) -> bool:
-        """Whether a requested column needs references of every item."""
-        return not self.metric.reference_free().issuperset(self.columns)
-
-    @property
-    def rows(self) -> tuple[Row, ...]:
-        """The rows of the requested columns.
-
-        A row is named by its column under the metric's own name; else by the label, with the column behind a dot
-        unless it is the main one.
-        """
-        return tuple(
-            Row(key, self.metric.name, self._name(key.column), self._title(key.column)) for key in self.score_columns
-        )
-
-    def _name(self, column: str) -> str:
-        if self.label == self.metric.name:
-            return column
-        return self.label if column == self._main else f"{self.label}.{column}"
-
-    @property
-    def _main(self) -> str:
-        """The metric's main column, of several layers the first one's."""
-        return self.metric.columns_under(self.options, self.metric.columns)[0]
-
-    def _title(self, column: str) -> str:
-        title = self.metric.titles.get(column, column)
-        if self.title:
-            return self.title if column == self.columns[0] else f"{self.title}, {title}"
-        return title if self.label == self.metric.name else f"{title} ({self.label})"
-
-    def lacking(self, resources: Resources) -> list[tuple[Need, str]]:
-        """The needs that are not met, each with what is lacking."""
-        return self.metric.lacking(self.metric.given(resources, self.label), self.options, self.label)
-
-    def lacks(self, resources: Resources) -> str:
-        """What must be given before it can be computed (it follows "waits for"); ``""`` if nothing.
-
-        Needs that may be spared (a parser, where everything was parsed before) do not count: the metric is tried.
-        """
-        return " and ".join(reason for need, reason in self.lacking(resources) if not need.may_be_spared)
-
-    def needs(self, kind: type[Need]) -> bool:
-        """Whether the metric declares a need of a kind."""
-        return any(isinstance(need, kind) for need in self.metric.needs)
-
-    def reads_features(self) -> bool:
-        """Whether the metric reads region features under its options."""
-        options = self.metric.option_type.read(self.label, self.options)
-        return any(isinstance(need, Features) and need.reads_store(options) for need in self.metric.needs)
-
-    def make(self, resources: Resources) -> Metric:
-        """Build the metric with what is given to its label. Raises UsageError if an option's value does not fit."""
-        try:
-            return self.metric(self.metric.given(resources, self.label), **self.options)
-        except CapbenchError:
-            raise
-        except (TypeError, ValueError) as error:
-            raise UsageError(f"options of {self.label}: {error}") from error
 
 
 def split_label(text: Asked) -> tuple[str, str]:
@@ -234,7 +129,7 @@ def resolve_metrics(
     return tuple(
         MetricRequest(
             classes[label],
-            classes[label].columns_under(chosen[label], tuple(columns)),
+            columns_under(classes[label], chosen[label], tuple(columns)),
             chosen[label],
             label,
             (titles or {}).get(label, ""),
@@ -245,6 +140,8 @@ def resolve_metrics(
 
 def _offered(cls: type[Metric], label: str, resources: Resources) -> tuple[str, ...]:
     """The columns that a metric's name stands for."""
+    if not issubclass(cls, OffersByWeights):
+        return cls.columns
     try:
         return cls.offered(resources.of(label, cls.name))
     except ModelError:  # weights that are not here: whoever makes the metric is told
@@ -278,7 +175,7 @@ def _kept_contract(cls: type[Any], name: str) -> type[Metric]:
     if not issubclass(cls.option_type, Options) or keywords - declared:
         raise UsageError(
             f"the metric '{name}' has options that are not declared",
-            hint="Declare them in a subclass of capbench.options.Options, see docs/extend.md",
+            hint="Declare them in a subclass of capbench.core.options.Options, see docs/extend.md",
         )
     return cls
 
@@ -351,9 +248,15 @@ def _expand(name: str, resources: Resources, options: Mapping[str, Mapping[str, 
     return [columns[name.lower()]]
 
 
-def without_such_weights(resources: Resources) -> list[str]:
-    """Metrics for which the name of weights that is given (``sample``) stands for nothing: ``all`` leaves them out."""
-    return [metric for metric in metric_names() if _of_all(metric, resources) is None]
+def left_out_of_all(resources: Resources, options: Mapping[str, Mapping[str, Any]] | None = None) -> dict[str, str]:
+    """Metrics that ``all`` leaves out, each with the reason (``features, weights``)."""
+    reasons = {}
+    for metric in metric_names():
+        if _of_all(metric, resources) is None:
+            reasons[metric] = f"--model {resources.model} is none for them; give theirs with --model NAME=FILE"
+        elif missing := _missing_of_all(metric, resources, options or {}):
+            reasons[metric] = ", ".join(dict.fromkeys(need.name() for need, _ in missing))
+    return reasons
 
 
 def _of_all(metric: str, resources: Resources) -> Resources | None:
@@ -366,9 +269,16 @@ def _of_all(metric: str, resources: Resources) -> Resources | None:
 
 def _is_able(metric: str, resources: Resources, options: Mapping[str, Mapping[str, Any]]) -> bool:
     """Whether nothing is lacking, not even what may be spared."""
+    return _of_all(metric, resources) is not None and not _missing_of_all(metric, resources, options)
+
+
+def _missing_of_all(
+    metric: str, resources: Resources, options: Mapping[str, Mapping[str, Any]]
+) -> list[tuple[Need, str]]:
+    """The needs of a metric that are not met, those that may be spared included."""
     cls = _metric_class(metric)
     declared = {option.name for option in cls.option_type.declared()}
     for_all = {name: value for name, value in options.get(FOR_ALL, {}).items() if name in declared}
     of_metric = dict(options.get(metric, {}))
     given = _of_all(metric, resources)
-    return given is not None and not cls.lacking(given, for_all | of_metric)
+    return [] if given is None else lacking(cls, given, for_all | of_metric)

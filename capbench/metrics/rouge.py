@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from capbench.metrics.base import Progress, ReferenceSweep
+from capbench.core.options import Options, Positive, option
+from capbench.core.records import FloatArray, Item
+from capbench.metrics.abilities import ReferenceSweep
+from capbench.metrics.base import Progress
 from capbench.metrics.tokens import TokenMetric, ngram_engine, ngram_sweep
-from capbench.options import Options, Positive, option
-from capbench.records import FloatArray, Item
 from capbench.text import ptb
 
 __all__ = ["RougeL"]

@@ -3,22 +3,109 @@
 from __future__ import annotations
 
 import ast
+import builtins
+import dis
 import hashlib
 import importlib.util
 import re
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABCMeta
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, MemberDescriptorType, ModuleType
 from typing import Any
 
-__all__ = ["code_signature", "function_signature"]
+from capbench import __version__
+from capbench.core.options import Options
+
+__all__ = ["code_signature", "function_signature", "signature_line", "version_signature"]
 
 _ENDINGS = (".py", ".pyx", ".so", ".pyd")
 _MOST_FILES = 2000
 _MOST_VALUES = 1000
+_READS_GLOBALS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
+_SETS_GLOBALS = ("STORE_GLOBAL", "DELETE_GLOBAL")
+_SETS_ATTRIBUTES = ("STORE_ATTR", "DELETE_ATTR")
+_COMPUTED_BUILTINS = frozenset(
+    {
+        "globals",
+        "locals",
+        "vars",
+        "eval",
+        "exec",
+        "compile",
+        "getattr",
+        "setattr",
+        "delattr",
+        "hasattr",
+        "__import__",
+        "input",
+    }
+)
+"""Functions that read or set what no name in the code tells."""
+_COMPUTED_NAMES = frozenset(
+    {
+        "__dict__",
+        "__globals__",
+        "__builtins__",
+        "__getattribute__",
+        "__code__",
+        "__defaults__",
+        "modules",
+        "_getframe",
+        "currentframe",
+        "import_module",
+        "attrgetter",
+        "methodcaller",
+        "environ",
+        "getenv",
+    }
+)
+"""Names under which code reads the same in other ways."""
+_OF_EVERY_CLASS = frozenset(
+    {
+        "__module__",
+        "__qualname__",
+        "__doc__",
+        "__dict__",
+        "__weakref__",
+        "__annotations__",
+        "__annotate__",
+        "__annotate_func__",
+        "__annotations_cache__",
+        "__slots__",
+        "__orig_bases__",
+        "__parameters__",
+        "__abstractmethods__",
+        "_abc_impl",
+        "__static_attributes__",
+        "__firstlineno__",
+    }
+)
+
+
+def signature_line(
+    name: str, cls: type, facts: Mapping[str, object], options: Options, *, recombining: bool = True
+) -> str:
+    """``name|capbench:version|code:…|key:value|…`` of a metric: its facts, then its options as they are declared.
+
+    Args:
+        name: the metric's name.
+        cls: its class.
+        facts: what can change a score and is not an option.
+        options: the metric's options.
+        recombining: False leaves out options that only recombine statistics.
+    """
+    told = {key: str(value) for key, value in facts.items()}
+    signed = options.signature_parts(recombining=recombining)
+    # A fact says what an option came to (the documents behind cider.df), so it is the fact that is signed.
+    parts = {key: value for key, value in told.items() if key not in signed}
+    parts |= {key: told.get(key, value) for key, value in signed.items()}
+    code = code_signature(cls)
+    own_code = [] if code == "" else [f"code:{code or cls.__qualname__ + '@unknown'}"]
+    return "|".join([name, f"capbench:{__version__}", *own_code, *(f"{key}:{value}" for key, value in parts.items())])
 
 
 @cache
@@ -45,15 +132,17 @@ def code_signature(cls: type) -> str | None:
 
 
 def function_signature(function: Callable[..., Any]) -> str | None:
-    """``module.name@`` and 16 digits of a SHA-256 of what a function does, as far as that can be told.
+    """``module.name@`` and 16 digits of a SHA-256 of what a function does; only what can be signed completely has it.
 
-    That is its source, as :func:`code_signature` takes it, and the plain values (numbers, texts, lists of them) that it
-    and those functions of the user's own that it uses take from their modules.
+    Signed are its source, as :func:`code_signature` takes it, and all that it reaches when it is called: the code that
+    really stands behind each name, plain values (numbers, texts, lists of them) of the user's own modules, classes and
+    functions, and versions of packages.
 
     Returns:
         None where these do not tell what the function does: a lambda, a function within a function, a method, an object
         that is called, a function of a notebook, one whose file was changed since it was imported, or one that uses an
-        object of its module (a loaded network).
+        object of its module (a loaded network), sets what others read, or reads by names that are computed
+        (``globals()``, ``getattr``, ``os.environ``).
     """
     if not isinstance(function, FunctionType) or function.__closure__ or not function.__qualname__.isidentifier():
         return None
@@ -64,40 +153,179 @@ def function_signature(function: Callable[..., Any]) -> str | None:
     if path is None or path.suffix != ".py" or not _runs_as_written(module.__dict__, function.__module__, path):
         return None
     sources = _files_of(function.__module__)
-    values = _values_used(function)
-    if not sources or values is None:
+    try:
+        values = _Reached(function).texts()
+    except (_NotSignableError, RecursionError):
+        return None
+    if not sources:
         return None
     return f"{function.__module__}.{function.__qualname__}@{_digest(sources, values)}"
 
 
-def _values_used(function: FunctionType) -> list[str] | None:
-    """Plain values that a function and those of the user's own that it uses take from their modules, by name.
+def version_signature(function: Callable[..., Any], label: str, version: str) -> str:
+    """``module.name,label@version:`` with the version that the user states and 16 digits of the function's own code.
 
-    None if one of them is no plain value: what it holds cannot be told.
+    What the code reaches is the user's to name: another version is another metric.
     """
-    texts: dict[str, str] = {}
-    waiting, seen = [function], {function}
-    while waiting:
-        used = waiting.pop()
-        names = {name for code in _codes(used.__code__) for name in code.co_names}
-        taken = {name: used.__globals__[name] for name in names if name in used.__globals__}
-        for place, default in enumerate([*(used.__defaults__ or ()), *(used.__kwdefaults__ or {}).values()]):
-            taken[f"{used.__qualname__}, default {place}"] = default
-        for name, value in taken.items():
-            if isinstance(value, FunctionType) and (
-                value.__module__ == function.__module__ or _is_users(value.__module__)
-            ):
-                if value.__closure__:
-                    return None
-                if value not in seen:
-                    seen.add(value)
-                    waiting.append(value)
-            elif not isinstance(value, ModuleType | type | FunctionType | BuiltinFunctionType):
-                text = _plain(value)
-                if text is None:
-                    return None
-                texts[f"{used.__module__}.{name}"] = text
-    return [f"{name}={text}" for name, text in sorted(texts.items())]
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    text = _code_text(code) if isinstance(code, CodeType) else ""
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return f"{getattr(function, '__module__', None) or '?'}.{name},{label}@version:{version}+{_digest(set(), [text])}"
+
+
+class _NotSignableError(Exception):
+    """What a function reaches cannot be told completely."""
+
+
+class _Reached:
+    """All that a function reaches when it is called: functions, classes and modules of the user's own, and values.
+
+    Args:
+        function: the function.
+
+    Raises:
+        _NotSignableError: something that it reaches cannot be told completely.
+    """
+
+    def __init__(self, function: FunctionType) -> None:
+        self._texts: dict[str, str] = {"capbench": __version__}
+        self._names: set[str] = set()
+        self._modules: dict[str, ModuleType] = {}
+        self._seen: set[object] = set()
+        self._take("", function)
+        self._take_from_modules()
+
+    def texts(self) -> list[str]:
+        """``name=value`` of everything, in the order of names."""
+        return [f"{name}={text}" for name, text in sorted(self._texts.items())]
+
+    def _take(self, name: str, value: object, *, method: bool = False) -> None:
+        text = self._told(value, method=method)
+        if self._texts.setdefault(name, text) != text:
+            raise _NotSignableError(name)  # two modules of one name
+
+    def _told(self, value: object, *, method: bool) -> str:
+        if isinstance(value, FunctionType):
+            return self._function(value, method=method)
+        if isinstance(value, ModuleType):
+            if not self._is_fixed(value.__name__):
+                self._modules[value.__name__] = value
+            return f"module {value.__name__}"
+        if isinstance(value, type):
+            return self._class(value)
+        if isinstance(value, BuiltinFunctionType):
+            if not isinstance(value.__self__, ModuleType | None):
+                raise _NotSignableError(value)  # a method of an object
+            return f"built-in {value.__module__}.{value.__qualname__}"
+        text = _plain(value)
+        if text is None:
+            raise _NotSignableError(value)
+        return text
+
+    def _function(self, function: FunctionType, *, method: bool) -> str:
+        module = str(function.__globals__.get("__name__"))
+        name = f"function {module}.{function.__qualname__}"
+        if self._is_fixed(module):
+            return name
+        if function.__closure__ or function.__globals__.get("__builtins__") not in (builtins, vars(builtins)):
+            raise _NotSignableError(function)
+        if function not in self._seen:
+            self._seen.add(function)
+            defaults: dict[object, object] = dict(enumerate(function.__defaults__ or ()))
+            defaults.update(function.__kwdefaults__ or {})
+            for place, default in defaults.items():
+                self._take(f"{name}, default {place}", default)
+            for attribute, value in vars(function).items():
+                self._take(f"{name}.{attribute}", value)
+            for code in _codes(function.__code__):
+                self._code(code, function.__globals__, module, method=method)
+        return f"{name} {_digest(set(), [_code_text(function.__code__)])}"
+
+    def _code(self, code: CodeType, namespace: dict[str, Any], module: str, *, method: bool) -> None:
+        """What one piece of code reads by name, and that it sets nothing that others read."""
+        self._names.update(code.co_names)
+        if _COMPUTED_NAMES & set(code.co_names):
+            raise _NotSignableError(code)
+        instructions = list(dis.get_instructions(code))
+        for place, instruction in enumerate(instructions):
+            name, does = str(instruction.argval), instruction.opname
+            if does in _SETS_GLOBALS or (does in _SETS_ATTRIBUTES and not method):
+                raise _NotSignableError(name)
+            if does == "IMPORT_NAME":
+                if instructions[place - 2].argval != 0 or name not in sys.modules:
+                    raise _NotSignableError(name)  # a relative name, or a module that is still to be imported
+                top = name.partition(".")[0]
+                self._take(f"import {top}", sys.modules.get(top))
+            elif does in _READS_GLOBALS:
+                if name in namespace:
+                    self._take(f"{module}.{name}", namespace[name])
+                elif name not in vars(builtins):
+                    if does == "LOAD_GLOBAL":
+                        raise _NotSignableError(name)
+                elif name in _COMPUTED_BUILTINS:
+                    raise _NotSignableError(name)
+                elif name not in ("NotImplemented", "Ellipsis"):
+                    self._take(f"builtins.{name}", vars(builtins)[name])
+
+    def _class(self, cls: type) -> str:
+        name = f"class {cls.__module__}.{cls.__qualname__}"
+        for base in cls.__mro__:
+            if base in self._seen or self._is_fixed(base.__module__):
+                continue
+            self._seen.add(base)
+            if type(base) not in (type, ABCMeta):
+                raise _NotSignableError(base)
+            for attribute, value in vars(base).items():
+                if attribute in _OF_EVERY_CLASS or isinstance(value, MemberDescriptorType):
+                    continue
+                parts = [value]
+                if isinstance(value, staticmethod | classmethod):
+                    parts = [value.__func__]
+                elif isinstance(value, property):
+                    parts = [part for part in (value.fget, value.fset, value.fdel) if part is not None]
+                for place, part in enumerate(parts):
+                    where = f"class {base.__module__}.{base.__qualname__}.{attribute}"
+                    self._take(f"{where} {type(value).__name__} {place}", part, method=True)
+        return f"{name} of {', '.join(f'{base.__module__}.{base.__qualname__}' for base in cls.__mro__)}"
+
+    def _take_from_modules(self) -> None:
+        """Values of the user's modules under all names that any of the code has: ``helpers.FACTOR``."""
+        taken: set[tuple[str, str]] = set()
+        while True:
+            wanted = {(module, name) for module in self._modules for name in self._names} - taken
+            if not wanted:
+                return
+            taken |= wanted
+            for module, name in sorted(wanted):
+                values = vars(self._modules[module])
+                if "__getattr__" in values:
+                    raise _NotSignableError(module)
+                if name in values:
+                    self._take(f"{module}.{name}", values[name])
+
+    def _is_fixed(self, module: str) -> bool:
+        """True for a module of capbench, of Python or of an installed package, whose version is noted."""
+        path = None if module == "__main__" else _path(module)
+        if not (_is_capbench(module) or _is_standard(module) or (path is not None and _is_installed(path))):
+            return False
+        top = module.partition(".")[0]
+        version = getattr(sys.modules.get(top), "__version__", None)
+        if isinstance(version, str):
+            self._texts[f"package {top}"] = version
+        return True
+
+
+def _code_text(code: CodeType) -> str:
+    """Everything of a function's code that decides what it does; no names of files and no line numbers."""
+    constants = [
+        _code_text(value)
+        if isinstance(value, CodeType)
+        else f"{type(value).__name__} {sorted(map(repr, value)) if isinstance(value, frozenset) else repr(value)}"
+        for value in code.co_consts
+    ]
+    counts = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
+    names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+    return repr((code.co_name, counts, names, code.co_code, code.co_exceptiontable, constants))
 
 
 def _plain(value: object) -> str | None:

@@ -3,22 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from typing import ClassVar
 
 import numpy as np
 
-from capbench.metrics.base import Progress, ReferenceSweep
+from capbench.core.progress import SlowWork, part_of
+from capbench.core.records import FloatArray, Item
+from capbench.metrics.abilities import ReferenceSweep
+from capbench.metrics.base import Progress
 from capbench.metrics.needs import Need, Parser, References
-from capbench.metrics.parses import parser_version, parsing
 from capbench.metrics.tokens import TokenMetric
-from capbench.progress import SlowWork, part_of
-from capbench.records import FloatArray, Item
-from capbench.text import ptb, scene_graph
-from capbench.text.spice import CATEGORIES, COUNTS, Scorer, f_scores
+from capbench.text import ptb
+from capbench.text.spice import CATEGORIES, COUNTS, Scorer, f_scores, scene_graph
 
-__all__ = ["Spice"]
+__all__ = ["Spice", "parser_version", "parsing"]
+
+
+# Scene graphs for metrics: the captions that still have to be parsed, as slow work.
+
+
+def parsing(tokens: Sequence[str], *, cache: bool) -> SlowWork | None:
+    """The parses that are lacking; None if there are none.
+
+    Args:
+        tokens: captions as :func:`capbench.text.ptb.tokenize` gives them.
+        cache: whether the cache on disk is used.
+    """
+    captions = scene_graph.missing(tokens, cache=cache)
+    if not captions:
+        return None
+    run = partial(scene_graph.ensure, captions, cache=cache)
+    return SlowWork(
+        "SPICE parses",
+        "captions",
+        frozenset(captions),
+        scene_graph.per_second(),
+        lambda progress: run(progress=progress),
+        lambda spread, progress: run(progress=progress, spread=spread),
+    )
+
+
+def parser_version() -> str:
+    """What can change a scene graph, for signatures."""
+    from capbench.text.spice.parser import SPICE_PARSER_VERSION
+
+    return SPICE_PARSER_VERSION
+
 
 _GRAPHS_KEPT = 20_000
 _STEP = 128  # items after which progress is shown and what was parsed is kept

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from capbench.metrics.base import Metric, Resources
+from capbench.core.records import FloatArray
+from capbench.metrics.base import CombinedMetric, Metric, Resources
 from capbench.metrics.cider import Cider, CiderOptions
-from capbench.metrics.combined import CombinedMetric
 from capbench.metrics.needs import Columns, Need, References
 from capbench.metrics.spice import Spice
-from capbench.records import FloatArray
 
 __all__ = ["Spider"]
 

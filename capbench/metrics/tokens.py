@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
-from capbench.errors import MetricError
-from capbench.metrics.base import Metric, Progress, ReferenceSweep
-from capbench.records import FloatArray, Item
+from capbench.core.errors import MetricError
+from capbench.core.records import FloatArray, Item
+from capbench.metrics.abilities import ReferenceSweep
+from capbench.metrics.base import Metric, Progress
 from capbench.text import ptb
 
 if TYPE_CHECKING:
-    from capbench.text.ngrams.corpus import EncodedCorpus
-    from capbench.text.ngrams.engine import NativeEngine
-    from capbench.text.ngrams.orders import ReferenceOrder
+    from capbench.text.ngrams.corpus import EncodedCorpus, ReferenceOrder
+    from capbench.text.ngrams.statistics import NativeEngine
 
 __all__ = ["TokenMetric", "ngram_engine", "ngram_sweep"]
 
@@ -57,7 +57,7 @@ class TokenMetric(Metric):
             MetricError: an item has no references.
             DataError, ToolError: a caption could not be tokenised.
         """
-        from capbench.text.ngrams.engine import encoded_items
+        from capbench.text.ngrams.statistics import encoded_items
 
         TokenMetric.open(self, items)
         return encoded_items(items, ptb.caption_encoder(cache=self.resources.cache))
@@ -75,9 +75,9 @@ def ngram_sweep(
         metric: tokenises.
         sweep: what is asked for.
         statistics: gives (counts, n, k) of one draw.
-        progress: as for :meth:`Metric.sweep`.
+        progress: as for :meth:`capbench.metrics.abilities.Sweeps.sweep`.
     """
-    from capbench.text.ngrams.orders import reference_order
+    from capbench.text.ngrams.corpus import reference_order
 
     corpus = metric.encode(sweep.items)
     for order in sweep.orders:
@@ -88,6 +88,6 @@ def ngram_sweep(
 @cache
 def ngram_engine() -> NativeEngine:
     """The engine that counts n-grams, one for all metrics."""
-    from capbench.text.ngrams.engine import NativeEngine
+    from capbench.text.ngrams.statistics import NativeEngine
 
     return NativeEngine()

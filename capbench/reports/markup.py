@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
 from typing import Any
 
-from capbench.csv_text import csv_text
-from capbench.records import signature_lines
-from capbench.reports.published import NOT_EXPLAINED, UNEXPLAINED, by_own_model
-from capbench.reports.table_records import Entry, Row, Table
-from capbench.reports.tables import PUBLISHED_ONLY
+from capbench.core.files import csv_text, lock, write_text
+from capbench.core.records import signature_lines
+from capbench.reports.tables import NOT_EXPLAINED, PUBLISHED_ONLY, UNEXPLAINED, Column, Entry, Row, Table, by_own_model
 from capbench.reports.tables import tables as make_tables
 from capbench.studies.results import Cell, PairTest, StudyResult, missing_word
 
 __all__ = [
     "LATEX_CHARACTERS",
+    "SAMPLE",
     "cell_rows",
     "comparisons_to_csv",
+    "document",
+    "html_table",
     "markdown_text",
     "tex_text",
     "to_csv",
+    "to_html",
     "to_latex",
     "to_markdown",
+    "write_result",
 ]
+
 
 LATEX_CHARACTERS = {
     "\\": r"\textbackslash{}",
@@ -85,7 +91,7 @@ def to_markdown(result: StudyResult, *, by_source: bool = True) -> str:
 
 
 def _ours(row: Row, entry: Entry) -> str:
-    return entry.marked or (missing_word(row.missing) if row.missing else "")
+    return entry.marked or entry.instead or (missing_word(row.missing) if row.missing else "")
 
 
 def _is_best(entry: Entry, best: str | None) -> bool:
@@ -237,7 +243,7 @@ def _lines(result: StudyResult) -> Iterator[dict[str, object]]:
     yield from cell_rows(result)
     for ceiling in result.ceilings:
         name = dict.fromkeys(("metric", "column"), "human-ceiling")
-        yield {**ceiling.model_dump(exclude={"method"}), **name, "title": "human ceiling"}
+        yield {**ceiling.model_dump(exclude={"method", "bootstrap"}), **name, "title": "human ceiling"}
     yield from _published_alone(result)
 
 
@@ -246,7 +252,7 @@ def cell_rows(result: StudyResult) -> list[dict[str, Any]]:
     tests ``rank`` and ``top``."""
     rows = []
     for cell in result.cells:
-        difference = None if cell.published is None else cell.value - cell.published
+        difference = None if cell.published is None or cell.value is None else cell.value - cell.published
         tests = result.comparison(cell.protocol, cell.group)
         rank = None if tests is None else tests.ranks.get(cell.column)
         top = None if tests is None or rank is None else cell.column in tests.top
@@ -291,3 +297,116 @@ def comparisons_to_csv(result: StudyResult, *, escape_formulas: bool = False) ->
         for pair in tests.pairs
     )
     return csv_text([*shared, *PairTest.model_fields, *how], rows, escape_formulas=escape_formulas)
+
+
+# Results as pieces of HTML, for notebooks: tables, notes and signatures, with every text escaped.
+
+SAMPLE = "Computed on the embedded synthetic sample: these numbers say nothing about metrics."
+
+
+def document(*blocks: str, notes: Sequence[str] = (), signatures: Sequence[str] = ()) -> str:
+    """Blocks of HTML, and below them notes and signatures.
+
+    Args:
+        blocks: HTML.
+        notes: plain texts.
+        signatures: plain texts.
+    """
+    listed = "".join(f"<li>{escape(note)}</li>" for note in dict.fromkeys(notes))
+    signed = "".join(f"<li><code>{escape(line)}</code></li>" for line in dict.fromkeys(signatures))
+    parts = [*blocks, *([f"<ul>{listed}</ul>"] if listed else [])]
+    if signed:
+        parts.append(f"<details><summary>Signatures</summary><ul>{signed}</ul></details>")
+    return f'<div class="capbench">{"".join(parts)}</div>'
+
+
+def html_table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, texts: int = 1, title: str = "") -> str:
+    """A table of plain texts as HTML.
+
+    Args:
+        heads: one for each column.
+        rows: the texts.
+        texts: how many columns, from the left, are texts; the others are numbers.
+        title: its caption.
+    """
+
+    def cell(tag: str, place: int, text: str) -> str:
+        side = "left" if place < texts else "right"
+        return f'<{tag} style="text-align:{side}">{escape(text)}</{tag}>'
+
+    def line(tag: str, row: Sequence[str]) -> str:
+        return f"<tr>{''.join(cell(tag, place, text) for place, text in enumerate(row))}</tr>"
+
+    caption = f"<caption>{escape(title)}</caption>" if title else ""
+    body = "".join(line("td", row) for row in rows)
+    return f"<table>{caption}<thead>{line('th', heads)}</thead><tbody>{body}</tbody></table>"
+
+
+def to_html(result: StudyResult) -> str:
+    """All tables of a result, with notes, what is missing, and signatures."""
+    blocks = []
+    for table in make_tables(result):
+        heads = ["metric"]
+        for column in table.columns:
+            heads += column.parts(column.name, column.name if column.published_alone else "published", "diff")
+        blocks.append(html_table(heads, _rows(table), title=table.title))
+        below = [*table.notes, *(f"ranks, {ranks}" for ranks in table.ranks)]
+        blocks.append("<ul>" + "".join(f"<li>{escape(note)}</li>" for note in below) + "</ul>")
+    notes = [SAMPLE] if result.sample else []
+    notes += [f"{', '.join(names)}: {reason}" for reason, names in result.reasons().items()]
+    signatures = [line for by_label in result.signatures.values() for line in signature_lines(by_label)]
+    return document(*blocks, notes=notes, signatures=signatures)
+
+
+def _rows(table: Table) -> list[list[str]]:
+    rows = []
+    for row in table.all_rows:
+        if table.published_only and row is table.published_only[0]:
+            rows.append([PUBLISHED_ONLY, *[""] * sum(len(column.parts("", "", "")) for column in table.columns)])
+        texts = [row.title]
+        for entry, column in zip(row.entries, table.columns, strict=True):
+            texts += _texts(row, entry, column)
+        rows.append(texts)
+    return rows
+
+
+def _texts(row: Row, entry: Entry, column: Column) -> tuple[str, ...]:
+    ours = entry.marked or entry.instead or (missing_word(row.missing) if row.missing else "")
+    return column.parts(f"{ours} {entry.interval}".strip(), entry.published, entry.difference)
+
+
+# Writes a result to its folder: CSV, JSON, Markdown and LaTeX.
+
+
+def write_result(
+    result: StudyResult, folder: Path, *, escape_formulas: bool = False, by_source: bool = True
+) -> list[Path]:
+    """Write ``results.{json,csv,md,tex}`` into a folder and return their paths.
+
+    With tests between metrics there is ``comparisons.csv``, too, a line a pair; without them an earlier run's is
+    removed. Each file is replaced as a whole, and two runs that write the same folder take turns, so that the files
+    belong to one run.
+
+    Args:
+        result: the result.
+        folder: made if it is not there.
+        escape_formulas: for CSV files, see :func:`capbench.core.files.csv_text`.
+        by_source: whether Markdown and LaTeX have the tables by source; the other files hold all numbers.
+
+    Raises:
+        UsageError: a file cannot be written.
+    """
+    texts = {
+        "results.json": result.model_dump_json(indent=2) + "\n",
+        "results.csv": to_csv(result, escape_formulas=escape_formulas),
+        "results.md": to_markdown(result, by_source=by_source),
+        "results.tex": to_latex(result, by_source=by_source),
+    }
+    if result.comparisons:
+        texts["comparisons.csv"] = comparisons_to_csv(result, escape_formulas=escape_formulas)
+    with lock(folder / ".results"):
+        if not result.comparisons:
+            (folder / "comparisons.csv").unlink(missing_ok=True)
+        for name, text in texts.items():
+            write_text(folder / name, text)
+    return [folder / name for name in texts]

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from capbench.errors import CapbenchError
-from capbench.files import read_json
+from capbench.core.errors import CapbenchError
+from capbench.core.files import read_json, sha256_file
+from capbench.core.typed_json import Strict
 from capbench.reports.markup import markdown_text
-from capbench.strict import Strict
 from capbench.studies.papers import OURS, papers
 
 __all__ = ["ItemRun", "index_page", "load_run"]
@@ -27,7 +27,7 @@ class ItemRun(Strict):
         item: its key.
         capbench: version of the program.
         created: UTC time in ISO 8601.
-        fingerprint: what the results depend on, see :func:`capbench.studies.paper_inputs.fingerprint`.
+        fingerprint: what the results depend on, see :func:`capbench.studies.papers.fingerprint`.
         commands: arguments of each command.
         codes: their exit codes; none if it waits as a whole.
         seconds: wall-clock time.
@@ -35,6 +35,7 @@ class ItemRun(Strict):
         waiting: what of it waits, and for what.
         error: the last error of a command that failed.
         files: what it wrote, as paths in its folder.
+        checksums: the SHA-256 of each of these files; none in records of earlier versions.
     """
 
     schema_version: int = 1
@@ -49,6 +50,21 @@ class ItemRun(Strict):
     waiting: dict[str, str] = Field(default_factory=dict)
     error: str = ""
     files: tuple[str, ...] = ()
+    checksums: dict[str, str] = Field(default_factory=dict)
+
+    def damaged(self, folder: Path) -> str:
+        """The first of its files that cannot be read or does not have the recorded checksum; ``""`` if all are whole.
+
+        Args:
+            folder: its folder.
+        """
+        return next((name for name in self.files if not self._is_whole(folder / name, name)), "")
+
+    def _is_whole(self, path: Path, name: str) -> bool:
+        try:
+            return sha256_file(path) == self.checksums.get(name)
+        except CapbenchError:
+            return False
 
     @property
     def is_finished(self) -> bool:

@@ -12,19 +12,312 @@ table of their own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from capbench.reports import published, uncertainty
-from capbench.reports.heads import details
-from capbench.reports.table_records import Column, Entry, Row, Table
-from capbench.studies.published.printed import PrintedColumn, PrintedNumber, tells_no_reason
+from capbench.reports import uncertainty
+from capbench.reports.uncertainty import MARK
+from capbench.studies.published.tables import PrintedColumn, PrintedNumber, given_parts, tells_no_reason
 from capbench.studies.results import OURS, Ceiling, Cell, Missing, ProtocolInfo, StudyResult
 
-__all__ = ["MARK", "PUBLISHED_ONLY", "number", "tables"]
+__all__ = [
+    "MARK",
+    "NOT_EXPLAINED",
+    "PUBLISHED_ONLY",
+    "UNEXPLAINED",
+    "Column",
+    "Entry",
+    "Row",
+    "Table",
+    "basis",
+    "by_own_model",
+    "details",
+    "footnotes",
+    "no_numbers",
+    "number",
+    "own_models",
+    "remarks",
+    "tables",
+    "unplaced_columns",
+]
 
-#: Stands at the best metric of a column and at those that are not significantly worse.
-MARK = uncertainty.MARK
+
+# What a results table is made of: columns, entries, rows; texts alone, ready to be printed.
+
+
+@dataclass(frozen=True)
+class Column:
+    """One value column.
+
+    Attributes:
+        head: its head, from the outside in (``("Composite", "τ-c")``).
+        protocol: id of its protocol.
+        group: the group that it shows, ``""`` for overall.
+        compared: True if published numbers stand beside ours.
+        percent: True if values are shown times 100.
+        best: our highest number as printed, for emphasis; None if there is only one.
+        tested: True if its metrics were tested against each other.
+        detail: the part of the protocol's id that tells it from another column with the same head, or ``""``.
+        where: what it shows, as said in notes.
+        published_alone: True if it shows published numbers and none of ours.
+    """
+
+    head: tuple[str, str]
+    protocol: str
+    group: str
+    compared: bool
+    percent: bool
+    best: str | None = None
+    tested: bool = False
+    detail: str = ""
+    where: str = ""
+    published_alone: bool = False
+
+    @property
+    def outer(self) -> str:
+        """The outer head, with the detail."""
+        return ", ".join(part for part in (self.head[0], self.detail) if part)
+
+    @property
+    def name(self) -> str:
+        """The whole head in one line."""
+        return " ".join(part for part in (self.outer, self.head[1]) if part)
+
+    def parts(self, ours: str, paper: str, difference: str) -> tuple[str, ...]:
+        """Those of three texts that the column shows."""
+        if self.published_alone:
+            return (paper,)
+        return (ours, paper, difference) if self.compared else (ours,)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One value in print: ours, its interval, published, difference; ``""`` where there is none.
+
+    Attributes:
+        ours: the value, with its deviation over draws.
+        published: what the paper prints.
+        difference: ours minus published.
+        interval: ``[low, high]``, with a digit less than the value.
+        top: True for the best metric of a tested column and those that are not significantly worse.
+        note: a remark on the published number.
+        unexplained: True if nothing explains the difference.
+        instead: the text in the place of ours where it could not be computed.
+        undefined: the reason why, one sentence.
+    """
+
+    ours: str = ""
+    published: str = ""
+    difference: str = ""
+    interval: str = ""
+    top: bool = False
+    note: str = ""
+    unexplained: bool = False
+    instead: str = ""
+    undefined: str = ""
+
+    @property
+    def marked(self) -> str:
+        """Ours, with the mark right after the value where it belongs there."""
+        value, space, deviation = self.ours.partition(" ")
+        return f"{value}{MARK}{space}{deviation}" if self.top and value else self.ours
+
+
+@dataclass(frozen=True)
+class Row:
+    """One metric's row: an entry for each column, or the reason why there are none."""
+
+    title: str
+    entries: tuple[Entry, ...]
+    missing: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table with a caption and notes, ready to be printed.
+
+    Attributes:
+        title: its caption.
+        columns: the value columns.
+        rows: one for each metric.
+        notes: one line each.
+        ceiling: the row of people's agreement with each other, None where it is not known.
+        ranks: the significance clusters of each tested column, one line each.
+        published_only: rows that the paper has and the study has not.
+        footnotes: those of ``notes`` that are about single numbers and name them; a form with footnotes of its own
+            says the same in these.
+    """
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+    ceiling: Row | None = None
+    ranks: tuple[str, ...] = ()
+    published_only: tuple[Row, ...] = ()
+    footnotes: tuple[str, ...] = ()
+
+    @property
+    def all_rows(self) -> tuple[Row, ...]:
+        """Every row: ours, the ceiling, those that are published only."""
+        return (*self.rows, *([self.ceiling] if self.ceiling else []), *self.published_only)
+
+
+# What the columns of tables are called.
+
+
+def details(protocols: Sequence[ProtocolInfo]) -> dict[str, str]:
+    """By protocol id, the part of the id that tells it from protocols of the same data set and statistic.
+
+    It is ``""`` where title and statistic are enough, else the items, the statistic's full name, or both; the data set
+    too where two of them have one title.
+    """
+    alike: dict[tuple[str, str], list[ProtocolInfo]] = {}
+    for info in protocols:
+        alike.setdefault((info.dataset_title, info.statistic), []).append(info)
+    shown = {}
+    for infos in alike.values():
+        parts = [info.id.split("/") for info in infos]
+        differing = [place for place in range(len(parts[0])) if len({names[place] for names in parts}) > 1]
+        for info, names in zip(infos, parts, strict=True):
+            shown[info.id] = ", ".join(names[place] for place in differing)
+    return shown
+
+
+# What tables say of the published table that stands beside ours.
+
+#: Stands at a published number that differs from ours for no known reason.
+UNEXPLAINED = "?"
+#: What is said of such a number.
+NOT_EXPLAINED = (
+    "not explained, ours differs in the printed digits and, where references are drawn, by more than three standard "
+    "errors"
+)
+
+_BASES = {
+    "stated": "stated (by the paper)",
+    "reproduced": "reproduced (other numbers of the column come out under it)",
+    "inferred": "inferred (it fits best)",
+}
+
+
+def basis(result: StudyResult, columns: Iterable[tuple[str, str, str]]) -> list[str]:
+    """How the protocols of compared columns are known: one line, and one for each column that has a remark.
+
+    Args:
+        result: the result.
+        columns: protocol, group and head of each compared column.
+    """
+    if result.published_table is None:
+        return []
+    heads: dict[str, list[str]] = {}
+    remarks = []
+    for protocol, group, head in columns:
+        printed = result.published_table.column(protocol, group)
+        if printed is not None and printed.basis is not None:
+            heads.setdefault(_BASES[printed.basis], []).append(head)
+        if printed is not None and printed.note:
+            remarks.append(f"published {head}: {printed.note}")
+    known = [how if len(heads) == 1 else f"{how} for {', '.join(of)}" for how, of in heads.items()]
+    return [*([f"protocol of the published numbers: {'; '.join(known)}"] if known else []), *remarks]
+
+
+def remarks(result: StudyResult) -> list[str]:
+    """What the published file says of the whole table, and which of its rows the paper copied from elsewhere."""
+    if result.published_table is None:
+        return []
+    cited = list(dict.fromkeys(row.title for row in result.published_table.rows if row.cited))
+    return [
+        *result.published_table.notes,
+        *([f"the paper copied these rows from elsewhere: {', '.join(cited)}"] if cited else []),
+    ]
+
+
+def own_models(result: StudyResult) -> list[str]:
+    """Metrics with numbers next to published ones, computed with a network, features or vectors not the paper's."""
+    titles: dict[str, dict[str, None]] = {}
+    labels: dict[str, set[str]] = {}
+    for cell in result.cells:
+        if cell.published is None:
+            continue
+        for parts in given_parts(result.signatures, cell.label or cell.metric, result.published_table):
+            titles.setdefault(_given(parts), {})[cell.title] = None
+            labels.setdefault(_given(parts), set()).add(cell.label or cell.metric)
+    return [
+        f"{', '.join(names)}: {given}"
+        # Rows of variants would else look as if each variant had been computed.
+        + (
+            "; these rows share it: --model LABEL=FILE gives one a model of its own"
+            if len(labels[given]) > 1 and given.startswith("by the model")
+            else ""
+        )
+        for given, names in titles.items()
+    ]
+
+
+def _given(parts: Mapping[str, str]) -> str:
+    """What a number was computed with, in words."""
+    if "model" in parts:
+        model = parts["model"]
+        return (
+            f"by the model {model} that was given{'' if '+' in model else ' (one network, one seed)'}, "
+            "which is not the paper's; the published numbers are of the authors' own"
+        )
+    what = " and ".join(
+        words
+        for words in (
+            f"the features {parts['features'].partition('+')[0]}" if "features" in parts else "",
+            f"the word vectors {parts['vectors']}" if "vectors" in parts else "",
+        )
+        if words
+    )
+    return f"with {what} that were given, which are not known to be the paper's"
+
+
+def by_own_model(result: StudyResult, cell: Cell) -> bool:
+    """True if a number stands next to a published one that another network, other features or vectors gave."""
+    given = given_parts(result.signatures, cell.label or cell.metric, result.published_table)
+    return cell.published is not None and bool(given)
+
+
+def footnotes(noted: Mapping[str, Sequence[str]], unexplained: Sequence[str]) -> list[str]:
+    """One line for each remark on numbers, with all numbers that it is about, and one for those that nothing explains.
+
+    Args:
+        noted: names of numbers (row and column) by remark.
+        unexplained: names of numbers without a remark.
+    """
+    lines = [
+        f"{UNEXPLAINED if tells_no_reason(note) else '*'} {'; '.join(names)}: {note}" for note, names in noted.items()
+    ]
+    if unexplained:
+        lines.append(f"{UNEXPLAINED} {NOT_EXPLAINED}: {'; '.join(unexplained)}")
+    return lines
+
+
+def no_numbers(result: StudyResult) -> list[str]:
+    """One line on a published table whose file holds no numbers."""
+    table = result.published_table
+    return [] if table is None or table.missing is None else [f"published: {table.source}: no numbers. {table.missing}"]
+
+
+def unplaced_columns(result: StudyResult) -> dict[str, list[PrintedColumn]]:
+    """Published columns that stand beside none of ours, by the reason; without those that have no number."""
+    table = result.published_table
+    if table is None:
+        return {}
+    whole = {info.id: info.n_items_whole is None for info in result.protocols}
+    with_numbers = {number.column for row in table.rows for number in row.numbers}
+    columns: dict[str, list[PrintedColumn]] = {}
+    for column in table.columns:
+        if column.key in with_numbers and not whole.get(column.protocol or "", False):
+            reason = "no protocol of ours" if column.protocol is None else "data not here"
+            if column.protocol in whole:
+                reason = "not compared: ours is of a part of the items (--allow-missing)"
+            columns.setdefault(f"Published, {reason}", []).append(column)
+    return columns
+
+
 #: Head of the rows that only the paper has.
 PUBLISHED_ONLY = "published only"
 
@@ -59,7 +352,7 @@ def tables(result: StudyResult, *, by_source: bool = True) -> list[Table]:
             # The title says which protocol it is; the heads need not.
             columns = [replace(column, detail="") for column in columns]
             builder.add(f"{source} by source, {info.statistic}", columns, [info])
-    unplaced = published.unplaced(result)
+    unplaced = unplaced_columns(result)
     if not result.protocols and (result.columns or not unplaced):
         builder.add(result.title, [], [])
     for title, printed in unplaced.items():
@@ -91,18 +384,21 @@ class _Builder:
     def groups(self, info: ProtocolInfo) -> tuple[str, ...]:
         """Groups of a protocol that there are numbers of: ours or published ones."""
         table = self.result.published_table
-        printed = [] if table is None else [c.group for c in table.columns if c.protocol == info.id and c.group]
+        of_table = [] if table is None or info.n_items_whole is not None else table.columns
+        printed = [c.group for c in of_table if c.protocol == info.id and c.group]
         return tuple(dict.fromkeys((*info.groups, *printed)))
 
     def column(self, info: ProtocolInfo, group: str, inner: str, *, compare: bool = True) -> Column:
         result = self.result
         cells = [c for c in result.cells if c.protocol == info.id and c.group == group]
         percent = info.kind == "accuracy"
+        compare = compare and info.n_items_whole is None
         printed = result.published_table is not None and result.published_table.column(info.id, group) is not None
         waiting = any(f"{info.id}|{group}" in missing.published for missing in result.missing)
         best = None
         if info.kind != "mean" and len(cells) > 1:
-            best = number(max(c.value for c in cells), percent)
+            values = [c.value for c in cells if c.value is not None]
+            best = number(max(values), percent) if len(values) > 1 else None
         detail = self.details[info.id]
         title = f"{info.dataset_title}{f' ({detail})' if detail else ''}"
         return Column(
@@ -132,6 +428,7 @@ class _Builder:
         places = [(column.protocol, column.group) for column in columns]
         notes = [
             *_sizes(result, infos),
+            *_undefined(columns, rows),
             *self._published_notes(columns, [*rows, *only]),
             *uncertainty.notes(result, places),
         ]
@@ -213,18 +510,18 @@ class _Builder:
     def _published_notes(self, columns: list[Column], rows: list[Row]) -> list[str]:
         compared = [column for column in columns if column.compared]
         if not compared:
-            return [] if self.made else published.no_numbers(self.result)
+            return [] if self.made else no_numbers(self.result)
         return [
             f"published: {self.result.published}",
-            *published.basis(self.result, [(c.protocol, c.group, c.name) for c in compared]),
-            *published.own_models(self.result),
+            *basis(self.result, [(c.protocol, c.group, c.name) for c in compared]),
+            *own_models(self.result),
             *self._remarks(),
             *_footnotes(columns, rows),
         ]
 
     def _remarks(self) -> list[str]:
         """The remarks on the whole published table, once."""
-        lines = [] if self.remarked else published.remarks(self.result)
+        lines = [] if self.remarked else remarks(self.result)
         self.remarked = True
         return lines
 
@@ -239,7 +536,18 @@ def _footnotes(columns: list[Column], rows: list[Row]) -> list[str]:
                 noted.setdefault(entry.note, []).append(f"{row.title} on {column.where}")
             elif entry.unexplained:
                 unexplained.append(f"{row.title} on {column.where}")
-    return published.footnotes(noted, unexplained)
+    return footnotes(noted, unexplained)
+
+
+def _undefined(columns: list[Column], rows: list[Row]) -> list[str]:
+    """One line for each reason why numbers of ours could not be computed, with all places that it is about."""
+    places: dict[tuple[str, str], list[str]] = {}
+    for index, column in enumerate(columns):
+        for row in rows:
+            entry = row.entries[index]
+            if entry.undefined:
+                places.setdefault((entry.instead, entry.undefined), []).append(f"{row.title} on {column.where}")
+    return [f"{instead}: {'; '.join(names)}: {reason}" for (instead, reason), names in places.items()]
 
 
 def _interval(cell: Cell | Ceiling, percent: bool) -> str:
@@ -257,33 +565,45 @@ def _printed_entry(printed: PrintedNumber | None) -> Entry:
 
 def _noted(printed: str, note: str | None, *, unexplained: bool) -> str:
     """A published number with its footnote mark, in the form of ours (``50.9 ±0.70``)."""
-    mark = published.UNEXPLAINED if unexplained or tells_no_reason(note or "") else "*" if note else ""
+    mark = UNEXPLAINED if unexplained or tells_no_reason(note or "") else "*" if note else ""
     return printed.replace("± ", "±") + mark
 
 
 def _cell_entry(cell: Cell, column: Column, top: bool) -> Entry:
     scale = 100 if column.percent else 1
+    if cell.value is None:
+        printed = _printed(cell, column) if column.compared else ""
+        return Entry(
+            published=_noted(printed, cell.published_note, unexplained=False) if printed else "",
+            note=(cell.published_note or "") if printed else "",
+            instead=cell.shown_instead,
+            undefined=cell.undefined,
+        )
     ours = number(cell.value, column.percent)
     if cell.sd is not None:
         ours += f" ±{number(cell.sd, column.percent)}"
     if cell.published is None or not column.compared:
         return Entry(ours, interval=_interval(cell, column.percent), top=top)
-    printed = cell.published_printed
-    if printed is None:
-        digits = cell.published_digits if cell.published_digits is not None else 4
-        printed = f"{scale * cell.published:.{digits}f}"
-        if cell.published_sd is not None:
-            printed += f" ±{scale * cell.published_sd:.{digits}f}"
     difference = scale * (cell.value - cell.published)
     return Entry(
         ours,
-        _noted(printed, cell.published_note, unexplained=cell.unexplained),
+        _noted(_printed(cell, column), cell.published_note, unexplained=cell.unexplained),
         f"{difference:+.2f}" if column.percent else f"{difference:+.4f}",
         _interval(cell, column.percent),
         top,
         cell.published_note or "",
         cell.unexplained,
     )
+
+
+def _printed(cell: Cell, column: Column) -> str:
+    """The published number as the paper prints it; ``""`` if there is none."""
+    if cell.published is None or cell.published_printed is not None:
+        return cell.published_printed or ""
+    scale = 100 if column.percent else 1
+    digits = cell.published_digits if cell.published_digits is not None else 4
+    printed = f"{scale * cell.published:.{digits}f}"
+    return printed if cell.published_sd is None else f"{printed} ±{scale * cell.published_sd:.{digits}f}"
 
 
 def _ceiling(result: StudyResult, columns: list[Column]) -> Row | None:
@@ -304,15 +624,19 @@ def _sizes(result: StudyResult, infos: list[ProtocolInfo]) -> list[str]:
     notes = []
     for info in infos:
         cells = [c for c in result.cells if c.protocol == info.id and c.group == ""]
-        # Labels of statistics within images and over systems begin so; results of any version have them.
-        points = {"within-image": "captions", "system": "systems"}.get(info.statistic.partition(" ")[0], "ratings")
+        points = {"captions": "ratings", "images": "captions", "systems": "systems"}[info.level]
         what = {"correlation": points, "accuracy": "pairs", "mean": "captions"}[info.kind]
-        size = f"{cells[0].n:,} {what} of {info.n_items:,} items" if cells else f"{info.n_items:,} items"
+        items = f"{info.n_items:,} items"
+        if info.n_items_whole is not None:
+            items = f"{info.n_items:,} of {info.n_items_whole:,} items (--allow-missing)"
+        # A cell without a value may have fewer.
+        size = f"{max(cell.n for cell in cells):,} {what} of {items}" if cells else items
         draws = f", {info.draws} draws" if info.draws > 1 else ""
         units = "" if info.bootstrap is None else f", {info.bootstrap.units:,} {info.bootstrap.unit}s are resampled"
         notes.append(f"{info.versioned_id}: {size}{draws}{units}")
-        chances = sorted({f"{100 * c.chance:.1f}" for c in cells if c.chance is not None})
+        chances = [c.chance for c in cells if c.chance is not None]
         if chances:
-            notes.append(f"chance under this tie rule: {' to '.join(dict.fromkeys((chances[0], chances[-1])))} %")
+            ends = dict.fromkeys(f"{100 * end:.1f}" for end in (min(chances), max(chances)))
+            notes.append(f"chance under this tie rule: {' to '.join(ends)} %")
         notes += info.notes
     return notes

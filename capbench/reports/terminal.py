@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from capbench.core.records import signature_lines
 from capbench.datasets.protocol import with_version
-from capbench.records import signature_lines
-from capbench.reports.table_records import Column, Entry, Row, Table
-from capbench.reports.tables import PUBLISHED_ONLY
+from capbench.reports.tables import PUBLISHED_ONLY, Column, Entry, Row, Table
 from capbench.reports.tables import tables as make_tables
-from capbench.studies.results import LEFT_OUT, StudyResult, missing_word
+from capbench.studies.results import StudyResult, is_left_out, missing_word
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,7 +58,7 @@ def _texts(entry: Entry, column: Column, beside: bool) -> tuple[str, ...]:
 
 def _value(entry: Entry, column: Column) -> str:
     if not column.tested or not entry.ours or entry.top:
-        return entry.marked
+        return entry.marked or entry.instead
     value, space, deviation = entry.ours.partition(" ")
     return f"{value} {space}{deviation}"  # so that digits stand below digits
 
@@ -157,7 +156,7 @@ def _print_missing(result: StudyResult, console: Console) -> None:
     for reason, names in by_reason.items():
         planned = any(m.planned for m in result.missing if m.reason == reason)
         word = "waits for" if planned else "not computed:"
-        word = "" if reason == LEFT_OUT else f"{word} "
+        word = "" if is_left_out(reason) else f"{word} "
         console.print(f"{', '.join(names)} {word}{reason}", markup=False, soft_wrap=True)
     if by_reason:
         console.print()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
-from capbench.studies.results import BootstrapInfo, Comparisons, StudyResult
+from capbench.studies.results import BootstrapInfo, Ceiling, Comparisons, StudyResult
 
 __all__ = ["MARK", "notes", "ranks"]
 
 MARK = "†"
+"""Stands at the best metric of a column and at those that are not significantly worse."""
+
 
 _CORRECTIONS = {"holm": "Holm's correction", "bh": "Benjamini and Hochberg's correction", "none": "no correction"}
 _FORMULAS = {"williams": "Williams' test", "steiger": "Steiger's test", "mcnemar": "McNemar's test"}
@@ -29,9 +31,18 @@ def notes(result: StudyResult, places: Iterable[tuple[str, str]]) -> list[str]:
     protocols = dict.fromkeys(protocol for protocol, _ in places)
     lines = [_interval(p.bootstrap) for p in result.protocols if p.id in protocols and p.bootstrap is not None]
     lines += [_test(tests) for place in places if (tests := result.comparison(*place)) is not None]
-    ceilings = [result.ceiling(*place) for place in places]
-    lines += [f"human ceiling (not a metric): {_CEILINGS[known.method]}" for known in ceilings if known is not None]
+    ceilings = [known for place in places if (known := result.ceiling(*place)) is not None]
+    lines += [f"human ceiling (not a metric): {_CEILINGS[known.method]}; {_sizes(ceilings)}" for known in ceilings]
+    lines += [_interval(known.bootstrap) for known in ceilings if known.bootstrap is not None]
     return list(dict.fromkeys(lines))
+
+
+def _sizes(ceilings: Sequence[Ceiling]) -> str:
+    """The data points behind ceilings: one number, or one for each place."""
+    sizes = dict.fromkeys(f"{known.n:,}" for known in ceilings)
+    if len(sizes) == 1:
+        return f"n = {next(iter(sizes))}"
+    return "n = " + ", ".join(f"{k.n:,} ({k.protocol}{f' {k.group}' if k.group else ''})" for k in ceilings)
 
 
 def _interval(info: BootstrapInfo) -> str:

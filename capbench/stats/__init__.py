@@ -5,10 +5,9 @@
 (0.9129, 1)
 """
 
-from capbench.stats.accuracy import AccuracyResult, GroupAccuracy, pairwise_accuracy
-from capbench.stats.aggregate import aggregate
 from capbench.stats.correlation import CorrelationResult, correlation
 from capbench.stats.kendall import PairCounts, RankCode, pair_counts, rank_encode, tau_b, tau_c
+from capbench.stats.pairwise_accuracy import AccuracyResult, GroupAccuracy, aggregate, pairwise_accuracy
 
 __all__ = [
     "AccuracyResult",

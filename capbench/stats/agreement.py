@@ -9,22 +9,22 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.errors import StatisticError
-from capbench.records import Coefficient, FloatArray, IntArray, TieRule
+from capbench.core.errors import StatisticError
+from capbench.core.records import Coefficient, FloatArray, IntArray, TieRule
 from capbench.stats.correlation import checked_sides, correlation
-from capbench.stats.resampling import unit_codes
-from capbench.stats.swapping import Scale, SwapDifference, swap_difference
-from capbench.stats.system_agreement import Systems
-from capbench.stats.vectors import draws_of, finite_vector, same_draws
-from capbench.stats.weighted import (
+from capbench.stats.permutation import Scale, SwapDifference, swap_difference
+from capbench.stats.resampling import (
     AccuracyStatistic,
     MeanStatistic,
     PearsonStatistic,
     RankStatistic,
     TieCalibratedStatistic,
     WeightedStatistic,
+    unit_codes,
 )
-from capbench.stats.within import WithinImages
+from capbench.stats.system_agreement import Systems
+from capbench.stats.vectors import draws_of, finite_vector, same_draws
+from capbench.stats.within_images import WithinImages
 
 __all__ = ["Accuracies", "Agreement", "Correlations", "Unit"]
 
@@ -189,7 +189,7 @@ class Accuracies:
             StatisticError: no pairs, unequal lengths, a score that is NaN or infinite, a preference that is not
                 -1, 0 or 1, a group in which people are even on every pair, or fewer than two units.
         """
-        from capbench.stats.accuracy import pairwise_accuracy
+        from capbench.stats.pairwise_accuracy import pairwise_accuracy
 
         credit = {}
         choice = np.asarray(preferred)

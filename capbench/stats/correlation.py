@@ -14,8 +14,8 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.errors import StatisticError, suggest
-from capbench.records import Coefficient, FloatArray, IntArray
+from capbench.core.errors import StatisticError, suggest
+from capbench.core.records import Coefficient, FloatArray, IntArray
 from capbench.stats.kendall import (
     PairCounts,
     RankCode,
@@ -25,9 +25,8 @@ from capbench.stats.kendall import (
     tau_b,
     tau_c,
 )
-from capbench.stats.pairwise import calibrate_ties
-from capbench.stats.student import t_p_value
-from capbench.stats.vectors import finite_vector
+from capbench.stats.tie_calibration import calibrate_ties
+from capbench.stats.vectors import finite_vector, t_p_value
 
 __all__ = ["CorrelationResult", "checked_sides", "correlation", "exact_dot"]
 
@@ -98,7 +97,7 @@ def correlation(
 
     Args:
         coefficient: ``tau-b``, ``tau-c``, ``spearman``, ``pearson`` or ``acc-eq`` (see
-            :func:`~capbench.stats.pairwise.calibrate_ties`).
+            :func:`~capbench.stats.tie_calibration.calibrate_ties`).
         x: (n,) scores of a metric.
         y: (n,) human ratings of the same data points.
         name_x: what x is, for error messages.

@@ -21,12 +21,11 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.errors import StatisticError, suggest
-from capbench.records import Coefficient, FloatArray
+from capbench.core.errors import StatisticError, suggest
+from capbench.core.records import Coefficient, FloatArray
 from capbench.stats.agreement import Agreement, Unit
 from capbench.stats.correlation import correlation
-from capbench.stats.dominance import partner_differences
-from capbench.stats.kendall import rank_encode
+from capbench.stats.kendall import partner_differences, rank_encode
 from capbench.stats.resampling import Bootstrap, LeaveOneOut, evaluate
 from capbench.stats.vectors import finite_vector
 

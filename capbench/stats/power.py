@@ -15,7 +15,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from capbench.errors import StatisticError
+from capbench.core.errors import StatisticError
 from capbench.stats.agreement import Agreement, Unit
 from capbench.stats.resampling import Bootstrap, evaluate
 

@@ -1,28 +1,423 @@
-"""Resamples: who is drawn, in which order, and on how many workers.
+"""Resamples (random units, their order, their workers), and statistics that are evaluated for many of them at a time.
 
 Resamples come in blocks, and every block has a random stream of its own that is named by the seed and the block's
 number. So the same seed gives the same bits whatever the number of workers, all metrics share the same resamples,
 and the first thousand of two thousand resamples are the same as one thousand.
+
+A resample is a list of whole-number weights, one for each unit (an image, an item, a rating): how often the unit was
+drawn. A statistic is prepared once, which sorts and encodes the data, and then costs, for n data points with levels of
+the human side (2 to 12 in practice), O(n · levels) a resample, or O(n log n) when both sides have many levels. All
+counts are exact whole numbers, so both ways give the same answers, and so does any number of workers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.errors import StatisticError
-from capbench.machine import usable_cores
-from capbench.records import FloatArray, IntArray
-from capbench.stats.weighted import WeightedStatistic
+from capbench.core.errors import StatisticError
+from capbench.core.machine import usable_cores
+from capbench.core.records import Coefficient, FloatArray, IntArray
+from capbench.stats.kendall import rank_encode
 
-__all__ = ["BLOCK", "Bootstrap", "Draws", "LeaveOneOut", "Swaps", "evaluate", "unit_codes", "worker_count"]
+__all__ = [
+    "BLOCK",
+    "MOST_RESAMPLES",
+    "AccuracyStatistic",
+    "Bootstrap",
+    "Draws",
+    "LeaveOneOut",
+    "MeanStatistic",
+    "PearsonStatistic",
+    "RankStatistic",
+    "Swaps",
+    "TieCalibratedStatistic",
+    "WeightedStatistic",
+    "evaluate",
+    "in_parts",
+    "standardise",
+    "unit_codes",
+    "worker_count",
+]
+
+
+# A side with this many levels at most is counted level by level; the measured break-even is between 10 and 20.
+_FEW_LEVELS = 16
+# Resamples are evaluated a few at a time, so that an array of theirs has this many elements: it stays in the
+# processor's cache, and memory is used again instead of being asked for anew.
+_TOGETHER = 100_000
+# Counts fit into 32 bits, which are faster, while n² does.
+_SQUARE_FITS = 46_340
+# A variance below this share of the mean square is rounding: all values of the resample are equal.
+_ROUNDING = 1e-12
+
+
+class WeightedStatistic(Protocol):
+    """A statistic of weighted units."""
+
+    @property
+    def units(self) -> int:
+        """Number of units, U."""
+
+    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+        """Evaluate (B, U) weights ≥ 0 to (B,) values; NaN where the statistic is not defined (a constant side)."""
+
+
+class RankStatistic:
+    """Tau-b, tau-c or Spearman's rho.
+
+    Args:
+        coefficient: which one.
+        x: (n,) one side, finite.
+        y: (n,) the other one.
+        unit: (n,) unit of each data point, in [0, units).
+        units: number of units.
+    """
+
+    def __init__(self, coefficient: Coefficient, x: FloatArray, y: FloatArray, unit: IntArray, units: int) -> None:
+        self.coefficient = coefficient
+        self.units = units
+        a, b = rank_encode(x), rank_encode(y)
+        self._turned = a.levels < b.levels
+        if self._turned:
+            a, b = b, a  # all three are symmetric: b is the side with fewer levels
+        self._sizes = np.bincount(unit, minlength=units).astype(np.int64)
+        kind = _ByLevels if b.levels <= _FEW_LEVELS else _ByMerging
+        # Counts have 32 bits, products of ranks 64; merging has many short steps and wants many resamples for each.
+        self._width = a.levels * (2 if coefficient == "spearman" else 1)
+        if kind is _ByMerging:
+            self._width = min(self._width, _TOGETHER // 16)
+        self._counter: _ByLevels | _ByMerging = kind(a.codes, b.codes, a.levels, b.levels, unit, units)
+
+    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+        """See :class:`WeightedStatistic`."""
+        parts = [self._evaluate(resamples) for resamples in in_parts(weights, self._width)]
+        return np.concatenate(parts) if parts else np.empty(0)
+
+    def scores_and_free(self, weights: NDArray[np.integer]) -> tuple[FloatArray, FloatArray]:
+        """(B,) concordant minus discordant pairs, and (B,) twice the number of pairs that are untied in x."""
+        parts = []
+        for resamples in in_parts(weights, self._width):
+            drawn, n = self._drawn(resamples)
+            score, free_a, free_b, _ = self._counter.pair_sums(drawn, n)
+            parts.append((score, free_b if self._turned else free_a))
+        scores, free = (np.concatenate(column).astype(np.float64) for column in zip(*parts, strict=True))
+        return scores, free
+
+    def _drawn(self, weights: NDArray[np.integer]) -> tuple[NDArray[np.integer], IntArray]:
+        n = weights.astype(np.int64) @ self._sizes
+        wide = np.int64 if n.max() > _SQUARE_FITS else np.int32
+        return np.ascontiguousarray(weights, dtype=wide), n
+
+    def _evaluate(self, weights: NDArray[np.integer]) -> FloatArray:
+        drawn, n = self._drawn(weights)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            if self.coefficient == "spearman":
+                ab, aa, bb = self._counter.rank_products(drawn, n)
+                defined = (aa > 0) & (bb > 0)
+                return np.where(defined, np.clip(ab / np.sqrt(aa * bb), -1.0, 1.0), np.nan)
+            score, free_a, free_b, levels = self._counter.pair_sums(drawn, n)
+            doubled = 2.0 * score
+            if self.coefficient == "tau-b":
+                value = doubled / np.sqrt(free_a.astype(np.float64) * free_b)
+            else:
+                squares = (n * n).astype(np.float64)
+                value = doubled * levels / (squares * (levels - 1))
+            defined = (free_a > 0) & (free_b > 0)
+            return np.where(defined, np.clip(value, -1.0, 1.0), np.nan)
+
+
+class _ByLevels:
+    """Counting over a table of (levels of b) × (levels of a), where b has few levels.
+
+    With ``h[k]`` the weights at level k of b, running along a, and ``below[k]`` the sum of the levels under
+    k, concordant minus discordant pairs are ``Σ_k h[k] · (2 cumsum(below[k]) - below[k]) - Σ h[k] Σ below[k]``.
+    """
+
+    def __init__(self, a: IntArray, b: IntArray, levels_a: int, levels_b: int, unit: IntArray, units: int) -> None:
+        self._shape = (levels_a, units)
+        self._places = [(a[at], unit[at]) for at in (np.flatnonzero(b == level) for level in range(levels_b))]
+
+    @cached_property
+    def _tables(self) -> list[Any]:
+        import scipy.sparse
+
+        csr_array: Any = scipy.sparse.csr_array  # its stubs know no (values, (rows, columns))
+        tables = []
+        for rows, columns in self._places:
+            table = csr_array((np.ones(len(rows), dtype=np.int32), (rows, columns)), shape=self._shape, dtype=np.int32)
+            table.sum_duplicates()
+            tables.append(table)
+        return tables
+
+    def _levels(self, weights: NDArray[np.integer]) -> list[NDArray[np.integer]]:
+        if len(weights) == 1:  # the value itself: importing scipy.sparse takes longer than counting it
+            return [
+                np.bincount(rows, weights[0, units], self._shape[0]).astype(weights.dtype)[None]
+                for rows, units in self._places
+            ]
+        columns = np.ascontiguousarray(weights.T)
+        # Running sums are fastest along a contiguous axis, products with sparse tables over one: hence the turn.
+        return [np.ascontiguousarray((table @ columns).T) for table in self._tables]
+
+    def pair_sums(self, weights: NDArray[np.integer], n: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """(B,) C - D, twice the pairs untied in a, twice those untied in b, and the smaller number of levels."""
+        levels = self._levels(weights)
+        score = np.zeros(len(n), dtype=np.int64)
+        squares_b = np.zeros(len(n), dtype=np.int64)
+        levels_b = np.zeros(len(n), dtype=np.int64)
+        below = np.zeros_like(levels[0])
+        for k, row in enumerate(levels):
+            size = row.sum(axis=1, dtype=np.int64)
+            squares_b += size * size
+            levels_b += size > 0
+            if k:
+                running = np.cumsum(below, axis=1, dtype=below.dtype)
+                size_below = running[:, -1].astype(np.int64)
+                running *= 2
+                running -= below
+                score += np.einsum("ba,ba->b", row, running) - size * size_below
+            below += row
+        squares_a = np.einsum("ba,ba->b", below, below).astype(np.int64)
+        levels_a = np.count_nonzero(below, axis=1)
+        return score, n * n - squares_a, n * n - squares_b, np.minimum(levels_a, levels_b)
+
+    def rank_products(self, weights: NDArray[np.integer], n: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """(B,) sums of products and squares of the doubled, centred average ranks: ab, aa, bb."""
+        levels = self._levels(weights)
+        sizes = np.stack([row.sum(axis=1, dtype=np.int64) for row in levels], axis=1)
+        total = np.sum(levels, axis=0, dtype=levels[0].dtype)
+        ranks_a = 2 * np.cumsum(total, axis=1, dtype=total.dtype) - total - n[:, None].astype(total.dtype)
+        ranks_b = (2 * np.cumsum(sizes, axis=1) - sizes - n[:, None]).astype(np.float64)
+        ab = np.zeros(len(n))
+        for k, row in enumerate(levels):
+            ab += np.einsum("ba,ba->b", row, ranks_a) * ranks_b[:, k]
+        wide = ranks_a.astype(np.float64)
+        aa = np.einsum("ba,ba->b", wide * wide, total.astype(np.float64))
+        return ab, aa, np.einsum("bk,bk->b", ranks_b * ranks_b, sizes.astype(np.float64))
+
+
+class _ByMerging:
+    """Counting inversions by a merge sort from the top whose splits do not depend on the weights.
+
+    Cells (distinct a, b and unit) are numbered by a, then b. Listed by b, a pair of cells is out of order if the
+    first bit in which their numbers differ is set in the one that is listed first. The list is split by one bit after
+    the other; the lists are the same for all resamples, and only sums over them are not.
+    """
+
+    def __init__(self, a: IntArray, b: IntArray, levels_a: int, levels_b: int, unit: IntArray, units: int) -> None:
+        order = np.lexsort((unit, b, a))
+        a, b, unit = a[order], b[order], unit[order]
+        new = np.ones(len(a), dtype=np.bool_)
+        new[1:] = (a[1:] != a[:-1]) | (b[1:] != b[:-1]) | (unit[1:] != unit[:-1])
+        first = np.flatnonzero(new)
+        self._count = np.diff(first, append=len(a)).astype(np.int64)
+        a, b, self._unit = a[first], b[first], unit[first]
+        cells = len(a)
+        self._a_starts = _starts(a)
+        self._joint_starts = _starts(a * levels_b + b)
+        by_b = np.argsort(b, kind="stable")
+        self._by_b = by_b
+        self._b_starts = _starts(b[by_b])
+        self._a_groups = np.cumsum(np.diff(a, prepend=a[0]) != 0)
+        self._b_groups = np.empty(cells, dtype=np.int64)
+        self._b_groups[by_b] = np.cumsum(np.diff(b[by_b], prepend=b[by_b[0]]) != 0)
+        self._splits: list[tuple[IntArray, NDArray[np.bool_], IntArray]] = []
+        for bit in range(max(1, (cells - 1).bit_length()) - 1, -1, -1):
+            group = by_b >> (bit + 1)
+            listed = by_b[np.argsort(group, kind="stable")]
+            self._splits.append((listed, (listed >> bit & 1).astype(np.bool_), _starts(listed >> (bit + 1))))
+
+    def _cells(self, weights: NDArray[np.integer]) -> NDArray[np.integer]:
+        drawn = np.take(weights, self._unit, axis=1)
+        drawn *= self._count.astype(drawn.dtype)
+        return drawn
+
+    def pair_sums(self, weights: NDArray[np.integer], n: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """See :meth:`_ByLevels.pair_sums`."""
+        cells = self._cells(weights)
+        size_a = np.add.reduceat(cells, self._a_starts, axis=1)
+        size_b = np.add.reduceat(np.take(cells, self._by_b, axis=1), self._b_starts, axis=1)
+        joint = np.add.reduceat(cells, self._joint_starts, axis=1)
+        squares_a, squares_b, squares_ab = (_square_sum(sizes) for sizes in (size_a, size_b, joint))
+        levels = np.minimum(np.count_nonzero(size_a, axis=1), np.count_nonzero(size_b, axis=1))
+        free = (n * n - squares_a - squares_b + squares_ab) // 2  # C + D
+        return free - 2 * self._discordant(cells), n * n - squares_a, n * n - squares_b, levels
+
+    def _discordant(self, cells: NDArray[np.integer]) -> IntArray:
+        total = np.zeros(len(cells), dtype=np.int64)
+        for listed, is_set, starts in self._splits:
+            weight = np.take(cells, listed, axis=1)
+            with_bit = weight * is_set
+            weight -= with_bit  # now those without the bit
+            running = np.cumsum(with_bit, axis=1, dtype=with_bit.dtype)
+            total += np.einsum("bc,bc->b", weight, running)
+            if len(starts) > 1:
+                # What was listed in earlier groups does not count.
+                before = running[:, starts[1:] - 1].astype(np.int64)
+                total -= np.einsum("bg,bg->b", np.add.reduceat(weight, starts, axis=1)[:, 1:], before)
+        return total
+
+    def rank_products(self, weights: NDArray[np.integer], n: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """See :meth:`_ByLevels.rank_products`."""
+        cells = self._cells(weights)
+        size_a = np.add.reduceat(cells, self._a_starts, axis=1).astype(np.int64)
+        size_b = np.add.reduceat(np.take(cells, self._by_b, axis=1), self._b_starts, axis=1).astype(np.int64)
+        ranks_a = (2 * np.cumsum(size_a, axis=1) - size_a - n[:, None]).astype(np.float64)
+        ranks_b = (2 * np.cumsum(size_b, axis=1) - size_b - n[:, None]).astype(np.float64)
+        product = ranks_a[:, self._a_groups] * ranks_b[:, self._b_groups]
+        return (
+            np.einsum("bc,bc->b", product, cells.astype(np.float64)),
+            np.einsum("bc,bc->b", ranks_a * ranks_a, size_a.astype(np.float64)),
+            np.einsum("bc,bc->b", ranks_b * ranks_b, size_b.astype(np.float64)),
+        )
+
+
+class PearsonStatistic:
+    """Pearson's r, from sums over units.
+
+    Args:
+        x: (n,) one side, finite and not constant.
+        y: (n,) the other one.
+        unit: (n,) unit of each data point, in [0, units).
+        units: number of units, U.
+    """
+
+    def __init__(self, x: FloatArray, y: FloatArray, unit: IntArray, units: int) -> None:
+        self.units = units
+        a, b = standardise(x), standardise(y)
+        columns = (np.ones_like(a), a, b, a * a, b * b, a * b)
+        self._sums = np.stack([np.bincount(unit, weights=c, minlength=units) for c in columns])
+
+    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+        """See :class:`WeightedStatistic`."""
+        # Not a matrix product: its rounding may depend on the number of threads.
+        drawn = weights.astype(np.float64)
+        n, a, b, aa, bb, ab = (np.einsum("bu,u->b", drawn, column) for column in self._sums)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            spread_a, spread_b = aa - a * a / n, bb - b * b / n
+            defined = (spread_a > _ROUNDING * aa) & (spread_b > _ROUNDING * bb)
+            value = (ab - a * b / n) / np.sqrt(spread_a * spread_b)
+        return np.where(defined, np.clip(value, -1.0, 1.0), np.nan)
+
+
+class TieCalibratedStatistic:
+    """acc*_eq, pairwise accuracy with tie calibration (Deutsch et al. 2023).
+
+    ε is calibrated for each resample by itself. That takes a fraction of a second for 10,000 data points, so this is
+    for a few weightings and not for a bootstrap.
+
+    Args:
+        x: (n,) scores of a metric, finite.
+        y: (n,) human ratings of the same data points.
+        unit: (n,) unit of each data point, in [0, units).
+        units: number of units, U.
+    """
+
+    def __init__(self, x: FloatArray, y: FloatArray, unit: IntArray, units: int) -> None:
+        self.units = units
+        self._x, self._y, self._unit = x, y, unit
+
+    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+        """See :class:`WeightedStatistic`; NaN where fewer than two data points are drawn."""
+        from capbench.stats.tie_calibration import calibrate_ties
+
+        values = np.full(len(weights), np.nan)
+        for row, drawn in enumerate(weights):
+            times = drawn[self._unit]
+            if times.sum() > 1:
+                values[row] = calibrate_ties(np.repeat(self._x, times), np.repeat(self._y, times)).accuracy
+        return values
+
+
+class AccuracyStatistic:
+    """Pairwise accuracy, the mean over groups of pairs.
+
+    Args:
+        credit: (n,) credit of the metric on each pair, in [0, 1].
+        group: (n,) group of each pair, in [0, groups).
+        unit: (n,) unit of each pair.
+        units: number of units.
+    """
+
+    def __init__(self, credit: FloatArray, group: IntArray, unit: IntArray, units: int) -> None:
+        self.units = units
+        groups = int(group.max()) + 1
+        at = unit * groups + group
+        # (U, groups) credit and number of pairs; credits are halves of whole numbers, so their sums are exact.
+        self._credit = np.bincount(at, weights=credit, minlength=units * groups).reshape(units, groups)
+        self._pairs = np.bincount(at, minlength=units * groups).reshape(units, groups).astype(np.float64)
+
+    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+        """See :class:`WeightedStatistic`; NaN where a group was not drawn."""
+        drawn = weights.astype(np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(((drawn @ self._credit) / (drawn @ self._pairs)).mean(axis=1), dtype=np.float64)
+
+
+class MeanStatistic:
+    """The mean of several statistics of the same units: a protocol with several draws of references.
+
+    Args:
+        parts: one statistic a draw, at least one.
+    """
+
+    def __init__(self, parts: Sequence[WeightedStatistic]) -> None:
+        self._parts = tuple(parts)
+        self.units = self._parts[0].units
+
+    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+        """See :class:`WeightedStatistic`; NaN where any of them is."""
+        return np.asarray(np.mean([statistic(weights) for statistic in self._parts], axis=0), dtype=np.float64)
+
+
+def standardise(values: FloatArray) -> FloatArray:
+    """(n,) z-scores: mean 0 and (population) standard deviation 1.
+
+    Args:
+        values: (n,) finite values that are not all equal.
+    """
+    # Powers of two scale exactly, and keep sums and squares of huge or tiny values in range.
+    scaled = np.ldexp(values, -int(np.frexp(np.abs(values).max())[1]))
+    deviation = scaled - scaled.mean()
+    deviation = np.ldexp(deviation, -int(np.frexp(np.abs(deviation).max())[1]))
+    return np.asarray(deviation / np.sqrt(np.mean(deviation * deviation)), dtype=np.float64)
+
+
+def in_parts(weights: NDArray[np.integer], width: int) -> list[NDArray[np.integer]]:
+    """Cut resamples into slices that are evaluated together, so that what a slice needs stays small.
+
+    Args:
+        weights: (B, U) weights.
+        width: length of the arrays that one resample needs.
+
+    Returns:
+        (b, U) slices in their order, of 2 resamples or more each (the last may be of 1).
+    """
+    together = max(2, _TOGETHER // width)
+    return [weights[i : i + together] for i in range(0, len(weights), together)]
+
+
+def _starts(labels: IntArray) -> IntArray:
+    """Where the runs of equal labels begin."""
+    new = np.ones(len(labels), dtype=np.bool_)
+    np.not_equal(labels[1:], labels[:-1], out=new[1:])
+    return np.flatnonzero(new)
+
+
+def _square_sum(sizes: NDArray[np.integer]) -> IntArray:
+    return np.asarray(np.einsum("bg,bg->b", sizes, sizes), dtype=np.int64)
+
 
 #: Resamples in a block.
 BLOCK = 64
+#: Resamples and permutations that can be drawn: results of all of them are kept at once.
+MOST_RESAMPLES = 1_000_000
 
 
 class Draws(Protocol):
@@ -52,6 +447,9 @@ class Bootstrap:
     seed: int
     size: int | None = None
 
+    def __post_init__(self) -> None:
+        _refuse_too_many(self.count, "resamples")
+
     def block(self, index: int) -> NDArray[np.integer]:
         """(b, U) how often each unit was drawn, b as in :class:`Draws`."""
         size = self.units if self.size is None else self.size
@@ -75,6 +473,9 @@ class Swaps:
     units: int
     count: int
     seed: int
+
+    def __post_init__(self) -> None:
+        _refuse_too_many(self.count, "permutations")
 
     def block(self, index: int) -> NDArray[np.integer]:
         """(b, U) zeros (as it is) and ones (swapped), b as in :class:`Draws`."""
@@ -163,6 +564,13 @@ def unit_codes(labels: Sequence[object] | NDArray[np.generic]) -> tuple[IntArray
     """
     names, codes = np.unique(np.asarray(labels), return_inverse=True)
     return np.ascontiguousarray(codes, dtype=np.int64), len(names)
+
+
+def _refuse_too_many(count: int, what: str) -> None:
+    if count > MOST_RESAMPLES:
+        raise StatisticError(
+            f"{count:,} {what} are more than can be drawn", hint=f"Give {MOST_RESAMPLES:,} or fewer; 1,000 is usual"
+        )
 
 
 def _stream(seed: int, kind: int, index: int) -> np.random.Generator:

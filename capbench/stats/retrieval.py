@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.errors import StatisticError
+from capbench.core.errors import StatisticError
 
 __all__ = ["RECALLS", "Direction", "Retrieval", "ranks", "retrieval"]
 

@@ -1,6 +1,9 @@
-"""Is one metric better than another? Tests between all pairs of metrics on the same judgements.
+"""Tests between all pairs of metrics on the same judgements, correction for their number, and clusters of equal rank.
 
 References:
+    Holm, S. (1979). A simple sequentially rejective multiple test procedure. Scandinavian Journal of Statistics 6.
+    Benjamini, Y. and Hochberg, Y. (1995). Controlling the false discovery rate. Journal of the Royal Statistical
+    Society B 57 (1).
     Deutsch, D., Dror, R. and Roth, D. (2021). A statistical analysis of summarization evaluation metrics using
     resampling methods. Transactions of the ACL 9.
     Phipson, B. and Smyth, G. K. (2010). Permutation p-values should never be zero. Statistical Applications in Genetics
@@ -12,26 +15,244 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
-from capbench.errors import StatisticError, suggest
-from capbench.records import FloatArray
+from capbench.core.errors import StatisticError, suggest
+from capbench.core.records import FloatArray
 from capbench.stats.agreement import Accuracies, Agreement, Correlations, Unit
-from capbench.stats.bounded import BoundedSwap
-from capbench.stats.clusters import significance_ranks, top_metrics
-from capbench.stats.correction import Correction, adjust
 from capbench.stats.correlation import correlation
-from capbench.stats.dependent import FormulaTest, mcnemar, steiger, williams
 from capbench.stats.intervals import BootstrapSample
+from capbench.stats.permutation import BoundedSwap, Scale
 from capbench.stats.resampling import Swaps, evaluate
-from capbench.stats.swapping import Scale
 from capbench.stats.system_agreement import Systems
+from capbench.stats.vectors import finite_vector, t_p_value
 
-__all__ = ["Comparison", "ComparisonTable", "Test", "compare", "permutations_needed", "permutations_to_use"]
+__all__ = [
+    "Comparison",
+    "ComparisonTable",
+    "Correction",
+    "FormulaTest",
+    "Test",
+    "adjust",
+    "compare",
+    "mcnemar",
+    "permutations_needed",
+    "permutations_to_use",
+    "significance_ranks",
+    "steiger",
+    "top_metrics",
+    "williams",
+]
+
+
+# Tests from formulas between two metrics on the same judgements, for independent data points.
+#
+# References:
+#     Williams, E. J. (1959). The comparison of regression variables. Journal of the Royal Statistical Society B 21 (2).
+#     Steiger, J. H. (1980). Tests for comparing elements of a correlation matrix. Psychological Bulletin 87 (2).
+#     Graham, Y. and Baldwin, T. (2014). Testing for significance of increased correlation with human judgment. EMNLP.
+#     McNemar, Q. (1947). Note on the sampling error of the difference between correlated proportions or percentages.
+#     Psychometrika 12 (2).
+
+
+@dataclass(frozen=True)
+class FormulaTest:
+    """A test statistic and its two-sided p-value.
+
+    Attributes:
+        statistic: t, z, or the number of pairs that only the first metric has right.
+        p_value: two-sided.
+        degrees: degrees of freedom of t; None for other statistics.
+    """
+
+    statistic: float
+    p_value: float
+    degrees: int | None = None
+
+
+def williams(r12: float, r13: float, r23: float, n: int) -> FormulaTest:
+    """Williams' t: does variable 1 (people) correlate differently with 2 and 3 (two metrics)?
+
+    ::
+
+        t = (r12 - r13) sqrt( (n - 1) (1 + r23) / ( 2 K (n - 1) / (n - 3) + ((r12 + r13) / 2)² (1 - r23)³ ) )
+        K = 1 - r12² - r13² - r23² + 2 r12 r13 r23        with n - 3 degrees of freedom
+
+    (Williams 1959, in the form that Steiger 1980 gives.) It is for Pearson's r of independent data points; for
+    Spearman's rho it is an approximation, and for tau it is not defined.
+
+    Args:
+        r12: correlation of people with the first metric.
+        r13: correlation of people with the second one.
+        r23: correlation of the two metrics.
+        n: number of data points, 4 or more.
+
+    Raises:
+        StatisticError: fewer data points, or three numbers that cannot be correlations of three variables.
+    """
+    _check(r12, r13, r23, n)
+    if r12 == r13:
+        return FormulaTest(0.0, 1.0, n - 3)
+    k = _determinant(r12, r13, r23)
+    mean = (r12 + r13) / 2
+    below = 2 * k * (n - 1) / (n - 3) + mean**2 * (1 - r23) ** 3
+    if below <= 0:
+        raise StatisticError(f"Williams' test is not defined for the correlations {r12:g}, {r13:g} and {r23:g}")
+    t = (r12 - r13) * math.sqrt((n - 1) * (1 + r23) / below)
+    degrees = n - 3
+    return FormulaTest(t, t_p_value(degrees / (degrees + t * t), degrees), degrees)
+
+
+def steiger(r12: float, r13: float, r23: float, n: int) -> FormulaTest:
+    """Steiger's z: Fisher's transform of both correlations, with their covariance at the mean correlation.
+
+    ::
+
+        z = (atanh(r12) - atanh(r13)) sqrt(n - 3) / sqrt(2 - 2 s)
+        s = (r23 (1 - 2 r²) - r² (1 - 2 r² - r23²) / 2) / (1 - r²)²,   r = (r12 + r13) / 2
+
+    (Steiger 1980; a modification of Dunn and Clark 1969.) It is for Pearson's r of independent data points, as
+    :func:`williams` is.
+
+    Args:
+        r12: correlation of people with the first metric.
+        r13: correlation of people with the second one.
+        r23: correlation of the two metrics.
+        n: number of data points, 4 or more.
+
+    Raises:
+        StatisticError: as :func:`williams`; or a correlation of exactly 1 or -1, whose transform is infinite.
+    """
+    _check(r12, r13, r23, n)
+    if r12 == r13:
+        return FormulaTest(0.0, 1.0)
+    mean = (r12 + r13) / 2
+    if max(abs(r12), abs(r13)) == 1:
+        raise StatisticError("Steiger's test is not defined for a correlation of 1 or -1")
+    square = mean * mean
+    s = (r23 * (1 - 2 * square) - square * (1 - 2 * square - r23 * r23) / 2) / (1 - square) ** 2
+    if s >= 1:
+        raise StatisticError(f"Steiger's test is not defined for the correlations {r12:g}, {r13:g} and {r23:g}")
+    z = (math.atanh(r12) - math.atanh(r13)) * math.sqrt((n - 3) / (2 - 2 * s))
+    return FormulaTest(z, math.erfc(abs(z) / math.sqrt(2)))
+
+
+def mcnemar(only_first: int, only_second: int) -> FormulaTest:
+    """McNemar's exact test of two accuracies on the same pairs.
+
+    Of the pairs that just one of the two metrics has right, each has one half under the null hypothesis;
+    the p-value is the binomial one, doubled and at most 1. For independent pairs.
+
+    Args:
+        only_first: pairs that only the first metric has right.
+        only_second: pairs that only the second one has right.
+
+    Raises:
+        StatisticError: a negative number.
+    """
+    if only_first < 0 or only_second < 0:
+        raise StatisticError("McNemar's test wants numbers of pairs from 0")
+    n, fewer = only_first + only_second, min(only_first, only_second)
+    if n == 0:
+        return FormulaTest(0.0, 1.0)
+    from scipy.special import bdtr
+
+    return FormulaTest(float(only_first), min(1.0, 2 * float(bdtr(fewer, n, 0.5))))
+
+
+def _determinant(r12: float, r13: float, r23: float) -> float:
+    return 1 - r12**2 - r13**2 - r23**2 + 2 * r12 * r13 * r23
+
+
+def _check(r12: float, r13: float, r23: float, n: int) -> None:
+    if n < 4:
+        raise StatisticError(f"a test between two correlations needs four data points or more, got {n}")
+    # A determinant of 0 is allowed (a metric that follows from the others), with what rounding does to it.
+    if not all(-1 <= r <= 1 for r in (r12, r13, r23)) or _determinant(r12, r13, r23) < -1e-9:
+        raise StatisticError(f"{r12:g}, {r13:g} and {r23:g} are not the correlations of three variables")
+
+
+Correction = Literal["holm", "bh", "none"]
+
+
+def adjust(p_values: Sequence[float] | NDArray[np.generic], correction: Correction) -> FloatArray:
+    """Adjusted p-values: reject where they are at most α.
+
+    With the p-values in ascending order, p_(1) ≤ … ≤ p_(m):
+
+    - ``holm``: ``max_{j ≤ i} min(1, (m - j + 1) p_(j))``. The chance of one false difference or more in the
+      table is at most α, whatever the dependence between the tests.
+    - ``bh``: ``min_{j ≥ i} min(1, m p_(j) / j)``. Of the differences found, a share of at most α is false on average,
+      for independent or positively dependent tests.
+    - ``none``: as they are.
+
+    Args:
+        p_values: (m,) p-values in any order.
+        correction: the method.
+
+    Raises:
+        StatisticError: an unknown correction, or a p-value outside [0, 1].
+    """
+    if correction not in get_args(Correction):
+        raise StatisticError(
+            f"unknown correction '{correction}'", hint=suggest(str(correction), list(get_args(Correction)))
+        )
+    p = finite_vector(p_values, "the p-values")
+    if len(p) and (p.min() < 0 or p.max() > 1):
+        raise StatisticError("the p-values: there is one outside [0, 1]")
+    if correction == "none" or not len(p):
+        return p.copy()
+    m = len(p)
+    order = np.argsort(p, kind="stable")
+    ranks = np.arange(1, m + 1)
+    if correction == "holm":
+        steps = np.maximum.accumulate((m - ranks + 1) * p[order])
+    else:
+        steps = np.minimum.accumulate((m * p[order] / ranks)[::-1])[::-1]
+    adjusted = np.empty(m)
+    adjusted[order] = np.minimum(1.0, steps)
+    return adjusted
+
+
+def significance_ranks(values: Mapping[str, float], differ: Callable[[str, str], bool]) -> dict[str, int]:
+    """Ranks with ties, as the WMT metrics task gives them (Freitag et al. 2022, Results of the WMT22 shared task).
+
+    From the best metric downwards, metrics get the rank 1 until one differs significantly from any metric that has that
+    rank; it gets the rank 2, and only metrics of rank 2 are looked at from there on; and so forth.
+    So two metrics of one rank never differ significantly, while two of different ranks may not either.
+
+    Args:
+        values: the statistic by metric, larger is better. Equal values keep their order.
+        differ: whether two metrics differ significantly.
+
+    Returns:
+        The rank by metric, from 1, best first.
+    """
+    ranks: dict[str, int] = {}
+    rank, members = 1, list[str]()
+    for name in sorted(values, key=lambda name: -values[name]):
+        if any(differ(name, member) for member in members):
+            rank, members = rank + 1, []
+        ranks[name] = rank
+        members.append(name)
+    return ranks
+
+
+def top_metrics(values: Mapping[str, float], differ: Callable[[str, str], bool]) -> tuple[str, ...]:
+    """The best metric and all that are not significantly worse than it, best first.
+
+    Args:
+        values: the statistic by metric, larger is better. Equal values keep their order.
+        differ: whether two metrics differ significantly.
+    """
+    order = sorted(values, key=lambda name: -values[name])
+    return tuple(name for name in order if name == order[0] or not differ(order[0], name))
+
 
 Test = Literal["permutation", "bootstrap", "williams", "steiger", "mcnemar"]
 

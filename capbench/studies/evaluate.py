@@ -3,31 +3,328 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from capbench.core.errors import MissingFileError, ProtocolError, StatisticError
+from capbench.core.records import FloatArray, IntArray, Judgements, Preferences, Ratings, ScoreTable, photograph
 from capbench.datasets.protocol import Protocol, StatisticSpec, base_name
-from capbench.errors import MissingFileError, StatisticError
 from capbench.metrics.requests import Row
-from capbench.records import FloatArray, Judgements, Preferences, Ratings, ScoreTable
-from capbench.stats.accuracy import pairwise_accuracy
-from capbench.stats.aggregate import aggregate
+from capbench.stats.agreement import Accuracies, Agreement, Correlations, Unit
 from capbench.stats.correlation import correlation
-from capbench.studies.levels import leveled
-from capbench.studies.results import Cell
+from capbench.stats.human_ceiling import leave_one_rater_out, vote_credit
+from capbench.stats.pairwise_accuracy import aggregate, pairwise_accuracy
+from capbench.stats.resampling import unit_codes
+from capbench.stats.system_agreement import FEW_SYSTEMS, Systems
+from capbench.stats.within_images import WithinImages
+from capbench.studies.judged import Scored
+from capbench.studies.results import Ceiling, Cell
 
-__all__ = ["check_human_side", "evaluate"]
+__all__ = [
+    "FEWEST_IN_CEILING",
+    "PEOPLE",
+    "agreement",
+    "check_defined",
+    "check_human_side",
+    "evaluate",
+    "in_decided_groups",
+    "leveled",
+    "notes",
+    "people",
+    "photograph_note",
+    "unscored_cells",
+]
+
+
+# Scores beside ratings within images and over systems, and what has to be said about them.
+#
+# Each caption is one data point: several ratings of it are aggregated first, as the protocol says.
+
+
+def leveled(
+    spec: StatisticSpec, judgements: Judgements, scores: Mapping[str, FloatArray], group: str = ""
+) -> WithinImages | Systems:
+    """Several metrics' scores at the data points of a statistic within images or over systems.
+
+    Args:
+        spec: the statistic.
+        judgements: the judgements of its items.
+        scores: (items,) or (draws, items) scores by metric.
+        group: take the captions of this group alone; ``""`` for all.
+
+    Raises:
+        StatisticError: it is not defined.
+    """
+    item, human = _points(spec, judgements, group)
+    at_points = {title: np.asarray(values)[..., item] for title, values in scores.items()}
+    images = _column(judgements, item, "image")
+    photographs = [photograph(image) for image in images.tolist()]
+    if spec.within is not None:
+        # Captions are compared under the id that they were rated under; ids of one photograph are drawn together.
+        return WithinImages.of(spec.within, at_points, human, images, drawn=photographs)
+    if spec.systems is not None:
+        return Systems.of(spec.systems, at_points, human, _column(judgements, item, "system"), photographs)
+    raise StatisticError(f"the statistic {spec.name} is over captions")
+
+
+def notes(
+    protocol: Protocol, draws: Sequence[Judgements], tables: Sequence[ScoreTable], rows: Sequence[Row]
+) -> tuple[str, ...]:
+    """What belongs below a number within images or over systems, one line each; nothing for other statistics.
+
+    Args:
+        protocol: the protocol.
+        draws: judgements, one for each draw.
+        tables: their scores.
+        rows: the rows.
+    """
+    spec = protocol.statistic
+    if spec.level == "captions" or not tables:
+        return ()
+    scores = {
+        row.title: np.stack([table.values[row.key] for table in tables])
+        for row in rows
+        if all(row.key in table.values for table in tables)
+    }
+    if not scores:
+        return ()
+    try:
+        data = leveled(spec, draws[0], scores)
+    except StatisticError:  # its cells say why
+        return ()
+    said = _of_images(data) if isinstance(data, WithinImages) else _of_systems(data)
+    return tuple(f"{protocol}: {line}" for line in said)
+
+
+def _of_images(data: WithinImages) -> list[str]:
+    lines = []
+    left_out = [
+        f"{count:,} {why}"
+        for count, why in ((data.few, "with one caption only"), (data.tied, "whose captions all have one rating"))
+        if count
+    ]
+    if left_out:
+        total = data.images + data.few + data.tied
+        lines.append(f"{data.images:,} of {total:,} images count; left out are {' and '.join(left_out)}")
+    flat = {name: data.flat(name) for name in data.names}
+    if any(map(any, flat.values())):
+        told = ", ".join(f"{name} on {_range(counts)}" for name, counts in flat.items() if any(counts))
+        lines.append(f"images count 0 where a metric gives all captions one score: {told}")
+    return lines
+
+
+def _range(counts: Sequence[int]) -> str:
+    """A number for each draw in words: ``3``, or ``3 to 5``."""
+    low, high = min(counts), max(counts)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _of_systems(data: Systems) -> list[str]:
+    lines = []
+    if data.n < FEW_SYSTEMS:
+        lines.append(
+            f"only {data.n} systems ({', '.join(data.systems)}): below {FEW_SYSTEMS}, agreement over systems says "
+            "little, and its interval is about other images, not about other systems"
+        )
+    if data.shared < data.units:
+        lines.append(
+            f"{data.shared:,} of {data.units:,} images have a caption of every system; a system's mean is over all its "
+            "own captions"
+        )
+    return lines
+
+
+def _points(spec: StatisticSpec, judgements: Judgements, group: str) -> tuple[IntArray, FloatArray]:
+    ratings = judgements.ratings[spec.human]
+    item, human = aggregate(ratings.item, ratings.value, spec.aggregation)
+    if not group:
+        return item, human
+    chosen = _column(judgements, item, "group") == group
+    return item[chosen], human[chosen]
+
+
+def _column(judgements: Judgements, item: IntArray, name: str) -> NDArray[np.str_]:
+    return np.array([getattr(entry, name) for entry in judgements.items], dtype=np.str_)[item]
+
+
+# The human side of a protocol, put beside scores in the form that intervals and tests work on.
+
+#: A human ceiling of fewer images is not given. Of 30 images with one doubly rated caption each, a correlation of .6
+#: has a standard error of about (1 - .36) / sqrt(29) = .12, more than what separates most metrics; and percentile
+#: intervals of fewer units fall short of their nominal coverage.
+FEWEST_IN_CEILING = 30
+
+#: What people are called where they stand in for a metric.
+PEOPLE = "human ceiling"
+
+
+def agreement(
+    protocol: Protocol, judgements: Judgements, scores: Mapping[str, FloatArray], unit: Unit, group: str = ""
+) -> Agreement:
+    """Several metrics' scores at the data points of a protocol.
+
+    Args:
+        protocol: one whose statistic is a correlation, also within images or over systems, or an accuracy.
+        judgements: the judgements of its items (of any draw: the human side is the same for all).
+        scores: (draws, items) scores by metric.
+        unit: what will be resampled. Of preferences, ``item`` and ``rating`` are both the single pair.
+        group: take the data points of this group alone; ``""`` for all.
+
+    Raises:
+        ProtocolError: the statistic is a plain mean.
+        StatisticError: it is not defined, there are fewer than two units, or it cannot be resampled by this unit.
+    """
+    spec = protocol.statistic
+    if spec.level != "captions":
+        if unit != "image":
+            raise StatisticError(
+                f"{spec.name} compares what belongs to an image: images are resampled, not single {unit}s",
+                hint="Give the unit 'image'",
+            )
+        return leveled(spec, judgements, scores, group)
+    images = np.array([photograph(item.image) for item in judgements.items])
+    if spec.kind == "correlation" and spec.coefficient is not None:
+        ratings = judgements.ratings[spec.human]
+        item, human = aggregate(ratings.item, ratings.value, spec.aggregation)
+        chosen = _of_group(judgements, item, group)
+        item, human = item[chosen], human[chosen]
+        at_points = {title: values[:, item] for title, values in scores.items()}
+        return Correlations.of(spec.coefficient, at_points, human, unit=_labels(images, item, unit))
+    if spec.ties is None:
+        raise ProtocolError(f"{protocol} has no human judgements to compare metrics on")
+    preferences = judgements.preferences[spec.human]
+    groups = np.array(preferences.group)
+    chosen = np.flatnonzero(groups == group if group else in_decided_groups(preferences))
+    first, second = preferences.first[chosen], preferences.second[chosen]
+    return Accuracies.of(
+        spec.ties,
+        {title: values[:, first] for title, values in scores.items()},
+        {title: values[:, second] for title, values in scores.items()},
+        preferences.preferred[chosen],
+        groups[chosen].tolist(),
+        unit=images[first] if unit == "image" else None,
+    )
+
+
+def in_decided_groups(preferences: Preferences) -> NDArray[np.bool_]:
+    """(n,) True for pairs of groups that have an accuracy: people are not even on all of the group's pairs."""
+    groups = np.array(preferences.group, dtype=object)
+    return np.isin(groups, list(set(groups[np.asarray(preferences.preferred) != 0].tolist())))
+
+
+def people(protocol: Protocol, judgements: Judgements, unit: Unit, group: str = "") -> tuple[Agreement, Ceiling] | None:
+    """People in a metric's place: the human ceiling of a protocol.
+
+    Of unaggregated ratings, each stands beside the mean of the item's other ratings (the same human side that metrics
+    are correlated with). Of votes on pairs, one voter stands beside the majority of the pair's other voters. Under
+    aggregated ratings, and so within images and over systems, there is no such number: the person would be part of the
+    aggregate.
+
+    Args:
+        protocol: the protocol.
+        judgements: the judgements of its items.
+        unit: what will be resampled.
+        group: take the data points of this group alone; ``""`` for all.
+
+    Returns:
+        People as the metric :data:`PEOPLE`, and the ceiling without an interval; None where raters are not known.
+
+    Raises:
+        StatisticError: people's ratings have no correlation, or they are of fewer than :data:`FEWEST_IN_CEILING`
+            images.
+    """
+    spec = protocol.statistic
+    images = np.array([photograph(item.image) for item in judgements.items])
+    if spec.kind == "correlation" and spec.coefficient is not None and spec.aggregation == "unaggregated":
+        ratings = judgements.ratings[spec.human]
+        chosen = _of_group(judgements, ratings.item, group)
+        item, value = ratings.item[chosen], ratings.value[chosen]
+        if not len(item) or int(np.bincount(item).max()) < 2:
+            return None
+        agreement_of_raters = leave_one_rater_out(item, value)
+        _require_images(images[agreement_of_raters.item], "captions with two ratings or more")
+        data: Agreement = Correlations.of(
+            spec.coefficient,
+            {PEOPLE: agreement_of_raters.others},
+            agreement_of_raters.own,
+            unit=_labels(images, agreement_of_raters.item, unit),
+        )
+        return data, _ceiling(data, protocol, group, len(agreement_of_raters.own), "leave-one-rater-out")
+    if spec.kind != "accuracy" or spec.ties is None:
+        return None
+    preferences = judgements.preferences[spec.human]
+    if preferences.votes.shape[1:] != (2,):
+        return None
+    groups = np.array(preferences.group)
+    # Pairs on which people are even have no right answer, for people no more than for metrics.
+    kept = (preferences.preferred != 0) & (preferences.votes.sum(axis=1) > 1)
+    counted = groups == group if group else in_decided_groups(preferences)
+    kept &= counted
+    if not kept.any() or set(groups[kept]) != set(groups[counted]):
+        return None
+    _require_images(images[preferences.first[kept]], "pairs with two votes or more")
+    codes, units = _pair_units(images[preferences.first[kept]], unit)
+    credit = vote_credit(preferences.votes[kept])
+    data = Accuracies(spec.ties, {PEOPLE: credit[None, :]}, unit_codes(groups[kept])[0], codes, units)
+    return data, _ceiling(data, protocol, group, int(kept.sum()), "votes")
+
+
+def _require_images(images: NDArray[Any], what: str) -> None:
+    count = len(np.unique(images))
+    if count < FEWEST_IN_CEILING:
+        raise StatisticError(
+            f"it would rest on {count} image{'s' if count != 1 else ''} with {what}, and {FEWEST_IN_CEILING} are needed"
+        )
+
+
+def photograph_note(judgements: Judgements) -> str | None:
+    """A line for judgements in which one photograph has two image ids, None for others.
+
+    Photographs are what ``unit: image`` resamples.
+    """
+    images = {item.image for item in judgements.items}
+    photographs = len({photograph(image) for image in images})
+    if photographs == len(images):
+        return None
+    return f"{len(images):,} image ids show {photographs:,} photographs; ids of one photograph are resampled together"
+
+
+def _ceiling(data: Agreement, protocol: Protocol, group: str, n: int, method: Any) -> Ceiling:
+    whole = np.ones((1, data.units), dtype=np.int32)
+    value = float(data.statistic(PEOPLE)(whole)[0])
+    return Ceiling(protocol=str(protocol), group=group, value=value, n=n, method=method)
+
+
+def _of_group(judgements: Judgements, item: IntArray, group: str) -> NDArray[np.intp]:
+    """Places of the data points whose item is of the group."""
+    if not group:
+        return np.arange(len(item))
+    groups = np.array([entry.group for entry in judgements.items])
+    return np.flatnonzero(groups[item] == group)
+
+
+def _labels(images: NDArray[Any], item: IntArray, unit: Unit) -> NDArray[Any] | None:
+    return {"image": images[item], "item": item, "rating": None}[unit]
+
+
+def _pair_units(images: NDArray[Any], unit: Unit) -> tuple[IntArray, int]:
+    return unit_codes(images) if unit == "image" else (np.arange(len(images), dtype=np.int64), len(images))
 
 
 @dataclass(frozen=True)
 class _Number:
-    value: float
+    """The statistic on one draw, or the reason why it is undefined."""
+
+    value: float | None
     n: int
     p_value: float | None = None
     ties: int | None = None
     chance: float | None = None
+    undefined: str = ""
 
 
 def evaluate(
@@ -38,6 +335,9 @@ def evaluate(
 ) -> tuple[list[Cell], tuple[str, ...]]:
     """Cells of every scored column under one protocol, and the names of the groups.
 
+    A statistic that is undefined, overall or in one group, leaves that cell without a value and with the reason; all
+    other cells are computed. A column that is not scored on every draw has no cells.
+
     Args:
         protocol: the protocol.
         draws: judgements, one for each draw.
@@ -46,24 +346,64 @@ def evaluate(
 
     Raises:
         MissingFileError: the human side that the statistic needs is in a file that is not here.
-        StatisticError: a statistic is undefined; metric and protocol are named.
     """
     check_human_side(protocol, draws[0])
     groups: dict[str, None] = {}
     cells: list[Cell] = []
-    for row in rows:
-        per_draw: list[dict[str, _Number]] = []
-        for judgements, table in zip(draws, tables, strict=False):
-            if row.key in table.values:
-                numbers = _numbers(protocol, judgements, table.values[row.key], table, row)
-                per_draw.append(numbers)
-                groups.update(dict.fromkeys(g for g in numbers if g))
-        if not per_draw:
+    for row in rows if tables else ():
+        if not all(row.key in table.values for table in tables):
             continue
-        for group in per_draw[0]:
-            numbers_of_group = [numbers[group] for numbers in per_draw if group in numbers]
-            cells.append(_cell(protocol, row, group, numbers_of_group))
+        per_draw = [
+            _numbers(protocol, judgements, table.values[row.key], table, row)
+            for judgements, table in zip(draws, tables, strict=True)
+        ]
+        for group in dict.fromkeys(group for numbers in per_draw for group in numbers):
+            cells.append(_cell(protocol, row, group, [numbers.get(group) for numbers in per_draw]))
+            groups |= {group: None} if group else {}
     return cells, tuple(groups)
+
+
+def unscored_cells(protocol: Protocol, scored: Scored, rows: Sequence[Row], groups: Sequence[str]) -> list[Cell]:
+    """Cells of columns of files without scores of all items, overall and in the groups whose scores they lack.
+
+    Args:
+        protocol: the protocol.
+        scored: the scores, and what they lack.
+        rows: the rows.
+        groups: names of the groups that other rows have cells of.
+    """
+    of_items = scored.draws[0].groups if protocol.statistic.kind != "accuracy" else ()
+    cells = []
+    for lacking in scored.lacking:
+        columns = set(lacking.request.score_columns) if lacking.of_file else set()
+        for row in (row for row in rows if row.key in columns):
+            for group in dict.fromkeys(("", *groups, *of_items)):
+                if group not in lacking.groups:
+                    cells.append(
+                        Cell(
+                            protocol=str(protocol),
+                            metric=row.metric,
+                            label=row.key.label,
+                            column=row.name,
+                            title=row.title,
+                            group=group,
+                            undefined=str(lacking.error),
+                            placeholder=lacking.in_words(group if group in lacking.scored else ""),
+                            n=0,
+                        )
+                    )
+    return cells
+
+
+def check_defined(cells: Iterable[Cell]) -> None:
+    """Raise StatisticError with metric, protocol and reason if a cell has no value."""
+    for cell in cells:
+        if cell.value is None:
+            place = f"{cell.protocol}{f', {cell.group}' if cell.group else ''}"
+            raise StatisticError(
+                f"{cell.title} under {place}: {cell.undefined}",
+                hint="Name other metrics, another protocol or other data",
+            )
 
 
 def check_human_side(protocol: Protocol, judgements: Judgements) -> None:
@@ -97,16 +437,12 @@ def _numbers(
 ) -> dict[str, _Number]:
     """The statistic overall (``""``) and for each group. A mean is the corpus score, which for BLEU is no mean."""
     spec, title = protocol.statistic, row.title
-    try:
-        if spec.level != "captions":
-            return _at_level(spec, judgements, values, title)
-        if spec.kind == "correlation":
-            return _correlations(spec, judgements, judgements.ratings[spec.human], values, title)
-        if spec.kind == "accuracy":
-            return _accuracies(spec, judgements.preferences[spec.human], values, title)
-    except StatisticError as error:
-        hint = error.hint or "Leave this row out: --without NAME in correlate, or name the other metrics or data sets"
-        raise StatisticError(f"{title} under {protocol}: {error.message}", hint=hint) from error
+    if spec.level != "captions":
+        return _at_level(spec, judgements, values, title)
+    if spec.kind == "correlation":
+        return _correlations(spec, judgements, judgements.ratings[spec.human], values, title)
+    if spec.kind == "accuracy":
+        return _accuracies(spec, judgements.preferences[spec.human], values, title)
     sizes = Counter(item.group for item in judgements.items)
     numbers = {"": _Number(table.corpus[row.key], len(values))}
     for name in judgements.groups:
@@ -124,54 +460,85 @@ def _correlations(
     group = np.array([judgements.items[i].group for i in item])
     numbers = {}
     for name in ("", *judgements.groups):
-        chosen = slice(None) if not name else group == name
+        chosen = group == name if name else np.ones(len(item), dtype=np.bool_)
         label = f"the human ratings{f' of {name}' if name else ''}"
-        measured = correlation(spec.coefficient, scores[chosen], human[chosen], name_x=title, name_y=label)
-        numbers[name] = _Number(measured.value, measured.n, measured.p_value, measured.ties_x)
+        if reason := _constant(human[chosen], label):
+            numbers[name] = _Number(None, int(chosen.sum()), undefined=reason)
+            continue
+        try:
+            measured = correlation(spec.coefficient, scores[chosen], human[chosen], name_x=title, name_y=label)
+        except StatisticError as error:
+            numbers[name] = _Number(None, int(chosen.sum()), undefined=error.message)
+            continue
+        # A p-value takes data points as independent, which several ratings of one caption are not.
+        p_value = None if spec.aggregation == "unaggregated" else measured.p_value
+        numbers[name] = _Number(measured.value, measured.n, p_value, measured.ties_x)
     return numbers
 
 
+def _constant(human: FloatArray, label: str) -> str:
+    """Why no metric can be correlated with these ratings, the same for all metrics; ``""`` if they vary."""
+    if len(human) < 2:
+        return f"a correlation needs two data points or more, and {label} have {len(human)}"
+    if human.min() == human.max():
+        return f"no correlation is defined: all {len(human):,} values of {label} are equal to {human[0]:g}"
+    return ""
+
+
 def _at_level(spec: StatisticSpec, judgements: Judgements, values: FloatArray, title: str) -> dict[str, _Number]:
-    """Within images or over systems. A group in which it is not defined has no number; a note says why."""
+    """Within images or over systems."""
     numbers = {}
     for name in ("", *judgements.groups):
         try:
             data = leveled(spec, judgements, {title: values}, name)
-        except StatisticError:
-            if not name:
-                raise
+            value = float(data.statistic(title)(np.ones((1, data.units), dtype=np.int32))[0])
+            if not np.isfinite(value):
+                raise StatisticError(f"{spec.name} is not defined: {title} gives all systems the same mean")
+        except StatisticError as error:
+            numbers[name] = _Number(None, 0, undefined=error.message)
             continue
-        value = data.statistic(title)(np.ones((1, data.units), dtype=np.int32))
-        numbers[name] = _Number(float(value[0]), data.n)
+        numbers[name] = _Number(value, data.n)
     return numbers
 
 
 def _accuracies(spec: StatisticSpec, preferences: Preferences, values: FloatArray, title: str) -> dict[str, _Number]:
     if spec.ties is None:
         raise StatisticError(f"the statistic {spec.name} names no tie rule")
-    accuracy = pairwise_accuracy(
-        values[preferences.first],
-        values[preferences.second],
-        preferences.preferred,
-        ties=spec.ties,
-        groups=preferences.group,
-        name=title,
-    )
+    # A group on all pairs of which people are even has no accuracy, and the mean over groups leaves it out.
+    decided = in_decided_groups(preferences)
+    sizes = Counter(preferences.group)
+    numbers: dict[str, _Number] = {}
+    try:
+        accuracy = pairwise_accuracy(
+            values[preferences.first[decided]],
+            values[preferences.second[decided]],
+            preferences.preferred[decided],
+            ties=spec.ties,
+            groups=[group for group, kept in zip(preferences.group, decided, strict=True) if kept],
+            name=title,
+        )
+    except StatisticError as error:
+        reason = f"people are even on all {len(decided):,} pairs" if len(decided) and not decided.any() else ""
+        return {"": _Number(None, 0, undefined=reason or error.message)}
     # The mean over groups is what papers print as "All"; with groups of one size it equals the pooled accuracy.
-    numbers = {"": _Number(accuracy.mean, accuracy.pooled.n, None, accuracy.pooled.ties, accuracy.mean_chance)}
-    for group in sorted(accuracy.groups, key=lambda group: group.name):
-        if group.name:
-            numbers[group.name] = _Number(group.value, group.n, None, group.ties, group.chance)
+    numbers[""] = _Number(accuracy.mean, accuracy.pooled.n, None, accuracy.pooled.ties, accuracy.mean_chance)
+    by_name = {group.name: group for group in accuracy.groups}
+    for name in sorted(sizes.keys() - {""}):
+        if name in by_name:
+            group = by_name[name]
+            numbers[name] = _Number(group.value, group.n, None, group.ties, group.chance)
+        else:
+            even = f"people are even on all {sizes[name]:,} pairs of {name}; the mean over groups leaves it out"
+            numbers[name] = _Number(None, 0, undefined=even)
     return numbers
 
 
-def _cell(
-    protocol: Protocol,
-    row: Row,
-    group: str,
-    numbers: Sequence[_Number],
-) -> Cell:
-    values = np.array([number.value for number in numbers])
+def _cell(protocol: Protocol, row: Row, group: str, numbers: Sequence[_Number | None]) -> Cell:
+    """The cell of some draws' numbers: None for a draw that has nothing of the group."""
+    known = [number for number in numbers if number is not None]
+    values = [number.value for number in known if number.value is not None]
+    chances = [number.chance for number in known if number.chance is not None]
+    whole = len(values) == len(numbers)
     single = len(numbers) == 1
     return Cell(
         protocol=str(protocol),
@@ -180,10 +547,18 @@ def _cell(
         column=row.name,
         title=row.title,
         group=group,
-        value=float(values.mean()),
-        sd=None if single else float(values.std(ddof=1)),
-        n=numbers[0].n,
-        p_value=numbers[0].p_value if single else None,
-        ties=numbers[0].ties if single else None,
-        chance=numbers[0].chance,
+        value=float(np.mean(values)) if whole else None,
+        undefined="" if whole else _reason(numbers),
+        sd=float(np.std(values, ddof=1)) if whole and not single else None,
+        n=min(number.n for number in known),
+        p_value=known[0].p_value if single else None,
+        ties=known[0].ties if single else None,
+        chance=float(np.mean(chances)) if len(chances) == len(numbers) else None,
     )
+
+
+def _reason(numbers: Sequence[_Number | None]) -> str:
+    """Why a mean over draws is undefined: the first draw's reason that has one, with its number unless all have it."""
+    reasons = ["it has no data of this group" if number is None else number.undefined for number in numbers]
+    draw, first = next((draw, reason) for draw, reason in enumerate(reasons, 1) if reason)
+    return first if set(reasons) == {first} else f"on draw {draw} of {len(numbers)}: {first}"

@@ -11,25 +11,212 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
+from pathlib import Path
 
+import numpy as np
+
+from capbench.core.errors import (
+    CapbenchError,
+    DataError,
+    MetricError,
+    MissingFeaturesError,
+    MissingFileError,
+    SetupError,
+)
+from capbench.core.progress import SlowWork
+from capbench.core.records import Item, Judgements, ScoreColumn, ScoreTable
 from capbench.datasets.base import Dataset
-from capbench.datasets.groups import group_of, spelled
+from capbench.datasets.opening import group_of, keep_items, spelled
 from capbench.datasets.protocol import ItemSelection
-from capbench.errors import CapbenchError, MetricError, MissingFeaturesError, MissingFileError, SetupError
 from capbench.metrics.base import Resources
+from capbench.metrics.from_file import by_completeness, stored_join
 from capbench.metrics.needs import Images, Scores
-from capbench.metrics.requests import MetricRequest
-from capbench.progress import SlowWork
-from capbench.records import Item, Judgements, ScoreTable
-from capbench.score_files.joining import Join
-from capbench.scoring import complete, score, slow_work
-from capbench.studies.file_scores import common_items, join_draws, joined_note
+from capbench.metrics.requests import MetricRequest, Row
+from capbench.metrics.score_joining import Join
+from capbench.metrics.scoring import complete, score, slow_work
 
-__all__ = ["Judged", "Lacking", "ProgressFactory", "Scored", "ScoredGroup", "judge", "no_progress"]
+__all__ = [
+    "Incomplete",
+    "Joins",
+    "Judged",
+    "Lacking",
+    "ProgressFactory",
+    "Scored",
+    "ScoredGroup",
+    "common_items",
+    "items_with_scores",
+    "join_draws",
+    "joined_note",
+    "judge",
+    "no_progress",
+    "with_pictures_of",
+]
+
+
+# Items of which files of scores lack none: what is left where others are left out, for all metrics.
+
+Joins = dict[str, list[Join]]
+"""By label, a file of scores joined to the items of each draw."""
+
+
+@dataclass(frozen=True)
+class Incomplete:
+    """A column of a file of scores that has no number, since it lacks scores of items.
+
+    Attributes:
+        instead: what stands in the place of the number: ``scores for 4 of 11,985``.
+        reason: what is missing, and what to do.
+    """
+
+    instead: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.instead}: {self.reason}"
+
+
+def join_draws(request: MetricRequest, draws: Sequence[Judgements]) -> list[Join]:
+    """A file of scores joined to the items of each draw of references.
+
+    A file may hold scores for all draws, so a row is strange, or has other references, only if it belongs to no draw.
+
+    Raises:
+        DataError: an item has two different scores, or a row is of two items.
+    """
+    joins = [stored_join(request, judgements.items) for judgements in draws]
+    if len(joins) == 1:
+        return joins
+    unused = set.intersection(*({*joined.strange, *joined.other_references} for joined in joins))
+    other_references = {row for joined in joins for row in joined.other_references if row in unused}
+    strange = tuple(sorted(unused - other_references))
+    return [
+        replace(joined, strange=strange, other_references=tuple(sorted(other_references)), draw=(number, len(joins)))
+        for number, joined in enumerate(joins, 1)
+    ]
+
+
+def joined_note(joins: Sequence[Join]) -> str:
+    """What was joined, in one line, for all draws where they are alike and else for the first."""
+    line = joins[0].note()
+    if len(joins) > 1 and all(joined.ways == joins[0].ways for joined in joins):
+        return line.replace(f" (draw 1 of {len(joins)})", f" in each of {len(joins)} draws", 1)
+    return line
+
+
+def items_with_scores(
+    items: Sequence[Item], requests: Sequence[MetricRequest], name: str, *, allow_missing: bool = False
+) -> tuple[tuple[Item, ...], tuple[MetricRequest, ...], dict[ScoreColumn, Incomplete], list[str]]:
+    """What can be scored of a user's own captions where files of scores lack some.
+
+    Args:
+        items: all of them.
+        requests: the metrics, files of scores among them.
+        name: the items in words.
+        allow_missing: whether items without a score are left out, for all metrics.
+
+    Returns:
+        the items, the requests without columns of files that lack scores of them, these columns, and what is to be
+        said of it.
+
+    Raises:
+        DataError: an item has two scores in a file; or no request, or no item, is left.
+    """
+    joins = {request.label: stored_join(request, items) for request in requests if request.needs(Scores)}
+    notes = [joined.note() for joined in joins.values()]
+    lacking = sorted({place for joined in joins.values() for place in joined.missing.tolist()})
+    if allow_missing and lacking:
+        if len(lacking) == len(items):
+            raise next(error for joined in joins.values() if (error := joined.complaint(words=name)) is not None)
+        kept = np.setdiff1d(np.arange(len(items)), lacking).tolist()
+        notes.append(f"{len(kept):,} of {len(items):,} captions are kept, for all metrics (--allow-missing)")
+        return tuple(items[place] for place in kept), tuple(requests), {}, notes
+    complete: list[MetricRequest] = []
+    incomplete: dict[ScoreColumn, Incomplete] = {}
+    errors: list[DataError] = []
+    for request in requests:
+        parts = by_completeness(request, [joins[request.label]]) if request.label in joins else [(request, [])]
+        for part, joined in parts:
+            error = joined[0].complaint(words=name) if joined else None
+            if error is None:
+                complete.append(part)
+                continue
+            errors.append(error)
+            less = Incomplete(f"scores for {joined[0].scored:,} of {len(items):,}", str(error))
+            incomplete |= dict.fromkeys(part.score_columns, less)
+    if errors and not complete:
+        raise errors[0]
+    return tuple(items), tuple(complete), incomplete, notes
+
+
+def common_items(
+    dataset: Dataset,
+    selection: ItemSelection,
+    draws: tuple[Judgements, ...],
+    requests: Sequence[MetricRequest],
+    joins: Joins,
+) -> tuple[tuple[Judgements, ...], Joins]:
+    """The judgements of the items that no file lacks a score of; a file that has none at all is of another data set.
+
+    If the draws have the same candidates, an item without a score in one draw is left out of all of them.
+    """
+    here = [joined for joined in joins.values() if not all(one.is_empty for one in joined)]
+    alike = len({tuple((item.image, item.candidate) for item in judgements.items) for judgements in draws}) == 1
+
+    def missing(joined: Sequence[Join], place: int) -> set[int]:
+        return {item for one in (joined if alike else [joined[place]]) for item in one.missing.tolist()}
+
+    def of_emptied_draw(total: int) -> str:
+        for place in range(len(draws)):
+            if len({item for joined in here for item in joined[place].missing.tolist()}) == total:
+                return f" (draw {place + 1} of {len(draws)})" if len(draws) > 1 else ""
+        return ""
+
+    kept_draws = []
+    for place, judgements in enumerate(draws):
+        lacking = {item for joined in here for item in missing(joined, place)}
+        if not lacking:
+            kept_draws.append(judgements)
+            continue
+        total = len(judgements.items)
+        if len(lacking) == total:
+            files = ", ".join(joined[place].file.path.name for joined in here)
+            raise DataError(
+                f"no item of {dataset.name}/{selection.name}{of_emptied_draw(total)} has a score in "
+                f"{'each of ' if len(here) > 1 else ''}{files}",
+                hint="Give files that share items, or one of them alone"
+                if len(here) > 1
+                else f"'capbench items {dataset.name}/{selection.name}' writes the items of all draws",
+            )
+        counts = ((len(missing(joined, place)), joined[place].file.path.name) for joined in here)
+        by_file = " and ".join(
+            f"{count:,} {'has' if count == 1 else 'have'} no score in {name}" for count, name in counts if count
+        )
+        note = (
+            f"{total - len(lacking):,} of {total:,} items are kept, for all metrics: {by_file} (--allow-missing); "
+            "statistics of a corpus are of the kept ones"
+        )
+        places = np.setdiff1d(np.arange(total), sorted(lacking))
+        kept_draws.append(keep_items(judgements, places, f"{dataset.title}, items with scores", [note]))
+    by_label = {request.label: request for request in requests}
+    # A row of an item that was left out still belongs to an item.
+    return tuple(kept_draws), {
+        label: [
+            replace(
+                stored_join(by_label[label], judgements.items),
+                strange=before.strange,
+                other_references=before.other_references,
+                unclear=before.unclear,
+                draw=before.draw,
+            )
+            for judgements, before in zip(kept_draws, joins[label], strict=True)
+        ]
+        for label in joins
+    }
+
 
 ProgressFactory = Callable[[str, int | None], AbstractContextManager[Callable[[int], None]]]
 """Makes a progress bar from a description and a number of steps; yields a function of the steps done, which may tell
-kinds of work apart (:class:`capbench.progress.Parts`)."""
+kinds of work apart (:class:`capbench.core.progress.Parts`)."""
 
 
 def no_progress(description: str, steps: int | None) -> AbstractContextManager[Callable[[int], None]]:
@@ -46,12 +233,30 @@ class Lacking:
         error: what a command says that needs it.
         waits: True if something must be given first, whatever the items; False if it is these items that lack it.
         groups: groups of the items that it can be scored on alone.
+        of_file: True for columns of a file of scores that lack scores of these items.
+        scored: number of items that have a score there, of the draw of references that has the fewest, and number of
+            items: overall (``""``) and by group; empty for all others.
+        damaged: True if the file cannot be joined to these items at all: two scores of one, a row that is of two.
     """
 
     request: MetricRequest
     error: CapbenchError
     waits: bool
     groups: tuple[str, ...] = ()
+    of_file: bool = False
+    scored: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    damaged: bool = False
+
+    def in_words(self, group: str = "") -> str:
+        """What stands in the place of a number overall or of a group: ``scores for 4 of 11,985``."""
+        if group not in self.scored:
+            return "no scores"
+        scored, total = self.scored[group]
+        return f"scores for {scored:,} of {total:,}"
+
+    def as_incomplete(self) -> Incomplete:
+        """What a command prints in the place of the number."""
+        return Incomplete(self.in_words(), str(self.error))
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +282,7 @@ class Scored:
         tables: scores of the requests that cover all items, one table for each draw; empty if there are none.
         groups: scores of the others in the groups that they cover, by group.
         lacking: the requests that could not be scored on all items.
+        whole: number of items before those without scores were left out (of one draw); None if none were.
     """
 
     dataset: Dataset
@@ -84,12 +290,40 @@ class Scored:
     tables: tuple[ScoreTable, ...]
     groups: Mapping[str, ScoredGroup] = field(default_factory=dict)
     lacking: tuple[Lacking, ...] = ()
+    whole: int | None = None
 
     def require_all(self) -> Scored:
-        """Itself, if every request is scored on all items. Raises what stands in the way."""
-        for lacking in self.lacking:
-            raise lacking.error
+        """Itself, if every request is scored on all items, but for incomplete columns of files of scores.
+
+        Raises what stands in the way of the others.
+        """
+        _raise_first(self.lacking, any_scored=bool(self.tables))
         return self
+
+    def complete(self, rows: Sequence[Row], at_least: int = 1) -> list[Row]:
+        """Those of some rows that are scored on all items; the others are in :attr:`incomplete`.
+
+        Args:
+            rows: rows of the requests.
+            at_least: how many are needed.
+
+        Raises:
+            CapbenchError: there are fewer, since a file of scores is not complete.
+        """
+        complete = [row for row in rows if self.tables and row.key in self.tables[0].values]
+        if len(complete) < min(at_least, len(rows)):
+            _raise_first(self.lacking, any_scored=False)
+        return complete
+
+    def incomplete(self, rows: Sequence[Row]) -> dict[str, Incomplete]:
+        """By title, why some rows have no number: columns of files of scores without scores of all items."""
+        by_key = {row.key: row.title for row in rows}
+        return {
+            by_key[key]: lacking.as_incomplete()
+            for lacking in self.lacking
+            for key in lacking.request.score_columns
+            if lacking.of_file and key in by_key
+        }
 
     @property
     def signatures(self) -> dict[str, str]:
@@ -102,9 +336,9 @@ class Scored:
 
     @property
     def cached(self) -> dict[str, int]:
-        """By label, how many scores came from the cache, over all draws."""
+        """By label, how many scores came from the cache, over all draws and groups."""
         counts: dict[str, int] = {}
-        for table in self.tables:
+        for table in (*self.tables, *(table for group in self.groups.values() for table in group.tables)):
             for label, count in table.cached.items():
                 counts[label] = counts.get(label, 0) + count
         return counts
@@ -141,6 +375,7 @@ class Judged:
         lacking: the others.
         resources: what is given to the metrics.
         cache: whether the score cache is used.
+        whole: number of items before those without scores were left out (of one draw); None if none were.
     """
 
     dataset: Dataset
@@ -150,16 +385,17 @@ class Judged:
     lacking: tuple[Lacking, ...]
     resources: Resources
     cache: bool = True
+    whole: int | None = None
 
     def require_all(self) -> Judged:
-        """Itself, if every request can be scored on all items.
+        """Itself, if every request can be scored on all items, but for incomplete columns of files of scores.
 
         Raises:
             MetricError: a request waits for something.
             MissingFeaturesError: images lack features; groups that could be asked for are named.
+            DataError: a file of scores cannot be joined to the items, or no other request is left.
         """
-        for lacking in self.lacking:
-            raise lacking.error
+        _raise_first(self.lacking, any_scored=bool(self.requests))
         return self
 
     def slow_work(self) -> dict[str, tuple[SlowWork, ...]]:
@@ -184,7 +420,8 @@ class Judged:
     def score(self, progress: ProgressFactory = no_progress, *, by_group: bool = False) -> Scored:
         """Score every draw, and the groups of those that cover no more.
 
-        A metric that needs SPICE's parser for captions that were never parsed joins ``lacking`` if there is none.
+        A metric that needs SPICE's parser for captions that were never parsed joins ``lacking`` if there is none: its
+        scores of draws whose captions were all parsed are dropped, since a number of fewer draws is another number.
 
         Args:
             progress: makes progress bars.
@@ -197,23 +434,25 @@ class Judged:
         tried = [request for request in self.requests if request.lacking(self.resources)]
         sure = [request for request in self.requests if request not in tried]
         lacking = list(self.lacking)
-        tables: list[ScoreTable] = []
+        by_draw: list[list[tuple[Sequence[MetricRequest], ScoreTable]]] = []
         for judgements in self.draws:
             name = f"{self.dataset.name}/{self.selection.name}"
             label = name + (f" draw {judgements.draw + 1}" if len(self.draws) > 1 else "")
-            of_draw: list[ScoreTable] = []
+            of_draw: list[tuple[Sequence[MetricRequest], ScoreTable]] = []
             with progress(label, len(judgements.items) * len(self.requests)) as step:
                 for requests in filter(None, [sure, *([request] for request in tried)]):
                     try:
-                        of_draw.append(self._table(judgements, requests, step, by_group))
+                        of_draw.append((requests, self._table(judgements, requests, step, by_group)))
                     except SetupError as error:
                         if requests[0] not in tried:
                             raise
                         tried.remove(requests[0])
                         lacking.append(Lacking(requests[0], error, waits=True))
-            if of_draw:
-                tables.append(_join(of_draw))
-        return Scored(self.dataset, self.draws, tuple(tables), self._groups(progress, by_group), tuple(lacking))
+            by_draw.append(of_draw)
+        whole = [[table for made, table in of_draw if made is sure or made[0] in tried] for of_draw in by_draw]
+        tables = [_join(of_draw) for of_draw in whole if of_draw]
+        groups = self._groups(progress, by_group)
+        return Scored(self.dataset, self.draws, tuple(tables), groups, tuple(lacking), self.whole)
 
     def _groups(self, progress: ProgressFactory, by_group: bool) -> dict[str, ScoredGroup]:
         scored: dict[str, ScoredGroup] = {}
@@ -267,13 +506,25 @@ def judge(
         MissingFileError: a file of the data set is not here.
         DataError, FeatureError: a file is damaged.
     """
-    resources = resources or Resources()
+    resources = with_pictures_of(dataset, resources or Resources())
     draws = tuple(dataset.load(selection))
-    joins = {request.label: join_draws(request, draws) for request in requests if request.needs(Scores)}
-    if resources.allow_missing:
-        draws, joins = common_items(dataset, selection, draws, requests, joins)
     sure: list[MetricRequest] = []
     lacking: list[Lacking] = []
+    joins: Joins = {}
+    for request in requests:
+        if request.needs(Scores):
+            try:
+                joins[request.label] = join_draws(request, draws)
+            except DataError as error:
+                lacking.append(Lacking(request, error, waits=False, of_file=True, damaged=True))
+    requests = [request for request in requests if request.label in joins or not request.needs(Scores)]
+    whole = min(len(judgements.items) for judgements in draws)
+    nothing_left: DataError | None = None
+    if resources.allow_missing:
+        try:
+            draws, joins = common_items(dataset, selection, draws, requests, joins)
+        except DataError as error:
+            nothing_left = error
     for request in requests:
         reason = request.lacks(resources)
         if reason:
@@ -284,11 +535,16 @@ def judge(
             lacking.append(unreferenced)
             continue
         of_file = joins.get(request.label)
-        if of_file is None:
-            uncovered = _uncovered(dataset, draws[0].items, request, resources)
-            uncovered = uncovered or _unpictured(draws[0].items, request, resources)
-        else:
-            uncovered = _unscored(dataset, selection, request, of_file)
+        if of_file is not None:
+            for part, joined in by_completeness(request, of_file):
+                unscored = _unscored(dataset, selection, part, joined, nothing_left)
+                if unscored is None:
+                    sure.append(part)
+                else:
+                    lacking.append(unscored)
+            continue
+        uncovered = _uncovered(dataset, draws[0].items, request, resources)
+        uncovered = uncovered or _unpictured(draws[0].items, request, resources)
         if uncovered is None:
             sure.append(request)
         else:
@@ -296,34 +552,53 @@ def judge(
     said = tuple(joined_note(joined) for joined in joins.values() if joined and not joined[0].is_empty)
     if said:
         draws = tuple(replace(judgements, notes=(*judgements.notes, *said)) for judgements in draws)
-    return Judged(dataset, selection, draws, tuple(sure), tuple(lacking), resources, cache)
+    reduced = whole if min(len(judgements.items) for judgements in draws) < whole else None
+    return Judged(dataset, selection, draws, tuple(sure), tuple(lacking), resources, cache, reduced)
+
+
+def _raise_first(lacking: Sequence[Lacking], *, any_scored: bool) -> None:
+    """Raise the first reason that stops a command which needs all of its metrics.
+
+    A column of a file of scores that lacks scores of items stops it only if nothing else is scored.
+    """
+    for less in lacking:
+        if not less.of_file or less.damaged or not any_scored:
+            raise less.error
+
+
+def with_pictures_of(dataset: Dataset, resources: Resources) -> Resources:
+    """Resources that look pictures up where a data set has them, unless a folder or another way is given."""
+    if resources.pictures is not None:
+        return resources
+    from capbench.datasets.images import image_finder
+
+    folder = None if resources.images is None else Path(resources.images)
+    return replace(resources, pictures=image_finder(dataset.root, folder, dataset))
 
 
 def _unscored(
-    dataset: Dataset, selection: ItemSelection, request: MetricRequest, joins: Sequence[Join]
+    dataset: Dataset,
+    selection: ItemSelection,
+    request: MetricRequest,
+    joins: Sequence[Join],
+    nothing_left: DataError | None = None,
 ) -> Lacking | None:
-    """Whether a file lacks scores of items; it may have those of some groups, or be of another data set.
+    """Whether a file lacks scores of items, and how many it has; it may have all of some groups.
 
-    Raises:
-        DataError: it has scores of a part of the items that is no group.
+    ``nothing_left`` is the error of leaving out items without scores, if no item would be left.
     """
-    lacking = next((joined for joined in joins if len(joined.missing)), None)
-    if lacking is None:
+    worst = max(joins, key=lambda joined: len(joined.missing))
+    error = next((joined for joined in joins if len(joined.missing)), worst).complaint(
+        f"{dataset.name}/{selection.name}"
+    )
+    if error is None:
         return None
-    error = lacking.complaint(f"{dataset.name}/{selection.name}")
-    assert error is not None
-    if all(joined.is_empty for joined in joins):
-        return Lacking(request, error, waits=False)
-    covered: set[str] = set()
-    open_groups: set[str] = set()
-    for joined in joins:  # a group is covered if it is in every draw
-        without = set(joined.missing.tolist())
-        for place, item in enumerate(joined.items):
-            (open_groups if place in without else covered).add(item.group)
-    if covered & open_groups or "" in covered:
-        raise error
-    groups = tuple(dict.fromkeys(item.group for item in lacking.items if item.group in covered))
-    return Lacking(request, error, waits=False, groups=groups)
+    scored = {"": (worst.scored, len(worst.items))}
+    for group in dict.fromkeys(item.group for item in worst.items if item.group):
+        counts = [joined.scored_of(group) for joined in joins]
+        scored[group] = min(counts, key=lambda count: count[0] - count[1])
+    groups = tuple(group for group, (count, total) in scored.items() if group and count == total)
+    return Lacking(request, nothing_left or error, waits=False, groups=groups, of_file=True, scored=scored)
 
 
 def _unreferenced(dataset: Dataset, items: Sequence[Item], request: MetricRequest) -> Lacking | None:
@@ -360,7 +635,7 @@ def _unpictured(items: Sequence[Item], request: MetricRequest, resources: Resour
     """Whether pictures of the items are not there; None if all are, or the metric looks at none."""
     if not request.needs(Images):
         return None
-    from capbench.metrics.pictures import find_pictures
+    from capbench.metrics.needs import find_pictures
 
     try:
         find_pictures((item.image for item in items), complete(resources, cache=False))

@@ -7,29 +7,38 @@ capbench or one of its metrics and protocols, so that what it lacks is asked of 
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.resources
+import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, ValidationError
 
+from capbench import __version__
+from capbench.core.errors import MissingFileError, StudyError, UsageError, suggest
+from capbench.core.typed_json import Strict
+from capbench.datasets.captions import CORPORA
 from capbench.datasets.catalog import catalog
 from capbench.datasets.inventory import missing_needs
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
-from capbench.errors import MissingFileError, StudyError, UsageError, suggest
 from capbench.features.store import open_store
+from capbench.metrics.abilities import explains_ensembles
 from capbench.metrics.needs import Features
 from capbench.metrics.requests import MetricRequest
-from capbench.models.ensembles import network_files
-from capbench.strict import Strict
-from capbench.studies.config import Study, find_study, load_study
-from capbench.studies.paper_inputs import further_files, inputs_of
-from capbench.studies.plan import Plan, plan_study
+from capbench.studies.plan import plan_study
 from capbench.studies.results import OURS
-from capbench.studies.tasks import ImageTask
+from capbench.studies.study import Study
+from capbench.studies.study_file import find_study, load_study
+from capbench.studies.tasks import ImageTask, RetrievalTask, WordTask
+from capbench.weights.ensembles import network_files
+
+if TYPE_CHECKING:
+    from capbench.studies.plan import Plan
 
 __all__ = [
     "OURS",
@@ -39,10 +48,86 @@ __all__ = [
     "Prospect",
     "choose_items",
     "command_lines",
+    "fingerprint",
+    "further_files",
+    "inputs_of",
     "item_study",
     "papers",
     "prospect",
 ]
+
+
+# What a table or figure of a paper is computed from: its files, and a fingerprint of all that it depends on.
+
+
+def further_files(item: PaperItem, plan: Plan, root: DataRoot) -> Iterator[tuple[str | None, str]]:
+    """Files beside those of judgements: (path below the data folder, what it is)."""
+    for path in item.files:
+        yield path, Path(path).name
+    task = plan.study.task
+    if isinstance(task, WordTask) and task.entities not in item.files:
+        yield task.entities, Path(task.entities).name
+    if isinstance(task, RetrievalTask) and (corpus := CORPORA.get(task.captions)) is not None:
+        here = next((path for path in corpus.sources if (root.path / path).exists()), None)
+        yield here or next(iter(corpus.sources)), f"captions {task.captions}"
+
+
+def inputs_of(item: PaperItem, plan: Plan, root: DataRoot) -> Iterator[str]:
+    """Every file that the item's numbers come from, here or not."""
+    known = catalog().datasets
+    names = {dataset.name.partition("@")[0] for dataset, _ in plan.protocols}
+    task = plan.study.task
+    if isinstance(task, ImageTask) and task.dataset:
+        names.add(task.dataset)
+    for name in sorted(names & known.keys()):
+        for need in known[name].needs:
+            yield from (str(root.path / path) for paths in need.any_of for path in paths)
+    yield from (str(root.path / path) for path, _ in further_files(item, plan, root) if path)
+    resources = plan.resources
+    given = (resources.features, resources.model, *resources.features_of.values(), *resources.models.values())
+    for file in filter(None, given):
+        yield from _with_parts(file)
+    for options in plan.study.options.values():
+        yield from (value for value in options.values() if isinstance(value, str) and Path(value).is_file())
+
+
+def _with_parts(file: str) -> Iterator[str]:
+    """A file, and the networks of an ensemble."""
+    yield file
+    if file.endswith(".json") and Path(file).is_file():
+        try:
+            parts = json.loads(Path(file).read_text(encoding="utf-8")).get("parts", [])
+            yield from (str(Path(file).parent / part["path"]) for part in parts)
+        except (OSError, ValueError, AttributeError, TypeError, KeyError):
+            return  # whoever loads it says what is wrong
+
+
+def fingerprint(looked: Prospect, commands: Sequence[Sequence[str]]) -> str:
+    """What an item's results depend on, as SHA-256: commands, study, published numbers, files, what waits, version.
+
+    Files count by size and time of change; the study and its published table by what they hold.
+    """
+    facts: dict[str, Any] = {
+        "capbench": __version__,
+        "commands": [list(command) for command in commands],
+        "waiting": dict(looked.waiting),
+        "absent": dict(looked.absent),
+    }
+    if looked.item.study:
+        path = find_study(looked.item.study)
+        facts["study"] = path.read_text(encoding="utf-8")
+        published = importlib.resources.files("capbench.studies.published") / f"{path.stem}.yaml"
+        facts["published"] = published.read_text(encoding="utf-8") if published.is_file() else ""
+    states = {}
+    for name in looked.inputs:
+        try:
+            state = Path(name).stat()
+        except OSError:
+            continue
+        states[name] = [state.st_size, state.st_mtime_ns]
+    facts["files"] = states
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
 
 ALL = "all"
 """Names every item."""
@@ -121,7 +206,7 @@ def papers() -> Papers:
     Raises:
         StudyError: the file does not hold what it should.
     """
-    from capbench.yaml_files import read_yaml
+    from capbench.core.yaml import read_yaml
 
     with importlib.resources.as_file(importlib.resources.files("capbench.studies") / "papers.yaml") as path:
         raw = read_yaml(path, "papers and their items")
@@ -298,7 +383,7 @@ def _lacks_network(request: MetricRequest, plan: Plan, item: PaperItem) -> str |
     """Whether an explanation is given an ensemble where it can only be of one network."""
     model = plan.resources.of(request.label, request.metric.name).model
     explained = any(shlex.split(command)[0] == "explain" for command in item.commands)
-    if request.metric.explains_ensembles or model is None or not explained:
+    if explains_ensembles(request.metric) or model is None or not explained:
         return None
     networks = network_files(model)
     if len(networks) == 1:
@@ -342,7 +427,9 @@ def _protocols_at_hand(plan: Plan, root: DataRoot) -> tuple[dict[str, str], list
         missing = [] if entry is None else missing_needs(entry, root)
         if entry is not None:  # Composite's thoroughness has files of its own
             aspect = protocol.statistic.human
-            missing += [n for n in entry.needs if not n.needed and n.role.startswith(aspect) and n.met(root) is None]
+            missing += [
+                n for n in entry.needs if not n.needed and n.role.startswith(aspect) and n.met(root.path) is None
+            ]
         if missing:
             files = " or ".join(" and ".join(paths) for paths in missing[0].any_of[:2])
             absent[str(protocol)] = f"{files} in the data folder"

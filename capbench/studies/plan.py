@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from capbench import plugins
+from capbench.core import plugins
+from capbench.core.errors import CapbenchError, suggest
+from capbench.core.records import ScoreColumn
 from capbench.datasets.base import Dataset
 from capbench.datasets.opening import open_dataset, split_protocol
 from capbench.datasets.protocol import Protocol
 from capbench.datasets.root import DataRoot
-from capbench.errors import CapbenchError, suggest
-from capbench.metrics.base import Resources
+from capbench.metrics.base import Resources, columns_under
 from capbench.metrics.from_file import chosen_of_files, collisions, requests_of_files, with_columns
+from capbench.metrics.needs import Parser
+from capbench.metrics.registry import metric_columns, metric_names
 from capbench.metrics.requests import Asked, MetricRequest, Row, resolve_metrics, split_label
-from capbench.records import ScoreColumn
-from capbench.studies.combining import PlannedCombination, inputs_of, row_of
-from capbench.studies.config import Study, _Problems
+from capbench.studies.combine import PlannedCombination, inputs_of, row_of
 from capbench.studies.published import PublishedTable, load_published
-from capbench.studies.settings import misfit
-from capbench.studies.settings import problems as problems_of
+from capbench.studies.results import LEFT_OUT, LEFT_OUT_WITH_PARSES
+from capbench.studies.study import Problems, Study, misfit
+from capbench.studies.study import problems as problems_of
 
 __all__ = ["Plan", "plan_study"]
 
@@ -36,8 +38,9 @@ class Plan:
         requests: the metrics; those that cannot be computed become rows that say why.
         rows: the table's rows, in the order in which the study names them.
         published: the table to compare with.
-        left_out: those of the rows that are left out, of which no request stands in ``requests``.
+        left_out: those of the rows that are left out, of which no request stands in ``requests``, each with its reason.
         combinations: combinations of the metrics; their rows stand in ``rows``, behind all others.
+        notes: names to leave out that are none of the study's, one line each.
     """
 
     study: Study
@@ -46,8 +49,9 @@ class Plan:
     requests: tuple[MetricRequest, ...]
     rows: tuple[Row, ...]
     published: PublishedTable | None = None
-    left_out: tuple[Row, ...] = ()
+    left_out: Mapping[Row, str] = field(default_factory=dict)
     combinations: tuple[PlannedCombination, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def resources(self) -> Resources:
@@ -79,79 +83,20 @@ def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
     """
     if study.task is not None and not task:
         study = replace(study, protocols=(), metrics=(), options={}, titles={}, models={}, features_of={})
-    problems = _Problems(study.path)
-    protocols: list[tuple[Dataset, Protocol]] = []
-    for text in study.protocols:
-        try:
-            name, rest = split_protocol(text)
-            dataset = open_dataset(name, root)
-            entry = (dataset, dataset.protocol(rest))
-            if str(entry[1]) in {str(p) for _, p in protocols}:
-                problems.add(f"the protocol {entry[1]} is asked for twice")
-            protocols.append(entry)
-        except CapbenchError as error:
-            problems.catch(error)
-    requests: list[MetricRequest] = []
+    problems = Problems(study.path)
     resources = _resources(study, root)
-    options = dict(study.options)
-    stored, wrong_files = requests_of_files(study.scores, options)
-    for wrong in wrong_files:
-        problems.catch(wrong)
-    names, stored = chosen_of_files(study.metrics, stored)
-    for asked in names:
-        try:
-            # One name at a time, so that one misspelt metric does not hide another.
-            requests.extend(resolve_metrics([asked], resources=resources))
-        except CapbenchError as error:
-            problems.catch(error)
-    together = False
-    if not problems.told:
-        try:
-            requests, together = list(resolve_metrics(names, options, resources, study.titles, stored)), True
-        except CapbenchError as error:
-            problems.catch(error)
-    known = [*(label for label, _ in map(split_label, study.metrics) if label), *plugins.names("capbench.metrics")]
-    for key, files in (("models", study.models), ("features", study.features_of)):
-        for name in files:
-            if name not in known and ":" not in name:
-                problems.add(f"'{key}' names '{name}', which is no metric. {suggest(name, known)}")
-    weights = [("the model", "", study.model), *((f"the model of {m}", m, p) for m, p in study.models.items())]
-    for what, metric, given in weights:
-        try:
-            if given is not None:
-                from capbench.models.registry import locate
-
-                locate(given, metric)
-        except CapbenchError as error:
-            problems.add(f"{what}: {error}")
-    # A study's features are often not made yet: its other rows can be, and these rows say what they wait for.
-    for store in filter(None, (study.features, *study.features_of.values())):
-        if study.path is None and not Path(store).exists():
-            problems.add(f"features: there is no such file: {store}")
-    if study.bootstrap is not None:
-        for problem in problems_of("bootstrap", study.bootstrap):
-            problems.add(problem)
-    if study.compare is not None:
-        for problem in problems_of("compare", study.compare) or [misfit(study.compare, p) for _, p in protocols]:
-            if problem:
-                problems.add(problem)
+    protocols = _protocols(study.protocols, root, problems)
+    names, requests = _requests(study, resources, problems)
+    _check_files(study, problems)
+    _check_statistics(study, [protocol for _, protocol in protocols], problems)
     published = None
     if study.published is not None:
-        try:
+        with problems.catching():
             published = load_published(study.published)
-        except CapbenchError as error:
-            problems.catch(error)
-    # Requests of single names are none of a table: columns of one metric are two of them.
-    for problem in collisions([*requests, *stored] if together else stored):
-        problems.add(problem)
-    requests += stored
     rows = [row for request in requests for row in request.rows]
-    for name in study.without:
-        if not any(_is_named(row, name) for row in rows):
-            choices = dict.fromkeys(name for row in rows for name in (row.key.label, row.name))
-            problems.add(f"--without {name}: the study has no such metric. {suggest(name, list(choices))}")
+    left_out = _left_out(study.without, requests, resources)
+    notes = _strange_names(study.without, rows, left_out)
     combinations = [] if problems.told else _combinations(study, requests, rows, problems)
-    left_out = tuple(row for row in rows if any(_is_named(row, name) for name in study.without))
     if left_out and len(left_out) == len(rows):
         problems.add("--without leaves no metric. Leave fewer out")
     problems.raise_if_any()
@@ -164,11 +109,110 @@ def plan_study(study: Study, root: DataRoot, *, task: bool = False) -> Plan:
         published=published,
         left_out=left_out,
         combinations=tuple(combinations),
+        notes=tuple(notes),
     )
 
 
+def _protocols(texts: Sequence[str], root: DataRoot, problems: Problems) -> list[tuple[Dataset, Protocol]]:
+    """Protocols with their data sets."""
+    protocols: list[tuple[Dataset, Protocol]] = []
+    for text in texts:
+        with problems.catching():
+            name, rest = split_protocol(text)
+            dataset = open_dataset(name, root)
+            protocol = dataset.protocol(rest)
+            if str(protocol) in {str(other) for _, other in protocols}:
+                problems.add(f"the protocol {protocol} is asked for twice")
+            protocols.append((dataset, protocol))
+    return protocols
+
+
+def _requests(study: Study, resources: Resources, problems: Problems) -> tuple[Sequence[Asked], list[MetricRequest]]:
+    """The metrics that the study names, and all requests, those of score files last."""
+    options = dict(study.options)
+    stored, wrong_files = requests_of_files(study.scores, options)
+    for wrong in wrong_files:
+        problems.catch(wrong)
+    names, stored = chosen_of_files(study.metrics, stored)
+    requests: list[MetricRequest] = []
+    for asked in names:
+        with problems.catching():
+            # One name at a time, so that one misspelt metric does not hide another.
+            requests.extend(resolve_metrics([asked], resources=resources))
+    together = False
+    if not problems.told:
+        with problems.catching():
+            requests, together = list(resolve_metrics(names, options, resources, study.titles, stored)), True
+    # Requests of single names are none of a table: columns of one metric are two of them.
+    for problem in collisions([*requests, *stored] if together else stored):
+        problems.add(problem)
+    return names, [*requests, *stored]
+
+
+def _check_files(study: Study, problems: Problems) -> None:
+    """Weights and features: they belong to metrics, and weights are there."""
+    known = [*(label for label, _ in map(split_label, study.metrics) if label), *plugins.names("capbench.metrics")]
+    for key, files in (("models", study.models), ("features", study.features_of)):
+        for name in files:
+            if name not in known and ":" not in name:
+                problems.add(f"'{key}' names '{name}', which is no metric. {suggest(name, known)}")
+    weights = [("the model", "", study.model), *((f"the model of {m}", m, p) for m, p in study.models.items())]
+    for what, metric, given in weights:
+        try:
+            if given is not None:
+                from capbench.weights.registry import locate
+
+                locate(given, metric)
+        except CapbenchError as error:
+            problems.add(f"{what}: {error}")
+    # A study's features are often not made yet: its other rows can be, and these rows say what they wait for.
+    for store in filter(None, (study.features, *study.features_of.values())):
+        if study.path is None and not Path(store).exists():
+            problems.add(f"features: there is no such file: {store}")
+
+
+def _check_statistics(study: Study, protocols: Sequence[Protocol], problems: Problems) -> None:
+    """Intervals and tests: their values fit, and tests fit the protocols."""
+    told: list[str] = []
+    if study.bootstrap is not None:
+        told += problems_of("bootstrap", study.bootstrap)
+    if study.compare is not None:
+        told += problems_of("compare", study.compare) or [misfit(study.compare, protocol) for protocol in protocols]
+    for problem in filter(None, told):
+        problems.add(problem)
+
+
+def _left_out(names: Sequence[str], requests: Sequence[MetricRequest], resources: Resources) -> dict[Row, str]:
+    """Rows that some names leave out, each with its reason.
+
+    With SPICE, all rows that require its parses are left out: they would be made for these rows alone.
+    """
+    rows = [row for request in requests for row in request.rows]
+    left_out = {row: LEFT_OUT for row in rows if any(_is_named(row, name) for name in names)}
+    parsing = [row for row in rows if row.metric == Parser.metric]
+    named = any(name.lower() == Parser.metric for name in names)
+    if left_out.keys() >= set(parsing) and (parsing or named):
+        for request in requests:
+            if request.takes_parses(resources):
+                left_out |= {row: LEFT_OUT_WITH_PARSES for row in request.rows if row not in left_out}
+    return left_out
+
+
+def _strange_names(names: Sequence[str], rows: Sequence[Row], left_out: Mapping[Row, str]) -> list[str]:
+    """A line on each of the names to leave out that leaves nothing out."""
+    lines = []
+    for name in names:
+        with_parses = name.lower() == Parser.metric and LEFT_OUT_WITH_PARSES in left_out.values()
+        if not with_parses and not any(_is_named(row, name) for row in rows):
+            choices = dict.fromkeys(name for row in rows for name in (row.key.label, row.name))
+            known = name.lower() in {*metric_names(), *metric_columns()}
+            hint = "" if known else f". {suggest(name, list(choices))}"
+            lines.append(f"--without {name}: the study has no such metric{hint}")
+    return lines
+
+
 def _combinations(
-    study: Study, requests: Sequence[MetricRequest], rows: Sequence[Row], problems: _Problems
+    study: Study, requests: Sequence[MetricRequest], rows: Sequence[Row], problems: Problems
 ) -> list[PlannedCombination]:
     """The study's combinations; a name that is none of its rows' is a problem."""
     taken = {name for row in rows for name in (row.name, row.key.label)}
@@ -223,7 +267,7 @@ def _rows(names: Sequence[Asked], requests: Sequence[MetricRequest], resources: 
         ScoreColumn(named.label, column)
         for name in names
         for named in resolve_metrics([name], resources=resources)
-        for column in named.metric.columns_under(by_label[named.label].options, named.columns)
+        for column in columns_under(named.metric, by_label[named.label].options, named.columns)
     ]
     # Files of scores come last, in the order in which they are given.
     return tuple(by_key[key] for key in dict.fromkeys([*keys, *by_key]))

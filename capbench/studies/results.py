@@ -5,28 +5,30 @@ files of this one; a test keeps an old file for that.
 
 Version 2 added intervals, tests between metrics and the human ceiling; version 3 labels of metrics, and the published
 table with its notes, its rows that none of ours is, and differences that nothing explains. The version of a data set
-came later without a new schema version. All of them are optional, so a file of an earlier version is a valid file of a
-later one.
+came later without a new schema version. Version 4 added cells without a value, which say why; before, a row whose
+statistic was undefined was an entry of ``missing``, and a group in which it was undefined had no cell. All of them are
+optional, so a file of an earlier version is a valid file of a later one; the level of its protocols is added when it is
+read.
 """
 
 from __future__ import annotations
 
 import os
-from typing import Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
-from capbench.datasets.protocol import with_version
-from capbench.errors import DataError
-from capbench.files import read_json
-from capbench.strict import Strict
-from capbench.studies.published.printed import PublishedInfo
+from capbench.core.errors import DataError, StatisticError
+from capbench.core.files import read_json
+from capbench.core.typed_json import Strict
+from capbench.datasets.protocol import Level, with_version
+from capbench.studies.published.tables import PublishedInfo
 
 __all__ = [
     "LEFT_OUT",
+    "LEFT_OUT_WITH_PARSES",
     "OURS",
     "RESULT_SCHEMA_VERSION",
-    "UNDEFINED",
     "BootstrapInfo",
     "Ceiling",
     "Cell",
@@ -35,15 +37,20 @@ __all__ = [
     "PairTest",
     "ProtocolInfo",
     "StudyResult",
+    "is_left_out",
     "load_result",
     "missing_word",
 ]
 
-RESULT_SCHEMA_VERSION = 3
+RESULT_SCHEMA_VERSION = 4
+_WITH_LEVELS = 4
+"""The first version whose protocols have a ``level``."""
 LEFT_OUT = "left out (--without)"
 """The reason of what is missing because the user wants it so."""
-UNDEFINED = "undefined under "
-"""How the reason begins of what is missing because the statistic is not defined."""
+LEFT_OUT_WITH_PARSES = f"{LEFT_OUT}: requires the parses of SPICE"
+"""The reason of what is missing because it requires the parses of a metric that the user leaves out."""
+_UNDEFINED = "undefined under "
+"""Beginning of the reason of a missing row whose statistic is undefined, in files of version 3 and before."""
 OURS = "ours, after the paper"
 """Stands in the title of a study, and then of each of its tables, whose data takes the place of a paper's own."""
 NO_TESTS = ": no tests between metrics: "
@@ -83,10 +90,13 @@ class ProtocolInfo(Strict):
         groups: names of the groups that cells exist for, in order, beside the overall ``""``.
         notes: what was left out, one line each.
         n_items: number of scored items (of one draw).
+        n_items_whole: number of items before those without a score in a file were left out (``--allow-missing``); None
+            if none were. Numbers of a part of the items are not compared with published ones.
         draws: number of draws of references.
         bootstrap: how the intervals of its cells were made, None if there are none.
         version: version of the data set, which ``id`` leaves out; ``""`` if it has none, and in files from before data
             sets had versions.
+        level: what the statistic is computed over: all captions, the captions of each image, or systems.
     """
 
     id: str
@@ -98,9 +108,11 @@ class ProtocolInfo(Strict):
     groups: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     n_items: int
+    n_items_whole: int | None = None
     draws: int = 1
     bootstrap: BootstrapInfo | None = None
     version: str = ""
+    level: Level = "captions"
 
     @property
     def versioned_id(self) -> str:
@@ -111,19 +123,27 @@ class ProtocolInfo(Strict):
 class Cell(Strict):
     """One number: one metric column under one protocol, overall (``group`` is ``""``) or in one group.
 
+    A cell has a value, or ``undefined`` gives the reason why it has none.
+
     Attributes:
         metric: the metric's name.
         label: the request's label; the same for a metric under its own name, and in files of schema 2 and before.
         column: the row's name, unique in the study.
-        value: the statistic; accuracies are shares in [0, 1]; the mean over draws if there are several.
+        value: the statistic; accuracies are shares in [0, 1]; the mean over draws if there are several; None if it
+            could not be computed.
+        undefined: the reason why there is no value, one sentence; ``""`` if there is one.
+        placeholder: the short text that tables print in the place of a missing value; ``""`` for ``undefined``.
         sd: sample standard deviation over draws, None for a single one.
         low: lower end of the bootstrap interval of ``value``, None without one.
         high: its upper end.
-        n: data points behind it (ratings or pairs; within images captions, over systems systems).
-        p_value: two-sided, None where it is not defined (accuracies, several draws).
+        n: data points behind it (ratings or pairs; within images captions, over systems systems); the smallest number
+            if draws differ.
+        p_value: two-sided, of data points that are taken as independent; None where there is none (accuracies, several
+            draws) and for unaggregated ratings, of which several are of one caption.
         ties: tied pairs of the metric's scores: among all pairs of data points for correlations, among the judged pairs
             for accuracies.
-        chance: accuracy that is reached by chance under the tie rule, None for other statistics.
+        chance: accuracy that is reached by chance under the tie rule, the mean over draws if there are several; None
+            for other statistics.
         published: the number in the published table, in the unit of ``value``; None if there is none.
         published_printed: the same as it stands in the paper; None in files of version 1 and 2.
         published_digits: decimals that it was printed with.
@@ -138,7 +158,9 @@ class Cell(Strict):
     column: str
     title: str
     group: str = ""
-    value: float
+    value: float | None = None
+    undefined: str = ""
+    placeholder: str = ""
     sd: float | None = None
     low: float | None = None
     high: float | None = None
@@ -153,6 +175,24 @@ class Cell(Strict):
     published_note: str | None = None
     unexplained: bool = False
 
+    @model_validator(mode="after")
+    def _value_or_reason(self) -> Self:
+        if (self.value is None) != bool(self.undefined):
+            raise ValueError("a cell has either a value or the reason why it has none ('undefined')")
+        return self
+
+    @property
+    def number(self) -> float:
+        """The value of a cell that has one; raises StatisticError with the reason if it has none."""
+        if self.value is None:
+            raise StatisticError(f"{self.title} under {self.protocol}: {self.undefined}")
+        return self.value
+
+    @property
+    def shown_instead(self) -> str:
+        """What tables print in the place of a missing value; ``""`` if there is a value."""
+        return (self.placeholder or "undefined") if self.value is None else ""
+
 
 class Ceiling(Strict):
     """How well one more person would agree with people under a protocol: not a metric.
@@ -161,8 +201,10 @@ class Ceiling(Strict):
         protocol: its protocol.
         group: the group, ``""`` for overall.
         value: the statistic, in the unit of the protocol's cells.
-        low: lower end of its bootstrap interval, None without one.
+        low: lower end of its bootstrap interval, None without one (acc-eq, and in files of version 3 and before where
+            the study has none).
         high: its upper end.
+        bootstrap: how the interval was made; None without one, and in files of version 3 and before.
         n: data points (ratings or pairs) behind it.
         method: ``leave-one-rater-out`` (every rating beside the mean of the item's other ratings) or ``votes`` (every
             voter beside the majority of the pair's other voters).
@@ -173,6 +215,7 @@ class Ceiling(Strict):
     value: float
     low: float | None = None
     high: float | None = None
+    bootstrap: BootstrapInfo | None = None
     n: int
     method: Literal["leave-one-rater-out", "votes"]
 
@@ -237,11 +280,16 @@ class Comparisons(Strict):
     pairs: tuple[PairTest, ...]
 
 
+def is_left_out(reason: str) -> bool:
+    """True if something is missing for a reason because the user wants it so."""
+    return reason in (LEFT_OUT, LEFT_OUT_WITH_PARSES)
+
+
 def missing_word(reason: str) -> str:
     """What stands in a table's cell in the place of a number that is missing for a reason."""
-    if reason == LEFT_OUT:
+    if is_left_out(reason):
         return "left out"
-    return "undefined" if reason.startswith(UNDEFINED) else "waits"
+    return "undefined" if reason.startswith(_UNDEFINED) else "waits"
 
 
 class Missing(Strict):
@@ -267,7 +315,7 @@ class Missing(Strict):
     @property
     def left_out(self) -> bool:
         """Whether it is missing because the user wants it so."""
-        return self.reason == LEFT_OUT
+        return is_left_out(self.reason)
 
 
 class StudyResult(Strict):
@@ -283,7 +331,7 @@ class StudyResult(Strict):
         protocols: in the order of the study.
         columns: titles by name of the row, in the order of the table's rows, those that could not be computed included.
         signatures: one line by metric and protocol's *dataset/items* (scores depend on these alone).
-        cells: all numbers.
+        cells: all numbers, and those that are undefined with the reason.
         ceilings: people's agreement with each other, where raters or votes are known.
         comparisons: tests between metrics, by protocol and group; empty if none were asked for.
         missing: what could not be computed, and why.
@@ -325,6 +373,19 @@ class StudyResult(Strict):
         return next((c for c in self.comparisons if (c.protocol, c.group) == (protocol, group)), None)
 
     @property
+    def undefined(self) -> tuple[Cell, ...]:
+        """The cells without a value."""
+        return tuple(cell for cell in self.cells if cell.value is None)
+
+    def undefined_lines(self) -> list[str]:
+        """The cells without a value in words, one line for each reason, with all places that it is about."""
+        places: dict[tuple[str, str], list[str]] = {}
+        for cell in self.undefined:
+            place = f"{cell.title} under {cell.protocol}{f', {cell.group}' if cell.group else ''}"
+            places.setdefault((cell.shown_instead, cell.undefined), []).append(place)
+        return [f"{instead}: {'; '.join(names)}: {reason}" for (instead, reason), names in places.items()]
+
+    @property
     def stand_in(self) -> bool:
         """Whether it is "ours, after the paper": of data that takes the place of what was not published."""
         return f"({OURS})" in self.title
@@ -337,6 +398,15 @@ class StudyResult(Strict):
             name = entry.title or entry.protocol or "all metrics"
             names += [] if name in names else [name]
         return by_reason
+
+
+def _add_levels(raw: dict[str, Any]) -> None:
+    """Add to protocols of an older version their level, which only the label of the statistic gives there."""
+    protocols = raw.get("protocols")
+    for info in protocols if isinstance(protocols, list) else ():
+        if isinstance(info, dict) and isinstance(info.get("statistic"), str):
+            level = {"within-image": "images", "system": "systems"}.get(info["statistic"].partition(" ")[0])
+            info |= {"level": level} if level else {}
 
 
 _WRITES = "Give results.json, which 'capbench correlate ... --out DIR' writes, or its folder"
@@ -358,6 +428,8 @@ def load_result(path: str | os.PathLike[str]) -> StudyResult:
             path=path,
             hint="Update capbench",
         )
+    if version < _WITH_LEVELS:
+        _add_levels(raw)
     try:
         return StudyResult.model_validate(raw)
     except ValidationError as error:

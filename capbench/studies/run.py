@@ -8,34 +8,103 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
+import numpy as np
+
 from capbench import __version__
+from capbench.core.errors import CapbenchError, MissingFileError, StudyError
+from capbench.core.progress import LONG_S, SlowWork, together
+from capbench.core.records import FloatArray, Judgements, ScoreTable
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import Protocol
-from capbench.errors import MissingFileError, StatisticError, StudyError
-from capbench.metrics.needs import Scores
 from capbench.metrics.requests import MetricRequest, Row
-from capbench.progress import LONG_S, SlowWork, together
-from capbench.records import Judgements, ScoreTable
-from capbench.studies import levels
-from capbench.studies.cautions import tie_cautions
-from capbench.studies.combining import PlannedCombination, learn_out_of_fold, refuse_unlearnable, with_column
-from capbench.studies.evaluate import evaluate
+from capbench.studies import evaluate as evaluation
+from capbench.studies.combine import PlannedCombination, learn_out_of_fold, refuse_unlearnable, with_column
+from capbench.studies.evaluate import check_defined, evaluate, unscored_cells
 from capbench.studies.judged import Judged, ProgressFactory, Scored, judge, no_progress
 from capbench.studies.plan import Plan
-from capbench.studies.published.joining import join_published
-from capbench.studies.results import (
-    LEFT_OUT,
-    UNDEFINED,
-    Ceiling,
-    Cell,
-    Comparisons,
-    Missing,
-    ProtocolInfo,
-    StudyResult,
-)
+from capbench.studies.published.beside import join_published
+from capbench.studies.results import Ceiling, Cell, Comparisons, Missing, ProtocolInfo, StudyResult
 from capbench.studies.uncertainty import assess
 
-__all__ = ["Keep", "SlowPart", "run_plan"]
+__all__ = ["FEW_VALUES", "MANY_TIES", "Keep", "SlowPart", "run_plan", "tie_cautions"]
+
+
+# What should be said beside a number that misleads.
+
+FEW_VALUES = 20
+"""A metric with no more distinct scores than this is noted under Kendall's tau-c..."""
+MANY_TIES = 0.1
+"""... as is one that gives this share of all pairs of items the same score."""
+_FEWEST_ITEMS = 50
+
+
+def tie_cautions(
+    dataset: Dataset,
+    protocol: Protocol,
+    draws: Sequence[Judgements],
+    tables: Sequence[ScoreTable],
+    rows: Sequence[Row],
+    cells: Sequence[Cell],
+) -> list[str]:
+    """A line for each metric whose ties weigh much under Kendall's tau-c: how much, and what other statistics say.
+
+    With several draws, the share of tied pairs is the mean over draws.
+
+    Tau-c divides by the same number whatever the metric ties, so every tie of its scores counts against it; tau-b
+    leaves ties out, and tie-calibrated accuracy gives the metric the threshold below which it may tie (Deutsch, Foster
+    and Freitag, 2023).
+
+    Args:
+        dataset: the data set.
+        protocol: the protocol; nothing is said unless its statistic is tau-c.
+        draws: its judgements.
+        tables: their scores.
+        rows: the rows.
+        cells: the protocol's numbers, those of all items among them.
+    """
+    if protocol.statistic.coefficient != "tau-c" or not tables or len(tables[0].items) < _FEWEST_ITEMS:
+        return []
+    lines = []
+    values = {cell.column: cell.value for cell in cells if not cell.group and cell.value is not None}
+    for row in rows:
+        if row.name not in values:
+            continue
+        of_draws = [_ties(table, table.values[row.key]) for table in tables]
+        distinct, share = min(count for count, _ in of_draws), float(np.mean([tied for _, tied in of_draws]))
+        if distinct > FEW_VALUES and share < MANY_TIES:
+            continue
+        most = max(count for count, _ in of_draws)
+        counted = f"{distinct:,}{f' to {most:,}' if most > distinct else ''} distinct scores"
+        if most == 1:
+            counted = "one score for all items"
+        others = _others(dataset, protocol, draws, tables, row)
+        lines.append(
+            f"{row.title} has {counted} and ties {share:.0%} of all pairs of items, which τ-c counts against it "
+            f"({values[row.name]:.4f}){others}"
+        )
+    return lines
+
+
+def _ties(table: ScoreTable, values: FloatArray) -> tuple[int, float]:
+    """The number of distinct scores of distinct items, and the share of pairs of items with the same score."""
+    of_item = dict(zip((item.key for item in table.items), values.tolist(), strict=True))
+    counts = np.unique(np.array(list(of_item.values())), return_counts=True)[1].astype(np.float64)
+    n = counts.sum()
+    return len(counts), float((counts * (counts - 1)).sum() / (n * (n - 1))) if n > 1 else 0.0
+
+
+def _others(
+    dataset: Dataset, protocol: Protocol, draws: Sequence[Judgements], tables: Sequence[ScoreTable], row: Row
+) -> str:
+    """What tau-b and tie-calibrated accuracy say, as far as the data set has them."""
+    said = []
+    for coefficient, title in (("tau-b", "τ-b"), ("acc-eq", "tie-calibrated accuracy")):
+        spec = dataset.statistics.get(protocol.statistic.name.replace("tau-c", coefficient))
+        if spec is None or spec.coefficient != coefficient:
+            continue
+        cells, _ = evaluate(replace(protocol, statistic=spec), draws, tables, [row])
+        said += [f"{title} is {cell.value:.4f}" for cell in cells if not cell.group and cell.value is not None]
+    return f"; {' and '.join(said)}" if said else ""
 
 
 @dataclass
@@ -50,7 +119,7 @@ class _Run:
     signatures: dict[str, dict[str, str]] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     cached: dict[str, int] = field(default_factory=dict)
-    undefined: list[StatisticError] = field(default_factory=list)
+    unscored: list[CapbenchError] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -100,7 +169,8 @@ def run_plan(
 
     Raises:
         StudyError: nothing at all could be computed.
-        CapbenchError: a file is damaged, a metric failed, a statistic is undefined.
+        StatisticError: no statistic of the study is defined.
+        CapbenchError: a file is damaged, a metric failed.
     """
     started = time.perf_counter()
     run = _Run()
@@ -111,7 +181,7 @@ def run_plan(
     for dataset, protocol in plan.protocols:
         by_items.setdefault(f"{dataset.name}/{protocol.items.name}", []).append((dataset, protocol))
     judged = {key: _judge(plan, key, entries, run, cache) for key, entries in by_items.items()}
-    _refuse_strange_files(plan, judged)
+    _refuse_damaged_files(plan, judged)
     _refuse_unlearnable(plan, by_items, judged)
     slow = _slow_part(plan, judged)
     quick: dict[str, Scored] = {}
@@ -120,7 +190,7 @@ def run_plan(
             announce(slow)
         if preview is not None and len(slow.labels) < len(plan.requests):
             quick, result = _score_quick(plan, by_items, judged, slow, run, progress)
-            if result.cells:
+            if len(result.undefined) < len(result.cells):
                 preview(result)
     for key, entries in by_items.items():
         # Nothing of it is needed any more, and a study may have many.
@@ -137,9 +207,11 @@ def run_plan(
         _note_scored(key, scored, run)
         run.seconds[key] += time.perf_counter() - began
         _evaluate(plan, entries, scored, run, progress, test_groups, keep)
-    run.missing += [Missing(column=row.name, title=row.title, reason=LEFT_OUT) for row in plan.left_out]
-    if not run.cells and run.undefined:
-        raise run.undefined[0]
+    run.missing += [Missing(column=row.name, title=row.title, reason=reason) for row, reason in plan.left_out.items()]
+    if all(cell.value is None for cell in run.cells):
+        if run.unscored:
+            raise run.unscored[0]
+        check_defined(run.cells)
     if not run.cells and run.missing and not any(missing.planned for missing in run.missing):
         raise StudyError(run.missing[0].reason, path=plan.study.path)
     run.seconds["total"] = time.perf_counter() - started
@@ -163,14 +235,22 @@ def _judge(plan: Plan, key: str, entries: _Entries, run: _Run, cache: bool) -> J
     return judged
 
 
-def _refuse_strange_files(plan: Plan, judged: Mapping[str, Judged | MissingFileError]) -> None:
-    """Raise what is wrong with a file of scores that belongs to none of the study's judgements."""
-    here = [one for one in judged.values() if isinstance(one, Judged)]
+def _refuse_damaged_files(plan: Plan, judged: Mapping[str, Judged | MissingFileError]) -> None:
+    """Raise what is wrong with a file of scores that cannot be joined to one of the study's judgements, and has scores
+    of none."""
+    there = [one for one in judged.values() if isinstance(one, Judged)]
     for request in plan.requests:
-        if request.needs(Scores) and here:
-            lacking = [next((less for less in one.lacking if less.request == request), None) for one in here]
-            if all(less is not None and not less.groups for less in lacking) and lacking[0] is not None:
-                raise lacking[0].error
+        of_label = [
+            [less for less in one.lacking if less.of_file and less.request.label == request.label] for one in there
+        ]
+        fits = any(
+            {key for less in lacking for key in less.request.score_columns} != set(request.score_columns)
+            or any(less.scored and less.scored[""][0] for less in lacking)
+            for lacking in of_label
+        )
+        damaged = [less.error for lacking in of_label for less in lacking if less.damaged]
+        if damaged and not fits:
+            raise damaged[0]
 
 
 def _refuse_unlearnable(
@@ -218,7 +298,7 @@ def _score_quick(
         for row in plan.rows
         if row.key.label in slow.labels
     ]
-    early.missing += [Missing(column=row.name, title=row.title, reason=LEFT_OUT) for row in plan.left_out]
+    early.missing += [Missing(column=row.name, title=row.title, reason=reason) for row, reason in plan.left_out.items()]
     scores: dict[str, Scored] = {}
     for key, one in judged.items():
         if isinstance(one, MissingFileError):
@@ -270,22 +350,22 @@ def _evaluate(
     for _, protocol in entries:
         try:
             tables, notes = _with_combinations(plan, protocol, scored, run, progress)
-            rows, cells, groups = _evaluated(protocol, draws, tables, plan.rows, run)
+            cells, groups = evaluate(protocol, draws, tables, plan.rows)
         except MissingFileError as error:
             run.missing.append(Missing(protocol=str(protocol), reason=str(error)))
-            continue
-        if not rows:
             continue
         if keep is not None:
             keep(protocol, scored, tables, plan.rows)
         began = time.perf_counter()
+        overall = {cell.column for cell in cells if not cell.group and cell.value is not None}
+        defined = [row for row in plan.rows if row.name in overall]
         steps = len({cell.group for cell in cells if test_groups or not cell.group})
         with progress(f"statistics of {protocol}", steps) as step:
             assessed = assess(
                 protocol,
                 draws,
                 tables,
-                rows,
+                plan.rows,
                 cells,
                 bootstrap=plan.study.bootstrap,
                 tests=plan.study.compare,
@@ -293,24 +373,29 @@ def _evaluate(
                 groups=test_groups,
                 progress=step,
             )
-        cautions = tie_cautions(dataset, protocol, draws, tables, rows, cells)
+        unscored = unscored_cells(protocol, scored, plan.rows, groups)
+        run.unscored += [less.error for less in scored.lacking if less.of_file]
+        known = {*groups, *(cell.group for cell in unscored)}
+        groups = (*groups, *(name for name in draws[0].groups if name in known and name not in groups))
+        cautions = tie_cautions(dataset, protocol, draws, tables, plan.rows, cells)
         if plan.study.bootstrap is not None or plan.study.compare is not None:
             run.seconds[str(protocol)] = time.perf_counter() - began
-        run.cells += assessed.cells
+        run.cells += [*assessed.cells, *unscored]
         for group, alone in scored.groups.items():
-            group_rows, of_group, _ = _evaluated(protocol, alone.draws, alone.tables, plan.rows, run)
+            of_group, _ = evaluate(protocol, alone.draws, alone.tables, plan.rows)
             sure = assess(
                 protocol,
                 alone.draws,
                 alone.tables,
-                group_rows,
+                plan.rows,
                 of_group,
                 bootstrap=plan.study.bootstrap,
                 tests=None,
                 ceiling=False,
             )
             run.cells += [cell.model_copy(update={"group": group}) for cell in sure.cells]
-            groups = tuple(name for name in draws[0].groups if name in {*groups, group})
+            named = [name for name in draws[0].groups if name in {*groups, group}]
+            groups = tuple(dict.fromkeys((*named, *groups)))
         run.ceilings += assessed.ceilings
         run.comparisons += assessed.comparisons
         run.infos.append(
@@ -323,47 +408,21 @@ def _evaluate(
                 description=f"{protocol.items.description}; {protocol.statistic.description}",
                 groups=groups,
                 notes=(
-                    *draws[0].notes,
+                    *dict.fromkeys(note for judgements in draws for note in judgements.notes),
                     *notes,
-                    *levels.notes(protocol, draws, tables, rows),
+                    *evaluation.notes(protocol, draws, tables, defined),
                     *assessed.notes,
                     *scored.cautions,
                     *cautions,
                 ),
-                n_items=len(draws[0].items),
+                n_items=min(len(judgements.items) for judgements in draws),
+                n_items_whole=scored.whole,
                 draws=len(draws),
                 bootstrap=assessed.bootstrap,
                 version=dataset.version,
+                level=protocol.statistic.level,
             )
         )
-
-
-def _evaluated(
-    protocol: Protocol, draws: Sequence[Judgements], tables: Sequence[ScoreTable], rows: Sequence[Row], run: _Run
-) -> tuple[Sequence[Row], list[Cell], tuple[str, ...]]:
-    """Rows whose statistic is defined under a protocol, their cells, and the names of groups.
-
-    Rows whose statistic is not are noted, and why: a metric that gives all captions of one small set the same score
-    costs no other row or set its numbers.
-    """
-    try:
-        return rows, *evaluate(protocol, draws, tables, rows)
-    except StatisticError:
-        defined = [row for row in rows if _is_defined(protocol, draws, tables, row, run)]
-    return defined, *evaluate(protocol, draws, tables, defined)
-
-
-def _is_defined(
-    protocol: Protocol, draws: Sequence[Judgements], tables: Sequence[ScoreTable], row: Row, run: _Run
-) -> bool:
-    try:
-        evaluate(protocol, draws, tables, [row])
-    except StatisticError as error:
-        run.undefined.append(error)
-        reason = UNDEFINED + error.message.removeprefix(f"{row.title} under ")
-        run.missing.append(Missing(protocol=str(protocol), column=row.name, title=row.title, reason=reason))
-        return False
-    return True
 
 
 def _with_combinations(
@@ -408,7 +467,7 @@ def _note_scored(key: str, scored: Scored, run: _Run) -> None:
         run.cached[f"{key}|{label}"] = count
     waiting = {missing.column for missing in run.missing if missing.planned}
     for lacking in scored.lacking:
-        if lacking.request.rows[0].name in waiting:
+        if lacking.of_file or lacking.request.rows[0].name in waiting:
             continue  # it was said once, for all protocols
         reason, protocol = (str(lacking.error), "") if lacking.waits else (f"{key}: {lacking.error}", key)
         run.missing += _missing_rows(lacking.request, reason, protocol=protocol)

@@ -13,15 +13,14 @@ and 'metrics' with what they are given, as any study.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
-from capbench.explanations import NamedErrors
-from capbench.option_kinds import Choice, Count, Kind, Text
-from capbench.options import Options, option
+from capbench.core.explanations import NamedErrors
+from capbench.core.options import Choice, Count, Kind, Options, Text, option
 
-__all__ = ["TASKS", "CurveTask", "Gallery", "ImageTask", "LayerTask", "RetrievalTask", "Task", "WordTask", "parse_task"]
+__all__ = ["TASKS", "CurveTask", "Gallery", "ImageTask", "LayerTask", "RetrievalTask", "Task", "WordTask"]
 
 Gallery = Literal["rest", "one"]
 """Which captions of an image are queries and gallery: all that are no references, or the first of them."""
@@ -46,6 +45,10 @@ class _Texts(Kind):
         if not all(isinstance(text, str) and text.strip() for text in value):
             raise ValueError
         return tuple(value)
+
+    def schema(self) -> dict[str, Any]:
+        """A list."""
+        return {"type": "array", "items": {"type": "string"}, "minItems": 1}
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,12 @@ class _Errors(Kind):
         texts = {name: _Texts().read(listed) for name, listed in value.items()}
         return NamedErrors(texts.get("extra", ()), texts.get("missing", ()))
 
+    def schema(self) -> dict[str, Any]:
+        """A list of mappings."""
+        lists = dict.fromkeys(("extra", "missing"), _Texts().schema())
+        entry = {"type": "object", "properties": lists, "additionalProperties": False}
+        return {"type": "array", "items": entry, "minItems": 1}
+
 
 @dataclass(frozen=True)
 class _Counts(Kind):
@@ -96,6 +105,10 @@ class _Counts(Kind):
         if not isinstance(value, list | tuple) or not value:
             raise ValueError
         return tuple(sorted({Count(self.low).read(number) for number in value}))
+
+    def schema(self) -> dict[str, Any]:
+        """A list."""
+        return {"type": "array", "items": Count(self.low).schema(), "minItems": 1}
 
 
 @dataclass(frozen=True)
@@ -175,27 +188,3 @@ class WordTask(Task):
 TASKS: Mapping[str, type[Task]] = {
     task.key: task for task in (RetrievalTask, CurveTask, LayerTask, ImageTask, WordTask)
 }
-
-
-def parse_task(raw: Mapping[Any, Any], add: Callable[[str], None]) -> Task | None:
-    """The task of a study file, or None.
-
-    Args:
-        raw: the whole file.
-        add: takes each problem.
-    """
-    keys = [key for key in TASKS if key in raw]
-    if len(keys) > 1:
-        add(f"a study has one of {' and '.join(map(repr, keys))}")
-    if not keys:
-        return None
-    kind, values = TASKS[keys[0]], raw[keys[0]]
-    if not isinstance(values, dict):
-        add(f"'{kind.key}' should be a mapping, not {values!r}")
-        return kind()
-    told: list[str] = []
-    named = {str(key): value for key, value in values.items()}
-    checked = kind.checked(kind.key, named, lambda message, hint: told.append(f"{message}. {hint}"))
-    for problem in told:
-        add(problem)
-    return kind(**checked)

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from capbench.core.errors import StatisticError
+from capbench.core.records import FloatArray, Judgements, ScoreTable
 from capbench.datasets.protocol import Protocol
-from capbench.errors import StatisticError
 from capbench.metrics.requests import Row
-from capbench.records import FloatArray, Judgements, ScoreTable
 from capbench.stats.agreement import Agreement
 from capbench.stats.intervals import BootstrapSample, Interval, bootstrap_intervals, draw_bootstrap
 from capbench.stats.significance import ComparisonTable, compare, permutations_to_use
-from capbench.studies.human_side import PEOPLE, agreement, people
+from capbench.studies.evaluate import PEOPLE, agreement, people, photograph_note
 from capbench.studies.results import NO_TESTS, BootstrapInfo, Ceiling, Cell, Comparisons, PairTest
-from capbench.studies.settings import BootstrapSettings, TestSettings
+from capbench.studies.study import BootstrapSettings, TestSettings
 
 __all__ = ["Uncertainty", "assess", "compare_pairs"]
 
@@ -76,11 +76,17 @@ def assess(
     if protocol.statistic.kind == "mean":
         return uncertainty
     scores = _common_scores(tables, rows)
+    by_image = any(settings is not None and settings.unit == "image" for settings in (bootstrap, tests))
+    if scores and by_image and (note := photograph_note(draws[0])):
+        uncertainty.notes.append(f"{protocol}: {note}")
     for group in dict.fromkeys(cell.group for cell in cells if groups or not cell.group):
-        if scores and (bootstrap is not None or tests is not None):
-            _assess_group(uncertainty, protocol, draws[0], scores, group, bootstrap, tests)
+        defined = {cell.column for cell in cells if cell.group == group and cell.value is not None}
+        of_group = {name: values for name, values in scores.items() if name in defined}
+        if of_group and (bootstrap is not None or tests is not None):
+            _assess_group(uncertainty, protocol, draws[0], of_group, group, bootstrap, tests)
         if ceiling:
-            _add_ceiling(uncertainty, protocol, draws[0], group, bootstrap)
+            defined_here = _add_ceiling(uncertainty, protocol, draws[0], group, bootstrap)
+            ceiling = defined_here or bool(group)  # what all judgements are too few for, none of the groups has
         progress(1)
     return uncertainty
 
@@ -178,21 +184,25 @@ def _add_ceiling(
     judgements: Judgements,
     group: str,
     bootstrap: BootstrapSettings | None,
-) -> None:
-    unit = "image" if bootstrap is None else bootstrap.unit
+) -> bool:
+    """Add the human ceiling, if raters are known; False if it is undefined, which is noted."""
+    # It always has an interval: without settings, the usual one.
+    settings = bootstrap or BootstrapSettings()
     try:
-        human = people(protocol, judgements, unit, group)
+        human = people(protocol, judgements, settings.unit, group)
         if human is None:
-            return
+            return True
         data, ceiling = human
-        if bootstrap is not None and protocol.statistic.coefficient != "acc-eq":  # which has no intervals
-            sample = draw_bootstrap(data, resamples=bootstrap.resamples, seed=bootstrap.seed, unit=unit)
-            interval = bootstrap_intervals(data, sample, method=bootstrap.method, level=bootstrap.level)[PEOPLE]
-            ceiling = ceiling.model_copy(update={"low": interval.low, "high": interval.high})
+        if protocol.statistic.coefficient != "acc-eq":  # which has no intervals
+            sample = draw_bootstrap(data, resamples=settings.resamples, seed=settings.seed, unit=settings.unit)
+            interval = bootstrap_intervals(data, sample, method=settings.method, level=settings.level)[PEOPLE]
+            made = {"low": interval.low, "high": interval.high, "bootstrap": _info(settings, data.units)}
+            ceiling = ceiling.model_copy(update=made)
     except StatisticError as error:
         uncertainty.notes.append(f"{protocol}{f' {group}' if group else ''}: no human ceiling: {error}")
-        return
+        return False
     uncertainty.ceilings.append(ceiling)
+    return True
 
 
 def _with_interval(cell: Cell, group: str, intervals: Mapping[str, Interval]) -> Cell:

@@ -17,8 +17,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from capbench.errors import DataError, UsageError
-from capbench.files import read_lines
+from capbench.core.errors import DataError, UsageError
+from capbench.core.files import read_lines
 
 __all__ = [
     "BEGIN",

@@ -11,23 +11,39 @@ Three sources are known, told apart by what is there:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench import files
+from capbench.core import files
+from capbench.core.errors import DataError, MissingFileError, UsageError, suggest
+from capbench.core.options import Choice, Count, Flag, Number, Options, Positive, Text, option
+from capbench.core.records import image_id
 from capbench.datasets.captions import read_any
 from capbench.datasets.root import DataRoot
 from capbench.datasets.user.caption_readers import Captions, read_token
-from capbench.errors import DataError, MissingFileError, UsageError, suggest
-from capbench.options import Options, option
-from capbench.records import image_id
-from capbench.training.settings import Names
+from capbench.training.settings import Fraction, Names, Section, Training, ValidationOptions
 
-__all__ = ["ARRAYS", "ROLES", "CaptionSource", "Pairs", "SplitOptions", "epoch_order", "locate", "open_captions"]
+__all__ = [
+    "ARRAYS",
+    "ROLES",
+    "CaptionSource",
+    "CaptionTraining",
+    "DropoutOptions",
+    "EvaluationOptions",
+    "LossOptions",
+    "MatchingTraining",
+    "Pairs",
+    "SplitOptions",
+    "VocabularyOptions",
+    "epoch_order",
+    "locate",
+    "open_captions",
+]
+
 
 ROLES = ("train", "dev", "test")
 """What splits are for."""
@@ -357,3 +373,121 @@ def _joined(splits: list[Pairs]) -> Pairs:
         captions += split.captions
     arrays = tuple(array for split in splits for array in split.arrays)
     return Pairs(tuple(images), tuple(captions), np.concatenate(image_of), splits[0].source, arrays)
+
+
+# Settings that trainers on captions and images share, beside those of any training.
+#
+# All of them read captions with splits and region features, and draw batches of pairs that belong together. Some train
+# networks that match captions with images and are measured by recall: SCAN's
+# (:mod:`capbench.metrics.grounding.training`) does.
+
+
+@dataclass(frozen=True, kw_only=True)
+class VocabularyOptions(Options):
+    """Which words the network knows."""
+
+    min_count: int = option(4, Count(1), "words that are rarer become <unk>")
+    splits: tuple[str, ...] = option(("train", "dev"), Names(("train", "dev")), "whose captions are counted")
+    file: str | None = option(
+        None, Text("vocab.json"), "a vocabulary to take instead, in the JSON format of the original"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossOptions(Options):
+    """The loss of a batch (:mod:`capbench.training.matching_task`)."""
+
+    kind: Literal["hinge", "info-nce"] = option(
+        "hinge",
+        Choice("hinge", "info-nce"),
+        "triplets with a margin, or a softmax over the batch in both directions",
+    )
+    margin: float = option(0.2, Positive(), "of the hinge")
+    hardest: bool = option(False, Flag(), "whether the hinge counts only the hardest negative of each row and column")
+    hardest_after: int = option(
+        0,
+        Count(),
+        "steps during which the hinge counts all negatives before 'hardest' sets in: with hardest negatives from the "
+        "start training can collapse",
+    )
+    reduction: Literal["sum", "mean"] = option("sum", Choice("sum", "mean"), "of the hinge; the sum is as published")
+    temperature: float = option(0.1, Positive(), "of the softmax")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationOptions(ValidationOptions):
+    """When and on what recall is measured during training; the score is the sum of recalls."""
+
+    images: int | None = option(None, Count(1), "how many images of the dev split, drawn with 'seed'; null: all")
+    seed: int = option(1, Count(), "of the draw")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropoutOptions(Options):
+    """What is dropped at random in training; each a probability."""
+
+    regions: float = option(0.0, Fraction(), "components of the region features")
+    words: float = option(0.0, Fraction(), "words, which become <unk>; not <start> and <end>")
+    embedding: float = option(0.0, Fraction(), "components of the word vectors that go into the GRU")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionTraining(Training):
+    """A training on captions and images that belong together.
+
+    ``captions`` is Karpathy's JSON, another caption file with splits, Flickr8k's folder (``Flickr8k.token.txt`` and
+    ``Flickr_8k.*Images.txt``), Multi30k's folder, or the original SCAN's (``{split}_caps.txt``). ``features: ims``
+    takes the arrays ``{split}_ims.npy`` beside the latter. ``order: rounds`` gives every image one caption before any
+    has its second, so that no batch holds two captions of an image as each other's negatives.
+    """
+
+    # Paths are free: what lies there is compared.
+    undeciding = (*Training.undeciding, "captions", "features", "memory_mb")
+
+    captions: str = option(MISSING, Text("dataset_coco.json"), "captions with their splits")
+    splits: SplitOptions = option(SplitOptions(), Section(), "names of the splits in the captions")
+    features: str = option(MISSING, Text("features.h5"), "a store of region features, or 'ims'")
+    regions: int | None = option(
+        None, Count(1), "the first so many of each image; null: all, which must then be equally many"
+    )
+    evaluation: EvaluationOptions = option(EvaluationOptions(), Section(), "when and on what recall is measured")
+    batch: int = option(128, Count(2), "caption-image pairs a step")
+    order: Literal["captions", "rounds"] = option(
+        "captions", Choice("captions", "rounds"), "shuffle all captions, as published, or in rounds over the images"
+    )
+    memory_mb: float = option(
+        4096.0, Number(0), "features up to this size are kept in memory; larger ones are read batch by batch"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatchingTraining(CaptionTraining):
+    """A training of a network that matches captions of words with images."""
+
+    vocabulary: VocabularyOptions = option(VocabularyOptions(), Section(), "which words the network knows")
+    word_vectors: str | None = option(
+        None, Text("glove.txt"), "vectors that the words begin with: GloVe, word2vec or KeyedVectors; null: drawn ones"
+    )
+    loss: LossOptions = option(LossOptions(), Section(), "of a batch")
+    dropout: DropoutOptions = option(DropoutOptions(), Section(), "what is dropped at random in training")
+
+    def problems(self) -> list[str]:
+        """Settings that do nothing where they stand."""
+        loss, vocabulary = self.loss, self.vocabulary
+        idle = {"hinge": ("temperature",), "info-nce": ("margin", "hardest", "hardest_after", "reduction")}[loss.kind]
+        # A default may stand there: a run's own record of its settings writes all of them out.
+        default = next(declared.default for declared in self.declared() if declared.name == "loss")
+        problems = [
+            f"'loss.{key}' does nothing where 'loss.kind' is {loss.kind}"
+            for key in idle
+            if getattr(loss, key) != getattr(default, key)
+        ]
+        if vocabulary.file and vocabulary.min_count != VocabularyOptions().min_count:
+            problems.append("'vocabulary.min_count' does nothing where 'vocabulary.file' is given")
+        if loss.hardest_after and not loss.hardest:
+            problems.append("'loss.hardest_after' does nothing without 'loss.hardest: true'")
+        return problems
+
+    def dev_captions(self) -> int | None:
+        """How many captions of each dev image are read, the first ones; None: all."""
+        return None

@@ -1,6 +1,6 @@
 """The training of any network: steps, learning rate, clipping, averaging, choice of weights, log and checkpoints.
 
-A trainer writes a :class:`capbench.training.task.Task`, which knows the network and its data, and settings that extend
+A trainer writes a :class:`capbench.training.loop.Task`, which knows the network and its data, and settings that extend
 :class:`capbench.training.settings.Training`; :func:`train` does the rest in a run folder
 (:mod:`capbench.training.run_folder`).
 
@@ -12,28 +12,244 @@ random state that a checkpoint needs is thus the seed and the step.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import math
+import queue
+import signal
+import threading
 import time
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic
+from typing import Any, Generic, Literal, TypeAlias, TypedDict, TypeVar
 
 import numpy as np
 import torch
+from torch import nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from capbench import __version__
-from capbench.errors import ModelError, UsageError
-from capbench.files import sha256_file
-from capbench.machine import is_out_of_memory
-from capbench.training.averaging import WeightAverage
-from capbench.training.device import choose_device
-from capbench.training.prefetch import prefetch
-from capbench.training.run_folder import RunFolder
+from capbench.core.errors import ModelError, UsageError
+from capbench.core.files import sha256_file
+from capbench.core.machine import is_out_of_memory
+from capbench.training.run_folder import RunFolder, choose_device
 from capbench.training.settings import Training
-from capbench.training.task import B, M, Say, Task, TrainingResult, Watcher
 
-__all__ = ["learning_rate", "train"]
+__all__ = [
+    "B",
+    "M",
+    "Running",
+    "Say",
+    "Task",
+    "TrainingResult",
+    "Watcher",
+    "WeightAverage",
+    "learning_rate",
+    "prefetch",
+    "stop_on_signal",
+    "train",
+]
+
+
+# What the training loop and its users say to each other: the task, the result, and who looks on.
+
+M = TypeVar("M", bound=nn.Module)
+B = TypeVar("B")
+
+Say: TypeAlias = Callable[[str], None]
+"""Is told, in one line, what takes its time."""
+
+
+class Task(ABC, Generic[M, B]):
+    """What is trained, on what: all that a new trainer has to write.
+
+    Attributes:
+        model: the network, on its device, with its first weights drawn from the seed.
+        optimiser: over ``model``'s weights; the loop sets its learning rate.
+        steps_per_epoch: batches of an epoch.
+        data: names of what is learned from (a fingerprint of the captions, say): a run goes on with the same data only.
+        score: which of :meth:`validate`'s numbers says how good weights are; higher is better.
+        prefetch: whether batches are made by a thread ahead of their use. They must not draw from torch's own random
+            numbers.
+        facts: what else to keep with the model, as JSON values.
+    """
+
+    model: M
+    optimiser: torch.optim.Optimizer
+    steps_per_epoch: int
+    data: Mapping[str, str]
+    score: str
+    prefetch: bool = False
+    facts: Mapping[str, Any] = {}
+
+    @abstractmethod
+    def batches(self, epoch: int, first: int) -> Iterator[B]:
+        """The batches of an epoch (from 0) from its ``first``-th on, drawn from the seed and the epoch alone."""
+
+    @abstractmethod
+    def loss(self, batch: B, step: int) -> torch.Tensor:
+        """The loss of a batch, a scalar with its gradient; ``step`` counts from 0 over all epochs.
+
+        What it draws by torch's random numbers follows from the seed and the step.
+        """
+
+    @abstractmethod
+    def validate(self, model: M, pause: Callable[[], None]) -> dict[str, Any]:
+        """Numbers of a network on held-out data, as JSON values; among them ``score``.
+
+        Args:
+            model: the network being trained, or the average of its weights; left in the mode it is in.
+            pause: called now and then; it leaves by an exception if the user has asked to stop.
+        """
+
+    @abstractmethod
+    def save(self, path: Path, model: M, facts: Mapping[str, Any]) -> None:
+        """Write the trained model, on the CPU, with facts of its training (JSON values), atomically."""
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """How a training ended.
+
+    Attributes:
+        ended: ``epochs``, ``max_steps`` or ``patience``; ``interrupted`` if it can go on.
+        step: steps done.
+        epoch: epochs begun.
+        model: the file, None if the training was interrupted.
+        sha256: of the file.
+        chosen: the evaluation of the saved weights: step, epoch and :meth:`Task.validate`'s numbers; while interrupted,
+            the best so far or None.
+        seconds: of training, over all parts of an interrupted one.
+    """
+
+    ended: str
+    step: int
+    epoch: int
+    model: Path | None
+    sha256: str | None
+    chosen: dict[str, Any] | None
+    seconds: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            **vars(self),
+            "model": None if self.model is None else str(self.model),
+            "seconds": round(self.seconds, 1),
+        }
+
+
+class Watcher:
+    """Looks on; does nothing unless overridden."""
+
+    def say(self, text: str) -> None:
+        """One line about what was read."""
+
+    def start(self, steps: int, done: int) -> None:
+        """Training begins, of so many steps in all, some of them done before."""
+
+    def step(self) -> None:
+        """A step is done."""
+
+    def log(self, entry: dict[str, Any]) -> None:
+        """A line was written to the log."""
+
+
+class Running(TypedDict, total=False):
+    """How a training is carried out in its run folder, whatever is trained: keywords that every trainer hands on to
+    :func:`capbench.training.loop.train`, which says what they mean and what holds without them."""
+
+    restart: bool
+    stop: Callable[[], bool]
+    watcher: Watcher | None
+
+
+# A running average of a network's weights (Polyak and Juditsky 1992, in its exponential form).
+
+
+class WeightAverage(Generic[M]):
+    """The exponentially weighted average of a network's weights over its steps.
+
+    Args:
+        network: what is trained; the average begins as a copy of it.
+        decay: of a step's share in the average.
+        warmup: True uses min(decay, (1 + step) / (10 + step)), so that the average forgets the first weights;
+            ``unbiased`` weighs all steps so far by decay^age, and the weights before the first not at all.
+
+    Attributes:
+        network: the average, a network of its own.
+    """
+
+    def __init__(self, network: M, decay: float, warmup: bool | Literal["unbiased"]) -> None:
+        self.network: M = copy.deepcopy(network).requires_grad_(False)
+        self._decay, self._warmup = decay, warmup
+
+    @torch.no_grad()
+    def update(self, network: M, step: int) -> None:
+        """Take in the weights after a step, counted from 0; what is no weight (a batch norm's state) is copied."""
+        decay = self._decay
+        if self._warmup == "unbiased":
+            # A plain average that began at zero, divided by 1 - decay^step (Kingma and Ba 2015, section 3).
+            decay *= (1 - self._decay**step) / (1 - self._decay ** (step + 1))
+        elif self._warmup:
+            decay = min(decay, (1 + step) / (10 + step))
+        averages: list[torch.Tensor] = list(self.network.parameters())
+        weights: list[torch.Tensor] = list(network.parameters())
+        # average += (1 - decay) (weights - average)
+        get_ema_multi_avg_fn(decay)(averages, weights, 0)  # type: ignore[no-untyped-call]
+        for kept, buffer in zip(self.network.buffers(), network.buffers(), strict=True):
+            kept.copy_(buffer)
+
+
+# Batches made ahead of their use, by a thread.
+
+_T = TypeVar("_T")
+
+
+def prefetch(items: Iterator[_T]) -> Iterator[_T]:
+    """The same items, made by a thread ahead of their use. An error in it is raised where the item would have come.
+
+    Args:
+        items: none of them is None.
+    """
+    ready: queue.Queue[tuple[_T | None, BaseException | None]] = queue.Queue(maxsize=2)
+    leave = threading.Event()
+
+    def put(item: _T | None, error: BaseException | None) -> None:
+        while not leave.is_set():
+            try:
+                ready.put((item, error), timeout=0.1)
+                return
+            except queue.Full:
+                continue
+
+    def work() -> None:
+        try:
+            for item in items:
+                put(item, None)
+                if leave.is_set():
+                    return
+        except BaseException as error:
+            put(None, error)
+            return
+        put(None, None)
+
+    thread = threading.Thread(target=work, name="prefetch", daemon=True)
+    thread.start()
+    try:
+        while True:
+            item, error = ready.get()
+            if error is not None:
+                raise error
+            if item is None:
+                return
+            yield item
+    finally:
+        leave.set()
+        thread.join()
+
 
 _STEP_STREAM = 3  # of random numbers within a step; tasks draw from (seed, 1, ...) and (seed, 2, ...)
 
@@ -330,3 +546,34 @@ class _Loop(Generic[M, B]):
             chosen=self._best if self._settings.select == "best" or interrupted else self._last,
             seconds=self._seconds(),
         )
+
+
+# Ctrl-C while a network is trained: the step is finished, a checkpoint is written, and the run can go on.
+
+
+@contextlib.contextmanager
+def stop_on_signal(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
+    """Yields a function that is true once Ctrl-C or SIGTERM has come; a second Ctrl-C interrupts at once.
+
+    It is the ``stop`` of :func:`capbench.training.loop.train`. Outside of the main thread no signal is caught.
+
+    Args:
+        say: is told, once, that training stops and how to stop it at once.
+    """
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked.is_set
+        return
+
+    def ask(number: int, _frame: object) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+        say("stopping after this step (once more to stop at once)")
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from capbench.errors import DataError, FeatureError, UsageError
+from capbench.core.errors import DataError, FeatureError, UsageError
 from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore, open_store
 from capbench.training.captions import Pairs, open_array

@@ -17,17 +17,22 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 import filelock
 import torch
+from torch import nn
 
-from capbench import files
-from capbench.errors import ModelError, UsageError
+from capbench.core import files
+from capbench.core.errors import CapbenchError, ModelError, UsageError
+from capbench.core.machine import total_memory
+from capbench.training.settings import OptimiserOptions
+from capbench.weights.checkpoints import read_torch
 
-__all__ = ["RunFolder"]
+__all__ = ["RunFolder", "adam", "check_memory", "choose_device", "count_weights"]
+
 
 _FORMAT = 1
 _RUN, _LOG, _CHECKPOINT, _MODEL = "run.json", "log.jsonl", "checkpoint.pt", "model.safetensors"
@@ -131,10 +136,9 @@ class RunFolder:
         if not path.is_file():
             return None
         try:
-            state = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # zip, pickle and torch raise many kinds on a damaged file
-            line = (str(error).strip() or type(error).__name__).splitlines()[0][:120]
-            raise ModelError(f"the checkpoint cannot be read ({line})", path=path, hint=_AGAIN) from error
+            state = read_torch(path)
+        except CapbenchError as error:
+            raise ModelError(f"the checkpoint cannot be read ({error.message})", path=path, hint=_AGAIN) from error
         if not isinstance(state, dict) or state.get("format") != _FORMAT:
             raise ModelError("is no checkpoint of this version of capbench", path=path, hint=_AGAIN)
         return state
@@ -182,3 +186,56 @@ class RunFolder:
 
 def _brief(value: Any) -> str:
     return "nothing" if value is None else json.dumps(value)
+
+
+# Where a network is trained, and whether it can be.
+
+_BYTES_A_WEIGHT = 16  # a weight, its gradient and Adam's two means of it, in float32
+
+
+def choose_device(name: str) -> torch.device:
+    """``auto``, ``cpu``, ``cuda`` or ``cuda:N`` as a device. Raises UsageError if there is no such GPU."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:  # cuda:99999999999999
+        raise UsageError(f"there is no device '{name}'", hint="Set 'device' to auto or cpu") from error
+    if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
+        raise UsageError(f"there is no device '{name}'", hint="Set 'device' to auto or cpu")
+    return device
+
+
+def check_memory(weights: int, hint: str) -> None:
+    """Refuse a network that cannot be trained here, before it is made.
+
+    Args:
+        weights: how many numbers are learned.
+        hint: which settings to lower.
+
+    Raises:
+        UsageError: weights, gradients and Adam's means are more than all memory.
+    """
+    available, needed = total_memory(), weights * _BYTES_A_WEIGHT
+    if available is not None and needed > available:
+        raise UsageError(
+            f"a network of {weights:,} weights needs {needed / 1e9:,.1f} GB to be trained, and there are "
+            f"{available / 1e9:,.1f} GB of memory",
+            hint=hint,
+        )
+
+
+# A network's weights before its first step: how many there are, and what changes them.
+
+
+def count_weights(make: Callable[[], nn.Module]) -> int:
+    """How many numbers a network learns, counted without making them."""
+    with torch.device("meta"):
+        network = make()
+    return sum(weight.numel() for weight in network.parameters())
+
+
+def adam(model: nn.Module, options: OptimiserOptions) -> torch.optim.Adam:
+    """Adam over the weights that are learned; the loop sets its learning rate at each step."""
+    learned = [weight for weight in model.parameters() if weight.requires_grad]
+    return torch.optim.Adam(learned, lr=options.lr, weight_decay=options.weight_decay)

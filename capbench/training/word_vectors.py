@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.errors import DataError, ModelError
-from capbench.installing import install_command
-from capbench.options import Count, Options, option
+from capbench.core.errors import DataError, ModelError, install_command
+from capbench.core.options import Count, Options, option
 from capbench.text import ptb
 
 __all__ = ["WordVectorOptions", "train_sequence_vectors", "train_word_vectors"]

@@ -26,8 +26,8 @@ import numpy as np
 _OURS = """
 import json, sys
 from capbench.metrics.base import Resources
-from capbench.metrics.bertscore import BERTScore
-from capbench.records import Item
+from capbench.metrics.bertscore.metric import BERTScore
+from capbench.core.records import Item
 items = [Item(*row[:2], tuple(row[2])) for row in json.load(open(sys.argv[2]))]
 metric = BERTScore(Resources(model=sys.argv[1]), layer=int(sys.argv[3]))
 scores = metric.scores(metric.statistics(items, lambda _: None))

@@ -21,13 +21,13 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from capbench.cluster.engine import Cluster, Engine
+from capbench.core.records import Item
+from capbench.core.workers import Cluster, Engine
 from capbench.features.detectors.base import Detector, load_detector
 from capbench.features.extract import extract
 from capbench.features.images import ImageFile, images_in
 from capbench.metrics.requests import resolve_metrics
-from capbench.records import Item
-from capbench.scoring import score
+from capbench.metrics.scoring import score
 from scripts.bench.goals import captions
 
 

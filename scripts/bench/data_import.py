@@ -20,9 +20,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from capbench.core.records import Judgements
 from capbench.datasets.root import DataRoot
-from capbench.datasets.user.imported import import_file
-from capbench.records import Judgements
+from capbench.datasets.user.judgements import import_file
 
 _WORDS = "a the dog cat man woman runs sits on grass red blue ball field with two three boats lake kite hill"
 

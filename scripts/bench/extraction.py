@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from capbench.core.machine import keep_freed_memory
 from capbench.features.detectors.base import Detector, load_detector
 from capbench.features.extract import extract
 from capbench.features.images import ImageFile, decode, find_images
 from capbench.features.store import open_store
-from capbench.machine import keep_freed_memory
 
 
 def plain_loop(images: Sequence[ImageFile], detector: Detector, path: Path) -> None:

@@ -23,21 +23,22 @@ import numpy as np
 import torch
 
 from capbench import __version__
+from capbench.core.records import FloatArray, Item
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
 from capbench.metrics.base import Resources
-from capbench.metrics.faier import Faier
+from capbench.metrics.faier import source as faier_source
+from capbench.metrics.faier.files import save_faier
+from capbench.metrics.faier.graphs import VARIANTS, FaierOptions
+from capbench.metrics.faier.metric import Faier
+from capbench.metrics.faier.network import Faier as Network
 from capbench.metrics.needs import Parser
-from capbench.metrics.scene_matching import source as faier_source
-from capbench.models import encodings
-from capbench.models.faier.files import save_faier
-from capbench.models.faier.network import Faier as Network
-from capbench.models.faier.options import VARIANTS, FaierOptions
-from capbench.records import FloatArray, Item
-from capbench.text import ptb, scene_graph
+from capbench.text import ptb
+from capbench.text.spice import scene_graph
 from capbench.text.vocabulary import Vocabulary
+from capbench.weights import encodings
 from scripts.bench.tiger import _Clock, _items, _timed
-from tests.models.faier.reference import PlainFaier, Text
+from tests.metrics.faier.reference import PlainFaier, Text
 
 _REGIONS, _COLUMNS, _SIDE = 36, 2048, 100
 
@@ -138,7 +139,6 @@ def _run(resources: Resources, items: Sequence[Item]) -> tuple[FloatArray, tuple
     """Statistics as the score command has them made: all items are announced, then come in batches by image."""
     metric = _fresh(resources)
     clock = _Clock()
-    metric.open(items)
     order = sorted(range(len(items)), key=lambda place: items[place].image)
     statistics = np.empty((len(items), 3))
     for start in range(0, len(items), metric.batch_size):

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capbench.records import FloatArray, IntArray, SystemCoefficient, WithinCoefficient
+from capbench.core.records import FloatArray, IntArray, SystemCoefficient, WithinCoefficient
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
 from capbench.stats.significance import compare
 from capbench.stats.system_agreement import Systems, system_agreement
-from capbench.stats.within import WithinImages, within_images
+from capbench.stats.within_images import WithinImages, within_images
 
 WITHIN: tuple[WithinCoefficient, ...] = ("tau-b", "spearman", "pearson", "acc-eq", "difference-pearson")
 QUALITY = np.array([-0.6, -0.3, -0.1, 0.1, 0.3, 0.6])

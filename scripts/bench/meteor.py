@@ -32,7 +32,7 @@ _WARM: Captions = (["a dog runs"], [["a cat sits"]])
 
 def published(data: str | None, dataset: str, items: int | None) -> Captions:
     """Candidates and references of a data set under its default protocol, tokenised."""
-    from capbench import plugins
+    from capbench.core import plugins
     from capbench.datasets.root import find_root
     from capbench.text.ptb import tokenize
 
@@ -45,7 +45,7 @@ def published(data: str | None, dataset: str, items: int | None) -> Captions:
 
 def original() -> Callable[[Captions], list[float]]:
     """pycocoevalcap: one caption asked and answered after the other."""
-    from capbench.java import find_java
+    from capbench.text.java import find_java
 
     os.environ["PATH"] = f"{find_java().path.parent}{os.pathsep}{os.environ.get('PATH', '')}"
     from pycocoevalcap.meteor.meteor import Meteor
@@ -62,7 +62,7 @@ def original() -> Callable[[Captions], list[float]]:
 
 def pipelined() -> Callable[[Captions], list[float]]:
     """The same jar, asked in batches."""
-    from capbench.java import LineProcess, meteor_jar
+    from capbench.text.java import LineProcess, meteor_jar
 
     jar = meteor_jar()
     arguments = ["-jar", jar.path.name, "-", "-", "-stdio", "-l", "en", "-norm"]

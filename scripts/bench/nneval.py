@@ -14,12 +14,12 @@ import platform
 import time
 
 from capbench import __version__
+from capbench.core.records import FloatArray
 from capbench.datasets.flickr8k import Flickr8kExpert
 from capbench.datasets.root import find_root
 from capbench.metrics.base import Resources
-from capbench.metrics.nneval import NNEval
-from capbench.records import FloatArray
-from capbench.scoring import complete
+from capbench.metrics.nneval.metric import NNEval
+from capbench.metrics.scoring import complete
 
 _MOST = 0.05
 _REPEATS = 5

@@ -22,9 +22,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from capbench.reports.report import ReportSource, write_report  # noqa: E402
+from capbench.reports.page import ReportSource, write_report  # noqa: E402
 from capbench.studies.item_scores import ItemScores  # noqa: E402
-from tests.reports.report.world import PROTOCOLS, make_result  # noqa: E402
+from tests.reports.page.world import PROTOCOLS, make_result  # noqa: E402
 
 POINTS, METRICS, RUNS = 17_000, 12, 5
 WORDS = ("a", "the", "dog", "cat", "man", "child", "runs", "jumps", "sits", "over", "near", "grass", "water", "red")

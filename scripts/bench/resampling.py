@@ -24,12 +24,12 @@ from typing import Literal
 import numpy as np
 import scipy.stats
 
-from capbench.records import FloatArray, IntArray
+from capbench.core.records import FloatArray, IntArray
 from capbench.stats.agreement import Correlations
 from capbench.stats.intervals import draw_bootstrap
-from capbench.stats.pairwise import calibrate_ties
 from capbench.stats.resampling import Swaps, evaluate, worker_count
 from capbench.stats.significance import compare
+from capbench.stats.tie_calibration import calibrate_ties
 
 
 @dataclass(frozen=True)

@@ -25,10 +25,9 @@ from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from capbench.machine import keep_freed_memory
-from capbench.models.scan.fast import FastScan
-from capbench.models.scan.network import Scan, ScanOptions, l2norm
-from capbench.training.losses import info_nce
+from capbench.core.machine import keep_freed_memory
+from capbench.metrics.grounding.scan import FastScan, Scan, ScanOptions, l2norm
+from capbench.training.matching_task import info_nce
 
 Similarities = Callable[[Scan, Tensor, Tensor, Tensor], Tensor]
 WAYS = ("loop", "contexts", "capbench", "capbench-bfloat16")

@@ -22,9 +22,9 @@ from pathlib import Path
 
 import numpy as np
 
-from capbench.records import FloatArray, Item
-from capbench.score_files.joining import item_id, join
-from capbench.score_files.reading import read_score_file
+from capbench.core.records import FloatArray, Item
+from capbench.metrics.score_files import read_score_file
+from capbench.metrics.score_joining import item_id, join
 
 CAPTIONS_AN_IMAGE = 5
 

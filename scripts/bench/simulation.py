@@ -23,7 +23,7 @@ from functools import partial
 
 import numpy as np
 
-from capbench.records import Coefficient, FloatArray, IntArray
+from capbench.core.records import Coefficient, FloatArray, IntArray
 from capbench.stats.agreement import Accuracies, Agreement, Correlations
 from capbench.stats.correlation import correlation
 from capbench.stats.intervals import accuracy_interval, bootstrap_intervals, correlation_interval, draw_bootstrap

@@ -20,15 +20,15 @@ from pathlib import Path
 import numpy as np
 
 from capbench import __version__
+from capbench.core.records import FloatArray, Item
 from capbench.datasets.flickr8k import Flickr8kExpert
 from capbench.datasets.root import find_root
-from capbench.java import find_java, run_batch
-from capbench.java.spice import parser as spice
-from capbench.java.spice.files import SPICE_FILES, spice_folder
-from capbench.java.spice.parser import class_path
 from capbench.metrics.spice import Spice
-from capbench.records import FloatArray, Item
-from capbench.text import ptb, scene_graph
+from capbench.text import ptb
+from capbench.text.java import find_java, run_batch
+from capbench.text.spice import parser as spice
+from capbench.text.spice import scene_graph
+from capbench.text.spice.parser import SPICE_FILES, class_path, spice_folder
 
 _SCRIPT = Path(__file__).with_name("spice_original.js")
 

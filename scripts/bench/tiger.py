@@ -28,19 +28,19 @@ import numpy as np
 import torch
 
 from capbench import __version__
+from capbench.core.errors import CapbenchError
+from capbench.core.records import FloatArray, Item
 from capbench.datasets.flickr8k import Flickr8kExpert
 from capbench.datasets.root import find_root
-from capbench.errors import CapbenchError
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
 from capbench.metrics.base import Resources
-from capbench.metrics.grounding import source
-from capbench.metrics.grounding.base import GroundedMetric
-from capbench.metrics.reo import Reo
-from capbench.metrics.tiger import Tiger
-from capbench.models.scan.files import save_scan
-from capbench.models.scan.network import Scan, ScanOptions
-from capbench.records import FloatArray, Item
+from capbench.metrics.grounding import grounding
+from capbench.metrics.grounding.grounding import GroundedMetric
+from capbench.metrics.grounding.scan import Scan, ScanOptions
+from capbench.metrics.grounding.scan_files import save_scan
+from capbench.metrics.reo.metric import Reo
+from capbench.metrics.tiger.metric import Tiger
 from capbench.text.vocabulary import Vocabulary
 
 _REGIONS, _COLUMNS = 36, 2048
@@ -69,7 +69,7 @@ def main() -> None:
         slow_runs, fast_runs, reo_runs = [], [], []
         for _ in range(chosen.repeats):
             slow_runs.append(_timed(lambda: one_by_one(tiger, sample)))
-            source._open.clear()  # with all that was encoded before
+            grounding._open.clear()  # with all that was encoded before
             fast_runs.append(_run(Tiger(resources), items))
             reo_runs.append(_run(Reo(resources, covariance="identity"), items))
         (slow, slow_s), (fast, fast_s), (_, reo_s) = (min(runs, key=_cpu) for runs in (slow_runs, fast_runs, reo_runs))
@@ -151,7 +151,6 @@ def _timed(work: Callable[[], FloatArray]) -> tuple[FloatArray, tuple[float, flo
 def _run(metric: GroundedMetric, items: Sequence[Item]) -> tuple[FloatArray, tuple[float, float]]:
     """Statistics as the score command has them made: all items are announced, then come in batches."""
     clock = _Clock()
-    metric.open(items)
     batches = [
         metric.statistics(items[start : start + metric.batch_size], lambda _: None)
         for start in range(0, len(items), metric.batch_size)

@@ -19,9 +19,8 @@ from collections.abc import Callable
 from importlib.metadata import version
 from typing import TypeVar
 
-from capbench.java import find_java
-from capbench.text.ptb import tokenize_jar
-from capbench.text.ptb.native import NativeTokenizer
+from capbench.text.java import find_java
+from capbench.text.ptb import NativeTokenizer, tokenize_jar
 
 T = TypeVar("T")
 _ODD = ["it's", "can't", "St.", "U.S.", "1,000", "10:30", "well-known", '"red"', "(small)", "...", "--", "$5", "p.m."]

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from capbench.core.errors import CapbenchError
+from capbench.core.files import atomic_write
+from capbench.core.records import FloatArray
 from capbench.datasets.root import find_root
-from capbench.errors import CapbenchError
-from capbench.files import atomic_write
 from capbench.metrics.base import Resources
 from capbench.metrics.requests import resolve_metrics
-from capbench.models.vilbert.files import load_vilbert
-from capbench.records import FloatArray
-from capbench.scoring import score
+from capbench.metrics.scoring import score
+from capbench.metrics.vilbertscore.files import load_vilbert
 from scripts.flickr8k_steps import Rated, rated
 
 

@@ -30,18 +30,17 @@ from torch import Tensor
 from torch.nn import functional
 
 from capbench import __version__
+from capbench.core.errors import CapbenchError
+from capbench.core.records import FloatArray, Item
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
-from capbench.errors import CapbenchError
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter
 from capbench.metrics.base import Resources
-from capbench.metrics.vilbertscore import ViLBERTScore
-from capbench.models.vilbert.files import save_vilbert
-from capbench.models.vilbert.network import Vilbert
-from capbench.models.vilbert.options import VilbertOptions
-from capbench.records import FloatArray, Item
+from capbench.metrics.vilbertscore.files import save_vilbert
+from capbench.metrics.vilbertscore.metric import ViLBERTScore
+from capbench.metrics.vilbertscore.network import Vilbert, VilbertOptions
 from capbench.text.word_pieces import WordPieces, learn_word_pieces
 
 _LENGTH, _ROWS, _BATCH, _REFERENCES = 37, 101, 64, 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from capbench.records import caption_key
+from capbench.core.records import caption_key
 from scripts.sample import native
 from scripts.sample.album import Album, Sample
 from scripts.sample.chance import below, chance, pick, shuffled, stream

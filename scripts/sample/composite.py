@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from capbench.records import caption_key
+from capbench.core.records import caption_key
 from scripts.sample import native
 from scripts.sample.album import Album, Sample
 from scripts.sample.chance import below, chance, normal, pick, stream, weighted

@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOK = ROOT / "examples" / "python.ipynb"
 
@@ -22,10 +24,12 @@ def shown(source: str, namespace: dict[str, Any]) -> Any:
     )
 
 
-def test_the_examples_of_the_page_run_one_after_the_other() -> None:
+def test_the_examples_of_the_page_run_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CAPBENCH_HOME", str(tmp_path / "home"))
     page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(blocks) == 7
+    assert len(blocks) == 13
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks:
         shown(block, namespace)
@@ -33,6 +37,13 @@ def test_the_examples_of_the_page_run_one_after_the_other() -> None:
     assert namespace["result"].sample
     assert namespace["comparison"].to_frame()["rank"].iloc[0] == 1
     assert namespace["pairs"].draw == 1
+    assert namespace["systems"].baseline == "old"
+    assert namespace["systems"].worse() == []
+    assert namespace["combination"].saved == Path("text.json")
+    assert (namespace["mine"].items, dict(namespace["mine"].human)) == (3, {"rating": 3})
+    assert namespace["store"].stored == 300
+    assert namespace["explained"].files == ()
+    assert len(namespace["explained"].explanation.candidates) == 1
 
 
 def test_the_notebook_is_one_and_its_cells_run_in_order() -> None:

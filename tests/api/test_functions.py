@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,8 +15,9 @@ import numpy as np
 import pytest
 
 import capbench as cb
-from capbench.errors import MetricError, UsageError
+from capbench.core.errors import MetricError, UsageError
 from capbench.metrics.from_function import metric_of_function
+from capbench.metrics.score_cache import may_be_cached
 from capbench.metrics.signing import function_signature
 
 MODULE = '''
@@ -71,8 +73,11 @@ CANDIDATES, REFERENCES = ["a dog", "a cat sleeps"], [["a dog runs"], ["a cat", "
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     (tmp_path / "own_metrics.py").write_text(MODULE, encoding="utf-8")
-    (tmp_path / "tally.py").write_text("CALLS = []\n", encoding="utf-8")
+    # Where packages are installed, so that what it holds is in no signature.
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages" / "tally.py").write_text("CALLS = []\n", encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path / "site-packages"))
     importlib.invalidate_caches()
     yield importlib.import_module("own_metrics")
     del sys.modules["own_metrics"], sys.modules["tally"]
@@ -242,6 +247,295 @@ def test_a_changed_value_of_its_module_is_another_metric(module: ModuleType) -> 
     assert function_signature(module.words) is None
 
 
+SWEPT = """
+import functools
+import own_settings
+from own_settings import Config, scale
+
+SETTINGS = {"threshold": 1.0}
+
+
+class Inner:
+    threshold = 1.0
+
+
+def helper(text):
+    return 1.0
+
+
+def other(text):
+    return 2.0
+
+
+class Base:
+    factor = 1.0
+
+    @classmethod
+    def scaled(cls, text):
+        return cls.factor
+
+    @staticmethod
+    def doubled(text):
+        return 1.0
+
+
+class Derived(Base):
+    pass
+
+
+def by_class(image, candidate, references):
+    return Inner.threshold
+
+
+def by_imported_class(image, candidate, references):
+    return Config.threshold
+
+
+def by_nested_class(image, candidate, references):
+    return Config.Nested.threshold
+
+
+def by_base_class(image, candidate, references):
+    return Derived.scaled(candidate)
+
+
+def by_static_method(image, candidate, references):
+    return Derived().doubled(candidate)
+
+
+def by_module(image, candidate, references):
+    return own_settings.THRESHOLD
+
+
+def by_class_of_module(image, candidate, references):
+    return own_settings.Config.threshold
+
+
+def by_import_inside(image, candidate, references):
+    from own_settings import THRESHOLD
+
+    return THRESHOLD
+
+
+def by_helper(image, candidate, references):
+    return helper(candidate)
+
+
+def by_helper_of_module(image, candidate, references):
+    return own_settings.scale(candidate)
+
+
+def by_imported_helper(image, candidate, references):
+    return scale(candidate)
+
+
+def by_attribute(image, candidate, references):
+    return by_attribute.threshold
+
+
+def by_globals(image, candidate, references):
+    return globals()["SETTINGS"]["threshold"]
+
+
+def by_getattr(image, candidate, references):
+    return getattr(Config, "thres" + "hold")
+
+
+def by_vars(image, candidate, references):
+    return vars(own_settings)["THRESHOLD"]
+
+
+def by_dict(image, candidate, references):
+    return own_settings.__dict__["THRESHOLD"]
+
+
+def by_inner_function(image, candidate, references):
+    return max(Config.threshold for _ in range(2))
+
+
+def by_bound_method(image, candidate, references):
+    return GET("threshold")
+
+
+GET = SETTINGS.get
+
+
+def by_environment(image, candidate, references):
+    import os
+
+    return float(os.environ["OWN_THRESHOLD"])
+
+
+def by_class_of_default(image, candidate, references, config=Config):
+    return config.threshold
+
+
+def by_handed_module(image, candidate, references):
+    return of_module(own_settings)
+
+
+def of_module(settings):
+    return settings.THRESHOLD
+"""
+SETTINGS = """
+THRESHOLD = 1.0
+
+
+class Config:
+    threshold = 1.0
+
+    class Nested:
+        threshold = 1.0
+
+
+def scale(text):
+    return 1.0
+
+
+def other(text):
+    return 2.0
+"""
+Setter = Callable[[ModuleType, ModuleType, float], object]
+
+
+def _replaced(name: str) -> Setter:
+    def put(swept: ModuleType, settings: ModuleType, value: float) -> None:
+        module = settings if name == "scale" else swept
+        chosen = module.other if value == 2.0 else SWEPT_HELPERS[name]
+        for place in (swept, settings):
+            if hasattr(place, name):
+                setattr(place, name, chosen)
+
+    return put
+
+
+SWEPT_HELPERS: dict[str, Callable[..., float]] = {}
+SWEEPS: dict[str, tuple[Setter, bool]] = {
+    "by_class": (lambda swept, settings, value: setattr(swept.Inner, "threshold", value), True),
+    "by_imported_class": (lambda swept, settings, value: setattr(settings.Config, "threshold", value), True),
+    "by_nested_class": (lambda swept, settings, value: setattr(settings.Config.Nested, "threshold", value), True),
+    "by_base_class": (lambda swept, settings, value: setattr(swept.Base, "factor", value), True),
+    "by_static_method": (
+        lambda swept, settings, value: setattr(
+            swept.Base, "doubled", staticmethod(swept.other if value == 2.0 else swept.helper)
+        ),
+        True,
+    ),
+    "by_module": (lambda swept, settings, value: setattr(settings, "THRESHOLD", value), True),
+    "by_class_of_module": (lambda swept, settings, value: setattr(settings.Config, "threshold", value), True),
+    "by_import_inside": (lambda swept, settings, value: setattr(settings, "THRESHOLD", value), True),
+    "by_helper": (_replaced("helper"), True),
+    "by_helper_of_module": (_replaced("scale"), True),
+    "by_imported_helper": (_replaced("scale"), True),
+    "by_attribute": (lambda swept, settings, value: setattr(swept.by_attribute, "threshold", value), True),
+    "by_globals": (lambda swept, settings, value: swept.SETTINGS.update(threshold=value), False),
+    "by_getattr": (lambda swept, settings, value: setattr(settings.Config, "threshold", value), False),
+    "by_vars": (lambda swept, settings, value: setattr(settings, "THRESHOLD", value), False),
+    "by_dict": (lambda swept, settings, value: setattr(settings, "THRESHOLD", value), False),
+    "by_inner_function": (lambda swept, settings, value: setattr(settings.Config, "threshold", value), True),
+    "by_bound_method": (lambda swept, settings, value: swept.SETTINGS.update(threshold=value), False),
+    "by_environment": (lambda swept, settings, value: os.environ.update(OWN_THRESHOLD=str(value)), False),
+    "by_class_of_default": (lambda swept, settings, value: setattr(settings.Config, "threshold", value), True),
+    "by_handed_module": (lambda swept, settings, value: setattr(settings, "THRESHOLD", value), True),
+}
+
+
+@pytest.fixture
+def swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[ModuleType, ModuleType]]:
+    (tmp_path / "own_swept.py").write_text(SWEPT, encoding="utf-8")
+    (tmp_path / "own_settings.py").write_text(SETTINGS, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("OWN_THRESHOLD", "1.0")
+    importlib.invalidate_caches()
+    modules = importlib.import_module("own_swept"), importlib.import_module("own_settings")
+    SWEPT_HELPERS.update(helper=modules[0].helper, scale=modules[1].scale)
+    yield modules
+    del sys.modules["own_swept"], sys.modules["own_settings"]
+
+
+@pytest.mark.parametrize("name", list(SWEEPS))
+def test_a_sweep_gives_every_setting_its_own_scores(name: str, swept: tuple[ModuleType, ModuleType]) -> None:
+    put, signed = SWEEPS[name]
+    signatures = []
+    for value in (1.0, 2.0):
+        put(*swept, value)
+        table = cb.score(CANDIDATES, REFERENCES, getattr(swept[0], name))
+        assert table[name].tolist() == [value, value]
+        signatures.append(table.signatures[name])
+    put(*swept, 1.0)
+    again = cb.score(CANDIDATES, REFERENCES, getattr(swept[0], name))
+    assert again[name].tolist() == [1.0, 1.0]
+    # What is signed finds its scores again; what cannot be signed says so and is scored anew.
+    assert again.cached[name] == (2 if signed else 0)
+    assert (signatures[0] == signatures[1]) is not signed
+    assert signatures[0].endswith("@unsigned") is not signed
+
+
+UNSIGNED = {
+    "sets a global": "def f(i, c, r):\n    global N\n    N = 2\n    return N\nN = 1\n",
+    "sets its own attribute": "def f(i, c, r):\n    f.n = 1\n    return 1.0\n",
+    "memoises": "import functools\n@functools.lru_cache\ndef g(c):\n    return 1.0\ndef f(i, c, r):\n    return g(c)\n",
+    "an enumeration": "import enum\nclass E(enum.Enum):\n    A = 1\ndef f(i, c, r):\n    return E.A.value\n",
+    "evaluates text": "def f(i, c, r):\n    return eval('1.0')\n",
+    "a list that holds itself": "L = []\nL.append(L)\ndef f(i, c, r):\n    return float(len(L))\n",
+    "a closure": "def m(n):\n    return lambda: n\ng = m(1.0)\ndef f(i, c, r):\n    return g()\n",
+    "a wrapped attribute": "def f(i, c, r):\n    return 1.0\nf.network = object()\n",
+    "a name that is not there": "def f(i, c, r):\n    return LATER if c is None else 1.0\n",
+}
+
+
+@pytest.mark.parametrize("what", list(UNSIGNED))
+def test_what_cannot_be_told_completely_is_unsigned(what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_unsigned.py").write_text(UNSIGNED[what], encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.invalidate_caches()
+    function = importlib.import_module("own_unsigned").f
+    try:
+        assert function_signature(function) is None
+        assert metric_of_function(function)().signature() == "function:own_unsigned.f@unsigned"
+    finally:
+        del sys.modules["own_unsigned"]
+
+
+def test_a_stated_version_caches_what_cannot_be_signed(module: ModuleType) -> None:
+    calls: list[str] = []
+
+    def counted(image: str, candidate: str, references: tuple[str, ...]) -> float:
+        calls.append(image)
+        return float(len(calls))
+
+    first = cb.score(CANDIDATES, REFERENCES, counted, version="1")
+    again = cb.score(CANDIDATES, REFERENCES, counted, version="1")
+    assert (first["counted"].tolist(), again["counted"].tolist(), again.cached["counted"]) == ([1, 2], [1, 2], 2)
+    assert ".counted,counted@version:1+" in first.signatures["counted"]
+    assert cb.score(CANDIDATES, REFERENCES, counted, version="2")["counted"].tolist() == [3, 4]
+    # Two functions of one code in one call are told apart by their labels, and each may have a version of its own.
+    twins = {"a": module.made(2.0), "b": module.made(3.0)}
+    for _ in range(2):
+        table = cb.score(CANDIDATES, REFERENCES, twins, version={"a": "1", "b": "1"})
+        assert (table["a"].tolist(), table["b"].tolist()) == ([10, 24], [15, 36])
+    assert table.cached == {"a": 2, "b": 2}
+    assert cb.score(CANDIDATES, REFERENCES, twins, version={"a": "1"}).cached == {"a": 2, "b": 0}
+    # Other code under the same version is another metric.
+    other = cb.score(CANDIDATES, REFERENCES, {"counted": lambda i, c, r: 9.0}, version="1")
+    assert other["counted"].tolist() == [9.0, 9.0]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "version", "words"),
+    [
+        ("cider", "1", "version is for functions"),
+        ({"mine": lambda i, c, r: 1.0}, {"min": "1"}, "version names 'min', which is not a function"),
+        (lambda i, c, r: 1.0, 2, "version is 2, which is not a version"),
+        (lambda i, c, r: 1.0, "a|b", "version is 'a|b', which is not a version"),
+        (lambda i, c, r: 1.0, {"lambda": ""}, r"version\['lambda'\] is '', which is not a version"),
+    ],
+)
+def test_a_version_that_fits_nothing_is_refused(metrics: Any, version: Any, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        cb.score(CANDIDATES, REFERENCES, metrics, version=version)
+
+
 def test_what_has_no_source_of_its_own_is_never_cached(module: ModuleType) -> None:
     namespace: dict[str, Any] = {"__name__": "__main__"}
     exec("def typed(image, candidate, references):\n    return 1.0\n", namespace)
@@ -258,7 +552,7 @@ def test_what_has_no_source_of_its_own_is_never_cached(module: ModuleType) -> No
     ):
         assert function_signature(function) is None
     for label, function in (("made", module.made(2.0)), ("judge", module.Judge()), ("typed", namespace["typed"])):
-        assert not metric_of_function(function, label)().may_be_cached()
+        assert not may_be_cached(metric_of_function(function, label)())
     first = cb.score(CANDIDATES, REFERENCES, module.made(2.0))
     second = cb.score(CANDIDATES, REFERENCES, module.made(3.0))
     assert first["scaled"].tolist() == [10.0, 24.0]

@@ -5,15 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import pickle
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import capbench as cb
+from capbench.core.errors import ProtocolError, StudyError, UsageError
 from capbench.datasets.flickr8k import Flickr8kExpert
-from capbench.errors import ProtocolError, StudyError, UsageError
 from capbench.studies.results import StudyResult
 from tests.conftest import Ran
 from tests.studies.toys import Slow
@@ -164,7 +166,7 @@ def test_data_sets_are_files_and_classes_too(tmp_path: Path) -> None:
 def test_progress_is_shown_only_if_asked_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from capbench.cli import common
+    from capbench.core import progress
 
     shown: list[str] = []
 
@@ -173,19 +175,50 @@ def test_progress_is_shown_only_if_asked_for(
         shown.append(description)
         yield lambda done: None
 
-    monkeypatch.setattr(common, "progress", bars)
+    monkeypatch.setattr(progress, "progress", bars)
     cb.compare("flickr8k-expert", ["bleu-1", "rouge-l"], resamples=100)
     assert shown == []
     cb.correlate("flickr8k-expert", "bleu-1", progress=True)
     cb.score(["a"], ["a"], "bleu-1", progress=True)
     assert shown == ["flickr8k-expert/no-own-captions", *shown[1:-1], "scoring"]
+    shown.clear()
+    cb.score(["a"], ["a"], "bleu-1", progress=bars)
+    assert shown == ["scoring"]
     assert capsys.readouterr() == ("", "")
 
 
 def test_slow_work_is_warned_of_and_how_to_do_without() -> None:
-    with pytest.warns(cb.CapbenchWarning, match=r"leave it out with without=\['slow'\]"):
+    with pytest.warns(cb.CapbenchWarning, match=r"leave it out with without=\['slow'\]") as caught:
         result = cb.correlate("flickr8k-expert", ["bleu-1", Slow], cache=False)
     assert not result.missing
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_a_score_file_without_all_scores_is_warned_of_and_leaves_the_other_metrics_alone(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        table = cb.score(dataset="flickr8k-expert", metrics=["bleu-1", "rouge-l"])
+        whole = cb.compare("flickr8k-expert", ["bleu-1", "rouge-l"], resamples=100)
+    item = table.items[0]
+    part = tmp_path / "part.csv"
+    pd.DataFrame([{"image": item.image, "caption": item.candidate, "mine": 1.0}]).to_csv(part, index=False)
+    with pytest.warns(cb.CapbenchWarning, match="mine is not computed: scores for 1 of 300") as caught:
+        compared = cb.compare("flickr8k-expert", ["bleu-1", "rouge-l", "mine"], scores=part, resamples=100)
+    assert [warning.filename for warning in caught] == [__file__]
+    assert compared.table == whole.table
+    assert list(compared.incomplete) == ["mine"]
+    assert "scores for 1 of 300" in str(compared)
+    with pytest.warns(cb.CapbenchWarning, match="mine is not computed: scores for 1 of 300"):
+        scored = cb.score(dataset="flickr8k-expert", metrics=["bleu-1", "mine"], scores=part)
+    assert [row.name for row in scored.rows] == ["bleu-1"]
+    assert (scored["bleu-1"] == table["bleu-1"]).all()
+    with pytest.warns(cb.CapbenchWarning, match="mine is not computed: scores for 1 of 2"):
+        own = cb.score(list(table.items[:2]), metrics=["bleu-1", "mine"], scores=part)
+    assert (own["bleu-1"] == table["bleu-1"][:2]).all()
+    with pytest.warns(cb.CapbenchWarning, match="mine is undefined under"):
+        result = cb.correlate("flickr8k-expert", ["bleu-1", "mine"], scores=part)
+    (cell,) = result.undefined
+    assert (cell.column, cell.placeholder) == ("mine", "scores for 1 of 300")
 
 
 def test_what_cannot_be_computed_is_warned_of_and_listed() -> None:
@@ -223,8 +256,8 @@ def test_what_cannot_be_computed_is_warned_of_and_listed() -> None:
         (lambda: cb.score(["a", "b"], [["b"]], "cider"), "candidates: holds 2 candidates, but references"),
         (lambda: cb.score(["a", " "], [["b"], ["c"]], "cider"), "candidates, entry 2: the caption is empty"),
         (lambda: cb.score({"x": "a"}, {"y": ["b"]}, "cider"), "candidates, image 'x': the image 'x' has no references"),
-        (lambda: cb.score({"x": 3}, {"x": ["b"]}, "cider"), "candidates, image 'x': the value is no list"),
-        (lambda: cb.score([["a"]], {"x": "b"}, "cider"), "candidates, entry 1: is no JSON object"),  # type: ignore[arg-type]
+        (lambda: cb.score({"x": 3}, {"x": ["b"]}, "cider"), "candidates, image 'x': caption is 3"),
+        (lambda: cb.score([["a"]], {"x": "b"}, "cider"), "candidates, entry 1: the caption is "),  # type: ignore[arg-type]
         (lambda: cb.score([{"image": object(), "caption": "a"}], {"x": ["b"]}, "cider"), "which is no name"),
         (lambda: cb.score([], [], "cider"), "holds no"),
         (lambda: cb.score(["a"], [["b"]], "cider", features={"tigr": "x.h5"}), "features names 'tigr'"),

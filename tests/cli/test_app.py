@@ -76,7 +76,7 @@ def test_an_interruption_says_what_is_kept(
         raise KeyboardInterrupt
 
     monkeypatch.setattr("capbench.datasets.root.find_root", interrupted)
-    monkeypatch.setattr("capbench.cache.written", Counter(written))
+    monkeypatch.setattr("capbench.core.cache.written", Counter(written))
     ran = capbench("correlate", "-m", "bleu")
     assert (ran.code, ran.out, ran.err) == (130, "", line)
 
@@ -102,3 +102,28 @@ def test_every_command_has_help_with_an_example() -> None:
     for words in commands():
         text = run(*words, "--help").stdout
         assert "Example: capbench" in text, f"capbench {' '.join(words)} --help has no example"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "choices"),
+    [
+        (("combine", "-m", "cider", "--learner", "x"), "'auto', 'ridge', 'logistic', 'monotone'"),
+        (("combine", "-m", "cider", "--correction", "x"), "'holm', 'bh', 'none'"),
+        (("compare", "--test", "x"), "'permutation', 'bootstrap', 'williams', 'steiger', 'mcnemar'"),
+        (("compare", "--correction", "x"), "'holm', 'bh', 'none'"),
+        (("compare", "--unit", "x"), "'image', 'item', 'rating'"),
+        (("compare-systems", "a", "b", "--references", "c", "--test", "x"), "'permutation', 'bootstrap'"),
+        (("compare-systems", "a", "b", "--references", "c", "--correction", "x"), "'holm', 'bh', 'none'"),
+        (("power", "cider", "meteor", "--unit", "x"), "'image', 'item', 'rating'"),
+        (("figure", "forest", "cider", "meteor", "--unit", "x"), "'image', 'item', 'rating'"),
+        (("figure", "ratings", "cider", "--format", "x"), "'png', 'svg', 'pdf'"),
+        (("retrieve", "--gallery", "x"), "'rest', 'one'"),
+    ],
+)
+def test_an_unknown_choice_is_named_with_all_choices(
+    capbench: Callable[..., Ran], arguments: tuple[str, ...], choices: str
+) -> None:
+    ran = capbench(*arguments)
+    assert ran.code == 2
+    assert f"'{arguments[-2]}'" in ran.err
+    assert f"'x' is not one of {choices}" in ran.err

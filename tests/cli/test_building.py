@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from capbench.cli.app import app
-from capbench.cli.building import build_late
+from capbench.cli.common import build_late
 
 
 def _built(group: Any) -> set[str]:

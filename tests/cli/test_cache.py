@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from capbench.java.jars import Jar
+from capbench.text.java import Jar
 from capbench.text.meteor import paraphrases
 from tests.conftest import Ran
 

@@ -88,7 +88,12 @@ def test_the_score_and_its_interval_are_those_of_score_bootstrap(folder: Path, c
     found = json.loads(capbench(*BOTH, "--json", "--seed", "4").out)["table"]["intervals"]
     own = ("score", "--candidates", "good.json", "--references", "references.json", "-m", "bleu-4", "-m", "cider")
     rows = json.loads(capbench(*own, "--bootstrap", "--seed", "4", "--json").out)["scores"]
-    assert {row["column"]: row["interval"] for row in rows} == {name: found[name]["good"] for name in found}
+    assert [row["column"] for row in rows] == list(found)
+    for row in rows:  # products of matrices of other shapes round the last digit otherwise
+        theirs = found[row["column"]]["good"]
+        assert row["interval"] == {
+            key: pytest.approx(value, rel=1e-12) if isinstance(value, float) else value for key, value in theirs.items()
+        }
     assert all(row["corpus"] == row["interval"]["value"] for row in rows)
     assert capbench(*BOTH, "--json", "--seed", "5").out != capbench(*BOTH, "--json", "--seed", "4").out
 
@@ -202,8 +207,6 @@ def test_the_first_system_may_be_the_one_that_lacks_images(folder: Path, capbenc
         (("base.json", "base.json"), "two systems are called 'base'"),
         (("base.json", "base=good.json"), "two systems are called 'base': base.json and good.json"),
         (("base.json", "none.json"), "none.json"),
-        (("base.json", "good.json", "--test", "sign"), "--test sign"),
-        (("base.json", "good.json", "--correction", "sidak"), "--correction sidak"),
         (("base.json", "good.json", "--out", "a.xlsx"), "unknown ending"),
         (("base.json", "good.json", "--out", "base.json/a.csv"), "base.json/a.csv"),
         (("base.json", "good.json", "-m", "blue"), "unknown metric 'blue'"),

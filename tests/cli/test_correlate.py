@@ -181,7 +181,7 @@ def test_intervals_and_tests_by_flags(capbench: Callable[..., Ran], tmp_path: Pa
     for cell in result.cells:
         assert cell.low is not None
         assert cell.high is not None
-        assert cell.low < cell.value < cell.high
+        assert cell.low < cell.number < cell.high
     assert (tmp_path / "comparisons.csv").read_text(encoding="utf-8").count("\n") == 4
 
 
@@ -309,9 +309,38 @@ def test_a_metric_is_left_out_of_a_study_and_nothing_is_amiss(capbench: Callable
     assert row.split() == ["CIDEr", "left", "out"]
     assert "CIDEr left out (--without)" in ran.out
     assert "left out" in (tmp_path / "results.md").read_text(encoding="utf-8")
-    ran = capbench(*QUICK, "--without", "cidr")
-    assert ran.code == 2
+
+
+def test_a_name_that_a_study_does_not_have_is_noted_and_the_study_runs(capbench: Callable[..., Ran]) -> None:
+    ran = capbench(*QUICK, "--without", "cidr", "--without", "spice", "--json")
+    assert ran.code == 0, ran.err
     assert "--without cidr: the study has no such metric. Did you mean 'cider'" in ran.err
+    assert "--without spice: the study has no such metric" in ran.err
+    assert json.loads(ran.out)["missing"] == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        QUICK,
+        ("items", "flickr8k-expert"),
+        ("references", "-d", "flickr8k-expert", "-m", "bleu-1"),
+        ("papers", "tiger-table1"),
+    ],
+)
+def test_the_name_of_a_file_is_not_taken_for_a_folder_of_results(
+    command: tuple[str, ...], capbench: Callable[..., Ran], tmp_path: Path
+) -> None:
+    ran = capbench(*command, "--out", tmp_path / "x.csv")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert f"--out {tmp_path / 'x'}" in ran.err
+    assert not (tmp_path / "x.csv").exists()
+
+
+def test_a_folder_that_is_there_is_taken_whatever_its_name(capbench: Callable[..., Ran], tmp_path: Path) -> None:
+    (tmp_path / "x.csv").mkdir()
+    assert capbench(*QUICK, "--out", tmp_path / "x.csv").code == 0
+    assert (tmp_path / "x.csv" / "results.json").is_file()
 
 
 def test_all_protocols_leaves_out_too(capbench: Callable[..., Ran]) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from capbench.core.errors import MissingFileError
 from tests.conftest import Ran
 
 Call = Callable[..., Ran]
@@ -132,6 +133,21 @@ def test_download_says_how_to_get_what_has_no_open_link(capbench: Call, tmp_path
     assert "given out through a form" in ran.err
 
 
+def test_download_says_where_no_checksum_of_the_address_is_stated(
+    capbench: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def offline(url: str, target: Path, **how: object) -> bool:
+        assert how["sha256"] is None
+        raise MissingFileError(f"{url} could not be fetched", path=target)
+
+    monkeypatch.setattr("capbench.datasets.download.fetch", offline)
+    ran = capbench("data", "download", "coco/captions_val2014.json", "--data", tmp_path)
+    assert ran.code == 2
+    assert "no SHA-256 of http://images.cocodataset.org/annotations/annotations_trainval2014.zip" in ran.err
+    ran = capbench("data", "download", "flickr8k-text", "--data", tmp_path)
+    assert "no SHA-256" not in ran.err  # nothing is fetched from a dead address
+
+
 def test_download_does_not_write_into_the_sample(capbench: Call) -> None:
     ran = capbench("data", "download", "machine-smurf")
     assert ran.code == 2
@@ -180,6 +196,30 @@ def test_import_reports_one_line_and_json_reports_all(capbench: Call, tmp_path: 
     found: dict[str, Any] = json.loads(ran.out)
     assert [problem["row"] for problem in found["problems"]] == [2, 3]
     assert not (tmp_path / "home").exists()
+
+
+def test_import_as_json_names_what_keeps_the_whole_file_from_being_read(capbench: Call, tmp_path: Path) -> None:
+    file = tmp_path / "bad.csv"
+    file.write_text(CSV.replace("image,", "picture,", 1))
+    ran = capbench("data", "import", file, "--name", "bad", "--json")
+    assert ran.code == 2
+    found: dict[str, Any] = json.loads(ran.out)
+    (problem,) = found["problems"]
+    assert (found["ok"], problem["row"], problem["rows"], problem["count"]) == (False, 1, "1", 1)
+    assert "'image'" in problem["message"]
+    ran = capbench("data", "import", tmp_path / "absent.csv", "--name", "bad", "--json")
+    assert (ran.code, json.loads(ran.out)["problems"][0]["row"]) == (2, None)
+
+
+def test_a_file_with_an_unknown_column_names_the_command_that_can_read_it(capbench: Call, tmp_path: Path) -> None:
+    file = tmp_path / "k.csv"
+    file.write_text(CSV.replace("rating", "quality", 1))
+    ran = capbench("correlate", "-d", file, "-m", "bleu-1")
+    assert ran.code == 2
+    command = f"capbench data import {file} --name mine --rating quality"
+    assert command.replace("mine", "NAME") in ran.err
+    ran = capbench(*command.split()[1:])
+    assert ran.code == 0, ran.err
 
 
 def test_import_refuses_a_scale_that_is_none(capbench: Call, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from capbench import health
-from capbench.health import Check, examine
+from capbench.studies import health
+from capbench.studies.health import Check, examine
 from tests.conftest import Ran
 
 Call = Callable[..., Ran]

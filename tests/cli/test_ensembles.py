@@ -11,9 +11,9 @@ import pytest
 
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
-from capbench.metrics.grounding import source as grounding_source
-from capbench.metrics.grounding.source import open_source
-from capbench.models.scan.files import load_scan
+from capbench.metrics.grounding import grounding as grounding_source
+from capbench.metrics.grounding.grounding import open_source
+from capbench.metrics.grounding.scan_files import load_scan
 from tests.conftest import Ran
 from tests.metrics.grounding.models import write_features
 from tests.metrics.grounding.test_ensembles import TEXTS, network
@@ -119,7 +119,7 @@ def test_tiger_of_an_ensemble_is_explained_and_reo_is_not(
 
 
 def _grounding(regions: object, words: object) -> list[float]:
-    from capbench.metrics.grounding.vectors import Attention
+    from capbench.metrics.grounding.grounding import Attention
     from tests.metrics.grounding.test_vectors import slow_grounding
 
     return [float(value) for value in slow_grounding(regions, words, Attention())[0]]  # type: ignore[arg-type]
@@ -204,25 +204,16 @@ def test_what_may_surprise_is_told(capbench: Callable[..., Ran], models: list[Pa
     assert "has another vocabulary than" in ran.err
 
 
-def test_dual_encoders_and_vilberts_are_joined_too(capbench: Callable[..., Ran], tmp_path: Path) -> None:
-    import torch
+def test_vilberts_are_joined_too(capbench: Callable[..., Ran], tmp_path: Path) -> None:
+    from capbench.metrics.vilbertscore.files import load_vilbert, save_vilbert
 
-    from capbench.models.dual_encoder.files import save_dual_encoder
-    from capbench.models.dual_encoder.network import DualEncoder
-    from capbench.models.vilbert.files import load_vilbert, save_vilbert
-    from tests.models.dual_encoder.test_files import OPTIONS, WORDS
-
-    encoders = [tmp_path / f"{seed}.safetensors" for seed in (1, 2)]
-    for seed, path in enumerate(encoders):
-        save_dual_encoder(path, DualEncoder(OPTIONS, torch.Generator().manual_seed(seed)), WORDS, {})
-    weights = Path(str(importlib.resources.files("capbench.models") / "weights" / "sample_vilbert.safetensors"))
+    weights = Path(str(importlib.resources.files("capbench.weights") / "sample" / "sample_vilbert.safetensors"))
     first = load_vilbert(weights)
     other = tmp_path / "other.safetensors"
     save_vilbert(other, first.network, first.pieces, {**first.training, "seed": 99})
-    for metric, networks in (("dual-encoder", encoders), ("vilbertscore", [weights, other])):
-        out = tmp_path / f"{metric}.json"
-        ran = capbench("models", "ensemble", *networks, "--out", out)
-        assert ran.code == 0, ran.err
-        assert f"{out}: ensemble of 2" in ran.out.replace("\n", "")
-        assert f"capbench score --metric {metric} --features STORE --model {metric}=" in ran.err
+    out = tmp_path / "vilbertscore.json"
+    ran = capbench("models", "ensemble", weights, other, "--out", out)
+    assert ran.code == 0, ran.err
+    assert f"{out}: ensemble of 2" in ran.out.replace("\n", "")
+    assert "capbench score --metric vilbertscore --features STORE --model vilbertscore=" in ran.err
     assert f"{len(first.pieces):,} words, {first.options.text_dim}d" in ran.out

@@ -14,10 +14,11 @@ from PIL import Image
 
 from capbench.datasets.flickr8k import Flickr8kExpert
 from capbench.datasets.root import find_root, sample_dir
-from capbench.features.store import open_store
-from capbench.metrics.tiger import Tiger
-from capbench.models.scan.files import save_scan
-from capbench.models.scan.network import Scan, ScanOptions
+from capbench.features.store import FeatureStore, open_store
+from capbench.metrics.grounding.scan import Scan, ScanOptions
+from capbench.metrics.grounding.scan_files import save_scan
+from capbench.metrics.tiger.metric import Tiger
+from capbench.studies.explained import FoundSubject, find_subject
 from capbench.text.vocabulary import Vocabulary
 from tests.conftest import Ran
 
@@ -48,6 +49,29 @@ def given(made: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """Options that name them; results go to a folder of the test's own."""
     monkeypatch.chdir(tmp_path)
     return ["--features", str(made[0]), "--model", str(made[1])]
+
+
+def test_the_store_in_which_the_image_is_looked_up_is_closed(
+    given: list[str], capbench: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up: list[FeatureStore] = []
+    closed: list[FeatureStore] = []
+    close = FeatureStore.close
+
+    def find(image: str, store: FeatureStore, *arguments: Any) -> FoundSubject:
+        looked_up.append(store)
+        return find_subject(image, store, *arguments)
+
+    def noted(store: FeatureStore) -> None:
+        closed.append(store)
+        close(store)
+
+    monkeypatch.setattr("capbench.api.explaining.find_subject", find)
+    monkeypatch.setattr(FeatureStore, "close", noted)
+    assert capbench("explain", "--image", "f8k_003", *given).code == 0
+    assert capbench("explain", "--image", "absent", *given).code == 2
+    assert len(looked_up) == 2
+    assert closed == looked_up
 
 
 def test_a_data_sets_image_is_explained_with_its_candidates(given: list[str], capbench: Run) -> None:
@@ -128,7 +152,10 @@ def test_without_the_picture_it_says_so_and_goes_on(given: list[str], capbench: 
         (["-i", "f8k_004"], "has no features of the image 'f8k_004'"),
         (["-i", "f8k_003", "-m", "cider"], "--metric cider: it offers no explanation. Those that do: tiger, reo"),
         (["-i", "f8k_003", "-m", "tigre"], "unknown metric 'tigre'"),
-        (["-i", "f8k_003", "-m", "tests.explain.overlap:Silent", "-c", "a", "-r", "b"], "it offers no explanation"),
+        (
+            ["-i", "f8k_003", "-m", "tests.reports.explain.overlap:Silent", "-c", "a", "-r", "b"],
+            "it offers no explanation",
+        ),
         (["-i", "f8k_003", "-d", "pascal-50s"], "pascal-50s does not judge the image 'f8k_003'"),
         (["-i", "f8k_003", "-d", "nothing"], "unknown data set 'nothing'"),
         (["-i", "f8k_003", "-c", " "], "a caption or reference is empty"),
@@ -179,7 +206,7 @@ def test_a_metric_of_ones_own_explains_itself_without_features(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     captions = ["-c", "a boat", "-c", "the snow", "-r", "a red boat"]
-    ran = capbench("explain", "-m", "tests.explain.overlap:Overlap", "-i", "f8k_003", *captions)
+    ran = capbench("explain", "-m", "tests.reports.explain.overlap:Overlap", "-i", "f8k_003", *captions)
     assert ran.code == 0, ran.err
     assert "   overlap 1.0000 (shared 2)" in ran.out.splitlines()
     assert "a note of the metric's" in ran.err
@@ -188,7 +215,7 @@ def test_a_metric_of_ones_own_explains_itself_without_features(
     page = Path("f8k_003.overlap.html").read_text(encoding="utf-8")
     assert "Same words" in page
     assert "data:image/png" in page  # the sample's picture
-    ran = capbench("explain", "-m", "tests.explain.overlap:Overlap", "-i", "f8k_003", *captions, "--json")
+    ran = capbench("explain", "-m", "tests.reports.explain.overlap:Overlap", "-i", "f8k_003", *captions, "--json")
     printed = json.loads(ran.out)
     assert printed["candidates"][0] == {"shared": ["a", "boat"], "share": 1.0}
     assert printed["regions"] == ["left half", "right half"]
@@ -227,9 +254,9 @@ def test_a_picture_too_small_for_its_letters_says_how_small_they_are(given: list
 def test_letters_that_no_font_has_are_said(
     given: list[str], capbench: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from capbench import fonts
+    from capbench.reports.figures import style
 
-    monkeypatch.setattr(fonts, "_installed", lambda: iter(()))
+    monkeypatch.setattr(style, "_installed", lambda: iter(()))
     ran = capbench("explain", "-i", "f8k_003", "-c", "a 図 boat", "-r", "two boats", *given, "-o", "x.svg")
     assert ran.code == 0, ran.err
     assert "the picture lacks 図 (U+56F3)" in ran.err

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Ran
-from tests.metrics.scene_matching.models import IMAGES, TEXTS, Files, make_files, write_features, write_model
+from tests.metrics.faier.models import IMAGES, TEXTS, Files, make_files, write_features, write_model
 
 
 @pytest.fixture

@@ -36,6 +36,7 @@ SEES: Given = [*QUICK, ("--features", "{store}"), ("--model", "{model}")]
 
 # What a command is given beside the parameter in question: options by their names, arguments by theirs.
 SOUND: dict[str, Given] = {
+    "check-metric": [("metric", "tiger"), *SEES[1:]],
     "extract-features": [("--images", "{picture}"), ("--detector", "sample"), ("--out", "new.h5")],
     "plan extract": [("--images", "{picture}"), ("--detector", "sample")],
     "import-features": [("files", "{npy}"), ("--format", "scan"), ("--ids", "{ids}"), ("--out", "new.h5")],
@@ -104,13 +105,6 @@ SOUND: dict[str, Given] = {
         ("--data", "{sample}"),
         ("--features", "{store}"),
     ],
-    "train clip": [
-        ("config", "dual-encoder-flickr8k"),
-        ("--out", "run"),
-        ("--data", "{sample}"),
-        ("--features", "{store}"),
-    ],
-    "train clip ": [("config", "dual-encoder-flickr8k"), ("--evaluate", "test"), ("--model", "{model}")],
     "train nneval": [("config", "nneval-coco"), ("--out", "run"), ("--data", "{sample}")],
     "train leic": [("config", "leic-flickr8k"), ("--out", "run"), ("--data", "{sample}")],
     "train reo-covariance": [
@@ -168,10 +162,10 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
     from capbench.datasets.flickr8k import Flickr8kExpert
     from capbench.datasets.root import find_root
-    from capbench.models.scan.files import save_scan
-    from capbench.models.scan.network import Scan, ScanOptions
+    from capbench.metrics.grounding.scan import Scan, ScanOptions
+    from capbench.metrics.grounding.scan_files import save_scan
     from capbench.text.vocabulary import Vocabulary
-    from tests.training.scan.world import make_world, settings
+    from tests.training.world import make_world, settings
 
     folder = tmp_path_factory.mktemp("sound")
     judged = Flickr8kExpert(find_root(sample_dir())).load(Flickr8kExpert.protocol().items)[0]

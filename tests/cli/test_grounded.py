@@ -13,14 +13,14 @@ import torch
 
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
-from capbench.metrics.grounding import source as grounding_source
-from capbench.metrics.reo import Reo
-from capbench.models.scan.files import load_scan
-from capbench.models.scan.network import Scan
+from capbench.metrics.grounding import grounding as grounding_source
+from capbench.metrics.grounding.scan import Scan
+from capbench.metrics.grounding.scan_files import load_scan
+from capbench.metrics.reo.metric import Reo
 from capbench.studies.results import load_result
-from capbench.text.vocabulary import write_vocabulary
 from tests.conftest import Ran
 from tests.metrics.grounding.models import Files, make_files
+from tests.text.vocabulary_files import write_vocabulary
 
 COLUMNS = ["tiger", "rrs", "wds", "grounding"]
 

@@ -11,7 +11,7 @@ import scipy.stats
 
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
-from capbench.metrics.grounding import source as grounding_source
+from capbench.metrics.grounding import grounding as grounding_source
 from capbench.studies.results import load_result
 from tests.conftest import Ran
 from tests.metrics.grounding.models import make_files
@@ -76,7 +76,7 @@ def test_a_study_file_names_groups_and_its_files_hold_them(capbench: Callable[..
     assert cell is not None
     assert cell.low is not None
     assert cell.high is not None
-    assert cell.low < cell.value < cell.high
+    assert cell.low < cell.number < cell.high
     assert tests is not None
     assert tests.units == 25
     for name in ("results.md", "results.tex"):
@@ -193,6 +193,13 @@ def test_the_groups_that_can_be_asked_for_are_listed(capbench: Callable[..., Ran
     (found,) = json.loads(capbench("protocols", "pascal-50s", "--json").out)
     assert found["groups"] == ["HC", "HI", "HM", "MM"]
     assert "one group" not in capbench("protocols", "flickr8k-expert").out
+
+
+@pytest.mark.parametrize("group", ["\udcff", "in\0domain"])
+def test_a_group_that_is_no_text_is_one_line(group: str, capbench: Callable[..., Ran]) -> None:
+    ran = capbench("correlate", "-d", f"nocaps@{group}", "-m", "bleu-1")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert f"the group {group!a} of nocaps" in ran.err
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,10 @@ import typer
 from typer.testing import CliRunner, Result
 
 from capbench.cli import models
-from capbench.errors import ModelError, UsageError
+from capbench.core.errors import ModelError, UsageError
+from capbench.metrics.grounding.scan_files import save_scan
+from capbench.weights import registry
+from tests.metrics.grounding import test_scan_files as scan
 
 
 @pytest.fixture(autouse=True)
@@ -85,6 +88,75 @@ def test_add_refuses_a_wrong_file(weights: Path) -> None:
     assert isinstance(error, ModelError)
     assert error.exit_code == 2
     assert "expected SHA-256 dd69338a" in str(error)
+
+
+@pytest.mark.parametrize("form", ["zip", "legacy", "python-2", "own"])
+def test_add_takes_a_scan_checkpoint_of_every_form_and_reports_other_shapes(
+    folder: Path, tmp_path: Path, form: str
+) -> None:
+    network = scan._network()
+    if form == "own":
+        path = tmp_path / "model.safetensors"
+        save_scan(path, network, scan.VOCABULARY, {})
+    else:
+        path = scan._write(tmp_path, scan._checkpoint(network), form)
+    ran = run("add", "scan-tiger", path)
+    assert ran.exit_code == 0, ran.exception
+    assert (folder / "scan-tiger" / "model_best.pth.tar").read_bytes() == path.read_bytes()
+    assert "'image.fc.weight' has the shape (4, 5), the published one (1024, 2048)" in ran.stderr
+    assert len(ran.stderr.strip().splitlines()) == 1
+    found = json.loads(run("info", "scan-tiger", "--json").stdout)
+    assert found["state"] == "here"
+    assert "(4, 5)" in found["remark"]
+    assert registry.status("scan-tiger").fits is False
+
+
+def small_scan(monkeypatch: pytest.MonkeyPatch, tensors: int) -> None:
+    """Give the entry the shapes of the tests' small network."""
+    shapes = {"image.fc.weight": (4, 5), "text.embed.weight": (9, 3), "text.rnn.weight_hh_l0": (12, 4)}
+    entry = registry.entry("scan-tiger").model_copy(update={"shapes": shapes, "tensors": tensors})
+    monkeypatch.setattr(registry, "entries", lambda: {"scan-tiger": entry})
+
+
+@pytest.mark.parametrize(("tensors", "fits"), [(11, True), (10, False)])
+def test_tensors_of_the_published_shapes_and_number_raise_no_remark(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tensors: int, fits: bool
+) -> None:
+    small_scan(monkeypatch, tensors)
+    ran = run("add", "scan-tiger", scan._write(tmp_path, scan._checkpoint(scan._network())))
+    assert ran.exit_code == 0
+    assert ("it has 11 tensors, the published one 10" in ran.stderr) != fits
+    status = registry.status("scan-tiger")
+    assert (status.fits, status.remark is None) == (fits, fits)
+    (registry.entry("scan-tiger").path).write_bytes(b"changed")
+    assert registry.status("scan-tiger").fits is None
+
+
+def test_add_refuses_what_is_no_scan_checkpoint(weights: Path, folder: Path) -> None:
+    error = run("add", "scan-tiger", weights).exception
+    assert isinstance(error, ModelError)
+    assert error.exit_code == 2
+    assert f"{weights}: has no 'model'" in str(error)
+    assert not (folder / "scan-tiger").exists()
+
+
+@pytest.mark.parametrize("name", ["model_best", "model_best_py2style", "model_best_zip"])
+def test_add_takes_the_released_checkpoints(parity: Path, name: str) -> None:
+    path = parity / "scan" / f"{name}.pth.tar"
+    if not path.exists():
+        pytest.skip(f"the parity numbers lack {path.name}")
+    ran = run("add", "scan-tiger", path)
+    assert ran.exit_code == 0, ran.exception
+    assert "(64, 128), the published one (1024, 2048)" in ran.stderr
+
+
+@pytest.mark.parametrize("name", ["vilbert-multi-task", "vilbert-pretrained"])
+def test_the_shapes_of_vilberts_entries_are_those_of_the_released_files(parity: Path, name: str) -> None:
+    kind = {"vilbert-multi-task": "VILBertForVLTasks", "vilbert-pretrained": "BertForMultiModalPreTraining"}[name]
+    released = json.loads((parity / "vilbert" / "full_size_state_dict_shapes.json").read_text())[kind]
+    entry = registry.entry(name)
+    assert entry.tensors == len(released)
+    assert entry.shapes == {tensor: tuple(released[tensor]) for tensor in entry.shapes}
 
 
 def test_every_command_has_an_example() -> None:

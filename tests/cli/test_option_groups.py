@@ -12,9 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from capbench.cli.app import app
-from capbench.cli.figure_look import FigureLook
-from capbench.cli.given import Cached, Given, Inputs
-from capbench.cli.groups import OptionGroup, with_groups
+from capbench.cli.options import Cached, FigureLook, Given, Inputs, OptionGroup, with_groups
 
 
 @dataclass(frozen=True)
@@ -102,8 +100,8 @@ def test_commands_over_metrics_take_all_that_metrics_are_given() -> None:
         assert options[name] >= {field.name for field in fields(Inputs)}, name
     for name in ("retrieve", "retrieval", "words", "papers", "compare-systems"):
         assert options[name] >= {field.name for field in fields(Cached)}, name
-    # No other command declares them on its own.
-    once = {"explain", "report", "retrieve", "retrieval", "words", "papers", "compare-systems"}
+    # No other command declares them on its own but check-metric, whose options are those of one metric.
+    once = {"explain", "report", "retrieve", "retrieval", "words", "papers", "compare-systems", "check-metric"}
     others = set(options) - {*over_judgements, *once}
     assert [name for name in others if {"features", "option", "model"} <= options[name]] == []
 

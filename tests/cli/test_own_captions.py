@@ -33,6 +33,25 @@ def type_in(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode("utf-8")), encoding="utf-8"))
 
 
+class _Unreadable(io.RawIOBase):
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, _: object) -> int:
+        raise IsADirectoryError(21, "Is a directory")
+
+
+@pytest.mark.parametrize("stdin", [None, io.TextIOWrapper(io.BufferedReader(_Unreadable()))])
+def test_a_closed_standard_input_is_one_line(
+    stdin: object, folder: Path, monkeypatch: pytest.MonkeyPatch, capbench: Callable[..., Ran]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", stdin)
+    ran = capbench(*OWN, "-")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "standard input" in ran.err
+    assert "cannot be read" in ran.err
+
+
 @pytest.mark.parametrize("flags", [("--candidates", "b"), ("--out", "a.csv", "-o", "b.csv")])
 def test_an_option_with_one_value_is_given_once(flags: tuple[str, ...], capbench: Callable[..., Ran]) -> None:
     ran = capbench("score", "-m", "bleu-1", "-m", "cider", "--candidates", "a", *flags)
@@ -79,11 +98,21 @@ def test_a_corpus_score_below_its_limit_is_exit_code_1(folder: Path, capbench: C
     assert "bleu-1: the corpus score 1 is below 1.5" in ran.err
 
 
+def test_a_limit_is_printed_with_the_digits_in_which_it_differs_from_the_score(
+    folder: Path, capbench: Callable[..., Ran]
+) -> None:
+    ran = capbench(*OWN, "own.jsonl", "--fail-under", "bleu-1=1.0000001")
+    assert ran.code == 1
+    assert "bleu-1: the corpus score 1 is below 1.0000001" in ran.err
+
+
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
         (["bleu-1"], "not of the form METRIC=VALUE"),
         (["bleu-1=nan"], "not of the form METRIC=VALUE"),
+        (["bleu-1=1_0"], "not of the form METRIC=VALUE"),
+        (["bleu-1=\u0661"], "not of the form METRIC=VALUE"),
         (["cider=1"], "'cider' is not scored"),
         (["bleu=1", "bleu-1=2"], "a second limit for 'bleu-1'"),
     ],

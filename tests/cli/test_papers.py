@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
-from capbench.cli import processes
-from capbench.files import lock
+from capbench.cli import paper_runs
+from capbench.core.files import lock
 from capbench.studies import papers as paper_items
 from tests.conftest import Ran
+from tests.reports.page.world import make_result
 
 Run = Callable[..., Ran]
 Calls = list[list[str]]
@@ -38,7 +40,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
             return 2, "", ["data: here", "error: no such thing"]
         return 0, f"printed by {arguments[0]}\n", ["data: here"]
 
-    monkeypatch.setattr(processes, "call", call)
+    monkeypatch.setattr(paper_runs, "call", call)
     monkeypatch.setattr(paper_items, "_absent_image", lambda plan, root: {})
     return noted
 
@@ -170,7 +172,7 @@ def test_one_that_fails_stops_no_other_and_is_tried_again(capbench: Run, calls: 
 
 def test_a_command_that_crashes_is_no_item_that_waits(capbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ["Traceback (most recent call last):", '  File "x.py", line 1', "AttributeError: no such thing"]
-    monkeypatch.setattr(processes, "call", lambda arguments: (1, "", lines))
+    monkeypatch.setattr(paper_runs, "call", lambda arguments: (1, "", lines))
     ran = capbench("papers", "reo-figure4", "--data", "sample", "--out", "o", "--json")
     assert ran.code == 2
     (run,) = json.loads(ran.out)
@@ -195,8 +197,18 @@ def test_a_metric_is_left_out_of_all_items_that_have_it(capbench: Run, calls: Ca
     assert "--without bleu --without RRS" in ran.out
     ran = capbench("papers", "tiger-table1", "--without", "spicy", "--data", "sample")
     assert (ran.code, "Did you mean 'spice'?" in ran.err) == (2, True)
+    ran = capbench("papers", "tiger-table3", "--without", "spice", "--data", "sample", "--dry-run")
+    assert (ran.code, "--without spice is not needed here" in ran.err) == (0, True)
     ran = capbench("papers", "tiger-table3", "--without", "tiger", "--data", "sample")
     assert (ran.code, "--without leaves no metric" in ran.err) == (2, True)
+
+
+def test_what_requires_the_parses_of_a_metric_that_is_left_out_is_left_out_too(capbench: Run, calls: Calls) -> None:
+    given = ("--data", "sample", "--out", "o", "--without", "spice", "--json")
+    ran = capbench("papers", "nneval-table1", "nneval-figure4", *given)
+    assert ran.code == 0, ran.err  # NNEval, whose weights are missing, would be an item in part
+    assert [run["state"] for run in json.loads(ran.out)] == ["done", "done"]
+    assert [command[command.index("--without") + 1] for command in calls] == ["spice", "spice"]
 
 
 def test_the_page_shows_commands_pictures_stand_ins_and_earlier_items(capbench: Run, calls: Calls) -> None:
@@ -212,18 +224,18 @@ def test_the_page_shows_commands_pictures_stand_ins_and_earlier_items(capbench: 
 
 
 def test_an_interruption_leaves_what_is_finished(capbench: Run, calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = processes.call
+    whole = paper_runs.call
 
     def call(arguments: Sequence[str]) -> tuple[int, str, list[str]]:
         if "nneval-figure4" in arguments:
             raise KeyboardInterrupt
         return whole(arguments)
 
-    monkeypatch.setattr(processes, "call", call)
+    monkeypatch.setattr(paper_runs, "call", call)
     arguments = ("papers", "tiger-figure8", "nneval-figure4", "--data", "sample", "--out", "o")
     assert capbench(*arguments).code == 130
     assert Path("o/tiger-figure8/run.json").exists()
-    monkeypatch.setattr(processes, "call", whole)
+    monkeypatch.setattr(paper_runs, "call", whole)
     number = len(calls)
     capbench(*arguments)
     assert [words[:2] for words in calls[number:]] == [["examples", "nneval-figure4"]]
@@ -232,13 +244,13 @@ def test_an_interruption_leaves_what_is_finished(capbench: Run, calls: Calls, mo
 def test_an_interruption_says_where_it_was_and_leaves_a_page(
     capbench: Run, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = processes.call
+    whole = paper_runs.call
 
     def call(arguments: Sequence[str]) -> tuple[int, str, list[str]]:
         # The terminal interrupts the command alike, which ends with this code.
         return (130, "", []) if "nneval-figure4" in arguments else whole(arguments)
 
-    monkeypatch.setattr(processes, "call", call)
+    monkeypatch.setattr(paper_runs, "call", call)
     ran = capbench("papers", "tiger-figure8", "nneval-figure4", "--data", "sample", "--out", "o")
     assert ran.code == 130
     last = ran.err.splitlines()[-1]
@@ -249,7 +261,7 @@ def test_an_interruption_says_where_it_was_and_leaves_a_page(
 def test_a_command_that_was_killed_is_told_as_that(
     capbench: Run, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "call", lambda arguments: (-9, "", ["composite: 5 of 9 items"]))
+    monkeypatch.setattr(paper_runs, "call", lambda arguments: (-9, "", ["composite: 5 of 9 items"]))
     ran = capbench("papers", "nneval-figure4", "--data", "sample", "--out", "o", "--json")
     assert ran.code == 2
     (run,) = json.loads(ran.out)
@@ -274,7 +286,7 @@ def test_what_a_command_found_to_be_missing_is_told_with_the_item(
 ) -> None:
     said = ["data: here", "FAIEr-4 ref waits: f.h5 lacks 1 of 1 images"]
     said.append("TIGEr waits: f.h5 lacks 1 of 1 images")
-    monkeypatch.setattr(processes, "call", lambda arguments: (1, "", said))
+    monkeypatch.setattr(paper_runs, "call", lambda arguments: (1, "", said))
     ran = capbench("papers", "faier-figure5", "--data", "sample", "--out", "o", "--json")
     (run,) = json.loads(ran.out)
     assert run["state"] == "in part"
@@ -287,7 +299,7 @@ def test_an_item_of_which_every_row_waits_in_the_end_waits(
 ) -> None:
     for state, waiting in (("in part", ["METEOR"]), ("waits", ["METEOR", "CIDEr"])):
         said = [f"{title} waits: a reason" for title in waiting]
-        monkeypatch.setattr(processes, "call", lambda arguments, said=said: (1, "", said))
+        monkeypatch.setattr(paper_runs, "call", lambda arguments, said=said: (1, "", said))
         ran = capbench("papers", "tiger-figure8", "--data", "sample", "--out", "o", "--again", "--json")
         (run,) = json.loads(ran.out)
         assert run["state"] == state
@@ -317,3 +329,77 @@ def test_a_record_that_cannot_be_read_is_made_anew(capbench: Run, calls: Calls, 
     assert calls
     assert json.loads(sound.read_text(encoding="utf-8"))["item"] == "tiger-figure8"
     assert "tiger-table2" not in Path("made/index.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("content", [None, b"", b"another picture"])
+def test_a_finished_item_with_a_damaged_file_is_made_again(capbench: Run, calls: Calls, content: bytes | None) -> None:
+    given = ("papers", "tiger-figure8", "--data", "sample", "--out", "made")
+    capbench(*given)
+    picture = Path("made/tiger-figure8/composite.png")
+    sound = picture.read_bytes()
+    record = json.loads(Path("made/tiger-figure8/run.json").read_text())
+    assert record["checksums"]["composite.png"] == hashlib.sha256(sound).hexdigest()
+    assert record["checksums"].keys() == set(record["files"])
+    calls.clear()
+    picture.unlink()
+    if content is None:
+        picture.mkdir()
+    else:
+        picture.write_bytes(content)
+    # Another item leaves what is damaged off the page, and runs.
+    ran = capbench("papers", "tiger-figure6", *given[2:])
+    assert ran.code in (0, 1), ran.err
+    assert '<a id="tiger-figure8">' not in Path("made/index.md").read_text()
+    assert "composite.png" in ran.err
+    calls.clear()
+    if content is None:
+        picture.rmdir()
+    assert capbench(*given).code == 1
+    assert len(calls) == 2
+    assert picture.read_bytes() == sound
+    assert '<a id="tiger-figure8">' in Path("made/index.md").read_text()
+    calls.clear()
+    assert capbench(*given).code == 1
+    assert not calls
+
+
+def test_emptied_results_are_made_again_and_stop_no_later_run(capbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    fails, made = [False], [0]
+    results = Path("made/tiger-figure8/results.json")
+
+    def call(arguments: Sequence[str]) -> tuple[int, str, list[str]]:
+        if arguments[0] == "report":
+            return 0, "", []
+        made[0] += 1
+        if not fails[0]:
+            results.write_text(make_result().model_dump_json())
+        return 2 * fails[0], "", ["error: no memory"]
+
+    monkeypatch.setattr(paper_runs, "call", call)
+    given = ("papers", "tiger-figure8", "--data", "sample", "--out", "made")
+    assert capbench(*given).code == 1
+    whole = results.read_text()
+    results.write_text("")
+    fails[0] = True
+    ran = capbench(*given)
+    assert (ran.code, made[0]) == (2, 4)
+    assert "1 of 1 failed" in ran.err
+    assert not results.exists()
+    fails[0] = False
+    assert (capbench(*given).code, made[0]) == (1, 6)
+    assert results.read_text() == whole
+    assert (capbench(*given).code, made[0]) == (1, 6)
+
+
+def test_the_sample_is_used_only_on_request(
+    capbench: Run, calls: Calls, sample: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for flags in ([], ["--dry-run"]):
+        ran = capbench("papers", "tiger-figure8", *flags)
+        assert ran.code == 2
+        assert "--data sample" in ran.err
+    monkeypatch.setenv("CAPBENCH_DATA", str(sample))
+    assert capbench("papers", "tiger-figure8").code == 2
+    assert not calls
+    assert not Path("results").exists()
+    assert capbench("papers").code == 0  # the list

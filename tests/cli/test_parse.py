@@ -7,7 +7,7 @@ import typer
 from typer.testing import CliRunner, Result
 
 from capbench.cli.parse import parse
-from capbench.errors import ToolError, UsageError
+from capbench.core.errors import ToolError, UsageError
 from tests.installed_parser import parsed
 from tests.text.parsed_captions import CAPTIONS
 

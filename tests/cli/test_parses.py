@@ -56,7 +56,7 @@ def test_captions_are_parsed_beforehand_and_once(capbench: Callable[..., Ran], t
 def test_parsing_says_first_how_long_it_takes(
     capbench: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from capbench.java.spice import parser
+    from capbench.text.spice import parser
 
     asked: list[str] = []
 

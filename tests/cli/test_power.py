@@ -52,7 +52,6 @@ def test_accuracies_are_percent(capbench: Callable[..., Ran]) -> None:
         (("cider", "bleu"), "two metrics are wanted, and there are 5"),
         (("cider", "rouge-l", "--power", "80"), "--power 80: not a share between 0 and 1"),
         (("cider", "rouge-l", "--alpha", "0"), "--alpha 0"),
-        (("cider", "rouge-l", "--unit", "caption"), "--unit caption"),
         (("cider", "rouge-l", "--gap", "0"), "equal"),
         (("cider", "rouge-l", "-d", "nocaps"), "no human judgements"),
     ],

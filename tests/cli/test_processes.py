@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from capbench.cli import processes
+from capbench.cli import paper_runs
 
 
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
@@ -47,7 +47,7 @@ def test_code_output_and_what_was_said_come_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     stand_in(tmp_path, monkeypatch, 'echo "$@"; echo one >&2; echo two >&2; exit 1')
-    assert processes.call(["metrics", "--json"]) == (1, "-m capbench metrics --json\n", ["one", "two"])
+    assert paper_runs.call(["metrics", "--json"]) == (1, "-m capbench metrics --json\n", ["one", "two"])
     assert capfd.readouterr().err == "  one\n  two\n"
 
 
@@ -60,7 +60,7 @@ def test_what_ends_the_caller_ends_the_command(
     number: signal.Signals,
     ignored: str,
 ) -> None:
-    monkeypatch.setattr(processes, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(paper_runs, "_PATIENCE_S", 0.2)
     # A shell's background jobs begin with SIGINT ignored, and so would this test.
     interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, interrupt))
@@ -69,7 +69,7 @@ def test_what_ends_the_caller_ends_the_command(
     stand_in(tmp_path, monkeypatch, f"{ignored}echo $$ > {noted}.new; mv {noted}.new {noted}; exec sleep 600")
     before = signal.getsignal(signal.SIGTERM)
     signal_when(noted, number)
-    with processes.ended_like_an_interruption(), pytest.raises(KeyboardInterrupt):
-        processes.call(["correlate"])
+    with paper_runs.ended_like_an_interruption(), pytest.raises(KeyboardInterrupt):
+        paper_runs.call(["correlate"])
     assert not is_running(int(noted.read_text()))
     assert signal.getsignal(signal.SIGTERM) is before

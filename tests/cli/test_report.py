@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Ran
-from tests.reports.report.test_page import data_of
+from tests.reports.page.test_page import data_of
 
 QUICK = ("correlate", "-d", "composite", "-m", "bleu-1", "-m", "bleu-4")
 

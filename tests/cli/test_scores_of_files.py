@@ -93,6 +93,95 @@ def test_every_command_over_judgements_takes_scores(
     assert "overlap" in ran.out + "".join(path.read_text() for path in tmp_path.glob("*.svg"))
 
 
+@pytest.fixture
+def part(scores: Path) -> Path:
+    """The same file with four of the scores in the column "overlap" alone."""
+    lines = scores.read_text(encoding="utf-8").splitlines()
+    rows = [line.split(",") for line in lines]
+    for row in rows[5:]:
+        row[-2] = ""
+    path = scores.with_name("part.csv")
+    path.write_text("".join(f"{','.join(row)}\n" for row in rows), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "correlate -d flickr8k-expert -m cider -m overlap -m words",
+        "correlate -d flickr8k-expert -m cider -m overlap --compare permutation --permutations 100 --report r.html",
+        "correlate --all-protocols -d flickr8k-expert -m cider -m overlap",
+        "compare cider overlap words --resamples 100",
+        "compare cider overlap words --resamples 100 --report r.html",
+        "combine -m cider -m overlap -m words --folds 3 --inner-folds 2 --resamples 100",
+        "examples -n 1 --option part.columns=overlap,words",
+        "figure ratings overlap cider --out r.svg",
+        "figure score-groups overlap cider --out g.svg",
+        "figure forest overlap cider words --out f.svg --resamples 100",
+        "figure significance overlap cider words --out s.svg --resamples 100",
+        "score -m overlap -m cider -d flickr8k-expert",
+    ],
+)
+def test_a_column_without_all_scores_says_so_in_its_own_place_in_every_command(
+    capbench: Capbench, part: Path, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = capbench(*line.split(), "--scores", str(part))
+    assert ran.code == 1, ran.err
+    said = ran.out + ran.err
+    assert "scores for 4 of 300" in said
+    assert "overlap" in said
+    if "--report" in line:
+        assert "scores for 4 of 300" in Path("r.html").read_text(encoding="utf-8")
+
+
+def test_what_is_left_where_a_column_lacks_scores_is_what_there_is_without_it(capbench: Capbench, part: Path) -> None:
+    flags = ("--scores", str(part), "--resamples", "100", "--json")
+    alone = json.loads(capbench("compare", "cider", "words", *flags).out)
+    beside = json.loads(capbench("compare", "cider", "words", "overlap", *flags).out)
+    assert beside["table"] == alone["table"]
+    assert beside["intervals"] == alone["intervals"]
+    assert alone["incomplete"] == {}
+    assert beside["incomplete"]["overlap"]["instead"] == "scores for 4 of 300"
+    study = ("correlate", "-d", "flickr8k-expert", "-m", "cider", "-m", "overlap", "--scores", str(part), "--json")
+    (cell,) = [cell for cell in json.loads(capbench(*study).out)["cells"] if cell["column"] == "overlap"]
+    assert (cell["value"], cell["placeholder"]) == (None, "scores for 4 of 300")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "correlate -d flickr8k-expert -m overlap",
+        "compare overlap cider --resamples 100",
+        "power overlap cider --resamples 100",
+        "combine -m overlap",
+        "figure ratings overlap",
+        "figure forest overlap cider --resamples 100",
+        "examples -m overlap",
+        "score -m overlap -d flickr8k-expert",
+    ],
+)
+def test_where_no_number_is_left_a_column_without_all_scores_is_an_error(
+    capbench: Capbench, part: Path, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ran = capbench(*line.split(), "--scores", str(part))
+    assert ran.code == 2
+    (error,) = [text for text in ran.err.splitlines() if text.startswith("error: ")]
+    assert "296 of the 300 items" in error
+
+
+def test_a_combination_is_not_tried_where_one_of_its_columns_has_no_scores(capbench: Capbench, scores: Path) -> None:
+    flags = ("--folds", "3", "--inner-folds", "2", "--resamples", "100", "--scores", str(scores), "--json")
+    ran = capbench("combine", "-m", "cider", "-m", "overlap", "--test", "composite@8k", *flags)
+    assert ran.code == 1, ran.err
+    found = json.loads(ran.out)
+    assert found["transfers"] == []
+    (protocol,) = found["untried"]
+    assert protocol.startswith("composite@8k/")
+    assert len(found["parts"]) == 2
+
+
 def test_commands_that_score_anew_say_why_they_take_none(capbench: Capbench, scores: Path) -> None:
     ran = capbench("references", "--scores", str(scores))
     assert ran.code == 2
@@ -177,6 +266,30 @@ def test_rows_of_items_that_were_left_out_belong_to_items(capbench: Capbench, sc
     assert any("200 have no score in cut.csv" in note for note in protocol["notes"])
 
 
+def test_scores_of_pairs_with_a_label_are_measured_and_another_column_of_that_kind_is_named(
+    capbench: Capbench, tmp_path: Path
+) -> None:
+    capbench("items", "foil", "--out", str(tmp_path / "items"))
+    written = (tmp_path / "items" / "predictions.jsonl").read_text(encoding="utf-8")
+    rows = [json.loads(line) for line in written.splitlines()]
+    names = ["image", "caption", "label", "which", "words"]
+    with (tmp_path / "pairs.csv").open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(names)
+        for row in rows:
+            # A caption that stands in two pairs has a row in each, of which one says that it is the wrong one.
+            for label in (0, 1):
+                writer.writerow([row["image"], row["caption"], label, label, len(row["caption"].split())])
+    asked = ("correlate", "-d", "foil", "--scores", str(tmp_path / "pairs.csv"), "--json")
+    refused = capbench(*asked)
+    assert (refused.code, refused.err.count("\n")) == (2, 2)
+    option = "--option pairs.columns=words"
+    assert "a second 'which'" in refused.err
+    assert option in refused.err
+    answer = json.loads(capbench(*asked, *option.split()).out)
+    assert {cell["column"] for cell in answer["cells"]} == {"words"}
+
+
 def test_a_column_called_all_is_not_taken_for_all_metrics(capbench: Capbench, scores: Path) -> None:
     scores.write_text(scores.read_text(encoding="utf-8").replace("overlap", "all", 1), encoding="utf-8")
     ran = capbench("correlate", "-d", "flickr8k-expert", "--scores", str(scores), "--json")
@@ -205,3 +318,21 @@ def test_scores_with_other_references_are_told_of_where_they_are_left_out(capben
     assert "capbench items composite@8k/any-candidate-out'" in refused.err
     notes = json.loads(capbench(*asked, "--allow-missing", "--json").out)["protocols"][0]["notes"]
     assert any("scores with other references are not taken (first: row " in note for note in notes)
+
+
+def test_rows_that_a_text_key_does_not_decide_are_listed_and_not_joined(capbench: Capbench, tmp_path: Path) -> None:
+    texts = ["the rapist", "therapist", "一只狗", "一只猫", "a dog"]
+    judged = [f"{image},{text},a reference,{len(text) % 4}" for image in "ab" for text in texts]
+    (tmp_path / "j.csv").write_text("image,candidate,reference_1,rating\n" + "\n".join(judged), encoding="utf-8")
+    rows = ["a,The rapist.,9", *(f"a,{text},{place}" for place, text in enumerate(texts[2:]))]
+    rows += [f"b,{text},{place + 5}" for place, text in enumerate(texts)]
+    (tmp_path / "s.csv").write_text("image,caption,mine\n" + "\n".join(rows), encoding="utf-8")
+    ran = capbench(
+        *("correlate", "-d", str(tmp_path / "j.csv"), "--scores", str(tmp_path / "s.csv")),
+        *("--allow-missing", "--json"),
+    )
+    assert ran.code == 0, ran.err
+    result = json.loads(ran.out)
+    assert {cell["n"] for cell in result["cells"]} == {8}
+    (note,) = (note for note in result["protocols"][0]["notes"] if note.startswith("s.csv"))
+    assert "row 2 'The rapist.' fits 'the rapist' or 'therapist' of image 'a'" in note

@@ -13,10 +13,9 @@ import pytest
 from typer.testing import CliRunner
 
 from capbench.cli.setup import app
-from capbench.errors import CapbenchError, ToolError, UsageError
-from capbench.java.spice import files as spice_files
-from capbench.java.spice.files import PinnedFile, install_spice, spice_folder, spice_state
-from capbench.java.spice.parser import parse_tuples
+from capbench.core.errors import CapbenchError, ToolError, UsageError
+from capbench.text.spice import parser as spice_files
+from capbench.text.spice.parser import PinnedFile, install_spice, parse_tuples, spice_folder, spice_state
 
 CONTENTS = {"parser-1.0.jar": b"parser" * 1000, "parser-1.0-models.jar": b"models" * 5000}
 
@@ -207,7 +206,7 @@ def test_a_full_disk_is_one_line(source: Path, monkeypatch: pytest.MonkeyPatch) 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("capbench.java.spice.files.os.replace", full)
+    monkeypatch.setattr("capbench.text.spice.parser.os.replace", full)
     with pytest.raises(UsageError, match=r"parser-1\.0\.jar: cannot be written \(No space left on device\)"):
         install_spice(source)
     assert _names(spice_folder()) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,18 @@ def test_captions_of_one_image_are_scored_by_all_metrics(capbench: Run) -> None:
     assert "faier-4-ref" in ran.err
 
 
+def test_published_scores_of_one_image_stand_below_ours_with_comparable_digits(capbench: Run) -> None:
+    rows = {}
+    for line in capbench("examples", "faier-figure5").out.splitlines():
+        title, _, numbers = line.strip().partition("  ")
+        rows[title] = numbers.split()
+    assert rows["BLEU-4"] == ["0.8409", "3.907e-9", "7.089e-13", "4.939e-5"]
+    for title in ("BLEU-4", "METEOR", "ROUGE-L"):
+        ours, printed = [float(text) for text in rows[title]], [Decimal(text) for text in rows[f"{title} (paper)"]]
+        for number, text in zip(ours, printed, strict=True):
+            assert number == pytest.approx(float(text), abs=float(Decimal(1).scaleb(int(text.as_tuple().exponent))))
+
+
 def test_captions_come_from_the_data_set_where_none_are_given(capbench: Run) -> None:
     text = "image: {id: coco_001, dataset: hm-coco}\nmetrics: [rouge-l]\n"
     ran = capbench("examples", study("one", text), "--out", "one.json")
@@ -104,6 +117,15 @@ def test_captions_come_from_the_data_set_where_none_are_given(capbench: Run) -> 
     lacking = capbench("examples", study("none", text.replace("coco_001", "nowhere")))
     assert lacking.code == 2
     assert "hm-coco has no image 'nowhere'" in lacking.err
+
+
+def test_every_text_of_the_data_set_is_a_candidate(capbench: Run) -> None:
+    texts = ["the rapist", "therapist", "1.5", "15", "狗", "猫", "狗"]
+    rows = [f"a,{text},a reference,{place},s{place}" for place, text in enumerate(texts)]
+    Path("r.csv").write_text("\n".join(["image,candidate,reference_1,rating,system", *rows]) + "\n", encoding="utf-8")
+    ran = capbench("examples", study("one", "image: {id: a, dataset: r.csv}\nmetrics: [rouge-l]\n"), "--json")
+    assert ran.code == 0, ran.err
+    assert json.loads(ran.out)["candidates"] == texts[:-1]
 
 
 def test_words_wait_for_the_file_and_say_so(capbench: Run) -> None:
@@ -158,6 +180,17 @@ def test_without_the_annotations_of_words_the_samples_features_are_not_made(capb
     assert not Path("features").exists()
 
 
+def test_scores_of_a_part_of_an_images_captions_leave_the_other_metrics_alone(capbench: Run) -> None:
+    text = "image: {id: coco_001, dataset: hm-coco}\nmetrics: [rouge-l, mine]\ntitle: Captions\n"
+    whole = json.loads(capbench("examples", study("whole", text.replace(", mine", "")), "--json").out)
+    Path("mine.csv").write_text(f'image,caption,mine\ncoco_001,"{whole["candidates"][0]}",1\n', encoding="utf-8")
+    ran = capbench("examples", study("part", text), "--scores", "mine.csv", "--json")
+    assert ran.code == 1, ran.err
+    found = json.loads(ran.out)
+    assert found["scores"] == whole["scores"]
+    assert list(found["lacking"]) == ["mine"]
+
+
 def test_metrics_of_a_study_are_left_out(capbench: Run) -> None:
     text = "image: {id: coco_001, dataset: hm-coco}\nmetrics: [rouge-l, bleu-1, bleu-4]\ntitle: Four captions\n"
     ran = capbench("examples", study("three", text), "--without", "bleu-4", "--json")
@@ -168,6 +201,9 @@ def test_metrics_of_a_study_are_left_out(capbench: Run) -> None:
     assert "BLEU" not in ran.out
     assert "Four captions" in ran.out.splitlines()[1]  # below the line on the sample
     ran = capbench("examples", study("three", text), "--without", "spice")
-    assert (ran.code, "--without spice: the study has no such metric" in ran.err) == (2, True)
+    assert (ran.code, "--without spice: the study has no such metric" in ran.err) == (0, True)
+    for name in ("a.md", "a.txt"):
+        ran = capbench("examples", study("three", text), "--out", name)
+        assert (ran.code, ran.err.strip()) == (2, f"error: --out {name}: unknown ending. End the name in .json.")
     ran = capbench("examples", "-m", "cider", "--without", "cider")
     assert (ran.code, "--without leaves out metrics of a study file" in ran.err) == (2, True)

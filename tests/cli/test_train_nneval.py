@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from capbench.files import sha256_file
+from capbench.core.files import sha256_file
 from tests.conftest import Ran
-from tests.metrics.nneval_world import without_parser
-from tests.training.nneval.world import make_world, settings
+from tests.metrics.nneval.stored import without_parser
+from tests.metrics.nneval.world import make_world, settings
 
 
 def test_train_then_score(tmp_path: Path, capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from capbench.files import sha256_file
+from capbench.core.files import sha256_file
 from tests.conftest import Ran
-from tests.training.scan.world import make_world, settings
+from tests.training.world import make_world, settings
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def test_memory_that_runs_out_in_training_is_one_line(
         raise MemoryError
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("capbench.training.scan.trainer.batch_loss", full)
+    monkeypatch.setattr("capbench.metrics.grounding.training.batch_loss", full)
     ran = capbench("train", "scan", world / "tiny.yaml", "--data", world)
     assert ran.code == 2
     assert "there is not enough memory for this training. Lower 'batch'" in ran.err

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-from capbench.errors import CapbenchWarning, DataError
+from capbench.core.errors import CapbenchWarning, DataError
 
 DIES, RAISES, REFUSES, WARNS, DIES_ONCE = -1, -2, -3, -4, -5
 
@@ -38,6 +39,17 @@ def opened(folder: Path) -> Callable[[int], int]:
         return part * part
 
     return work
+
+
+def opened_slowly(folder: Path) -> Callable[[int], int]:
+    """An opener whose function takes a tenth of a second for a number."""
+    work = opened(folder)
+
+    def slow_work(part: int) -> int:
+        time.sleep(0.1)
+        return work(part)
+
+    return slow_work
 
 
 def opened_with_one_full_disk(folder: Path) -> Callable[[int], int]:

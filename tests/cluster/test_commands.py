@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from capbench.features.store import open_store
-from capbench.text import scene_graph
+from capbench.text.spice import scene_graph
 from tests.conftest import Ran
 from tests.installed_parser import installed_parser
 

@@ -1,14 +1,19 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Iterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from capbench.cluster.engine import Cluster, Engine, parse_engine
-from capbench.errors import CapbenchWarning, DataError, ToolError, UsageError
-from capbench.spreading import PartFailure
+from capbench.core.errors import CapbenchWarning, DataError, ToolError, UsageError
+from capbench.core.workers import Cluster, Engine, PartFailure, parse_engine
 from tests.cluster import parts
 
 pytestmark = pytest.mark.cluster
@@ -105,3 +110,73 @@ def test_no_more_workers_than_there_is_memory_for(
     assert results == {0: 0, 1: 1, 2: 4, 3: 9}
     assert len(list((tmp_path / "opened").iterdir())) == 1
     assert notes[-1] == "1 of 2 workers: there is no room for more (memory is short)"
+
+
+def _listening(pids: Collection[int]) -> dict[str, set[int]]:
+    """Addresses on which processes accept connections, as the system writes them, and the processes."""
+    owners: dict[str, int] = {}
+    for pid in pids:
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                owners[str(descriptor.readlink())] = pid
+    addresses: dict[str, set[int]] = {}
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in owners:
+                addresses.setdefault(fields[1].split(":")[0], set()).add(owners[f"socket:[{fields[9]}]"])
+    return addresses
+
+
+def _session(leader: int) -> list[int]:
+    """Processes of a session of the system, without those that have ended."""
+    listed = subprocess.run(["ps", "-o", "pid=,stat=", "-s", str(leader)], capture_output=True, text=True, check=False)
+    return [int(pid) for pid, state in map(str.split, listed.stdout.splitlines()) if not state.startswith("Z")]
+
+
+SLOW_WORK = """
+import sys
+from functools import partial
+from pathlib import Path
+from capbench.core.workers import Cluster, Engine
+from tests.cluster import parts
+with Engine(Cluster(workers=2, memory_mb=300)) as engine:
+    list(engine.run(partial(parts.opened_slowly, Path(sys.argv[1])), range(600), memory_mb=300))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/net/tcp6").exists(), reason="needs /proc/net")
+def test_a_local_ray_listens_on_the_loopback_alone_and_ends_with_sigterm(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW_WORK, str(tmp_path)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    until = time.monotonic() + 300
+    while len(list(tmp_path.glob("part*"))) < 4:
+        assert process.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    addresses = _listening(_session(process.pid))
+    # 127.0.0.1 as it is and within IPv6, and ::1, in the byte order of little-endian machines.
+    loopback = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+    assert addresses
+    assert addresses.keys() <= loopback
+    process.send_signal(signal.SIGTERM)
+    _, told = process.communicate(timeout=60)
+    assert process.returncode in (130, -signal.SIGINT)
+    assert b"SIGTERM" not in told
+    assert b"KeyboardInterrupt" in told
+    until = time.monotonic() + 10
+    while _session(process.pid):
+        assert time.monotonic() < until, _session(process.pid)
+        time.sleep(0.1)
+
+
+def test_the_handler_of_sigterm_and_the_environment_are_those_of_before(engine: Engine) -> None:
+    assert "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER" not in os.environ
+    assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+    engine._restore()
+    assert signal.getsignal(signal.SIGTERM) == engine._before
+    engine._end_like_an_interruption()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from capbench.core.errors import CapbenchError, DataError, MissingFileError, UsageError
 from capbench.datasets.captions import (
     CORPORA,
     load_captions,
@@ -17,7 +18,6 @@ from capbench.datasets.captions import (
     read_split_captions,
     read_token,
 )
-from capbench.errors import CapbenchError, DataError, MissingFileError, UsageError
 from tests.datasets.native_files import root, token_text, write, write_gz, write_json
 
 TOKEN = token_text({"101_aa.jpg": ["A kite flies .", "Red kite in the sky"], "102_bb.jpg": ["Two goats", "Goats ."]})

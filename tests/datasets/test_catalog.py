@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from capbench.core.errors import DataError, UsageError
 from capbench.datasets.base import dataset_names
 from capbench.datasets.catalog import Catalog, Need, catalog, parse_catalog
-from capbench.datasets.root import DataRoot
-from capbench.errors import DataError, UsageError
 
 SMALL = """
 schema: 1
@@ -57,6 +56,16 @@ def test_a_dead_link_is_not_downloadable() -> None:
     assert not catalog().sources["flickr30k-form"].downloadable
 
 
+def test_every_address_has_a_checksum_or_says_that_none_is_stated() -> None:
+    sources = catalog().sources
+    assert {name for name, source in sources.items() if source.sha256} == {
+        name for name, source in sources.items() if source.url
+    }
+    assert {source.checksum for source in sources.values()} == {None}
+    text = SMALL.replace("terms: free,", "terms: free, url: 'http://x/y', sha256: " + "0f" * 32 + ",")
+    assert parse_catalog(text).sources["here"].checksum == "0f" * 32
+
+
 def test_archives_know_the_member_where_names_alone_do_not_tell() -> None:
     assert catalog().files["coco/captions_val2014.json"].member == "annotations/captions_val2014.json"
 
@@ -77,6 +86,8 @@ def test_small_catalog_parses() -> None:
         ("how: lines", "how: guess", "how"),
         ("expected: 3", "expected: 3, minimum: 1", "either 'expected' or 'minimum'"),
         ("a/b.txt", "../b.txt", "below the data folder"),
+        ("terms: free,", "terms: free, url: 'http://x/y',", "sources.here: Value error, an address needs 'sha256'"),
+        ("terms: free,", "terms: free, sha256: unknown,", "sources.here: Value error, an address needs 'sha256'"),
         ("schema: 1", "schema: 2", "schema"),
         ("schema: 1", "schema: [", "is not YAML"),
         ("what: text,", "what: text, sha256: {value: abc, status: observed, seen_in: x/y},", "value"),
@@ -94,21 +105,19 @@ def test_unknown_data_set_gets_a_suggestion() -> None:
 
 def test_a_need_is_met_by_any_complete_alternative(tmp_path: Path) -> None:
     need = Need(role="captions", any_of=(("a", "b"), ("c",)))
-    root = DataRoot(tmp_path, False, "test")
-    assert need.met(root) is None
+    assert need.met(tmp_path) is None
     (tmp_path / "a").touch()
-    assert need.met(root) is None
+    assert need.met(tmp_path) is None
     (tmp_path / "c").touch()
-    assert need.met(root) == ("c",)
+    assert need.met(tmp_path) == ("c",)
     (tmp_path / "b").touch()
-    assert need.met(root) == ("a", "b")
+    assert need.met(tmp_path) == ("a", "b")
 
 
 def test_the_sample_meets_the_needs_of_every_judged_data_set(sample: Path) -> None:
-    root = DataRoot(sample, True, "test")
     for name in dataset_names():
         entry = catalog().datasets[name]
-        assert [n.role for n in entry.needs if n.needed and n.met(root) is None] == []
+        assert [n.role for n in entry.needs if n.needed and n.met(sample) is None] == []
 
 
 def test_the_kept_copy_of_the_catalog_is_the_yaml() -> None:

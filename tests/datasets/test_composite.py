@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from capbench.core.errors import DataError, MissingFileError
+from capbench.core.records import Judgements
 from capbench.datasets.composite import Composite
-from capbench.errors import DataError, MissingFileError
-from capbench.records import Judgements
 from tests.datasets.native_files import five, root, token_text, write, write_json
 
 IMAGES = {"8k": "11_ab.jpg", "30k": "22.jpg", "coco": "COCO_val2014_000000000033.jpg"}
@@ -202,6 +202,18 @@ def test_same_text_at_two_positions_passes(tmp_path: Path) -> None:
     items = load(tmp_path).items
     assert items[0].candidate == items[1].candidate
     assert len(items) == 9
+
+
+def test_thoroughness_of_a_text_at_two_positions_is_joined_by_position(tmp_path: Path) -> None:
+    human, machine, _ = candidates("8k")
+    shouted = human.replace("!", " .")
+    exports(tmp_path, "correctness", {"8k": [export("8k", (5, 2, 3), [human, machine, shouted])]})
+    exports(tmp_path, "throughness", {"8k": [export("8k", (1, 4, 5), [shouted, machine, human])]})
+    assert load(tmp_path).ratings["thoroughness"].value.tolist()[:3] == [1, 4, 5]
+    # Where only one of the two positions is rated, the rating is that position's.
+    exports(tmp_path, "throughness", {"8k": [export("8k", ("", 4, 5), [human, machine, shouted])]})
+    rated = load(tmp_path).ratings["thoroughness"]
+    assert (rated.item.tolist()[:2], rated.value.tolist()[:2]) == ([1, 2], [4, 5])
 
 
 def test_coco_references_come_from_annotations_if_that_is_what_is_here(tmp_path: Path) -> None:

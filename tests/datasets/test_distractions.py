@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from capbench.core.errors import DataError, MissingFileError, UsageError
+from capbench.core.records import Judgements, caption_key
 from capbench.datasets.distractions import Distractions
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
-from capbench.errors import DataError, MissingFileError, UsageError
 from capbench.metrics.requests import resolve_metrics
-from capbench.records import Judgements, caption_key
-from capbench.scoring import score
+from capbench.metrics.scoring import score
 from capbench.studies.evaluate import evaluate
-from capbench.text.distractions.making import TASKS
+from capbench.text.distractions import TASKS
 from tests.datasets.native_files import root, token_text, write, write_json
 
 CAPTIONS = {
@@ -132,7 +132,7 @@ def test_scene_graphs_that_are_not_there_are_asked_for(folder: Path, monkeypatch
 def test_only_pairs_whose_noun_is_an_object_of_the_scene_graph_stay(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from capbench.text import scene_graph
+    from capbench.text.spice import scene_graph
 
     monkeypatch.setattr(scene_graph, "missing", lambda tokens: [])
     monkeypatch.setattr(

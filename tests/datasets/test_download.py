@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from capbench.core.errors import DataError, MissingFileError, UsageError
 from capbench.datasets.catalog import Catalog
 from capbench.datasets.download import fetch, unpack
 from capbench.datasets.inventory import Wanted, obtain, resolve_target
 from capbench.datasets.root import DataRoot
-from capbench.errors import DataError, MissingFileError, UsageError
 
 BODY = bytes(range(256)) * 4096  # 1 MiB
 DIGEST = hashlib.sha256(BODY).hexdigest()
@@ -316,7 +316,16 @@ def small(url: str, **source: str) -> Catalog:
     return Catalog.model_validate(
         {
             "schema": 1,
-            "sources": {"s": {"title": "The source", "terms": "free", "manual": "Ask", "url": url, **source}},
+            "sources": {
+                "s": {
+                    "title": "The source",
+                    "terms": "free",
+                    "manual": "Ask",
+                    "url": url,
+                    "sha256": "unknown",
+                    **source,
+                }
+            },
             "datasets": {
                 "one": {
                     "title": "One",
@@ -348,6 +357,19 @@ def test_a_data_sets_missing_files_come_out_of_the_sources_archive(server: Serve
     assert (root.path / "d/b.txt").read_text() == "b"
     assert resolve_target("one", known, root) == []
     assert obtain(wanted[0], known, root).kept == ("d/a.txt", "d/b.txt")
+
+
+@pytest.mark.parametrize("archive", [False, True])
+def test_what_an_address_gives_is_compared_with_its_stated_checksum(
+    server: Server, root: DataRoot, archive: bool
+) -> None:
+    kind = {"archive": "zip"} if archive else {}
+    with pytest.raises(DataError, match="has the SHA-256"):
+        obtain(Wanted("s", ("d/a.txt",)), small(server.url, sha256="0" * 64, **kind), root)
+    assert not (root.path / "d/a.txt").exists()
+    if not archive:
+        known = small(server.url, sha256=DIGEST)
+        assert obtain(Wanted("s", ("d/a.txt",)), known, root).written == ("d/a.txt",)
 
 
 def test_a_link_known_to_be_dead_is_not_tried(server: Server, root: DataRoot) -> None:

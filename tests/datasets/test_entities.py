@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from capbench.core.errors import DataError, MissingFileError
 from capbench.datasets.entities import read_entities
-from capbench.errors import DataError, MissingFileError
 from tests.datasets.native_files import write_json
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from capbench.core.errors import DataError, MissingFileError
+from capbench.core.records import Judgements
 from capbench.datasets.flickr8k import Flickr8kCrowdFlower, Flickr8kExpert
-from capbench.datasets.judging import split_caption_id
-from capbench.errors import DataError, MissingFileError
-from capbench.records import Judgements
+from capbench.datasets.judgement_files import split_caption_id
 from tests.datasets.native_files import five, root, token_text, write
 
 CAPTIONS = {"1_a.jpg": five("A goat"), "2_b.jpg": five("Two boats"), "3_c.jpg": five("A clown")}
@@ -148,6 +148,15 @@ def test_bad_expert_rows_are_refused(tmp_path: Path, row: str, message: str) -> 
 def test_bad_crowdflower_rows_are_refused(tmp_path: Path, row: str, message: str) -> None:
     with pytest.raises(DataError, match=message):
         crowd(tmp_path, [*CROWD, row])
+
+
+def test_a_share_of_yes_may_be_rounded_to_six_digits(tmp_path: Path) -> None:
+    for text in ("0.333333", "0.3333341", "0.3333325"):  # up to 1e-6 from a third
+        rated = crowd(tmp_path, [*CROWD, f"2_b.jpg\t1_a.jpg#0\t{text}\t1\t2"]).ratings["share-of-yes"]
+        assert rated.value.tolist()[-1] == float(text)
+    for text in ("0.33333", "0.3333345", "0.3333322"):
+        with pytest.raises(DataError, match=f"row 4: the share of yes {text} does not fit 1 yes and 2 no"):
+            crowd(tmp_path, [*CROWD, f"2_b.jpg\t1_a.jpg#0\t{text}\t1\t2"])
 
 
 def test_image_without_a_reference_left_is_an_error(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from capbench.core.errors import DataError, MissingFileError
+from capbench.core.records import Judgements
 from capbench.datasets.foil import Foil, FoilFull, FoilPair, own_captions, read_foil, read_foil_annotations
-from capbench.errors import DataError, MissingFileError
-from capbench.records import Judgements
 from tests.datasets.native_files import root, write_json
 
 FOIL = "foil/valse_foil-it.json"

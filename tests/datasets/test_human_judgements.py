@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from capbench.core.errors import DataError, MissingFileError
+from capbench.core.records import Judgements
 from capbench.datasets.composite import Composite
 from capbench.datasets.flickr8k import Flickr8kCrowdFlower, Flickr8kExpert
-from capbench.datasets.human_judgements import read_human_judgements
-from capbench.errors import DataError, MissingFileError
-from capbench.records import Judgements
+from capbench.datasets.judgement_files import read_human_judgements
 from tests.datasets.native_files import root, write, write_json
 
 EXPERT, CROWD = "flickr8k/flickr8k.json", "flickr8k/crowdflower_flickr8k.json"

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from capbench import correlate
+from capbench.core.errors import CapbenchError, DataError, MissingFileError, UsageError
+from capbench.core.records import Judgements
 from capbench.datasets.human_machine import MACHINES, HmCoco, HmFlickr8k, read_smurf, read_where_image
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
-from capbench.errors import CapbenchError, DataError, MissingFileError, UsageError
 from capbench.metrics.requests import resolve_metrics
-from capbench.records import Judgements
-from capbench.scoring import score
+from capbench.metrics.scoring import score
 from capbench.studies.evaluate import evaluate
 from tests.datasets.native_files import root, write, write_json
 

@@ -1,12 +1,23 @@
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
-from capbench.datasets.images import all_images, dataset_images
+from capbench.core.errors import DataError, MissingFileError
+from capbench.datasets.base import dataset_names, load_dataset
+from capbench.datasets.catalog import catalog
+from capbench.datasets.images import all_images, dataset_images, image_paths
+from capbench.datasets.nocaps import Nocaps
+from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot, find_root
-from capbench.errors import DataError, MissingFileError
+from capbench.datasets.user.judgements import import_file
+from capbench.metrics.base import Resources
+from capbench.studies.judged import with_pictures_of
+from tests.conftest import Ran
 
 
 def test_all_images_of_the_sample_have_ids_of_their_own(sample: Path) -> None:
@@ -64,3 +75,70 @@ def test_a_broken_list_of_nocaps_is_named(tmp_path: Path) -> None:
 def test_the_published_images_are_found(real_data: Path) -> None:
     found, missing = dataset_images("flickr8k-expert", find_root(real_data))
     assert (len(found), len(missing)) == (1000, 0)
+
+
+def _imported(folder: Path) -> Path:
+    """A data folder with nocaps' picture 1 and a file of judgements about another image called 1.jpg."""
+    (folder / "nocaps" / "images").mkdir(parents=True)
+    Image.new("RGB", (8, 8), "red").save(folder / "nocaps" / "images" / "0a1b2c.jpg")
+    (folder / "nocaps" / "images" / "2.jpg").write_bytes(b"nocaps")
+    info = {"images": [{"id": 1, "file_name": "0a1b2c.jpg"}]}
+    (folder / "nocaps" / "nocaps_val_image_info.json").write_text(json.dumps(info))
+    judgements = folder / "mine.csv"
+    judgements.write_text(
+        "image,candidate,reference_1,rating\n1.jpg,a dog,a cat,1\n2.jpg,a cat,a cat,3\n3.jpg,a,a b,2\n"
+    )
+    return judgements
+
+
+def test_an_imported_set_gets_no_picture_of_another_data_set(tmp_path: Path) -> None:
+    judgements = _imported(tmp_path)
+    root = DataRoot(tmp_path, False, "test")
+    dataset = import_file(judgements, "mine", root)
+    assert image_paths(["1", "2"], root, dataset=dataset) == {}
+    assert image_paths(["1", "2"], root, dataset=open_dataset(str(judgements), root)) == {}
+    own = tmp_path / "imported" / "mine" / "images"
+    own.mkdir()
+    (own / "1.jpg").write_bytes(b"mine")
+    assert image_paths(["1", "2"], root, dataset=dataset) == {"1": own / "1.jpg"}
+    assert image_paths(["1", "2"], root, own, dataset) == {"1": own / "1.jpg"}
+    nocaps = tmp_path / "nocaps" / "images"
+    assert image_paths(["1", "2"], root, dataset=Nocaps(root)) == {"1": nocaps / "0a1b2c.jpg", "2": nocaps / "2.jpg"}
+
+
+def test_captions_of_no_data_set_are_not_given_one_of_two_different_pictures(tmp_path: Path) -> None:
+    root = DataRoot(tmp_path, False, "test")
+    for name in ("a", "b"):
+        (tmp_path / name / "images").mkdir(parents=True)
+        (tmp_path / name / "images" / "x.jpg").write_bytes(b"same")
+        (tmp_path / name / "images" / "y.jpg").write_bytes(name.encode())
+    assert list(image_paths(["x"], root)) == ["x"]
+    with pytest.raises(DataError, match="another picture"):
+        image_paths(["x", "y"], root)
+
+
+def test_every_data_set_searches_the_folders_that_the_catalog_names_for_its_images() -> None:
+    for name in dataset_names():
+        needs = catalog().datasets[name].needs
+        named = {path for need in needs if need.role == "images" for files in need.any_of for path in files}
+        assert named <= set(load_dataset(name).image_folders), name
+        assert load_dataset(name).image_folders, name
+
+
+def test_a_group_searches_the_folders_of_its_data_set(tmp_path: Path) -> None:
+    root = DataRoot(tmp_path, False, "test")
+    assert open_dataset("composite@8k", root).image_places() == open_dataset("composite", root).image_places()
+    assert open_dataset("nebula:1", root).image_places()[0] == tmp_path / "nebula" / "images"
+
+
+def test_items_and_metrics_get_pictures_of_the_imported_set_alone(capbench: Callable[..., Ran], tmp_path: Path) -> None:
+    judgements = _imported(tmp_path)
+    ran = capbench("items", judgements, "--data", tmp_path, "--out", tmp_path / "items", "--json")
+    assert json.loads(ran.out)["image_files"] == 0
+    root = DataRoot(tmp_path, False, "test")
+    dataset = open_dataset(str(judgements), root)
+    assert with_pictures_of(dataset, Resources(data=str(tmp_path))).pictures(["1", "2"]) == {}  # type: ignore[misc]
+    folder = tmp_path / "nocaps" / "images"
+    given = with_pictures_of(dataset, Resources(data=str(tmp_path), images=str(folder))).pictures
+    assert given is not None
+    assert given(["2"]) == {"2": folder / "2.jpg"}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from capbench.datasets.machine_captions import read_machine_captions
-from capbench.errors import DataError, MissingFileError
+from capbench.core.errors import DataError, MissingFileError
+from capbench.datasets.captions import read_machine_captions
 
 PEOPLE = {"a": ("A dog runs.", "a dog"), "b": ("two boats", "boats on a lake")}
 

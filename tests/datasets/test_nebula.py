@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from capbench.core.errors import DataError, MissingFileError
+from capbench.core.records import Judgements
+from capbench.datasets.judgement_files import read_rated_rows
 from capbench.datasets.nebula import Nebula, Polaris
 from capbench.datasets.opening import open_dataset
-from capbench.datasets.rated_rows import read_rated_rows
-from capbench.errors import DataError, MissingFileError
-from capbench.records import Judgements
 from tests.conftest import Ran
 from tests.datasets.native_files import root, write, write_json
 

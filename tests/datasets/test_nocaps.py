@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from capbench.core.errors import DataError, MissingFileError
+from capbench.core.records import Judgements
 from capbench.datasets.nocaps import Nocaps
-from capbench.errors import DataError, MissingFileError
-from capbench.records import Judgements
 from tests.datasets.native_files import root, write_json
 
 DOMAINS = ("in_domain", "near_domain", "out_domain")
@@ -59,12 +59,12 @@ def test_original_file_without_domains_has_no_groups(tmp_path: Path) -> None:
     assert load(tmp_path).groups == ()
 
 
-def test_image_info_adds_file_names_and_addresses(tmp_path: Path) -> None:
+def test_image_info_adds_file_names(tmp_path: Path) -> None:
     write_json(tmp_path / "nocaps/nocaps_corpus.json", corpus())
     assert Nocaps(root(tmp_path)).references()["2"].file_name == ""
     write_json(tmp_path / "nocaps/nocaps_val_image_info.json", {"images": images(domains=False)})
     image = Nocaps(root(tmp_path)).references()["2"]
-    assert (image.file_name, image.open_images_id, image.url) == ("00ab2.jpg", "00ab2", "http://x/2")
+    assert image.file_name == "00ab2.jpg"
     assert (image.domain, image.captions) == ("out-domain", tuple(TEN[2]))
 
 
@@ -114,4 +114,4 @@ def test_published_counts(real_data: Path) -> None:
     assert {len(item.references) for item in judgements.items} == {9}
     domains = Counter(item.group for item in judgements.items)
     assert domains == {"in-domain": 417, "near-domain": 2670, "out-domain": 1413}
-    assert all(image.url for image in Nocaps(root(real_data)).references().values())
+    assert all(image.file_name for image in Nocaps(root(real_data)).references().values())

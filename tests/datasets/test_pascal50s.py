@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capbench import files
-from capbench.datasets import pascal50s_files
-from capbench.datasets.pascal50s import Pascal50S
-from capbench.datasets.pascal50s_files import read_references
-from capbench.errors import CapbenchWarning, DataError, MissingFileError
-from capbench.records import Judgements
+from capbench.core import files
+from capbench.core.errors import CapbenchWarning, DataError, MissingFileError
+from capbench.core.records import Judgements
+from capbench.datasets import pascal50s
+from capbench.datasets.pascal50s import Pascal50S, read_references
 from tests.datasets.native_files import cell, root, save_mat, struct_array, write, write_json
 
 # Pairs in the order of pair_pascal.mat: image, first, second, category, votes.
@@ -359,7 +358,7 @@ def test_what_is_kept_of_a_matlab_file_is_what_it_holds(tmp_path: Path, monkeypa
     pair_mat(tmp_path)
     references_mat(tmp_path)
     first = load(tmp_path, "all-50-refs")
-    monkeypatch.setattr(pascal50s_files, "_load", _no_reading)
+    monkeypatch.setattr(pascal50s, "_load", _no_reading)
     again = load(tmp_path, "all-50-refs")
     assert again.items == first.items
     assert again.preferences["direct"].votes.tolist() == first.preferences["direct"].votes.tolist()

@@ -12,10 +12,10 @@ from tests.conftest import Ran
 from tests.plugged import install, on_path
 
 MODULE = '''
-from capbench.datasets import judging
+from capbench.datasets import judgement_files as judging
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import ItemSelection, correlations
-from capbench.records import Item, Judgements
+from capbench.core.records import Item, Judgements
 
 
 class Stars(Dataset):

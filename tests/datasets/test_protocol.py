@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from capbench.core.errors import ProtocolError
 from capbench.datasets.base import Dataset, load_dataset
 from capbench.datasets.protocol import accuracy, correlations
-from capbench.errors import ProtocolError
 
 BUILT_IN = (
     *("flickr8k-expert", "flickr8k-crowdflower", "composite", "pascal-50s", "nocaps", "foil", "foil-full"),

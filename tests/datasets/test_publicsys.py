@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from capbench.core.errors import DataError, MissingFileError
+from capbench.core.records import Judgements
 from capbench.datasets.publicsys import PublicSys, read_publicsys
-from capbench.errors import DataError, MissingFileError
-from capbench.records import Judgements
 from tests.datasets.native_files import root, write
 
 HEAD = "image,candidate,system,rating\n"

@@ -19,13 +19,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from capbench.datasets import captions, composite_files, foil, human_judgements, pascal50s_files, thumb
+from capbench.core.errors import CapbenchError
+from capbench.core.records import Item
+from capbench.datasets import captions, composite, foil, judgement_files, pascal50s, thumb
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot, sample_dir
 from capbench.datasets.user.captions import user_items
-from capbench.datasets.user.files import read_user_file
-from capbench.errors import CapbenchError
-from capbench.records import Item
+from capbench.datasets.user.judgement_files import read_user_file
 
 NASTY = (
     b"\x00", b"\x1f", b"\xff", b"\xef\xbb\xbf", b"\n", b"\r\n", b"\r", b"\t", b",", b";", b'"', b"#", b".jpg", b"nan",
@@ -174,27 +174,27 @@ READERS = {
     "composite table": Reader(
         of_sample("composite/composite_11985.tsv"),
         "composite_11985.tsv",
-        lambda path: [rated.text for rated in composite_files.read_table(path)],
+        lambda path: [rated.text for rated in composite.read_table(path)],
     ),
     "composite export": Reader(
         of_sample("composite/8k_correctness.csv"),
         "8k_correctness.csv",
-        lambda path: [str(composite_files.read_export(path, "8k", "correctness"))],
+        lambda path: [str(composite.read_export(path, "8k", "correctness"))],
     ),
     "pascal json": Reader(
         of_sample("pascal50s/pascal_50s.json"),
         "pascal_50s.json",
-        lambda path: [str(pair) for pair in pascal50s_files.read_json_pairs(path)],
+        lambda path: [str(pair) for pair in pascal50s.read_json_pairs(path)],
     ),
     "pascal pairs": Reader(
         of_sample("pascal50s/pair_pascal.mat"),
         "pair_pascal.mat",
-        lambda path: [str(pair) for pair in pascal50s_files.read_pairs(path)],
+        lambda path: [str(pair) for pair in pascal50s.read_pairs(path)],
     ),
     "pascal references": Reader(
         of_sample("pascal50s/pascal50S.mat"),
         "pascal50S.mat",
-        lambda path: [text for texts in pascal50s_files.read_references(path).values() for text in texts],
+        lambda path: [text for texts in pascal50s.read_references(path).values() for text in texts],
     ),
     "foil": Reader(
         of_sample("foil/valse_foil-it.json"),
@@ -220,15 +220,13 @@ READERS = {
         lambda: json.dumps(JUDGED).encode(),
         "flickr8k.json",
         lambda path: [
-            text for image in human_judgements.read_human_judgements(path) for text in (image.image, *image.references)
+            text for image in judgement_files.read_human_judgements(path) for text in (image.image, *image.references)
         ],
     ),
     "composite by source": Reader(
         lambda: json.dumps(BY_SOURCE).encode(),
         "composite.json",
-        lambda path: [
-            text for rated in composite_files.read_composite_json(path)[0] for text in (rated.image, rated.text)
-        ],
+        lambda path: [text for rated in composite.read_composite_json(path)[0] for text in (rated.image, rated.text)],
     ),
     "nocaps": data_set("nocaps", "nocaps/nocaps_corpus.json"),
     "token": corpus(lambda: of_sample("flickr8k/Flickr8k.token.txt")()[:4000].rpartition(b"\n")[0], "c.token"),

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from capbench.core.errors import DataError, MissingFileError
+from capbench.core.records import Judgements, caption_key
 from capbench.datasets.root import DataRoot
 from capbench.datasets.swaps import Flickr8kSwaps, make_pairs
-from capbench.errors import DataError, MissingFileError
-from capbench.records import Judgements, caption_key
-from capbench.text.swaps.rules import CATEGORIES, COMPONENTS
+from capbench.text.swaps import CATEGORIES, COMPONENTS
 from tests.datasets.native_files import root, token_text, write
 
 CAPTIONS = {

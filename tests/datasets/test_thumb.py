@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from capbench.core.errors import DataError, MissingFileError
+from capbench.core.records import Judgements
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
 from capbench.datasets.thumb import Thumb
-from capbench.errors import DataError, MissingFileError
-from capbench.records import Judgements
 from tests.conftest import Ran
 from tests.datasets.native_files import root, write
 

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import scipy.io
 
+from capbench.core.errors import CapbenchWarning, DataError
 from capbench.datasets.catalog import Catalog, Count, FileEntry, Sha256, catalog
+from capbench.datasets.inventory import FileReport, HashRecord, count_rows, verify_file, verify_files
 from capbench.datasets.root import DataRoot, find_root
-from capbench.datasets.verify import FileReport, HashRecord, count_rows, verify_file, verify_files
-from capbench.errors import CapbenchWarning, DataError
 
 
 def spec(how: Any, **more: Any) -> Count:

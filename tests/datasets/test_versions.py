@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from capbench.core.errors import ProtocolError, UsageError
 from capbench.datasets.base import dataset_names, load_dataset
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.protocol import base_name, with_version
 from capbench.datasets.root import find_root
-from capbench.errors import ProtocolError, UsageError
 from tests.conftest import Ran
 
 LENGTH = "tests.studies.toys:Length"

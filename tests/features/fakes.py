@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.errors import DataError, FeatureError
+from capbench.core.errors import DataError, FeatureError
 from capbench.features.detectors.base import Detector
 from capbench.features.images import ImageFile
 from capbench.features.records import Fingerprint, RegionFeatures

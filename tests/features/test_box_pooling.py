@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from capbench.errors import DataError
-from capbench.features.box_pooling import BoxPooling, read_boxes
-from capbench.features.pooling import parse_pooling, pool_regions, pool_store
+from capbench.core.errors import DataError
+from capbench.features.pooling import BoxPooling, parse_pooling, pool_regions, pool_store, read_boxes
 from capbench.features.store import open_store
 from tests.features.test_pooling import grid, stored
 

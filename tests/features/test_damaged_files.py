@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from capbench.errors import CapbenchError
+from capbench.core.errors import CapbenchError
 from capbench.features.importers import import_features
 from capbench.features.maintenance import describe, verify_store
 from capbench.features.store import open_store

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 import torch
 
-from capbench.errors import DataError, MissingFileError, ModelError, UsageError
+from capbench.core.errors import DataError, MissingFileError, ModelError, UsageError
 from capbench.features.detectors import boxes as bx
 from capbench.features.detectors.base import Detector, load_detector, names
-from capbench.features.detectors.bottom_up.selection import (
+from capbench.features.detectors.bottom_up import (
     caffe_proposals,
     caffe_selection,
     hf_detections,
     hf_proposals,
 )
-from capbench.models.bottom_up import BottomUpConfig, load_bottom_up, random_bottom_up
+from capbench.features.detectors.bottom_up_network import BottomUpConfig, load_bottom_up, random_bottom_up
 
 Arrays = dict[str, np.ndarray[Any, Any]]
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from capbench.errors import DataError
+from capbench.core.errors import DataError
 from capbench.features.detectors import boxes as bx
 from capbench.features.detectors.images import (
     GridPreparation,

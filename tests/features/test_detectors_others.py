@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from capbench.errors import ModelError, UsageError
+from capbench.core.errors import ModelError, UsageError
 from capbench.features.detectors import boxes as bx
 from capbench.features.detectors.base import load_detector
 from capbench.features.detectors.images import TorchvisionPreparation
-from capbench.features.detectors.x152_fpn import level_proposals, select
-from capbench.models.x152_fpn import X152Config, random_x152
+from capbench.features.detectors.x152_fpn import X152Config, level_proposals, random_x152, select
 
 SMALL = X152Config(
     blocks=(1, 1, 1, 1), stem=4, groups=2, inner=4, outer=8, pyramid=6, hidden=10, outputs=7, box_outputs=7

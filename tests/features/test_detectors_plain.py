@@ -11,13 +11,13 @@ import torch
 
 from capbench.features.detectors import boxes as bx
 from capbench.features.detectors.base import load_detector
-from capbench.features.detectors.bottom_up.selection import (
+from capbench.features.detectors.bottom_up import (
     caffe_proposals,
     caffe_selection,
     hf_detections,
     hf_proposals,
 )
-from capbench.models.bottom_up import BottomUpConfig, random_bottom_up
+from capbench.features.detectors.bottom_up_network import BottomUpConfig, random_bottom_up
 from tests.features import plain_frcnn as plain
 
 SMALL = BottomUpConfig(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from capbench.errors import ModelError
+from capbench.core.errors import ModelError
 from capbench.features.detectors import sample
 from capbench.features.detectors.base import load_detector
 from scripts import train_sample_models as training

@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capbench.errors import FeatureError
-from capbench.features.exporting import EXPORTS, export_store
+from capbench.core.errors import FeatureError
 from capbench.features.importers.importing import import_features
+from capbench.features.maintenance import EXPORTS, export_store
 from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore
 from capbench.features.writing import StoreWriter

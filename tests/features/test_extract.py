@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from capbench.errors import FeatureError, ToolError, UsageError
+from capbench.core.errors import FeatureError, ToolError, UsageError
 from capbench.features.extract import Shard, default_workers, extract, report_path
 from capbench.features.images import ImageFile
 from capbench.features.maintenance import merge_stores, verify_store

@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 import pytest
 
-from capbench.errors import FeatureError
+from capbench.core.errors import FeatureError
 from capbench.features.records import Fingerprint
 from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter

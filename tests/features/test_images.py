@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from capbench.errors import DataError, MissingFileError
+from capbench.core.errors import DataError, MissingFileError
 from capbench.features.images import ImageFile, decode, find_images, images_in, unique
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capbench.errors import CapbenchError, DataError, MissingFileError, UsageError
+from capbench.core.errors import CapbenchError, DataError, MissingFileError, UsageError
 from capbench.features.importers import import_features
 from capbench.features.importers.importing import detect_format
 from capbench.features.maintenance import verify_store

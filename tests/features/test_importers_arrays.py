@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capbench.errors import DataError, ToolError, UsageError
-from capbench.features.importers import import_features, npz
+from capbench.core.errors import DataError, ToolError, UsageError
+from capbench.features.importers import arrays as npz
+from capbench.features.importers import import_features
 from capbench.features.importers.values import MAX_RECORD_BYTES
 from capbench.features.store import open_store
 from tests.features.fakes import assert_same, made_up

@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from capbench.errors import FeatureError, UsageError
-from capbench.features.extract import extract
+from capbench.core.errors import FeatureError, UsageError
+from capbench.features.extract import Plan, extract, measure
 from capbench.features.images import ImageFile
-from capbench.features.planning import Plan, measure
 from tests.features.fakes import FakeDetector, pictures
 
 

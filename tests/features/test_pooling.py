@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from capbench.errors import FeatureError, UsageError
+from capbench.core.errors import FeatureError, UsageError
 from capbench.features.pooling import NAMED, Pooling, parse_pooling, pool_regions, pool_store
 from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore, open_store

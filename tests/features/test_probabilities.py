@@ -14,10 +14,9 @@ import h5py
 import numpy as np
 import pytest
 
-from capbench.errors import DataError, FeatureError, UsageError
-from capbench.features.exporting import export_store
+from capbench.core.errors import DataError, FeatureError, UsageError
 from capbench.features.importers import import_features
-from capbench.features.maintenance import describe, merge_stores, verify_store
+from capbench.features.maintenance import describe, export_store, merge_stores, verify_store
 from capbench.features.pooling import parse_pooling, pool_store
 from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore, open_store

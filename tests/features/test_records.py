@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capbench.errors import FeatureError
+from capbench.core.errors import FeatureError
 from capbench.features.records import Fingerprint, RegionFeatures
 
 PRINT = Fingerprint("bottom-up-caffe", "ab" * 32, "bgr 600/1000", "caffe 0.2 10-100", versions=(("torch", "2.4"),))

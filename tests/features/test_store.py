@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 import pytest
 
-from capbench.errors import FeatureError, UsageError
+from capbench.core.errors import FeatureError, UsageError
 from capbench.features.maintenance import describe, merge_stores, verify_store
 from capbench.features.records import RegionFeatures
 from capbench.features.store import FeatureStore, open_store
@@ -308,7 +308,7 @@ def test_nothing_to_store_is_an_error_and_leaves_nothing(tmp_path: Path) -> None
 
 _FULL_DISK = """
 import resource, sys
-from capbench.errors import UsageError
+from capbench.core.errors import UsageError
 from capbench.features.writing import StoreWriter
 from tests.features.fakes import PRINT, made_up
 path, limit, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from capbench.records import Item
+from capbench.core.records import Item
 
 _TEXT = "a the red blue small dog cat ball man woman house runs sits on under near with two and not can't it's"
 _WORDS = _TEXT.split()

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from capbench.errors import CapbenchWarning, DataError, UsageError
+from capbench import __version__
+from capbench.core.errors import CapbenchWarning, DataError, UsageError
+from capbench.core.records import FloatArray, Item, ScoreColumn
 from capbench.metrics.base import Metric, Resources
 from capbench.metrics.combination import image_digest, metric_of_combination, read_combination, saved_name
 from capbench.metrics.from_function import metric_of_function
 from capbench.metrics.requests import GivenMetric, MetricRequest, resolve_metrics
-from capbench.records import FloatArray, Item, ScoreColumn
-from capbench.scoring import score
+from capbench.metrics.scoring import score
 
 ITEMS = (
     Item("i0", "a dog runs on the grass", ("a brown dog runs over the green grass", "the dog is running on grass")),
@@ -27,13 +31,21 @@ ITEMS = (
 )
 
 
+@cache
+def signature(metric: str, options: tuple[tuple[str, Any], ...] = ()) -> str:
+    if metric in ("tiger", "reo"):
+        return f"{metric}|capbench:{__version__}"
+    requests = resolve_metrics([metric], {metric: dict(options)})
+    return score(ITEMS[:2], requests, dataset="learnt", cache=False).signatures[metric]
+
+
 def linear(name: str, metric: str, column: str, weight: float, **more: Any) -> dict[str, Any]:
     return {
         "name": name,
         "metric": metric,
         "label": more.pop("label", metric),
         "column": column,
-        "signature": f"{metric}|capbench:0",
+        "signature": signature(metric, tuple(more.get("options", {}).items())),
         "center": 0.3,
         "scale": 0.2,
         "means": [0.0],
@@ -45,7 +57,7 @@ def linear(name: str, metric: str, column: str, weight: float, **more: Any) -> d
 def combination(*inputs: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {
         "kind": "capbench combination",
-        "schema_version": 1,
+        "schema_version": 2,
         "capbench": "0.1.0",
         "learner": "ridge",
         "protocol": "mine:1/all/tau-b",
@@ -132,7 +144,7 @@ def test_a_label_and_a_path_with_an_equals_sign(tmp_path: Path) -> None:
 
 
 def test_images_that_were_learnt_from_and_other_weights_are_warned_of_once(tmp_path: Path) -> None:
-    other = {**BLEU, "signature": "bleu|capbench:0|model:0123"}
+    other = {**BLEU, "signature": f"{signature('bleu')}|model:0123"}
     path = save(tmp_path / "known.json", other, learnt_images=[image_digest("i1"), image_digest("i3")])
     requests = resolve_metrics([f"combination:{path}"])
     with warnings.catch_warnings(record=True) as caught:
@@ -143,6 +155,44 @@ def test_images_that_were_learnt_from_and_other_weights_are_warned_of_once(tmp_p
     assert len(told) == 2
     assert told[0].startswith("known.json was learnt from people's judgements of 2 of these 4 images")
     assert told[1] == "known.json was learnt with bleu of model 0123, and gets that of none"
+
+
+def told_of(path: Path, items: tuple[Item, ...] = ITEMS) -> list[str]:
+    requests = resolve_metrics([f"combination:{path}"])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        score(items, requests, dataset="d")
+    return [str(entry.message) for entry in caught if entry.category is CapbenchWarning]
+
+
+def test_another_version_in_an_inputs_signature_is_warned_of_and_other_documents_are_not(tmp_path: Path) -> None:
+    cider = linear("cider", "cider", "cider", 1.0)
+    assert "df:items(2 documents" in cider["signature"]
+    assert told_of(save(tmp_path / "same.json", cider, BLEU)) == []
+    for key, value in (("capbench", __version__), ("tok", "ptb-3.4.1"), ("engine", "native-1")):
+        old = {**BLEU, "signature": BLEU["signature"].replace(f"{key}:{value}", f"{key}:older")}
+        (line,) = told_of(save(tmp_path / f"{key}.json", cider, old))
+        assert f"bleu of {key} older, and gets that of {value}" in line
+
+
+def test_an_image_that_was_learnt_from_is_recognised_by_its_photograph(tmp_path: Path) -> None:
+    ids = ("1007129816_e794419615", "1007129816", "1009434119")
+    items = tuple(replace(item, image=image) for item, image in zip(ITEMS, ids, strict=False))
+    assert image_digest(ids[0]) == image_digest(ids[1]) != image_digest(ids[2])
+    for learnt in ids[:2]:
+        (line,) = told_of(save(tmp_path / f"{learnt}.json", BLEU, learnt_images=[image_digest(learnt)]), items)
+        assert "of 2 of these 3 images (1 photographs)" in line
+
+
+def test_a_file_of_the_first_schema_is_read_and_knows_its_images_by_name(tmp_path: Path) -> None:
+    ids = ("1007129816_e794419615", "1007129816", "1009434119")
+    items = tuple(replace(item, image=image) for item, image in zip(ITEMS, ids, strict=False))
+    digest = hashlib.blake2b(ids[0].encode(), digest_size=4).hexdigest()
+    path = save(tmp_path / "old.json", BLEU, schema_version=1, learnt_images=[digest])
+    assert read_combination(path).schema_version == 1
+    by_name, known = told_of(path, items)
+    assert "lists its images by name (schema 1)" in by_name
+    assert "of 1 of these 3 images:" in known
 
 
 def test_what_its_metrics_lack_it_lacks_and_what_they_are_given_they_get(tmp_path: Path) -> None:
@@ -178,7 +228,7 @@ def input_changed(**values: Any) -> Change:
     [
         (lambda raw: [raw], "is no saved combination"),
         (changed(kind="results"), "is no saved combination"),
-        (changed(schema_version=2), "has the schema 2 of saved combinations; this version reads 1"),
+        (changed(schema_version=3), "has the schema 3 of saved combinations; this version reads 1 to 2"),
         (changed(inputs=[]), "inputs: "),
         (changed(learner="forest"), "learner: "),
         (changed(extra=1), "extra: "),

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capbench.errors import CapbenchError, DataError, UsageError
+from capbench.core.errors import CapbenchError, DataError, UsageError
+from capbench.core.records import Item
 from capbench.metrics.from_file import (
     FileScoresOptions,
     ScoresEntry,
@@ -19,8 +20,7 @@ from capbench.metrics.from_file import (
     with_columns,
 )
 from capbench.metrics.requests import FOR_ALL, MetricRequest, resolve_metrics
-from capbench.records import Item
-from capbench.scoring import score
+from capbench.metrics.scoring import score
 
 ITEMS = (Item("a", "one", ("r",)), Item("b", "two", ("s",)), Item("a", "one", ("r",)))
 
@@ -142,7 +142,7 @@ def test_rows_of_one_name_are_refused(two: Path, tmp_path: Path) -> None:
 
 
 def test_references_may_be_ignored(tmp_path: Path) -> None:
-    from capbench.score_files.joining import item_id
+    from capbench.metrics.score_joining import item_id
 
     others = [Item("a", "one", ("q",)), Item("b", "two", ("q",))]
     path = write(tmp_path / "f.csv", "id,x", *(f"{item_id(item)},{place}" for place, item in enumerate(others)))

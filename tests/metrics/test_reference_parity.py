@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capbench.java import find_java
+from capbench.core.records import FloatArray, Item
 from capbench.metrics.base import Resources
 from capbench.metrics.requests import resolve_metrics
-from capbench.records import FloatArray, Item
+from capbench.text.java import find_java
 from tests.metrics.captions import invented
 
 COLUMNS = {

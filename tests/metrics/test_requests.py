@@ -11,13 +11,13 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from capbench import plugins
-from capbench.errors import MetricError, UsageError
+from capbench.core import plugins
+from capbench.core.errors import MetricError, UsageError
+from capbench.core.records import FloatArray, Item, ScoreColumn
 from capbench.features.writing import StoreWriter
 from capbench.metrics.base import Metric, Progress, Resources
-from capbench.metrics.built_in import BUILT_IN
-from capbench.metrics.requests import FOR_ALL, resolve_metrics, without_such_weights
-from capbench.records import FloatArray, Item, ScoreColumn
+from capbench.metrics.registry import BUILT_IN
+from capbench.metrics.requests import FOR_ALL, left_out_of_all, resolve_metrics
 from tests.features.fakes import PRINT, made_up
 
 
@@ -173,8 +173,26 @@ def test_looking_up_a_metric_imports_no_other_metric() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
     loaded = set(done.stdout.split())
     assert "capbench.metrics.bleu" in loaded
-    assert not loaded & {"capbench.metrics.meteor", "capbench.metrics.tiger", "capbench.metrics.cider"}
+    assert not loaded & {"capbench.metrics.meteor", "capbench.metrics.tiger.metric", "capbench.metrics.cider"}
     assert not any(name.startswith(("torch", "pydantic")) for name in loaded)
+
+
+def test_an_option_of_a_label_comes_before_its_metrics_and_that_before_the_one_for_all() -> None:
+    names = ["near=cider", "far=cider", "cider", "spider"]
+    options: dict[str, dict[str, object]] = {
+        FOR_ALL: {"sigma": 2.0, "df": "items"},
+        "cider": {"sigma": 3.0},
+        "near": {"sigma": 4.0},
+        "spider": {"df": "coco-val"},
+    }
+    for order in (options, dict(reversed(options.items()))):
+        requests = {request.label: dict(request.options) for request in resolve_metrics(names, order)}
+        assert requests == {
+            "near": {"sigma": 4.0, "df": "items"},
+            "far": {"sigma": 3.0, "df": "items"},
+            "cider": {"sigma": 3.0, "df": "items"},
+            "spider": {"sigma": 2.0, "df": "coco-val"},
+        }
 
 
 def test_all_leaves_out_metrics_for_which_a_name_of_weights_stands_for_nothing(tmp_path: Path) -> None:
@@ -184,13 +202,22 @@ def test_all_leaves_out_metrics_for_which_a_name_of_weights_stands_for_nothing(t
         writer.finish().close()
     names = [request.metric.name for request in resolve_metrics(["all"], resources=Resources(str(store), "sample"))]
     assert {"cider", "tiger", "reo", "vilbertscore"} <= set(names)
-    unsampled = ["bertscore", "bert-tbr", "nneval", "dual-encoder", "leic", "clipscore", "pac-s"]
+    unsampled = ["bertscore", "bert-tbr", "nneval", "leic", "clipscore", "pac-s"]
     assert not set(names) & set(unsampled)
-    assert without_such_weights(Resources(str(store), "sample")) == unsampled
+    reasons = left_out_of_all(Resources(str(store), "sample"))
+    assert [name for name, reason in reasons.items() if "--model sample is none" in reason] == unsampled
+    assert not set(reasons) & set(names)
 
 
 def test_weights_of_ones_own_are_taken_beside_a_name_for_all(tmp_path: Path) -> None:
     given = Resources(None, "sample", models={"bertscore": str(tmp_path)})
     assert "bertscore" in [request.metric.name for request in resolve_metrics(["all"], resources=given)]
-    assert "bertscore" not in without_such_weights(given)
-    assert not without_such_weights(Resources())
+    assert "bertscore" not in left_out_of_all(given)
+
+
+def test_what_all_leaves_out_is_every_other_metric_with_what_it_requires() -> None:
+    able = {request.metric.name for request in resolve_metrics(["all"])}
+    reasons = left_out_of_all(Resources())
+    assert able | set(reasons) == set(BUILT_IN)
+    assert not able & set(reasons)
+    assert (reasons["tiger"], reasons["wmd"]) == ("features, weights", "word vectors")

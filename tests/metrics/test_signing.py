@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capbench.errors import CapbenchWarning
+from capbench.core.errors import CapbenchWarning
+from capbench.core.records import Item, ScoreColumn
 from capbench.metrics.base import Metric
 from capbench.metrics.cider import Cider
 from capbench.metrics.requests import resolve_metrics
+from capbench.metrics.scoring import score
 from capbench.metrics.signing import code_signature
-from capbench.records import Item, ScoreColumn
-from capbench.scoring import score
 
 ITEMS = (Item("i1", "a dog", ("the dog",)), Item("i2", "two cats", ("cats",)))
 

@@ -8,20 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capbench.cli.progress import Lines
-from capbench.errors import MetricError
-from capbench.java.spice import parser as spice_parser
+from capbench.core.errors import MetricError
+from capbench.core.progress import Lines, together
+from capbench.core.records import Item
 from capbench.metrics.base import Resources
 from capbench.metrics.cider import Cider
 from capbench.metrics.needs import Parser
 from capbench.metrics.requests import resolve_metrics
+from capbench.metrics.scoring import score, slow_work
 from capbench.metrics.spice import Spice
 from capbench.metrics.spider import Spider
-from capbench.progress import together
-from capbench.records import Item
-from capbench.scoring import score, slow_work
-from capbench.text import scene_graph
-from capbench.text.spice import COUNTS
+from capbench.text.spice import COUNTS, scene_graph
+from capbench.text.spice import parser as spice_parser
 from tests.installed_parser import installed_parser, parsed
 from tests.text.parsed_captions import CAPTIONS
 
@@ -39,7 +37,8 @@ ITEMS = [
 
 def _statistics(metric: Spice | Spider, items: list[Item]) -> np.ndarray:
     metric.prepare(items)
-    metric.open(items)
+    if isinstance(metric, Spice):
+        metric.open(items)
     return metric.statistics(items, lambda _: None)
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capbench.datasets.judging import draw_references, reference_orders
-from capbench.errors import MetricError
+from capbench.core.errors import MetricError
+from capbench.core.records import FloatArray, Item
+from capbench.datasets.judgement_files import draw_references, reference_orders
+from capbench.metrics.abilities import Opens, Sweeps
 from capbench.metrics.base import Metric, ReferenceSweep, Resources
 from capbench.metrics.bleu import Bleu
 from capbench.metrics.cider import Cider
@@ -17,7 +19,6 @@ from capbench.metrics.meteor import Meteor
 from capbench.metrics.rouge import RougeL
 from capbench.metrics.spice import Spice
 from capbench.metrics.spider import Spider
-from capbench.records import FloatArray, Item
 from tests.installed_parser import parsed
 from tests.metrics.captions import invented
 from tests.studies.toys import Length
@@ -32,13 +33,15 @@ def _sweep(items: tuple[Item, ...], draws: int = 3) -> ReferenceSweep:
 
 def _anew(metric: Metric, items: tuple[Item, ...]) -> FloatArray:
     metric.prepare(items)
-    metric.open(items)
+    if isinstance(metric, Opens):
+        metric.open(items)
     return metric.statistics(items, lambda _: None)
 
 
 def _check(metric: Metric, sweep: ReferenceSweep, tolerance: float = 0.0) -> None:
     metric.prepare(sweep.items)
     done: list[int] = []
+    assert isinstance(metric, Sweeps)
     found = metric.sweep(sweep, done.append)
     assert found is not None
     arrays = list(found)
@@ -86,7 +89,7 @@ def test_merging_references_one_by_one_equals_merging_them_anew(metric: Metric) 
 def test_where_nothing_is_gained_the_caller_scores_each_subset(metric: Metric) -> None:
     items = invented(10)
     metric.prepare(items)
-    assert metric.sweep(_sweep(items), lambda _: None) is None
+    assert not isinstance(metric, Sweeps) or metric.sweep(_sweep(items), lambda _: None) is None
 
 
 def test_an_item_without_references_is_refused() -> None:

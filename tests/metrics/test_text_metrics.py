@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capbench.errors import CapbenchWarning, MetricError, ToolError, UsageError
+from capbench.core.errors import CapbenchWarning, MetricError, ToolError, UsageError
+from capbench.core.records import FloatArray, Item
 from capbench.metrics.base import Metric, Progress, Resources
 from capbench.metrics.bleu import Bleu
 from capbench.metrics.cider import Cider
 from capbench.metrics.meteor import Meteor
-from capbench.metrics.names import metric_names
+from capbench.metrics.registry import metric_names
 from capbench.metrics.requests import resolve_metrics
 from capbench.metrics.rouge import RougeL
-from capbench.records import FloatArray, Item
 from capbench.text import ptb
 from tests.metrics.captions import CORNERS, invented
 from tests.metrics.oracles import meteor_jar

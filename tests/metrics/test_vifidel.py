@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capbench.errors import DataError, MetricError, MissingFeaturesError, UsageError
+from capbench.core.errors import DataError, MetricError, MissingFeaturesError, UsageError
+from capbench.core.records import FloatArray, Item
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
 from capbench.metrics import vifidel
 from capbench.metrics.base import Resources
 from capbench.metrics.requests import resolve_metrics
+from capbench.metrics.scoring import score
 from capbench.metrics.vifidel import Vifidel, content_words, reference_weights
-from capbench.records import FloatArray, Item
-from capbench.scoring import score
-from capbench.text.embeddings.word_vectors import write_word2vec
-from capbench.text.stopwords import GLASGOW
-from capbench.text.transport import word_movers_distance
+from capbench.metrics.wmd import word_movers_distance
+from capbench.text.vocabulary import GLASGOW
+from capbench.text.word_vectors import write_word2vec
 
 RELEASED = json.loads((Path(__file__).parent / "vifidel_released.json").read_text())
 WORDS: list[str] = RELEASED["words"]
@@ -178,6 +178,9 @@ def test_labels_are_kept_by_score_and_the_best_one_whatever_its_score(vectors: P
     assert kept == {"1": ["dog", "dog", "tree"], "2": ["bus"], "3": []}
     assert made(vectors, labels, repeats="once").kept_labels("1") == ["dog", "tree"]
     assert made(vectors, labels, threshold=0.12).kept_labels("2") == ["bus"]
+    # A score that equals the threshold is enough.
+    assert made(vectors, labels, threshold=0.5).kept_labels("1") == ["dog", "dog", "tree"]
+    assert made(vectors, labels, threshold=0.51).kept_labels("1") == ["dog", "tree"]
     assert made(vectors, labels, threshold=0).kept_labels("2") == ["tv", "bus"]
     assert made(vectors, labels, at_least=0).kept_labels("2") == []
     assert made(vectors, labels, threshold=0.95, at_least=2).kept_labels("1") == ["dog", "tree"]

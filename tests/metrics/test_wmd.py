@@ -8,14 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capbench.errors import MetricError, UsageError
+from capbench.core.errors import MetricError, UsageError
+from capbench.core.records import Item
 from capbench.metrics import wmd
-from capbench.metrics.wmd import Wmd
-from capbench.records import Item
+from capbench.metrics.wmd import Wmd, word_movers_distance
 from capbench.text import ptb
-from capbench.text.embeddings.word_vectors import write_word2vec
-from capbench.text.stopwords import ENGLISH
-from capbench.text.transport import word_movers_distance
+from capbench.text.vocabulary import ENGLISH
+from capbench.text.word_vectors import write_word2vec
 
 WORDS = ["dog", "cat", "runs", "sits", "grass", "red", "ball", "the", "n't", "50", "%"]
 

@@ -10,21 +10,23 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from capbench import fonts
-from capbench.analyses.references import CurvePoint, ReferenceCurves
-from capbench.analyses.score_groups import RatedScores
-from capbench.errors import DataError, UsageError
-from capbench.records import Item
-from capbench.reports.figures.compared import Compared, PairResult, from_study, read_compared
+from capbench.core.errors import DataError, UsageError
+from capbench.core.records import Item
+from capbench.reports.figures import style as fonts
+from capbench.reports.figures.compared import (
+    Compared,
+    PairResult,
+    forest_figure,
+    from_study,
+    read_compared,
+    significance_figure,
+)
 from capbench.reports.figures.curves import curves_figure
-from capbench.reports.figures.fonts import fit_fonts
-from capbench.reports.figures.forest import forest_figure
-from capbench.reports.figures.metric_styles import KNOWN, metric_styles
-from capbench.reports.figures.ratings import ratings_figure
-from capbench.reports.figures.score_groups import score_groups_figure
-from capbench.reports.figures.significance import significance_figure
-from capbench.reports.figures.style import COLOURS, Look, save, statistic_label
+from capbench.reports.figures.ratings import ratings_figure, score_groups_figure
+from capbench.reports.figures.style import COLOURS, KNOWN, Look, fit_fonts, metric_styles, save, statistic_label
 from capbench.reports.figures.training_log import read_log, training_log_figure
+from capbench.studies.examples import RatedScores
+from capbench.studies.references import CurvePoint, ReferenceCurves
 from capbench.studies.results import (
     BootstrapInfo,
     Ceiling,

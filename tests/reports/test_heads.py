@@ -7,9 +7,8 @@ import io
 from rich.console import Console
 
 from capbench.datasets.base import load_dataset
-from capbench.reports.heads import details
 from capbench.reports.markup import to_latex, to_markdown
-from capbench.reports.tables import tables
+from capbench.reports.tables import details, tables
 from capbench.reports.terminal import print_result
 from capbench.studies.results import Cell, ProtocolInfo, StudyResult
 

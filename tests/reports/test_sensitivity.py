@@ -10,15 +10,16 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from capbench.reports.reversals import real_reversals
 from capbench.reports.sensitivity import (
     blocks,
     print_sensitivity,
+    real_reversals,
     summary,
     to_latex,
     to_markdown,
     write_sensitivity,
 )
+from capbench.studies.all_protocols import ProtocolRanking, Reversal, Sensitivity, SensitivityResult
 from capbench.studies.results import (
     Cell,
     Comparisons,
@@ -27,7 +28,6 @@ from capbench.studies.results import (
     ProtocolInfo,
     StudyResult,
 )
-from capbench.studies.sensitivity import ProtocolRanking, Reversal, Sensitivity, SensitivityResult
 from tests.reports.latex import assert_compiles, assert_well_formed, needs_pdflatex
 
 VALUES = {

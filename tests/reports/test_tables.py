@@ -10,8 +10,7 @@ from typing import Literal
 import pytest
 from rich.console import Console
 
-from capbench.reports.files import write_result
-from capbench.reports.markup import markdown_text, to_csv, to_latex, to_markdown
+from capbench.reports.markup import markdown_text, to_csv, to_latex, to_markdown, write_result
 from capbench.reports.tables import tables
 from capbench.reports.terminal import print_result
 from capbench.studies.results import (
@@ -209,7 +208,7 @@ def tested(result: StudyResult) -> StudyResult:
     """The same with intervals, tests and the human ceiling."""
 
     def widened(cell: Cell) -> Cell:
-        return cell.model_copy(update={"low": cell.value - 0.02004, "high": cell.value + 0.01004})
+        return cell.model_copy(update={"low": cell.number - 0.02004, "high": cell.number + 0.01004})
 
     info = BootstrapInfo(method="bca", level=0.9, unit="image", units=12, resamples=2000, seed=3)
     pair = PairTest(better="cider", worse="bleu", difference=0.1, p_value=0.2, p_adjusted=0.2, significant=False)

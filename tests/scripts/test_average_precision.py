@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from capbench.errors import StatisticError
+from capbench.core.errors import StatisticError
 from scripts.average_precision import average_precision, match_detections, mean_average_precision
 
 BOX = np.array([[0.0, 0.0, 10.0, 10.0]])

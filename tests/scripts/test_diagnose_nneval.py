@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from capbench.models.nneval import INPUTS  # noqa: E402
+from capbench.metrics.nneval.network import INPUTS  # noqa: E402
 from scripts import diagnose_nneval  # noqa: E402
 from scripts.diagnose_nneval import Captions, Variant, falls, most_alike, on_dev, share_won, train_variant  # noqa: E402
 

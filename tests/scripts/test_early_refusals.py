@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capbench.records import Item
+from capbench.core.records import Item
 from scripts import checks, flickr8k_steps, make_cli_docs, make_sample, reproduce_flickr8k_grid, select_flickr8k_grid
 from scripts.flickr8k_grid import Grounded
 from scripts.flickr8k_grid_tables import tables

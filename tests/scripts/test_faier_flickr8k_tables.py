@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from capbench.records import Item
+from capbench.core.records import Item
 from scripts import faier_flickr8k_table4 as table4
 from scripts.faier_flickr8k_analysis import analyse, kind_of_image
 from scripts.faier_flickr8k_analysis import tables as analysis_tables

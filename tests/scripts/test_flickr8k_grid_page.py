@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from capbench.files import read_json, read_text
+from capbench.core.files import read_json, read_text
 from scripts.flickr8k_grid_page import PAGE, RESULTS, with_numbers
 from scripts.flickr8k_grid_tables import tables
 

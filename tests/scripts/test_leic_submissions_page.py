@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from capbench.files import read_json, read_text
+from capbench.core.files import read_json, read_text
 
 pytest.importorskip("torch")
 

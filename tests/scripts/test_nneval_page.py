@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from capbench.core.files import read_json, read_text
+from capbench.core.records import Item, Judgements, Preferences, Ratings
 from capbench.datasets.protocol import ItemSelection, Protocol, accuracy, correlations
-from capbench.files import read_json, read_text
-from capbench.models.nneval import INPUTS
-from capbench.records import Item, Judgements, Preferences, Ratings
+from capbench.metrics.nneval.network import INPUTS
 
 pytest.importorskip("torch")
 

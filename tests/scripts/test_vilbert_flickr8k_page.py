@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from capbench.files import read_json, read_text
+from capbench.core.files import read_json, read_text
 
 pytest.importorskip("torch")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from capbench.records import FloatArray
+from capbench.core.records import FloatArray
 
 _levels = st.sampled_from([1.0, 2.0, 3.0, 4.0])
 _zeros = st.sampled_from([0.0, -0.0, 1.0])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capbench.errors import StatisticError
+from capbench.core.errors import StatisticError
 from capbench.stats import aggregate
 
 ITEMS = [7, 2, 7, 2, 7, 5, 2, 2]

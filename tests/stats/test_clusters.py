@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capbench.stats.clusters import significance_ranks, top_metrics
+from capbench.stats.significance import significance_ranks, top_metrics
 
 
 def apart(*pairs: str) -> Callable[[str, str], bool]:

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from statsmodels.stats.multitest import multipletests
 
-from capbench.errors import StatisticError
-from capbench.stats.correction import Correction, adjust
+from capbench.core.errors import StatisticError
+from capbench.stats.significance import Correction, adjust
 
 _p_values = st.lists(
     st.sampled_from([0.0, 0.001, 0.01, 0.02, 0.04, 0.05, 0.5, 1.0]) | st.floats(0, 1), min_size=1, max_size=30

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from capbench.errors import StatisticError
-from capbench.records import Coefficient, FloatArray
+from capbench.core.errors import StatisticError
+from capbench.core.records import Coefficient, FloatArray
 from capbench.stats import correlation
 from capbench.stats.correlation import exact_dot
 from tests.stats.strategies import paired_values
@@ -37,6 +37,8 @@ def from_scipy(coefficient: Coefficient, x: FloatArray, y: FloatArray) -> tuple[
 @settings(max_examples=150, deadline=None)
 def test_agrees_with_scipy(coefficient: Coefficient, pair: tuple[FloatArray, FloatArray]) -> None:
     x, y = pair
+    # Values that differ in their last digits only: scipy's deviations from the mean are rounding errors.
+    assume(coefficient != "pearson" or min(np.ptp(side) / np.abs(side).max() for side in pair) > 1e-9)
     value, p_value = from_scipy(coefficient, x, y)
     ours = correlation(coefficient, x, y)
     assert ours.value == pytest.approx(value, abs=1e-12)

@@ -4,9 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capbench.records import FloatArray
-from capbench.stats.dominance import Dominance, partner_differences
-from capbench.stats.kendall import pair_counts, rank_encode
+from capbench.core.records import FloatArray
+from capbench.stats.kendall import Dominance, pair_counts, partner_differences, rank_encode
 from tests.stats.strategies import paired_values
 
 

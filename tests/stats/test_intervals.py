@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from capbench.errors import StatisticError
-from capbench.records import Coefficient, FloatArray
+from capbench.core.errors import StatisticError
+from capbench.core.records import Coefficient, FloatArray
 from capbench.stats.agreement import Accuracies, Correlations
 from capbench.stats.correlation import correlation
 from capbench.stats.intervals import (

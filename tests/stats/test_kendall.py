@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capbench.records import FloatArray
+from capbench.core.records import FloatArray
 from capbench.stats import kendall
 from capbench.stats.kendall import (
     PairCounts,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from capbench.records import FloatArray
-from capbench.stats.within import within_images
+from capbench.core.records import FloatArray
+from capbench.stats.within_images import within_images
 from scripts.bench.levels import (
     QUALITY,
     WITHIN,

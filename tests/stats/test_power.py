@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capbench.errors import StatisticError
+from capbench.core.errors import StatisticError
 from capbench.stats.agreement import Accuracies, Correlations
 from capbench.stats.power import power
 

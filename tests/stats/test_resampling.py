@@ -6,10 +6,20 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from capbench.errors import StatisticError
-from capbench.records import FloatArray
+from capbench.core.errors import StatisticError
+from capbench.core.records import FloatArray
 from capbench.stats.agreement import Correlations
-from capbench.stats.resampling import BLOCK, Bootstrap, Draws, LeaveOneOut, Swaps, evaluate, unit_codes, worker_count
+from capbench.stats.resampling import (
+    BLOCK,
+    MOST_RESAMPLES,
+    Bootstrap,
+    Draws,
+    LeaveOneOut,
+    Swaps,
+    evaluate,
+    unit_codes,
+    worker_count,
+)
 
 
 def all_weights(draws: Draws) -> NDArray[np.integer]:
@@ -102,3 +112,34 @@ def test_workers_are_the_cores_unless_given() -> None:
 def test_a_negative_seed_is_refused() -> None:
     with pytest.raises(StatisticError, match="seed is -1"):
         Bootstrap(5, 100, seed=-1).block(0)
+
+
+def test_bootstrap_and_permutations_of_one_seed_have_streams_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    kept = np.random.default_rng
+
+    def noted(sequence: np.random.SeedSequence) -> np.random.Generator:
+        made.append(tuple(sequence.generate_state(4).tolist()))
+        return kept(sequence)
+
+    monkeypatch.setattr(np.random, "default_rng", noted)
+    for seed in (0, 1):
+        for draws in (Bootstrap(5, 3 * BLOCK, seed), Swaps(5, 3 * BLOCK, seed)):
+            all_weights(draws)
+    assert len(set(made)) == len(made) == 12
+
+
+def test_who_is_drawn_says_nothing_about_who_is_swapped() -> None:
+    drawn = all_weights(Bootstrap(40, 2000, seed=7)).astype(np.float64)
+    swapped = all_weights(Swaps(40, 2000, seed=7)).astype(np.float64)
+    # 80,000 independent pairs: a correlation beyond .02 is more than five standard errors from 0.
+    assert abs(np.corrcoef(drawn.ravel(), swapped.ravel())[0, 1]) < 0.02
+
+
+@pytest.mark.parametrize("kind", [Bootstrap, Swaps])
+def test_more_resamples_than_can_be_kept_are_refused(kind: type[Bootstrap] | type[Swaps]) -> None:
+    assert kind(10, MOST_RESAMPLES, 0).count == MOST_RESAMPLES
+    with pytest.raises(
+        StatisticError, match=r"1,000,000,000,000 .* are more than can be drawn. Give 1,000,000 or fewer"
+    ):
+        kind(10, 10**12, 0)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from capbench.errors import StatisticError
+from capbench.core.errors import StatisticError
 from capbench.stats.retrieval import ranks, retrieval
 
 IMAGE_OF = np.array([0, 0, 1, 2])

@@ -10,14 +10,23 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from capbench.errors import StatisticError
-from capbench.records import Coefficient, TieRule
+from capbench.core.errors import StatisticError
+from capbench.core.records import Coefficient, TieRule
 from capbench.stats.agreement import Accuracies, Correlations
-from capbench.stats.correction import adjust
 from capbench.stats.correlation import correlation
-from capbench.stats.dependent import FormulaTest, mcnemar, steiger, williams
 from capbench.stats.intervals import draw_bootstrap
-from capbench.stats.significance import Test, compare, permutations_needed, permutations_to_use
+from capbench.stats.significance import (
+    Correction,
+    FormulaTest,
+    Test,
+    adjust,
+    compare,
+    mcnemar,
+    permutations_needed,
+    permutations_to_use,
+    steiger,
+    williams,
+)
 
 
 def example(coefficient: Coefficient = "tau-c", n: int = 240, seed: int = 0) -> Correlations:
@@ -193,3 +202,17 @@ def test_there_are_enough_permutations_for_any_number_of_metrics() -> None:
         assert permutations_to_use(needed, metrics) == needed
         assert permutations_to_use(needed - 1, metrics) == 2 * needed
     assert permutations_to_use(1000, 30, correction="none") == 1000
+
+
+@pytest.mark.parametrize("correction", ["holm", "bh", "none"])
+def test_an_adjusted_p_value_of_exactly_alpha_is_significant(correction: Correction) -> None:
+    rng = np.random.default_rng(3)
+    human = rng.normal(size=60)
+    scores = {"near": human + 0.3 * rng.normal(size=60), "far": rng.normal(size=60)}
+    data = Correlations.of("tau-b", scores, human)
+    settings: dict[str, Any] = {"correction": correction, "permutations": 199}
+    (smallest,) = compare(data, alpha=0.01, **settings).pairs
+    assert smallest.p_adjusted == 1 / 200  # the smallest that 199 permutations can give
+    at = compare(data, alpha=1 / 200, **settings)
+    assert at.pairs[0].significant
+    assert (at.top, at.ranks) == (("near",), {"near": 1, "far": 2})

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import betainc
 
-from capbench.stats.student import t_p_value
+from capbench.stats.vectors import t_p_value
 
 
 @given(st.integers(1, 10_000_000), st.floats(0, 1))

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import get_args
 
 import numpy as np
 import pytest
 import scipy.stats
 
-from capbench.errors import StatisticError
-from capbench.records import FloatArray, SystemCoefficient
+from capbench.core.errors import StatisticError
+from capbench.core.records import FloatArray, SystemCoefficient
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
 from capbench.stats.resampling import Bootstrap
 from capbench.stats.significance import compare
-from capbench.stats.soft_accuracy import PairPermutations, paired_p_values
-from capbench.stats.system_agreement import Systems, system_agreement
+from capbench.stats.system_agreement import PERMUTATIONS, PairPermutations, Systems, system_agreement
 
 COEFFICIENTS = get_args(SystemCoefficient)
 
@@ -78,6 +78,17 @@ def test_values_are_those_of_the_formulas(coefficient: SystemCoefficient, seed: 
     assert got.scores == pytest.approx(x.mean(axis=1))
     assert got.human == pytest.approx(y.mean(axis=1))
     assert (got.systems[1], got.images, got.shared) == ("system 1", 9, 9)
+
+
+def paired_p_values(
+    values: Sequence[Sequence[float] | FloatArray] | FloatArray, permutations: int = PERMUTATIONS, seed: int = 0
+) -> FloatArray:
+    """P-values of all pairs of rows, every image counted once."""
+    table = np.asarray(values, dtype=np.float64)
+    firsts, seconds = np.triu_indices(len(table), 1)
+    shuffled = PairPermutations((table[firsts] - table[seconds]).T, permutations, seed)
+    p_values: FloatArray = shuffled(np.ones((1, table.shape[1]), dtype=np.int32))[0]
+    return p_values
 
 
 @pytest.mark.parametrize("seed", range(3))

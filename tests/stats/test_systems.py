@@ -9,12 +9,22 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from capbench.errors import StatisticError
+from capbench.core.errors import StatisticError
+from capbench.core.records import FloatArray, Item
 from capbench.metrics.bleu import Bleu
-from capbench.records import FloatArray, Item
-from capbench.stats.corpora import Corpora, CorpusGroup, RowScores, SumScores, corpus_intervals
 from capbench.stats.resampling import Bootstrap, Swaps
-from capbench.stats.systems import SystemTable, SystemTest, compare_corpora, resamples_to_use, system_pairs
+from capbench.stats.systems import (
+    Corpora,
+    CorpusGroup,
+    RowScores,
+    SumScores,
+    SystemTable,
+    SystemTest,
+    compare_corpora,
+    corpus_intervals,
+    resamples_to_use,
+    system_pairs,
+)
 
 
 def _ratio(sums: FloatArray) -> FloatArray:

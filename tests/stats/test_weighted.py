@@ -8,10 +8,10 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capbench.records import Coefficient, FloatArray
-from capbench.stats import weighted
+from capbench.core.records import Coefficient, FloatArray
+from capbench.stats import resampling
 from capbench.stats.correlation import correlation
-from capbench.stats.weighted import (
+from capbench.stats.resampling import (
     AccuracyStatistic,
     MeanStatistic,
     PearsonStatistic,
@@ -51,7 +51,7 @@ def test_weights_give_what_scipy_gives_for_repeated_points(
         data.draw(st.lists(st.lists(st.integers(0, 3), min_size=units, max_size=units), min_size=1, max_size=3))
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(weighted, "_FEW_LEVELS", few_levels)
+        patch.setattr(resampling, "_FEW_LEVELS", few_levels)
         for coefficient in RANKS:
             values = RankStatistic(coefficient, x, y, unit, units)(weights)
             for value, row in zip(values, weights, strict=True):
@@ -70,7 +70,7 @@ def test_both_ways_of_counting_give_the_same_bits() -> None:
         values = []
         for few in (0, 100):
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(weighted, "_FEW_LEVELS", few)
+                patch.setattr(resampling, "_FEW_LEVELS", few)
                 values.append(RankStatistic(coefficient, x, y, unit, 80)(weights))
         if coefficient == "spearman":
             np.testing.assert_allclose(values[0], values[1], rtol=1e-14)

@@ -3,13 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from capbench.core.records import ScoreColumn, ScoreTable
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
 from capbench.metrics.requests import Row
-from capbench.records import ScoreColumn, ScoreTable
 from capbench.stats.correlation import correlation
-from capbench.studies.cautions import tie_cautions
 from capbench.studies.evaluate import evaluate
+from capbench.studies.run import tie_cautions
 
 ROW = Row(ScoreColumn("m", "m"), "m", "m", "M")
 
@@ -42,3 +42,23 @@ def test_ties_are_told_under_tau_c(protocol: str, levels: int, says: bool) -> No
     if protocol.startswith("unaggregated"):
         tau_b = correlation("tau-b", values[ratings.item], ratings.value).value
         assert f"τ-b is {tau_b:.4f} and tie-calibrated accuracy is " in lines[0]
+
+
+def test_ties_are_those_of_all_draws() -> None:
+    dataset = open_dataset("flickr8k-expert", find_root("sample"))
+    chosen = dataset.protocol("one-reference/unaggregated-tau-c")
+    draws = dataset.load(chosen.items)
+    assert len(draws) == 5
+    rng = np.random.default_rng(0)
+    values = [
+        np.floor(rng.random(len(draw.items)) * levels) for draw, levels in zip(draws, (9, 3, 4, 5, 6), strict=True)
+    ]
+    tables = [
+        ScoreTable(dataset.name, draw.items, {ROW.key: of_draw}, {ROW.key: 0.0}, {"m": "m"})
+        for draw, of_draw in zip(draws, values, strict=True)
+    ]
+    cells, _ = evaluate(chosen, draws, tables, [ROW])
+    (line,) = tie_cautions(dataset, chosen, draws, tables, [ROW], cells)
+    pairs = np.triu_indices(len(draws[0].items), 1)
+    share = np.mean([np.mean(of_draw[pairs[0]] == of_draw[pairs[1]]) for of_draw in values])
+    assert f"M has 3 to 9 distinct scores and ties {share:.0%} of all pairs" in line

@@ -9,24 +9,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capbench.analyses.comparing import compare_metrics
+from capbench.core.errors import CapbenchError, DataError, StudyError
+from capbench.core.records import Item, caption_key
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot, find_root
-from capbench.errors import CapbenchError, DataError, StudyError
 from capbench.metrics.base import Resources
 from capbench.metrics.from_file import ScoresEntry, request_of_file
 from capbench.metrics.requests import resolve_metrics
-from capbench.records import Item, caption_key
-from capbench.score_files.joining import item_id
-from capbench.score_files.writing import write_scores
-from capbench.scoring import score
+from capbench.metrics.score_files import write_scores
+from capbench.metrics.score_joining import item_id
+from capbench.metrics.scoring import score
 from capbench.stats.correlation import correlation
-from capbench.studies.config import Study, load_study
-from capbench.studies.file_scores import items_with_scores
-from capbench.studies.judged import judge, no_progress
+from capbench.studies.compare import compare_metrics
+from capbench.studies.judged import items_with_scores, judge, no_progress
 from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
+from capbench.studies.study import Study
+from capbench.studies.study_file import load_study
 
 
 @pytest.fixture
@@ -98,6 +98,7 @@ def test_items_without_scores_are_an_error_unless_they_may_be_left_out(root: Dat
         run(root, "flickr8k-expert", scores=(entry,))
     result = run(root, "flickr8k-expert", metrics=("bleu-4",), scores=(entry,), allow_missing=True)
     assert {cell.column: cell.n for cell in result.cells} == {"bleu-4": 897, "words": 897}
+    assert [(info.n_items, info.n_items_whole) for info in result.protocols] == [(299, 300)]
     note = "299 of 300 items are kept, for all metrics: 1 has no score in f.csv (--allow-missing)"
     assert any(line.startswith(note) for line in result.protocols[0].notes)
     # The built-in metric's number is that of the same items.
@@ -124,20 +125,90 @@ def test_a_file_of_one_group_fills_that_groups_cells(root: DataRoot, tmp_path: P
     items = items_of("composite", root)
     path = write_lengths(tmp_path / "f.csv", items, lambda item: item.group == "8k")
     result = run(root, "composite", metrics=("bleu-1",), scores=(ScoresEntry(str(path)),))
-    assert {(cell.column, cell.group) for cell in result.cells if cell.column == "words"} == {("words", "8k")}
+    cells = {cell.group: cell for cell in result.cells if cell.column == "words"}
+    assert {group: cell.value is None for group, cell in cells.items()} == {
+        "": True,
+        "8k": False,
+        "30k": True,
+        "coco": True,
+    }
+    count = sum(item.group == "8k" for item in items)
+    assert cells[""].placeholder == f"scores for {count} of {len(items)}"
+    assert cells["coco"].placeholder == f"scores for 0 of {sum(item.group == 'coco' for item in items)}"
     alone = run(root, "composite@8k", scores=(ScoresEntry(str(path)),))
-    of_group = next(cell.value for cell in result.cells if cell.column == "words")
-    assert of_group == next(cell.value for cell in alone.cells if not cell.group)
+    assert cells["8k"].value == next(cell.value for cell in alone.cells if not cell.group)
 
 
-def test_a_file_of_one_data_set_leaves_others_waiting(root: DataRoot, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("scored", "count"), [(0, 0), (7, 7)])
+def test_a_file_that_fits_one_of_two_data_sets_is_used_for_that_one_and_changes_no_other_number(
+    root: DataRoot, tmp_path: Path, scored: int, count: int
+) -> None:
+    expert = items_of("flickr8k-expert", root)
+    some = tuple({item.key: item for item in expert}.values())[:scored]
+    path = write_lengths(tmp_path / "f.csv", items_of("foil", root) + some)
+    entry = ScoresEntry(str(path))
+    protocols = ("foil", "flickr8k-expert/no-own-captions/unaggregated-tau-c")
+    whole = run(root, *protocols, metrics=("bleu-1", "rouge-l"))
+    result = run(root, *protocols, metrics=("bleu-1", "rouge-l"), scores=(entry,))
+    assert [cell for cell in result.cells if cell.column != "words"] == list(whole.cells)
+    (unscored,) = result.undefined
+    assert (unscored.protocol, unscored.column) == (protocols[1], "words")
+    items = [item.key for item in expert]
+    count = sum(key in {item.key for item in some} for key in items)
+    assert unscored.placeholder == f"scores for {count} of {len(items)}"
+    assert result.missing == ()
+    assert [info.n_items_whole for info in result.protocols] == [None, None]
+    with pytest.raises(DataError, match=r"f\.csv: "):
+        run(root, protocols[1], scores=(entry,))
+
+
+def test_a_column_that_lacks_scores_takes_no_number_from_the_others_of_its_file(root: DataRoot, tmp_path: Path) -> None:
+    items = tuple({item.key: item for item in items_of("flickr8k-expert", root)}.values())
+    with (tmp_path / "f.csv").open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["image", "caption", "half", "words", "characters"])
+        for place, item in enumerate(items):
+            half = "" if place % 2 else 1.0 + place
+            writer.writerow([item.image, item.candidate, half, len(item.candidate.split()), len(item.candidate)])
+    whole = run(
+        root,
+        "flickr8k-expert",
+        scores=(ScoresEntry(str(tmp_path / "f.csv"), options={"columns": "words,characters"}),),
+    )
+    for entry, names in (
+        (ScoresEntry(str(tmp_path / "f.csv")), ("half", "words", "characters")),
+        (ScoresEntry(str(tmp_path / "f.csv"), "mine"), ("mine", "mine.words", "mine.characters")),
+    ):
+        result = run(root, "flickr8k-expert", scores=(entry,))
+        assert tuple(result.columns) == names
+        values = {cell.column: cell.value for cell in result.cells}
+        assert values[names[0]] is None
+        assert [values[name] for name in names[1:]] == [cell.value for cell in whole.cells]
+
+
+def test_several_draws_several_metrics_and_a_file_without_scores_of_one_draw(root: DataRoot, tmp_path: Path) -> None:
+    protocol = "pascal-50s/random-5-refs/direct-strict"
+    scores = (ScoresEntry(str(write_draws(tmp_path / "words.csv", root, 4))),)
+    whole = run(root, protocol, metrics=("bleu-1", "rouge-l"))
+    result = run(root, protocol, metrics=("bleu-1", "rouge-l"), scores=scores)
+    assert [cell for cell in result.cells if cell.column != "words"] == list(whole.cells)
+    unscored = {cell.group: cell for cell in result.undefined}
+    assert unscored[""].placeholder == f"scores for 0 of {len(items_of('pascal-50s', root))}"
+    assert "(draw 5 of 5)" in unscored[""].undefined
+    assert set(unscored) == {cell.group for cell in whole.cells}
+
+
+def test_a_file_that_cannot_be_joined_to_one_of_two_data_sets_is_used_for_the_other(
+    root: DataRoot, tmp_path: Path
+) -> None:
     path = write_lengths(tmp_path / "f.csv", items_of("foil", root))
-    result = run(root, "foil", "flickr8k-expert", metrics=("bleu-1",), scores=(ScoresEntry(str(path)),))
-    assert {cell.protocol.split("/")[0] for cell in result.cells if cell.column == "words"} == {"foil"}
-    (missing,) = result.missing
-    assert missing.column == "words"
-    assert "none of its" in missing.reason
-    with pytest.raises(DataError, match=r"f\.csv: none of its .* rows is a score of an item of flickr8k-expert/"):
+    first = items_of("flickr8k-expert", root)[0]
+    with path.open("a", encoding="utf-8", newline="") as stream:
+        csv.writer(stream).writerows([(first.image, first.candidate, 3), (first.image, first.candidate, 4)])
+    result = run(root, "foil", "flickr8k-expert", scores=(ScoresEntry(str(path)),))
+    (unscored,) = result.undefined
+    assert (unscored.protocol.split("/")[0], unscored.placeholder) == ("flickr8k-expert", "no scores")
+    with pytest.raises(DataError, match="a second 'words'"):
         run(root, "flickr8k-expert", metrics=("bleu-1",), scores=(ScoresEntry(str(path)),))
 
 
@@ -177,7 +248,7 @@ allow_missing: true
     ("entry", "message"),
     [
         ("scores: f.csv", "'scores' should be a list"),
-        ("scores: [{label: x}]", "'file', 'label' and 'title' of the entry"),
+        ("scores: [{label: x}]", "'file' of entry 1 of 'scores' is missing"),
         ("scores: [[f.csv]]", "should be a path, or a mapping with 'file'"),
         ("scores: [{file: gone.csv}]", "gone.csv: there is no such file"),
         ("allow_missing: 1", "'allow_missing' should be true or false"),
@@ -204,7 +275,12 @@ def test_own_captions_may_lack_scores_only_where_it_is_said(tmp_path: Path) -> N
     requests = [request_of_file(path)]
     with pytest.raises(CapbenchError, match="1 of the 2 items of mine lack a score"):
         items_with_scores(items, requests, "mine")
-    kept, notes = items_with_scores(items, requests, "mine", allow_missing=True)
+    both = (*resolve_metrics(["bleu-1"]), *requests)
+    all_items, complete, incomplete, _ = items_with_scores(items, both, "mine")
+    assert (all_items, [request.label for request in complete]) == (items, ["bleu"])
+    assert [(key.column, less.instead) for key, less in incomplete.items()] == [("words", "scores for 1 of 2")]
+    kept, left, _, notes = items_with_scores(items, requests, "mine", allow_missing=True)
+    assert list(left) == requests
     assert kept == items[:1]
     assert notes[-1] == "1 of 2 captions are kept, for all metrics (--allow-missing)"
     assert score(kept, requests, Resources(), dataset="mine").items == kept
@@ -227,13 +303,25 @@ def test_scores_of_all_draws_are_all_told_as_taken(root: DataRoot, tmp_path: Pat
     assert "not taken" not in note
 
 
+def test_items_without_a_score_in_one_draw_are_left_out_of_all(root: DataRoot, tmp_path: Path) -> None:
+    path = write_draws(tmp_path / "words.csv", root, 5)
+    rows = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join(rows[:1] + rows[4:]), encoding="utf-8")  # three captions of the first draw
+    dataset = open_dataset("pascal-50s", root)
+    items = dataset.protocol("random-5-refs").items
+    judged = judge(dataset, items, [request_of_file(path)], Resources(allow_missing=True)).require_all()
+    captions = [[(item.image, item.candidate) for item in judgements.items] for judgements in judged.draws]
+    assert all(of_draw == captions[0] for of_draw in captions)
+    assert len(captions[0]) < len(dataset.load(items)[0].items)
+
+
 def test_a_draw_without_scores_is_named(root: DataRoot, tmp_path: Path) -> None:
     request = request_of_file(write_draws(tmp_path / "words.csv", root, 2))
     dataset = open_dataset("pascal-50s", root)
     items = dataset.protocol("random-5-refs").items
     with pytest.raises(DataError) as caught:
-        judge(dataset, items, [request])
+        judge(dataset, items, [request]).require_all()
     assert "(draw 3 of 5) lack a score" in str(caught.value)
     assert "writes those of all 5 draws" in str(caught.value)
     with pytest.raises(DataError, match=r"no item of .* \(draw 3 of 5\) has a score in words.csv"):
-        judge(dataset, items, [request], Resources(allow_missing=True))
+        judge(dataset, items, [request], Resources(allow_missing=True)).require_all()

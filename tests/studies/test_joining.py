@@ -11,21 +11,21 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from capbench.core.records import ScoreColumn
+from capbench.core.yaml import shipped_configs
 from capbench.datasets.root import DataRoot, sample_dir
 from capbench.metrics import requests
-from capbench.models.registry import Status
-from capbench.records import ScoreColumn
 from capbench.reports.markup import to_csv, to_latex, to_markdown
-from capbench.reports.table_records import Row, Table
-from capbench.reports.tables import tables
+from capbench.reports.tables import Row, Table, by_own_model, tables
 from capbench.reports.terminal import print_result
-from capbench.studies.config import load_study, shipped_configs
 from capbench.studies.judged import no_progress
 from capbench.studies.plan import plan_study
 from capbench.studies.published import PublishedTable, load_published, names, parse_table
-from capbench.studies.published.joining import is_printed_as, join_published
+from capbench.studies.published.beside import is_printed_as, join_published
 from capbench.studies.results import Cell, Missing, ProtocolInfo, StudyResult
 from capbench.studies.run import run_plan
+from capbench.studies.study_file import load_study
+from capbench.weights.registry import Status
 from tests.reports.latex import assert_compiles, assert_well_formed, needs_pdflatex
 from tests.studies.toys import Toy
 
@@ -133,6 +133,21 @@ def test_rows_join_by_column_and_label(study: StudyResult) -> None:
     assert rows["Length"].entries[1].published == "0.400 ±0.050"
 
 
+def test_numbers_of_a_part_of_the_items_are_not_compared_with_published_ones() -> None:
+    cells = (cell(TAU, "length", 0.75), cell(RHO, "length", 0.42, sd=0.01))
+    part = info(TAU).model_copy(update={"n_items": 2, "n_items_whole": 6})
+    result = joined(*cells, protocols=(part, info(RHO)))
+    assert [found.published for found in result.cells] == [None, 0.4]
+    assert not result.cells[0].unexplained
+    first, *others = tables(result)
+    assert [column.compared for column in first.columns] == [False, True]
+    assert first.rows[0].entries[0].published == ""
+    assert first.rows[0].entries[1].published == "0.400 ±0.050"
+    # The paper's column is printed, apart from ours.
+    (alone,) = [table for table in others if "part of the items" in table.title]
+    assert [row.entries[0].published for row in alone.rows][:2] == ["0.500", "0.510"]
+
+
 @pytest.mark.parametrize(
     ("label", "variant", "same"),
     [
@@ -204,26 +219,47 @@ def test_what_the_file_says_stands_under_the_first_table_once(study: StudyResult
 @pytest.mark.parametrize(
     ("row", "value", "sd", "protocol", "unexplained"),
     [
-        ("length", 0.51, None, TAU, False),
-        ("length", 0.5101, None, TAU, True),
-        ("length", 0.4899, None, TAU, True),
-        # Printed .400 ± .050: two standard deviations of the difference are .102 with a deviation of .01.
-        ("length", 0.50, 0.01, RHO, False),
-        ("length", 0.51, 0.01, RHO, True),
-        # Printed .410 without a deviation: the paper's draws are taken to vary as ours do.
-        ("long", 0.43, 0.01, RHO, False),
-        ("long", 0.44, 0.01, RHO, True),
+        # Printed .500: what rounds to it agrees.
+        ("length", 0.5004, None, TAU, False),
+        ("length", 0.5005, None, TAU, False),
+        ("length", 0.5006, None, TAU, True),
+        ("length", 0.4994, None, TAU, True),
+        # Five draws each, printed .400 ± .050: three standard errors of the difference are .068.
+        ("length", 0.468, 0.01, RHO, False),
+        ("length", 0.469, 0.01, RHO, True),
+        # Printed .410 without a deviation: the paper's draws are taken to vary as ours do, so that it is .019.
+        ("long", 0.4289, 0.01, RHO, False),
+        ("long", 0.4291, 0.01, RHO, True),
+        # All draws alike: the printed digits count.
+        ("long", 0.4104, 0.0, RHO, False),
+        ("long", 0.4106, 0.0, RHO, True),
     ],
 )
 def test_a_difference_beyond_rounding_and_draws_is_said_to_be_unexplained(
     row: str, value: float, sd: float | None, protocol: str, unexplained: bool
 ) -> None:
-    study = joined(cell(protocol, row, value, sd=sd))
+    drawn = info(RHO).model_copy(update={"draws": 5})
+    text = MADE_UP.replace("notes:", "draws: 5\nnotes:")
+    study = joined(cell(protocol, row, value, sd=sd), protocols=(info(TAU), drawn), text=text)
     assert [c.unexplained for c in study.cells] == [unexplained]
     notes = [note for note in tables(study)[0].notes if note.startswith("? not explained")]
     assert len(notes) == unexplained
     marked = [e.published.endswith("?") for row in tables(study)[0].rows for e in row.entries]
     assert marked.count(True) == unexplained
+
+
+@pytest.mark.parametrize(("value", "unexplained"), [(0.4428, False), (0.4430, True)])
+def test_a_paper_that_draws_once_is_given_the_deviation_of_a_single_draw(value: float, unexplained: bool) -> None:
+    # Printed .410: three standard errors are 3 · .01 · √(1 + 1/5) = .0329.
+    drawn = info(RHO).model_copy(update={"draws": 5})
+    study = joined(cell(RHO, "long", value, sd=0.01), protocols=(drawn,))
+    assert [c.unexplained for c in study.cells] == [unexplained]
+
+
+def test_a_percentage_is_compared_in_its_printed_digits() -> None:
+    cells = [cell(ACCURACY, "length", value, "A") for value in (0.5005, 0.5006)]  # printed 50.0
+    study = joined(*cells, protocols=(info(ACCURACY, ("A",)),))
+    assert [c.unexplained for c in study.cells] == [False, True]
 
 
 def test_a_difference_with_a_reason_is_not_unexplained() -> None:
@@ -254,7 +290,7 @@ READ_TWICE = MADE_UP.replace(
 def test_a_number_read_twice_stands_under_both_protocols() -> None:
     again = "toy/drawn/mean-tau-b"
     study = joined(
-        cell(TAU, "length", 0.6), cell(again, "length", 0.501), protocols=(info(TAU), info(again)), text=READ_TWICE
+        cell(TAU, "length", 0.6), cell(again, "length", 0.5003), protocols=(info(TAU), info(again)), text=READ_TWICE
     )
     assert [c.published_printed for c in study.cells] == ["0.500", "0.500"]
     rows = by_title(tables(study)[0].rows)
@@ -267,7 +303,8 @@ def test_a_number_read_twice_stands_under_both_protocols() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "unexplained"), [(0.6, 0.501, False), (0.501, 0.6, False), (0.6, 0.6, True), (0.5, 0.5, False)]
+    ("first", "second", "unexplained"),
+    [(0.6, 0.5003, False), (0.5003, 0.6, False), (0.6, 0.6, True), (0.5, 0.5, False)],
 )
 def test_a_number_is_unexplained_only_if_it_agrees_under_no_reading(
     first: float, second: float, unexplained: bool
@@ -287,18 +324,94 @@ def test_a_table_without_numbers_says_so_in_one_line() -> None:
     assert lines[0] in terminal(study)
 
 
-def test_a_model_is_not_the_papers_unless_it_is_the_authors(monkeypatch: pytest.MonkeyPatch) -> None:
-    digits = "0123456789abcdef" * 4
-    signatures = {"toy/all": {"length": f"length|model:scan-{digits[:16]}|tau:1.5"}}
-    line = f"length: by the model scan-{digits[:16]} that was given (one network, one seed), which is not the paper's"
-    study = joined(cell(TAU, "length", 0.5), signatures=signatures)
-    assert any(note.startswith(line) for note in tables(study)[0].notes)
-    weights = Status("scan-tiger", "here", "model_best.pth.tar", digits, None, False)
-    monkeypatch.setattr("capbench.models.registry.status", lambda _name: weights)
-    authors = joined(cell(TAU, "length", 0.5), signatures=signatures)
-    in_csv = [next(csv.DictReader(io.StringIO(to_csv(of))))["own_model"] for of in (study, authors)]
-    assert in_csv == ["True", "False"]
-    assert not any("which is not the paper's" in note for note in tables(authors)[0].notes)
+DIGITS = "0123456789abcdef" * 4
+AUTHORS = MADE_UP.replace(
+    "metric: length, values", "metric: length, weights: scan-tiger, detectors: [bottom-up-caffe], values"
+)
+
+
+def registered(monkeypatch: pytest.MonkeyPatch, **changes: object) -> None:
+    weights = replace(Status("", "here", "model_best.pth.tar", DIGITS, None, False, None, True), **changes)  # type: ignore[arg-type]
+    missing = replace(weights, state="missing", sha256=None, fits=None)
+    monkeypatch.setattr(
+        "capbench.weights.registry.status",
+        lambda name: weights if name == "scan-tiger" else replace(missing, name=name),
+    )
+
+
+def computed_with(
+    model: str, detector: str = "bottom-up-caffe", text: str = AUTHORS, label: str = "length"
+) -> StudyResult:
+    line = f"length|capbench:0.1.0|model:{model}|features:{detector}+weights:0+mode:x|tau:1.5"
+    signatures = {"toy/all": {label: line}}
+    return joined(cell(TAU, label, 0.0581), signatures=signatures, text=text)
+
+
+@pytest.mark.parametrize(
+    ("model", "detector", "status", "given"),
+    [
+        (f"scan-{DIGITS[:16]}", "bottom-up-caffe", {}, ""),
+        (f"vilbert-{DIGITS[:16]}", "bottom-up-caffe", {}, ""),
+        (DIGITS[:16], "bottom-up-caffe", {}, ""),
+        ("scan-ffffffffffffffff", "bottom-up-caffe", {}, "by the model scan-ffffffffffffffff"),
+        (f"mean-of-2+scan-{DIGITS[:16]}+scan-{DIGITS[:16]}", "bottom-up-caffe", {}, "by the model mean-of-2+"),
+        (f"scan-{DIGITS[:16]}", "grid:resnet50", {}, "with the features grid:resnet50"),
+        (f"scan-{DIGITS[:16]}", "bottom-up-caffe", {"fits": False, "remark": "x"}, "by the model scan-0123"),
+        (f"scan-{DIGITS[:16]}", "bottom-up-caffe", {"fits": None}, "by the model scan-0123"),
+        (f"scan-{DIGITS[:16]}", "bottom-up-caffe", {"state": "wrong"}, "by the model scan-0123"),
+    ],
+)
+def test_weights_are_the_authors_by_entry_shapes_and_features(
+    monkeypatch: pytest.MonkeyPatch, model: str, detector: str, status: dict[str, object], given: str
+) -> None:
+    registered(monkeypatch, **status)
+    study = computed_with(model, detector)
+    notes = [note for note in tables(study)[0].notes if note.startswith("length: ")]
+    assert len(notes) == bool(given)
+    assert all(note.startswith(f"length: {given}") for note in notes)
+    (line, *_) = csv.DictReader(io.StringIO(to_csv(study)))
+    assert line["own_model"] == str(bool(given))
+    # .0581 beside .500: a reason stands below the table, or it is marked.
+    assert study.cells[0].unexplained == (not given)
+
+
+def test_weights_of_another_variant_are_not_the_authors(monkeypatch: pytest.MonkeyPatch) -> None:
+    registered(monkeypatch)
+    study = computed_with(f"scan-{DIGITS[:16]}", label="long")
+    assert study.published_table is not None
+    assert study.published_table.authors == {}
+    of_the_variant = AUTHORS.replace("variant: long", "variant: long\n    weights: scan-tiger")
+    other = computed_with(f"scan-{DIGITS[:16]}", text=of_the_variant, label="long")
+    assert other.published_table is not None
+    assert other.published_table.authors == {"long": ("model",)}
+
+
+def test_a_row_of_another_network_has_its_reason_and_no_question_mark() -> None:
+    study = computed_with("leic-0123456789abcdef", text=MADE_UP)
+    assert not study.cells[0].unexplained
+    assert "?" not in by_title(tables(study)[0].rows)["Length"].entries[0].published
+    assert not [note for note in tables(study)[0].notes if note.startswith("?")]
+
+
+def test_every_named_registry_entry_and_detector_exists() -> None:
+    from capbench.features.detectors.base import names as detectors
+    from capbench.weights.registry import entries
+
+    rows = [row for name in names() for row in load_published(name).rows]
+    weights = {row.weights for row in rows if row.weights}
+    assert weights == {"scan-tiger", "vilbert-pretrained", "vilbert-multi-task", "clip-vit-b32", "pac-s-vit-b32"}
+    assert all(entries()[name].shapes for name in weights)
+    assert {detector for row in rows for detector in row.detectors} <= set(detectors())
+
+
+def test_authors_of_a_file_from_before_are_those_of_its_models() -> None:
+    study = computed_with(f"scan-{DIGITS[:16]}")
+    assert study.published_table is not None
+    models = (f"scan-{DIGITS[:16]}",)
+    table = study.published_table.model_copy(update={"authors": None, "authors_models": models})
+    assert by_own_model(study, study.cells[0])
+    old = study.model_copy(update={"published_table": table})
+    assert not by_own_model(old, old.cells[0])
 
 
 def test_the_csv_holds_numbers_without_one_of_ours(study: StudyResult) -> None:
@@ -453,7 +566,7 @@ def test_the_shipped_studies_print_every_published_number() -> None:
             if value.protocol is None or value.protocol in asked
         }
     every = {(name, *key): value.column for name in names() for key, value in load_published(name).values.items()}
-    assert sum(not column.reading_of for column in every.values()) == 569
+    assert sum(not column.reading_of for column in every.values()) == 572
     assert printed == set(every)
 
 

@@ -9,23 +9,24 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from capbench.analyses.comparing import compare_metrics, metric_power
-from capbench.analyses.references import reference_curves
-from capbench.analyses.score_groups import rated_scores
+from capbench.core.errors import CapbenchError, MetricError, MissingFeaturesError, SetupError
+from capbench.core.options import Options
+from capbench.core.records import FloatArray, Item, ScoreColumn
 from capbench.datasets.composite import Composite
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot, find_root
-from capbench.errors import CapbenchError, MetricError, MissingFeaturesError
-from capbench.metrics.base import Metric, Progress, Resources
-from capbench.metrics.combined import CombinedMetric
+from capbench.metrics.base import CombinedMetric, Metric, Progress, Resources
 from capbench.metrics.image_metric import ImageMetric
+from capbench.metrics.needs import Need
 from capbench.metrics.requests import resolve_metrics
-from capbench.records import FloatArray, Item, ScoreColumn
-from capbench.scoring import score
-from capbench.studies.config import Study
+from capbench.metrics.scoring import score
+from capbench.studies.compare import compare_metrics, metric_power
+from capbench.studies.examples import rated_scores
 from capbench.studies.judged import judge, no_progress
 from capbench.studies.plan import plan_study
+from capbench.studies.references import reference_curves
 from capbench.studies.run import run_plan
+from capbench.studies.study import Study
 from tests.metrics.grounding.models import write_features
 
 HERE = __name__
@@ -78,6 +79,34 @@ class Twice(CombinedMetric):
 
     def combine(self, columns: Mapping[str, FloatArray]) -> FloatArray:
         return 2 * columns["words"][:, None]
+
+
+class Tool(Need):
+    """A tool that is not installed, and that items of the first draws do without."""
+
+    may_be_spared = True
+
+    def name(self) -> str:
+        return "tool"
+
+    def lacking(self, label: str, resources: Resources, options: Options) -> str | None:
+        return "the tool"
+
+
+class Tooled(Words):
+    """Number of words, for as many draws as were worked on when the tool was installed."""
+
+    name = "tooled"
+    columns: ClassVar[tuple[str, ...]] = ("tooled",)
+    titles: ClassVar[Mapping[str, str]] = {"tooled": "Tooled"}
+    needs: ClassVar[tuple[Need, ...]] = (Tool(),)
+    known_draws: ClassVar[int] = 1
+
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        self.extracted.append(len(items))
+        if len(self.extracted) > self.known_draws:
+            raise SetupError("the tool is not installed")
+        return super().statistics(items, progress)[:, :1]
 
 
 @pytest.fixture
@@ -236,3 +265,26 @@ def test_what_is_damaged_is_said_before_anything_is_scored(root: DataRoot, tmp_p
             resolve_metrics([f"{HERE}:Brightness"]),
             Resources(features=str(tmp_path / "bad.h5")),
         )
+
+
+@pytest.mark.parametrize("known", [0, 1, 2])
+def test_a_metric_that_misses_a_draw_has_no_number_and_the_others_have_all_draws(
+    root: DataRoot, monkeypatch: pytest.MonkeyPatch, known: int
+) -> None:
+    monkeypatch.setattr(Tooled, "known_draws", known)
+    monkeypatch.setattr(Words, "extracted", [])
+    protocol = "composite/one-reference/correctness-tau-c"
+    study = Study("s", "S", (protocol,), (f"{HERE}:Tooled", "bleu-1", "rouge-l"))
+    result = run_plan(plan_study(study, root), no_progress, cache=False)
+    assert result.protocols[0].draws == 5
+    assert {cell.column for cell in result.cells} == {"bleu-1", "rouge-l"}
+    assert all(cell.sd is not None for cell in result.cells)
+    assert [(missing.column, missing.reason) for missing in result.missing] == [("tooled", "the tool is not installed")]
+
+
+def test_scores_of_single_groups_count_as_cached_too(root: DataRoot, third: Resources) -> None:
+    dataset = Composite(root)
+    requests = resolve_metrics([f"{HERE}:Brightness", "bleu-1"])
+    first, second = (judge(dataset, dataset.protocol().items, requests, third).score() for _ in range(2))
+    sizes = {"bleu": len(first.draws[0].items), "brightness": len(first.groups["8k"].draws[0].items)}
+    assert second.cached == sizes

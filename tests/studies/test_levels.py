@@ -10,16 +10,22 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from capbench.core.errors import StatisticError
+from capbench.core.records import FloatArray, Item, Judgements, Ratings, ScoreColumn, ScoreTable
 from capbench.datasets.base import load_dataset
 from capbench.datasets.opening import open_dataset
-from capbench.datasets.protocol import system_statistics, within_image_statistics
+from capbench.datasets.protocol import (
+    ItemSelection,
+    Protocol,
+    StatisticSpec,
+    system_statistics,
+    within_image_statistics,
+)
 from capbench.datasets.root import find_root
-from capbench.errors import StatisticError
-from capbench.metrics.requests import resolve_metrics
-from capbench.records import FloatArray, Item, Judgements, Ratings, ScoreColumn
-from capbench.scoring import score
+from capbench.metrics.requests import Row, resolve_metrics
+from capbench.metrics.scoring import score
 from capbench.stats.system_agreement import Systems
-from capbench.studies.levels import leveled
+from capbench.studies.evaluate import leveled, notes
 from tests.conftest import Ran
 
 EXPERT = "flickr8k-expert/no-own-captions"
@@ -135,7 +141,9 @@ def test_other_spellings_are_understood(text: str, meant: str) -> None:
     assert str(load_dataset("composite").protocol(text)) == f"composite/{meant}"
 
 
-def test_a_group_without_a_value_is_left_out_and_named(tmp_path: Path, capbench: Callable[..., Ran]) -> None:
+def test_a_group_without_a_value_is_undefined_and_the_reason_is_given(
+    tmp_path: Path, capbench: Callable[..., Ran]
+) -> None:
     rows = [
         {"image": f"{image}.jpg", "candidate": f"a {word} here", "references": ["a dog here", "a cat"],
          "rating": rating, "group": group}
@@ -147,12 +155,10 @@ def test_a_group_without_a_value_is_left_out_and_named(tmp_path: Path, capbench:
     file = tmp_path / "groups.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     ran = capbench("correlate", "-d", str(file), "-p", "within-image-tau-b", "-m", "bleu.bleu-1", "--json")
-    assert ran.code == 0, ran.err
-    result = json.loads(ran.out)
-    assert {cell["group"] for cell in result["cells"]} == {"", "many"}
-    assert any(
-        "single: no values: none of 3 images has two captions" in note for note in result["protocols"][0]["notes"]
-    )
+    assert ran.code == 1, ran.err
+    cells = {cell["group"]: cell for cell in json.loads(ran.out)["cells"]}
+    assert [cells[group]["value"] is None for group in ("", "many", "single")] == [False, False, True]
+    assert "none of 3 images has two captions" in cells["single"]["undefined"]
 
 
 def test_ratings_of_a_caption_are_aggregated_first_and_draws_averaged() -> None:
@@ -173,3 +179,15 @@ def test_ratings_of_a_caption_are_aggregated_first_and_draws_averaged() -> None:
     nameless = Judgements("toy", "all", tuple(Item(i.image, i.candidate, ()) for i in items), {"r": ratings}, {})
     with pytest.raises(StatisticError, match="12 of 12 captions name no system"):
         leveled(system_statistics("r")["system-pearson"], nameless, {"a": scores})
+
+
+def test_images_with_one_score_are_counted_on_every_draw() -> None:
+    items = tuple(Item(f"i{i // 2}", f"c{i}", ()) for i in range(8))
+    ratings = Ratings(np.arange(8), np.tile([1.0, 2.0], 4), np.zeros(8, dtype=np.int64), (1.0, 2.0))
+    draws = [Judgements("toy", "all", items, {"r": ratings}, {}, draw) for draw in range(2)]
+    row = Row(ScoreColumn("m", "m"), "m", "m", "M")
+    values = (np.arange(8.0), np.array([0, 0, 1, 1, 2, 2, 3, 4.0]))
+    tables = [ScoreTable("toy", items, {row.key: of_draw}, {row.key: 0.0}, {"m": "m"}) for of_draw in values]
+    spec = StatisticSpec("within-image-tau-b", "correlation", "r", within="tau-b")
+    (line,) = notes(Protocol("toy", ItemSelection("all", "all"), spec), draws, tables, [row])
+    assert line.endswith("M on 0 to 3")

@@ -11,16 +11,16 @@ import pytest
 import typer.main
 
 from capbench.cli.app import app
+from capbench.core.errors import UsageError
+from capbench.core.files import sha256_file
 from capbench.datasets.root import DataRoot, find_root, sample_dir
-from capbench.errors import UsageError
 from capbench.features.writing import StoreWriter
-from capbench.files import sha256_file
-from capbench.studies.paper_inputs import fingerprint
 from capbench.studies.papers import (
     OURS,
     Prospect,
     choose_items,
     command_lines,
+    fingerprint,
     item_study,
     papers,
     prospect,

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from capbench.datasets.root import DataRoot
-from capbench.studies.config import Study, find_study, load_study
 from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
+from capbench.studies.study import Study
+from capbench.studies.study_file import find_study, load_study
 
 pytestmark = [pytest.mark.real_data, pytest.mark.java]
 
@@ -121,14 +122,14 @@ def test_every_protocol_gives_the_printed_numbers(
         for column, text in printed.items():
             cell = result.cell(protocol, column)
             assert cell is not None
-            if not agrees(scale * cell.value, text):
+            if not agrees(scale * cell.number, text):
                 wrong.append((protocol, column, cell.value, text))
         for (statistic, column), groups in PAIRS.items():
             if protocol.endswith(f"/{statistic}"):
                 for group, text in zip(("HC", "HI", "HM", "MM"), groups, strict=True):
                     cell = result.cell(protocol, column, group)
                     assert cell is not None
-                    if not agrees(100 * cell.value, text):
+                    if not agrees(100 * cell.number, text):
                         wrong.append((f"{protocol} {group}", column, cell.value, text))
     assert wrong == []
 
@@ -142,10 +143,51 @@ def test_the_published_tables_agree_with_the_papers(
     compared = [cell for cell in result.cells if cell.published is not None]
     # Random draws of references differ by a point or two on PASCAL-50S; correlations hardly at all.
     tolerance = 0.0015 if name == "tiger-table1" else 0.025
-    off = {cell.title for cell in compared if abs(cell.value - (cell.published or 0)) > tolerance}
+    off = {cell.title for cell in compared if abs(cell.number - (cell.published or 0)) > tolerance}
     assert len(compared) >= 20
     assert off == ({"BLEU-4"} if name == "tiger-table1" else set())
-    assert all(cell.published_note for cell in compared if abs(cell.value - (cell.published or 0)) > tolerance)
+    assert all(cell.published_note for cell in compared if abs(cell.number - (cell.published or 0)) > tolerance)
+
+
+@pytest.mark.parametrize(
+    ("name", "marked", "expected_notes"),
+    [
+        (
+            "tiger-table1",
+            set(),
+            {
+                ("bleu-1", "composite/same-text-out/correctness-tau-c"),
+                ("bleu-4", "composite/same-text-out/correctness-tau-c"),
+                ("bleu-4", "composite/same-text-out/correctness-spearman"),
+                ("cider", "composite/same-text-out/correctness-tau-c"),
+                ("bleu-4", "flickr8k-expert/no-own-captions/unaggregated-tau-c"),
+            },
+        ),
+        (
+            "faier-table1",
+            {
+                ("meteor", "flickr8k-expert/one-reference/mean-spearman"),
+                ("meteor", "flickr8k-expert/one-reference/mean-tau-b"),
+            },
+            set(),
+        ),
+    ],
+)
+def test_differences_beyond_rounding_and_three_standard_errors_are_marked_or_noted(
+    name: str,
+    marked: set[tuple[str, str]],
+    expected_notes: set[tuple[str, str]],
+    real_data: Path,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CAPBENCH_CACHE", str(cache))
+    metrics = ("bleu-1", "bleu-4", "meteor", "rouge-l", "cider")
+    study = Study("t", "t", load_study(find_study(name)).protocols, metrics, published=name)
+    cells = [cell for cell in run(study, real_data).cells if cell.published is not None]
+    noted = {(cell.column, cell.protocol) for cell in cells if cell.published_note}
+    assert noted == expected_notes
+    assert {(cell.column, cell.protocol) for cell in cells if cell.unexplained} - noted == marked
 
 
 def test_document_frequencies_of_images_give_another_number(
@@ -153,5 +195,5 @@ def test_document_frequencies_of_images_give_another_number(
 ) -> None:
     monkeypatch.setenv("CAPBENCH_CACHE", str(cache))
     result = run(Study("t", "t", ("flickr8k-expert",), ("cider",), {"cider": {"df": "images"}}), real_data)
-    assert agrees(result.cells[0].value, ".4383")
+    assert agrees(result.cells[0].number, ".4383")
     assert "df:images(1000 documents" in result.signatures["flickr8k-expert/no-own-captions"]["cider"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from capbench.errors import DataError
+from capbench.core.errors import DataError, StatisticError
 from capbench.reports.markup import to_csv, to_latex, to_markdown
 from capbench.reports.tables import tables
 from capbench.studies.results import RESULT_SCHEMA_VERSION, load_result
@@ -119,12 +119,36 @@ def test_a_file_that_version_2_wrote_shows_its_published_numbers_as_before() -> 
     assert "published_column" in to_csv(result).splitlines()[0]
 
 
+def test_a_row_that_version_3_wrote_as_undefined_stays_undefined_in_tables(tmp_path: Path) -> None:
+    reason = "undefined under mine/as-given/tau-b: all 3 values of TIGEr are equal to 1"
+    missing = {"protocol": "mine/as-given/tau-b", "column": "tiger", "title": "TIGEr", "reason": reason}
+    columns = {"cider": "CIDEr", "tiger": "TIGEr"}
+    result = load_result(_write(tmp_path, VERSION_1 | {"schema_version": 3, "missing": [missing], "columns": columns}))
+    assert result.undefined == ()
+    assert [row.missing for table in tables(result) for row in table.rows] == ["", reason]
+    assert "| TIGEr | undefined |" in to_markdown(result)
+
+
+def test_a_cell_without_a_value_is_read_with_its_reason_and_its_text(tmp_path: Path) -> None:
+    cell: dict[str, object] = VERSION_1["cells"][0]  # type: ignore[index]
+    without = {"value": None, "p_value": None, "undefined": "too few scores", "placeholder": "scores for 4 of 9"}
+    change = {"columns": {"cider": "CIDEr"}, "missing": [], "schema_version": RESULT_SCHEMA_VERSION}
+    result = load_result(_write(tmp_path, VERSION_1 | change | {"cells": [cell | without]}))
+    (found,) = result.undefined
+    assert (found.value, found.undefined, found.shown_instead) == (None, "too few scores", "scores for 4 of 9")
+    with pytest.raises(StatisticError, match="too few scores"):
+        _ = found.number
+    assert "| CIDEr | scores for 4 of 9 |" in to_markdown(result)
+    assert "scores for 4 of 9" in to_latex(result)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"schema_version": RESULT_SCHEMA_VERSION + 1}, "Update capbench"),
         ({"schema_version": "1"}, "no result file"),
         ({"cells": [{"value": "high"}]}, "cells.0"),
+        ({"cells": [VERSION_1["cells"][0] | {"value": None}]}, "the reason why it has none"),  # type: ignore[index]
         ({"surprise": 1}, "surprise"),
     ],
 )

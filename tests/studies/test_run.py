@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from capbench.core.errors import CapbenchError, MetricError, StatisticError, StudyError
 from capbench.datasets.root import DataRoot
-from capbench.errors import CapbenchError, MetricError, StatisticError, StudyError
-from capbench.studies.config import Study
 from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
 from capbench.studies.run import SlowPart, run_plan
+from capbench.studies.study import Study
 from tests.studies.toys import HUMAN, LENGTHS, Slow
 
 TOY = "tests.studies.toys:Toy"
@@ -277,13 +277,47 @@ def test_a_column_or_a_label_is_left_out_alone(root: DataRoot) -> None:
     assert [missing.column for missing in of_label.missing] == ["again", "again.negative"]
 
 
+def test_a_study_of_which_nothing_is_left_is_refused(root: DataRoot) -> None:
+    with pytest.raises(StudyError, match="no metric"):
+        run(root, without=("length",))
+    with pytest.raises(StudyError, match="no metric"):
+        run(root, metrics=("spider",), without=("spice",))
+
+
+def test_a_name_that_the_study_does_not_have_is_a_note(root: DataRoot) -> None:
+    plan = plan_study(replace(STUDY, without=("lenght", "cider")), root)
+    assert plan.notes == (
+        "--without lenght: the study has no such metric. Did you mean 'length'? Choices: length, negative",
+        "--without cider: the study has no such metric",
+    )
+    assert (len(plan.requests), plan.left_out) == (1, {})
+
+
 @pytest.mark.parametrize(
-    ("without", "message"),
+    ("metrics", "without", "left"),
     [
-        (("lenght",), "--without lenght: the study has no such metric. Did you mean 'length'"),
-        (("length",), "no metric"),
+        (("spice", "spider", "nneval", "faier", "cider"), ("spice",), ["cider"]),
+        (("spider", "nneval", "cider"), ("SPICE",), ["cider"]),
+        (("a=spice", "spider", "cider"), ("a",), ["cider"]),
+        (("a=spice", "b=spice", "spider"), ("a",), ["b", "spider"]),
+        (("spice", "spider", "cider"), ("spider",), ["spice", "cider"]),
+        (("spice", "spider", "cider"), ("cider",), ["spice", "spider"]),
     ],
 )
-def test_what_cannot_be_left_out_is_said(root: DataRoot, without: tuple[str, ...], message: str) -> None:
-    with pytest.raises(StudyError, match=message):
-        run(root, without=without)
+def test_with_spice_all_that_requires_its_parses_is_left_out(
+    root: DataRoot, metrics: tuple[str, ...], without: tuple[str, ...], left: list[str]
+) -> None:
+    if "faier" in metrics:
+        pytest.importorskip("torch")  # its weights are opened
+    plan = plan_study(replace(STUDY, metrics=metrics, without=without), root)
+    assert [request.label for request in plan.requests] == left
+    assert plan.notes == ()
+    kept = {row.key.label for row in plan.rows} - {row.key.label for row in plan.left_out}
+    assert kept == set(left)
+
+
+def test_what_is_left_out_with_spice_is_listed_and_nothing_waits(root: DataRoot) -> None:
+    result = run(root, metrics=(LENGTH, "spice", "spider"), without=("spice",))
+    assert [(missing.column, missing.left_out) for missing in result.missing] == [("spice", True), ("spider", True)]
+    assert result.missing[0].reason != result.missing[1].reason
+    assert {cell.column for cell in result.cells} == {"length", "negative"}

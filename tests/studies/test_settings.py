@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from capbench.core.errors import StudyError
 from capbench.datasets.protocol import ItemSelection, Protocol, accuracy, correlations
-from capbench.errors import StudyError
-from capbench.studies.config import Study, load_study
-from capbench.studies.settings import BootstrapSettings, TestSettings, misfit
+from capbench.studies.study import BootstrapSettings, Study, TestSettings, misfit
+from capbench.studies.study_file import load_study
 
 STUDY = """\
 schema: 1

@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from capbench.core.errors import StatisticError
+from capbench.core.records import FloatArray, ScoreColumn
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import find_root
-from capbench.errors import StatisticError
 from capbench.metrics.requests import resolve_metrics
-from capbench.records import FloatArray, ScoreColumn
-from capbench.scoring import score
+from capbench.metrics.scoring import score
 from capbench.stats.agreement import Correlations
 from capbench.stats.correlation import correlation
 from capbench.stats.intervals import correlation_interval, draw_bootstrap
-from capbench.stats.pairwise import calibrate_ties
 from capbench.stats.power import power
 from capbench.stats.significance import compare
+from capbench.stats.tie_calibration import calibrate_ties
 from tests.conftest import Ran
 
 PROTOCOL = "composite/same-text-out/correctness-acc-eq"

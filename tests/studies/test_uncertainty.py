@@ -11,17 +11,20 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from capbench.core.errors import StudyError
+from capbench.core.records import Judgements
+from capbench.datasets.protocol import ItemSelection
 from capbench.datasets.root import DataRoot
-from capbench.errors import StudyError
+from capbench.reports.tables import tables
 from capbench.stats.agreement import Correlations
 from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
 from capbench.stats.significance import compare, permutations_needed
-from capbench.studies.config import Study
+from capbench.studies.evaluate import FEWEST_IN_CEILING
 from capbench.studies.plan import plan_study
 from capbench.studies.results import StudyResult
 from capbench.studies.run import run_plan
-from capbench.studies.settings import BootstrapSettings, TestSettings
-from tests.studies.toys import HUMAN, LENGTHS
+from capbench.studies.study import BootstrapSettings, Study, TestSettings
+from tests.studies.toys import HUMAN, LENGTHS, Toy
 
 TOY = "tests.studies.toys:Toy"
 LENGTH = "tests.studies.toys:Length"
@@ -71,6 +74,40 @@ def test_intervals_are_those_of_a_bootstrap_over_the_unit(root: DataRoot, unit: 
         "resamples": 300,
         "seed": 5,
     }
+
+
+class TwoNames(Toy):
+    """The first two images are one photograph under the ids of Flickr8k and Flickr30k."""
+
+    name = "two-names"
+
+    def _draw(self, selection: ItemSelection, draw: int) -> Judgements:
+        judgements = super()._draw(selection, draw)
+        names = ("1007129816_e794419615", "1007129816")
+        renamed = (replace(item, image=name) for item, name in zip(judgements.items, names, strict=False))
+        return replace(judgements, items=(*renamed, *judgements.items[2:]))
+
+
+def test_one_photograph_under_two_ids_is_one_unit_of_intervals_and_tests(root: DataRoot) -> None:
+    protocol = "tests.studies.test_uncertainty:TwoNames"
+    settings = TestSettings("permutation", resamples=200, seed=3)
+    result = run(root, protocols=(protocol,), bootstrap=BootstrapSettings(300, seed=5), compare=settings)
+    x = np.repeat(LENGTHS, 2).astype(float)
+    labels = np.repeat([0, 0, 1, 2, 3, 4], 2)
+    data = Correlations.of("tau-c", {"length": x, "negative": -x}, np.array(HUMAN).ravel(), labels)
+    expected = bootstrap_intervals(data, draw_bootstrap(data, resamples=300, seed=5))
+    (info,) = result.protocols
+    assert info.bootstrap is not None
+    assert info.bootstrap.units == 5
+    for name, interval in expected.items():
+        cell = result.cell(info.id, name)
+        assert cell is not None
+        assert (cell.low, cell.high) == (interval.low, interval.high)
+    tests = result.comparison(info.id)
+    assert tests is not None
+    assert tests.units == 5
+    assert f"{info.id}: 6 image ids show 5 photographs; ids of one photograph are resampled together" in info.notes
+    assert not any("photographs" in note for note in run(root, protocols=(protocol,)).protocols[0].notes)
 
 
 def test_without_being_asked_there_are_no_intervals_and_no_tests(root: DataRoot) -> None:
@@ -140,7 +177,7 @@ def test_draws_of_references_are_resampled_together(root: DataRoot) -> None:
     assert cell is not None
     assert cell.low is not None
     assert cell.high is not None
-    assert cell.low < cell.value < cell.high
+    assert cell.low < cell.number < cell.high
     assert result.comparison("toy/drawn/mean-pearson") is not None
 
 
@@ -181,7 +218,8 @@ def test_what_a_formula_cannot_compare_becomes_a_note(root: DataRoot) -> None:
     assert any("no tests between metrics" in note for note in result.protocols[0].notes)
 
 
-def test_the_human_ceiling_of_ratings_leaves_one_rater_out(root: DataRoot) -> None:
+def test_the_human_ceiling_of_ratings_leaves_one_rater_out(root: DataRoot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capbench.studies.evaluate.FEWEST_IN_CEILING", 6)
     result = run(root, bootstrap=BootstrapSettings(300))
     ratings = np.array(HUMAN)
     expected = scipy.stats.kendalltau(ratings[:, ::-1].ravel(), ratings.ravel(), variant="c").statistic
@@ -196,12 +234,50 @@ def test_the_human_ceiling_of_ratings_leaves_one_rater_out(root: DataRoot) -> No
     assert "human" not in {cell.metric for cell in result.cells}
 
 
+def test_a_ceiling_has_an_interval_without_settings_and_none_below_thirty_images(
+    root: DataRoot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert FEWEST_IN_CEILING == 30
+    monkeypatch.setattr("capbench.studies.evaluate.FEWEST_IN_CEILING", 6)
+    (ceiling,) = run(root).ceilings
+    (again,) = run(root, bootstrap=BootstrapSettings()).ceilings
+    assert ceiling == again
+    assert ceiling.bootstrap is not None
+    assert (ceiling.n, ceiling.bootstrap.units, ceiling.bootstrap.resamples, ceiling.bootstrap.unit) == (
+        12, 6, 1000, "image",
+    )  # fmt: skip
+    monkeypatch.setattr("capbench.studies.evaluate.FEWEST_IN_CEILING", 7)
+    result = run(root)
+    assert result.ceilings == ()
+    assert [table.ceiling for table in tables(result)] == [None, None]
+    (note,) = [note for note in result.protocols[0].notes if "ceiling" in note]
+    assert "6 images" in note
+
+
+@pytest.mark.parametrize("test", ["permutation", "bootstrap"])
+def test_intervals_over_images_and_tests_over_ratings_do_not_share_resamples(root: DataRoot, test: str) -> None:
+    over_ratings = TestSettings(test, "holm", 0.2, 400, 3, "rating")  # type: ignore[arg-type]
+    over_images = BootstrapSettings(400, "image", 3)
+    both = run(root, bootstrap=over_images, compare=over_ratings)
+    intervals, tests = run(root, bootstrap=over_images), run(root, compare=over_ratings)
+    assert [(cell.low, cell.high) for cell in both.cells] == [(cell.low, cell.high) for cell in intervals.cells]
+    found, alone = both.comparison(DEFAULT), tests.comparison(DEFAULT)
+    assert found is not None
+    assert alone is not None
+    assert (found.unit, found.units, found.pairs) == ("rating", 12, alone.pairs)
+    data = by_hand("rating")
+    drawn = draw_bootstrap(data, resamples=400, seed=3) if test == "bootstrap" else None
+    expected = compare(data, test=test, alpha=0.2, permutations=400, seed=3, sample=drawn)  # type: ignore[arg-type]
+    assert found.pairs[0].p_value == expected.pairs[0].p_value
+
+
 def test_aggregated_ratings_and_pairs_without_votes_have_no_ceiling(root: DataRoot) -> None:
     result = run(root, protocols=(f"{TOY}/all/mean-pearson", f"{TOY}/all/votes-strict"))
     assert result.ceilings == ()
 
 
-def test_the_ceiling_can_be_left_out(root: DataRoot) -> None:
+def test_the_ceiling_can_be_left_out(root: DataRoot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capbench.studies.evaluate.FEWEST_IN_CEILING", 6)
     assert run(root).ceilings
     assert run(root, human_ceiling=False).ceilings == ()
 

@@ -8,13 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from capbench.core.errors import MissingFileError
+from capbench.core.options import Number, Options, option
+from capbench.core.progress import SlowWork
+from capbench.core.records import FloatArray, Item, Judgements, Preferences, Ratings
 from capbench.datasets.base import Dataset
 from capbench.datasets.protocol import ItemSelection, StatisticSpec, accuracy, correlations
-from capbench.errors import MissingFileError
 from capbench.metrics.base import Metric, Progress
-from capbench.options import Number, Options, option
-from capbench.progress import SlowWork
-from capbench.records import FloatArray, Item, Judgements, Preferences, Ratings
 
 LENGTHS = (1, 2, 3, 4, 5, 6)
 HUMAN = ((1.0, 2.0), (1.0, 1.0), (3.0, 2.0), (2.0, 3.0), (4.0, 4.0), (3.0, 4.0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from capbench.text.stopwords import ENGLISH
+from capbench.text.vocabulary import ENGLISH
 
 
 def test_the_list_is_nltks_of_179_words() -> None:

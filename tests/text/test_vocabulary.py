@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from capbench.errors import DataError, MissingFileError, UsageError
+from capbench.core.errors import DataError, MissingFileError, UsageError
 from capbench.text.vocabulary import (
     SPECIAL,
     UNKNOWN,
@@ -14,8 +14,8 @@ from capbench.text.vocabulary import (
     read_vocabulary,
     tokenize_caption,
     tokenizer_version,
-    write_vocabulary,
 )
+from tests.text.vocabulary_files import write_vocabulary
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from capbench.errors import DataError, MissingFileError, UsageError
+from capbench.core.errors import DataError, MissingFileError, UsageError
 from capbench.text.word_pieces import WordPieces, learn_word_pieces, read_word_pieces
 
 PIECES = WordPieces(

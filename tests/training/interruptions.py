@@ -13,9 +13,9 @@ from typing import Any
 
 import yaml
 
+from capbench.training.loop import TrainingResult
 from capbench.training.settings import Training
-from capbench.training.task import TrainingResult
-from tests.training.scan.world import StopAfter, log_of
+from tests.training.world import StopAfter, log_of
 
 __all__ = ["check_stopped", "end", "kill_at", "train_command"]
 

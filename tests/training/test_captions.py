@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from capbench.errors import DataError, MissingFileError
+from capbench.core.errors import DataError, MissingFileError
 from capbench.training.captions import CaptionSource, SplitOptions, epoch_order, open_captions
 from capbench.training.regions import open_regions
-from tests.training.scan.world import make_world
+from tests.training.world import make_world
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from capbench.metrics.grounding.vectors import compare, d_rel, wds
+from capbench.metrics.grounding.grounding import compare, d_rel, wds
 from scripts.flickr8k_grid import MAPPINGS, TAUS, Grounded, columns, mean_of, table
 from scripts.flickr8k_grid_analysis import by_image, by_rating, image_means, parts_of_distance, residuals, share_between
 

@@ -13,15 +13,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from capbench.errors import ModelError, StudyError, UsageError
-from capbench.models.checkpoints import read_checkpoint
-from capbench.models.safetensors import read_metadata
-from capbench.training.averaging import WeightAverage
-from capbench.training.loop import learning_rate
-from capbench.training.stopping import stop_on_signal
+from capbench.core.errors import ModelError, StudyError, UsageError
+from capbench.training.loop import WeightAverage, learning_rate, stop_on_signal
+from capbench.weights.checkpoints import read_checkpoint
+from capbench.weights.files import read_metadata
 from tests.training.interruptions import check_stopped
-from tests.training.scan.world import log_of
 from tests.training.toy import Points, Toy, ToyTraining, settings, train_toy
+from tests.training.world import log_of
 
 
 @pytest.mark.parametrize("width", [4, 5])  # 5: batches are made by a thread

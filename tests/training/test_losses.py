@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from capbench.errors import UsageError
-from capbench.training.losses import hinge_loss, info_nce
+from capbench.core.errors import UsageError
+from capbench.training.matching_task import hinge_loss, info_nce
 
 SCORES = torch.tensor([[0.9, 0.8, 0.1], [0.3, 0.5, 0.6], [0.2, 0.7, 0.4]], dtype=torch.float64)
 

@@ -5,12 +5,12 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from capbench.errors import CapbenchError, DataError
-from capbench.training.prefetch import prefetch
+from capbench.core.errors import CapbenchError, DataError
+from capbench.training.loop import prefetch
 
 
 def test_prefetching_changes_nothing_and_hands_errors_on() -> None:
-    assert list(prefetch(iter(range(50)), depth=3)) == list(range(50))
+    assert list(prefetch(iter(range(50)))) == list(range(50))
 
     def broken() -> Iterator[int]:
         yield 1

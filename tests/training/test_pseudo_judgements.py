@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from capbench.errors import DataError, UsageError
-from capbench.records import caption_key
+from capbench.core.errors import DataError, UsageError
+from capbench.core.records import caption_key
 from scripts.pseudo_judgements import KINDS, PseudoOptions, draw_candidates, normal_scores, pseudo_levels
 
 ANIMALS = ("dog", "cat", "horse", "bird", "cow", "fish")

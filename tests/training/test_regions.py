@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from capbench.errors import FeatureError
+from capbench.core.errors import FeatureError
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
 from capbench.training.captions import Pairs, SplitOptions, open_captions
 from capbench.training.regions import open_regions
-from tests.training.scan.world import make_world
+from tests.training.world import make_world
 
 
 @pytest.fixture(scope="module")

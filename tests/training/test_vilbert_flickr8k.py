@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from capbench.errors import DataError
-from capbench.records import Item
+from capbench.core.errors import DataError
+from capbench.core.records import Item
 from scripts.flickr8k_steps import Rated
 from scripts.reproduce_vilbert_flickr8k import report, tables
 from scripts.select_vilbert_flickr8k import above_all, held_out, own_and_foreign, wins

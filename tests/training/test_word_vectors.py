@@ -14,8 +14,8 @@ import pytest
 from typer.testing import CliRunner
 
 from capbench.cli.train import app
-from capbench.errors import DataError, ModelError, UsageError
-from capbench.text.embeddings.word_vectors import WordVectors
+from capbench.core.errors import DataError, ModelError, UsageError
+from capbench.text.word_vectors import WordVectors
 from capbench.training.word_vectors import WordVectorOptions, train_word_vectors
 
 CAPTIONS = ["A dog runs on the grass.", "A cat sits on the grass.", "The dog sits by a red ball.", "A cat runs."] * 5

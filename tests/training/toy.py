@@ -12,12 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from capbench.models.safetensors import write_safetensors
-from capbench.options import Count, option
-from capbench.training.config_file import parse_training
-from capbench.training.loop import train
-from capbench.training.settings import OptimiserOptions, Section, Training
-from capbench.training.task import Task, TrainingResult, Watcher
+from capbench.core.options import Count, option
+from capbench.training.loop import Task, TrainingResult, Watcher, train
+from capbench.training.settings import OptimiserOptions, Section, Training, parse_training
+from capbench.weights.files import write_safetensors
 
 Points = tuple[Tensor, Tensor]
 

@@ -1,15 +1,25 @@
-"""A user's own captions as items: candidates in one file, references in another."""
+"""User captions as items: candidates in one file, references in another, or both in memory.
+
+Several systems have one file of candidates each and one file of references for all. ``caption_cautions`` counts what
+a user should know before trusting the scores, one line for each kind.
+"""
 
 from __future__ import annotations
 
+import ast
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
-from capbench import files, large_files
-from capbench.datasets.user.caption_fields import (
+from capbench.core import files, large_json
+from capbench.core.errors import DataError
+from capbench.core.machine import paused_collector
+from capbench.core.records import CompactItem, Item, joined_references
+from capbench.datasets.user.caption_readers import (
     CANDIDATE_FORM,
     REFERENCE_FORM,
     WITHOUT_REFERENCES,
@@ -20,19 +30,23 @@ from capbench.datasets.user.caption_fields import (
     name_of,
     optional_name,
 )
-from capbench.errors import DataError
-from capbench.machine import paused_collector
-from capbench.records import Item, joined_references
 
 __all__ = [
+    "CandidatesGiven",
     "References",
+    "ReferencesGiven",
+    "SystemCaptions",
     "UserCaptions",
+    "caption_cautions",
+    "captions_in_memory",
     "captions_of",
     "note_without_candidate",
     "read_captions",
     "read_references",
+    "read_systems",
     "user_items",
 ]
+
 
 _MOST_LISTED = 3
 
@@ -42,7 +56,7 @@ class References:
     """References of images.
 
     Attributes:
-        by_image: references by image id, as :func:`capbench.records.joined_references` gives them; ``""`` if none.
+        by_image: references by image id, as :func:`capbench.core.records.joined_references` gives them; ``""`` if none.
         names: an image's id for every other name that it may be called by.
     """
 
@@ -147,7 +161,7 @@ def joined(
         if known is None:
             item = Item(image, text, (), candidate_id, system=system)
         else:
-            item = Item.compact(image, text, known.by_image[image], candidate_id, system)
+            item = CompactItem.of_document(image, text, known.by_image[image], candidate_id, system)
         owner = ids.owners.setdefault(candidate_id, item)
         if (owner.image, owner.system, owner.candidate) != (image, system, text):
             whose = f"caption above ('{owner.candidate[:60]}')" if owner.candidate != text else "image or system above"
@@ -222,7 +236,8 @@ def plain_items(
         )
     pairs = enumerate(zip(texts, lists, strict=True), 1)
     items = tuple(
-        Item.compact(f"line-{row}", text, joined_references(listed), f"line-{row}") for row, (text, listed) in pairs
+        CompactItem.of_document(f"line-{row}", text, joined_references(listed), f"line-{row}")
+        for row, (text, listed) in pairs
     )
     return UserCaptions(items, ())
 
@@ -236,7 +251,7 @@ def candidate_records(path: Path) -> Iterator[tuple[int | str, dict[str, Any]]]:
     if _is_jsonl(path):
         yield from _json_lines(path, CANDIDATE_FORM)
         return
-    entries = large_files.list_entries(path)
+    entries = large_json.list_entries(path)
     if entries is None:
         entries = files.read_json(path, unique_keys=True)
         if not isinstance(entries, list):
@@ -268,11 +283,11 @@ def read_references(path: Path) -> References | list[list[str]]:
         return [[text] for text in plain_captions(path)]
     if _is_jsonl(path):
         return reference_records(_json_lines(path, REFERENCE_FORM), path)
-    entries = large_files.object_entries(path, whole_with="annotations")
+    entries = large_json.object_entries(path, whole_with="annotations")
     if entries is not None:
         try:
             return _by_image(entries, path)
-        except (large_files.WholeFileError, DataError):  # COCO's form, or an error that is told below
+        except (large_json.WholeFileError, DataError):  # COCO's form, or an error that is told below
             pass
     return references_in(files.read_json(path, unique_keys=True), path)
 
@@ -368,7 +383,7 @@ def _json_lines(path: Path, form: str) -> Iterator[tuple[int, dict[str, Any]]]:
         return record
 
     decode = json.JSONDecoder(object_pairs_hook=note_repeats).decode
-    for row, line in enumerate(large_files.lines(path), 1):
+    for row, line in enumerate(large_json.lines(path), 1):
         try:
             record = decode(line)
         except (ValueError, RecursionError) as error:
@@ -378,3 +393,245 @@ def _json_lines(path: Path, form: str) -> Iterator[tuple[int, dict[str, Any]]]:
         if not isinstance(record, dict):
             raise DataError("is no JSON object", path=path, row=row, hint=form)
         yield row, record
+
+
+CandidatesGiven = Mapping[Any, str | Sequence[str]] | Iterable[str] | Iterable[Mapping[str, Any]]
+"""Candidates in memory: by image, in the references' order, or records with ``image`` and ``caption``."""
+ReferencesGiven = Mapping[Any, Any] | Iterable[str | Sequence[str]] | Iterable[Mapping[str, Any]]
+"""References in memory: by image, in the candidates' order, records, or what a file of COCO annotations holds."""
+
+
+def captions_in_memory(
+    candidates: str | Path | CandidatesGiven, references: str | Path | ReferencesGiven | None
+) -> UserCaptions:
+    """Candidates and references that are in memory, or in a file each.
+
+    Args:
+        candidates: captions in the order of the references, captions by image (one or a list for each), or records
+            (``{"image_id": 42, "caption": "…"}``); or the path of a file.
+        references: a caption or a list of captions for each candidate, in their order; or by image; or records; or a
+            path. None: no item has references, and candidates name their images.
+
+    Raises:
+        MissingFileError: a file is not there.
+        DataError: something is no caption, or a candidate has no references; the entry is named.
+    """
+    if references is None and isinstance(candidates, str | Path):
+        return unreferenced(Path(candidates))
+    references_name: Path | None
+    known: References | list[list[str]] | None
+    if references is None:
+        references_name, known = None, None
+    elif isinstance(references, str | Path):
+        references_name, known = Path(references), read_references(Path(references))
+    else:
+        references_name = Path("references")
+        known = _references_given(references, references_name)
+    if isinstance(candidates, str | Path):
+        path = Path(candidates)
+        if is_plain(path):
+            assert references_name is not None
+            assert known is not None
+            return plain_items(plain_captions(path), path, references_name, known)
+        return joined(candidate_records(path), path, references_name, known)
+    name = Path("candidates")
+    if isinstance(candidates, Mapping):
+        return joined(_records_by_image(candidates, name), name, references_name, known)
+    given = list(candidates)
+    if given and not any(isinstance(entry, Mapping) for entry in given):
+        texts = [checked_caption(text, "the caption", name, f"entry {row}") for row, text in enumerate(given, 1)]
+        if references_name is None or known is None:
+            raise DataError("are texts, which name no images", path=name, hint=WITHOUT_REFERENCES)
+        return plain_items(texts, name, references_name, known)
+    return joined(listed_records(given, name), name, references_name, known)
+
+
+def _records_by_image(candidates: Mapping[Any, Any], path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    if not candidates:
+        raise DataError("holds no candidates", path=path, hint=CANDIDATE_FORM)
+    for image, value in candidates.items():
+        row = f"image '{image}'"
+        for text in value if isinstance(value, list | tuple) and value else [value]:
+            yield row, {"image": image, "caption": text}
+
+
+def _references_given(references: ReferencesGiven, path: Path) -> References | list[list[str]]:
+    if isinstance(references, Mapping):
+        if isinstance(references.get("annotations"), list):
+            return references_in(dict(references), path)
+        listed = {image: _as_list(value) for image, value in references.items()}
+        return references_in(listed, path)
+    entries = list(references)
+    if entries and all(isinstance(entry, Mapping) for entry in entries):
+        records = ((f"entry {row}", dict(entry)) for row, entry in enumerate(entries, 1))
+        return reference_records(records, path)
+    return references_in([_as_list(entry) for entry in entries], path)
+
+
+def _as_list(value: Any) -> Any:
+    """One caption as a list of one, also where a number, NaN or None stands for it, which is then reported as that."""
+    return [value] if value is None or isinstance(value, str | int | float) else value
+
+
+@dataclass(frozen=True)
+class SystemCaptions:
+    """What some systems say about the same images.
+
+    Attributes:
+        items: by system's name, one item for each image, in the order of the system's file.
+        images: the images, in the order of the first system's file.
+        without_candidate: images of the references that no system has, in the file's order.
+    """
+
+    items: Mapping[str, tuple[Item, ...]]
+    images: tuple[str, ...]
+    without_candidate: tuple[str, ...]
+
+
+def read_systems(systems: Mapping[str, Path], references: Path) -> SystemCaptions:
+    """Read captions of systems, and check that every system has one caption for each of the same images.
+
+    Args:
+        systems: file of captions by system's name, as for :func:`capbench.datasets.user.captions.user_items`.
+        references: references of the images.
+
+    Raises:
+        MissingFileError, DataError: as ``user_items`` does.
+        DataError: a system has several captions of an image, or lacks images that another one has.
+    """
+    known = read_references(references)
+    captions = {name: captions_of(path, references, known) for name, path in systems.items()}
+    items = {name: of_system.items for name, of_system in captions.items()}
+    for name, of_system in items.items():
+        _check_single(of_system, systems[name])
+    first, *others = systems
+    images = tuple(item.image for item in items[first])
+    for name in others:
+        theirs = tuple(item.image for item in items[name])
+        for lacking, with_them, missing in (
+            (name, first, _without(images, theirs)),
+            (first, name, _without(theirs, images)),
+        ):
+            if missing:
+                number = (
+                    f"1 image that {systems[with_them]} has"
+                    if len(missing) == 1
+                    else (f"{len(missing):,} images that {systems[with_them]} has")
+                )
+                raise DataError(
+                    f"lacks {number}: {_listed(missing)}",
+                    path=systems[lacking],
+                    hint="Systems are compared on the same images: add the captions, or remove the others'",
+                )
+    return SystemCaptions(items, images, captions[first].without_candidate)
+
+
+def _check_single(items: Sequence[Item], path: Path) -> None:
+    count: dict[str, int] = {}
+    for item in items:
+        count[item.image] = count.get(item.image, 0) + 1
+    several = [image for image, number in count.items() if number > 1]
+    if several:
+        raise DataError(
+            f"holds {count[several[0]]} captions of the image '{several[0]}'"
+            + (f", and several of {len(several) - 1:,} more" if len(several) > 1 else ""),
+            path=path,
+            hint="A system has one caption for each image: keep one, or write a file for each system",
+        )
+
+
+def _without(images: Sequence[str], others: Sequence[str]) -> list[str]:
+    known = set(others)
+    return [image for image in images if image not in known]
+
+
+def _listed(images: Sequence[str]) -> str:
+    return ", ".join(images[:_MOST_LISTED]) + (", …" if len(images) > _MOST_LISTED else "")
+
+
+_SAME_SHARE = 0.5
+_LONG = 3.0
+_MOST_LISTED_CHARACTERS = 40
+
+
+def caption_cautions(items: Sequence[Item], metrics: Sequence[str] = ()) -> list[str]:
+    """Lines on what makes scores of captions meaningless though the files can be read.
+
+    Noticed are references that are one text with a list in it, candidates that are all alike or are one of their own
+    references, candidates several times as long as the references, and one image alone under CIDEr.
+
+    Args:
+        items: the captions.
+        metrics: names of the metrics that score them.
+    """
+    lines = (_written_as_lists(items), _alike(items), _copied(items), _long(items), _one_document(items, metrics))
+    return [line for line in lines if line]
+
+
+def _written_as_lists(items: Sequence[Item]) -> str:
+    listed = [item for item in items if len(item.references) == 1 and _is_list(item.references[0])]
+    if not listed:
+        return ""
+    return (
+        f"{_count(listed, items)} one reference that is a list written as a text (first: image '{listed[0].image}', "
+        f"{listed[0].references[0][:_MOST_LISTED_CHARACTERS]}…): give a list of texts"
+    )
+
+
+def _is_list(text: str) -> bool:
+    """Whether a text is a list of texts as Python or JSON writes it."""
+    text = text.strip()
+    if not (text.startswith(("[", "(")) and text.endswith(("]", ")"))):
+        return False
+    try:
+        value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return False
+    return isinstance(value, (list, tuple)) and bool(value) and all(isinstance(entry, str) for entry in value)
+
+
+def _alike(items: Sequence[Item]) -> str:
+    images = len({item.image for item in items})
+    (text, count), *_ = Counter(item.candidate for item in items).most_common(1)
+    if images < 2 or count < 2 or count < _SAME_SHARE * len(items):
+        return ""
+    return f"{count:,} of {len(items):,} candidates are the same text: '{text[:_MOST_LISTED_CHARACTERS]}'"
+
+
+def _copied(items: Sequence[Item]) -> str:
+    copied = [item for item in items if _bare(item.candidate) in map(_bare, item.references)]
+    if not copied:
+        return ""
+    verb = "is one of its own references" if len(copied) == 1 else "are among their own references"
+    return f"{len(copied):,} of {len(items):,} candidates {verb} (first: image '{copied[0].image}')"
+
+
+def _bare(text: str) -> str:
+    """A text without its case and what ends it; of a hundred thousand captions in no time."""
+    return text.lower().rstrip(" .!")
+
+
+def _long(items: Sequence[Item]) -> str:
+    references = [text.count(" ") + 1 for item in items for text in item.references]
+    if not references:
+        return ""
+    of_candidates, of_references = median(item.candidate.count(" ") + 1 for item in items), median(references)
+    if of_candidates < _LONG * max(of_references, 1):
+        return ""
+    return (
+        f"candidates have {of_candidates:g} words in the median and references {of_references:g}: metrics that count "
+        "n-grams take the rest for wrong"
+    )
+
+
+def _one_document(items: Sequence[Item], metrics: Sequence[str]) -> str:
+    if not {"cider", "spider"} & set(metrics) or len({item.image for item in items}) > 1:
+        return ""
+    return (
+        "CIDEr of one image alone: an n-gram that stands in every document weighs nothing, so the score is 0; take "
+        "document frequencies from elsewhere (--option cider.df=coco-val, or a file of captions)"
+    )
+
+
+def _count(chosen: Sequence[Item], items: Sequence[Item]) -> str:
+    return f"{len(chosen):,} of {len(items):,} captions {'has' if len(chosen) == 1 else 'have'}"

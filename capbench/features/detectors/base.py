@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import abc
 import contextlib
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench import plugins
-from capbench.errors import CapbenchError, DataError, FeatureError, MissingFileError, UsageError, suggest
-from capbench.features.detectors.options import NetworkOptions
+from capbench.core import plugins
+from capbench.core.errors import CapbenchError, DataError, FeatureError, MissingFileError, UsageError, suggest
+from capbench.core.options import Choice, Count, Kind, Options, option
 from capbench.features.records import Fingerprint, RegionFeatures
-from capbench.options import Options
 
 if TYPE_CHECKING:
     import torch
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Detector",
     "Network",
+    "NetworkOptions",
+    "Numbers",
     "detector_class",
     "forward_pass",
     "load_detector",
@@ -39,6 +42,61 @@ __all__ = [
     "region_features",
     "weights_file",
 ]
+
+
+# What may be set about detectors, beside the kinds of options that everything has.
+
+
+@dataclass(frozen=True)
+class Numbers(Kind):
+    """Some finite numbers: a list, or numbers with commas between them.
+
+    Attributes:
+        count: how many there must be; 0: one or more.
+        most: the largest number that fits; the smallest is 0.
+    """
+
+    count: int = 0
+    most: float = math.inf
+
+    def describe(self) -> str:
+        """In words."""
+        how_many = f"{self.count} numbers" if self.count else "numbers"
+        limits = f"from 0 to {self.most:g}" if self.most < math.inf else "from 0"
+        return f"{how_many} {limits} with commas between them"
+
+    def example(self) -> str:
+        """Numbers that fit."""
+        return ",".join(["0.5"] * self.count) if self.count else "0.5,0.7"
+
+    def read(self, value: object) -> tuple[float, ...]:
+        """The numbers."""
+        entries: list[Any] = value.split(",") if isinstance(value, str) else [value]
+        if isinstance(value, list | tuple):
+            entries = list(value)
+        if any(isinstance(entry, bool) or not isinstance(entry, str | int | float) for entry in entries):
+            raise ValueError
+        try:
+            numbers = tuple(float(entry) for entry in entries)
+        except OverflowError as error:
+            raise ValueError from error
+        if not numbers or (self.count and len(numbers) != self.count):
+            raise ValueError
+        if not all(math.isfinite(number) and 0 <= number <= self.most for number in numbers):
+            raise ValueError
+        return numbers
+
+    def sign(self, value: tuple[float, ...]) -> str:
+        """The numbers with commas."""
+        return ",".join(f"{number:g}" for number in value)
+
+
+@dataclass(frozen=True)
+class NetworkOptions(Options):
+    """Options of every detector with a PyTorch network."""
+
+    batch: int = option(1, Count(1), "images at once; more than 1 leaves reference mode")
+    precision: str = option("float32", Choice("float32", "amp-bfloat16", "amp-float16"), "of the forward pass")
 
 
 class Detector(abc.ABC):
@@ -204,7 +262,7 @@ def weights_file(name: str, weights: str | os.PathLike[str] | None) -> Path:
         if not path.exists():
             raise MissingFileError("there is no such file of weights", path=path, hint="Give the file's path")
         return path
-    from capbench.models.registry import find_weights
+    from capbench.weights.registry import find_weights
 
     return find_weights(name)
 
@@ -304,7 +362,7 @@ def read_names(path: str | None, count: int, what: str) -> tuple[str, ...] | Non
     """
     if path is None:
         return None
-    from capbench.files import read_lines
+    from capbench.core.files import read_lines
 
     vocabulary = tuple(line.split(",")[0].strip() for line in read_lines(Path(path).expanduser()))
     if len(vocabulary) == count + 1 and vocabulary[0] in ("__background__", "__no_attribute__", "background"):

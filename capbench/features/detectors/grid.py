@@ -18,9 +18,11 @@ import torch.nn.functional as F  # noqa: N812 (its usual name)
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from capbench.errors import UsageError
+from capbench.core.errors import UsageError
+from capbench.core.options import Count, option
 from capbench.features.detectors.base import (
     Network,
+    NetworkOptions,
     forward_pass,
     numpy32,
     random_seed,
@@ -28,9 +30,7 @@ from capbench.features.detectors.base import (
     weights_file,
 )
 from capbench.features.detectors.images import GridPreparation, Prepared, pad_batch
-from capbench.features.detectors.options import NetworkOptions
-from capbench.models.checkpoints import fit_state, read_checkpoint
-from capbench.options import Count, option
+from capbench.weights.checkpoints import fit_state, read_checkpoint
 
 if TYPE_CHECKING:
     from capbench.features.records import RegionFeatures
@@ -82,7 +82,7 @@ class Grid(Network):
         """Fill torchvision's backbone ``variant``; see :func:`capbench.features.detectors.base.load_detector`."""
         from torchvision import models
 
-        from capbench.models.registry import entry
+        from capbench.weights.registry import entry
 
         name = f"{cls.name}:{variant}"
         entry(name)  # refuses names that torchvision does not know

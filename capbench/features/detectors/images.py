@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from capbench.errors import DataError
+from capbench.core.errors import DataError
 
 __all__ = [
     "BGR_MEAN",

@@ -1,6 +1,14 @@
 """The sample detector: a small Faster R-CNN that comes with capbench and knows the embedded sample's synthetic scenes.
 
 It lets every step be tried without a download. It knows nothing of photographs.
+
+Images have 160 x 160 pixels; there are 21 classes and 11 colours, which take the place that attributes have in Anderson
+et al., CVPR 2018. The network has 0.6 million parameters; ``scripts/train_sample_models.py`` trains it.
+
+References:
+    Ren et al., Faster R-CNN, NeurIPS 2015.
+    Lin et al., Feature Pyramid Networks, CVPR 2017 (one merged level).
+    He et al., Mask R-CNN, ICCV 2017 (RoIAlign).
 """
 
 from __future__ import annotations
@@ -10,39 +18,127 @@ import importlib.resources
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F  # noqa: N812 (its usual name)
+from torch import Tensor, nn
 
-from capbench.errors import ModelError
+from capbench.core.errors import ModelError
+from capbench.core.options import Count, option
 from capbench.features.detectors import boxes as bx
 from capbench.features.detectors.base import (
     Network,
+    NetworkOptions,
+    Numbers,
     forward_pass,
     numpy32,
     random_seed,
     region_features,
 )
-from capbench.features.detectors.bottom_up.selection import hf_detections, hf_proposals
+from capbench.features.detectors.bottom_up import hf_detections, hf_proposals
 from capbench.features.detectors.images import Prepared, SamplePreparation, pad_batch
-from capbench.features.detectors.options import NetworkOptions, Numbers
-from capbench.models.checkpoints import fit_state, read_checkpoint
-from capbench.models.sample_frcnn import SampleFRCNN
-from capbench.options import Count, option
+from capbench.weights.checkpoints import fit_state, read_checkpoint
 
 if TYPE_CHECKING:
     from capbench.features.records import RegionFeatures
 
 __all__ = [
     "SampleDetector",
+    "SampleFRCNN",
     "SampleOptions",
+    "SampleOutputs",
     "SamplePreparation",
     "proposals",
     "sample_card",
     "sample_weights",
 ]
+
+
+@dataclass(frozen=True)
+class SampleOutputs:
+    """What the second stage says of r regions.
+
+    Attributes:
+        features: (r, 128), not negative.
+        classes: (r, classes + 1) logits, the background last.
+        boxes: (r, 4) deltas, the same for every class.
+        colours: (r, colours) logits.
+    """
+
+    features: Tensor
+    classes: Tensor
+    boxes: Tensor
+    colours: Tensor
+
+
+def _conv(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU(inplace=True)
+    )
+
+
+class SampleFRCNN(nn.Module):
+    """The network, in three steps: :meth:`features`, :meth:`propose`, :meth:`describe`."""
+
+    stride_proposals = 8
+    stride_regions = 4
+    pooled = 7
+    anchor_sizes = (22.0, 40.0, 66.0)
+    anchor_ratios = (0.6, 1.0, 1.6)
+    feature_size = 128
+
+    def __init__(self, classes: int, colours: int) -> None:
+        super().__init__()
+        anchors = len(self.anchor_sizes) * len(self.anchor_ratios)
+        self.stem = nn.Sequential(_conv(3, 16, 2), _conv(16, 32, 2), _conv(32, 48))
+        self.deep = nn.Sequential(_conv(48, 96, 2), _conv(96, 96), _conv(96, 96))
+        self.lateral = nn.Conv2d(48, 64, 1)
+        self.top_down = nn.Conv2d(96, 64, 1)
+        self.merge = _conv(64, 64)
+        self.rpn = nn.Sequential(nn.Conv2d(96, 64, 3, padding=1), nn.ReLU(inplace=True))
+        self.objectness = nn.Conv2d(64, anchors, 1)
+        self.anchor_deltas = nn.Conv2d(64, 4 * anchors, 1)
+        self.region = _conv(64, 64)
+        self.hidden = nn.Linear(64 * self.pooled**2, self.feature_size)
+        self.class_score = nn.Linear(self.feature_size, classes + 1)
+        self.box_deltas = nn.Linear(self.feature_size, 4)
+        self.colour_score = nn.Linear(self.feature_size, colours)
+
+    def features(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Images (n, 3, h, w), RGB from -1 to 1, to maps for regions and for proposals.
+
+        Returns:
+            (n, 64, h/4, w/4) and (n, 96, h/8, w/8).
+        """
+        shallow = self.stem(images)  # (n, 48, h/4, w/4)
+        deep = self.deep(shallow)  # (n, 96, h/8, w/8)
+        above = F.interpolate(self.top_down(deep), size=shallow.shape[-2:], mode="nearest")
+        return self.merge(self.lateral(shallow) + above), deep
+
+    def propose(self, deep: Tensor) -> tuple[Tensor, Tensor]:
+        """Objectness logits (n, 9, h/8, w/8) and anchor deltas (n, 36, h/8, w/8)."""
+        hidden = self.rpn(deep)
+        return self.objectness(hidden), self.anchor_deltas(hidden)
+
+    def pool(self, regions: Tensor, boxes: list[Tensor]) -> Tensor:
+        """RoIAlign of boxes in pixels, one tensor (r_i, 4) an image: (r, 64, 7, 7)."""
+        from torchvision.ops import roi_align
+
+        pooled: Tensor = roi_align(
+            regions.float(), boxes, self.pooled, 1 / self.stride_regions, sampling_ratio=2, aligned=True
+        )
+        return pooled
+
+    def describe(self, pooled: Tensor) -> SampleOutputs:
+        """Pooled regions (r, 64, 7, 7) to features, class and colour logits, box deltas."""
+        features = F.relu(self.hidden(torch.flatten(self.region(pooled), 1)))
+        return SampleOutputs(
+            features, self.class_score(features), self.box_deltas(features), self.colour_score(features)
+        )
+
 
 DELTA_WEIGHTS = (10.0, 10.0, 5.0, 5.0)
 
@@ -59,7 +155,7 @@ class SampleOptions(NetworkOptions):
 
 def sample_weights() -> Path:
     """The file of the weights that come with capbench."""
-    return Path(str(importlib.resources.files("capbench.models") / "weights" / "sample_detector.safetensors"))
+    return Path(str(importlib.resources.files("capbench.weights") / "sample" / "sample_detector.safetensors"))
 
 
 def sample_card(weights: Path | None = None) -> dict[str, Any]:

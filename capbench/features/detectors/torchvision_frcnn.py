@@ -15,20 +15,21 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
-from capbench.errors import UsageError
+from capbench.core.errors import UsageError
+from capbench.core.options import Count, option
 from capbench.features.detectors.base import (
     Network,
+    NetworkOptions,
+    Numbers,
     forward_pass,
     numpy32,
     random_seed,
     region_features,
     weights_file,
 )
-from capbench.features.detectors.bottom_up.selection import hf_detections
+from capbench.features.detectors.bottom_up import hf_detections
 from capbench.features.detectors.images import Prepared, TorchvisionPreparation, pad_batch
-from capbench.features.detectors.options import NetworkOptions, Numbers
-from capbench.models.checkpoints import fit_state, read_checkpoint
-from capbench.options import Count, option
+from capbench.weights.checkpoints import fit_state, read_checkpoint
 
 if TYPE_CHECKING:
     from capbench.features.records import RegionFeatures

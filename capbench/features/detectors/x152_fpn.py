@@ -2,22 +2,35 @@
 
 Images of 800/1333 pixels, padded to multiples of 32; inclusive boxes; of 1000 proposals the 100 with the best class
 scores after class-wise suppression at 0.5 are kept, with no least confidence.
+
+The network is a Faster R-CNN with a ResNeXt-152-32x8d backbone and a feature pyramid. Parameters have the names of
+maskrcnn-benchmark's checkpoints; :func:`load_x152` reads Detectron's blobs, too. Sizes follow from the weights.
+
+References:
+    Xie et al., Aggregated Residual Transformations, CVPR 2017.
+    Lin et al., Feature Pyramid Networks, CVPR 2017.
+    Lu et al., 12-in-1: Multi-Task Vision and Language Representation Learning, CVPR 2020 (used these features).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F  # noqa: N812 (its usual name)
+from torch import Tensor, nn
 
-from capbench.errors import UsageError
+from capbench.core.errors import UsageError
+from capbench.core.options import Count, File, Number, option
 from capbench.features.detectors import boxes as bx
 from capbench.features.detectors.base import (
     Network,
+    NetworkOptions,
     forward_pass,
     numpy32,
     random_seed,
@@ -26,15 +39,326 @@ from capbench.features.detectors.base import (
     weights_file,
 )
 from capbench.features.detectors.images import Prepared, ShortestEdge, pad_batch
-from capbench.features.detectors.options import NetworkOptions
-from capbench.models.checkpoints import read_checkpoint
-from capbench.models.x152_fpn import X152FPN, X152Config, load_x152, random_x152
-from capbench.options import Count, File, Number, option
+from capbench.weights.checkpoints import blocks_of, fit_state, read_checkpoint, shape_of, width_of
 
 if TYPE_CHECKING:
     from capbench.features.records import RegionFeatures
 
-__all__ = ["X152Detector", "X152Options", "level_proposals", "select"]
+__all__ = [
+    "X152FPN",
+    "X152Config",
+    "X152Detector",
+    "X152Options",
+    "X152Outputs",
+    "level_proposals",
+    "load_x152",
+    "random_x152",
+    "select",
+]
+
+
+@dataclass(frozen=True)
+class X152Config:
+    """Sizes of the network; the defaults are those of the published weights.
+
+    Attributes:
+        blocks: residual blocks of the four stages.
+        stem: channels behind the first convolution.
+        groups: groups of the 3 x 3 convolutions.
+        inner: channels inside the first stage's blocks (32 groups of 8); they double from stage to stage.
+        outer: channels that the first stage gives; they double from stage to stage.
+        pyramid: channels of every pyramid level.
+        anchors: anchors a cell, on each of five levels.
+        hidden: size of fc6 and fc7, and so of a region's feature.
+        outputs: class logits, the background first.
+        box_outputs: sets of four box deltas.
+        pooled: side of a pooled region.
+    """
+
+    blocks: tuple[int, int, int, int] = (3, 8, 36, 3)
+    stem: int = 64
+    groups: int = 32
+    inner: int = 256
+    outer: int = 256
+    pyramid: int = 512
+    anchors: int = 3
+    hidden: int = 2048
+    outputs: int = 1601
+    box_outputs: int = 1601
+    pooled: int = 7
+
+
+@dataclass(frozen=True)
+class X152Outputs:
+    """What the second stage says of r regions: fc6 (r, hidden), class logits (r, outputs)."""
+
+    features: Tensor
+    classes: Tensor
+
+
+class _FrozenNorm(nn.Module):
+    """Batch normalisation with fixed statistics and nothing added to the variance, as maskrcnn-benchmark has it."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        for name, value in (("weight", 1.0), ("bias", 0.0), ("running_mean", 0.0), ("running_var", 1.0)):
+            self.register_buffer(name, torch.full((channels,), value))
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = self.get_buffer("weight") * self.get_buffer("running_var").rsqrt()
+        shift = self.get_buffer("bias") - self.get_buffer("running_mean") * scale
+        return x * scale[:, None, None].to(x.dtype) + shift[:, None, None].to(x.dtype)
+
+
+def _plain(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Conv2d:
+    return nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False)
+
+
+class _Block(nn.Module):
+    def __init__(self, inputs: int, inner: int, outputs: int, stride: int, groups: int) -> None:
+        super().__init__()
+        self.downsample: nn.Sequential | None = None
+        if inputs != outputs:
+            self.downsample = nn.Sequential(_plain(inputs, outputs, 1, stride), _FrozenNorm(outputs))
+        self.conv1, self.bn1 = _plain(inputs, inner, 1), _FrozenNorm(inner)
+        # ResNeXt has the stride in the 3 x 3 convolution.
+        self.conv2, self.bn2 = _plain(inner, inner, 3, stride, groups), _FrozenNorm(inner)
+        self.conv3, self.bn3 = _plain(inner, outputs, 1), _FrozenNorm(outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.bn1(self.conv1(x)))
+        y = F.relu(self.bn2(self.conv2(y)))
+        y = self.bn3(self.conv3(y))
+        return F.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+class _Stem(nn.Module):
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = _plain(3, channels, 7, 2), _FrozenNorm(channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.max_pool2d(F.relu(self.bn1(self.conv1(x))), 3, 2, padding=1)
+
+
+class _Body(nn.Module):
+    def __init__(self, config: X152Config) -> None:
+        super().__init__()
+        self.stem = _Stem(config.stem)
+        inputs = config.stem
+        for i, count in enumerate(config.blocks):
+            outputs, inner = config.outer << i, config.inner << i
+            first = _Block(inputs, inner, outputs, 1 if i == 0 else 2, config.groups)
+            rest = (_Block(outputs, inner, outputs, 1, config.groups) for _ in range(count - 1))
+            self.add_module(f"layer{i + 1}", nn.Sequential(first, *rest))
+            inputs = outputs
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        x = self.stem(x)  # (n, 64, h/4, w/4)
+        maps = []
+        for i in range(1, 5):
+            x = self.get_submodule(f"layer{i}")(x)  # (n, 256 * 2^(i-1), h/2^(i+1), w/2^(i+1))
+            maps.append(x)
+        return maps
+
+
+class _Pyramid(nn.Module):
+    def __init__(self, config: X152Config) -> None:
+        super().__init__()
+        for i in range(1, 5):
+            self.add_module(f"fpn_inner{i}", nn.Conv2d(config.outer << (i - 1), config.pyramid, 1))
+            self.add_module(f"fpn_layer{i}", nn.Conv2d(config.pyramid, config.pyramid, 3, padding=1))
+
+    def forward(self, maps: Sequence[Tensor]) -> list[Tensor]:
+        """Five levels (n, 512, h/4 ... h/64, w/4 ... w/64), finest first."""
+        above: Tensor = self.get_submodule("fpn_inner4")(maps[3])
+        levels = [self.get_submodule("fpn_layer4")(above)]
+        for i in (3, 2, 1):
+            above = self.get_submodule(f"fpn_inner{i}")(maps[i - 1]) + F.interpolate(above, scale_factor=2.0)
+            levels.insert(0, self.get_submodule(f"fpn_layer{i}")(above))
+        return [*levels, F.max_pool2d(levels[-1], 1, 2)]
+
+
+class _ProposalHead(nn.Module):
+    def __init__(self, config: X152Config) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(config.pyramid, config.pyramid, 3, padding=1)
+        self.cls_logits = nn.Conv2d(config.pyramid, config.anchors, 1)
+        self.bbox_pred = nn.Conv2d(config.pyramid, 4 * config.anchors, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = F.relu(self.conv(x))
+        return self.cls_logits(hidden), self.bbox_pred(hidden)
+
+
+class X152FPN(nn.Module):
+    """The network, in three steps: :meth:`features`, :meth:`propose`, :meth:`describe`."""
+
+    strides = (4, 8, 16, 32, 64)
+    multiple = 32
+
+    def __init__(self, config: X152Config) -> None:
+        super().__init__()
+        self.config = config
+        self.backbone = nn.Module()
+        self.backbone.body = _Body(config)
+        self.backbone.fpn = _Pyramid(config)
+        self.rpn = nn.Module()
+        self.rpn.head = _ProposalHead(config)
+        size = config.pyramid * config.pooled**2
+        extractor, predictor = nn.Module(), nn.Module()
+        extractor.fc6 = nn.Linear(size, config.hidden)
+        extractor.fc7 = nn.Linear(config.hidden, config.hidden)
+        predictor.cls_score = nn.Linear(config.hidden, config.outputs)
+        predictor.bbox_pred = nn.Linear(config.hidden, 4 * config.box_outputs)
+        box = nn.Module()
+        box.feature_extractor, box.predictor = extractor, predictor
+        self.roi_heads = nn.Module()
+        self.roi_heads.box = box
+
+    def features(self, images: Tensor) -> list[Tensor]:
+        """Images (n, 3, h, w), BGR minus the mean, sides multiples of 32, to five pyramid levels, finest first."""
+        maps = self.get_submodule("backbone.body")(images)
+        levels: list[Tensor] = self.get_submodule("backbone.fpn")(maps)
+        return levels
+
+    def propose(self, levels: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
+        """Of each level objectness logits (n, 3, h, w) and anchor deltas (n, 12, h, w)."""
+        head = self.get_submodule("rpn.head")
+        return [head(level) for level in levels]
+
+    def pool(self, levels: Sequence[Tensor], boxes: Tensor) -> Tensor:
+        """RoIAlign of one image's boxes (r, 4), each on the level that fits its size: (r, 512, 7, 7).
+
+        Args:
+            levels: of one image, each (1, 512, h, w).
+            boxes: inclusive, in pixels of the network's input.
+        """
+        from torchvision.ops import roi_align
+
+        side = (boxes[:, 2:] - boxes[:, :2] + 1.0).prod(dim=1).clamp(min=0.0).sqrt()
+        # Lin et al., equation 1, for levels 2 to 5.
+        which = (4 + torch.log2(side / 224.0 + 1e-6)).floor().clamp(2, 5).long() - 2
+        size = (len(boxes), levels[0].shape[1], self.config.pooled, self.config.pooled)
+        result = torch.zeros(size, dtype=torch.float32, device=boxes.device)
+        for i in range(4):
+            rows = (which == i).nonzero()[:, 0]
+            if len(rows):
+                level, chosen = levels[i].float(), [boxes[rows].float()]
+                scale = 1 / self.strides[i]
+                result[rows] = roi_align(level, chosen, self.config.pooled, scale, sampling_ratio=2, aligned=False)
+        return result
+
+    def describe(self, pooled: Tensor) -> X152Outputs:
+        """Pooled regions (r, 512, 7, 7) to fc6 features (behind the ReLU) and class logits."""
+        fc6 = F.relu(self.get_submodule("roi_heads.box.feature_extractor.fc6")(pooled.flatten(1)))  # (r, 2048)
+        fc7 = F.relu(self.get_submodule("roi_heads.box.feature_extractor.fc7")(fc6))  # (r, 2048)
+        return X152Outputs(fc6, self.get_submodule("roi_heads.box.predictor.cls_score")(fc7))
+
+
+_BRANCHES = {
+    "1": ("downsample.0", "downsample.1"),
+    "2a": ("conv1", "bn1"),
+    "2b": ("conv2", "bn2"),
+    "2c": ("conv3", "bn3"),
+}
+_HEADS = {
+    "conv_rpn_fpn2": "rpn.head.conv",
+    "rpn_cls_logits_fpn2": "rpn.head.cls_logits",
+    "rpn_bbox_pred_fpn2": "rpn.head.bbox_pred",
+    "fc6": "roi_heads.box.feature_extractor.fc6",
+    "fc7": "roi_heads.box.feature_extractor.fc7",
+    "cls_score": "roi_heads.box.predictor.cls_score",
+    "bbox_pred": "roi_heads.box.predictor.bbox_pred",
+}
+_ENDS = {"w": "weight", "s": "weight", "b": "bias"}
+
+
+def _from_detectron(name: str) -> str | None:
+    """The network's name for one of Detectron's blobs; None for what inference does not need."""
+    if name == "conv1_w":
+        return "backbone.body.stem.conv1.weight"
+    if match := re.fullmatch(r"res_conv1_bn_([sb])", name):
+        return f"backbone.body.stem.bn1.{_ENDS[match[1]]}"
+    if match := re.fullmatch(r"res([2-5])_(\d+)_branch(1|2[abc])(_bn)?_([wsb])", name):
+        layer = _BRANCHES[match[3]][1 if match[4] else 0]
+        return f"backbone.body.layer{int(match[1]) - 1}.{match[2]}.{layer}.{_ENDS[match[5]]}"
+    if match := re.fullmatch(r"fpn_(inner_)?res([2-5])_\d+_sum(?:_lateral)?_([wb])", name):
+        return f"backbone.fpn.fpn_{'inner' if match[1] else 'layer'}{int(match[2]) - 1}.{_ENDS[match[3]]}"
+    head, _, end = name.rpartition("_")
+    return f"{_HEADS[head]}.{_ENDS[end]}" if head in _HEADS and end in ("w", "b") else None
+
+
+def _from_maskrcnn(name: str) -> str | None:
+    # Anchors are computed; attribute, mask and keypoint heads see no use here.
+    if ".cell_anchors." in name or re.search(r"attr|\.mask\.|\.keypoint\.", name):
+        return None
+    return name
+
+
+def load_x152(tensors: Mapping[str, Tensor], path: str | os.PathLike[str] = "weights") -> X152FPN:
+    """Build the network that some weights are of, and load them.
+
+    Known names: maskrcnn-benchmark's (``backbone.body.layer1.0.conv1.weight``) and Detectron's (``res2_0_branch2a_w``).
+
+    Raises:
+        ModelError: a tensor is missing, left over or of a wrong shape.
+    """
+    detectron = "conv1_w" in tensors
+    rename = _from_detectron if detectron else _from_maskrcnn
+    renamed = {parameter: tensor for name, tensor in tensors.items() if (parameter := rename(name)) is not None}
+
+    hint = "Give the weights of a Faster R-CNN with ResNeXt and FPN of maskrcnn-benchmark or Detectron"
+
+    def width(name: str, multiple: int = 1) -> int:
+        return width_of(renamed, name, path, hint, multiple)
+
+    def blocks(layer: int) -> int:
+        return blocks_of(renamed, f"backbone.body.layer{layer}", path, hint)
+
+    body, box = "backbone.body.", "roi_heads.box."
+    inner = width(body + "layer1.0.bn2.weight")
+    in_group = shape_of(renamed, body + "layer1.0.conv2.weight", 4, path, hint)[1]
+    inputs = shape_of(renamed, box + "feature_extractor.fc6.weight", 2, path, hint)[1]
+    pyramid = width("backbone.fpn.fpn_inner1.bias")
+    network = X152FPN(
+        X152Config(
+            blocks=(blocks(1), blocks(2), blocks(3), blocks(4)),
+            stem=width(body + "stem.bn1.weight"),
+            groups=inner // in_group if inner % in_group == 0 else 1,
+            inner=inner,
+            outer=width(body + "layer1.0.bn3.weight"),
+            pyramid=pyramid,
+            anchors=width("rpn.head.cls_logits.bias"),
+            hidden=width(box + "feature_extractor.fc6.bias"),
+            outputs=width(box + "predictor.cls_score.bias"),
+            box_outputs=width(box + "predictor.bbox_pred.bias", 4),
+            pooled=max(round((inputs / pyramid) ** 0.5), 1),
+        )
+    )
+    # Detectron folded the statistics into scale and shift.
+    fit_state(network, renamed, path, optional=("running_mean", "running_var") if detectron else ())
+    return network
+
+
+def random_x152(config: X152Config, seed: int) -> X152FPN:
+    """A network with random weights that keeps activations in a sane range: for measuring speed, not for features."""
+    generator = torch.Generator().manual_seed(seed)
+    network = X152FPN(config).eval()
+    with torch.no_grad():
+        for name, module in network.named_modules():
+            if isinstance(module, nn.Conv2d | nn.Linear):
+                deviation = (2.0 / module.weight[0].numel()) ** 0.5
+                module.weight.normal_(0.0, deviation, generator=generator)
+                if module.bias is not None:
+                    module.bias.zero_()
+                if name.endswith("bbox_pred"):
+                    module.weight.mul_(0.05)
+            elif isinstance(module, _Block):
+                module.bn3.get_buffer("weight").fill_(0.2)  # residual branches must not double the variance
+        network.get_submodule("backbone.body.stem.bn1").get_buffer("weight").fill_(1 / 60)  # pixels up to 150
+    return network
+
 
 _ANCHOR_SIZES = (32, 64, 128, 256, 512)
 

@@ -1,30 +1,203 @@
-"""NumPy files of one array or one image: MILVLG (one ``.npz`` an image) and SCAN (one array and a list of ids)."""
+"""Region features in NumPy files: MILVLG (a ``.npz`` per image), SCAN (one array, a list of ids), the plain ``.npz``.
+
+``docs/features.md`` lists the arrays of the plain ``.npz`` of many images. Files are read from the front, a few numbers
+at a time, because a small ``.npz`` can unpack to any size: sizes are known before anything is unpacked, from the zip's
+directory and the array's header, which must agree.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import io
+import itertools
+import math
+import os
+import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench import files
-from capbench.errors import DataError
-from capbench.features.importers.npy import Npz, open_npy
+from capbench.core import files
+from capbench.core.errors import CapbenchError, DataError
+from capbench.core.pickles import load_npy
+from capbench.core.records import image_id
 from capbench.features.importers.values import (
+    MAX_RECORD_BYTES,
     ImportedImage,
     demand,
     flat_field,
     float_matrix,
     single_number,
     too_large,
+    unreadable,
     whole_number,
 )
-from capbench.features.records import RegionFeatures
-from capbench.records import image_id
+from capbench.features.records import FLAT_FIELDS, RegionFeatures
 
-__all__ = ["read_milvlg", "read_scan"]
+__all__ = ["ArrayStream", "Npz", "open_npy", "read_milvlg", "read_npz", "read_scan", "stored_bytes"]
+
+
+_BUFFER_BYTES = 1 << 16
+_MAX_HEADER = 100_000
+
+
+class ArrayStream:
+    """An array whose numbers are taken from the front, in C order.
+
+    Args:
+        stream: of the ``.npy`` file, at its beginning.
+        size: of the file in bytes.
+        place: what messages call it.
+
+    Attributes:
+        shape: of the array.
+        dtype: of the array.
+
+    Raises:
+        DataError: it is no ``.npy`` file, or its header does not fit its size.
+    """
+
+    def __init__(self, stream: IO[bytes], size: int, place: str) -> None:
+        self._stream = stream
+        self._place = place
+        with _damage(place, "is no .npy file"):
+            version = np.lib.format.read_magic(stream)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            self.shape, self._fortran, self.dtype = read(stream, max_header_size=_MAX_HEADER)
+            start = stream.tell()
+            if any(length < 0 for length in self.shape):
+                raise ValueError("a length below 0")
+        self.size = math.prod(self.shape)
+        self._whole: NDArray[Any] | None = None
+        self._taken = 0
+        if not self.dtype.hasobject and self.size * self.dtype.itemsize != size - start:
+            raise DataError(
+                f"holds {size - start:,} bytes where its header {self.shape} asks for "
+                f"{self.size * self.dtype.itemsize:,}",
+                path=place,
+                hint="The file is cut off or damaged: get it again",
+            )
+
+    def take(self, count: int) -> NDArray[Any]:
+        """The next ``count`` numbers, flat.
+
+        Raises:
+            DataError: they are too many for one image, cannot be read, or are not there.
+        """
+        if self._fortran and len(self.shape) > 1:
+            return self._from_whole(count)
+        too_large(count * self.dtype.itemsize, self._place)
+        with _damage(self._place, "cannot be unpacked"):
+            data = self._stream.read(count * self.dtype.itemsize)
+            array: NDArray[Any] = np.frombuffer(data, dtype=self.dtype, count=count)
+        return array
+
+    def _from_whole(self, count: int) -> NDArray[Any]:
+        """As :meth:`take`, for Fortran order, in which an image's numbers lie apart."""
+        if self._whole is None:
+            nbytes = self.size * self.dtype.itemsize
+            if nbytes > MAX_RECORD_BYTES:
+                raise DataError(
+                    f"holds {nbytes:,} bytes in Fortran order, which must be read as a whole",
+                    path=self._place,
+                    hint="Save it in C order: numpy.save(file, numpy.ascontiguousarray(array))",
+                )
+            with _damage(self._place, "cannot be unpacked"):
+                flat = np.frombuffer(self._stream.read(nbytes), dtype=self.dtype, count=self.size)
+            self._whole = flat.reshape(self.shape, order="F").reshape(-1)
+        self._taken += count
+        return self._whole[self._taken - count : self._taken]
+
+
+@contextlib.contextmanager
+def open_npy(path: Path) -> Iterator[ArrayStream]:
+    """A ``.npy`` file as a stream. Raises DataError if it cannot be read or is none."""
+    files.check_readable(path)
+    try:
+        stream = open(path, "rb")  # noqa: SIM115  closed below
+    except OSError as error:
+        raise unreadable(path, error) from error
+    with stream:
+        yield ArrayStream(stream, os.fstat(stream.fileno()).st_size, str(path))
+
+
+class Npz:
+    """The arrays of an ``.npz`` file; each is unpacked when it is asked for. A context manager.
+
+    Raises:
+        DataError: it is no ``.npz`` file.
+        MissingFileError: there is no such file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        files.check_readable(path)
+        with _damage(str(path), "is no .npz file"):
+            self._archive = zipfile.ZipFile(path)
+        self._members = {member.filename.removesuffix(".npy"): member for member in self._archive.infolist()}
+
+    @property
+    def names(self) -> list[str]:
+        """The arrays' names."""
+        return list(self._members)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._members
+
+    def __enter__(self) -> Npz:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._archive.close()
+
+    def unpacked_bytes(self, name: str) -> int:
+        """What the zip's directory says of an array's size."""
+        return self._members[name].file_size
+
+    def stream(self, name: str) -> ArrayStream:
+        """An array that is read from the front. Raises DataError if it is none."""
+        return ArrayStream(self._open(name), self.unpacked_bytes(name), self.place(name))
+
+    def read(self, name: str) -> Any:
+        """A whole array; one that holds objects through the restricted unpickler.
+
+        Raises:
+            DataError: it is larger than one image may be, cannot be unpacked, or is no array.
+        """
+        too_large(self.unpacked_bytes(name), self.place(name))
+        with self._open(name) as stream, _damage(self.place(name), "cannot be unpacked"):
+            data = stream.read()
+        return load_npy(data, name=self.place(name))
+
+    def place(self, name: str) -> str:
+        """What messages call an array."""
+        return f"{self.path}[{name}]"
+
+    def _open(self, name: str) -> IO[bytes]:
+        with _damage(self.place(name), "cannot be unpacked"):
+            # Of zip's own stream small reads are slow.
+            return io.BufferedReader(self._archive.open(self._members[name]), _BUFFER_BYTES)  # type: ignore[type-var]
+
+
+@contextlib.contextmanager
+def _damage(place: str, what: str) -> Iterator[None]:
+    """Zip, zlib, lzma and NumPy raise many kinds of errors on a damaged file: they become one DataError."""
+    try:
+        yield
+    except CapbenchError:
+        raise
+    except FileNotFoundError as error:
+        raise unreadable(place, error) from error
+    except Exception as error:
+        line = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
+        raise DataError(f"{what} ({line})", path=place, hint="Get the file again") from error
+
 
 _INFO = {
     "class_ids": "objects_id",
@@ -91,3 +264,194 @@ def read_scan(path: Path, ids: Path) -> Iterator[ImportedImage]:
                 raise DataError("is empty", path=ids, row=i + 1, hint="Give one id for each image, in order")
             features = array.take(regions * columns).reshape(regions, columns).astype(np.float32)
             yield ImportedImage(RegionFeatures(image_id(name), 0, 0, None, features), path, f"image {i}")
+
+
+_FEATURES = ("features", "features_int8")
+_PROBABILITIES = "class_probabilities"
+_BLOCK = 1024
+
+
+def read_npz(path: Path) -> Iterator[ImportedImage]:
+    """All images of a file, in the memory of one.
+
+    ``image_names`` (N,), or ``image_ids`` that are taken as they are, and ``features`` (N, n, d), or (R, d) with
+    ``offsets`` (N + 1,); float16, float32, or ``features_int8`` with ``scale`` (d,). Boxes: ``boxes`` in pixels with
+    ``image_sizes`` (N, 2: width, height), or ``boxes_normalised_xyxy`` as fractions, one set for all images or one for
+    each. ``class_probabilities`` (N, n, 1 + classes) or (R, 1 + classes) may be there.
+
+    Raises:
+        DataError: an array is missing, or of a shape or type that does not fit the others.
+    """
+    with Npz(path) as archive:
+        quantised = "features_int8" in archive
+        names_array = "image_ids" if "image_ids" in archive else "image_names"
+        demand(archive.names, (names_array, *(("features_int8", "scale") if quantised else ("features",))), path)
+        features = archive.stream("features_int8" if quantised else "features")
+        if features.dtype.kind != ("i" if quantised else "f"):
+            raise DataError(
+                f"features are of {features.dtype}", path=path, hint="Give float16, float32, or int8 and scale"
+            )
+        names = archive.stream(names_array)
+        counts = _counts(archive, features, names.size)
+        columns = features.shape[-1]
+        total = features.size // columns if columns else 0
+        scale = _scale(archive, columns) if quantised else None
+        boxes = _Boxes(archive, names.size, total)
+        fields = {name: _field(archive, name, total) for name in FLAT_FIELDS if name in archive}
+        probabilities = _probabilities(archive, features.shape[:-1])
+        classes = probabilities.shape[-1] if probabilities is not None else 0
+        for i, (name, count) in enumerate(zip(_texts(archive, names_array, names), counts, strict=True)):
+            row = f"image {i}"
+            too_large(4 * count * (columns + classes), path, row)
+            try:
+                values = features.take(count * columns).reshape(count, columns).astype(np.float32)
+                if scale is not None:
+                    values *= scale
+                width, height, image_boxes = boxes.next(count)
+                flat = {field: flat_field(stream.take(count), count, field) for field, stream in fields.items()}
+                if probabilities is not None:
+                    shares = probabilities.take(count * classes)
+                    flat[_PROBABILITIES] = float_matrix(shares, count, classes, _PROBABILITIES)
+            except ValueError as error:
+                raise DataError(str(error), path=path, row=row) from None
+            image = name if names_array == "image_ids" else image_id(name)
+            yield ImportedImage(RegionFeatures(image, width, height, image_boxes, values, **flat), path, row)
+
+
+def stored_bytes(path: Path) -> int:
+    """How much a store of the file's features needs, as far as the zip's directory tells."""
+    with Npz(path) as archive:
+        return sum(archive.unpacked_bytes(name) for name in _FEATURES if name in archive)
+
+
+def _texts(archive: Npz, array: str, names: ArrayStream) -> Iterator[str]:
+    """The images' names, as they stand in the file."""
+    if names.dtype.hasobject:
+        yield from (_text(name) for name in np.asarray(archive.read(array)).reshape(-1))
+        return
+    if names.dtype.kind not in "USiu":
+        raise DataError(f"is of {names.dtype}, not of texts", path=archive.place(array))
+    for first in range(0, names.size, _BLOCK):
+        block = names.take(min(_BLOCK, names.size - first))
+        try:
+            texts = [_text(name) for name in block.tolist()]
+        except ValueError as error:  # no UTF-8, or numbers that are no characters
+            raise DataError(f"holds what is no text ({error})", path=archive.place(array)) from None
+        yield from texts
+
+
+def _text(name: Any) -> str:
+    return name.decode() if isinstance(name, bytes) else str(name)
+
+
+def _counts(archive: Npz, features: ArrayStream, images: int) -> Iterator[int]:
+    """How many regions each image has."""
+    path = archive.path
+    if images == 0:
+        raise DataError("has no image_names", path=path)
+    if "offsets" not in archive:
+        if len(features.shape) != 3 or features.shape[0] != images:
+            raise DataError(
+                f"features have shape {features.shape} for {images:,} image names",
+                path=path,
+                hint="Give (images, regions, columns), or (regions, columns) with offsets",
+            )
+        return itertools.repeat(features.shape[1], images)
+    offsets = archive.stream("offsets")
+    if offsets.dtype.kind not in "iu" or offsets.shape != (images + 1,) or len(features.shape) != 2:
+        raise _misfit(path)
+    return _differences(offsets, features.shape[0], path)
+
+
+def _differences(offsets: ArrayStream, regions: int, path: Path) -> Iterator[int]:
+    begin = int(offsets.take(1)[0])
+    if begin != 0:
+        raise _misfit(path)
+    for first in range(1, offsets.size, _BLOCK):
+        for end in offsets.take(min(_BLOCK, offsets.size - first)).tolist():
+            if not begin < end <= regions:
+                raise _misfit(path)
+            yield end - begin
+            begin = end
+    if begin != regions:
+        raise _misfit(path)
+
+
+def _misfit(path: Path) -> DataError:
+    return DataError("offsets do not fit features and image_names", path=path, hint="See docs/features.md")
+
+
+def _scale(archive: Npz, columns: int) -> NDArray[np.float32]:
+    scale = np.asarray(archive.read("scale"))
+    if scale.dtype.kind not in "fiu" or scale.shape not in ((), (1,), (columns,)):
+        raise DataError(f"scale has shape {scale.shape} of {scale.dtype} for {columns} columns", path=archive.path)
+    return scale.astype(np.float32)
+
+
+def _probabilities(archive: Npz, regions: tuple[int, ...]) -> ArrayStream | None:
+    """The probabilities of classes, if there are any."""
+    if _PROBABILITIES not in archive:
+        return None
+    stream = archive.stream(_PROBABILITIES)
+    if stream.shape[:-1] != regions or stream.dtype.kind != "f":
+        raise DataError(
+            f"{_PROBABILITIES} have shape {stream.shape} of {stream.dtype}, where features have {regions} regions",
+            path=archive.path,
+            hint="Give the background's and each class's probability of each region, as floating-point numbers",
+        )
+    return stream
+
+
+def _field(archive: Npz, name: str, regions: int) -> ArrayStream:
+    stream = archive.stream(name)
+    if stream.size != regions or stream.dtype.hasobject:
+        raise DataError(
+            f"{name} has {stream.size:,} values of {stream.dtype} for {regions:,} regions", path=archive.path
+        )
+    return stream
+
+
+class _Boxes:
+    """Sizes and boxes of the images, one after the other, whichever way they are given."""
+
+    def __init__(self, archive: Npz, images: int, regions: int) -> None:
+        path = archive.path
+        self._sizes = archive.stream("image_sizes") if "image_sizes" in archive else None
+        if self._sizes is not None and (self._sizes.shape != (images, 2) or self._sizes.dtype.kind not in "iu"):
+            raise DataError(f"image_sizes have shape {self._sizes.shape}, not ({images}, 2) of integers", path=path)
+        self._relative = "boxes_normalised_xyxy" in archive
+        array = "boxes_normalised_xyxy" if self._relative else "boxes"
+        self._stream = archive.stream(array) if array in archive else None
+        self._shared: NDArray[Any] | None = None
+        if self._stream is None:
+            return
+        shape, dtype = self._stream.shape, self._stream.dtype
+        if dtype.kind not in "fiu" or shape[-1:] != (4,):
+            raise DataError(f"boxes have shape {shape} of {dtype}, not (..., 4)", path=path)
+        if not self._relative and self._sizes is None:
+            raise DataError(
+                "has boxes in pixels but no image_sizes",
+                path=path,
+                hint="Add image_sizes (width, height), or give boxes_normalised_xyxy",
+            )
+        if len(shape) == 2 and shape[0] != regions:  # one set for all images
+            if shape[0] * images != regions:
+                raise DataError(f"boxes have shape {shape} for {regions:,} regions", path=path)
+            self._shared = self._stream.take(self._stream.size).reshape(-1, 4)
+        elif self._stream.size != 4 * regions:
+            raise DataError(f"boxes have shape {shape} for {regions:,} regions", path=path)
+
+    def next(self, count: int) -> tuple[int, int, NDArray[np.float32] | None]:
+        """Width, height and boxes of the next image, which has ``count`` regions. Raises ValueError."""
+        width, height = (0, 0) if self._sizes is None else (int(side) for side in self._sizes.take(2))
+        if self._stream is None:
+            return width, height, None
+        if self._shared is not None and len(self._shared) != count:
+            raise ValueError(f"there are {len(self._shared)} boxes for {count} regions")
+        boxes = self._stream.take(4 * count).reshape(count, 4) if self._shared is None else self._shared
+        image_boxes = boxes.astype(np.float32)
+        if not self._relative:
+            return width, height, image_boxes
+        if self._sizes is None:  # fractions are pixels of an image of 1 x 1
+            return 1, 1, image_boxes
+        return width, height, image_boxes * np.array([width, height, width, height], dtype=np.float32)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.errors import DataError, MissingFileError
+from capbench.core.errors import DataError, MissingFileError
 from capbench.features.records import RegionFeatures
 
 __all__ = [

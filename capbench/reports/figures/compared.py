@@ -7,16 +7,37 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from capbench.core.errors import CapbenchError, DataError, UsageError
+from capbench.core.files import read_json
 from capbench.datasets.protocol import with_version
-from capbench.errors import CapbenchError, DataError, UsageError
-from capbench.files import read_json
-from capbench.reports.figures.style import statistic_label
+from capbench.reports.figures.style import (
+    COLOURS,
+    GREY,
+    USUAL,
+    Look,
+    caption,
+    finish,
+    metric_styles,
+    new_figure,
+    statistic_label,
+    style,
+)
 
 if TYPE_CHECKING:
-    from capbench.analyses.comparing import MetricComparison
+    from matplotlib.figure import Figure
+
+    from capbench.studies.compare import MetricComparison
     from capbench.studies.results import StudyResult
 
-__all__ = ["Compared", "PairResult", "from_comparison", "from_study", "read_compared"]
+__all__ = [
+    "Compared",
+    "PairResult",
+    "forest_figure",
+    "from_comparison",
+    "from_study",
+    "read_compared",
+    "significance_figure",
+]
 
 
 @dataclass(frozen=True)
@@ -71,7 +92,7 @@ class Compared:
 
 
 def from_comparison(comparison: MetricComparison, *, sample: bool = False) -> Compared:
-    """From what :func:`capbench.analyses.comparing.compare_metrics` gives."""
+    """From what :func:`capbench.studies.compare.compare_metrics` gives."""
     return _from_plain(comparison.as_json(), sample=sample)
 
 
@@ -98,8 +119,8 @@ def from_study(result: StudyResult, protocol: str | None = None) -> Compared:
     if chosen not in ids:
         raise UsageError(f"the study has no intervals or tests for '{chosen}'", hint=f"Choices: {', '.join(ids)}")
     (info,) = [info for info in result.protocols if info.id == chosen]
-    cells = [c for c in result.cells if c.protocol == chosen and not c.group]
-    cells.sort(key=lambda cell: -cell.value)
+    cells = [c for c in result.cells if c.protocol == chosen and not c.group and c.value is not None]
+    values = {cell.title: cell.value for cell in cells if cell.value is not None}
     tests = result.comparison(chosen)
     boot = info.bootstrap
     ceiling = result.ceiling(chosen)
@@ -109,7 +130,7 @@ def from_study(result: StudyResult, protocol: str | None = None) -> Compared:
         info.statistic,
         info.kind == "accuracy",
         max(cell.n for cell in cells),
-        {cell.title: cell.value for cell in cells},
+        dict(sorted(values.items(), key=lambda pair: -pair[1])),
         {c.title: (c.low, c.high) for c in cells if c.low is not None and c.high is not None},
         ""
         if boot is None
@@ -201,3 +222,145 @@ def _test_note(
 ) -> str:
     drawn = "" if resamples is None else f", {resamples:,} times by {unit}, seed {seed}"
     return f"{test} test{drawn}; correction {correction}, α = {alpha:g}"
+
+
+# Forest plot: each metric's agreement with people, with its interval.
+
+
+def forest_figure(compared: Compared, look: Look = USUAL) -> Figure:
+    """One row a metric, best first; metrics not significantly worse than the best are filled.
+
+    Raises:
+        UsageError: there are no intervals.
+    """
+    names = list(compared.values)
+    if not all(name in compared.intervals for name in names):
+        raise UsageError(
+            "a forest plot needs intervals", hint="Add 'bootstrap' to the study, or use 'capbench compare'"
+        )
+    scale, digits = (100.0, 1) if compared.percent else (1.0, 3)
+    with style(look):
+        figure, (axes,) = new_figure(7.0, 1.1 + 0.34 * len(names), look=look)
+        tested = bool(compared.top)
+        styles = metric_styles(names)
+        for row, name in enumerate(names):
+            low, high = (scale * end for end in compared.intervals[name])
+            value = scale * compared.values[name]
+            filled = not tested or name in compared.top
+            colour = styles[name].colour
+            axes.plot([low, high], [row, row], color=colour, linewidth=1.8, solid_capstyle="butt")
+            axes.plot(
+                *(value, row, styles[name].marker),
+                color=colour,
+                markerfacecolor=colour if filled else "white",
+                markersize=6,
+            )
+            axes.text(
+                *(1.02, row, f"{value:.{digits}f}  [{low:.{digits}f}, {high:.{digits}f}]"),
+                transform=axes.get_yaxis_transform(),
+                va="center",
+                fontsize=look.points(8),
+                color="black" if filled else GREY,
+            )
+        axes.axvline(scale * compared.values[names[0]], color=GREY, linewidth=0.7, alpha=0.5, zorder=0)
+        if compared.ceiling is not None:
+            axes.axvline(
+                scale * compared.ceiling, color=COLOURS[1], linewidth=1.2, linestyle="--", label="one more person"
+            )
+            axes.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.2)
+        axes.set_yticks(range(len(names)), names)
+        axes.set_ylim(len(names) - 0.4, -0.6)
+        axes.tick_params(axis="y", length=0)
+        axes.spines["left"].set_visible(False)
+        axes.grid(axis="x")
+        axes.set_xlabel("accuracy, %" if compared.percent else f"{compared.label} with people")
+        legend = "filled: not significantly worse than the best" if tested else ""
+        return finish(
+            figure,
+            caption(
+                compared.versioned_id,
+                f"n = {compared.n:,}",
+                compared.interval_note,
+                legend,
+                compared.test_note,
+                sample=compared.sample,
+            ),
+            look,
+        )
+
+
+# Significance matrix: which metric is better than which.
+
+# One hue from light to dark, so that the order is seen in grey as well.
+_STEPS = ((0.001, "#08519c", "p ≤ .001"), (0.01, "#4292c6", "p ≤ .01"), (1.0, "#9ecae1", "p ≤ α"))
+_NOT = "#f0f0f0"
+
+
+def significance_figure(compared: Compared, look: Look = USUAL) -> Figure:
+    """A cell for each pair: the row's metric minus the column's, and the corrected p-value.
+
+    Raises:
+        UsageError: nothing was tested.
+    """
+    if not compared.pairs:
+        raise UsageError(
+            "a significance matrix needs tests", hint="Add 'compare' to the study, or use 'capbench compare'"
+        )
+    names = list(compared.values)
+    scale, digits = (100.0, 1) if compared.percent else (1.0, 3)
+    with style(look):
+        from matplotlib.patches import Patch, Rectangle
+
+        size = 1.6 + 0.62 * len(names)
+        figure, (axes,) = new_figure(max(4.6, size + 1.2), max(3.4, size), look=look)
+        for pair in compared.pairs:
+            # Equal values may stand in either order.
+            row, column = sorted((names.index(pair.better), names.index(pair.worse)))
+            colour = _colour(pair)
+            axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, facecolor=colour, edgecolor="white", linewidth=2))
+            dark = colour in (_STEPS[0][1], _STEPS[1][1])
+            axes.text(
+                *(column, row, f"+{scale * pair.difference:.{digits}f}\n{_p(pair.p_value)}"),
+                ha="center",
+                va="center",
+                fontsize=look.points(7.5),
+                color="white" if dark else "black",
+            )
+        axes.set_xlim(0.5, len(names) - 0.5)
+        axes.set_ylim(len(names) - 1.5, -0.5)
+        axes.xaxis.tick_top()
+        long = len(names) > 5
+        axes.set_xticks(range(1, len(names)), names[1:], rotation=45 if long else 0, ha="left" if long else "center")
+        axes.set_yticks(range(len(names) - 1), names[:-1])
+        axes.tick_params(length=0)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        axes.set_aspect("equal")
+        patches = [Patch(color=colour, label=label) for _, colour, label in _STEPS]
+        patches.append(Patch(color=_NOT, label="not significant"))
+        if len(names) > 4:  # the lower triangle has room for it
+            axes.legend(handles=patches, loc="lower left", bbox_to_anchor=(0.0, 0.0), borderaxespad=0.3)
+        else:
+            axes.legend(handles=patches, loc="center left", bbox_to_anchor=(1.02, 0.5))
+        unit = "points of accuracy" if compared.percent else compared.label
+        return finish(
+            figure,
+            caption(
+                f"row minus column, in {unit}; p-values are corrected",
+                compared.versioned_id,
+                f"n = {compared.n:,}",
+                compared.test_note,
+                sample=compared.sample,
+            ),
+            look,
+        )
+
+
+def _colour(pair: PairResult) -> str:
+    if not pair.significant:
+        return _NOT
+    return next(colour for limit, colour, _ in _STEPS if pair.p_value <= limit)
+
+
+def _p(value: float) -> str:
+    return "p < .001" if value < 0.001 else f"p = {value:.3f}".replace("0.", ".")

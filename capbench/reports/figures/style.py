@@ -7,38 +7,55 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import textwrap
 import warnings
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from capbench import __version__
-from capbench.errors import UsageError
-from capbench.files import atomic_write
+from capbench.core.errors import CapbenchWarning, UsageError
+from capbench.core.files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.text import Text
 
 __all__ = [
     "BAND",
     "COLOURS",
     "ENDINGS",
+    "FALLBACKS",
+    "FONT",
     "GREY",
+    "KNOWN",
     "LINES",
     "MARKERS",
+    "UNKNOWN",
     "USUAL",
+    "Coverage",
     "Look",
+    "MetricStyle",
+    "MissingGlyphs",
     "caption",
     "check_ending",
+    "coverage",
+    "face_files",
     "finish",
+    "fit_fonts",
+    "metric_key",
+    "metric_styles",
     "new_figure",
     "save",
     "statistic_label",
     "style",
+    "warn_missing",
 ]
+
 
 ENDINGS = (".png", ".svg", ".pdf")
 
@@ -147,8 +164,6 @@ def finish(figure: Figure, text: str, look: Look = USUAL) -> Figure:
     Warns:
         MissingGlyphs: no font has a character.
     """
-    from capbench.reports.figures.fonts import fit_fonts
-
     characters = max(30, int(figure.get_figwidth() * 72 / (look.points(6.5) * 0.56)))
     figure.supxlabel(
         "\n".join(textwrap.wrap(text, characters, break_on_hyphens=False)),
@@ -227,3 +242,281 @@ def statistic_label(protocol: str) -> str:
 
 def _choices() -> str:
     return f"End the name in {', '.join(ENDINGS[:-1])} or {ENDINGS[-1]}"
+
+
+# How a metric is drawn: the same colour, marker, dashes and hatching in every figure, by its name alone.
+#
+# Colours are those of Okabe and Ito (2008) and two of Tol (2021, "muted"); no two metrics that capbench knows look
+# alike, and those that the papers put into one figure differ in colour where there are colours enough.
+
+_BLUE, _VERMILION, _GREEN, _PINK, _ORANGE, _SKY, _BLACK = COLOURS
+_WINE, _OLIVE = "#882255", "#999933"
+_PALETTE = (*COLOURS, _WINE, _OLIVE)
+_HATCHES = ("", "///", "...", "xx")
+
+
+@dataclass(frozen=True)
+class MetricStyle:
+    """How one metric is drawn.
+
+    Attributes:
+        colour: of its lines, points and bars.
+        marker: of its points.
+        dashes: of its lines.
+        hatch: of its bars.
+    """
+
+    colour: str
+    marker: str
+    dashes: str = "-"
+
+    @property
+    def hatch(self) -> str:
+        """Bars are told apart where lines are: by dashes."""
+        return _HATCHES[LINES.index(self.dashes)]
+
+
+KNOWN: Mapping[str, MetricStyle] = {
+    "bleu-1": MetricStyle(_SKY, "<"),
+    "bleu-2": MetricStyle(_SKY, ">", "--"),
+    "bleu-3": MetricStyle(_SKY, "X", "-."),
+    "bleu-4": MetricStyle(_BLUE, "o"),
+    "rouge-l": MetricStyle(_ORANGE, "s"),
+    "meteor": MetricStyle(_GREEN, "^"),
+    "cider": MetricStyle(_VERMILION, "D"),
+    "spice": MetricStyle(_PINK, "v"),
+    "spider": MetricStyle(_PINK, "P", "--"),
+    "wmd": MetricStyle(_ORANGE, "<", "--"),
+    "wmd-distance": MetricStyle(_ORANGE, ">", "-."),
+    "nneval": MetricStyle(_GREEN, "P", "--"),
+    "bertscore-f": MetricStyle(_BLUE, "P", "--"),
+    "bertscore-p": MetricStyle(_BLUE, "X", "-."),
+    "bertscore-r": MetricStyle(_BLUE, "<", ":"),
+    "bert-tbr": MetricStyle(_PINK, "X", "-."),
+    "tiger": MetricStyle(_BLACK, "X"),
+    "rrs": MetricStyle(_BLACK, "<", "--"),
+    "wds": MetricStyle(_BLACK, ">", "-."),
+    "mean-grounding": MetricStyle(_BLACK, "o", ":"),
+    "reo-relevance": MetricStyle(_VERMILION, "o", "--"),
+    "reo-extraness": MetricStyle(_VERMILION, "s", "-."),
+    "reo-omission": MetricStyle(_VERMILION, "^", ":"),
+    "reo-relevance-image": MetricStyle(_ORANGE, "o", ":"),
+    "reo-extraness-image": MetricStyle(_GREEN, "s", "-."),
+    "reo-omission-image": MetricStyle(_GREEN, "v", ":"),
+    "faier": MetricStyle(_WINE, "o"),
+    "faier-1-ref": MetricStyle(_WINE, "s", "--"),
+    "faier-4-ref": MetricStyle(_WINE, "^", "-."),
+    "faier-r-ref": MetricStyle(_WINE, "D", ":"),
+    "vilbertscore-f": MetricStyle(_OLIVE, "o"),
+    # These stand together in the figure of layers, where dashes are the network's.
+    "vilbertscore-p": MetricStyle(_VERMILION, "P", "--"),
+    "vilbertscore-r": MetricStyle(_BLUE, "D", ":"),
+    "clipscore": MetricStyle(_SKY, "o", ":"),
+}
+"""Styles by :func:`metric_key`."""
+
+
+def metric_key(title: str) -> str:
+    """A metric's title as a key: ``FAIEr-4 ref`` → ``faier-4-ref``."""
+    return re.sub(r"[^\w]+", "-", title.lower()).strip("-")
+
+
+def metric_styles(titles: Iterable[str]) -> dict[str, MetricStyle]:
+    """How metrics look that stand in one figure, by title.
+
+    A metric that :data:`KNOWN` does not hold gets a style from its name's CRC-32. Should two of a figure then look
+    alike, the later one gets the next style that is free.
+    """
+    every = [MetricStyle(c, m, d) for d in LINES for m in MARKERS for c in _PALETTE]
+    taken: set[MetricStyle] = set(KNOWN.values())
+    styles: dict[str, MetricStyle] = {}
+    for title in titles:
+        key = metric_key(title)
+        style = KNOWN.get(key)
+        if style is None:
+            place = zlib.crc32(key.encode()) % len(every)
+            style = next(one for one in (*every[place:], *every[:place]) if one not in taken)
+            taken.add(style)
+        styles[title] = style
+    return styles
+
+
+# Which installed font has which letters: for figures and for pictures of explanations, in all scripts.
+#
+# DejaVu Sans, which comes with matplotlib, has Latin, Greek, Cyrillic, Arabic and more, but no Chinese or Korean.
+# Letters that it lacks are taken from the first of :data:`FALLBACKS` that is installed and has them, then from any
+# other installed font. What no font has would be an empty box: it is replaced by U+FFFD, and said.
+
+FONT = "DejaVu Sans"
+FALLBACKS = (
+    "Noto Sans CJK JP",
+    "Noto Sans CJK SC",
+    "Noto Sans CJK KR",
+    "Noto Sans JP",
+    "Noto Sans SC",
+    "Noto Sans KR",
+    "Source Han Sans",
+    "WenQuanYi Micro Hei",
+    "WenQuanYi Zen Hei",
+    "Droid Sans Fallback",
+    "IPAexGothic",
+    "IPAGothic",
+    "NanumGothic",
+    "Hiragino Sans",
+    "PingFang SC",
+    "Apple SD Gothic Neo",
+    "Microsoft YaHei",
+    "Yu Gothic",
+    "Malgun Gothic",
+    "Arial Unicode MS",
+    "Noto Sans",
+    "Noto Sans Devanagari",
+    "Noto Sans Bengali",
+    "Noto Sans Tamil",
+    "Noto Sans Thai",
+    "Noto Emoji",
+    "Unifont",
+)
+"""Families that are tried before any other, in this order."""
+UNKNOWN = "\ufffd"
+"""Stands where no font has a character."""
+_SHOWN = 12
+_REGULAR = 400
+
+
+class MissingGlyphs(CapbenchWarning):
+    """A picture holds characters that no font on this machine has."""
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """Fonts for some characters.
+
+    Attributes:
+        families: :data:`FONT`, and those that have what it lacks.
+        missing: code points that none has.
+        tried: families that were looked at.
+    """
+
+    families: tuple[str, ...]
+    missing: frozenset[int]
+    tried: tuple[str, ...]
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether :data:`FONT` alone has all of them."""
+        return self.families == (FONT,) and not self.missing
+
+
+def coverage(texts: Iterable[str]) -> Coverage:
+    """The fonts that have the characters of texts."""
+    missing = {ord(letter) for text in texts for letter in text if not letter.isspace()} - _characters(FONT)
+    families, tried = [FONT], [FONT]
+    for family in _installed() if missing else ():
+        if not missing:
+            break
+        tried.append(family)
+        known = _characters(family)
+        if known & missing:
+            families.append(family)
+            missing -= known
+    return Coverage(tuple(families), frozenset(missing), tuple(tried))
+
+
+def _installed() -> Iterator[str]:
+    """Installed families: the fallbacks in their order, then all others by name."""
+    from matplotlib import font_manager
+
+    # The "last resort" draws a box for every character there is.
+    names = {entry.name for entry in font_manager.fontManager.ttflist if "lastresort" not in _joined(entry.name)} - {
+        FONT
+    }
+    yield from (family for family in FALLBACKS if family in names)
+    yield from sorted(names - set(FALLBACKS))
+
+
+def _joined(name: str) -> str:
+    return name.lower().replace(" ", "")
+
+
+def _characters(family: str) -> set[int]:
+    """Code points that a family's regular face has; none if it cannot be read."""
+    from matplotlib import font_manager
+
+    for file in _faces(family):
+        try:
+            return set(font_manager.get_font(file).get_charmap())
+        except (OSError, RuntimeError):
+            continue
+    return set()
+
+
+def _faces(family: str) -> list[str]:
+    """The files of a family, the face first that is drawn: upright and of the usual weight, as far as there is one."""
+    from matplotlib import font_manager
+
+    faces = [entry for entry in font_manager.fontManager.ttflist if entry.name == family]
+    faces.sort(key=lambda entry: (entry.style != "normal", abs(_weight(entry.weight) - _REGULAR), entry.fname))
+    return [face.fname for face in faces]
+
+
+def face_files(families: Iterable[str]) -> list[str]:
+    """The files of families' regular faces, as far as they can be read."""
+    return [file for family in families for file in _faces(family)[:1]]
+
+
+def _weight(weight: int | str) -> int:
+    return weight if isinstance(weight, int) else _REGULAR
+
+
+def warn_missing(what: str, missing: Iterable[int], tried: Sequence[str]) -> None:
+    """Say which characters no font has.
+
+    Args:
+        what: where they were to stand (``the figure``).
+        missing: code points.
+        tried: families that were looked at.
+
+    Warns:
+        MissingGlyphs: names them.
+    """
+    letters = [chr(code) for code in sorted(missing)]
+    shown = " ".join(f"{letter} (U+{ord(letter):04X})" for letter in letters[:_SHOWN])
+    more = f" and {len(letters) - _SHOWN} more" if len(letters) > _SHOWN else ""
+    fonts = ", ".join(tried[:6]) + (f" and {len(tried) - 6} more" if len(tried) > 6 else "")
+    warnings.warn(
+        f"{what} lacks {shown}{more}: no font here has them (tried {fonts}), so that {UNKNOWN} stands in their "
+        f"place. Install one that has, such as {FALLBACKS[0]} (Chinese, Japanese, Korean)",
+        MissingGlyphs,
+        stacklevel=3,
+    )
+
+
+# Fonts of figures: letters of all scripts where a font on this machine has them, and one line where none has.
+
+
+def fit_fonts(figure: Figure) -> None:
+    """Give every text of a figure fonts that have its characters; see the module.
+
+    Warns:
+        MissingGlyphs: no font has a character; the characters and the fonts that were tried are named.
+    """
+    texts = [text for text in _texts(figure) if text.get_text()]
+    fonts = coverage(text.get_text() for text in texts)
+    if fonts.is_usual:
+        return
+    table = dict.fromkeys(fonts.missing, UNKNOWN)
+    for text in texts:
+        text.set_fontfamily(list(fonts.families))
+        if fonts.missing and text.get_text() != text.get_text().translate(table):
+            text.set_text(text.get_text().translate(table))
+    if fonts.missing:
+        warn_missing("the figure", fonts.missing, fonts.tried)
+
+
+def _texts(figure: Figure) -> Iterator[Text]:
+    from matplotlib.text import Text
+
+    for artist in figure.findobj(Text):
+        assert isinstance(artist, Text)
+        yield artist

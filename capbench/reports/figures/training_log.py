@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from capbench.errors import DataError
-from capbench.files import read_lines
-from capbench.records import FloatArray
+from capbench.core.errors import DataError
+from capbench.core.files import read_lines
+from capbench.core.records import FloatArray
 from capbench.reports.figures.style import (
     COLOURS,
     GREY,

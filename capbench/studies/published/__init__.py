@@ -11,6 +11,7 @@ A file holds::
     paper: {authors: ..., title: ..., venue: ..., year: 2019}
     where: Table 1
     description: one sentence
+    draws: 5                                 # of references behind each number, their mean; left out for a single one
     missing: why there are no numbers        # only where there are none
     notes: [...]                             # remarks on the table as a whole
     columns:
@@ -31,6 +32,8 @@ A file holds::
         variant: multi-task                  # left out for the metric as it is by default
         cited: true                          # copied by the paper from elsewhere
         label: fleur                         # of a metric that is not ours: scores with this label are its
+        weights: scan-tiger                  # of a trained metric: the registry's name for the weights behind the row
+        detectors: [bottom-up-caffe]         # of a metric over regions: whose features the row was computed with
         values: ["0.280", null, "50.9 ± 0.70", {value: "0.205", note: ...}]    # one for each column
 """
 
@@ -39,14 +42,14 @@ from __future__ import annotations
 from functools import cache
 from importlib import resources
 
-from capbench.errors import UsageError, suggest
-from capbench.studies.published.parsing import parse_table
+from capbench.core.errors import UsageError, suggest
 from capbench.studies.published.tables import (
     Paper,
     PublishedColumn,
     PublishedRow,
     PublishedTable,
     PublishedValue,
+    parse_table,
 )
 
 __all__ = [

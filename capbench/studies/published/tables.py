@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Literal
+from typing import Any, Literal, get_args
 
-from capbench.errors import UsageError, suggest
+from capbench.core.errors import DataError, UsageError, suggest
+from capbench.core.typed_json import Strict
 
-__all__ = ["Basis", "Paper", "PublishedColumn", "PublishedRow", "PublishedTable", "PublishedValue", "Unit"]
+__all__ = [
+    "Basis",
+    "Paper",
+    "PrintedColumn",
+    "PrintedNumber",
+    "PrintedRow",
+    "PublishedColumn",
+    "PublishedInfo",
+    "PublishedRow",
+    "PublishedTable",
+    "PublishedValue",
+    "Unit",
+    "given_parts",
+    "parse_table",
+    "signed_facts",
+    "tells_no_reason",
+]
+
 
 Unit = Literal["fraction", "percent", "score"]
 Basis = Literal["stated", "reproduced", "inferred"]
@@ -63,6 +82,8 @@ class PublishedRow:
         variant: which variant of that metric, ``""`` for the default one.
         cited: True if the paper copied the row from elsewhere.
         label: the label under which scores from elsewhere are this row, ``""`` if none is meant.
+        weights: name in the registry of the weights that the row was computed with, ``""`` if they were not published.
+        detectors: detectors whose features the row was computed with.
     """
 
     key: str
@@ -71,6 +92,8 @@ class PublishedRow:
     variant: str
     cited: bool
     label: str = ""
+    weights: str = ""
+    detectors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,12 +146,6 @@ class PublishedValue:
         """Printed digits after the decimal point."""
         return _digits(self.decimal)
 
-    def agrees(self, ours: float) -> bool:
-        """True if our number (in our unit) rounds to the printed one."""
-        half = Decimal(1).scaleb(-self.digits) / 2
-        # repr gives the shortest decimal, so that 0.3525 is on the edge and not a hair beside it.
-        return abs(Decimal(repr(float(ours))) * self.scale - self.decimal) <= half
-
 
 @dataclass(frozen=True)
 class PublishedTable:
@@ -144,6 +161,7 @@ class PublishedTable:
         values: numbers by (column key, row key); cells that print none are absent.
         notes: remarks on the whole.
         missing: why there are no numbers, or None if there are.
+        draws: draws of references behind each number, which then is their mean.
     """
 
     name: str
@@ -155,6 +173,7 @@ class PublishedTable:
     values: Mapping[tuple[str, str], PublishedValue]
     notes: tuple[str, ...] = ()
     missing: str | None = None
+    draws: int = 1
     _by_protocol: Mapping[tuple[str, str, str, str], PublishedValue] = field(default_factory=dict, repr=False)
 
     @property
@@ -185,13 +204,353 @@ class PublishedTable:
         """
         return self._by_protocol.get((metric, variant, protocol, group))
 
-    def values_of(self, metric: str, variant: str = "") -> tuple[PublishedValue, ...]:
-        """All numbers printed for one of our metric columns, in print order."""
-        return tuple(
-            value for value in self.values.values() if value.row.metric == metric and value.row.variant == variant
-        )
-
 
 def _digits(value: Decimal) -> int:
     exponent = value.as_tuple().exponent
     return -exponent if isinstance(exponent, int) else 0
+
+
+# Reads and validates the file of a published table.
+
+_VALUE = re.compile(r"(-?\d*\.?\d+(?:e-?\d+)?)(?: ± (\d*\.?\d+))?")
+
+
+def parse_table(name: str, text: str) -> PublishedTable:
+    """Parse and validate one file's text (form: see :mod:`capbench.studies.published`).
+
+    Raises:
+        DataError: it does not hold what it should; file and place are named.
+    """
+    import yaml
+
+    from capbench.core.yaml import parse_own
+
+    path = f"{name}.yaml"
+    try:
+        raw = parse_own(text)
+    except yaml.YAMLError as error:
+        raise DataError(f"is not YAML: {error}", path=path) from error
+    top = _Reader(path, "", raw)
+    top.only("schema", "paper", "where", "description", "draws", "missing", "notes", "columns", "rows")
+    if top.raw.get("schema") != 1:
+        raise DataError(f"has the schema {top.raw.get('schema')!r}, this version reads 1", path=path)
+    paper = _Reader(path, "paper", top.raw.get("paper"))
+    paper.only("authors", "title", "venue", "year")
+    year = paper.raw.get("year")
+    if not isinstance(year, int):
+        raise DataError("year should be a whole number", path=path, row="paper")
+    draws = top.raw.get("draws", 1)
+    if not isinstance(draws, int) or draws < 1:
+        raise DataError("draws should be a whole number of 1 or more", path=path)
+    columns = tuple(_column(reader) for reader in top.entries("columns"))
+    row_readers = top.entries("rows")
+    rows = tuple(_row(reader) for reader in row_readers)
+    missing = top.optional("missing")
+    if bool(rows) == bool(missing):
+        raise DataError("needs either rows or, where there are no numbers, 'missing' with the reason", path=path)
+    _refuse_repeats(path, [c.key for c in columns], "column keys")
+    _refuse_repeats(path, [r.key for r in rows], "row keys")
+    _refuse_repeats(path, [(c.protocol, c.group) for c in columns if c.protocol], "protocols with group")
+    _refuse_repeats(path, [(r.metric, r.variant) for r in rows if r.metric], "metrics with variant")
+    with_numbers = [column.key for column in columns if not column.reading_of]
+    for column in columns:
+        if column.reading_of and column.reading_of not in with_numbers:
+            raise DataError(
+                f"reading_of names '{column.reading_of}', which is no column with numbers of its own",
+                path=path,
+                row=column.key,
+                hint=suggest(column.reading_of, with_numbers),
+            )
+    values: dict[tuple[str, str], PublishedValue] = {}
+    for row, reader in zip(rows, row_readers, strict=True):
+        printed = reader.raw.get("values")
+        if not isinstance(printed, list) or len(printed) != len(with_numbers):
+            raise DataError(
+                f"values should be a list of {len(with_numbers)}, one for each column", path=path, row=row.key
+            )
+        cells = dict(zip(with_numbers, printed, strict=True))
+        for column in columns:
+            cell = cells[column.reading_of or column.key]
+            if cell is not None:
+                values[column.key, row.key] = _value(path, row, column, cell)
+    by_protocol = {
+        (value.row.metric, value.row.variant, value.protocol, value.group): value
+        for value in values.values()
+        if value.row.metric is not None and value.protocol is not None
+    }
+    notes = top.raw.get("notes", [])
+    if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+        raise DataError("notes should be a list of sentences", path=path)
+    return PublishedTable(
+        name,
+        Paper(paper.text("authors"), paper.text("title"), paper.text("venue"), year),
+        top.text("where"),
+        top.text("description"),
+        columns,
+        rows,
+        values,
+        tuple(notes),
+        missing or None,
+        draws,
+        by_protocol,
+    )
+
+
+class _Reader:
+    """One mapping of a file, with its place for error messages."""
+
+    def __init__(self, path: str, place: str, raw: object) -> None:
+        if not isinstance(raw, dict):
+            raise DataError("should be a mapping of keys to values", path=path, row=place or None)
+        self.path, self.place = path, place
+        self.raw: dict[Any, Any] = raw
+
+    def fail(self, message: str) -> DataError:
+        return DataError(message, path=self.path, row=self.place or None)
+
+    def only(self, *known: str) -> None:
+        for key in self.raw:
+            if key not in known:
+                raise DataError(
+                    f"unknown key '{key}'", path=self.path, row=self.place or None, hint=suggest(str(key), [*known])
+                )
+
+    def optional(self, key: str) -> str:
+        text = self.raw.get(key)
+        if text is None:
+            return ""
+        if not isinstance(text, str):
+            raise self.fail(f"{key} should be a text")
+        return text
+
+    def text(self, key: str) -> str:
+        text = self.optional(key)
+        if not text:
+            raise self.fail(f"{key} is missing")
+        return text
+
+    def entries(self, key: str) -> list[_Reader]:
+        entries = self.raw.get(key)
+        if not isinstance(entries, list):
+            raise self.fail(f"{key} should be a list")
+        return [_Reader(self.path, f"{key}, entry {i}", entry) for i, entry in enumerate(entries, start=1)]
+
+    def choice(self, key: str, choices: tuple[str, ...]) -> Any:
+        text = self.text(key)
+        if text not in choices:
+            raise self.fail(f"{key} is '{text}' but should be one of {', '.join(choices)}")
+        return text
+
+
+def _column(reader: _Reader) -> PublishedColumn:
+    reader.only("key", "printed", "protocol", "basis", "group", "unit", "note", "reading_of")
+    protocol = reader.optional("protocol") or None
+    if protocol is not None and protocol.count("/") != 2:
+        raise reader.fail(f"the protocol '{protocol}' should have the form dataset/items/statistic")
+    return PublishedColumn(
+        reader.text("key"),
+        reader.text("printed"),
+        protocol,
+        None if protocol is None else reader.choice("basis", get_args(Basis)),
+        reader.optional("group"),
+        reader.choice("unit", get_args(Unit)),
+        reader.optional("note"),
+        reader.optional("reading_of"),
+    )
+
+
+def _row(reader: _Reader) -> PublishedRow:
+    reader.only("key", "printed", "metric", "variant", "cited", "label", "weights", "detectors", "values")
+    cited = reader.raw.get("cited", False)
+    if not isinstance(cited, bool):
+        raise reader.fail("cited should be true or false")
+    detectors = reader.raw.get("detectors", [])
+    if not isinstance(detectors, list) or not all(isinstance(name, str) for name in detectors):
+        raise reader.fail("detectors should be a list of names")
+    return PublishedRow(
+        reader.text("key"),
+        reader.text("printed"),
+        reader.optional("metric") or None,
+        reader.optional("variant"),
+        cited,
+        reader.optional("label"),
+        reader.optional("weights"),
+        tuple(detectors),
+    )
+
+
+def _value(path: str, row: PublishedRow, column: PublishedColumn, cell: object) -> PublishedValue:
+    note: object = None
+    if isinstance(cell, dict):
+        reader = _Reader(path, row.key, cell)
+        reader.only("value", "note")
+        cell, note = reader.raw.get("value"), reader.raw.get("note")
+    # Numbers must be quoted: YAML would read 0.280 as 0.28 and lose a digit.
+    match = _VALUE.fullmatch(cell) if isinstance(cell, str) else None
+    if match is None or not isinstance(note, str | None):
+        raise DataError(
+            f"the value for {column.key} is {cell!r}",
+            path=path,
+            row=row.key,
+            hint='Give it as printed and in quotes, such as "0.280" or "50.9 ± 0.70"',
+        )
+    sd = None if match[2] is None else Decimal(match[2])
+    return PublishedValue(match[0], Decimal(match[1]), sd, row, column, note)
+
+
+def _refuse_repeats(path: str, keys: list[Any], what: str) -> None:
+    seen = set()
+    for key in keys:
+        if key in seen:
+            raise DataError(f"{what} should be unique, '{key}' is not", path=path)
+        seen.add(key)
+
+
+# What a result keeps of the published table that its study names.
+
+_NO_REASON = "not explained"
+
+
+def tells_no_reason(note: str) -> bool:
+    """True if a remark on a number says what was tried in vain (``not explained; tried: …``), and no reason."""
+    return note.startswith(_NO_REASON)
+
+
+class PrintedColumn(Strict):
+    """A column of the printed table.
+
+    Attributes:
+        key: its name in the published file.
+        head: its head in print.
+        protocol: full id of the protocol that it is; None where none of ours fits.
+        group: part of the protocol's result, ``""`` for the overall value.
+        basis: how the protocol is known; None without a protocol.
+        unit: ``percent`` numbers are printed a hundred times the values here.
+        note: a remark, or ``""``.
+        reading_of: key of the column whose numbers it repeats under another protocol, or ``""``.
+    """
+
+    key: str
+    head: str
+    protocol: str | None
+    group: str = ""
+    basis: Basis | None
+    unit: Unit
+    note: str = ""
+    reading_of: str = ""
+
+
+class PrintedNumber(Strict):
+    """A printed number.
+
+    Attributes:
+        column: key of its column.
+        printed: the number as it stands in the paper, with its deviation.
+        value: the number in our unit; percentages are divided by 100.
+        digits: printed digits after the decimal point.
+        sd: its printed standard deviation in our unit, or None.
+        note: a remark (why it differs from ours, a likely misprint), or None.
+    """
+
+    column: str
+    printed: str
+    value: float
+    digits: int
+    sd: float | None = None
+    note: str | None = None
+
+
+class PrintedRow(Strict):
+    """A row of the printed table.
+
+    Attributes:
+        title: the metric's name in print.
+        metric: our metric column that it is, or None.
+        variant: which variant of that metric, ``""`` for the default one.
+        cited: True if the paper copied the row from elsewhere.
+        rows: names of the rows of ours that it stands beside; empty if it is published only.
+        numbers: its numbers, in print order.
+    """
+
+    title: str
+    metric: str | None
+    variant: str = ""
+    cited: bool = False
+    rows: tuple[str, ...] = ()
+    numbers: tuple[PrintedNumber, ...]
+
+
+class PublishedInfo(Strict):
+    """A published table, as far as it belongs beside a study.
+
+    Attributes:
+        name: its name here (``tiger-table1``).
+        source: its citation.
+        missing: why its file holds no numbers, or None.
+        notes: remarks on the whole.
+        columns: the columns whose protocol the study asks for, and those without a protocol.
+        rows: the rows that have numbers in these columns, in print order.
+        draws: draws of references behind each printed number, which then is their mean.
+        authors: what of the study's rows is the authors' own, by label; None in files from before it was kept by label.
+        authors_models: models of the study's signatures that are the authors' own weights; in older files only.
+    """
+
+    name: str
+    source: str
+    missing: str | None = None
+    notes: tuple[str, ...] = ()
+    columns: tuple[PrintedColumn, ...] = ()
+    rows: tuple[PrintedRow, ...] = ()
+    draws: int = 1
+    authors: dict[str, tuple[Literal["model", "features"], ...]] | None = None
+    authors_models: tuple[str, ...] = ()
+
+    def column(self, protocol: str, group: str = "") -> PrintedColumn | None:
+        """The column of a protocol and group, or None."""
+        return next((c for c in self.columns if (c.protocol, c.group) == (protocol, group)), None)
+
+    def number(self, row: str, protocol: str, group: str = "") -> PrintedNumber | None:
+        """What is printed for one of our rows under a protocol, or None."""
+        column = self.column(protocol, group)
+        if column is None:
+            return None
+        numbers = (number for printed in self.rows if row in printed.rows for number in printed.numbers)
+        return next((number for number in numbers if number.column == column.key), None)
+
+
+def signed_facts(signature: str) -> dict[str, str]:
+    """The facts of a signature (``name|key:value|…``) by key."""
+    facts = (fact.partition(":") for fact in signature.split("|")[1:])
+    return {key: value for key, _, value in facts}
+
+
+def given_parts(
+    signatures: Mapping[str, Mapping[str, str]], label: str, info: PublishedInfo | None
+) -> tuple[dict[str, str], ...]:
+    """What a label was computed with that is not the paper's: network, features and word vectors of each signature.
+
+    Args:
+        signatures: of the result.
+        label: of the request.
+        info: the published table; None if there is none.
+
+    Returns:
+        ``model``, ``features`` and ``vectors`` of each distinct signature, without those that are the authors'; nothing
+        for a metric that has none of them.
+    """
+    authors = () if info is None or info.authors is None else info.authors.get(label, ())
+    found: list[dict[str, str]] = []
+    for of_label in signatures.values():
+        facts = signed_facts(of_label.get(label, ""))
+        if (
+            info is not None
+            and info.authors is None
+            and set(facts.get("model", "").split("+")) <= set(info.authors_models)
+        ):
+            continue  # a file from before authors were kept by label
+        given: dict[str, str] = {
+            key: facts[key] for key in ("model", "features", "vectors") if key in facts and key not in authors
+        }
+        if given and given not in found:
+            found.append(given)
+    return tuple(found)

@@ -11,10 +11,10 @@ from capbench.text.meteor.scores import (
     corpus_counts,
     meteor_corpus,
     meteor_scores,
+    meteor_statistics,
+    meteor_sweep,
     normalised_words,
 )
-from capbench.text.meteor.statistics import meteor_statistics
-from capbench.text.meteor.sweep import meteor_sweep
 
 __all__ = [
     "LONGEST",

@@ -1,31 +1,51 @@
-"""METEOR 1.5 without Java: counts of some captions, and scores from counts (Denkowski and Lavie 2014, section 2)."""
+"""METEOR 1.5 without Java: counts of some captions, and scores from counts (Denkowski and Lavie 2014, section 2).
+
+Growing sets of references: METEOR takes the best reference. So a pair of texts is aligned once at most, for all orders
+and numbers of references, and only if its bound is above the best so far.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import gc
-from collections.abc import Sequence
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from capbench.errors import MetricError
-from capbench.records import FloatArray
-from capbench.text.meteor.alignment import N_COUNTS, align, covered_words, find_matches
-from capbench.text.meteor.lexicon import Lexicon, Text
-from capbench.text.meteor.normalize import words
+import capbench
+from capbench.core.errors import CapbenchError, MetricError
+from capbench.core.machine import usable_cores
+from capbench.core.records import FloatArray
+from capbench.text.meteor.aligner import N_COUNTS, Lexicon, Matches, Text, align, covered_words, find_matches
+from capbench.text.meteor.paraphrases import paraphrase_table
+from capbench.text.meteor.stemmer import words
 
 __all__ = [
     "LONGEST",
     "N_COUNTS",
     "chunk_statistics",
     "corpus_counts",
+    "main",
     "match_bound",
     "meteor_corpus",
     "meteor_score",
     "meteor_scores",
+    "meteor_statistics",
+    "meteor_sweep",
     "normalised_words",
+    "spread",
 ]
+
 
 # Tuned for English on human rankings of translations, the jar's default.
 _ALPHA: Final = 0.85
@@ -49,7 +69,7 @@ def chunk_statistics(candidates: Sequence[str], references: Sequence[Sequence[st
 
     Returns:
         n rows of 23 counts, of the reference that the candidate scores highest with; see
-        :func:`capbench.text.meteor.alignment.align`.
+        :func:`capbench.text.meteor.aligner.align`.
 
     Raises:
         MetricError: a text is no valid Unicode, or is too long.
@@ -110,7 +130,7 @@ def match_bound(covered: Sequence[int], candidate: Text, reference: Text) -> flo
     Every word that is in a match counts, at its best stage, and all stand in one chunk.
 
     Args:
-        covered: what :func:`capbench.text.meteor.alignment.covered_words` gave for the pair.
+        covered: what :func:`capbench.text.meteor.aligner.covered_words` gave for the pair.
         candidate: the one text.
         reference: the other.
     """
@@ -166,7 +186,7 @@ def meteor_score(counts: Sequence[float]) -> float:
     """METEOR of one row of counts (Denkowski and Lavie 2014, section 2); 0 where nothing matches.
 
     Args:
-        counts: 23 counts, see :func:`capbench.text.meteor.alignment.align`.
+        counts: 23 counts, see :func:`capbench.text.meteor.aligner.align`.
     """
     chunks, matched = counts[20], counts[21] + counts[22]
     if not matched:
@@ -216,3 +236,302 @@ def corpus_counts(statistics: FloatArray) -> FloatArray:
 def meteor_corpus(statistics: FloatArray) -> float:
     """METEOR of a corpus: the formula over the sums of all counts, as :func:`corpus_counts` has them."""
     return meteor_score(corpus_counts(statistics).sum(axis=0).tolist())
+
+
+_CHUNK = 1_000  # candidates whose words and phrases are related at once
+Order = Sequence[int]
+
+
+def meteor_sweep(
+    candidates: Sequence[str],
+    references: Sequence[Sequence[str]],
+    orders: Sequence[Sequence[Order]],
+    counts: Sequence[int],
+    *,
+    progress: Callable[[int], None] = lambda _done: None,
+) -> Iterator[FloatArray]:
+    """METEOR with the first 1, 2, … references of given orders.
+
+    Args:
+        candidates: n captions, tokenised as for the other metrics.
+        references: for each candidate its references.
+        orders: for each draw and candidate, places of its references in the order in which they are added.
+        counts: ascending numbers of references, each at least 1.
+        progress: called with the number of candidates done since the last call; they add up to n.
+
+    Returns:
+        For each draw (counts, n, 24) float64: what :func:`~capbench.text.meteor.meteor_statistics` gives, and the
+        score.
+
+    Raises:
+        MetricError: a candidate has no references, or a text is no valid Unicode.
+        ToolError: pycocoevalcap's data files are missing or damaged.
+    """
+    for row, group in enumerate(references):
+        if not group:
+            raise MetricError("METEOR needs references", row=f"candidate {row + 1}")
+    # For each draw and count the number of a row of the pool, where the counts of all best pairs are kept once.
+    best = np.empty((len(orders), len(counts), len(candidates)), dtype=np.int32)
+    pool: list[list[float]] = []
+    # Candidates of one image share their references, so that they share the work of a chunk.
+    by_references = sorted(range(len(candidates)), key=lambda i: (references[i], candidates[i]))
+    for start in range(0, len(by_references), _CHUNK):
+        places = by_references[start : start + _CHUNK]
+        _chunk(places, candidates, references, orders, counts, best, pool)
+        progress(len(places))
+    rows = np.array(pool, dtype=np.float64).reshape(-1, N_COUNTS + 1)
+    return (rows[numbers] for numbers in best)
+
+
+@dataclass(slots=True)
+class _Pair:
+    """A candidate with one reference."""
+
+    bound: float
+    matches: Matches | None
+    reference: Text
+    score: float = -1.0
+    row: int = -1
+
+
+def _chunk(
+    places: Sequence[int],
+    candidates: Sequence[str],
+    references: Sequence[Sequence[str]],
+    orders: Sequence[Sequence[Order]],
+    counts: Sequence[int],
+    best: np.ndarray[tuple[int, ...], np.dtype[np.int32]],
+    pool: list[list[float]],
+) -> None:
+    """Fill in the rows of some candidates."""
+    collecting = gc.isenabled()
+    gc.disable()  # millions of small tuples and no cycles among them
+    try:
+        texts = {text: normalised_words(text) for i in places for text in (candidates[i], *references[i])}
+        lexicon = Lexicon(dict.fromkeys(chain(texts.values())))
+        units = lexicon.texts()
+        known: dict[tuple[str, str], _Pair] = {}
+        before = None
+        for i in places:
+            candidate = units[texts[candidates[i]]]
+            if candidates[i] != before:
+                known.clear()  # matches take memory
+            before = candidates[i]
+            pairs = []
+            for reference in references[i]:
+                pair = known.get((candidates[i], reference))
+                if pair is None:
+                    other = units[texts[reference]]
+                    matches = find_matches(candidate, other, lexicon)
+                    bound = match_bound(covered_words(matches), candidate, other)
+                    pair = known[candidates[i], reference] = _Pair(bound, matches, other)
+                pairs.append(pair)
+            for draw, order in enumerate(orders):
+                best[draw, :, i] = _best_rows(candidate, [pairs[place] for place in order[i]], counts, pool)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _best_rows(candidate: Text, pairs: Sequence[_Pair], counts: Sequence[int], pool: list[list[float]]) -> list[int]:
+    """For each count the pool's row of the first among the best of so many pairs."""
+    rows = []
+    top: _Pair | None = None
+    begin = 0
+    for count in counts:
+        # The most promising first; of equals the first in order, which also wins if their scores are equal.
+        new = sorted(range(begin, min(count, len(pairs))), key=lambda place: (-pairs[place].bound, place))
+        leader, leader_place = top, -1
+        for place in new:
+            pair = pairs[place]
+            if leader is not None and pair.bound < leader.score:
+                break
+            if pair.matches is not None:
+                pair_counts = align(pair.matches, candidate, pair.reference)
+                pair.score, pair.row, pair.matches = meteor_score(pair_counts), len(pool), None
+                pool.append([*pair_counts, pair.score])
+            if leader is None or pair.score > leader.score or (pair.score == leader.score and place < leader_place):
+                leader, leader_place = pair, place
+        top = leader
+        begin = count
+        assert top is not None
+        rows.append(top.row)
+    return rows
+
+
+# METEOR's counts of any number of captions, in this process or spread over several.
+#
+# Workers are plain child processes that read tasks and write counts, a line of JSON each: unlike ``multiprocessing``
+# this neither copies a process with threads in it nor imports the caller's main module again.
+
+Task = tuple[Sequence[str], Sequence[Sequence[str]]]
+_Answer = tuple[int, list[list[int]] | BaseException]
+
+
+def spread(tasks: Sequence[Task], workers: int) -> Iterator[tuple[int, list[list[int]]]]:
+    """Do tasks in worker processes, and give them back as they are done.
+
+    The task that a worker had in hand when it died, or that it could not be started for, is done in this process.
+
+    Args:
+        tasks: each a list of candidates, and for each of these a list of references.
+        workers: number of processes at most.
+
+    Yields:
+        Number of the task, from 0, and the counts of its candidates.
+
+    Raises:
+        CapbenchError: a task cannot be done.
+    """
+    paraphrase_table()  # made once, here, and not by every worker for itself
+    waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
+    for number in range(len(tasks)):
+        waiting.put(number)
+    children: list[subprocess.Popen[str]] = []
+    stop = threading.Event()
+    threads = [
+        threading.Thread(target=_serve, args=(tasks, waiting, answers, children, stop), daemon=True)
+        for _ in range(min(workers, len(tasks)))
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        for _ in tasks:
+            number, answer = answers.get()
+            if isinstance(answer, BaseException):
+                raise answer
+            yield number, answer
+    finally:
+        stop.set()
+        for child in list(children):
+            with contextlib.suppress(OSError):
+                child.kill()
+        for thread in threads:
+            thread.join()
+
+
+def _serve(
+    tasks: Sequence[Task],
+    waiting: queue.SimpleQueue[int],
+    answers: queue.SimpleQueue[_Answer],
+    children: list[subprocess.Popen[str]],
+    stop: threading.Event,
+) -> None:
+    with contextlib.ExitStack() as cleanup:
+        child: subprocess.Popen[str] | None = None
+        with contextlib.suppress(OSError):
+            child = _start()
+            cleanup.callback(_end, child)
+            children.append(child)
+        while not stop.is_set():
+            try:
+                number = waiting.get_nowait()
+            except queue.Empty:
+                return
+            answer: list[list[int]] | BaseException | None = None
+            if child is not None:
+                answer = _ask(child, tasks[number])
+                if answer is None:
+                    child.kill()
+                    child = None
+            if answer is None and not stop.is_set():
+                try:
+                    answer = chunk_statistics(*tasks[number])
+                except BaseException as error:  # handed to the caller's thread, which raises it
+                    answer = error
+            if answer is not None:
+                answers.put((number, answer))
+
+
+def _start() -> subprocess.Popen[str]:
+    root = str(Path(capbench.__file__).resolve().parent.parent)
+    path = os.pathsep.join(folder for folder in (root, os.environ.get("PYTHONPATH", "")) if folder)
+    code = "from capbench.text.meteor.scores import main; main()"
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", code],
+        env={**os.environ, "PYTHONPATH": path},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,  # a failure is done again in this process, which tells its reason
+        encoding="utf-8",
+    )
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    child.kill()
+    with contextlib.suppress(OSError):  # what was not read of a killed child's task is written when its pipe is closed
+        child.communicate()
+
+
+def _ask(child: subprocess.Popen[str], task: Task) -> list[list[int]] | None:
+    assert child.stdin is not None
+    assert child.stdout is not None
+    candidates, references = task
+    try:
+        child.stdin.write(json.dumps([list(candidates), [list(group) for group in references]]) + "\n")
+        child.stdin.flush()
+        rows = json.loads(child.stdout.readline())
+    except (OSError, ValueError):
+        return None
+    return rows if isinstance(rows, list) and len(rows) == len(candidates) else None
+
+
+def main() -> None:
+    """A worker: for each line ``[candidates, references]`` on stdin a line of counts on stdout."""
+    for line in sys.stdin:
+        try:
+            rows = chunk_statistics(*json.loads(line))
+        except CapbenchError:
+            sys.exit(2)
+        print(json.dumps(rows), flush=True)
+
+
+_CHUNK_OF_A_PROCESS: Final = 4_000  # candidates whose words and phrases are related at once
+_CHUNKS_A_PROCESS: Final = 2  # a process needs a second to start, in which another does a chunk
+
+
+def meteor_statistics(
+    candidates: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    workers: int | None = None,
+    progress: Callable[[int], None] = lambda _done: None,
+) -> FloatArray:
+    """The counts that the jar's ``SCORE`` prints, of each candidate with the reference that it scores highest with.
+
+    Args:
+        candidates: n captions, tokenised as for the other metrics; the normaliser of METEOR goes over them again.
+        references: for each candidate its references; the first of equally good ones is taken. ``|||`` and line breaks,
+            which the jar's protocol cannot carry, are text like any other here.
+        workers: processes to spread the work over; by default as many as there are processors, and one for little work.
+        progress: called with the number of candidates done since the last call.
+
+    Returns:
+        (n, 23) float64, see :func:`capbench.text.meteor.aligner.align`.
+
+    Raises:
+        MetricError: the two sequences differ in length, a candidate has no references, or a text is no valid Unicode.
+        ToolError: pycocoevalcap's data files are missing or damaged.
+    """
+    if len(candidates) != len(references):
+        raise MetricError(f"{len(candidates)} candidates do not fit {len(references)} lists of references")
+    for row, group in enumerate(references):
+        if not group:
+            raise MetricError("METEOR needs references", row=f"candidate {row + 1}")
+    rows = np.zeros((len(candidates), N_COUNTS))
+    starts = range(0, len(candidates), _CHUNK_OF_A_PROCESS)
+    tasks = [
+        (candidates[start : start + _CHUNK_OF_A_PROCESS], references[start : start + _CHUNK_OF_A_PROCESS])
+        for start in starts
+    ]
+    if workers is None:
+        workers = min(usable_cores(), len(tasks) // _CHUNKS_A_PROCESS)
+    if workers > 1:
+        chunks = spread(tasks, workers)
+    else:
+        chunks = ((number, chunk_statistics(*task)) for number, task in enumerate(tasks))
+    for number, counts in chunks:
+        rows[starts[number] : starts[number] + len(counts)] = counts
+        progress(len(counts))
+    return rows

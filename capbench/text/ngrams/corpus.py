@@ -2,11 +2,14 @@
 
 Texts are PTB tokens joined by spaces. An :class:`EncodedCorpus` is what all n-gram metrics share:
 candidates, references and any choice among the references.
+
+A :class:`ReferenceOrder` states in which order references are added. Every reference of an item has a *rank*: the place
+at which it is added. A *step* k scores with the references of rank below k.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -16,11 +19,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.errors import MetricError
-from capbench.records import IntArray
-from capbench.text.ptb.encoding import CaptionEncoder, WordNumbers
+from capbench.core.errors import MetricError
+from capbench.core.records import IntArray
+from capbench.text.ptb import CaptionEncoder, WordNumbers
 
-__all__ = ["EncodedCorpus", "NgramNumbers", "OrderMatches", "Subsequences"]
+__all__ = [
+    "EncodedCorpus",
+    "NgramNumbers",
+    "OrderMatches",
+    "ReferenceOrder",
+    "Subsequences",
+    "all_references",
+    "reference_order",
+]
+
 
 _TEXTS_AT_ONCE = 10_000  # the words of so many texts exist as Python strings at the same time
 _KEYS_AT_ONCE = 1 << 17  # so many keys are sorted at the same time, or more of many tokens:
@@ -303,3 +315,70 @@ def _encode(texts: Sequence[str]) -> tuple[NDArray[np.int32], IntArray, dict[str
     add(list(chain.from_iterable(other_rows)))
     sizes = np.concatenate([[0], lengths, np.fromiter(map(len, other_rows), np.int64, len(other_rows))])
     return words[:filled], np.cumsum(sizes), dict(vocabulary), {t: len(texts) + i for i, t in enumerate(other_texts)}
+
+
+@dataclass(frozen=True)
+class ReferenceOrder:
+    """In which order references are added.
+
+    Attributes:
+        rank: (pairs,) place of each reference, from 0; negative for one that is never used.
+        steps: ascending numbers of references to score with.
+    """
+
+    rank: NDArray[np.int32]
+    steps: tuple[int, ...]
+
+
+def reference_order(
+    corpus: EncodedCorpus, steps: Iterable[int], order: Sequence[Sequence[int]] | None = None
+) -> ReferenceOrder:
+    """References in the order given, or in an order of one's own.
+
+    Args:
+        corpus: candidates and references.
+        steps: numbers of references to score with. An item that has fewer is scored with all that it has.
+        order: for every item, places of its references (from 0) in the order in which they are added; those that are
+            not named are never used. By default the order in which they were given.
+
+    Raises:
+        MetricError: a step below 1, or an order that does not fit.
+    """
+    wanted = tuple(sorted({int(step) for step in steps}))
+    if not wanted or wanted[0] < 1:
+        raise MetricError("a sweep needs numbers of references, each at least 1")
+    sizes = np.diff(corpus.first_pair)
+    if order is None:
+        rank = np.arange(len(corpus.reference)) - np.repeat(corpus.first_pair[:-1], sizes)
+        return ReferenceOrder(rank.astype(np.int32), wanted)
+    if len(order) != corpus.items:
+        raise MetricError(f"an order of references is given for {len(order)} items, not for {corpus.items}")
+    rank = np.full(len(corpus.reference), -1, dtype=np.int64)
+    for i, places in enumerate(order):
+        if not len(places) or len(set(places)) < len(places) or min(places) < 0 or max(places) >= sizes[i]:
+            raise MetricError(
+                f"the order of references of item {i + 1} does not fit its {sizes[i]} references",
+                hint="Name each reference at most once, by its place from 0, and at least one",
+            )
+        rank[corpus.first_pair[i] + np.asarray(places)] = np.arange(len(places))
+    return ReferenceOrder(rank.astype(np.int32), wanted)
+
+
+def all_references(corpus: EncodedCorpus, keep: NDArray[np.bool_] | None = None) -> ReferenceOrder:
+    """One step with all references, or with those of the pairs to keep.
+
+    Args:
+        corpus: candidates and references.
+        keep: (pairs,) which references to use; by default all.
+
+    Raises:
+        MetricError: an item is left without references.
+    """
+    if keep is None:
+        return ReferenceOrder(np.zeros(len(corpus.reference), dtype=np.int32), (1,))
+    if keep.shape != corpus.reference.shape:
+        raise MetricError(f"{keep.size} references are marked, but there are {corpus.reference.size}")
+    left = np.bincount(corpus.item_of_pair[keep], minlength=corpus.items)
+    if corpus.items and left.min() == 0:
+        raise MetricError(f"item {int(left.argmin()) + 1} is left without references")
+    return ReferenceOrder(np.where(keep, 0, -1).astype(np.int32), (1,))

@@ -10,36 +10,40 @@ Use::
 
 The reference of each number is pycocoevalcap 1.2 (``BleuScorer`` with the closest reference length,
 ``Rouge``, ``CiderScorer``); tests compare them caption by caption.
+
+:class:`NativeEngine` encodes captions that several metrics score one after the other once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import is_
 
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.records import FloatArray
-from capbench.text.ngrams.corpus import EncodedCorpus
-from capbench.text.ngrams.counting import document_frequencies
-from capbench.text.ngrams.frequencies import DocumentFrequencies
+from capbench.core.records import FloatArray, IntArray, Item
+from capbench.text.ngrams.corpus import EncodedCorpus, all_references, reference_order
+from capbench.text.ngrams.frequencies import DocumentFrequencies, DocumentWords, count_documents, document_frequencies
 from capbench.text.ngrams.matching import MAX_ORDER
-from capbench.text.ngrams.orders import all_references, reference_order
 from capbench.text.ngrams.sweep import bleu_sweep, cider_d_sweep, rouge_l_sweep
+from capbench.text.ptb import CaptionEncoder
 
 __all__ = [
     "DocumentFrequencies",
     "EncodedCorpus",
+    "NativeEngine",
     "Sweep",
-    "bleu_corpus",
     "bleu_scores",
     "bleu_statistics",
     "cider_d",
     "document_frequencies",
+    "encoded_items",
     "rouge_l",
     "sweep",
 ]
+
 
 # As in pycocoevalcap: a score without any match is tiny, not zero.
 _TINY, _SMALL = 1e-15, 1e-9
@@ -79,18 +83,6 @@ def bleu_scores(statistics: FloatArray) -> FloatArray:
     ratio = (length + _TINY) / (nearest + _SMALL)
     penalty = np.where(ratio < 1, np.exp(1 - 1 / np.minimum(ratio, 1.0)), 1.0)
     return np.asarray(scores * penalty[..., None], dtype=np.float64)
-
-
-def bleu_corpus(statistics: FloatArray) -> FloatArray:
-    """BLEU-1 to BLEU-4 of a corpus: the same formula over the sums of all items.
-
-    Args:
-        statistics: (…, items, 10) from :func:`bleu_statistics`.
-
-    Returns:
-        (…, 4)
-    """
-    return bleu_scores(statistics.sum(axis=-2))
 
 
 def rouge_l(corpus: EncodedCorpus, keep: NDArray[np.bool_] | None = None, beta: float = 1.2) -> FloatArray:
@@ -144,7 +136,7 @@ class Sweep:
 
     Attributes:
         steps: numbers of references, ascending.
-        bleu: (steps, items, 10) statistics, for :func:`bleu_scores` and :func:`bleu_corpus`.
+        bleu: (steps, items, 10) statistics, for :func:`bleu_scores`.
         rouge_l: (steps, items).
         cider_d: (steps, items).
     """
@@ -180,3 +172,43 @@ def sweep(
         rouge_l=rouge_l_sweep(corpus, added),
         cider_d=cider_d_sweep(corpus, added, df),
     )
+
+
+_last: list[tuple[tuple[Item, ...], EncodedCorpus]] = []
+
+
+def encoded_items(items: Sequence[Item], encoder: CaptionEncoder) -> EncodedCorpus:
+    """Items' captions as numbers; the last ones are kept, so that metrics on the same items encode them once."""
+    if _last:
+        known, corpus = _last[0]
+        if corpus.vocabulary is encoder.vocabulary and len(known) == len(items) and all(map(is_, known, items)):
+            return corpus
+        _last.clear()
+    corpus = EncodedCorpus.of_captions([item.candidate for item in items], [i.references for i in items], encoder)
+    _last.append((tuple(items), corpus))
+    return corpus
+
+
+class NativeEngine:
+    """Counts over captions as numbers: pycocoevalcap's scores, vectorised."""
+
+    version = "native-1"
+    """Goes into signatures."""
+
+    def bleu(self, corpus: EncodedCorpus) -> FloatArray:
+        """Give (n, 10): clipped matches of 1- to 4-grams, the candidate's 1- to 4-grams, its and the closest length."""
+        return bleu_statistics(corpus)
+
+    def rouge_l(self, corpus: EncodedCorpus, beta: float) -> FloatArray:
+        """(n,) F-measure of the best precision and the best recall of the longest common subsequence."""
+        return rouge_l(corpus, beta=beta)
+
+    def document_frequencies(self, documents: DocumentWords, counts: IntArray) -> DocumentFrequencies:
+        """In how many documents (distinct ones, each ``counts`` times) each 1- to 4-gram stands."""
+        return count_documents(documents, times=counts)
+
+    def cider(
+        self, corpus: EncodedCorpus, frequencies: DocumentFrequencies, n_documents: int, sigma: float
+    ) -> FloatArray:
+        """(n,) CIDEr-D with frequencies from :meth:`document_frequencies`."""
+        return cider_d(corpus, replace(frequencies, documents=n_documents), sigma=sigma)

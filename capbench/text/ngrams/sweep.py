@@ -1,6 +1,6 @@
 """BLEU, ROUGE-L and CIDEr-D of the same candidates with growing sets of references.
 
-Ranks and steps are those of :mod:`capbench.text.ngrams.orders`. What a candidate shares with each reference does not
+Ranks and steps are those of :mod:`capbench.text.ngrams.corpus`. What a candidate shares with each reference does not
 depend on the others, so that it is computed once (:mod:`capbench.text.ngrams.matching`); a step only adds what its new
 references bring. Plain scoring is the sweep of one step in which all references have rank 0.
 """
@@ -14,12 +14,11 @@ from typing import TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.errors import MetricError
-from capbench.records import FloatArray, IntArray
-from capbench.text.ngrams.corpus import EncodedCorpus, OrderMatches
+from capbench.core.errors import MetricError
+from capbench.core.records import FloatArray, IntArray
+from capbench.text.ngrams.corpus import EncodedCorpus, OrderMatches, ReferenceOrder
 from capbench.text.ngrams.frequencies import DocumentFrequencies, Documents
 from capbench.text.ngrams.matching import MAX_ORDER, matches_of, subsequences_of
-from capbench.text.ngrams.orders import ReferenceOrder
 
 _Places = TypeVar("_Places", IntArray, NDArray[np.int32])
 _TEXTS_AT_ONCE = 20_000

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from capbench.datasets.user.captions import user_items
-from capbench.datasets.user.in_memory import captions_in_memory
-from capbench.errors import DataError, MissingFileError
+from capbench.core.errors import DataError, MissingFileError
+from capbench.datasets.user.captions import captions_in_memory, user_items
 
 COCO = {
     "images": [{"id": 7, "file_name": "COCO_val_000007.jpg"}, {"id": 8, "file_name": "COCO_val_000008.jpg"}],
@@ -215,3 +214,25 @@ def test_captions_without_references_are_known_by_their_images(tmp_path: Path) -
         user_items(_file(tmp_path, "c.txt", "a dog\n"), None)
     with pytest.raises(DataError, match="candidates: are texts, which name no images"):
         captions_in_memory(["a dog"], None)
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("candidates", "references", "place"),
+    [
+        (["a dog", NAN], [["x"], ["y"]], "candidates, entry 2: "),
+        (["a dog", None], ["x", "y"], "candidates, entry 2: "),
+        ([NAN], ["x"], "candidates, entry 1: "),
+        ({"1": "a dog", "2": NAN}, {"1": "x", "2": "y"}, "candidates, image '2': "),
+        ({"1": ["a dog", NAN]}, {"1": "x"}, "candidates, image '1': "),
+        (["a dog", "a cat"], ["x", NAN], "references, entry 2: "),
+        (["a dog", "a cat"], [["x"], ["y", NAN]], "references, entry 2: "),
+        ({"1": "a dog"}, {"1": NAN}, "references, image '1': "),
+    ],
+)
+def test_a_value_that_is_no_caption_is_named_with_its_place(candidates: Any, references: Any, place: str) -> None:
+    with pytest.raises(DataError, match=r"is (NaN|null), which is no text") as caught:
+        captions_in_memory(candidates, references)
+    assert str(caught.value).startswith(place)

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from capbench.datasets.user.cautions import caption_cautions
-from capbench.records import Item
+from capbench.core.records import Item
+from capbench.datasets.user.captions import caption_cautions
 
 FINE = (
     Item("a", "a dog runs", ("the dog is running", "dog")),

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
+from capbench.core.records import Item
 from capbench.features.records import Fingerprint, RegionFeatures
 from capbench.features.writing import StoreWriter
 from capbench.metrics.base import Resources
-from capbench.records import Item
 from capbench.text.vocabulary import Vocabulary
 
 FINGERPRINT = Fingerprint("invented", "random:1", "none", "10-12 regions")
@@ -39,8 +39,8 @@ def make_files(folder: Path, images: Sequence[str], *, trained_on: str | None = 
     """Write a model of embed size 16 and features of 12 columns, 6 to 8 regions an image."""
     import torch
 
-    from capbench.models.scan.files import save_scan
-    from capbench.models.scan.network import Scan, ScanOptions
+    from capbench.metrics.grounding.scan import Scan, ScanOptions
+    from capbench.metrics.grounding.scan_files import save_scan
 
     torch.set_num_threads(1)
     files = Files(folder / "scan.safetensors", folder / "features.h5")

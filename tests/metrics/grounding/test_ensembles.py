@@ -8,21 +8,20 @@ import numpy as np
 import pytest
 import torch
 
-from capbench.errors import CapbenchError, FeatureError, MetricError, ModelError, UsageError
+from capbench.core.errors import CapbenchError, FeatureError, MetricError, ModelError, UsageError
+from capbench.core.records import FloatArray
 from capbench.metrics.base import ReferenceSweep, Resources
-from capbench.metrics.grounding import source as grounding_source
-from capbench.metrics.grounding.covariance import default_path, write_covariance
-from capbench.metrics.grounding.vectors import Attention
-from capbench.metrics.reo import Reo
+from capbench.metrics.grounding import grounding as grounding_source
+from capbench.metrics.grounding.grounding import Attention
+from capbench.metrics.grounding.scan import Scan, ScanOptions
+from capbench.metrics.grounding.scan_files import load_scan, save_scan
+from capbench.metrics.reo.metric import Reo, default_path, write_covariance
+from capbench.metrics.reo.training import fit_covariance
 from capbench.metrics.requests import resolve_metrics
-from capbench.metrics.tiger import Tiger
-from capbench.models.ensembles import write_ensemble
-from capbench.models.scan.files import load_scan, save_scan
-from capbench.models.scan.network import Scan, ScanOptions
-from capbench.records import FloatArray
-from capbench.scoring import score
+from capbench.metrics.scoring import score
+from capbench.metrics.tiger.metric import Tiger
 from capbench.text.vocabulary import Vocabulary
-from capbench.training.reo_covariance import fit_covariance
+from capbench.weights.ensembles import write_ensemble
 from tests.metrics.grounding.models import DIMENSION, FINGERPRINT, make_items, write_features
 
 ITEMS = make_items(30, 5)

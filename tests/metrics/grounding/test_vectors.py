@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from capbench.metrics.grounding import vectors as core
-from capbench.metrics.grounding.vectors import Attention
-from capbench.records import FloatArray
+from capbench.core.records import FloatArray
+from capbench.metrics.grounding import grounding as core
+from capbench.metrics.grounding.grounding import Attention
 
 RNG = np.random.default_rng(7)
 
@@ -272,3 +272,24 @@ def test_zero_contexts_have_no_relevance_extraness_or_omission() -> None:
     for norms in ((zero, zero + 2), (zero + 2, zero), (zero, zero)):
         for values in core.extraness_omission(zero, norms, norms):
             assert np.array_equal(values, zero)
+
+
+@pytest.mark.parametrize("count_ends", [True, False])
+def test_grounding_and_statistics_are_bitwise_those_of_a_caption_on_its_own(count_ends: bool) -> None:
+    attention = Attention(count_ends=count_ends)
+    regions = unit(36, 1024)
+    lengths = sorted(RNG.integers(2, 31, size=90).tolist())
+    captions = [unit(length, 1024) for length in lengths]
+    together = np.concatenate(
+        [
+            core.grounding(regions, core.pad(captions[part], attention), attention)
+            for part in core.portions(lengths, alike=True)
+        ]
+    )
+    alone = [core.grounding(regions, core.pad([caption], attention), attention)[0] for caption in captions]
+    assert np.array_equal(together, alone)
+    references, counts = np.roll(together, 1, axis=0), np.ones(len(together), dtype=np.int64)
+    found = core.compare(together, references, counts)
+    rows = [core.compare(together[i : i + 1], references[i : i + 1], counts[:1])[0] for i in range(len(together))]
+    assert np.array_equal(found, rows)
+    assert len(set(found[:, core.STATISTICS.index("rrs")].tolist())) > 80

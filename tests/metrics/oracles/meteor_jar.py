@@ -7,9 +7,9 @@ from functools import cache
 
 import numpy as np
 
-from capbench.errors import ToolError
-from capbench.java import LineProcess, meteor_jar
-from capbench.records import FloatArray
+from capbench.core.errors import ToolError
+from capbench.core.records import FloatArray
+from capbench.text.java import LineProcess, meteor_jar
 from capbench.text.meteor import N_COUNTS
 
 __all__ = ["jar_statistics"]

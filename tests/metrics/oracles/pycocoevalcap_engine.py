@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from capbench.records import FloatArray, IntArray
+from capbench.core.records import FloatArray, IntArray
 
 __all__ = ["ReferenceEngine"]
 

@@ -10,14 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capbench.derived import derived_table
-from capbench.errors import MetricError, ToolError
-from capbench.java import LineProcess, meteor_jar
-from capbench.records import FloatArray
+from capbench.core.cache import derived_table
+from capbench.core.errors import MetricError, ToolError
+from capbench.core.records import FloatArray
 from capbench.text import meteor
-from capbench.text.meteor import alignment, parallel, paraphrases, scores, statistics
-from capbench.text.meteor.lexicon import Lexicon, Text
-from capbench.text.meteor.normalize import words
+from capbench.text.java import LineProcess, meteor_jar
+from capbench.text.meteor import aligner, paraphrases, scores
+from capbench.text.meteor import scores as module
+from capbench.text.meteor import scores as statistics
+from capbench.text.meteor.aligner import Lexicon, Text
+from capbench.text.meteor.stemmer import words
 
 Pairs = list[tuple[str, list[str]]]
 
@@ -158,9 +160,9 @@ def test_the_first_of_equally_good_references_is_taken_and_repeats_change_nothin
 
 def test_each_distinct_pair_is_aligned_once_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[object, ...]] = []
-    align = alignment.align
+    align = aligner.align
 
-    def counted(found: alignment.Matches, candidate: Text, reference: Text) -> list[int]:
+    def counted(found: aligner.Matches, candidate: Text, reference: Text) -> list[int]:
         calls.append((candidate, reference))
         return align(found, candidate, reference)
 
@@ -171,7 +173,7 @@ def test_each_distinct_pair_is_aligned_once_at_most(monkeypatch: pytest.MonkeyPa
 
 def test_references_that_cannot_be_better_are_not_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[object] = []
-    align = alignment.align
+    align = aligner.align
     monkeypatch.setattr(scores, "align", lambda *given: calls.append(1) or align(*given))  # type: ignore[func-returns-value]
     groups = [["a cat sits on a mat", "the dog runs", "a dog runs here", "no word in common"]]
     first = meteor.meteor_statistics(["a dog runs"], [[*groups[0], "a dog runs"]])
@@ -189,9 +191,9 @@ def test_the_bound_is_never_below_the_score() -> None:
     for first in texts:
         for second in texts:
             candidate, reference = units[first], units[second]
-            found = alignment.find_matches(candidate, reference, lexicon)
-            score = scores.meteor_score(alignment.align(found, candidate, reference))
-            assert score <= scores.match_bound(alignment.covered_words(found), candidate, reference)
+            found = aligner.find_matches(candidate, reference, lexicon)
+            score = scores.meteor_score(aligner.align(found, candidate, reference))
+            assert score <= scores.match_bound(aligner.covered_words(found), candidate, reference)
 
 
 def test_input_that_cannot_be_scored_is_refused() -> None:
@@ -208,13 +210,13 @@ def test_workers_give_the_same_and_a_killed_one_loses_nothing(monkeypatch: pytes
     texts = [" ".join(rng.choice(_WORDS) for _ in range(8)) for _ in range(60)]
     groups: list[Sequence[str]] = [[rng.choice(texts), rng.choice(texts)] for _ in texts]
     alone = meteor.meteor_statistics(texts, groups, workers=1)
-    monkeypatch.setattr(statistics, "_CHUNK", 7)
+    monkeypatch.setattr(statistics, "_CHUNK_OF_A_PROCESS", 7)
     done: list[int] = []
     spread = meteor.meteor_statistics(texts, groups, workers=2, progress=done.append)
     np.testing.assert_array_equal(spread, alone)
     assert sum(done) == 60
 
-    ask = parallel._ask
+    ask = module._ask
     asked: list[int] = []
 
     def ask_a_dying_child(child, task):  # type: ignore[no-untyped-def]
@@ -223,13 +225,13 @@ def test_workers_give_the_same_and_a_killed_one_loses_nothing(monkeypatch: pytes
             child.kill()
         return ask(child, task)
 
-    monkeypatch.setattr(parallel, "_ask", ask_a_dying_child)
+    monkeypatch.setattr(module, "_ask", ask_a_dying_child)
     np.testing.assert_array_equal(meteor.meteor_statistics(texts, groups, workers=2), alone)
     assert len(asked) >= 2
 
 
 def test_an_error_in_a_worker_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(statistics, "_CHUNK", 1)
+    monkeypatch.setattr(statistics, "_CHUNK_OF_A_PROCESS", 1)
     with pytest.raises(MetricError, match="no valid Unicode"):
         meteor.meteor_statistics(["a dog", "a \ud800 dog", "a cat"], [["a dog"]] * 3, workers=2)
 
@@ -326,7 +328,7 @@ def test_a_small_table_is_built_and_read_back(tmp_path: Path) -> None:
 @pytest.mark.real_data
 @pytest.mark.parametrize("name", ["flickr8k-expert", "composite", "pascal-50s", "flickr8k-crowdflower"])
 def test_judged_items_equal_the_jar(jar: Jar, real_data: Path, name: str) -> None:
-    from capbench import plugins
+    from capbench.core import plugins
     from capbench.datasets.root import DataRoot
     from capbench.text import ptb
 

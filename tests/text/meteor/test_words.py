@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from capbench.java import meteor_jar, run_batch
-from capbench.text.meteor import resources
-from capbench.text.meteor.lexicon import java_hash
-from capbench.text.meteor.normalize import words
-from capbench.text.meteor.stemmer import stem
+from capbench.text.java import meteor_jar, run_batch
+from capbench.text.meteor import paraphrases
+from capbench.text.meteor.aligner import java_hash
+from capbench.text.meteor.stemmer import stem, words
 
 LINES = {
     "a dog runs": "a dog runs",
@@ -77,7 +76,7 @@ def test_words_are_stemmed(word: str) -> None:
 
 
 def test_synonyms_know_base_forms() -> None:
-    synonyms = resources.synonyms()
+    synonyms = paraphrases.synonyms()
     assert synonyms.of("sofas") & synonyms.of("couch")
     assert synonyms.of("men") == synonyms.of("men") | synonyms.of("man")  # irregular
     assert synonyms.of("kids") & synonyms.of("child")
@@ -86,8 +85,8 @@ def test_synonyms_know_base_forms() -> None:
 
 
 def test_function_words_are_the_jars() -> None:
-    assert {"the", "a", "of", "'s", "-rrb-"} <= resources.function_words()
-    assert "dog" not in resources.function_words()
+    assert {"the", "a", "of", "'s", "-rrb-"} <= paraphrases.function_words()
+    assert "dog" not in paraphrases.function_words()
 
 
 def test_hashes_are_javas() -> None:

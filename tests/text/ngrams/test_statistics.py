@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capbench.errors import MetricError
-from capbench.records import FloatArray, Item
+from capbench.core.errors import MetricError
+from capbench.core.records import FloatArray, Item
 from capbench.text.ngrams import corpus as corpus_module
-from capbench.text.ngrams import counting, frequencies, matching
+from capbench.text.ngrams import frequencies, matching
+from capbench.text.ngrams import frequencies as counting
 from capbench.text.ngrams import sweep as sweep_module
 from capbench.text.ngrams.statistics import (
     EncodedCorpus,
-    bleu_corpus,
     bleu_scores,
     bleu_statistics,
     cider_d,
@@ -26,7 +26,7 @@ from capbench.text.ngrams.statistics import (
     rouge_l,
     sweep,
 )
-from capbench.text.ptb.native import tokenize_native
+from capbench.text.ptb import native_tokenizer
 
 
 def _reference(candidates: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[FloatArray, ...]:
@@ -53,7 +53,7 @@ def _assert_equal(candidates: Sequence[str], references: Sequence[Sequence[str]]
     statistics = bleu_statistics(corpus)
     bleu, of_corpus, rouge, cider = _reference(candidates, references)
     np.testing.assert_allclose(bleu_scores(statistics), bleu, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(bleu_corpus(statistics), of_corpus, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(bleu_scores(statistics.sum(axis=-2)), of_corpus, rtol=0, atol=1e-12)
     np.testing.assert_allclose(rouge_l(corpus), rouge, rtol=0, atol=1e-12)
     np.testing.assert_allclose(cider_d(corpus), cider, rtol=0, atol=1e-9)
     return corpus
@@ -200,7 +200,7 @@ def test_a_sweep_equals_scoring_anew_with_each_number_of_references(own_order: b
         ]
         bleu, of_corpus, rouge, cider = _reference(candidates, chosen)
         np.testing.assert_allclose(bleu_scores(found.bleu[i]), bleu, rtol=0, atol=1e-12)
-        np.testing.assert_allclose(bleu_corpus(found.bleu[i]), of_corpus, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(bleu_scores(found.bleu[i].sum(axis=-2)), of_corpus, rtol=0, atol=1e-12)
         np.testing.assert_allclose(found.rouge_l[i], rouge, rtol=0, atol=1e-12)
         np.testing.assert_allclose(found.cider_d[i], cider, rtol=0, atol=1e-9)
 
@@ -343,7 +343,7 @@ def test_flickr8k_candidates_equal_pycocoevalcap(real_data: Path) -> None:
     captions: dict[str, dict[str, str]] = {}
     for line in (real_data / "flickr8k" / "Flickr8k.token.txt").read_text("utf-8").splitlines():
         key, text = line.split("\t")
-        captions.setdefault(key.partition("#")[0], {})[key] = tokenize_native(text) or ""
+        captions.setdefault(key.partition("#")[0], {})[key] = native_tokenizer().tokenize(text) or ""
     rows = (real_data / "flickr8k" / "ExpertAnnotations.txt").read_text("utf-8").splitlines()[:1500]
     pairs = [row.split("\t")[:2] for row in rows]
     candidates = [captions[key.partition("#")[0]][key] for _, key in pairs]
@@ -352,7 +352,7 @@ def test_flickr8k_candidates_equal_pycocoevalcap(real_data: Path) -> None:
 
 
 def test_the_engine_with_document_counts_equals_repeated_items() -> None:
-    from capbench.text.ngrams.engine import NativeEngine, encoded_items
+    from capbench.text.ngrams.statistics import NativeEngine, encoded_items
     from capbench.text.ptb import caption_encoder
 
     candidates, references = _invented(20, 4, seed=11)

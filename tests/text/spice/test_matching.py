@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capbench.java import run_batch
-from capbench.java.spice.parser import class_path
+from capbench.text.java import run_batch
 from capbench.text.spice import CATEGORIES, COUNTS, Scorer, WordNet, f_scores
+from capbench.text.spice.parser import class_path
 from tests.installed_parser import installed_parser
 from tests.text.parsed_captions import CAPTIONS
 

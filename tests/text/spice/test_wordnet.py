@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from capbench.errors import ToolError
-from capbench.java import Jar
+from capbench.core.errors import ToolError
+from capbench.text.java import Jar
 from capbench.text.spice import WordNet, wordnet
 
 SYNSETS = {
@@ -90,7 +90,7 @@ def test_a_damaged_jar_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     path = tmp_path / "meteor.jar"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("synonym/english.exceptions", "a\nb\n")
-    module = importlib.import_module("capbench.text.spice.wordnet")  # the package has a function of that name
+    module = importlib.import_module("capbench.text.spice.matching")  # the package has a function of that name
     monkeypatch.setattr(module, "meteor_jar", lambda: Jar(path, "1.5"))
     with pytest.raises(ToolError, match=r"meteor\.jar: the WordNet file synonym/english\.synsets cannot be read"):
         wordnet.__wrapped__()

@@ -1,0 +1,86 @@
+"""Does a metric of one's own keep the contract? As scikit-learn's ``check_estimator`` does for estimators."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from capbench.core import plugins
+from capbench.core.errors import UsageError
+from capbench.core.records import Item
+from capbench.datasets.opening import open_dataset
+from capbench.datasets.root import find_root
+from capbench.metrics.contract_checks import ContractCheck, check_contract
+from capbench.metrics.from_function import metric_of_function
+from capbench.metrics.needs import Resources
+from capbench.metrics.scoring import complete
+
+__all__ = ["check_metric"]
+
+_IMAGES = 5
+_CAPTIONS = 2  # of each image
+
+
+def check_metric(
+    metric: str | type | Callable[..., Any],
+    *,
+    options: Mapping[str, Any] | None = None,
+    features: str | os.PathLike[str] | None = None,
+    model: str | os.PathLike[str] | None = None,
+    images: str | os.PathLike[str] | None = None,
+) -> tuple[ContractCheck, ...]:
+    """Run the contract of metrics against a class or a function, on ten captions of the embedded sample.
+
+    Nothing is read from the cache or written to it.
+
+    Args:
+        metric: a metric's name, ``module:Class``, ``module:function``, a class or a function.
+        options: values of its options.
+        features: a store of region features, if it needs one. If the store does not hold the images of the sample, its
+            own images take their place.
+        model: weights, if it needs some.
+        images: a folder with the pictures; default: those of the sample.
+
+    Returns:
+        The outcome of each check, in their order.
+
+    Raises:
+        UsageError: there is no such metric, or an option does not fit.
+        MetricError: something that the metric needs is not given.
+    """
+    found = plugins.load_any("capbench.metrics", metric) if isinstance(metric, str) else metric
+    if not isinstance(found, type):
+        if not callable(found):
+            raise UsageError(f"{str(metric)[:60]} is not a metric", hint="Give a subclass of Metric, or a function")
+        found = metric_of_function(found)
+    resources = Resources(
+        features=None if features is None else os.fspath(features),
+        model=None if model is None else os.fspath(model),
+        images=None if images is None else os.fspath(images),
+        data=str(find_root("sample").path),
+    )
+    items = _items(resources.features)
+    return tuple(check_contract(found, items, complete(resources, cache=False), options))
+
+
+def _items(features: str | None) -> Sequence[Item]:
+    """Distinct captions of some images of the sample, two of each image."""
+    opened = open_dataset("flickr8k-expert", find_root("sample"))
+    by_image: dict[str, dict[bytes, Item]] = {}
+    for item in opened.load(opened.protocol(None).items)[0].items:
+        by_image.setdefault(item.image, {}).setdefault(item.key, item)
+    several = [list(of_image.values())[:_CAPTIONS] for of_image in by_image.values() if len(of_image) >= _CAPTIONS]
+    several = several[:_IMAGES]
+    if features is not None:
+        from capbench.features.store import open_store
+
+        with open_store(features) as store:
+            stored = list(store.ids)
+        if not {of_image[0].image for of_image in several} <= set(stored):
+            several = [
+                [replace(item, image=name) for item in of_image]
+                for name, of_image in zip(stored, several, strict=False)
+            ]
+    return [item for of_image in several for item in of_image]

@@ -1,0 +1,209 @@
+"""``capbench.combine``: one score learnt from several metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from capbench.api.checking import check_arguments
+from capbench.api.resolve import (
+    Caller,
+    DatasetGiven,
+    FilesGiven,
+    MetricInputs,
+    MetricsGiven,
+    OptionsGiven,
+    PathGiven,
+    ResolvedJudged,
+    ScoresGiven,
+    VersionGiven,
+    python_caller,
+    resolve_judged,
+)
+from capbench.core.errors import UsageError
+from capbench.core.files import check_writable
+from capbench.datasets.opening import open_dataset, split_protocol
+from capbench.studies.combine import Combined, combine_metrics
+from capbench.studies.judged import ProgressFactory
+from capbench.studies.study import CombineSettings, TestSettings
+
+if TYPE_CHECKING:
+    from capbench.datasets.base import Dataset
+    from capbench.datasets.protocol import Protocol, StatisticSpec
+    from capbench.stats.significance import Correction
+
+__all__ = ["Combination", "combine", "learn_combination"]
+
+
+@dataclass(frozen=True)
+class Combination:
+    """A combination of metrics, measured by nested cross-validation.
+
+    Attributes:
+        combined: the numbers: the combination beside its metrics, weights, what each metric adds, transfers.
+        statistic: of the protocol that it was learnt under.
+        tried: statistics of the protocols that it was tried on, in the order of the transfers.
+        saved: the file that ``combination:FILE`` names; None if it was not saved.
+        scores: the file of out-of-fold scores; None if none was asked for.
+    """
+
+    combined: Combined
+    statistic: StatisticSpec
+    tried: tuple[StatisticSpec, ...]
+    saved: Path | None = None
+    scores: Path | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return self.combined.as_json()
+
+
+def combine(
+    dataset: DatasetGiven,
+    metrics: MetricsGiven = (),
+    *,
+    protocol: str | None = None,
+    learner: str = "auto",
+    test: str | Sequence[str] = (),
+    lower: str | Sequence[str] = (),
+    folds: int = 10,
+    inner_folds: int = 5,
+    seed: int = 0,
+    resamples: int = 1000,
+    correction: Correction = "holm",
+    save: PathGiven | None = None,
+    out: PathGiven | None = None,
+    scores: ScoresGiven = (),
+    allow_missing: bool = False,
+    options: OptionsGiven | None = None,
+    features: FilesGiven | None = None,
+    model: FilesGiven | None = None,
+    images: PathGiven | None = None,
+    data: PathGiven | None = None,
+    cache: bool = True,
+    version: VersionGiven | None = None,
+    progress: bool | ProgressFactory = False,
+) -> Combination:
+    """Learn one score from several metrics, as ``capbench combine`` does.
+
+    Args:
+        dataset: the judgements that are learnt from.
+        metrics: what is combined.
+        protocol: of the data set; by default the literature's.
+        learner: ``auto``, ``ridge``, ``logistic`` or ``monotone``.
+        test: other data sets, or ids of protocols, that the combination is tried on.
+        lower: metrics whose lower scores are better, and that do not say so themselves.
+        folds: outer folds of images.
+        inner_folds: inner folds, which choose the penalty.
+        seed: of folds, resamples and permutations.
+        resamples: resamples and permutations.
+        correction: for the number of pairs, ``holm``, ``bh`` or ``none``.
+        save: where the combination is written, as the metric ``combination:FILE``.
+        out: where out-of-fold scores are written, .csv, .jsonl or .parquet.
+        scores: as of :func:`capbench.correlate`, as are the following.
+        allow_missing: whether items without a score in such a file are left out.
+        options: options of metrics.
+        features: region features for all metrics, or by metric.
+        model: weights for all metrics that need some, or by metric.
+        images: the folder of the pictures.
+        data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
+        cache: whether the score cache is read and written.
+        version: a version of the functions among the metrics, or versions by name.
+        progress: whether progress is shown on stderr, or a function that shows it.
+
+    Raises:
+        UsageError, StudyError, DataError, MetricError, StatisticError: as :func:`capbench.correlate` raises them.
+    """
+    check_arguments({**locals(), "test": None}, required=["dataset"])
+    inputs = MetricInputs(
+        options=options,
+        features=features,
+        model=model,
+        images=images,
+        data=data,
+        scores=scores,
+        allow_missing=allow_missing,
+        cache=cache,
+        version=version,
+    )
+    return learn_combination(
+        dataset,
+        metrics,
+        protocol,
+        inputs,
+        python_caller(progress),
+        settings=CombineSettings.read(
+            "combine", {"learner": learner, "folds": folds, "inner_folds": inner_folds, "seed": seed}
+        ),
+        compare=TestSettings.read("combine", {"correction": correction, "resamples": resamples, "seed": seed}),
+        test=[test] if isinstance(test, str) else test,
+        lower=[lower] if isinstance(lower, str) else lower,
+        save=None if save is None else Path(save),
+        out=None if out is None else Path(out),
+    )
+
+
+def learn_combination(
+    dataset: DatasetGiven,
+    metrics: MetricsGiven,
+    protocol: str | None,
+    inputs: MetricInputs,
+    caller: Caller,
+    *,
+    settings: CombineSettings,
+    compare: TestSettings,
+    test: Sequence[str],
+    lower: Sequence[str],
+    save: Path | None,
+    out: Path | None,
+) -> Combination:
+    """Learn a combination for Python or the command line; see :func:`combine`."""
+    from capbench.metrics.combination import saved_name, write_combination
+    from capbench.metrics.score_files import check_ending, write_scores
+
+    for path in filter(None, (save, out)):
+        check_writable(path)
+    if out is not None:
+        check_ending(out)
+    judged = resolve_judged(metrics, dataset, protocol, inputs, caller)
+    if save is not None:
+        for request in judged.requests:
+            saved_name(request)
+    tests = [_open(text, judged) for text in test]
+    combined = combine_metrics(
+        judged.dataset,
+        judged.protocol,
+        judged.requests,
+        settings,
+        tests=tests,
+        lower=lower,
+        compare=compare,
+        resources=judged.resources,
+        cache=judged.cache,
+        progress=caller.progress,
+    )
+    if out is not None:
+        write_scores(combined.tables[0], out)
+    saved = save if combined.file is not None else None
+    if saved is not None and combined.file is not None:
+        write_combination(combined.file, saved)
+    tried = tuple(chosen.statistic for _, chosen in tests if str(chosen) not in combined.untried)
+    return Combination(combined, judged.protocol.statistic, tried, saved, out)
+
+
+def _open(text: str, judged: ResolvedJudged) -> tuple[Dataset, Protocol]:
+    """A data set that the combination is tried on.
+
+    Raises:
+        UsageError, ProtocolError: there is no such data set or protocol, or it is the one that is learnt from.
+    """
+    name, rest = split_protocol(text)
+    dataset = open_dataset(name, judged.root)
+    if dataset.name == judged.dataset.name:
+        raise UsageError(
+            f"{judged.caller.spelled('test')} {text}: it is learnt from {dataset.name} already",
+            hint="Leave it out: its own numbers are by cross-validation",
+        )
+    return dataset, dataset.protocol(rest)

@@ -1,0 +1,108 @@
+"""``capbench.import_data``: a user's own judgements, as a data set that every function works on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from capbench.api.checking import check_arguments, check_name
+from capbench.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from capbench.api.resolve import PathGiven
+
+__all__ = ["ImportedData", "import_data"]
+
+
+@dataclass(frozen=True)
+class ImportedData:
+    """Judgements that were taken into a data set.
+
+    Attributes:
+        name: what ``dataset=`` takes.
+        folder: where it is kept.
+        items: number of items.
+        human: number of ratings by kind, or of preferences.
+        preferences: kinds of ``human`` that are preferences.
+        protocol: the default protocol.
+        references: whether the items have references.
+        notes: what is to be said of them.
+    """
+
+    name: str
+    folder: Path
+    items: int
+    human: Mapping[str, int]
+    preferences: tuple[str, ...]
+    protocol: str
+    references: bool
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, object]:
+        """As JSON."""
+        told = {"ok": True, "dataset": self.name, "folder": str(self.folder), "items": self.items}
+        return told | {"human": dict(self.human), "protocol": self.protocol}
+
+
+def import_data(
+    file: PathGiven,
+    name: str,
+    *,
+    scale: str | tuple[float, float] | None = None,
+    ignore: Sequence[str] = (),
+    rating: Sequence[str] = (),
+    replace: bool = False,
+    user: bool = False,
+    data: PathGiven | None = None,
+) -> ImportedData:
+    """Take your own judgements into a data set, as ``capbench data import`` does.
+
+    Args:
+        file: your judgements, .jsonl, .csv or .tsv; docs/data.md says which columns.
+        name: what ``dataset=`` will take.
+        scale: lowest and highest possible rating, ``"1-5"`` or ``(1, 5)``.
+        ignore: columns that are left out.
+        rating: columns that hold ratings, named after them.
+        replace: replace a data set of that name.
+        user: keep it in your own folder (``CAPBENCH_HOME``), not in the data folder.
+        data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
+
+    Raises:
+        UsageError: the name or the scale does not fit, or there is a data set of that name.
+        DataError: a row does not fit; nothing is stored. All problems are named.
+    """
+    from capbench.datasets.root import find_root
+    from capbench.datasets.user.judgement_files import parse_scale
+    from capbench.datasets.user.judgements import import_file
+
+    check_arguments({"data": data})
+    check_name("name", name)
+    root = find_root(data)
+    limits = parse_scale(scale) if isinstance(scale, str) else scale
+    if scale is not None and limits is None:
+        raise UsageError(f"--scale {scale}: no scale", hint="Give lowest and highest rating: 1-5")
+    made = import_file(
+        Path(file),
+        name,
+        root,
+        replace=replace,
+        scale=limits,
+        ignore=(ignore,) if isinstance(ignore, str) else ignore,
+        rating_columns=(rating,) if isinstance(rating, str) else rating,
+        in_home=user,
+    )
+    judgements = made.load(made.protocol().items)[0]
+    human = {aspect: len(ratings) for aspect, ratings in judgements.ratings.items()}
+    human |= {label: len(pairs) for label, pairs in judgements.preferences.items()}
+    return ImportedData(
+        name,
+        made.path.parent,
+        len(judgements.items),
+        human,
+        tuple(judgements.preferences),
+        str(made.protocol()),
+        made.table.has_references,
+        judgements.notes,
+    )

@@ -1,0 +1,307 @@
+"""``capbench.explain``: why a metric gave captions of an image their scores."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from capbench.api.checking import check_arguments
+from capbench.api.resolve import (
+    Caller,
+    FilesGiven,
+    MetricInputs,
+    OptionsGiven,
+    PathGiven,
+    options_by_owner,
+    python_caller,
+    resolve,
+)
+from capbench.core import plugins
+from capbench.core.errors import UsageError
+from capbench.core.explanations import Explanation, NamedErrors
+from capbench.core.files import check_writable
+from capbench.metrics.abilities import Explains, explains_errors
+from capbench.metrics.base import Metric
+from capbench.metrics.requests import resolve_metrics
+from capbench.studies.explained import find_subject
+from capbench.studies.judged import ProgressFactory
+
+if TYPE_CHECKING:
+    from capbench.core.explanations import Subject
+    from capbench.datasets.root import DataRoot
+
+__all__ = ["Explained", "PlannedExplanation", "explain", "plan_explanation"]
+
+
+@dataclass(frozen=True)
+class Explained:
+    """Why a metric gave captions of an image their scores.
+
+    Attributes:
+        metric: its label.
+        image: the image's id.
+        picture: its file; None if it is not here.
+        explanation: the candidates, regions and notes; ``explanation.candidates[0].details`` has the numbers.
+        files: the picture and the page that were written.
+        points: height of the smallest letters of the picture; None if it was not written.
+    """
+
+    metric: str
+    image: str
+    picture: Path | None
+    explanation: Explanation
+    files: tuple[Path, ...] = ()
+    points: float | None = None
+
+
+def explain(
+    image: PathGiven | None = None,
+    metric: str | None = None,
+    candidates: str | Sequence[str] = (),
+    references: str | Sequence[str] = (),
+    *,
+    study: PathGiven | None = None,
+    extra: str | Sequence[str] = (),
+    missing: str | Sequence[str] = (),
+    dataset: str | None = None,
+    out: PathGiven | None = None,
+    title: str = "",
+    options: OptionsGiven | None = None,
+    features: FilesGiven | None = None,
+    model: FilesGiven | None = None,
+    images: PathGiven | None = None,
+    data: PathGiven | None = None,
+    progress: bool | ProgressFactory = False,
+) -> Explained:
+    """Explain why a metric gave captions of an image their scores, as ``capbench explain`` does.
+
+    Args:
+        image: its id, or the picture's file.
+        metric: one that explains itself: ``tiger`` (default), ``reo``, ``faier``, ``vilbertscore``.
+        candidates: by default the first five that are judged.
+        references: by default the data set's.
+        study: a study file with ``image``, instead of all of these.
+        extra: what the one candidate says too much, as you see it, which REO compares with what it finds.
+        missing: what it lacks, likewise.
+        dataset: where references and ratings are; by default flickr8k-expert.
+        out: ``NAME`` writes the page NAME.html and the picture NAME.png; ``NAME.svg`` and ``NAME.pdf`` others.
+        title: of both.
+        options: options of the metric.
+        features: region features.
+        model: weights.
+        images: the folder of the pictures.
+        data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
+        progress: whether progress is shown on stderr, or a function that shows it.
+
+    Raises:
+        UsageError: the metric explains nothing, or an argument does not fit.
+        FeatureError, ModelError, MetricError: something is missing that the metric needs.
+    """
+    given = {"options": options, "features": features, "model": model, "images": images, "data": data}
+    check_arguments({**given, "progress": progress})
+    planned = plan_explanation(
+        None if image is None else os.fspath(image),
+        metric,
+        _several(candidates),
+        _several(references),
+        MetricInputs(options=options, features=features, model=model, images=images, data=data),
+        python_caller(progress),
+        study=None if study is None else os.fspath(study),
+        extra=_several(extra),
+        missing=_several(missing),
+        dataset=dataset,
+    )
+    if out is None:
+        return planned.explain()
+    stem, _, ending = os.fspath(out).rpartition(".")
+    kind = ending.lower() if stem and ending.lower() in ("png", "svg", "pdf", "html") else ""
+    name = stem if kind else os.fspath(out)
+    page, drawn = Path(f"{name}.html"), Path(f"{name}.{kind if kind not in ('', 'html') else 'png'}")
+    return planned.write(page, drawn, title=title or planned.title)
+
+
+def _several(texts: str | Sequence[str]) -> list[str]:
+    return [texts] if isinstance(texts, str) else list(texts)
+
+
+@dataclass(frozen=True)
+class PlannedExplanation:
+    """A metric and captions of an image, found and checked.
+
+    Attributes:
+        label: the metric's.
+        metric: ready to explain.
+        subject: the image with candidates and references.
+        title: of the study file; ``""`` without one.
+        notes: what is to be said of them.
+        root: the data folder.
+        under_root: whether anything was read from there.
+        caller: where notes go.
+    """
+
+    label: str
+    metric: Metric
+    subject: Subject
+    title: str
+    notes: tuple[str, ...]
+    root: DataRoot
+    under_root: bool
+    caller: Caller
+
+    def explain(self) -> Explained:
+        """Explain, and write nothing."""
+        explanation = self.metric.explain(self.subject) if isinstance(self.metric, Explains) else None
+        if explanation is None:
+            _refuse(self.label, self.caller)
+        notes = list(self.notes)
+        if explanation.regions is not None and explanation.regions.boxes is None:
+            notes.append("the store has no boxes: regions cannot be shown on a picture")
+        explanation = replace(explanation, notes=(*notes, *explanation.notes))
+        for note in explanation.notes:
+            self.caller.note(note)
+        return Explained(self.label, self.subject.image, self.subject.picture, explanation)
+
+    def write(
+        self,
+        page: Path,
+        drawn: Path,
+        *,
+        title: str = "",
+        size: tuple[float, float] | None = None,
+        font_size: float | None = None,
+    ) -> Explained:
+        """Explain, and write a page and a picture.
+
+        Args:
+            page: the HTML file.
+            drawn: the picture.
+            title: of both.
+            size: of the picture.
+            font_size: of its letters.
+        """
+        from capbench.features.images import decode
+        from capbench.reports.explain.page import write_explanation
+
+        for path in (drawn, page):
+            check_writable(path)
+        explained = self.explain()
+        picture = None if self.subject.picture is None else decode(self.subject.picture)
+        points = write_explanation(
+            explained.explanation, picture, page, drawn, title=title, size=size, font_size=font_size
+        )
+        return replace(explained, files=(drawn, page), points=points)
+
+
+def plan_explanation(
+    image: str | None,
+    metric: str | None,
+    candidates: Sequence[str],
+    references: Sequence[str],
+    inputs: MetricInputs,
+    caller: Caller,
+    *,
+    study: str | None,
+    extra: Sequence[str],
+    missing: Sequence[str],
+    dataset: str | None,
+) -> PlannedExplanation:
+    """Find what is to be explained, for Python or the command line; see :func:`explain`."""
+    from capbench.features.store import open_store
+
+    title, errors = "", _named_errors(extra, missing, candidates, caller)
+    if study is not None:
+        if image or metric or candidates or references or dataset or extra or missing:
+            raise UsageError(
+                "a study file and flags that define a study were given together",
+                hint="Change the study file, or leave it out and use flags alone",
+            )
+        title, metric, image, dataset, candidates, references, errors = _of_study(study)
+    if image is None:
+        raise UsageError("no image is named", hint=f"Give {caller.spelled('image')} ID, or a study file")
+    metric = metric or "tiger"
+    (asked,) = resolve_metrics([metric], options_by_owner(inputs.options))
+    if not issubclass(asked.metric, Explains):
+        _refuse(metric, caller)
+    if errors and not explains_errors(asked.metric):
+        flags = f"{caller.spelled('extra')} and {caller.spelled('missing')}"
+        raise UsageError(
+            f"{caller.spelled('metric')} {metric}: it finds no errors to compare with {flags}",
+            hint="Those of REO do: reo",
+        )
+    of_sample = not Path(image).exists()
+    resolved = resolve([metric], inputs, caller, on_sample=lambda root: root.is_sample and of_sample)
+    root, (request,) = resolved.root, resolved.requests
+    explainer = request.make(resolved.resources)
+    store = None if explainer.resources.features is None else open_store(explainer.resources.features)
+    pictures = None if inputs.images is None else Path(inputs.images)
+    with nullcontext() if store is None else store:
+        looked_up = find_subject(image, store, candidates, references, dataset, root, pictures)
+    subject = looked_up.subject
+    if errors:
+        if len(errors) != len(subject.items):
+            raise UsageError(
+                f"errors of {len(errors)} captions are named, of {len(subject.items)} that are explained",
+                hint="Name them for each candidate, in the same order",
+            )
+        subject = replace(subject, errors=tuple(errors))
+    caller.on_data(root, looked_up.under_root)
+    notes = tuple(looked_up.notes)
+    return PlannedExplanation(request.label, explainer, subject, title, notes, root, looked_up.under_root, caller)
+
+
+def _of_study(
+    study: str,
+) -> tuple[str, str, str, str | None, Sequence[str], Sequence[str], tuple[NamedErrors, ...]]:
+    """Title, metric, image, data set, candidates, references and errors of a study file with an image.
+
+    Raises:
+        StudyError: the study file is not there, or does not hold a study.
+        UsageError: it has no 'image', or more than one metric.
+    """
+    from capbench.studies.study_file import find_study, load_study
+    from capbench.studies.tasks import ImageTask
+
+    loaded = load_study(find_study(study))
+    task = loaded.task
+    if not isinstance(task, ImageTask):
+        command = "correlate" if task is None else task.command
+        raise UsageError(f"{study} holds no 'image'", hint=f"Run 'capbench {command} {study}'")
+    if len(loaded.metrics) != 1 or not isinstance(loaded.metrics[0], str):
+        raise UsageError(f"{study} has {len(loaded.metrics)} metrics", hint=f"Run 'capbench examples {study}'")
+    texts = task.candidates or (), task.references or ()
+    return loaded.title, loaded.metrics[0], task.id, task.dataset, *texts, tuple(task.errors or ())
+
+
+def _named_errors(
+    extra: Sequence[str], missing: Sequence[str], candidates: Sequence[str], caller: Caller
+) -> tuple[NamedErrors, ...]:
+    """What ``extra`` and ``missing`` say of the caption.
+
+    Raises:
+        UsageError: there is not one caption, or a phrase is empty.
+    """
+    if not extra and not missing:
+        return ()
+    flags = caller.spelled("extra"), caller.spelled("missing")
+    if len(candidates) != 1:
+        raise UsageError(
+            f"{flags[0]} and {flags[1]} are about one caption",
+            hint=f"Give one with {caller.spelled('caption')}; a study file names more",
+        )
+    if not all(text.strip() for text in (*extra, *missing)):
+        raise UsageError(f"a phrase of {flags[0]} or {flags[1]} is empty", hint="Give a text")
+    return (NamedErrors(tuple(extra), tuple(missing)),)
+
+
+def _refuse(name: str, caller: Caller) -> NoReturn:
+    """Say that a metric offers no explanation, and which do."""
+    from capbench.metrics.registry import metric_names
+
+    able = [n for n in metric_names() if issubclass(plugins.load("capbench.metrics", n), Explains)]
+    raise UsageError(
+        f"{caller.spelled('metric')} {name}: it offers no explanation", hint=f"Those that do: {', '.join(able)}"
+    )

@@ -1,0 +1,409 @@
+"""``capbench.extract_features`` and ``capbench.import_features``: region features of images in an HDF5 store."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from capbench.api.checking import check_arguments
+from capbench.core.errors import UsageError
+from capbench.core.files import check_writable, real_path
+
+if TYPE_CHECKING:
+    from capbench.api.resolve import PathGiven
+    from capbench.core.workers import Spread
+    from capbench.datasets.root import DataRoot
+    from capbench.features.detectors.base import Detector
+    from capbench.features.extract import Extracted, Failure, Shard
+    from capbench.features.images import ImageFile
+    from capbench.studies.judged import ProgressFactory
+
+__all__ = [
+    "ExtractedFeatures",
+    "ImportedFeatures",
+    "PlannedExtraction",
+    "extract_features",
+    "find_images_and_detector",
+    "import_features",
+    "plan_extraction",
+]
+
+
+@dataclass(frozen=True)
+class ExtractedFeatures:
+    """A store with features of images.
+
+    Attributes:
+        path: the store, which ``features=`` takes.
+        images: number of images asked for.
+        stored: number of images in the store.
+        extracted: number of images that went through the network now.
+        resumed: number of images that an interrupted run had left.
+        failed: images without features, each with its file and the reason.
+        seconds: time of the extraction, and of its parts.
+        signature: of the features, as signatures of scores have it.
+    """
+
+    path: Path
+    images: int
+    stored: int
+    extracted: int
+    resumed: int
+    failed: tuple[Failure, ...]
+    seconds: Mapping[str, float]
+    signature: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "store": str(self.path),
+            "images": self.images,
+            "stored": self.stored,
+            "extracted": self.extracted,
+            "resumed": self.resumed,
+            "failed": [vars(failure) for failure in self.failed],
+            "seconds": {name: round(value, 4) for name, value in self.seconds.items()},
+            "signature": self.signature,
+        }
+
+
+@dataclass(frozen=True)
+class ImportedFeatures:
+    """A store with features that others computed.
+
+    Attributes:
+        path: the store, which ``features=`` takes.
+        format: of the files.
+        images: number of images.
+        duplicates: number of repeated images that were left out.
+        without_probabilities: number of images of whose ``cls_prob`` only the best class was kept.
+        seconds: time of the import.
+        signature: of the features, as signatures of scores have it.
+    """
+
+    path: Path
+    format: str
+    images: int
+    duplicates: int
+    without_probabilities: int
+    seconds: float
+    signature: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "store": str(self.path),
+            "format": self.format,
+            "images": self.images,
+            "duplicates": self.duplicates,
+            "seconds": round(self.seconds, 3),
+            "signature": self.signature,
+        }
+
+
+def extract_features(
+    images: PathGiven | Sequence[PathGiven] = (),
+    *,
+    dataset: str | None = None,
+    image_root: PathGiven | None = None,
+    detector: str = "sample",
+    weights: PathGiven | None = None,
+    options: Mapping[str, Any] | None = None,
+    device: str = "auto",
+    batch: int = 1,
+    precision: str = "float32",
+    dtype: str = "float32",
+    out: PathGiven | None = None,
+    workers: int | None = None,
+    threads: int | None = None,
+    shard: str | None = None,
+    compression: str | None = None,
+    restart: bool = False,
+    data: PathGiven | None = None,
+    progress: bool | ProgressFactory = False,
+) -> ExtractedFeatures:
+    """Extract region features of images into an HDF5 store, as ``capbench extract-features`` does.
+
+    What an interrupted run has done is kept and added to. Images that cannot be read stand in the result's ``failed``.
+
+    Args:
+        images: folders, images, lists (.txt) or COCO's JSON; by default all images of the data folder.
+        dataset: instead, the images that a data set judges.
+        image_root: where the images of a list or a data set are.
+        detector: a detector's name, or ``module:Class``.
+        weights: its weights.
+        options: its options.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+        batch: images at once; more than 1 changes features slightly, and is noted.
+        precision: ``float32``, ``amp-bfloat16`` or ``amp-float16``.
+        dtype: in which features are kept, ``float32`` or ``float16``.
+        out: the store; by default ``features/WHAT.DETECTOR.h5``.
+        workers: processes that decode images.
+        threads: of the network on a CPU, then part of the signature.
+        shard: only a part of the images, ``I/N``.
+        compression: ``none``, ``gzip`` or ``lzf``.
+        restart: forget what is there.
+        data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
+        progress: whether progress is shown on stderr, or a function that shows it.
+
+    Raises:
+        UsageError: an argument does not fit, or there are no images.
+        FeatureError: the store holds another detector's features, or no image could be used.
+        ModelError: the detector's weights are not here.
+    """
+    from capbench.api.resolve import python_caller
+
+    check_arguments({"data": data, "progress": progress})
+    planned = plan_extraction(
+        [images] if isinstance(images, str | os.PathLike) else images,
+        dataset=dataset,
+        image_root=image_root,
+        detector=detector,
+        weights=None if weights is None else os.fspath(weights),
+        options=options or {},
+        device=device,
+        batch=batch,
+        precision=precision,
+        out=out,
+        threads=threads,
+        shard=shard,
+        data=data,
+    )
+    return planned.run(
+        python_caller(progress).progress, workers=workers, dtype=dtype, compression=compression, restart=restart
+    )
+
+
+def import_features(
+    files: PathGiven | Sequence[PathGiven],
+    out: PathGiven | None = None,
+    *,
+    format: str | None = None,
+    ids: PathGiven | None = None,
+    detector: str | None = None,
+    weights_sha256: str | None = None,
+    dtype: str = "float32",
+    compression: str = "none",
+    class_probabilities: bool = False,
+    keep_first: bool = False,
+    replace: bool = False,
+    progress: bool | ProgressFactory = False,
+) -> ImportedFeatures:
+    """Take region features of other programs into an HDF5 store, as ``capbench import-features`` does.
+
+    Args:
+        files: files of one format, or folders of them.
+        out: the store; by default ``features/NAME.h5``, of the first file's name.
+        format: ``butd-tsv``, ``lxmert-tsv``, ``milvlg``, ``scan``, ``vilbert``, ``lmdb`` or ``npz``; by default seen.
+        ids: for ``scan``: the id of each image, one a line.
+        detector: what computed them; without it they mix with no others.
+        weights_sha256: SHA-256 of its weights, if you know it.
+        dtype: in which features are kept, ``float32`` or ``float16``.
+        compression: ``none``, ``gzip`` or ``lzf``.
+        class_probabilities: for ``vilbert`` and ``lmdb``: keep all of ``cls_prob``, as training can tell.
+        keep_first: leave repeated images out instead of refusing them.
+        replace: replace a store that is there.
+        progress: whether progress is shown on stderr, or a function that shows it.
+
+    Raises:
+        FeatureError, UsageError: a file or a row does not fit; nothing is stored.
+    """
+    from capbench.api.resolve import python_caller
+    from capbench.features.importers import import_features as read
+
+    sources = [files] if isinstance(files, str | os.PathLike) else list(files)
+    if not sources:
+        raise UsageError("no file of features is named", hint="Give one or more")
+    target = Path("features") / f"{real_path(Path(sources[0])).stem}.h5" if out is None else Path(out)
+    begin = time.perf_counter()
+    with python_caller(progress).progress("importing", None) as step:
+        made = read(
+            sources,
+            target,
+            format=format,
+            ids=ids,
+            detector=detector,
+            weights_sha256=weights_sha256,
+            dtype=dtype,
+            compression=compression,
+            class_probabilities=class_probabilities,
+            keep_first=keep_first,
+            replace=replace,
+            progress=step,
+        )
+    seconds, store = time.perf_counter() - begin, made.store
+    return ImportedFeatures(
+        target, made.format, len(store), made.duplicates, made.without_probabilities, seconds, store.signature()
+    )
+
+
+@dataclass(frozen=True)
+class PlannedExtraction:
+    """Images, a detector that is open, and where its features go.
+
+    Attributes:
+        images: what is read.
+        missing: ids of images of which there is no file.
+        model: the detector.
+        opener: opens it in another process.
+        target: the store.
+        shard: the part that is extracted.
+        threads: of the network, if they were chosen.
+    """
+
+    images: Sequence[ImageFile]
+    missing: Sequence[str]
+    model: Detector
+    opener: Callable[[], Detector]
+    target: Path
+    shard: Shard | None
+    threads: int | None
+
+    def run(
+        self,
+        progress: ProgressFactory,
+        *,
+        workers: int | None = None,
+        dtype: str = "float32",
+        compression: str | None = None,
+        restart: bool = False,
+        engine: AbstractContextManager[Spread | None] | None = None,
+    ) -> ExtractedFeatures:
+        """Extract.
+
+        Args:
+            progress: makes what is told of images done.
+            workers: processes that decode images.
+            dtype: in which features are kept.
+            compression: of the store.
+            restart: forget what is there.
+            engine: gives what lets other processes do the work.
+        """
+        from capbench.features.extract import default_workers, extract
+
+        total = len(self.images) if self.shard is None else -(-len(self.images) // self.shard.count)
+        with engine or nullcontext() as spread, progress("extracting", total) as step:
+            result = extract(
+                self.images,
+                self.model,
+                self.target,
+                missing=self.missing,
+                shard=self.shard,
+                workers=default_workers(self.model.device) if workers is None else workers,
+                threads=self.threads,
+                spread=spread,
+                opener=self.opener,
+                dtype=dtype,
+                compression=compression,
+                restart=restart,
+                progress=step,
+            )
+        return _extracted(result, self.target)
+
+
+def find_images_and_detector(
+    images: Sequence[PathGiven],
+    *,
+    dataset: str | None,
+    image_root: PathGiven | None,
+    detector: str,
+    weights: str | None,
+    options: Mapping[str, Any],
+    device: str,
+    batch: int,
+    precision: str,
+    threads: int | None,
+    data: PathGiven | None,
+    on_data: Callable[[DataRoot, bool], None] = lambda _root, _used: None,
+) -> tuple[Sequence[ImageFile], Sequence[str], str, Callable[[], Detector]]:
+    """The images, ids of those without a file, a word for them, and what opens the detector, here or in a worker.
+
+    Args:
+        on_data: told the data folder, and whether images are looked for there, before they are.
+    """
+    from capbench.datasets.root import find_root
+
+    given: dict[str, Any] = {"batch": batch} if batch > 1 else {}
+    given |= {"precision": precision} if precision != "float32" else {}
+    opener = partial(_open, detector, weights, device, {**options, **given}, threads)
+    if images and dataset:
+        raise UsageError("--images and --dataset cannot be given both", hint="Give one; --image-root adds a folder")
+    root = find_root(data)
+    on_data(root, not images)
+    return *_find(images, dataset, root, None if image_root is None else Path(image_root)), opener
+
+
+def plan_extraction(
+    images: Sequence[PathGiven], *, detector: str, out: PathGiven | None, shard: str | None, **given: Any
+) -> PlannedExtraction:
+    """Find the images and open the detector; see :func:`extract_features`.
+
+    Args:
+        given: the other arguments of :func:`find_images_and_detector`.
+    """
+    from capbench.features.extract import Shard
+
+    part = None if shard is None else Shard.parse(shard)
+    files, missing, what, opener = find_images_and_detector(images, detector=detector, **given)
+    target = Path("features") / _file_name(what, detector) if out is None else Path(out)
+    target = target if part is None else part.path(target)
+    check_writable(target)
+    return PlannedExtraction(files, missing, opener(), opener, target, part, given["threads"])
+
+
+def _open(name: str, weights: str | None, device: str, options: dict[str, Any], threads: int | None) -> Detector:
+    """The detector, here or in a worker."""
+    from capbench.core.machine import keep_freed_memory
+    from capbench.features.detectors.base import load_detector
+
+    if threads is not None:
+        import torch
+
+        torch.set_num_threads(threads)
+    model = load_detector(name, weights=weights, device=device, options=options)
+    if model.device == "cpu":
+        keep_freed_memory()
+    return model
+
+
+def _find(
+    images: Sequence[PathGiven], dataset: str | None, root: DataRoot, image_root: Path | None
+) -> tuple[list[ImageFile], list[str], str]:
+    """The images, ids of those that a data set has and the folder has not, and a word for them."""
+    if image_root is not None:
+        from capbench.core.files import check_folder
+
+        check_folder(image_root, "--image-root")
+    if images:
+        from capbench.features.images import find_images
+
+        return find_images(images, image_root), [], Path(images[0]).stem or "images"
+    from capbench.datasets.images import all_images, dataset_images
+
+    if dataset is not None:
+        return *dataset_images(dataset, root, image_root), Path(dataset).stem
+    return all_images(root), [], "sample" if root.is_sample else "all"
+
+
+def _file_name(what: str, detector: str) -> str:
+    base = detector.replace(":", "-")
+    return f"{what}.h5" if what == base else f"{what}.{base}.h5"
+
+
+def _extracted(result: Extracted, target: Path) -> ExtractedFeatures:
+    return ExtractedFeatures(
+        target,
+        result.images,
+        len(result.store),
+        result.extracted,
+        result.resumed,
+        result.failures,
+        result.seconds,
+        result.store.signature(),
+    )

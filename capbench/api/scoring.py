@@ -1,0 +1,350 @@
+"""``capbench.load`` and ``capbench.score``: judgements, and scores of captions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from capbench.api.checking import check_arguments, check_captions
+from capbench.api.resolve import (
+    PYTHON,
+    Caller,
+    DatasetGiven,
+    FilesGiven,
+    MetricInputs,
+    MetricsGiven,
+    OptionsGiven,
+    PathGiven,
+    Resolved,
+    ScoresGiven,
+    VersionGiven,
+    dataset_name,
+    is_sample_data,
+    python_caller,
+    resolve,
+    warn,
+)
+from capbench.api.results import Judgements, ScoreTable
+from capbench.core import records
+from capbench.core.errors import UsageError
+from capbench.datasets.opening import open_dataset, with_group_of
+from capbench.datasets.protocol import with_version
+from capbench.datasets.root import find_root
+from capbench.datasets.user.captions import (
+    CandidatesGiven,
+    ReferencesGiven,
+    caption_cautions,
+    captions_in_memory,
+    note_without_candidate,
+)
+from capbench.metrics import scoring
+from capbench.metrics.base import Resources
+from capbench.metrics.from_file import without_references
+from capbench.metrics.requests import MetricRequest
+from capbench.studies.judged import Incomplete, ProgressFactory, items_with_scores, judge
+
+if TYPE_CHECKING:
+    from capbench.core.workers import Spread
+    from capbench.stats.intervals import Interval
+
+__all__ = ["Captions", "load", "resolve_captions", "score", "score_captions"]
+
+
+def load(
+    dataset: DatasetGiven, protocol: str | None = None, *, draw: int = 1, data: PathGiven | None = None
+) -> Judgements:
+    """Load what people said about captions, under a protocol.
+
+    Args:
+        dataset: a data set's name (``flickr8k-expert``, ``composite@8k``), a file of judgements, or a class.
+        protocol: ``items/statistic``, a part of it, or a full id; by default the literature's.
+        draw: which random draw of references, counted from 1.
+        data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
+
+    Raises:
+        UsageError: there is no such data set, folder or draw.
+        ProtocolError: the data set has no such protocol.
+        DataError: a file is missing, or does not hold what it should.
+    """
+    from capbench.studies.evaluate import check_human_side
+
+    check_arguments(locals(), required=["dataset"])
+    root = find_root(data)
+    opened = open_dataset(with_group_of(dataset_name(dataset), protocol), root)
+    chosen = opened.protocol(protocol)
+    draws = opened.load(chosen.items)
+    judgements = draws[_place(draw, len(draws), f"{opened.name}/{chosen.items.name}", PYTHON)]
+    check_human_side(chosen, judgements)
+    values = {field.name: getattr(judgements, field.name) for field in fields(records.Judgements)}
+    return Judgements(**values, protocol=chosen, sample=root.is_sample and opened.under_root)
+
+
+def score(
+    candidates: PathGiven | CandidatesGiven | Sequence[records.Item] | records.Judgements | None = None,
+    references: PathGiven | ReferencesGiven | None = None,
+    metrics: MetricsGiven = (),
+    *,
+    dataset: DatasetGiven | None = None,
+    protocol: str | None = None,
+    draw: int = 1,
+    scores: ScoresGiven = (),
+    allow_missing: bool = False,
+    options: OptionsGiven | None = None,
+    features: FilesGiven | None = None,
+    model: FilesGiven | None = None,
+    images: PathGiven | None = None,
+    data: PathGiven | None = None,
+    cache: bool = True,
+    version: VersionGiven | None = None,
+    progress: bool | ProgressFactory = False,
+    bootstrap: int | None = None,
+    seed: int = 0,
+) -> ScoreTable:
+    """Score captions with one or more metrics, as ``capbench score`` does.
+
+    Args:
+        candidates: captions: a list in the order of the references, ``{image: caption}`` or ``{image: [caption, …]}``,
+            records (``{"image_id": 42, "caption": "…"}``), the path of a file, or a list of
+            :class:`capbench.Item`, or :class:`capbench.Judgements`, which bring their references.
+        references: a list with a caption or a list of captions for each candidate, ``{image: [caption, …]}``, records,
+            or the path of a file; none where metrics do without. Of a metric that is named as a whole, the columns that
+            need none are then scored, which a note says.
+        metrics: names, functions or classes, or a dictionary of them by label.
+        dataset: instead of candidates and references, a data set whose candidates are scored.
+        protocol: which of its items and references; by default the literature's.
+        draw: which random draw of references, counted from 1.
+        scores: files of scores that were computed elsewhere.
+        allow_missing: whether captions without a score in such a file are left out, for all metrics.
+        options: options of metrics: ``{"cider": {"df": "coco-val"}}`` or ``{"cider.df": "coco-val"}``.
+        features: region features for all metrics, or by metric.
+        model: weights for all metrics that need some, or by metric.
+        images: the folder of the pictures; by default the data set's image folders.
+        data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
+        cache: whether the score cache is read and written.
+        version: a version of the functions among the metrics, or versions by name: their scores are then cached under
+            it, whatever they do. Without one, a function that cannot be signed completely is scored anew.
+        progress: True to show progress on stderr; or a function that shows it: it takes a description and the number
+            of steps, and returns a context manager that yields a function of the steps done.
+        bootstrap: number of resamples of images for 95 % intervals of corpus scores; none by default.
+        seed: of the resamples.
+
+    Raises:
+        UsageError: arguments do not go together, or a metric or an option does not fit.
+        DataError: a caption, a file or a file of scores does not hold what it should.
+        MetricError: a metric lacks something, or a function gave no number; the caption is named.
+    """
+    check_arguments(locals())
+    inputs = MetricInputs(
+        options=options,
+        features=features,
+        model=model,
+        images=images,
+        data=data,
+        scores=scores,
+        allow_missing=allow_missing,
+        cache=cache,
+        version=version,
+    )
+    captions = Captions(candidates, references, dataset=dataset, protocol=protocol, draw=draw)
+    resolved = resolve_captions(metrics, captions, inputs, python_caller(progress))
+    table = score_captions(resolved, captions, bootstrap=bootstrap, seed=seed)
+    for row, less in table.incomplete.items():
+        warn(f"{row.title} is not computed: {less}")
+    return table
+
+
+@dataclass(frozen=True)
+class Captions:
+    """What is scored: a user's own captions, or those of a data set. Arguments are those of :func:`score`."""
+
+    candidates: PathGiven | CandidatesGiven | Sequence[records.Item] | records.Judgements | None = None
+    references: PathGiven | ReferencesGiven | None = None
+    dataset: DatasetGiven | None = None
+    protocol: str | None = None
+    draw: int = 1
+
+    def __post_init__(self) -> None:
+        check_captions("candidates", self.candidates, self.references)
+        check_captions("references", self.references, self.candidates)
+        given = self.candidates
+        # Read once: both its entries and whether they bring references are looked at.
+        if given is not None and not isinstance(given, str | os.PathLike | Mapping | records.Judgements):
+            object.__setattr__(self, "candidates", tuple(given))
+
+    @property
+    def dataset_name(self) -> str | None:
+        """The name of the data set, with the group that the protocol may name; None for own captions."""
+        return None if self.dataset is None else with_group_of(dataset_name(self.dataset), self.protocol)
+
+    @property
+    def items(self) -> tuple[records.Item, ...] | None:
+        """Own captions that are given as items, which bring their references; None for all others."""
+        if isinstance(self.candidates, records.Judgements):
+            return self.candidates.items
+        if self.references is not None or not isinstance(self.candidates, tuple):
+            return None
+        items = tuple(entry for entry in self.candidates if isinstance(entry, records.Item))
+        return items if items and len(items) == len(self.candidates) else None
+
+
+def resolve_captions(
+    metrics: MetricsGiven, captions: Captions, inputs: MetricInputs, caller: Caller = PYTHON
+) -> Resolved:
+    """Resolve metrics for captions; nothing is read or scored. Where there are no references, columns that need them
+    are left out.
+
+    Raises:
+        UsageError: arguments do not go together, or a column that is named needs references. Or see :func:`resolve`.
+    """
+    name, spelled = captions.dataset_name, caller.spelled
+    if name is not None and (captions.candidates is not None or captions.references is not None):
+        raise UsageError(
+            f"{spelled('candidates')} were given together with {spelled('dataset')}", hint="Give one of them"
+        )
+    resolved = resolve(metrics, inputs, caller, on_sample=lambda root: name is not None and is_sample_data(root, name))
+    if name is not None:
+        return resolved
+    if captions.protocol is not None or captions.draw != 1:
+        raise UsageError(
+            f"{spelled('protocol')} and {spelled('draw')} are for the captions of a data set",
+            hint=f"Add {spelled('dataset')}, or leave them out",
+        )
+    if captions.candidates is None:
+        raise UsageError(
+            "there are no candidates",
+            hint=f"Give {spelled('candidates')} and {spelled('references')}, or {spelled('dataset')}",
+        )
+    if isinstance(captions.candidates, records.Judgements) and captions.references is not None:
+        raise UsageError("references were given with Judgements, which bring their own", hint="Leave them out")
+    if captions.references is not None or captions.items is not None:
+        return resolved
+    requests, left_out = without_references(resolved.requests, caller.form.format(argument=spelled("references")))
+    for line in left_out:
+        caller.tell(line)
+    return replace(resolved, requests=requests, notes=tuple(left_out))
+
+
+def score_captions(
+    resolved: Resolved,
+    captions: Captions,
+    *,
+    bootstrap: int | None = None,
+    seed: int = 0,
+    spread: Callable[[], AbstractContextManager[Spread | None]] = nullcontext,
+) -> ScoreTable:
+    """Score captions.
+
+    Args:
+        resolved: made by :func:`resolve_captions`.
+        captions: the same captions.
+        bootstrap: number of resamples for intervals; none by default.
+        seed: of the resamples.
+        spread: gives the processes that share the work.
+
+    Raises:
+        UsageError, ProtocolError: there is no such data set, protocol or draw.
+        DataError, MetricError: see :func:`score`.
+    """
+    caller = resolved.caller
+    read = _read_own(resolved, captions) if captions.dataset is None else _read_dataset(resolved, captions)
+    with spread() as engine, caller.progress("scoring", len(read.items) * len(read.requests)) as step:
+        table, kept = scoring.score_for_resampling(
+            read.items,
+            read.requests,
+            read.resources,
+            dataset=read.name,
+            cache=resolved.cache,
+            progress=step,
+            spread=engine,
+            keep=bootstrap is not None,
+        )
+    intervals: dict[records.ScoreColumn, Interval] = {}
+    if bootstrap is not None:
+        from capbench.studies.systems import intervals_of_corpus
+
+        intervals = intervals_of_corpus(
+            table, kept, read.requests, resamples=bootstrap, seed=seed, progress=caller.progress
+        )
+    return ScoreTable(
+        **{field.name: getattr(table, field.name) for field in fields(records.ScoreTable)},
+        rows=tuple(row for row in resolved.rows if row.key not in read.unscored),
+        notes=read.notes,
+        sample=read.sample,
+        incomplete={row: read.unscored[row.key] for row in resolved.rows if row.key in read.unscored},
+        intervals=intervals,
+        fixed=tuple(label for label, of in kept.items() if of.metric.corpus_id()),
+    )
+
+
+@dataclass(frozen=True)
+class _Read:
+    """Captions that were read, and what can be scored of them."""
+
+    items: tuple[records.Item, ...]
+    requests: tuple[MetricRequest, ...]
+    resources: Resources
+    name: str
+    unscored: Mapping[records.ScoreColumn, Incomplete]
+    notes: tuple[str, ...]
+    sample: bool
+
+
+def _read_dataset(resolved: Resolved, captions: Captions) -> _Read:
+    """The items of one draw of a data set."""
+    caller, root = resolved.caller, resolved.root
+    opened = open_dataset(str(captions.dataset_name), root)
+    named = with_version(opened.name, opened.version)
+    text = captions.protocol
+    chosen = opened.protocol(text.removeprefix(f"{named}/").removeprefix(f"{opened.name}/") if text else None)
+    caller.on_data(root, opened.under_root)
+    judged = judge(opened, chosen.items, resolved.requests, resolved.resources).require_all()
+    judgements = judged.draws[_place(captions.draw, len(judged.draws), f"{opened.name}/{chosen.items.name}", caller)]
+    caller.tell(f"items: {named}/{chosen.items.name}: {chosen.items.description}")
+    for line in judgements.notes:
+        caller.tell(f"  {line}")
+    unscored = {
+        key: less.as_incomplete() for less in judged.lacking if less.of_file for key in less.request.score_columns
+    }
+    sample = root.is_sample and opened.under_root
+    return _Read(
+        judgements.items, judged.requests, judged.resources, opened.name, unscored, tuple(judgements.notes), sample
+    )
+
+
+def _read_own(resolved: Resolved, captions: Captions) -> _Read:
+    """A user's own captions."""
+    caller, candidates, notes = resolved.caller, captions.candidates, list(resolved.notes)
+    items, sample = captions.items, False
+    if isinstance(candidates, records.Judgements):
+        name, sample = candidates.dataset, isinstance(candidates, Judgements) and candidates.sample
+    elif items is not None:
+        name = "items"
+    else:
+        name = Path(candidates).stem if isinstance(candidates, str | os.PathLike) else "captions"
+    if items is None:
+        paths = (Path(p) if isinstance(p, os.PathLike) else p for p in (candidates, captions.references))
+        items, missing_images = captions_in_memory(*paths)  # type: ignore[arg-type]
+        if note := note_without_candidate(missing_images):
+            caller.tell(note)
+            notes.insert(0, note)
+    items, requests, unscored, joined = items_with_scores(
+        items, resolved.requests, name, allow_missing=resolved.allow_missing
+    )
+    cautions = caption_cautions(items, [request.metric.name for request in requests])
+    for line in joined:
+        caller.tell(line)
+    for line in cautions:
+        caller.caution(line)
+    return _Read(items, requests, resolved.resources, name, unscored, (*notes, *joined, *cautions), sample)
+
+
+def _place(draw: int, draws: int, name: str, caller: Caller) -> int:
+    if not 1 <= draw <= draws:
+        raise UsageError(
+            f"{caller.spelled('draw')} {draw}: {name} has {draws} draw(s)", hint="Draws are counted from 1"
+        )
+    return draw - 1

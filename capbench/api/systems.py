@@ -1,0 +1,145 @@
+"""``capbench.compare_systems``: does one captioning system score higher than another on the same images?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from capbench.api.checking import check_arguments
+from capbench.api.resolve import (
+    Caller,
+    FilesGiven,
+    MetricInputs,
+    MetricsGiven,
+    OptionsGiven,
+    PathGiven,
+    VersionGiven,
+    python_caller,
+    resolve,
+)
+from capbench.core.errors import UsageError, suggest
+from capbench.datasets.user.captions import read_systems
+from capbench.studies.judged import ProgressFactory
+from capbench.studies.systems import SystemComparison
+from capbench.studies.systems import compare_systems as _compare
+
+if TYPE_CHECKING:
+    from capbench.stats.significance import Correction
+    from capbench.stats.systems import SystemTest
+
+__all__ = ["SYSTEM_METRICS", "compare_systems", "system_comparison"]
+
+SYSTEM_METRICS = ("bleu-4", "rouge-l", "meteor", "cider")
+"""What systems are compared in by default."""
+_TESTS = ("permutation", "bootstrap")
+_CORRECTIONS = ("holm", "bh", "none")
+
+
+def compare_systems(
+    systems: Mapping[str, PathGiven] | Sequence[PathGiven],
+    references: PathGiven,
+    metrics: MetricsGiven = SYSTEM_METRICS,
+    *,
+    test: SystemTest = "permutation",
+    correction: Correction = "holm",
+    resamples: int | None = None,
+    seed: int = 0,
+    all_pairs: bool = False,
+    options: OptionsGiven | None = None,
+    features: FilesGiven | None = None,
+    model: FilesGiven | None = None,
+    images: PathGiven | None = None,
+    data: PathGiven | None = None,
+    cache: bool = True,
+    version: VersionGiven | None = None,
+    progress: bool | ProgressFactory = False,
+) -> SystemComparison:
+    """Test whether captioning systems differ in their corpus scores, as ``capbench compare-systems`` does.
+
+    Args:
+        systems: files of captions by the systems' names, the baseline first; or a list of files, which name them.
+        references: the file of references.
+        metrics: names, functions or classes, or a dictionary of them by label.
+        test: ``permutation`` or ``bootstrap``; both are paired, by image.
+        correction: for the number of comparisons, ``holm``, ``bh`` or ``none``.
+        resamples: bootstrap resamples and permutations; by default 1,000 and 10,000.
+        seed: of both.
+        all_pairs: whether all pairs are compared, not only each system with the first.
+        options: options of metrics.
+        features: region features for all metrics, or by metric.
+        model: weights for all metrics that need some, or by metric.
+        images: the folder of the pictures.
+        data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
+        cache: whether the score cache is read and written.
+        version: a version of the functions among the metrics, or versions by name.
+        progress: whether progress is shown on stderr, or a function that shows it.
+
+    Raises:
+        UsageError: there is one system alone, two have one name, or an argument does not fit.
+        DataError: a file does not hold what it should, or systems caption other images.
+        MetricError: a metric lacks something, or failed.
+    """
+    given = {"options": options, "features": features, "model": model, "images": images, "data": data}
+    check_arguments({**given, "metrics": metrics, "cache": cache, "progress": progress, "seed": seed})
+    entries = systems.items() if isinstance(systems, Mapping) else ((Path(file).stem, file) for file in systems)
+    inputs = MetricInputs(
+        options=options, features=features, model=model, images=images, data=data, cache=cache, version=version
+    )
+    return system_comparison(
+        [(name, Path(file)) for name, file in entries],
+        Path(references),
+        metrics,
+        inputs,
+        python_caller(progress),
+        test=test,
+        correction=correction,
+        resamples=resamples,
+        seed=seed,
+        all_pairs=all_pairs,
+    )
+
+
+def system_comparison(
+    systems: Sequence[tuple[str, Path]],
+    references: Path,
+    metrics: MetricsGiven,
+    inputs: MetricInputs,
+    caller: Caller,
+    *,
+    test: str,
+    correction: str,
+    resamples: int | None,
+    seed: int,
+    all_pairs: bool,
+) -> SystemComparison:
+    """Compare systems for Python or the command line; see :func:`compare_systems`."""
+    for argument, value, choices in (("test", test, _TESTS), ("correction", correction, _CORRECTIONS)):
+        if value not in choices:
+            raise UsageError(f"{caller.spelled(argument)} {value}: unknown", hint=suggest(str(value), list(choices)))
+    files: dict[str, Path] = {}
+    for name, file in systems:
+        if name in files:
+            raise UsageError(
+                f"two systems are called '{name}': {files[name]} and {file}", hint=f"Name them: NAME={file}"
+            )
+        files[name] = file
+    if len(files) < 2:
+        raise UsageError("one system alone cannot be compared", hint="Give a baseline and one system or more")
+    resolved = resolve(metrics, inputs, caller)
+    captions = read_systems(files, references)
+    if missing := len(captions.without_candidate):
+        of_them = f"{missing:,} image{' of the references has' if missing == 1 else 's of the references have'}"
+        caller.note(f"{of_them} no caption")
+    return _compare(
+        captions,
+        resolved.requests,
+        test=test,  # type: ignore[arg-type]  # checked above, as is the next one
+        correction=correction,  # type: ignore[arg-type]
+        resamples=resamples,
+        seed=seed,
+        all_pairs=all_pairs,
+        resources=resolved.resources,
+        cache=resolved.cache,
+        progress=caller.progress,
+    )

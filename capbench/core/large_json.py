@@ -1,0 +1,204 @@
+"""Large JSON and JSONL files piece by piece, so that they are never in memory as a whole.
+
+What is small, a pipe or broken is read by :mod:`capbench.core.files`, whose errors say where and why. So a large file
+is refused with the same words as a small one, which costs a second reading.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import os
+import re
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from capbench.core import files
+from capbench.core.errors import DataError
+
+__all__ = ["WholeFileError", "lines", "list_entries", "object_entries"]
+
+_LARGE: Final = 4 << 20  # bytes
+_BLOCK: Final = 1 << 20
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
+_BEHIND: Final = frozenset(" \t\n\r,:]}")  # what stands behind a value
+
+
+class WholeFileError(Exception):
+    """The file has to be read as a whole."""
+
+
+class _BrokenError(Exception):
+    """What was read is no JSON."""
+
+
+def is_large(path: str | os.PathLike[str]) -> bool:
+    """Whether it is a file so large that it is to be read piece by piece."""
+    try:
+        status = Path(path).stat()
+    except (OSError, ValueError):  # whoever reads it says why
+        return False
+    return stat.S_ISREG(status.st_mode) and status.st_size >= _LARGE
+
+
+def lines(path: str | os.PathLike[str]) -> Iterator[str]:
+    """The lines of a text file, as :func:`capbench.core.files.read_lines` gives them, which names the errors."""
+    if not is_large(path):
+        yield from files.read_lines(path)
+        return
+    is_blank = True
+    try:
+        with open(path, encoding="utf-8-sig") as stream:
+            for line in stream:
+                if "\0" in line:
+                    raise _BrokenError
+                is_blank = is_blank and not line.strip()
+                yield line.removesuffix("\n")
+        if is_blank:
+            raise _BrokenError
+    except (OSError, UnicodeDecodeError, _BrokenError) as error:
+        files.read_lines(path)
+        raise _changed(path) from error
+
+
+def list_entries(path: str | os.PathLike[str]) -> Iterator[Any] | None:
+    """The entries of a large file that is a JSON list; None if it is small, or no list.
+
+    Raises:
+        MissingFileError, DataError: as :func:`capbench.core.files.read_json` with ``unique_keys`` does, when the
+        iterator
+            gets there.
+    """
+    return _list_entries(path) if is_large(path) and _first(path) == "[" else None
+
+
+def object_entries(path: str | os.PathLike[str], whole_with: str) -> Iterator[tuple[str, Any]] | None:
+    """Keys and values of a large file that is a JSON object; None if it is small, or no object.
+
+    Args:
+        path: the file.
+        whole_with: a key of the outermost object before whose value WholeFileError is raised.
+
+    Raises:
+        WholeFileError: see there.
+        MissingFileError, DataError: as :func:`capbench.core.files.read_json` with ``unique_keys`` does, when the
+        iterator
+            gets there; but keys of the outermost object that stand twice are given twice.
+    """
+    return _object_entries(path, whole_with) if is_large(path) and _first(path) == "{" else None
+
+
+def _first(path: str | os.PathLike[str]) -> str:
+    """The first character that is no space; ``""`` if there is none, or the file cannot be read."""
+    try:
+        with open(path, "rb") as stream:
+            return _Reader(stream, path).next()
+    except (OSError, _BrokenError):
+        return ""
+
+
+def _list_entries(path: str | os.PathLike[str]) -> Iterator[Any]:
+    try:
+        with open(path, "rb") as stream:
+            reader = _Reader(stream, path)
+            reader.take("[")
+            if reader.next() == "]":
+                reader.take("]")
+            else:
+                while True:
+                    yield reader.value()
+                    if reader.take(",]") == "]":
+                        break
+            reader.end()
+    except (OSError, _BrokenError) as error:
+        files.read_json(path, unique_keys=True)
+        raise _changed(path) from error
+
+
+def _object_entries(path: str | os.PathLike[str], whole_with: str) -> Iterator[tuple[str, Any]]:
+    try:
+        with open(path, "rb") as stream:
+            reader = _Reader(stream, path)
+            reader.take("{")
+            if reader.next() == "}":
+                reader.take("}")
+            else:
+                while True:
+                    if reader.next() != '"':
+                        raise _BrokenError
+                    key = reader.value()
+                    reader.take(":")
+                    if key == whole_with:
+                        raise WholeFileError
+                    yield key, reader.value()
+                    if reader.take(",}") == "}":
+                        break
+            reader.end()
+    except (OSError, _BrokenError) as error:
+        files.read_json(path, unique_keys=True)
+        raise _changed(path) from error
+
+
+class _Reader:
+    """The values and marks of a JSON text, which is read block by block."""
+
+    def __init__(self, stream: BinaryIO, path: str | os.PathLike[str]) -> None:
+        self._stream = stream
+        self._decode = codecs.getincrementaldecoder("utf-8-sig")().decode
+        self._parse = files.json_decoder(path, unique_keys=True).raw_decode
+        self._text, self._at, self._ended = "", 0, False
+
+    def next(self) -> str:
+        """The next character that is no space, which stays; ``""`` at the end."""
+        while True:
+            space = _SPACE.match(self._text, self._at)
+            self._at = space.end() if space else self._at
+            if self._at < len(self._text) or self._ended:
+                return self._text[self._at : self._at + 1]
+            self._read()
+
+    def take(self, marks: str) -> str:
+        """Take the next character, which must be one of these."""
+        mark = self.next()
+        if not mark or mark not in marks:
+            raise _BrokenError
+        self._at += 1
+        return mark
+
+    def value(self) -> Any:
+        """Take the next value."""
+        self.next()
+        while True:
+            try:
+                value, end = self._parse(self._text, self._at)
+            except json.JSONDecodeError as error:
+                if self._ended:
+                    raise _BrokenError from error
+            except (ValueError, RecursionError) as error:
+                raise _BrokenError from error
+            else:
+                if self._text[end : end + 1] in _BEHIND or self._ended:  # else it may go on: the 1 of 1.5
+                    self._at = end
+                    return value
+            self._read()
+
+    def end(self) -> None:
+        """Nothing may follow."""
+        if self.next():
+            raise _BrokenError
+
+    def _read(self) -> None:
+        """Read on, the more the longer the value is in which the text ends."""
+        rest = self._text[self._at :]
+        block = self._stream.read(max(_BLOCK, len(rest)))
+        self._ended = not block
+        try:
+            self._text, self._at = rest + self._decode(block, final=self._ended), 0
+        except UnicodeDecodeError as error:
+            raise _BrokenError from error
+
+
+def _changed(path: str | os.PathLike[str]) -> DataError:
+    return DataError("changed while it was read", path=path, hint="Try again when nothing writes to it")

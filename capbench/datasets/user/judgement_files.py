@@ -1,0 +1,365 @@
+"""Reads a user's own judgements from JSONL, CSV or TSV and checks every row.
+
+The schema is documented in ``docs/data.md``. A file holds ratings (``rating`` or ``ratings``) or pairwise preferences
+(``candidate_a``, ``candidate_b`` with ``preferred`` or votes), not both. Nothing is guessed and nothing is dropped: a
+row that does not fit is a problem, and all problems of a file are found in one pass.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import re
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from capbench.core.errors import DataError
+from capbench.core.files import read_text
+from capbench.core.machine import paused_collector
+from capbench.datasets.user.rows import (
+    COMMON,
+    PAIRED,
+    RATED,
+    SUFFIXES,
+    Check,
+    ImportProblemsError,
+    PairRow,
+    RatedRow,
+    UserJudgements,
+    gather_aspects,
+    jsonl_records,
+    ratings_of,
+    table_records,
+)
+
+__all__ = ["SUFFIXES", "parse_scale", "read_user_file"]
+
+_OF_RATED, _OF_PAIRED = COMMON | RATED, COMMON | PAIRED
+_PAIR_FIELDS = ("candidate_a", "candidate_b", "preferred")
+_MADE_UP = re.compile(r"row-\d+(-[ab])?", re.ASCII)
+_SCALE = re.compile(r"\s*\[?\s*([-+]?[\d.]+)\s*(?:,|\.\.|to|:|-)\s*([-+]?[\d.]+)\s*\]?\s*")
+
+
+def parse_scale(text: str) -> tuple[float, float] | None:
+    """``"1-5"``, ``"1..5"``, ``"1,5"`` or ``"[1, 5]"`` → (1.0, 5.0); None if it is no scale."""
+    match = _SCALE.fullmatch(text)
+    if not match:
+        return None
+    try:
+        low, high = float(match[1]), float(match[2])
+    except ValueError:
+        return None
+    return (low, high) if low < high and math.isfinite(high - low) else None
+
+
+@paused_collector()
+def read_user_file(
+    path: Path,
+    *,
+    ignore: Collection[str] = (),
+    scale: tuple[float, float] | None = None,
+    rating_columns: Sequence[str] = (),
+) -> UserJudgements:
+    """Read and check a file of judgements.
+
+    Args:
+        path: a ``.jsonl``, ``.csv`` or ``.tsv`` file in UTF-8.
+        ignore: columns to leave out of consideration.
+        scale: lowest and highest possible rating, if the file does not say.
+        rating_columns: columns that hold ratings, each of the aspect that it is called after.
+
+    Raises:
+        DataError: the file cannot be read as its ending says, or its name is not UTF-8.
+        ImportProblemsError: rows do not fit the schema; all of them are in ``problems``.
+    """
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise DataError(
+            f"has the ending '{suffix}'", path=path, hint="Judgements are read from .jsonl, .csv and .tsv files"
+        )
+    try:
+        path.name.encode()
+    except UnicodeEncodeError as error:
+        # It would stand in protocol ids, which are written as UTF-8.
+        hint = "Rename the file"
+        raise DataError("has a name that is not UTF-8", path=ascii(str(path)), hint=hint) from error
+    check = Check(path)
+    text = read_text(path)
+    if not text.strip():
+        raise DataError("is empty", path=path, hint="See 'capbench data import --help' for the columns")
+    if suffix == ".jsonl":
+        records = list(jsonl_records(text, check, ignore))
+    else:
+        records = list(table_records(path, text, check, ignore, rating_columns))
+    if not records and not check.count:
+        raise DataError("holds no judgements", path=path, hint="A header alone is not enough: add rows")
+    paired = any(not record.keys().isdisjoint(_PAIR_FIELDS) for _, record in records)
+    check.wants_references(any("references" in record for _, record in records))
+    judgements = _preferences(records, check) if paired else _rated(path, records, check, scale, rating_columns)
+    if check.count:
+        raise ImportProblemsError.of(path, check.problems())
+    return judgements
+
+
+def _rated(
+    path: Path,
+    records: list[tuple[int, dict[str, Any]]],
+    check: Check,
+    scale: tuple[float, float] | None,
+    rating_columns: Sequence[str],
+) -> UserJudgements:
+    rows: list[RatedRow] = []
+    aspects = gather_aspects(path, records, check, rating_columns)
+    stated = _Scale(check, scale)
+    repeats = _RatedRepeats(check)
+    ids = _Ids(check)
+    always = _Always(check, records, ("rater", "system"))
+    for row, record in records:
+        always.check(row, record)
+        stated.check(row, record)
+        rated = _rated_row(row, record, aspects, check)
+        if rated is None:
+            continue
+        repeats.check(rated)
+        ids.claim(row, rated.candidate_id, (rated.image, rated.system, rated.candidate))
+        rows.append(rated)
+    ids.check_made_up()
+    values = [value for rated in rows for of_aspect in rated.ratings for value in of_aspect]
+    if stated.limits is not None:
+        low, high = stated.limits
+        for rated in rows:
+            for value in itertools.chain.from_iterable(rated.ratings):
+                if not low <= value <= high:
+                    kind = f"is outside of {low:g}-{high:g}"
+                    check.add(rated.row, f"the rating {value:g} {kind}", "Mend the rating or the scale", kind)
+    seen_scale = (min(values), max(values)) if values else (0.0, 0.0)
+    given = stated.limits is not None
+    return UserJudgements("ratings", (*rows,), (), stated.limits or seen_scale, given, aspects)
+
+
+def _rated_row(row: int, record: dict[str, Any], aspects: tuple[str, ...], check: Check) -> RatedRow | None:
+    """The checked row, or None after its problems were added."""
+    before = check.count
+    check.fields(row, record, _OF_RATED, "ratings")
+    image = check.image(row, record.get("image"))
+    candidate = check.text(row, "candidate", record.get("candidate"), caption=True)
+    references = check.references(row, record.get("references"))
+    ratings = ratings_of(row, record, aspects, check)
+    # The cells of most rows hold no such names.
+    group = check.text(row, "group", record["group"], needed=False) if "group" in record else ""
+    candidate_id = check.name(row, "candidate_id", record["candidate_id"]) if "candidate_id" in record else ""
+    system = check.name(row, "system", record["system"]) if "system" in record else ""
+    rater = check.name(row, "rater", record["rater"]) if "rater" in record else ""
+    if rater and ratings is not None and any(len(of_aspect) > 1 for of_aspect in ratings):
+        check.add(row, "names one 'rater' but gives several ratings", "Give one row for each rater")
+    if check.count > before:
+        return None
+    # Each None came with a problem.
+    assert image is not None is not candidate
+    assert references is not None is not ratings
+    return RatedRow(
+        row, image, candidate, references, ratings, rater or "", candidate_id or "", group or "", system or ""
+    )
+
+
+class _Always:
+    """Makes sure that a field stands in every row or in none."""
+
+    def __init__(self, check: Check, records: list[tuple[int, dict[str, Any]]], names: tuple[str, ...]) -> None:
+        self._check = check
+        self._in_first = {name: bool(records) and name in records[0][1] for name in names}
+
+    def check(self, row: int, record: dict[str, Any]) -> None:
+        for name, wanted in self._in_first.items():
+            if (name in record) != wanted:
+                hint = "Name it in every row or in none"
+                self._check.add(row, f"some rows name a '{name}' and others do not", hint)
+
+
+class _Scale:
+    """The one scale of a file."""
+
+    def __init__(self, check: Check, limits: tuple[float, float] | None) -> None:
+        self._check = check
+        self.limits = limits
+
+    def check(self, row: int, record: dict[str, Any]) -> None:
+        if "scale" not in record:
+            return
+        value = record["scale"]
+        limits = parse_scale(value if isinstance(value, str) else json.dumps(value))
+        if limits is None:
+            self._check.add(row, "'scale' is no scale", "Write it as [1, 5], in a table as 1-5")
+        elif self.limits is None:
+            self.limits = limits
+        elif limits != self.limits:
+            (low, high), (first_low, first_high) = limits, self.limits
+            message = f"the scale {low:g}-{high:g} differs from {first_low:g}-{first_high:g}"
+            self._check.add(row, message, "A file has one scale", "the scale differs")
+
+
+class _RatedRepeats:
+    """Makes sure that rows which rate one candidate agree, and that each rater rates it once."""
+
+    def __init__(self, check: Check) -> None:
+        self._check = check
+        self._first: dict[tuple[str, str, str, str], RatedRow] = {}
+        self._with_id: dict[tuple[str, str, str], RatedRow] = {}
+        self._raters: dict[tuple[tuple[str, str, str, str], str], int] = {}
+
+    def check(self, rated: RatedRow) -> None:
+        add, row, key = self._check.add, rated.row, rated.key
+        same_text = self._with_id.setdefault((rated.image, rated.system, rated.candidate), rated)
+        if bool(same_text.candidate_id) != bool(rated.candidate_id):
+            kind = "of two rows with the same caption one names a 'candidate_id' and the other does not"
+            hint = "Name it in both or in neither"
+            add(
+                row,
+                f"of this row and row {same_text.row}, which have the same caption, only one names a 'candidate_id'",
+                hint,
+                kind,
+            )
+        first = self._first.setdefault(key, rated)
+        if first is rated:
+            if rated.rater:
+                self._raters[key, rated.rater] = row
+            return
+        if not rated.rater:
+            hint = "Give its ratings as one list, or name a 'rater' in every row; two systems' captions need a 'system'"
+            add(row, f"rates the same candidate as row {first.row}", hint, "rates the same candidate")
+        elif self._raters.setdefault((key, rated.rater), row) != row:
+            earlier = self._raters[key, rated.rater]
+            hint = "Remove one; if two systems wrote the caption, name the 'system' in every row"
+            add(row, f"rater '{rated.rater}' rated this candidate in row {earlier} already", hint, "rated already")
+        for what in ("references", "group"):
+            if getattr(first, what) != getattr(rated, what):
+                message = f"gives the candidate of row {first.row} other {what}"
+                add(row, message, "Make the two rows agree", f"other {what}")
+
+
+def _preferences(records: list[tuple[int, dict[str, Any]]], check: Check) -> UserJudgements:
+    rows: list[PairRow] = []
+    first_rows: dict[tuple[str, frozenset[tuple[str, str, str]]], int] = {}
+    ids = _Ids(check)
+    always = _Always(check, records, ("system_a", "system_b"))
+    with_votes = bool(records) and "votes_a" in records[0][1]
+    for row, record in records:
+        always.check(row, record)
+        pair = _pair_row(row, record, with_votes, check)
+        if pair is None:
+            continue
+        sides = list(zip(pair.systems, pair.candidate_ids, pair.candidates, strict=True))
+        first_row = first_rows.setdefault((pair.image, frozenset(sides)), row)
+        if first_row != row:
+            hint = "Give one row a pair and count votes in votes_a and votes_b"
+            check.add(row, f"holds the same pair as row {first_row}", hint, "holds the same pair")
+        for system, name, candidate in sides:
+            ids.claim(row, name, (pair.image, system, candidate))
+        rows.append(pair)
+    ids.check_made_up()
+    return UserJudgements("preferences", pairs=tuple(rows))
+
+
+def _pair_row(row: int, record: dict[str, Any], with_votes: bool, check: Check) -> PairRow | None:
+    """The checked row, or None after its problems were added."""
+    before = check.count
+    check.fields(row, record, _OF_PAIRED, "preferences")
+    image = check.image(row, record.get("image"))
+    a = check.text(row, "candidate_a", record.get("candidate_a"), caption=True)
+    b = check.text(row, "candidate_b", record.get("candidate_b"), caption=True)
+    references = check.references(row, record.get("references"))
+    group = check.text(row, "group", record.get("group"), needed=False)
+    id_a, id_b, system_a, system_b = (
+        check.name(row, name, record.get(name)) for name in ("candidate_id_a", "candidate_id_b", "system_a", "system_b")
+    )
+    votes = _votes(row, record, with_votes, check)
+    preferred = _preferred(row, record, votes, check)
+    if check.count == before and a == b:
+        check.add(row, "the two candidates are the same text", "Remove the row")
+    if check.count > before:
+        return None
+    # Each None came with a problem.
+    assert image is not None is not references
+    assert a is not None is not b
+    assert preferred is not None
+    return PairRow(
+        row,
+        image,
+        (a, b),
+        references,
+        preferred,
+        votes,
+        (id_a or "", id_b or ""),
+        group or "",
+        (system_a or "", system_b or ""),
+    )
+
+
+def _votes(row: int, record: dict[str, Any], with_votes: bool, check: Check) -> tuple[int, int] | None:
+    named = [name for name in ("votes_a", "votes_b") if name in record]
+    if bool(named) != with_votes:
+        check.add(row, "some rows give votes and others do not", "Give them in every row or in none")
+    if not named:
+        return None
+    counts = [record.get("votes_a"), record.get("votes_b")]
+    for name, count in zip(("votes_a", "votes_b"), counts, strict=True):
+        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < 1 << 53:
+            kind = f"'{name}' is no count"
+            hint = "Give whole numbers from 0 in both columns"
+            check.add(row, f"{kind} ({json.dumps(count)[:40]})", hint, kind)
+            return None
+    if counts == [0, 0]:
+        check.add(row, "has no votes at all", "Remove the row")
+        return None
+    return int(counts[0] or 0), int(counts[1] or 0)
+
+
+def _preferred(row: int, record: dict[str, Any], votes: tuple[int, int] | None, check: Check) -> int | None:
+    majority = None if votes is None else (votes[0] > votes[1]) - (votes[0] < votes[1])
+    given = record.get("preferred")
+    if given is None:
+        if votes is None and not {"votes_a", "votes_b"} & set(record):
+            check.add(row, "lacks 'preferred'", "Give a, b or tie, or votes_a and votes_b")
+        return majority
+    choice = {"a": 1, "b": -1, "tie": 0}.get(given.strip().lower()) if isinstance(given, str) else None
+    if choice is None:
+        kind = "'preferred' is not a, b or tie"
+        check.add(row, f"'preferred' is {json.dumps(given)[:40]}", "Give a, b or tie", kind)
+    elif majority is not None and choice != majority:
+        message = f"'preferred' is {given} but the votes are {votes}"
+        check.add(row, message, "Make them agree, or leave one out", "'preferred' is not what the votes say")
+    return choice
+
+
+class _Ids:
+    """Makes sure that a candidate id names one candidate: one caption that one system wrote for one image.
+
+    A candidate without an id is called by its row: ids that look so are refused where there are such candidates.
+    """
+
+    def __init__(self, check: Check) -> None:
+        self._check = check
+        self._owners: dict[str, tuple[tuple[str, str, str], int]] = {}
+        self._unnamed = False
+
+    def claim(self, row: int, name: str, candidate: tuple[str, str, str]) -> None:
+        """Take an id, or note that the candidate (image, system, text) gets one made up from its row."""
+        if not name:
+            self._unnamed = True
+            return
+        owner, first_row = self._owners.setdefault(name, (candidate, row))
+        if owner != candidate:
+            hint = "Give every caption an id of its own, or leave the column out"
+            message = f"the candidate id '{name}' names another candidate in row {first_row}"
+            self._check.add(row, message, hint, "the candidate id names another candidate")
+
+    def check_made_up(self) -> None:
+        """Look for ids that might be taken for one that was made up."""
+        if not self._unnamed:
+            return
+        for name, (_, row) in self._owners.items():
+            if _MADE_UP.fullmatch(name):
+                message = f"the candidate id '{name}' is what captions without an id are called by their row"
+                self._check.add(row, message, "Give every caption an id, or change this one", "an id like a row's")

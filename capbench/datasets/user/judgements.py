@@ -1,0 +1,402 @@
+"""A user's own judgements as a data set: stored under a name, or read from a file directly.
+
+``capbench data import`` checks a file and keeps it in one normal form under ``imported/NAME/`` of the data folder (of
+``$CAPBENCH_HOME`` where the data folder is the embedded sample): ``judgements.jsonl`` and ``meta.json``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import json
+import math
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from capbench import __version__
+from capbench.core.errors import DataError, UsageError
+from capbench.core.files import read_json, sha256_file, write_text
+from capbench.core.machine import paused_collector
+from capbench.core.records import Item, Judgements, Preferences, Ratings
+from capbench.datasets.base import Dataset, dataset_names
+from capbench.datasets.protocol import (
+    Aggregation,
+    ItemSelection,
+    StatisticSpec,
+    accuracy,
+    correlations,
+    system_statistics,
+    within_image_statistics,
+)
+from capbench.datasets.root import DataRoot
+from capbench.datasets.user.rows import RATING, SUFFIXES
+
+if TYPE_CHECKING:  # the readers are imported where a file is read
+    from capbench.datasets.user.rows import UserJudgements
+
+__all__ = [
+    "ImportedDataset",
+    "find_imported",
+    "home_dir",
+    "import_file",
+    "imported_names",
+    "open_imported",
+    "read_meta",
+]
+
+SCHEMA = 1
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+_AS_GIVEN = ItemSelection("as-given", "every row of the file, with all references that it gives")
+_ONE_REFERENCE = ItemSelection("one-reference", "every row of the file, with the first of its references only")
+
+
+class ImportedDataset(Dataset):
+    """A user's judgements. Every file gets a subclass with its own name and the statistics that it can carry."""
+
+    under_root = False
+
+    path: Path
+    """The file that the judgements are read from."""
+    table: UserJudgements
+    """Its checked rows."""
+
+    def image_places(self) -> tuple[Path, ...]:
+        """The folder ``images`` next to the file."""
+        return (self.path.parent / "images",)
+
+    def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
+        """One Judgements; ``one-reference`` keeps the first reference of each item."""
+        keep = 1 if selection.name == _ONE_REFERENCE.name else None
+        build = _rating_judgements if self.table.kind == "ratings" else _preference_judgements
+        items, ratings, preferences = build(self.table, keep)
+        notes = []
+        if self.table.kind == "ratings" and not self.table.scale_given:
+            several = len(ratings) > 1
+            told = [
+                f"{f'{aspect} ' if several else ''}{seen.scale[0]:g} to {seen.scale[1]:g}"
+                for aspect, seen in ratings.items()
+            ]
+            notes.append(f"the file gives no scale: {', '.join(told)}, as seen")
+        if not self.table.has_references:
+            notes.append("the file gives no references: it is for metrics that need none")
+        return (Judgements(self.name, selection.name, items, ratings, preferences, notes=tuple(notes)),)
+
+
+def _rating_judgements(
+    table: UserJudgements, keep: int | None
+) -> tuple[tuple[Item, ...], dict[str, Ratings], dict[str, Preferences]]:
+    items: list[Item] = []
+    index: dict[tuple[str, str, str, str], int] = {}
+    # Raters are numbered by first appearance of their names; without names by their place in an item's list.
+    numbers: dict[str, int] = {}
+    columns = [(list[int](), list[float](), list[int]()) for _ in table.aspects]
+    for row in table.rated:
+        place_of_item = index.setdefault(row.key, len(items))
+        if place_of_item == len(items):
+            name = row.candidate_id or f"row-{row.row}"
+            items.append(Item(row.image, row.candidate, row.references[:keep], name, row.group, row.system))
+        for (item, value, rater), of_aspect in zip(columns, row.ratings, strict=True):
+            for place, rating in enumerate(of_aspect):
+                item.append(place_of_item)
+                value.append(rating)
+                rater.append(numbers.setdefault(row.rater, len(numbers)) if row.rater else place)
+    ratings = {
+        aspect: Ratings(
+            np.asarray(item, dtype=np.int64),
+            np.asarray(value, dtype=np.float64),
+            np.asarray(rater, dtype=np.int64),
+            table.scale if table.scale_given else (min(value), max(value)),
+        )
+        for aspect, (item, value, rater) in zip(table.aspects, columns, strict=True)
+    }
+    return tuple(items), ratings, {}
+
+
+def _preference_judgements(
+    table: UserJudgements, keep: int | None
+) -> tuple[tuple[Item, ...], dict[str, Ratings], dict[str, Preferences]]:
+    items: list[Item] = []
+    names: dict[tuple[str, str, str], str] = {}
+    for row in table.pairs:
+        sides = zip(row.candidates, row.candidate_ids, row.systems, "ab", strict=True)
+        for candidate, candidate_id, system, side in sides:
+            # A candidate that a row does not name is called as in the first row that has it.
+            name = names.setdefault((row.image, system, candidate), candidate_id or f"row-{row.row}-{side}")
+            items.append(Item(row.image, candidate, row.references[:keep], candidate_id or name, system=system))
+    n = len(table.pairs)
+    votes = [row.votes for row in table.pairs if row.votes is not None]
+    preferences = Preferences(
+        np.arange(0, 2 * n, 2, dtype=np.int64),
+        np.arange(1, 2 * n, 2, dtype=np.int64),
+        np.asarray([row.preferred for row in table.pairs], dtype=np.int64),
+        tuple(row.group for row in table.pairs),
+        np.asarray(votes, dtype=np.int64).reshape(n, 2) if votes else np.zeros((n, 0), dtype=np.int64),
+    )
+    return tuple(items), {}, {"preference": preferences}
+
+
+def _make(name: str, path: Path, table: UserJudgements, root: DataRoot, citation: str) -> ImportedDataset:
+    statistics: dict[str, StatisticSpec]
+    if table.kind == "preferences":
+        statistics, default = accuracy("preference"), "preference-strict"
+        references = max(len(row.references) for row in table.pairs)
+    else:
+        statistics = {}
+        for place, aspect in enumerate(table.aspects):
+            statistics |= _statistics(table, place, "" if table.aspects == (RATING,) else aspect)
+        default = next(iter(statistics))
+        references = max(len(row.references) for row in table.rated)
+    selections = {_AS_GIVEN.name: _AS_GIVEN}
+    if references > 1:
+        selections[_ONE_REFERENCE.name] = _ONE_REFERENCE
+    groups = [row.group for row in table.rated] + [row.group for row in table.pairs]
+    attributes: dict[str, Any] = {
+        "__doc__": f"The user's judgements '{name}'.",
+        "name": name,
+        "title": name,
+        "citation": citation,
+        "selections": selections,
+        "statistics": statistics,
+        "default": (_AS_GIVEN.name, default),
+        "groups": tuple(dict.fromkeys(filter(None, groups))),
+    }
+    made: ImportedDataset = type("Imported", (ImportedDataset,), attributes)(root)
+    made.path, made.table = path, table
+    return made
+
+
+def _statistics(table: UserJudgements, place: int, prefix: str) -> dict[str, StatisticSpec]:
+    """The statistics that one aspect's ratings can carry; Kendall's tau-b over captions comes first."""
+    aspect = table.aspects[place]
+    values: dict[tuple[str, str, str, str], list[float]] = {}
+    for row in table.rated:
+        values.setdefault(row.key, []).extend(row.ratings[place])
+    # With one rating an item there is nothing to aggregate, and the ids stay short.
+    several = any(len(of_item) > 1 for of_item in values.values())
+    aggregations: tuple[Aggregation, ...] = ("unaggregated", "mean", "median", "mode") if several else ("unaggregated",)
+    statistics = correlations(aspect, aggregations, prefix)
+    by_image: dict[str, set[float]] = {}
+    for (image, *_), of_item in values.items():
+        by_image.setdefault(image, set()).add(math.fsum(of_item) / len(of_item))
+    if sum(len(means) > 1 for means in by_image.values()) > 1:
+        statistics |= within_image_statistics(aspect, prefix)
+    systems = {key[1] for key in values} - {""}
+    if len(systems) > 2 and len(by_image) > 1:
+        statistics |= system_statistics(aspect, prefix)
+    return statistics
+
+
+def open_imported(name: str, root: DataRoot) -> ImportedDataset | None:
+    """The data set behind an imported name or a path to a ``.jsonl``, ``.csv`` or ``.tsv`` file; None if it is neither.
+
+    Raises:
+        MissingFileError: ``name`` has such an ending and no such file is there.
+        DataError: the file does not hold what it should.
+    """
+    from capbench.datasets.user.judgement_files import read_user_file
+
+    if name.lower().endswith(SUFFIXES):
+        path = Path(name).expanduser()
+        # The ending stays in the name, so that a file's name is never that of a published data set.
+        return _make(path.name, path, read_user_file(path), root, f"the user's file {path.name}")
+    folder = find_imported(name, root)
+    if folder is None:
+        return None
+    meta = read_meta(folder)
+    path = folder / "judgements.jsonl"
+    scale = tuple(meta["scale"]) if meta["scale"] is not None else None
+    return _make(name, path, read_user_file(path, scale=scale), root, _origin(meta))
+
+
+def _origin(meta: dict[str, Any]) -> str:
+    return f"imported from {meta['source']['file']} on {meta['imported'][:10]}"
+
+
+def home_dir() -> Path:
+    """The folder for what is the user's own and no published data: ``$CAPBENCH_HOME`` or the user's data folder."""
+    named = os.environ.get("CAPBENCH_HOME")
+    if named:
+        return Path(named).expanduser()
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("capbench", appauthor=False))
+
+
+def _folders(root: DataRoot) -> list[Path]:
+    """Where imported data sets are looked for, in this order."""
+    beside_data = [] if root.is_sample else [root.path / "imported"]
+    return [*beside_data, home_dir() / "imported"]
+
+
+def imported_names(root: DataRoot) -> list[str]:
+    """Names of all imported data sets that can be used with a data folder."""
+    entries: set[str] = set()
+    for folder in _folders(root):
+        with contextlib.suppress(OSError):
+            entries.update(entry.name for entry in folder.iterdir() if (entry / "meta.json").is_file())
+    return sorted(name for name in entries if _NAME.fullmatch(name))
+
+
+def find_imported(name: str, root: DataRoot) -> Path | None:
+    """The folder of an imported data set, or None."""
+    if not _NAME.fullmatch(name):
+        return None
+    return next((f / name for f in _folders(root) if os.path.isfile(f / name / "meta.json")), None)  # noqa: PTH113
+
+
+def read_meta(folder: Path) -> dict[str, Any]:
+    """The description of an imported data set: source, date, SHA-256, scale. Raises DataError if it is damaged."""
+    path = folder / "meta.json"
+    meta = read_json(path)
+    again = "Import the judgements again with --replace"
+    if not isinstance(meta, dict) or not isinstance(meta.get("schema"), int):
+        raise DataError("does not describe imported judgements", path=path, hint=again)
+    if meta["schema"] > SCHEMA:
+        raise DataError(f"was written by a newer capbench (schema {meta['schema']})", path=path, hint="Update capbench")
+    source, scale = meta.get("source"), meta.get("scale")
+    if not (
+        isinstance(source, dict)
+        and isinstance(source.get("file"), str)
+        and all(isinstance(meta.get(key), str) for key in ("name", "kind", "imported", "sha256"))
+        and (scale is None or (isinstance(scale, list) and [type(v) for v in scale] == [float, float]))
+    ):
+        raise DataError("lacks a field, or one has the wrong type", path=path, hint=again)
+    return meta
+
+
+@paused_collector()
+def import_file(
+    source: Path,
+    name: str,
+    root: DataRoot,
+    *,
+    replace: bool = False,
+    scale: tuple[float, float] | None = None,
+    ignore: Collection[str] = (),
+    rating_columns: Sequence[str] = (),
+    in_home: bool = False,
+) -> ImportedDataset:
+    """Check a file of judgements and keep it under a name.
+
+    Args:
+        source: a ``.jsonl``, ``.csv`` or ``.tsv`` file.
+        name: what ``--dataset`` will take.
+        root: the data folder; the embedded sample is never written to.
+        replace: whether a data set of that name may be replaced.
+        scale: lowest and highest possible rating, if the file does not say.
+        ignore: columns of the file that are left out.
+        rating_columns: columns that hold ratings, each of the aspect that it is called after.
+        in_home: keep it in the user's own folder (:func:`home_dir`) even if there is a data folder.
+
+    Raises:
+        UsageError: the name does not fit or is taken, or the folder cannot be written.
+        DataError: the file does not hold what it should.
+    """
+    if not _NAME.fullmatch(name) or name.lower().endswith(SUFFIXES):
+        raise UsageError(
+            f"--name {name}: not a name for a data set",
+            hint="Use up to 64 letters, digits, dots, hyphens and underscores, and no file ending",
+        )
+    if name.lower() in dataset_names():
+        raise UsageError(f"--name {name}: that is the name of a published data set", hint="Choose another name")
+    parent = home_dir() / "imported" if in_home or root.is_sample else root.path / "imported"
+    target = parent / name
+    if os.path.exists(target) and not replace:  # noqa: PTH110  Path.exists raises in a folder that is closed
+        raise UsageError("there is a data set of that name", path=target, hint="Choose another name, or give --replace")
+    from capbench.datasets.user.judgement_files import read_user_file
+
+    table = read_user_file(source, ignore=ignore, scale=scale, rating_columns=rating_columns)
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        new = Path(tempfile.mkdtemp(prefix=f".{name}.", suffix=".part", dir=parent))
+    except OSError as error:
+        hint = "Choose a folder that you may write to, or give --user to keep it in your own"
+        raise UsageError(f"cannot be written ({error.strerror})", path=parent, hint=hint) from error
+    try:
+        write_text(new / "judgements.jsonl", "".join(_normal_lines(table)))
+        meta = {
+            "schema": SCHEMA,
+            "name": name,
+            "kind": table.kind,
+            "rows": len(table.rated) + len(table.pairs),
+            "scale": [float(v) for v in table.scale] if table.scale_given else None,
+            "sha256": sha256_file(new / "judgements.jsonl"),
+            "source": {"file": source.name, "sha256": sha256_file(source)},
+            "imported": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "capbench": __version__,
+        }
+        write_text(new / "meta.json", json.dumps(meta, ensure_ascii=False, indent=2) + "\n")
+        new.chmod(0o755)
+        _swap(new, target)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    # What was checked is not read again: rows are called by their place in the file that is kept.
+    table = dataclasses.replace(
+        table,
+        rated=tuple(row._replace(row=number) for number, row in enumerate(table.rated, 1)),
+        pairs=tuple(row._replace(row=number) for number, row in enumerate(table.pairs, 1)),
+    )
+    return _make(name, target / "judgements.jsonl", table, DataRoot(parent.parent, False, "import"), _origin(meta))
+
+
+def _swap(new: Path, target: Path) -> None:
+    """Put a finished folder in its place; the old one is kept until the new one stands."""
+    old = new.with_suffix(".old")
+    try:
+        if target.exists():
+            target.rename(old)
+        try:
+            new.rename(target)
+        except OSError:
+            if old.exists():
+                old.rename(target)
+            raise
+    except OSError as error:
+        raise UsageError(f"cannot be written ({error.strerror})", path=target, hint="Nothing was changed") from error
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _normal_lines(table: UserJudgements) -> list[str]:
+    """The rows in the one form that is kept: JSONL with lists, absent fields left out."""
+    encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False).encode
+    lines = []
+    for row in table.rated:
+        record: dict[str, Any] = {
+            "image": row.image,
+            "candidate": row.candidate,
+            "references": row.references or "",
+            "ratings": row.ratings[0]
+            if table.aspects == (RATING,)
+            else dict(zip(table.aspects, row.ratings, strict=True)),
+            "rater": row.rater,
+            "candidate_id": row.candidate_id,
+            "system": row.system,
+            "group": row.group,
+        }
+        lines.append(encode({key: value for key, value in record.items() if value != ""}) + "\n")
+    for pair in table.pairs:
+        record = {
+            "image": pair.image,
+            "candidate_a": pair.candidates[0],
+            "candidate_b": pair.candidates[1],
+            "references": pair.references or "",
+            "preferred": {1: "a", -1: "b", 0: "tie"}[pair.preferred],
+            "candidate_id_a": pair.candidate_ids[0],
+            "candidate_id_b": pair.candidate_ids[1],
+            "system_a": pair.systems[0],
+            "system_b": pair.systems[1],
+            "group": pair.group,
+        }
+        if pair.votes is not None:
+            record |= {"votes_a": pair.votes[0], "votes_b": pair.votes[1]}
+        lines.append(encode({key: value for key, value in record.items() if value != ""}) + "\n")
+    return lines

@@ -1,0 +1,508 @@
+"""Bottom-up attention features (Anderson et al., CVPR 2018) in the two published families of post-processing.
+
+*Caffe mode* is the authors' own: images of 600/1000 pixels, inclusive boxes, a region is a proposal, chosen by its best
+class score after class-wise suppression. *HF mode* is that of detectron2's port and of LXMERT's: 800/1333 pixels,
+continuous boxes, a region is its best class's regressed box, chosen by suppression over all classes at growing
+thresholds. The features of the two differ, so the mode is part of the fingerprint.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from capbench.core.errors import ModelError, UsageError
+from capbench.core.options import Count, File, Flag, Number, option
+from capbench.features.detectors import boxes as bx
+from capbench.features.detectors.base import (
+    Network,
+    NetworkOptions,
+    Numbers,
+    forward_pass,
+    numpy32,
+    random_seed,
+    read_names,
+    region_features,
+    weights_file,
+)
+from capbench.features.detectors.bottom_up_network import (
+    BottomUp,
+    BottomUpConfig,
+    HeadOutputs,
+    load_bottom_up,
+    random_bottom_up,
+)
+from capbench.features.detectors.images import Prepared, ShortestEdge, pad_batch
+from capbench.weights.checkpoints import read_checkpoint
+
+if TYPE_CHECKING:
+    from capbench.features.records import RegionFeatures
+
+__all__ = [
+    "BottomUpCaffe",
+    "BottomUpHF",
+    "BottomUpOptions",
+    "CaffeOptions",
+    "Chosen",
+    "HFOptions",
+    "caffe_proposals",
+    "caffe_selection",
+    "hf_detections",
+    "hf_proposals",
+]
+
+
+# Which boxes the two published modes of the bottom-up detector propose and keep: tensors in, tensors out.
+
+
+@dataclasses.dataclass(frozen=True)
+class Chosen:
+    """Regions that a mode keeps, in its order.
+
+    Attributes:
+        rows: int64 (n,), which proposals they are.
+        boxes: float (n, 4) in pixels of the original image.
+        class_ids: int64 (n,), 0 is the first class that is no background.
+        class_scores: float (n,).
+    """
+
+    rows: Tensor
+    boxes: Tensor
+    class_ids: Tensor
+    class_scores: Tensor
+
+
+# -- first stage ------------------------------------------------------------------------------------------------------
+
+
+def _flat(logits: Tensor, deltas: Tensor, anchors: int) -> tuple[Tensor, Tensor]:
+    """Scores (h * w * a,) and deltas (h * w * a, 4) of one image, in the order of :func:`boxes.grid`."""
+    if len(logits) == 2 * anchors:
+        # Background logits of all anchors come first; Caffe's softmax runs over the two.
+        logits = logits.reshape(2, anchors, *logits.shape[1:]).softmax(dim=0)[1]
+    scores = logits.permute(1, 2, 0).reshape(-1)
+    moves = deltas.reshape(anchors, 4, *deltas.shape[1:]).permute(2, 3, 0, 1).reshape(-1, 4)
+    return scores, moves
+
+
+def hf_proposals(
+    logits: Tensor,
+    deltas: Tensor,
+    anchors: Tensor,
+    size: tuple[int, int],
+    *,
+    stride: int = 16,
+    before: int = 6000,
+    after: int = 300,
+    nms: float = 0.7,
+    min_size: float = 0.0,
+) -> tuple[Tensor, Tensor]:
+    """Proposals as detectron2's proposal network gives them: best first, then clipped, then those without area dropped.
+
+    Args:
+        logits: (a, h, w), or (2 * a, h, w) with all background logits first, of one image.
+        deltas: (4 * a, h, w).
+        anchors: (a, 4) of one cell.
+        size: height and width of the image in the network's pixels, without padding.
+        stride: pixels a cell.
+        before: proposals that go into suppression.
+        after: proposals that come out.
+        nms: largest IoU.
+        min_size: sides must be longer than this.
+
+    Returns:
+        Boxes (n, 4), and their logits (n,) (with two logits an anchor: probabilities), best first.
+    """
+    scores, moves = _flat(logits.float(), deltas.float(), len(anchors))
+    all_anchors = bx.grid(anchors, logits.shape[1], logits.shape[2], stride)
+    order = scores.sort(descending=True, stable=True).indices[:before]
+    boxes = bx.clip(bx.decode(all_anchors[order], moves[order]), *size)
+    scores = scores[order]
+    wide = bx.wide_enough(boxes, min_size)
+    boxes, scores = boxes[wide], scores[wide]
+    keep = bx.nms(boxes, scores, nms)[:after]
+    return boxes[keep], scores[keep]
+
+
+def caffe_proposals(
+    logits: Tensor,
+    deltas: Tensor,
+    anchors: Tensor,
+    size: tuple[int, int],
+    scale: float,
+    *,
+    stride: int = 16,
+    before: int = 6000,
+    after: int = 300,
+    nms: float = 0.7,
+    min_size: float = 16.0,
+) -> tuple[Tensor, Tensor]:
+    """Proposals as py-faster-rcnn's proposal layer gives them: clipped, small ones dropped, then best first.
+
+    Arguments are those of :func:`hf_proposals`, for inclusive boxes; sides must have at least ``min_size * scale``
+    pixels, where ``scale`` is what the image was resized by.
+
+    Returns:
+        Boxes (n, 4), and probabilities (n,) (with one logit an anchor: logits), best first.
+    """
+    scores, moves = _flat(logits.float(), deltas.float(), len(anchors))
+    all_anchors = bx.grid(anchors, logits.shape[1], logits.shape[2], stride)
+    boxes = bx.clip(bx.decode(all_anchors, moves, inclusive=True, limit=None), *size, inclusive=True)
+    wide = bx.wide_enough(boxes, min_size * scale, inclusive=True)
+    boxes, scores = boxes[wide], scores[wide]
+    order = scores.sort(descending=True, stable=True).indices[:before]
+    boxes, scores = boxes[order], scores[order]
+    keep = bx.nms(boxes, scores, nms, inclusive=True)[:after]
+    return boxes[keep], scores[keep]
+
+
+# -- second stage -----------------------------------------------------------------------------------------------------
+
+
+def caffe_selection(
+    regions: Tensor,
+    probabilities: Tensor,
+    *,
+    threshold: float = 0.2,
+    nms: float = 0.3,
+    min_boxes: int = 10,
+    max_boxes: int = 100,
+) -> tuple[Tensor, Tensor]:
+    """Which proposals Caffe mode keeps: those whose best class score after class-wise suppression reaches a threshold.
+
+    Args:
+        regions: (n, 4), inclusive, in pixels of the original image.
+        probabilities: (n, classes), without the background.
+        threshold: least best score.
+        nms: largest IoU within a class.
+        min_boxes: if fewer reach the threshold, this many of the best are kept.
+        max_boxes: if more do, this many of the best are kept.
+
+    Returns:
+        Rows int64 (k,), in the proposals' order, or best first (equal scores in the proposals' order) where a limit
+        decided; and the best scores (n,) of all proposals.
+    """
+    best = bx.best_class_scores(regions, probabilities, nms, inclusive=True)
+    rows = (best >= threshold).nonzero()[:, 0]
+    if not min_boxes <= len(rows) <= max_boxes:
+        limit = min_boxes if len(rows) < min_boxes else max_boxes
+        rows = best.sort(descending=True, stable=True).indices[:limit]
+    return rows, best
+
+
+def hf_detections(
+    proposals: Tensor,
+    classes: Tensor,
+    deltas: Tensor,
+    size: tuple[int, int],
+    scales_yx: tuple[float, float] = (1.0, 1.0),
+    *,
+    nms: Sequence[float] = (0.5, 0.6, 0.7),
+    min_boxes: int = 36,
+    max_boxes: int = 36,
+    delta_weights: Sequence[float] = (10.0, 10.0, 5.0, 5.0),
+) -> Chosen:
+    """Which regions HF mode keeps: each proposal's best class and its regressed box, suppressed over all classes.
+
+    Thresholds are tried in turn until ``min_boxes`` survive. If none lets so many through, the original code crashes;
+    here the ``min_boxes`` with the best scores are kept.
+
+    Args:
+        proposals: (n, 4) in the network's pixels.
+        classes: logits (n, c + 1), the background last.
+        deltas: (n, 4 * c), or (n, 4) for all classes.
+        size: height and width of the image in the network's pixels.
+        scales_yx: original pixels by network pixels, down and across.
+        nms: thresholds.
+        min_boxes: least number of regions.
+        max_boxes: largest number of regions.
+        delta_weights: what box deltas were multiplied by in training.
+    """
+    scores, ids = classes.float().softmax(dim=1)[:, :-1].max(dim=1)
+    class_boxes = bx.decode(proposals.float(), deltas.float(), weights=delta_weights).reshape(len(proposals), -1, 4)
+    column = ids if class_boxes.shape[1] > 1 else torch.zeros_like(ids)
+    boxes = bx.clip(class_boxes[torch.arange(len(ids), device=ids.device), column], *size)
+    for threshold in nms:
+        rows = bx.nms(boxes, scores, threshold)[:max_boxes]
+        if len(rows) >= min_boxes:
+            break
+    else:
+        rows = scores.sort(descending=True, stable=True).indices[:min_boxes]
+    y, x = scales_yx
+    return Chosen(rows, boxes[rows] * boxes.new_tensor([x, y, x, y]), ids[rows], scores[rows])
+
+
+_ARCHITECTURE = ("stride_in_1x1", "caffe_pool", "halve_res5")  # options that change the network itself
+_REGIONS_AT_ONCE = 100  # of the second stage: bounds memory; the same for every image, so results do not depend on it
+
+
+@dataclasses.dataclass(frozen=True)
+class BottomUpOptions(NetworkOptions):
+    """Options of both modes."""
+
+    rpn_nms: float = option(0.7, Number(0, 1), "largest IoU of proposals")
+    rpn_before: int = option(6000, Count(1), "proposals that go into suppression")
+    rpn_after: int = option(300, Count(1), "proposals that come out of it")
+    stride_in_1x1: bool = option(True, Flag(), "a stage's stride is in its first 1 x 1 convolution, as in Caffe")
+    caffe_pool: bool = option(True, Flag(), "the stem's pooling has no padding and rounds up, as in Caffe")
+    halve_res5: bool = option(False, Flag(), "res5 has stride 2 and no dilation")
+    classes: str | None = option(None, File("class names"), "one name a line, in the weights' order")
+    attributes: str | None = option(None, File("attribute names"), "one name a line, in the weights' order")
+
+
+@dataclasses.dataclass(frozen=True)
+class CaffeOptions(BottomUpOptions):
+    """Options of Caffe mode, with the values of the published extraction of 10 to 100 boxes (the other has 36)."""
+
+    shorter: int = option(600, Count(1), "pixels of an image's shorter side")
+    longer: int = option(1000, Count(1), "the most pixels of its longer side")
+    min_boxes: int = option(10, Count(1), "the fewest regions of an image")
+    max_boxes: int = option(100, Count(1), "the most")
+    threshold: float = option(0.2, Number(0, 1), "least class score of a region")
+    nms: float = option(0.3, Number(0, 1), "largest IoU of regions within a class")
+    rpn_min_size: float = option(16.0, Number(0), "shortest side of a proposal in pixels of the image")
+
+
+@dataclasses.dataclass(frozen=True)
+class HFOptions(BottomUpOptions):
+    """Options of HF mode, with the values of the published configuration."""
+
+    shorter: int = option(800, Count(1), "pixels of an image's shorter side")
+    longer: int = option(1333, Count(1), "the most pixels of its longer side")
+    min_boxes: int = option(36, Count(1), "the fewest regions of an image")
+    max_boxes: int = option(36, Count(1), "the most")
+    nms: tuple[float, ...] = option((0.5, 0.6, 0.7), Numbers(most=1), "largest IoU of regions, tried in turn")
+    rpn_min_size: float = option(0.0, Number(0), "shortest side of a proposal in the network's pixels")
+    delta_weights: tuple[float, ...] = option((10.0, 10.0, 5.0, 5.0), Numbers(4), "what box deltas are divided by")
+
+
+class _BottomUp(Network):
+    """Both modes: prepare, first stage, second stage; what is kept is the mode's."""
+
+    options: CaffeOptions | HFOptions
+    default_anchors: Tensor
+    untrained: ClassVar[BottomUpConfig]
+
+    def __init__(self, network: BottomUp, sha256: str, device: str, options: CaffeOptions | HFOptions) -> None:
+        name = type(self).name
+        super().__init__(options, name=name, weights_sha256=sha256, device=device)
+        config = network.config
+        if options.min_boxes > options.max_boxes:
+            raise UsageError(f"{name}: min_boxes={options.min_boxes} and max_boxes={options.max_boxes} do not fit")
+        if options.rpn_after < options.min_boxes:
+            raise UsageError(f"{name}: rpn_after={options.rpn_after} is less than min_boxes={options.min_boxes}")
+        # The anchors of the checkpoint, if there are any: ports of the Caffe weights carry them along.
+        self.anchors_of_weights = bool(network.cell_anchors.any())
+        anchors = network.cell_anchors.float() if self.anchors_of_weights else self.default_anchors
+        if len(anchors) != config.anchors:
+            raise ModelError(f"the network has {config.anchors} anchors a cell and comes without them")
+        self.anchors = anchors.to(device)
+        self.feature_size = config.feature_size
+        self.class_names = read_names(options.classes, config.outputs - 1, "classes")
+        self.attribute_names = read_names(options.attributes, max(config.attribute_outputs - 1, 0), "attributes")
+        self.network = network.to(device).eval()
+        self.preprocessor: ShortestEdge
+
+    @classmethod
+    def open(cls, options: Any, *, weights: str | os.PathLike[str] | None, device: str, variant: str) -> Self:
+        """Build the network that the weights are of; see :func:`capbench.features.detectors.base.load_detector`."""
+        architecture = {name: getattr(options, name) for name in _ARCHITECTURE}
+        seed = random_seed(weights)
+        if seed is not None:
+            network = random_bottom_up(dataclasses.replace(cls.untrained, **architecture), seed)
+            return cls(network, f"random:{seed}", device, options)
+        checkpoint = read_checkpoint(weights_file(cls.name, weights))
+        network = load_bottom_up(checkpoint.tensors, checkpoint.path, **architecture)
+        return cls(network, checkpoint.sha256, device, options)
+
+    def preprocessing_line(self) -> str:
+        """How a picture is prepared, in words."""
+        return self.preprocessor.line()
+
+    def detect(self, prepared: Sequence[Prepared]) -> list[RegionFeatures]:
+        """The regions of prepared pictures; see :meth:`Detector.detect`."""
+        self.check_batch(len(prepared))
+        if not prepared:
+            return []
+        with forward_pass(self.device, self.precision):
+            batch = torch.from_numpy(pad_batch(prepared, least=self.network.least)).to(self.device)
+            res4 = self.network.features(batch)
+            logits, deltas = self.network.propose(res4)
+            records = []
+            for i, image in enumerate(prepared):
+                regions = self._propose(logits[i], deltas[i], image)
+                if len(regions) == 0:
+                    # Nothing proposed (a blank or tiny picture): the whole picture is the one region.
+                    _, h, w = image.pixels.shape
+                    regions = torch.tensor([[0.0, 0.0, float(w), float(h)]], device=res4.device)
+                blocks = torch.split(regions, _REGIONS_AT_ONCE)
+                outputs = _join([self.network.describe(self.network.pool(res4[i : i + 1], [b])) for b in blocks])
+                records.append(self._record(self._choose(regions, outputs, image), outputs, image))
+        return records
+
+    def _propose(self, logits: Tensor, deltas: Tensor, image: Prepared) -> Tensor:
+        raise NotImplementedError
+
+    def _choose(self, regions: Tensor, outputs: HeadOutputs, image: Prepared) -> Chosen:
+        raise NotImplementedError
+
+    def _attributes(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        raise NotImplementedError
+
+    def _record(self, chosen: Chosen, outputs: HeadOutputs, image: Prepared) -> RegionFeatures:
+        rows = chosen.rows
+        flat: dict[str, Any] = {}
+        if outputs.attributes is not None:
+            scores, ids = self._attributes(outputs.attributes[rows].float())
+            flat = {"attribute_ids": ids.int().cpu().numpy(), "attribute_scores": numpy32(scores)}
+        return region_features(
+            image.height,
+            image.width,
+            numpy32(chosen.boxes),
+            numpy32(outputs.features[rows]),
+            class_ids=chosen.class_ids.int().cpu().numpy(),
+            class_scores=numpy32(chosen.class_scores),
+            **flat,
+        )
+
+
+def _join(blocks: Sequence[HeadOutputs]) -> HeadOutputs:
+    attributes = [block.attributes for block in blocks if block.attributes is not None]
+    return HeadOutputs(
+        torch.cat([block.features for block in blocks]),
+        torch.cat([block.classes for block in blocks]),
+        torch.cat([block.boxes for block in blocks]),
+        torch.cat(attributes) if attributes else None,
+    )
+
+
+class BottomUpCaffe(_BottomUp):
+    """Caffe mode."""
+
+    name = "bottom-up-caffe"
+    options_class = CaffeOptions
+    options: CaffeOptions
+    default_anchors = bx.caffe_anchors()
+    untrained = BottomUpConfig(objectness=2, box_outputs=1601)
+
+    def __init__(self, network: BottomUp, sha256: str, device: str, options: CaffeOptions) -> None:
+        super().__init__(network, sha256, device, options)
+        self.preprocessor = ShortestEdge(options.shorter, options.longer, caffe=True)
+        # Weights that were ported to detectron2 number the background last; a class-agnostic head does not tell.
+        self.background_first = network.config.box_outputs != network.config.outputs - 1
+
+    def mode_line(self) -> str:
+        """What is done with the network's outputs, in words."""
+        o = self.options
+        line = f"caffe {o.threshold:g} nms {o.nms:g} {o.min_boxes}-{o.max_boxes}"
+        line += f", rpn {o.rpn_nms:g} {o.rpn_before}-{o.rpn_after} min {o.rpn_min_size:g}"
+        return line + _architecture(o) + (", anchors of the weights" if self.anchors_of_weights else "")
+
+    def _foreground(self, values: Tensor) -> Tensor:
+        return values[:, 1:] if self.background_first else values[:, :-1]
+
+    def _propose(self, logits: Tensor, deltas: Tensor, image: Prepared) -> Tensor:
+        o = self.options
+        _, h, w = image.pixels.shape
+        return caffe_proposals(
+            logits,
+            deltas,
+            self.anchors,
+            (h, w),
+            image.scale,
+            before=o.rpn_before,
+            after=o.rpn_after,
+            nms=o.rpn_nms,
+            min_size=o.rpn_min_size,
+        )[0]
+
+    def _choose(self, regions: Tensor, outputs: HeadOutputs, image: Prepared) -> Chosen:
+        o = self.options
+        # Only the whole picture, where nothing was proposed, can end beyond it: its sides in pixels are rounded.
+        original = bx.clip(regions / image.scale, image.height, image.width)
+        probabilities = self._foreground(outputs.classes.float().softmax(dim=1))
+        rows, _ = caffe_selection(
+            original,
+            probabilities,
+            threshold=o.threshold,
+            nms=o.nms,
+            min_boxes=o.min_boxes,
+            max_boxes=o.max_boxes,
+        )
+        scores, ids = probabilities[rows].max(dim=1)
+        return Chosen(rows, original[rows], ids, scores)
+
+    def _attributes(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        scores, ids = self._foreground(logits.softmax(dim=1)).max(dim=1)
+        return scores, ids
+
+
+class BottomUpHF(_BottomUp):
+    """HF mode."""
+
+    name = "bottom-up-hf"
+    options_class = HFOptions
+    options: HFOptions
+    default_anchors = bx.centred_anchors()
+    untrained = BottomUpConfig()
+
+    def __init__(self, network: BottomUp, sha256: str, device: str, options: HFOptions) -> None:
+        if network.config.background_first:
+            raise ModelError(
+                "these weights number the background first, as Caffe's do",
+                hint="Use the detector bottom-up-caffe",
+            )
+        super().__init__(network, sha256, device, options)
+        self.preprocessor = ShortestEdge(options.shorter, options.longer)
+
+    def mode_line(self) -> str:
+        """What is done with the network's outputs, in words."""
+        o = self.options
+        line = f"hf nms {','.join(f'{t:g}' for t in o.nms)} {o.min_boxes}-{o.max_boxes}"
+        line += f", rpn {o.rpn_nms:g} {o.rpn_before}-{o.rpn_after} min {o.rpn_min_size:g}"
+        line += f", deltas {','.join(f'{w:g}' for w in o.delta_weights)}"
+        return line + _architecture(o) + (", anchors of the weights" if self.anchors_of_weights else "")
+
+    def _propose(self, logits: Tensor, deltas: Tensor, image: Prepared) -> Tensor:
+        o = self.options
+        _, h, w = image.pixels.shape
+        return hf_proposals(
+            logits,
+            deltas,
+            self.anchors,
+            (h, w),
+            before=o.rpn_before,
+            after=o.rpn_after,
+            nms=o.rpn_nms,
+            min_size=o.rpn_min_size,
+        )[0]
+
+    def _choose(self, regions: Tensor, outputs: HeadOutputs, image: Prepared) -> Chosen:
+        o = self.options
+        return hf_detections(
+            regions,
+            outputs.classes,
+            outputs.boxes,
+            image.pixels.shape[1:],
+            (image.scale_y, image.scale_x),
+            nms=o.nms,
+            min_boxes=o.min_boxes,
+            max_boxes=o.max_boxes,
+            delta_weights=o.delta_weights,
+        )
+
+    def _attributes(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        # The last logit, "no attribute", leaves before the softmax.
+        scores, ids = logits[:, :-1].softmax(dim=1).max(dim=1)
+        return scores, ids
+
+
+def _architecture(options: BottomUpOptions) -> str:
+    usual = BottomUpOptions()
+    changed = {name: getattr(options, name) for name in _ARCHITECTURE}
+    return "".join(f", {name}={value}" for name, value in changed.items() if value != getattr(usual, name))

@@ -1,1 +1,0 @@
-"""Bottom-up attention features in the two published families of post-processing."""

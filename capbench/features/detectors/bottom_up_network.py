@@ -1,0 +1,390 @@
+"""Faster R-CNN with a ResNet-101 C4 backbone and an attribute head, as trained on Visual Genome.
+
+Anderson et al., Bottom-Up and Top-Down Attention for Image Captioning and Visual Question Answering, CVPR 2018
+(Section 3.1); Ren et al., Faster R-CNN, NeurIPS 2015; He et al., Deep Residual Learning, CVPR 2016.
+
+The network only: what is done with its outputs (which boxes are kept, and in which of the two published ways) is in
+``capbench/features/detectors/bottom_up.py``. Parameters have the names of the published weights in detectron2's form;
+:func:`load_bottom_up` knows the other published names too. Every size is read off the weights, so reduced networks load
+as well.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Mapping
+
+import torch
+import torch.nn.functional as F  # noqa: N812 (its usual name)
+from torch import Tensor, nn
+
+from capbench.core.errors import ModelError
+from capbench.weights.checkpoints import blocks_of, bottom_up_names, fit_state, is_bottom_up, shape_of, width_of
+
+__all__ = ["BottomUp", "BottomUpConfig", "HeadOutputs", "load_bottom_up", "random_bottom_up"]
+
+_ATTRIBUTE_NAMES = {"cls_embed": "cls_embedding", "attr_linear1": "fc_attr", "attr_linear2": "attr_score"}
+
+
+@dataclasses.dataclass(frozen=True)
+class BottomUpConfig:
+    """Sizes of the network. The defaults are those of the published weights (ResNet-101, 1600 classes, 400 attributes).
+
+    Attributes:
+        blocks: residual blocks of res2, res3, res4.
+        stem: channels behind the first convolution.
+        bottleneck: channels inside res2's blocks; they double from stage to stage.
+        res2: channels that res2 gives; they double from stage to stage.
+        groups: groups of the 3 x 3 convolutions.
+        rpn: channels of the proposal network.
+        anchors: anchors a cell.
+        objectness: logits an anchor: 1 (sigmoid), or 2 (softmax; all background logits first).
+        outputs: class logits, background included.
+        box_outputs: sets of four box deltas: ``outputs``, ``outputs - 1``, or 1 (class-agnostic).
+        embedding: size of a class's embedding in the attribute head; 0: no attribute head.
+        attribute_hidden: hidden units of the attribute head.
+        attribute_outputs: attribute logits, "no attribute" included.
+        stride_in_1x1: the stage's stride is in its first 1 x 1 convolution (Caffe), not in the 3 x 3 one.
+        caffe_pool: the stem's pooling has no padding and rounds up (Caffe), instead of padding 1.
+        halve_res5: res5 has stride 2 and no dilation.
+    """
+
+    blocks: tuple[int, int, int] = (3, 4, 23)
+    stem: int = 64
+    bottleneck: int = 64
+    res2: int = 256
+    groups: int = 1
+    rpn: int = 512
+    anchors: int = 12
+    objectness: int = 1
+    outputs: int = 1601
+    box_outputs: int = 1600
+    embedding: int = 256
+    attribute_hidden: int = 512
+    attribute_outputs: int = 401
+    stride_in_1x1: bool = True
+    caffe_pool: bool = True
+    halve_res5: bool = False
+
+    @property
+    def feature_size(self) -> int:
+        """Channels of res5: the size of a region's feature."""
+        return 8 * self.res2
+
+    @property
+    def background_first(self) -> bool:
+        """Whether class 0 is the background; with class-wise boxes for it this is how Caffe numbered classes."""
+        return self.box_outputs == self.outputs
+
+
+@dataclasses.dataclass(frozen=True)
+class HeadOutputs:
+    """What the second stage says of r regions.
+
+    Attributes:
+        features: float (r, d), res5 averaged over space.
+        classes: float (r, outputs), logits.
+        boxes: float (r, 4 * box_outputs), deltas.
+        attributes: float (r, attribute_outputs), logits, or None.
+    """
+
+    features: Tensor
+    classes: Tensor
+    boxes: Tensor
+    attributes: Tensor | None
+
+
+class _Conv(nn.Conv2d):
+    """A convolution without bias, then batch normalisation."""
+
+    def __init__(self, inputs: int, outputs: int, kernel: int, stride: int = 1, dilation: int = 1, groups: int = 1):
+        padding = dilation * (kernel // 2)
+        super().__init__(inputs, outputs, kernel, stride, padding, dilation, groups, bias=False)
+        self.norm = nn.BatchNorm2d(outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        normalised: Tensor = self.norm(super().forward(x))
+        return normalised
+
+
+class _Block(nn.Module):
+    """1 x 1, 3 x 3, 1 x 1, and the way round them."""
+
+    def __init__(
+        self, inputs: int, inner: int, outputs: int, stride: int, dilation: int, groups: int, stride_in_1x1: bool
+    ) -> None:
+        super().__init__()
+        first, second = (stride, 1) if stride_in_1x1 else (1, stride)
+        self.shortcut = _Conv(inputs, outputs, 1, stride) if inputs != outputs else None
+        self.conv1 = _Conv(inputs, inner, 1, first)
+        self.conv2 = _Conv(inner, inner, 3, second, dilation, groups)
+        self.conv3 = _Conv(inner, outputs, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.conv1(x))
+        y = F.relu(self.conv2(y))
+        y = self.conv3(y)
+        return F.relu(y + (x if self.shortcut is None else self.shortcut(x)))
+
+
+def _stage(config: BottomUpConfig, number: int, blocks: int, stride: int, dilation: int = 1) -> nn.Sequential:
+    """Stage res2 (``number`` 0) to res5 (3)."""
+    outputs, inner = config.res2 << number, config.bottleneck << number
+    inputs = config.stem if number == 0 else outputs // 2
+    make = (dilation, config.groups, config.stride_in_1x1)
+    first = _Block(inputs, inner, outputs, stride, *make)
+    return nn.Sequential(first, *(_Block(outputs, inner, outputs, 1, *make) for _ in range(blocks - 1)))
+
+
+class _Stem(nn.Module):
+    def __init__(self, config: BottomUpConfig) -> None:
+        super().__init__()
+        self.conv1 = _Conv(3, config.stem, 7, 2)
+        self.caffe_pool = config.caffe_pool
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.conv1(x))
+        if self.caffe_pool:
+            return F.max_pool2d(x, 3, 2, padding=0, ceil_mode=True)
+        return F.max_pool2d(x, 3, 2, padding=1)
+
+
+class _Backbone(nn.Module):
+    def __init__(self, config: BottomUpConfig) -> None:
+        super().__init__()
+        self.stem = _Stem(config)
+        self.res2 = _stage(config, 0, config.blocks[0], 1)
+        self.res3 = _stage(config, 1, config.blocks[1], 2)
+        self.res4 = _stage(config, 2, config.blocks[2], 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)  # (n, 64, h/4, w/4)
+        x = self.res2(x)  # (n, 256, h/4, w/4)
+        x = self.res3(x)  # (n, 512, h/8, w/8)
+        res4: Tensor = self.res4(x)  # (n, 1024, h/16, w/16)
+        return res4
+
+
+class _ProposalHead(nn.Module):
+    def __init__(self, config: BottomUpConfig) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(4 * config.res2, config.rpn, 3, padding=1)
+        self.objectness_logits = nn.Conv2d(config.rpn, config.anchors * config.objectness, 1)
+        self.anchor_deltas = nn.Conv2d(config.rpn, config.anchors * 4, 1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = F.relu(self.conv(x))
+        return self.objectness_logits(hidden), self.anchor_deltas(hidden)
+
+
+class _Anchors(nn.Module):
+    """Holds the anchors that come with the weights; without any it is empty."""
+
+    def __init__(self, anchors: int) -> None:
+        super().__init__()
+        self.cell_anchors = nn.Module()
+        self.cell_anchors.register_buffer("0", torch.zeros(anchors, 4))
+
+
+class _Proposals(nn.Module):
+    def __init__(self, config: BottomUpConfig) -> None:
+        super().__init__()
+        self.anchor_generator = _Anchors(config.anchors)
+        self.rpn_head = _ProposalHead(config)
+
+
+class _Predictor(nn.Module):
+    def __init__(self, config: BottomUpConfig) -> None:
+        super().__init__()
+        size = config.feature_size
+        self.cls_score = nn.Linear(size, config.outputs)
+        self.bbox_pred = nn.Linear(size, 4 * config.box_outputs)
+        self.has_attributes = config.embedding > 0
+        if self.has_attributes:
+            self.cls_embedding = nn.Embedding(config.outputs, config.embedding)
+            self.fc_attr = nn.Linear(size + config.embedding, config.attribute_hidden)
+            self.attr_score = nn.Linear(config.attribute_hidden, config.attribute_outputs)
+
+    def forward(self, features: Tensor) -> HeadOutputs:
+        classes = self.cls_score(features)  # (r, 1601)
+        attributes = None
+        if self.has_attributes:
+            # The arg-max class, the background included, tells the attribute head what it looks at.
+            embedded = self.cls_embedding(classes.argmax(dim=1))  # (r, 256)
+            hidden = F.relu(self.fc_attr(torch.cat([features, embedded], dim=1)))  # (r, 2304) -> (r, 512)
+            attributes = self.attr_score(hidden)  # (r, 401)
+        return HeadOutputs(features, classes, self.bbox_pred(features), attributes)
+
+
+class _Regions(nn.Module):
+    def __init__(self, config: BottomUpConfig) -> None:
+        super().__init__()
+        stride, dilation = (2, 1) if config.halve_res5 else (1, 2)
+        self.res5 = _stage(config, 3, 3, stride, dilation)
+        self.box_predictor = _Predictor(config)
+
+
+class BottomUp(nn.Module):
+    """The network, in three steps: :meth:`features`, :meth:`propose`, :meth:`describe`."""
+
+    stride = 16
+    pooled = 14
+
+    def __init__(self, config: BottomUpConfig) -> None:
+        super().__init__()
+        self.config = config
+        # Caffe's pooling gives nothing of less than two rows, which the first convolution makes of three pixels.
+        self.least = 3 if config.caffe_pool else 1
+        self.backbone = _Backbone(config)
+        self.proposal_generator = _Proposals(config)
+        self.roi_heads = _Regions(config)
+
+    @property
+    def cell_anchors(self) -> Tensor:
+        """Anchors that came with the weights, (anchors, 4); all zeros if none did."""
+        return self.proposal_generator.anchor_generator.cell_anchors.get_buffer("0")
+
+    def features(self, images: Tensor) -> Tensor:
+        """Images (n, 3, h, w), BGR minus the mean, to res4 (n, 1024, h/16, w/16)."""
+        res4: Tensor = self.backbone(images)
+        return res4
+
+    def propose(self, res4: Tensor) -> tuple[Tensor, Tensor]:
+        """Objectness logits (n, anchors * objectness, h, w) and anchor deltas (n, anchors * 4, h, w)."""
+        logits, deltas = self.proposal_generator.rpn_head(res4)
+        return logits, deltas
+
+    def pool(self, res4: Tensor, boxes: list[Tensor]) -> Tensor:
+        """RoIPool: regions (r, 1024, 14, 14) of boxes in pixels of the network's input, one tensor (r_i, 4) an image.
+
+        Coordinates are multiplied by 1/16 and rounded half away from zero, as in Caffe.
+        """
+        from torchvision.ops import roi_pool
+
+        # torchvision's kernel has no reduced precision on the CPU.
+        pooled: Tensor = roi_pool(res4.float(), [b.float() for b in boxes], self.pooled, 1 / self.stride)
+        return pooled.to(res4.dtype)
+
+    def describe(self, pooled: Tensor) -> HeadOutputs:
+        """Pooled regions (r, 1024, 14, 14) to features, class and attribute logits, box deltas."""
+        res5 = self.roi_heads.res5(pooled)  # (r, 2048, 14, 14)
+        outputs: HeadOutputs = self.roi_heads.box_predictor(res5.mean(dim=(2, 3)))
+        return outputs
+
+
+def _sizes(tensors: Mapping[str, Tensor], path: str | os.PathLike[str], base: BottomUpConfig) -> BottomUpConfig:
+    """Read the network's sizes off its weights."""
+    hint = "Give the weights of the Visual Genome Faster R-CNN in detectron2's names"
+
+    def width(name: str, multiple: int = 1) -> int:
+        return width_of(tensors, name, path, hint, multiple)
+
+    def blocks(stage: str) -> int:
+        return blocks_of(tensors, f"backbone.{stage}", path, hint)
+
+    predictor = "roi_heads.box_predictor."
+    rpn = "proposal_generator.rpn_head."
+    inner = width("backbone.res2.0.conv2.norm.weight")
+    grouped = shape_of(tensors, "backbone.res2.0.conv2.weight", 4, path, hint)
+    anchors = width(rpn + "anchor_deltas.bias", 4)
+    logits = width(rpn + "objectness_logits.bias")
+    if logits not in (anchors, 2 * anchors):
+        problem = (
+            f"'{rpn}objectness_logits.bias' has shape ({logits},), the network needs ({anchors},) or ({2 * anchors},)"
+        )
+        raise ModelError(f"{problem} for {anchors} anchors", path=path)
+    outputs = width(predictor + "cls_score.bias")
+    box_outputs = width(predictor + "bbox_pred.bias", 4)
+    if box_outputs not in (1, outputs - 1, outputs):
+        problem = (
+            f"'{predictor}bbox_pred.bias' has shape ({4 * box_outputs},), the network needs ({4 * (outputs - 1)},), "
+        )
+        raise ModelError(f"{problem}({4 * outputs},) or (4,) for {outputs} class logits", path=path)
+    attributes = predictor + "cls_embedding.weight" in tensors
+    return dataclasses.replace(
+        base,
+        blocks=(blocks("res2"), blocks("res3"), blocks("res4")),
+        stem=width("backbone.stem.conv1.norm.weight"),
+        bottleneck=inner,
+        groups=inner // grouped[1] if inner % grouped[1] == 0 else 1,
+        res2=width("backbone.res2.0.conv3.norm.weight"),
+        rpn=width(rpn + "conv.bias"),
+        anchors=anchors,
+        objectness=logits // anchors,
+        outputs=outputs,
+        box_outputs=box_outputs,
+        embedding=shape_of(tensors, predictor + "cls_embedding.weight", 2, path, hint)[1] if attributes else 0,
+        attribute_hidden=width(predictor + "fc_attr.bias") if attributes else 0,
+        attribute_outputs=width(predictor + "attr_score.bias") if attributes else 0,
+    )
+
+
+def _network_name(name: str) -> str:
+    """A published name in the form that this network uses."""
+    name = re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
+    for theirs, ours in _ATTRIBUTE_NAMES.items():
+        name = name.replace(f".box_predictor.{theirs}.", f".box_predictor.{ours}.")
+    # What detectron2's suffix matching accepts: names without the part's prefix.
+    if re.match(r"(stem|res[234])\.", name):
+        return f"backbone.{name}"
+    if re.match(r"(res5|box_predictor)\.", name):
+        return f"roi_heads.{name}"
+    if re.match(r"(rpn_head|anchor_generator)\.", name):
+        return f"proposal_generator.{name}"
+    if re.match(r"(cls_score|bbox_pred|cls_embedding|fc_attr|attr_score)\.", name):
+        return f"roi_heads.box_predictor.{name}"
+    return name
+
+
+_NOT_NEEDED = re.compile(r"(^|\.)(pixel_mean|pixel_std)$|^(iteration|__author__)$")
+
+
+def load_bottom_up(
+    tensors: Mapping[str, Tensor],
+    path: str | os.PathLike[str] = "weights",
+    *,
+    stride_in_1x1: bool = True,
+    caffe_pool: bool = True,
+    halve_res5: bool = False,
+) -> BottomUp:
+    """Build the network that some weights are of, and load them.
+
+    Known names: detectron2's (``backbone.res2.0.conv1.norm.weight`` ...), as in ``unc-nlp/frcnn-vg-finetuned`` and
+    ``faster_rcnn_from_caffe_attr.pkl``; the attribute layers may be ``cls_embedding``, ``fc_attr``, ``attr_score`` or
+    ``cls_embed``, ``attr_linear1``, ``attr_linear2``; and the blobs of the original Caffe net (``bn2a_branch1.0``).
+
+    Raises:
+        ModelError: a tensor is missing, left over or of a wrong shape.
+    """
+    if is_bottom_up(tensors):
+        tensors = bottom_up_names(tensors)
+    renamed = {_network_name(name): tensor for name, tensor in tensors.items() if not _NOT_NEEDED.search(name)}
+    base = BottomUpConfig(stride_in_1x1=stride_in_1x1, caffe_pool=caffe_pool, halve_res5=halve_res5)
+    network = BottomUp(_sizes(renamed, path, base))
+    fit_state(network, renamed, path, optional=("cell_anchors.0",))
+    return network
+
+
+def random_bottom_up(config: BottomUpConfig, seed: int) -> BottomUp:
+    """A network with random weights that keeps activations in a sane range: for measuring speed, not for features."""
+    generator = torch.Generator().manual_seed(seed)
+    network = BottomUp(config).eval()
+    for module in network.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            inputs = module.weight[0].numel()
+            with torch.no_grad():
+                module.weight.normal_(0.0, (2.0 / inputs) ** 0.5, generator=generator)
+                if module.bias is not None:
+                    module.bias.zero_()
+        elif isinstance(module, nn.Embedding):
+            with torch.no_grad():
+                module.weight.normal_(0.0, 1.0, generator=generator)
+        elif isinstance(module, _Block):
+            nn.init.constant_(module.conv3.norm.weight, 0.2)  # residual branches must not double the variance
+    with torch.no_grad():
+        network.backbone.stem.conv1.weight.div_(60.0)  # pixels come as values up to 150
+        network.proposal_generator.rpn_head.anchor_deltas.weight.mul_(0.05)
+        network.roi_heads.box_predictor.bbox_pred.weight.mul_(0.05)
+    return network

@@ -1,0 +1,412 @@
+"""A CLIP that turns pictures and texts into vectors.
+
+The weights are a folder, as ``transformers`` and ``open_clip`` write them, or one file in the layout of either; PAC-S's
+checkpoints are of the latter. They are read without running anything, and ``transformers``' CLIPModel computes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from capbench.core import errors
+from capbench.core.errors import MissingFileError, ModelError, SetupError
+from capbench.core.files import read_json
+from capbench.metrics.clip.files import (
+    BPE_FILE,
+    HINT,
+    Activation,
+    ClipTokens,
+    configuration,
+    cut,
+    has_tokens,
+    open_tokens,
+    renamed,
+    sizes_of,
+)
+from capbench.weights.checkpoints import fit_state, read_checkpoint
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+__all__ = ["Clip", "Precision", "Preprocessing", "open_clip_model", "stated_preprocessing"]
+
+
+# What CLIP sees of a picture: its middle, at the size that the network reads.
+
+_MEAN = (0.48145466, 0.4578275, 0.40821073)
+_STD = (0.26862954, 0.26130258, 0.27577711)
+_BICUBIC = (3, "bicubic")
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """As the released code does it (``clip.load``; CLIPScore and PAC-S take the same).
+
+    The shorter side is resized to ``size`` (bicubic, on the picture's own mode), the middle is cut out, made RGB,
+    scaled to [0, 1] and normalised. What the EXIF data say of the picture's orientation is not looked at.
+
+    Attributes:
+        size: pixels of a side.
+        mean: of each channel, in [0, 1].
+        std: of each channel.
+    """
+
+    size: int
+    mean: tuple[float, float, float] = _MEAN
+    std: tuple[float, float, float] = _STD
+
+    def line(self) -> str:
+        """In one phrase, for signatures and fingerprints."""
+        numbers = "clip" if (self.mean, self.std) == (_MEAN, _STD) else f"{_short(self.mean)}/{_short(self.std)}"
+        return f"bicubic-{self.size}+centre-crop+rgb+mean-std-{numbers}+exif-ignored"
+
+    def __call__(self, image: Image.Image) -> NDArray[np.float32]:
+        """(3, size, size) float32 of a picture as Pillow opens it."""
+        from PIL import Image
+
+        width, height = image.size
+        if width <= height:
+            resized = (self.size, int(self.size * height / width))
+        else:
+            resized = (int(self.size * width / height), self.size)
+        image = image.resize(resized, Image.Resampling.BICUBIC)
+        left, top = (round((side - self.size) / 2.0) for side in resized)
+        image = image.crop((left, top, left + self.size, top + self.size)).convert("RGB")
+        pixels = np.asarray(image, dtype=np.float32) / np.float32(255)
+        normal = (pixels - np.array(self.mean, np.float32)) / np.array(self.std, np.float32)
+        return np.ascontiguousarray(normal.transpose(2, 0, 1), dtype=np.float32)
+
+
+def stated_preprocessing(facts: dict[str, Any], size: int, path: Path) -> Preprocessing:
+    """The preprocessing that a file beside the weights states.
+
+    Args:
+        facts: ``preprocessor_config.json`` of ``transformers``, or ``preprocess_cfg`` of ``open_clip_config.json``.
+        size: pixels of a side that the network reads.
+        path: the file, for messages.
+
+    Raises:
+        ModelError: pictures are prepared in another way than by resizing, cutting the middle out and normalising.
+    """
+    mean = facts.get("image_mean", facts.get("mean"))
+    std = facts.get("image_std", facts.get("std"))
+    other = [
+        name
+        for name in ("do_resize", "do_center_crop", "do_rescale", "do_normalize")
+        if facts.get(name, True) is not True
+    ]
+    if facts.get("resample", facts.get("interpolation", "bicubic")) not in _BICUBIC:
+        other.append("resample")
+    if facts.get("resize_mode", "shortest") != "shortest":
+        other.append("resize_mode")
+    if other:
+        raise ModelError(f"prepares pictures in a way that is not known here ('{other[0]}')", path=path)
+    numbers = [
+        _three(values, path) if values is not None else default for values, default in ((mean, _MEAN), (std, _STD))
+    ]
+    if min(numbers[1]) <= 0:
+        raise ModelError("states a deviation of 0 or less", path=path)
+    return Preprocessing(size, *numbers)
+
+
+def _three(values: Any, path: Path) -> tuple[float, float, float]:
+    try:
+        first, second, third = (float(value) for value in values)
+    except (TypeError, ValueError) as error:
+        raise ModelError("states no three means or deviations of channels", path=path) from error
+    if not np.isfinite([first, second, third]).all():
+        raise ModelError("states a mean or deviation that is no number", path=path)
+    return first, second, third
+
+
+def _short(values: tuple[float, ...]) -> str:
+    return ",".join(f"{value:g}" for value in values)
+
+
+Precision = Literal["float32", "float16", "bfloat16"]
+
+_MODELS = 2
+_WEIGHTS = (
+    *("model.safetensors", "model-*-of-*.safetensors", "open_clip_model.safetensors"),
+    *("pytorch_model.bin", "pytorch_model-*-of-*.bin", "open_clip_pytorch_model.bin"),
+    *("*.safetensors", "*.bin", "*.pt", "*.pth"),
+)
+"""Names of the files of weights in a folder, the first that are there being taken."""
+_open: OrderedDict[tuple[object, ...], Clip] = OrderedDict()
+
+
+@dataclass(frozen=True)
+class _Stated:
+    """What a configuration beside the weights says; None where it says nothing."""
+
+    activation: Activation | None = None
+    text_heads: int | None = None
+    vision_heads: int | None = None
+
+
+class Clip:
+    """CLIP's two encoders.
+
+    Args:
+        source: a folder or a file.
+        tokenizer: a folder or file with its word pieces; None: beside the weights.
+        activation: of the perceptrons; None: what a configuration beside the weights says, else ``quick-gelu``,
+            OpenAI's.
+        precision: of weights and states.
+        device: ``cpu`` or ``cuda``.
+
+    Attributes:
+        path: where it was read.
+        sha256: of the weights, 64 digits.
+        activation: of the perceptrons.
+        longest: pieces of the longest text, start and end included.
+        preprocessing: of pictures.
+        encoded: pictures and texts that went through the network so far, for tests and benchmarks.
+
+    Raises:
+        SetupError: ``transformers`` is not installed.
+        MissingFileError: there is nothing, or no tokeniser beside it.
+        ModelError: it holds no CLIP, is damaged, or its parts do not fit each other.
+    """
+
+    def __init__(
+        self,
+        source: Path,
+        tokenizer: Path | None = None,
+        activation: Activation | None = None,
+        precision: Precision = "float32",
+        device: str = "cpu",
+    ) -> None:
+        transformers = _transformers()
+        self.path, self.device = source, device
+        files = _weights(source)
+        folder = source if source.is_dir() else source.parent
+        # A lone file may lie beside another model's configuration: only a folder speaks for its weights.
+        stated = _stated(folder) if source.is_dir() else _Stated()
+        parts = [read_checkpoint(file) for file in files]
+        self.sha256 = parts[0].sha256 if len(parts) == 1 else _together([part.sha256 for part in parts])
+        tensors: dict[str, torch.Tensor] = {}
+        for part in parts:
+            tensors |= part.tensors
+        named = renamed(tensors, files[0])
+        sizes = sizes_of(named, files[0], stated.text_heads, stated.vision_heads)
+        self.activation: Activation = activation or stated.activation or "quick-gelu"
+        self.longest = sizes.longest
+        self.preprocessing = _preprocessing(folder if source.is_dir() else None, sizes.picture)
+        self.tokens = _tokens(tokenizer, folder, files[0])
+        if self.tokens.size > sizes.vocabulary:
+            raise ModelError(
+                f"knows {sizes.vocabulary:,} word pieces, and the tokeniser has {self.tokens.size:,}",
+                path=files[0],
+                hint="Give the tokeniser of these weights",
+            )
+        config = configuration(sizes, self.activation)
+        with torch.device("meta"):
+            network = transformers.CLIPModel(config)
+        network = network.to_empty(device="cpu")
+        _fill_places(network.text_model.embeddings)
+        _fill_places(network.vision_model.embeddings)
+        # Cosines do not read the scale, which some files lack.
+        fit_state(network, named, files[0], optional=("logit_scale",))
+        self._network = network.requires_grad_(False).to(device=device, dtype=getattr(torch, precision))
+        self._type = getattr(torch, precision)
+        self.encoded = 0
+
+    def pieces(self, texts: Sequence[str]) -> list[tuple[int, ...]]:
+        """Numbers of texts' word pieces, cut to what the network reads; the piece that ends a text is kept."""
+        return [cut(pieces, self.longest) for pieces in self.tokens.encode(texts)]
+
+    def is_cut(self, text: str) -> bool:
+        """Whether a text is too long."""
+        return len(self.tokens.encode([text])[0]) > self.longest
+
+    @torch.inference_mode()
+    def encode_texts(self, pieces: Sequence[tuple[int, ...]]) -> NDArray[np.float32]:
+        """(texts, D) vectors from numbers of word pieces, cut already.
+
+        Shorter texts are filled up behind the piece that ends them, which no piece before it sees.
+
+        Raises:
+            ModelError: a vector is no number or is all zeros.
+        """
+        longest = max(map(len, pieces))
+        ids = np.full((len(pieces), longest), self.tokens.end, dtype=np.int64)
+        for row, numbers in enumerate(pieces):
+            ids[row, : len(numbers)] = numbers
+        ends = torch.tensor([len(numbers) - 1 for numbers in pieces], device=self.device)
+        states = self._network.text_model(input_ids=torch.from_numpy(ids).to(self.device)).last_hidden_state
+        pooled = states[torch.arange(len(pieces), device=self.device), ends]
+        return self._vectors(self._network.text_projection(pooled))
+
+    @torch.inference_mode()
+    def encode_pictures(self, pixels: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
+        """(pictures, D) vectors from what :attr:`preprocessing` made of pictures. Raises as :meth:`encode_texts`."""
+        batch = torch.from_numpy(np.stack(pixels)).to(device=self.device, dtype=self._type)
+        pooled = self._network.vision_model(pixel_values=batch).pooler_output
+        return self._vectors(self._network.visual_projection(pooled))
+
+    def _vectors(self, projected: torch.Tensor) -> NDArray[np.float32]:
+        vectors: NDArray[np.float32] = projected.float().cpu().numpy()
+        if not np.isfinite(vectors).all() or not (vectors != 0).any(axis=1).all():
+            hint = "The weights are damaged, or need precision=float32"
+            raise ModelError("gives vectors of zeros, NaN or infinite values", path=self.path, hint=hint)
+        self.encoded += len(vectors)
+        return vectors
+
+
+def open_clip_model(
+    source: str,
+    tokenizer: str | None = None,
+    activation: Activation | None = None,
+    precision: Precision = "float32",
+    device: str = "cpu",
+) -> Clip:
+    """A CLIP from memory if it was opened before and its files are the same.
+
+    Arguments and errors are those of :class:`Clip`.
+    """
+    path = Path(source).expanduser()
+    given = None if tokenizer is None else Path(tokenizer).expanduser()
+    states = tuple((str(file.resolve()), file.stat().st_mtime_ns, file.stat().st_size) for file in _beside(path, given))
+    key = (str(path), str(given), activation, precision, device, states)
+    if key not in _open:
+        _open[key] = Clip(path, given, activation, precision, device)
+        while len(_open) > _MODELS:
+            _open.popitem(last=False)
+    _open.move_to_end(key)
+    return _open[key]
+
+
+def _beside(path: Path, tokenizer: Path | None) -> list[Path]:
+    """The files that decide what is read."""
+    files: list[Path] = []
+    for place in (path, path if path.is_dir() else path.parent, tokenizer):
+        if place is not None and place.is_dir():
+            names = ("*.json", "merges.txt", BPE_FILE, *(_WEIGHTS if place == path else ()))
+            files += [file for pattern in names for file in sorted(place.glob(pattern)) if file.is_file()]
+        elif place is not None and place.is_file():
+            files.append(place)
+    return files
+
+
+def _transformers() -> Any:
+    try:
+        import transformers
+    except ImportError as error:
+        raise SetupError(
+            "this needs the package transformers, which is not installed",
+            hint=f"Add it with {errors.install_command('transformers')}",
+        ) from error
+    return transformers
+
+
+def _weights(source: Path) -> list[Path]:
+    """The files of weights."""
+    if not source.exists():
+        raise MissingFileError("there is no such file or folder of weights", path=source, hint=HINT)
+    if not source.is_dir():
+        return [source]
+    for pattern in _WEIGHTS:
+        files = sorted(source.glob(pattern))
+        if len(files) > 1 and "-of-" not in pattern:
+            raise ModelError(f"holds {len(files)} files of weights", path=source, hint="Name one of them")
+        if files:
+            return files
+    raise ModelError("holds no weights", path=source, hint=HINT)
+
+
+def _together(digests: Sequence[str]) -> str:
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def _stated(folder: Path) -> _Stated:
+    """What ``config.json`` or ``open_clip_config.json`` says."""
+    path = folder / "config.json"
+    if path.is_file():
+        config = _object(path)
+        kind = config.get("model_type")
+        if kind != "clip":
+            raise ModelError(f"is the configuration of a '{kind}' and not of a clip", path=path, hint=HINT)
+        text, vision = (_part(config, name, path) for name in ("text_config", "vision_config"))
+        acts = {part.get("hidden_act", "quick_gelu") for part in (text, vision)}
+        # Heads that a configuration of transformers leaves out are those of its own defaults, ViT-B/32's.
+        return _Stated(
+            _activation(acts, {"quick_gelu": "quick-gelu", "gelu": "gelu"}, path),
+            _whole(text, "num_attention_heads", path) or 8,
+            _whole(vision, "num_attention_heads", path) or 12,
+        )
+    path = folder / "open_clip_config.json"
+    if path.is_file():
+        config = _part(_object(path), "model_cfg", path)
+        text, vision = (_part(config, name, path) for name in ("text_cfg", "vision_cfg"))
+        quick = config.get("quick_gelu", False)
+        width, head = _whole(vision, "width", path), _whole(vision, "head_width", path) or 64
+        heads = None if width is None else width // head
+        return _Stated("quick-gelu" if quick is True else "gelu", _whole(text, "heads", path), heads)
+    return _Stated()
+
+
+def _object(path: Path) -> dict[str, Any]:
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise ModelError("is no JSON object", path=path, hint="Get the file again")
+    return content
+
+
+def _part(config: Mapping[str, Any], name: str, path: Path) -> dict[str, Any]:
+    part = config.get(name) or {}
+    if not isinstance(part, dict):
+        raise ModelError(f"has a '{name}' that is no object", path=path, hint="Get the file again")
+    return part
+
+
+def _whole(part: Mapping[str, Any], name: str, path: Path) -> int | None:
+    value = part.get(name)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise ModelError(f"has a '{name}' of {value!r}"[:100], path=path, hint="Get the file again")
+    return value
+
+
+def _activation(acts: set[Any], known: Mapping[str, Activation], path: Path) -> Activation:
+    if len(acts) != 1 or not acts <= set(known):
+        shown = ", ".join(sorted(map(str, acts)))
+        raise ModelError(f"has the activation {shown}, and not one of {', '.join(known)}", path=path, hint=HINT)
+    return known[acts.pop()]
+
+
+def _preprocessing(folder: Path | None, size: int) -> Preprocessing:
+    for name in () if folder is None else ("preprocessor_config.json", "open_clip_config.json"):
+        assert folder is not None
+        path = folder / name
+        if path.is_file():
+            facts = _object(path)
+            if name == "open_clip_config.json":
+                facts = _part(facts, "preprocess_cfg", path)
+            return stated_preprocessing(facts, size, path)
+    return Preprocessing(size)
+
+
+def _tokens(tokenizer: Path | None, folder: Path, weights: Path) -> ClipTokens:
+    if tokenizer is None and not has_tokens(folder):
+        raise MissingFileError(
+            "has no tokeniser beside it",
+            path=weights,
+            hint=f"Put tokenizer.json, vocab.json and merges.txt, or {BPE_FILE} into its folder, or name one with the "
+            "option 'tokenizer'",
+        )
+    return open_tokens(folder if tokenizer is None else tokenizer)
+
+
+def _fill_places(embeddings: Any) -> None:
+    """The numbers of places, which no file of weights has to hold and a network of meta tensors lacks."""
+    count = embeddings.position_embedding.weight.shape[0]
+    embeddings.register_buffer("position_ids", torch.arange(count).expand((1, -1)), persistent=False)

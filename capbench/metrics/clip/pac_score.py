@@ -1,0 +1,43 @@
+"""PAC-S and RefPAC-S (Sarto et al., CVPR 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from capbench.core.options import Positive, option
+from capbench.metrics.clip.metric import ClipMetric, ClipOptions
+from capbench.metrics.needs import Images, Need, PublishedWeights, References
+
+__all__ = ["PacScore"]
+
+
+@dataclass(frozen=True)
+class PacScoreOptions(ClipOptions):
+    """Options of PAC-S."""
+
+    scale: float = option(
+        2.0, Positive(), "w, by which cosines of images and captions are multiplied", sign_as="w", recombines=True
+    )
+
+
+class PacScore(ClipMetric):
+    """PAC-S and RefPAC-S: CLIPScore's formulas with w = 2, over a CLIP whose projections were trained further with
+    captions and pictures that networks made.
+
+    Prefix, truncation and preprocessing are CLIPScore's, as in the released code. The checkpoint says nothing of its
+    word pieces: these lie beside it, or are given by the option ``tokenizer``. PAC-S alone needs no references.
+    """
+
+    name: ClassVar[str] = "pac-s"
+    columns: ClassVar[tuple[str, ...]] = ("pac-s", "refpac-s")
+    titles: ClassVar[Mapping[str, str]] = {"pac-s": "PAC-S", "refpac-s": "RefPAC-S"}
+    citation: ClassVar[str] = (
+        "Sarto et al., Positive-augmented contrastive learning for image and video captioning evaluation, CVPR 2023"
+    )
+    needs: ClassVar[tuple[Need, ...]] = (References(), Images(), PublishedWeights("PAC-S's CLIP", "pac-s-vit-b32"))
+    order: ClassVar[int] = 175
+
+    option_type = PacScoreOptions
+    options: PacScoreOptions

@@ -1,0 +1,310 @@
+"""FAIEr: does a caption match the scene that image and references show together? (Wang et al., CVPR 2021)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from capbench.core.errors import ModelError, UsageError
+from capbench.core.explanations import Explanation, Subject
+from capbench.core.options import Choice, Flag, Kind, Options, option
+from capbench.core.progress import SlowWork, part_of
+from capbench.core.records import FloatArray, Item
+from capbench.metrics.abilities import ReferenceSweep, RegionWords
+from capbench.metrics.base import Progress, Resources
+from capbench.metrics.faier.source import COLUMNS, Group, open_faier_source
+from capbench.metrics.image_metric import ImageMetric
+from capbench.metrics.needs import Features, Need, Parser, References, Weights
+from capbench.metrics.spice import parser_version, parsing
+from capbench.text import ptb
+from capbench.text.spice import scene_graph
+from capbench.text.spice.scene_graph import SceneGraph, Triplet
+
+__all__ = ["Faier"]
+
+
+class _Which(Kind):
+    """Which references are read: ``all``, ``none``, or ``first-N``."""
+
+    def describe(self) -> str:
+        """In words."""
+        return "all, none or first-N, such as first-4"
+
+    def example(self) -> str:
+        """A value."""
+        return "first-4"
+
+    def read(self, value: object) -> str:
+        """The value."""
+        if not isinstance(value, str) or not re.fullmatch("all|none|first-[1-9][0-9]{0,5}", value):
+            raise ValueError
+        return value
+
+
+@dataclass(frozen=True)
+class FaierOptions(Options):
+    """Options of FAIEr. What a network was trained with stands in its file and is no option."""
+
+    references: str = option(
+        "all",
+        _Which(),
+        "which references are read; none: reference-free, whatever references there are",
+        sign_as="refs",
+    )
+    reference_order: str = option(
+        "given",
+        Choice("given", "sorted"),
+        "in which order a GRU reads references: as given, or by alphabet, so that their order does not matter",
+        sign_as="order",
+    )
+    any_features: bool = option(
+        False, Flag(), "take features of another fingerprint than the model was trained on", quiet=True
+    )
+
+
+class Faier(ImageMetric):
+    """FAIEr = S^o + S^r: for each word, and for each triplet, of a candidate the best node of the union of image and
+    references, and the means of these products.
+
+    Which variant it is (FAIEr, FAIEr\\rel, FIEr, AIEr, FIEr+AIEr) the model's file says. Under an ensemble each column
+    is the mean of the networks' scores. Triplets are ⟨subject, relation, object⟩ of SPICE's parser; objects that stand
+    alone and objects with attributes are none. A candidate without triplets has S^r = 0, and so have all where the
+    network has no relation level.
+
+    An item without references is scored with "." as its reference, as the paper does; ``references=none`` does so for
+    all items.
+    """
+
+    name: ClassVar[str] = "faier"
+    columns: ClassVar[tuple[str, ...]] = ("faier", "faier-object", "faier-relation")
+    titles: ClassVar[Mapping[str, str]] = {
+        "faier": "FAIEr",
+        "faier-object": "FAIEr objects",
+        "faier-relation": "FAIEr relations",
+    }
+    citation: ClassVar[str] = "Wang et al., FAIEr: fidelity and adequacy ensured image caption evaluation, CVPR 2021"
+    needs: ClassVar[tuple[Need, ...]] = (
+        References(),
+        Features(),
+        Weights("a FAIEr model", "capbench train faier"),
+        Parser(),
+    )
+    order: ClassVar[int] = 130
+
+    option_type = FaierOptions
+    options: FaierOptions
+
+    def __init__(self, resources: Resources | None = None, **options: Any) -> None:
+        super().__init__(resources, **options)
+        assert self.resources.features is not None
+        assert self.resources.model is not None
+        self.source = open_faier_source(
+            self.resources.features, self.resources.model, any_features=self.options.any_features
+        )
+        self.store = self.source.store
+
+    @classmethod
+    def reference_free(cls) -> frozenset[str]:
+        """All columns: "." stands for references that are lacking."""
+        return frozenset(cls.columns)
+
+    @classmethod
+    def ignores_references(cls, options: Mapping[str, Any] | None = None) -> frozenset[str]:
+        """All columns under ``references=none``."""
+        chosen = cls.option_type.read(cls.name, options or {})
+        return frozenset(cls.columns) if chosen.references == "none" else frozenset()
+
+    @classmethod
+    def offered(cls, resources: Resources) -> tuple[str, ...]:
+        """All columns, or the first alone where the model has no relation level: it then is the second one, too."""
+        from capbench.metrics.faier.files import stored_options
+
+        if resources.model is None:
+            return cls.columns
+        try:
+            options = stored_options(resources.model)
+        except ModelError:  # whoever makes the metric is told
+            return cls.columns
+        return cls.columns if options is None or options.relations else cls.columns[:1]
+
+    @classmethod
+    def takes_parses(cls, resources: Resources) -> bool:
+        """True unless the model has no relation level."""
+        return len(cls.offered(resources)) > 1
+
+    def facts(self) -> Mapping[str, object]:
+        """Networks, variant, vocabulary, features; parser and tokeniser where there is a relation level."""
+        parts = self.source.signature_parts()
+        if self.source.relations:
+            parts |= {"parser": parser_version(), "tok": ptb.VERSION}
+        return parts
+
+    def slow_work(self, items: Sequence[Item]) -> SlowWork | None:
+        """The captions that never were parsed; None if there are none, or no parser to parse them."""
+        if not self.source.relations or Parser().lacking(self.name, self.resources, self.options):
+            return None
+        return self._parsing(self._texts((item.candidate, self.chosen(item.references)) for item in items))
+
+    def _parsing(self, texts: Collection[str]) -> SlowWork | None:
+        if not self.source.relations:
+            return None
+        cache = self.resources.cache
+        return parsing(ptb.tokenize(sorted(texts), cache=cache), cache=cache)
+
+    def chosen(self, references: Sequence[str]) -> tuple[str, ...]:
+        """The references that are read, in the order in which they are; "." if there are none."""
+        from capbench.metrics.faier.graphs import NO_REFERENCE
+
+        which = self.options.references
+        number = 0 if which == "none" else len(references) if which == "all" else int(which.removeprefix("first-"))
+        kept = tuple(references[:number])
+        return (tuple(sorted(kept)) if self.options.reference_order == "sorted" else kept) or (NO_REFERENCE,)
+
+    def _texts(self, captions: Iterable[tuple[str, Sequence[str]]]) -> set[str]:
+        """All captions that are read, of candidates with references; without the latter if the network reads none."""
+        reads = self.source.reads_references
+        return {text for candidate, chosen in captions for text in (candidate, *(chosen if reads else ()))}
+
+    def triplets(self, texts: Collection[str]) -> dict[str, tuple[Triplet, ...]]:
+        """Triplets of captions by caption; none without a relation level.
+
+        Raises:
+            ToolError: a caption must be parsed, and SPICE's parser is not set up or failed.
+        """
+        from capbench.metrics.faier.graphs import NO_REFERENCE
+
+        if not self.source.relations:
+            return {}
+        cache = self.resources.cache
+        ordered = sorted(set(texts) - {NO_REFERENCE})
+        graphs = scene_graph.tuples(ptb.tokenize(ordered, cache=cache), cache=cache)
+        return {text: SceneGraph.from_tuples(tuples).triplets for text, tuples in zip(ordered, graphs, strict=True)}
+
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        """(n, 3): S, S^o and S^r. Items of an image with the same references are matched together."""
+        rows = [(item.image, self.chosen(item.references), item.candidate) for item in items]
+        numbers = [(len(references),) for _, references, _ in rows]
+        statistics = self._scored(rows, numbers)[:, 0]
+        progress(len(items))
+        return statistics
+
+    def image_statistics(self, image: str, items: Sequence[Item], encodings: Mapping[str, Any]) -> FloatArray:
+        """(items, 3), as :meth:`statistics`."""
+        return self.statistics(items, lambda _: None)
+
+    def _scored(
+        self, rows: Sequence[tuple[str, tuple[str, ...], str]], prefixes: Sequence[tuple[int, ...]]
+    ) -> FloatArray:
+        """Scores (rows, prefixes, 3) of images, references and candidates."""
+        groups: dict[tuple[str, tuple[str, ...], tuple[int, ...]], dict[str, None]] = {}
+        for (image, references, candidate), numbers in zip(rows, prefixes, strict=True):
+            groups.setdefault((image, references, numbers), {})[candidate] = None
+        ordered = sorted(groups)
+        triplets = self.triplets(self._texts((row[2], row[1]) for row in rows))
+        scored = self.source.scores(
+            [Group(image, texts, numbers, tuple(groups[image, texts, numbers])) for image, texts, numbers in ordered],
+            triplets,
+        )
+        places = {
+            (*key, candidate): scores[:, place]
+            for key, scores in zip(ordered, scored, strict=True)
+            for place, candidate in enumerate(groups[key])
+        }
+        return np.stack([places[image, texts, n, text] for (image, texts, text), n in zip(rows, prefixes, strict=True)])
+
+    def sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray] | None:
+        """(counts, n, 3) for each draw; the GRU reads an item's references once for all numbers of them.
+
+        A count may be 0: reference-free.
+        """
+        return self._sweep(sweep, progress)
+
+    def _sweep(self, sweep: ReferenceSweep, progress: Progress) -> Iterator[FloatArray]:
+        work = self._parsing(self._texts((item.candidate, self.chosen(item.references)) for item in sweep.items))
+        if work is not None:
+            work.run(part_of(progress, self.name, len(work.units), work.unit, work.seconds))
+        self.source.store.require([item.image for item in sweep.items])
+        at_once = self.batch_size
+        for orders in sweep.orders:
+            draw = np.empty((len(sweep.counts), len(sweep.items), len(COLUMNS)))
+            # Items of an image stand together, so that they share what is fused.
+            order = sorted(range(len(sweep.items)), key=lambda place: sweep.items[place].image)
+            for start in range(0, len(order), at_once):
+                places = order[start : start + at_once]
+                draw[:, places] = self._swept(sweep, orders, places)
+                progress(len(places))
+            yield draw
+
+    def _swept(self, sweep: ReferenceSweep, orders: Sequence[Sequence[int]], places: Sequence[int]) -> FloatArray:
+        """(counts, places, 3) of one draw."""
+        counts = np.array(sweep.counts)
+        swept = np.empty((len(counts), len(places), len(COLUMNS)))
+        rows = []
+        for place in places:
+            item = sweep.items[place]
+            rows.append((item, [item.references[reference] for reference in orders[place]]))
+        one_pass = self.options.reference_order == "given" and self.options.references != "none"
+        together = np.flatnonzero(counts > 0) if one_pass else np.zeros(0, dtype=np.int64)
+        if len(together):
+            read = [(item.image, self.chosen(texts), item.candidate) for item, texts in rows]
+            numbers = [tuple(min(int(counts[c]), len(texts)) for c in together) for _, texts, _ in read]
+            swept[together] = self._scored(read, numbers).transpose(1, 0, 2)
+        for step in sorted(set(range(len(counts))) - set(together.tolist())):
+            read = [(item.image, self.chosen(texts[: counts[step]]), item.candidate) for item, texts in rows]
+            swept[step] = self._scored(read, [(len(texts),) for _, texts, _ in read])[:, 0]
+        return swept
+
+    def matrix(
+        self,
+        images: Sequence[str],
+        captions: Sequence[str],
+        references: Mapping[str, Sequence[str]],
+        column: str,
+        progress: Progress,
+    ) -> FloatArray:
+        """(n, m) scores of a column; an image is fused with its references once for all captions."""
+        self.store.require(images)
+        chosen = {image: self.chosen(references.get(image, ())) for image in images}
+        of_images = chosen.values() if self.source.reads_references else ()
+        texts = {*captions, *(text for of_image in of_images for text in of_image)}
+        work = self._parsing(texts)
+        if work is not None:
+            work.run(part_of(progress, self.name, len(work.units), work.unit, work.seconds))
+        place = self.columns.index(column)
+        scores = self.source.matrix(chosen, list(captions), self.triplets(texts), place, progress)
+        rows = {image: row for row, image in enumerate(chosen)}
+        return scores[[rows[image] for image in images]]
+
+    def region_words(self, image: str, candidate: str, references: Sequence[str]) -> RegionWords:
+        """Products of words with the union nodes of the object level, and of references' words with those of the image.
+
+        Means over the networks of an ensemble.
+
+        Raises:
+            UsageError: the model is of the variant AIEr, which looks at no image.
+        """
+        from capbench.metrics.faier.explain import words_of
+
+        if not self.source.models[0].options.sees_images:
+            raise UsageError("the model looks at references alone", hint="Take a model of another variant")
+        chosen = self.chosen(references)
+        triplets = self.triplets({candidate, *chosen})
+        (levels,) = self.source.products(Group(image, chosen, (len(chosen),), (candidate,)), triplets)
+        before = self.source.image_products(image, references, triplets)
+        return RegionWords(
+            (tuple(words_of(self.source, candidate)), np.mean(levels[0], axis=0)),
+            tuple(
+                (tuple(words_of(self.source, text)), products)
+                for text, products in zip(references, before, strict=True)
+            ),
+        )
+
+    def explain(self, subject: Subject) -> Explanation:
+        """What FAIEr saw: see :func:`capbench.metrics.faier.explain.explain_faier`."""
+        from capbench.metrics.faier.explain import explain_faier
+
+        return explain_faier(self, self.source, subject, chosen=self.chosen, triplets_of=self.triplets)

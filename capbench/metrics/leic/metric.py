@@ -1,0 +1,148 @@
+"""LEIC: how likely a person wrote the caption, beside the image and a reference (Cui et al., CVPR 2018)."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from capbench.core.options import Choice, Flag, Options, option
+from capbench.core.records import FloatArray, Item
+from capbench.metrics.base import Resources
+from capbench.metrics.image_metric import ImageMetric, check_features, opened_networks, signed_together
+from capbench.metrics.needs import Features, Need, References, Weights
+from capbench.metrics.nneval.network import image_mark
+
+if TYPE_CHECKING:
+    from capbench.metrics.leic.network import LeicModel
+
+__all__ = ["Leic"]
+
+_MODELS = 16
+_open: OrderedDict[str, LeicModel] = OrderedDict()
+
+
+def _opened(path: str, sha256: str) -> LeicModel:
+    """A network, from memory if this file was read before in this process."""
+    from capbench.metrics.leic.network import load_leic
+
+    if sha256 not in _open:
+        _open[sha256] = load_leic(path)
+        while len(_open) > _MODELS:
+            _open.popitem(last=False)
+    _open.move_to_end(sha256)
+    return _open[sha256]
+
+
+@dataclass(frozen=True)
+class LeicOptions(Options):
+    """Options of LEIC. What a network was trained with stands in its file and is no option."""
+
+    references: str = option(
+        "mean", Choice("mean", "max"), "how the scores beside several references are combined", sign_as="refs"
+    )
+    seen: bool = option(
+        False,
+        Flag(("left-out", "used")),
+        "whether networks of an ensemble score images that they were trained on; by default only if all were",
+    )
+    any_features: bool = option(
+        False, Flag(), "take features of another fingerprint than the model was trained on", quiet=True
+    )
+
+
+class Leic(ImageMetric):
+    """LEIC (LearnToEval): the probability that a person wrote the caption, told by a network that reads image, caption
+    and a reference; the mean over references.
+
+    The image's vector is the mean of its region features. Under an ensemble the score is the mean of the networks'
+    scores; networks that were trained on an image do not score it if there are others, so that the networks of several
+    folds are one metric for all images.
+
+    The paper trains a network for each submission to a benchmark, and scores that submission as a whole; by sentence it
+    was used later (Wang et al., CVPR 2021).
+    """
+
+    name: ClassVar[str] = "leic"
+    columns: ClassVar[tuple[str, ...]] = ("leic",)
+    titles: ClassVar[Mapping[str, str]] = {"leic": "LEIC"}
+    citation: ClassVar[str] = "Cui et al., Learning to Evaluate Image Captioning, CVPR 2018"
+    needs: ClassVar[tuple[Need, ...]] = (References(), Features(), Weights("a LEIC network", "capbench train leic"))
+    order: ClassVar[int] = 160
+
+    option_type = LeicOptions
+    options: LeicOptions
+
+    def __init__(self, resources: Resources | None = None, **options: Any) -> None:
+        super().__init__(resources, **options)
+        files = opened_networks(str(self.resources.model), self.name)
+        self._models = [_opened(str(path), digest) for path, digest in zip(files.paths, files.sha256, strict=True)]
+        for model in self._models:
+            check_features(model, self.store, model.options.image_dim, self.options.any_features)
+        self._trained = [_marks(model) for model in self._models]
+        self.texts_at_once = max(1, ImageMetric.texts_at_once // len(self._models))
+
+    def facts(self) -> Mapping[str, object]:
+        """Networks, vocabularies and features."""
+        return {**signed_together(self._models), "features": self.store.signature()}
+
+    def cautions(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
+        """What the networks were trained on, and how many captions are of images that they know."""
+        told = dict.fromkeys(str(model.training["about"]) for model in self._models if "about" in model.training)
+        lines = [f"weights {about}" for about in told]
+        seen = sum(all(image_mark(item.image) in marks for marks in self._trained) for item in items)
+        if seen:
+            lines.append(
+                f"{seen:,} of {len(items):,} captions are of images that its weights were trained on: these are no "
+                "test of it"
+            )
+        return lines
+
+    def encode(self, texts: Iterable[str]) -> dict[str, Any]:
+        """For each text what it adds to each network's hidden units, as a reference and as a candidate."""
+        ordered = list(texts)
+        of_models = [model.parts(ordered) for model in self._models]
+        return {
+            text: [(references[row], candidates[row]) for references, candidates in of_models]
+            for row, text in enumerate(ordered)
+        }
+
+    def image_statistics(self, image: str, items: Sequence[Item], encodings: Mapping[str, Any]) -> FloatArray:
+        """(items, 1): the probability."""
+        from capbench.core.errors import MetricError
+        from capbench.metrics.leic.network import mean_vector
+
+        for item in items:
+            if not item.references:
+                raise MetricError(f"leic needs references, and '{item.candidate_id or item.image}' has none")
+        vector = mean_vector(self.store[image].features)
+        rows = [(item.candidate, reference) for item in items for reference in item.references]
+        distinct = {pair: place for place, pair in enumerate(dict.fromkeys(rows))}
+        human = np.zeros(len(distinct))
+        scoring = self._scoring(image)
+        for place in scoring:
+            model = self._models[place]
+            references = np.stack([encodings[reference][place][0] for _, reference in distinct])
+            candidates = np.stack([encodings[candidate][place][1] for candidate, _ in distinct])
+            human += model.human(model.image_part(vector), references, candidates) / len(scoring)
+        combine = np.mean if self.options.references == "mean" else np.max
+        scores = [combine([human[distinct[item.candidate, text]] for text in item.references]) for item in items]
+        return np.array(scores, dtype=np.float64)[:, None]
+
+    def _scoring(self, image: str) -> list[int]:
+        """Places of the networks that score an image."""
+        every = list(range(len(self._models)))
+        if self.options.seen:
+            return every
+        mark = image_mark(image)
+        return [place for place in every if mark not in self._trained[place]] or every
+
+
+def _marks(model: LeicModel) -> frozenset[str]:
+    """Marks of the images that a network was trained on."""
+    images = model.training.get("images")
+    marks = images.get("trained") if isinstance(images, dict) else None
+    return frozenset(mark for mark in marks or () if isinstance(mark, str))

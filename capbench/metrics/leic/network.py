@@ -1,0 +1,221 @@
+"""LEIC's network (Cui et al., CVPR 2018): did a person write this caption of this image, beside a person's caption?
+
+An LSTM reads the caption and a reference; its state after each one's last word, and a linear layer of the image's
+vector, go side by side into a layer of rectified units, and from there to two classes, human and machine.
+
+No weights of the authors' were ever published. Their released code takes the state at the word ``<eos>``, so that
+captions which fill all its steps have a state of zeros; here a caption that is too long is cut, and still ends with
+``<end>``.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import string
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from capbench.core.errors import UsageError
+from capbench.core.options import Count, Options, Positive, option
+from capbench.text.vocabulary import END, PAD, Vocabulary, tokenize_caption
+from capbench.weights.files import Family, TrainedModel, load_trained, write_trained
+
+__all__ = ["HUMAN", "KIND", "Leic", "LeicModel", "LeicOptions", "encode_words", "load_leic", "mean_vector", "save_leic"]
+
+KIND = "capbench.leic/1"
+"""What a file of weights says that it is."""
+HUMAN = 0
+"""The class of people's captions."""
+_FAMILY = Family(KIND, "LEIC", "LEIC network", "capbench train leic")
+
+_SIZE = Count(1, 1 << 20)
+_BATCH = 512  # captions encoded at once
+
+
+@dataclass(frozen=True)
+class LeicOptions(Options):
+    """The shape of the network; sizes are the published ones by default."""
+
+    vocabulary_size: int = option(MISSING, Count(1), "words, the four special ones included")
+    image_dim: int = option(2048, _SIZE, "components of the image's vector")
+    word_dim: int = option(300, _SIZE, "components of a word")
+    state_dim: int = option(512, _SIZE, "components of the LSTM's state, and of the image's layer")
+    hidden_dim: int = option(512, _SIZE, "units of the layer before the classes")
+    steps: int = option(15, Count(2, 1000), "words of a caption, <end> included; longer ones are cut")
+    image_scale: float = option(1.0, Positive(), "the image's vector is multiplied by it")
+
+    def __post_init__(self) -> None:
+        def refuse(message: str, hint: str) -> None:
+            raise UsageError(message, hint=hint)
+
+        self.checked("leic", vars(self), refuse)
+
+
+def encode_words(text: str, vocabulary: Vocabulary, steps: int) -> list[int]:
+    """Numbers of a caption's words without punctuation marks, then ``<end>``; at most ``steps`` in all."""
+    words = [word for word in tokenize_caption(text) if word not in string.punctuation]
+    numbers = [vocabulary.number(word) for word in words]
+    return [*numbers[: steps - 1], END]
+
+
+class Leic(nn.Module):
+    """The network.
+
+    Args:
+        options: its shape.
+        generator: draws the first weights; uniform in ±1/√inputs but for words, which are uniform in ±0.1.
+    """
+
+    def __init__(self, options: LeicOptions, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.options = options
+        state, words = options.state_dim, options.word_dim
+        self.words = nn.Embedding(options.vocabulary_size, words, padding_idx=PAD)
+        self.lstm = nn.LSTM(words, state, batch_first=True)
+        self.image = nn.Linear(options.image_dim, state)
+        self.hidden = nn.Linear(3 * state, options.hidden_dim)
+        self.classes = nn.Linear(options.hidden_dim, 2)
+        with torch.no_grad():
+            self.words.weight.uniform_(-0.1, 0.1, generator=generator)
+            self.words.weight[PAD] = 0
+            for name, weight in self.named_parameters():
+                if name == "words.weight":
+                    continue
+                layer = name.split(".")[0]
+                inputs = {"lstm": state, "image": options.image_dim, "hidden": 3 * state, "classes": options.hidden_dim}
+                limit = 1 / math.sqrt(inputs[layer])
+                weight.uniform_(-limit, limit, generator=generator)
+            # What the cell forgets is little at first, as in the released code.
+            weights = dict(self.lstm.named_parameters())
+            weights["bias_ih_l0"][state : 2 * state] = 1.0
+            weights["bias_hh_l0"][state : 2 * state] = 0.0
+
+    def states(self, ids: Tensor, lengths: Tensor, dropout: float = 0.0) -> Tensor:
+        """(b, state_dim) states after the last words of captions.
+
+        Args:
+            ids: (b, m) word numbers, padded at the end.
+            lengths: (b,) numbers of words, ``<end>`` included.
+            dropout: of the words' components, and of the states'.
+        """
+        vectors = functional.dropout(self.words(ids), dropout, self.training)
+        states, _ = self.lstm(vectors)
+        last = (lengths - 1).to(ids.device)[:, None, None].expand(-1, 1, states.shape[2])
+        return functional.dropout(states.gather(1, last)[:, 0], dropout, self.training)
+
+    def logits(self, images: Tensor, references: Tensor, candidates: Tensor, dropout: float = 0.0) -> Tensor:
+        """(b, 2) class scores of candidates.
+
+        Args:
+            images: (b, image_dim).
+            references: (b, state_dim) states.
+            candidates: (b, state_dim) states.
+            dropout: of the hidden units.
+        """
+        seen = self.image(images * self.options.image_scale)
+        hidden = functional.relu(self.hidden(torch.cat([seen, references, candidates], dim=1)))
+        scores: Tensor = self.classes(functional.dropout(hidden, dropout, self.training))
+        return scores
+
+
+class LeicModel(TrainedModel[Leic, LeicOptions]):
+    """A trained network with its vocabulary."""
+
+    @property
+    def alike(self) -> tuple[str, ...]:
+        """What networks of an ensemble are."""
+        return ("is a LEIC network",)
+
+    def signature_parts(self) -> dict[str, str]:
+        """Everything of the model that can change a score, for a metric's signature; the file holds all options."""
+        return {
+            "model": f"leic-{self.sha256[:16]}",
+            "vocabulary": self.words_signature,
+        }
+
+    def summary(self) -> dict[str, object]:
+        """What is told of it in lists."""
+        facts = {"words": len(self.vocabulary), "embed_dim": self.options.state_dim, "features": self.features}
+        return {**facts, "metric": "leic"}
+
+    @torch.inference_mode()
+    def parts(self, texts: Sequence[str]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """What captions add to the hidden units as references, and as candidates: (n, hidden_dim) each."""
+        network, state = self.network, self.options.state_dim
+        blocks = []
+        for begin in range(0, len(texts), _BATCH):
+            numbers = [
+                encode_words(text, self.vocabulary, self.options.steps) for text in texts[begin : begin + _BATCH]
+            ]
+            # All are of full length, so that a caption's numbers hang on no other's length.
+            ids = torch.full((len(numbers), self.options.steps), PAD)
+            for row, of_text in enumerate(numbers):
+                ids[row, : len(of_text)] = torch.tensor(of_text)
+            blocks.append(network.states(ids, torch.tensor([len(of_text) for of_text in numbers])))
+        states = torch.cat(blocks)
+        weight = network.hidden.weight
+        as_reference, as_candidate = states @ weight[:, state : 2 * state].T, states @ weight[:, 2 * state :].T
+        return as_reference.numpy(), as_candidate.numpy()
+
+    @torch.inference_mode()
+    def image_part(self, vector: NDArray[np.floating]) -> NDArray[np.float32]:
+        """(hidden_dim) what an image's vector (image_dim) and the bias add to the hidden units."""
+        network, state = self.network, self.options.state_dim
+        seen = network.image(torch.from_numpy(np.asarray(vector, dtype=np.float32)[None]) * self.options.image_scale)
+        added: NDArray[np.float32] = (seen @ network.hidden.weight[:, :state].T + network.hidden.bias)[0].numpy()
+        return added
+
+    @torch.inference_mode()
+    def human(
+        self, image: NDArray[np.float32], references: NDArray[np.float32], candidates: NDArray[np.float32]
+    ) -> NDArray[np.float64]:
+        """(n) probabilities that people wrote captions.
+
+        Args:
+            image: (hidden_dim) of :meth:`image_part`.
+            references: (n, hidden_dim) of :meth:`parts`.
+            candidates: (n, hidden_dim) of :meth:`parts`.
+        """
+        hidden = np.maximum(image + references + candidates, 0)
+        weight = self.network.classes.weight.double().numpy()
+        scores = hidden.astype(np.float64) @ (weight[HUMAN] - weight[1 - HUMAN])
+        bias = self.network.classes.bias.double().numpy()
+        # 1 / (1 + exp(machine - human)), without overflow.
+        human: NDArray[np.float64] = np.exp(-np.logaddexp(0.0, -(scores + bias[HUMAN] - bias[1 - HUMAN])))
+        return human
+
+
+def save_leic(
+    path: str | os.PathLike[str],
+    network: Leic,
+    vocabulary: Vocabulary,
+    training: Mapping[str, Any],
+    precision: Literal["float32", "float16"] = "float32",
+) -> None:
+    """Write one self-contained ``.safetensors``; arguments and errors are those of
+    :func:`capbench.weights.files.write_trained`."""
+    write_trained(path, KIND, network, network.options, vocabulary, training, precision)
+
+
+def load_leic(path: str | os.PathLike[str]) -> LeicModel:
+    """Read a network from a file.
+
+    Raises:
+        MissingFileError: there is no such file.
+        ModelError: it is no LEIC network of capbench, is an ensemble, or damaged.
+    """
+    return load_trained(path, _FAMILY, LeicOptions, Leic, LeicModel)
+
+
+def mean_vector(features: NDArray[Any]) -> NDArray[np.float32]:
+    """(D) the mean of an image's region features (n, D): its vector, as networks here read it."""
+    mean: NDArray[np.float32] = np.asarray(features, dtype=np.float64).mean(axis=0).astype(np.float32)
+    return mean

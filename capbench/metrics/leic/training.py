@@ -1,0 +1,627 @@
+"""Training of LEIC (Cui et al., CVPR 2018): the task that the general loop carries out."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from typing import Any, Unpack
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from capbench.core.errors import DataError, UsageError, suggest
+from capbench.core.options import Count, Number, Options, Text, option
+from capbench.datasets.captions import read_machine_captions
+from capbench.datasets.root import DataRoot
+from capbench.features.store import FeatureStore, open_store
+from capbench.metrics.leic.network import HUMAN, Leic, LeicOptions, encode_words, mean_vector, save_leic
+from capbench.metrics.nneval.network import image_mark
+from capbench.text.vocabulary import PAD, SPECIAL, Vocabulary
+from capbench.text.word_vectors import WordVectors
+from capbench.training.captions import SplitOptions, locate, open_captions
+from capbench.training.loop import Running, Task, TrainingResult, train
+from capbench.training.prepare import pad
+from capbench.training.run_folder import adam, check_memory, count_weights
+from capbench.training.settings import Fraction, Names, OptimiserOptions, OrNull, Section, Training, ValidationOptions
+from capbench.training.trainable import Trainable
+
+__all__ = [
+    "NEGATIVES",
+    "TRAINABLE",
+    "FoldOptions",
+    "Images",
+    "LeicEvaluationOptions",
+    "LeicOptimiser",
+    "LeicTask",
+    "LeicTraining",
+    "Pair",
+    "Prepared",
+    "draw_negative",
+    "fold_of",
+    "permuted",
+    "prepare",
+    "replaced",
+    "train_leic",
+]
+
+
+# How LEIC is trained: the settings of its training files, every key with its kind, default and meaning.
+#
+# Schema version 1; everything but ``schema``, ``name``, ``captions`` and ``features`` may be left out::
+#
+#     schema: 1
+#     name: leic-flickr8k
+#     captions: flickr8k
+#     features: features/flickr8k-grid.h5    # an image's vector is the mean of its regions
+#     negatives: [other-image, replaced-words, permuted]
+#     optimiser: {lr: 0.001, lr_decay: 0.9}
+#
+# and, for a network that knows the captions of systems, tested on the images that a fold leaves out::
+#
+#     splits: {train: test}
+#     machine: [machine_captions/where_image2/imgs_flickr8k.txt]
+#     systems: [flickr8k_merge_1]            # default: all of these files
+#     folds: {of: 5, out: 1}
+#
+# Keys that all trainers share are in :mod:`capbench.training.settings`. Defaults are those of the published training
+# (Cui et al. 2018, and the options of its released code): batches of 100 captions, half of them people's; Adam at 1e-3,
+# times .9 after each epoch; gradients cut at 1; half of the words' components, states and hidden units dropped; 30
+# epochs.
+
+NEGATIVES = ("other-image", "replaced-words", "permuted")
+"""Captions of people that are none of the image's: another image's, or the image's own with words replaced by random
+ones, or with words in another order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeicOptimiser(OptimiserOptions):
+    """Adam, with a rate that falls from epoch to epoch."""
+
+    lr_decay: float = option(0.9, Number(0, 1), "the learning rate is multiplied by it after each epoch")
+
+    def share(self, epoch: int) -> float:
+        """What is left of the learning rate in an epoch, counted from 0."""
+        return super().share(epoch) * self.lr_decay**epoch
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldOptions(Options):
+    """Which images are left out of the training, and measured in place of the dev split."""
+
+    of: int | None = option(None, Count(2), "the training images are cut into so many parts; null: none is left out")
+    out: int = option(1, Count(1), "the part that is left out, from 1")
+    seed: int = option(1, Count(), "of the cut")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeicEvaluationOptions(ValidationOptions):
+    """When and on what the network is measured."""
+
+    images: int | None = option(None, Count(1), "how many images of the dev split, drawn with 'seed'; null: all")
+    seed: int = option(1, Count(), "of that draw, and of the ruined captions")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeicTraining(Training):
+    """A training of LEIC as it was asked for; nothing is resolved yet.
+
+    ``network`` holds all of :class:`LeicOptions` but the two sizes that the data decides. Where ``machine`` is given, a
+    system's caption and one of ``negatives`` are equally often what is told from a person's caption.
+    """
+
+    # Paths are free: what lies there is compared.
+    undeciding = (*Training.undeciding, "captions", "features", "machine", "vectors")
+
+    captions: str = option(MISSING, Text("flickr8k"), "captions with their splits")
+    splits: SplitOptions = option(SplitOptions(), Section(), "names of the splits in the captions")
+    features: str = option(MISSING, Text("features.h5"), "a store of region features")
+    negatives: tuple[str, ...] | None = option(
+        NEGATIVES, OrNull(Names(NEGATIVES)), "which ruined captions of people are learned from; null: none"
+    )
+    machine: tuple[str, ...] | None = option(
+        None, OrNull(Names()), "files of systems' captions of the training images, in the current or the data folder"
+    )
+    systems: tuple[str, ...] | None = option(None, OrNull(Names()), "which of these systems; null: all")
+    folds: FoldOptions = option(FoldOptions(), Section(), "which images are left out")
+    vectors: str | None = option(None, Text("vectors.bin"), "word vectors that the network's words begin with")
+    min_count: int = option(4, Count(1), "words that are rarer in the training captions become <unk>")
+    network: LeicOptions = option(
+        LeicOptions(vocabulary_size=4), Section(decided=("vocabulary_size", "image_dim")), "sizes of the network"
+    )
+    dropout: float = option(0.5, Fraction(), "of the words' components, the states and the hidden units")
+    optimiser: LeicOptimiser = option(LeicOptimiser(lr=1e-3, clip=1.0), Section(), "how weights are changed")
+    evaluation: LeicEvaluationOptions = option(
+        LeicEvaluationOptions(), Section(), "when and on what it is measured; the score is the likelihood"
+    )
+    batch: int = option(100, Count(2), "captions a step: as many right ones as wrong ones, so an even number")
+    epochs: int = option(30, Count(1), "passes over the images")
+
+    def problems(self) -> list[str]:
+        """Settings that do nothing where they stand, or do not go together."""
+        problems = []
+        if self.batch % 2:
+            problems.append(f"'batch' is {self.batch}, no even number")
+        if self.negatives is None and self.machine is None:
+            problems.append("neither 'negatives' nor 'machine' says what is told from people's captions")
+        if self.systems is not None and self.machine is None:
+            problems.append("'systems' does nothing without 'machine'")
+        if self.folds.of is None and self.folds != FoldOptions():
+            problems.append("'folds.out' and 'folds.seed' do nothing without 'folds.of'")
+        if self.folds.of is not None and self.folds.out > self.folds.of:
+            problems.append(f"'folds.out' is {self.folds.out}, and there are {self.folds.of} parts")
+        return problems
+
+
+# What LEIC tells apart: people's captions of an image from ruined ones, another image's, and systems'.
+
+Numbers = Sequence[int]
+"""Word numbers of a caption, with ``<end>``."""
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """Images with what was written about them.
+
+    Attributes:
+        names: ids.
+        vectors: (n, D) float32, one an image.
+        human: captions of each, as word numbers; two at least.
+        machine: captions of each by system, as word numbers; of no image, or of all.
+    """
+
+    names: tuple[str, ...]
+    vectors: NDArray[np.float32]
+    human: tuple[tuple[Numbers, ...], ...]
+    machine: tuple[Mapping[str, Numbers], ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A caption beside a reference.
+
+    Attributes:
+        image: place of the image.
+        reference: word numbers.
+        candidate: word numbers.
+        human: whether the candidate is a person's caption of the image.
+        kind: ``human``, one of :data:`capbench.metrics.leic.training.NEGATIVES`, or ``machine``.
+    """
+
+    image: int
+    reference: Numbers
+    candidate: Numbers
+    human: bool
+    kind: str
+
+
+def draw_negative(images: Images, image: int, kind: str, words: int, rng: np.random.Generator) -> Numbers:
+    """A caption that is none of a person's of an image.
+
+    Args:
+        images: all.
+        image: place of the image.
+        kind: one of :data:`capbench.metrics.leic.training.NEGATIVES`, or ``machine``.
+        words: size of the vocabulary.
+        rng: draws image, caption, places and words.
+    """
+    if kind == "machine":
+        of_image = images.machine[image]
+        return of_image[sorted(of_image)[int(rng.integers(len(of_image)))]]
+    if kind == "other-image":
+        other = (image + 1 + int(rng.integers(len(images) - 1))) % len(images)
+        captions = images.human[other]
+        return captions[int(rng.integers(len(captions)))]
+    captions = images.human[image]
+    caption = captions[int(rng.integers(len(captions)))]
+    return replaced(caption, words, rng) if kind == "replaced-words" else permuted(caption, rng)
+
+
+def _places(caption: Numbers, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Places of two to all but one of a caption's words, as the released code draws them; of a caption of one or two
+    words all."""
+    length = len(caption) - 1
+    number = length if length <= 2 else int(rng.integers(2, length))
+    return rng.choice(length, number, replace=False)
+
+
+def replaced(caption: Numbers, words: int, rng: np.random.Generator) -> Numbers:
+    """The caption with some of its words replaced by ones drawn from the vocabulary, but for the special ones."""
+    ruined = list(caption)
+    if len(caption) < 2 or words <= len(SPECIAL):  # nothing but <end>, or nothing to replace words with
+        return ruined
+    for place in _places(caption, rng).tolist():
+        ruined[place] = int(rng.integers(len(SPECIAL), words))
+    return ruined
+
+
+def permuted(caption: Numbers, rng: np.random.Generator) -> Numbers:
+    """The caption with some of its words in another order; drawn again once if that is the same order."""
+    ruined = list(caption)
+    if len(caption) < 3:
+        return ruined
+    places = _places(caption, rng)
+    order = rng.permutation(places)
+    if (order == places).all():
+        order = rng.permutation(places)
+    for place, source in zip(places.tolist(), order.tolist(), strict=True):
+        ruined[place] = caption[source]
+    return ruined
+
+
+# From a training's settings to the captions and images that LEIC's network learns from.
+
+Texts = dict[str, tuple[str, ...]]
+"""Captions by image."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What a training reads.
+
+    Attributes:
+        train: what is learned from.
+        dev: what is measured: the dev split, or the fold that is left out.
+        vocabulary: of the training captions.
+        words: (n, word_dim) first vectors of words, where such are given, NaN where none is known.
+        features: kind of the features (:attr:`Fingerprint.kind`).
+        names: what names the data, for resuming.
+        facts: what else to keep with the model.
+    """
+
+    train: Images
+    dev: Images
+    vocabulary: Vocabulary
+    words: NDArray[np.float32] | None
+    features: str
+    names: dict[str, str]
+    facts: dict[str, Any]
+
+
+def fold_of(images: Sequence[str], of: int, seed: int) -> dict[str, int]:
+    """The part, from 1, in which each image is; parts differ by one image at most, and hang on the names alone."""
+    ordered = sorted(set(images))
+    order = np.random.default_rng((seed, 6)).permutation(len(ordered))
+    return {ordered[place]: 1 + rank % of for rank, place in enumerate(order.tolist())}
+
+
+def prepare(
+    config: LeicTraining, root: DataRoot | None = None, say: Callable[[str], None] = lambda _text: None
+) -> Prepared:
+    """Read captions and features, and build the vocabulary.
+
+    Args:
+        config: the settings.
+        root: the data folder, for relative paths that are not in the current folder.
+        say: called with one line for each thing that takes its time.
+
+    Raises:
+        CapbenchError: something is missing or does not fit; file and row are named.
+    """
+    train, dev = _captions(config, root, say)
+    systems = _systems(config, root, {**train, **dev}, say)
+    for role, captions in (("training", train), ("dev", dev)):
+        few = [image for image, texts in captions.items() if len(texts) < 2]
+        if few:
+            raise DataError(
+                f"{len(few):,} {role} images have one caption only, one of them '{few[0]}': a caption is read beside "
+                "another one of its image",
+                hint="Leave these images out",
+            )
+        if len(captions) < 2:
+            raise DataError(f"there are {len(captions)} {role} images, and two are needed", hint="Take more")
+    vocabulary = Vocabulary.build((text for texts in train.values() for text in texts), config.min_count)
+    if len(vocabulary) == len(SPECIAL):
+        raise DataError(f"no word occurs {config.min_count} times in the training captions", hint="Lower 'min_count'")
+    say(f"vocabulary: {len(vocabulary):,} words")
+    store_path = locate(config.features, root, "features")
+    with open_store(store_path) as store:
+        say(f"image vectors: means of the regions of {len(train) + len(dev):,} images in {store_path}")
+        prepared = [_images(captions, systems, store, vocabulary, config.network.steps) for captions in (train, dev)]
+        kind, named = store.fingerprint.kind, store.signature()
+    words = _first_words(config, root, vocabulary, say)
+    facts: dict[str, Any] = {
+        "features": kind,
+        "about": _about(config, train, systems),
+        "images": {"trained": sorted({image_mark(image) for image in train})},
+        "systems": sorted(systems),
+    }
+    names = {
+        "captions": _fingerprint(train, systems),
+        "dev captions": _fingerprint(dev, systems),
+        "vocabulary": vocabulary.sha256,
+        "features": named,
+        "vectors": "none" if words is None else hashlib.blake2b(words.tobytes(), digest_size=8).hexdigest(),
+    }
+    return Prepared(prepared[0], prepared[1], vocabulary, words, kind, names, facts)
+
+
+def _captions(config: LeicTraining, root: DataRoot | None, say: Callable[[str], None]) -> tuple[Texts, Texts]:
+    """Captions of training and dev images."""
+    source = open_captions(config.captions, config.splits, config.features, root)
+
+    def of(role: str, images: int | None = None) -> Texts:
+        pairs = source.pairs(role).sample(images, None, config.evaluation.seed)
+        captions: dict[str, list[str]] = {image: [] for image in pairs.images}
+        for place, text in zip(pairs.image_of.tolist(), pairs.captions, strict=True):
+            captions[pairs.images[place]].append(text)
+        return {image: tuple(texts) for image, texts in captions.items()}
+
+    train, folds = of("train"), config.folds
+    if folds.of is None:
+        dev = of("dev", config.evaluation.images)
+        both = set(train) & set(dev)
+        if both:
+            raise DataError(
+                f"{len(both):,} images are for train and for dev, one of them '{min(both)}'",
+                path=source.path,
+                hint="Name other 'splits' in the training file",
+            )
+        say(f"captions: {source.path}: train {len(train):,} images, dev {len(dev):,}")
+        return train, dev
+    if folds.of > len(train):
+        raise UsageError(f"'folds.of' is {folds.of}, and there are {len(train):,} images", hint="Cut into fewer parts")
+    parts = fold_of(list(train), folds.of, folds.seed)
+    kept = {image: texts for image, texts in train.items() if parts[image] != folds.out}
+    dev = {image: texts for image, texts in train.items() if parts[image] == folds.out}
+    say(f"captions: {source.path}: train {len(kept):,} images, part {folds.out} of {folds.of} left out: {len(dev):,}")
+    return kept, dev
+
+
+def _systems(
+    config: LeicTraining, root: DataRoot | None, people: Texts, say: Callable[[str], None]
+) -> dict[str, Mapping[str, str]]:
+    """Captions by system and image; empty if none are asked for."""
+    if config.machine is None:
+        return {}
+    paths = [locate(name, root, "captions of systems") for name in config.machine]
+    machine = read_machine_captions(paths, people)
+    for note in machine.notes:
+        say(note)
+    chosen = list(machine.systems) if config.systems is None else list(config.systems)
+    systems: dict[str, Mapping[str, str]] = {}
+    for name in chosen:
+        if name not in machine.systems:
+            raise UsageError(f"'systems': there is no '{name}'", hint=suggest(name, list(machine.systems)))
+        missing = [image for image in people if image not in machine.systems[name]]
+        if missing:
+            raise DataError(
+                f"the system '{name}' has no captions of {len(missing):,} of {len(people):,} images, one of them "
+                f"'{missing[0]}'",
+                hint="Name the split that its captions are of, with 'splits: {train: NAME}' and 'folds'",
+            )
+        systems[name] = machine.systems[name]
+    say(f"systems: {len(systems)}, {', '.join(systems)}")
+    return systems
+
+
+def _images(
+    captions: Texts,
+    systems: Mapping[str, Mapping[str, str]],
+    store: FeatureStore,
+    vocabulary: Vocabulary,
+    steps: int,
+) -> Images:
+    names = tuple(captions)
+    store.require(names)
+    vectors = np.stack([mean_vector(store[image].features) for image in names])
+    human = tuple(tuple(encode_words(text, vocabulary, steps) for text in captions[image]) for image in names)
+    machine: tuple[dict[str, list[int]], ...] = ()
+    if systems:
+        machine = tuple(
+            {system: encode_words(texts[image], vocabulary, steps) for system, texts in systems.items()}
+            for image in names
+        )
+    return Images(names, vectors, human, machine)
+
+
+def _first_words(
+    config: LeicTraining, root: DataRoot | None, vocabulary: Vocabulary, say: Callable[[str], None]
+) -> NDArray[np.float32] | None:
+    if config.vectors is None:
+        return None
+    vectors = WordVectors(locate(config.vectors, root, "word vectors"))
+    if vectors.dimension != config.network.word_dim:
+        raise UsageError(
+            f"the vectors have {vectors.dimension} components, and 'network.word_dim' is {config.network.word_dim}",
+            path=vectors.path,
+            hint="Make the two equal",
+        )
+    known = vectors.vectors(vocabulary.words[len(SPECIAL) :])
+    words = np.full((len(vocabulary), vectors.dimension), np.nan, dtype=np.float32)
+    for place, word in enumerate(vocabulary.words):
+        if word in known:
+            words[place] = known[word]
+    say(f"word vectors: {vectors.path}: {len(known):,} of {len(vocabulary):,} words")
+    return words
+
+
+def _about(config: LeicTraining, train: Texts, systems: Mapping[str, Mapping[str, str]]) -> str:
+    """What tables say of the weights (it follows "weights")."""
+    told = [*(config.negatives or ())]
+    if systems:
+        told.append(f"captions of {len(systems)} systems" if len(systems) > 1 else f"captions of {next(iter(systems))}")
+    part = "" if config.folds.of is None else f" (all but part {config.folds.out} of {config.folds.of})"
+    return f"were trained on people's captions of {len(train):,} images{part} against {', '.join(told)}"
+
+
+def _fingerprint(captions: Texts, systems: Mapping[str, Mapping[str, str]]) -> str:
+    digest = hashlib.blake2b(digest_size=8)
+    for image, texts in captions.items():
+        machine = [f"{name}\x1e{of_system[image]}" for name, of_system in sorted(systems.items())]
+        digest.update(("\x1f".join([image, *texts, *machine]) + "\n").encode())
+    return digest.hexdigest()
+
+
+_AT_ONCE = 500  # pairs that are evaluated at once
+
+
+def train_leic(
+    config: LeicTraining,
+    run: Path,
+    *,
+    root: DataRoot | None = None,
+    **running: Unpack[Running],
+) -> TrainingResult:
+    """Train LEIC, or go on training it, in a run folder.
+
+    ``root`` is the data folder, for relative paths; all else is as :func:`capbench.training.loop.train` says, which
+    raises CapbenchError also where captions or features are missing or do not fit.
+    """
+    return train(
+        config,
+        lambda device, say: LeicTask(config, prepare(config, root, say), device),
+        run,
+        **running,
+        smaller="'batch' or 'network.state_dim'",
+    )
+
+
+class LeicTask(Task[Leic, Sequence[Pair]]):
+    """Did a person write this caption of this image?
+
+    An epoch has every image once, with one of its captions as the reference, another one, and one wrong caption.
+
+    Args:
+        config: the settings.
+        data: what is learned from.
+        device: where the network is trained.
+
+    Raises:
+        UsageError: the network is too large for this machine.
+    """
+
+    score = "log_likelihood"
+
+    def __init__(self, config: LeicTraining, data: Prepared, device: torch.device) -> None:
+        self._config, self._train, self._dev, self._device = config, data.train, data.dev, device
+        self._vocabulary = data.vocabulary
+        options = dataclasses.replace(
+            config.network, vocabulary_size=len(data.vocabulary), image_dim=data.train.vectors.shape[1]
+        )
+        check_memory(count_weights(lambda: Leic(options)), "Lower 'network.state_dim' or 'network.word_dim'")
+        # Drawn on the CPU, so that a seed means the same weights on every device.
+        self.model = Leic(options, torch.Generator().manual_seed(config.seed))
+        if data.words is not None:
+            known = torch.from_numpy(~np.isnan(data.words).any(axis=1))
+            with torch.no_grad():
+                self.model.words.weight[known] = torch.from_numpy(data.words)[known]
+        self.model.to(device)
+        self.optimiser = adam(self.model, config.optimiser)
+        self._half = config.batch // 2
+        self.steps_per_epoch = -(-len(data.train) // self._half)
+        self.data, self.facts = data.names, data.facts
+        ruined = list(config.negatives or ())
+        self._ruined, self._machine = ruined, bool(data.train.machine)
+        self._dev_pairs = self._fixed_pairs(data.dev)
+
+    def _kind(self, rng: np.random.Generator) -> str:
+        """A kind of wrong caption: a system's and a ruined one equally often, and of these all kinds."""
+        if self._machine and (not self._ruined or rng.integers(2) == 0):
+            return "machine"
+        return self._ruined[int(rng.integers(len(self._ruined)))]
+
+    def _fixed_pairs(self, images: Images) -> list[Pair]:
+        """What is measured: each image's captions in turn beside the next one, and wrong ones beside the first.
+
+        Of wrong captions each kind that is learned from has one an image, and each system's caption is there.
+        """
+        pairs = []
+        rng = np.random.default_rng((self._config.evaluation.seed, 2))
+        for image, captions in enumerate(images.human):
+            reference = captions[0]
+            pairs.append(Pair(image, reference, captions[1], True, "human"))
+            for kind in self._ruined:
+                wrong = draw_negative(images, image, kind, len(self._vocabulary), rng)
+                pairs.append(Pair(image, reference, wrong, False, kind))
+            for system in sorted(images.machine[image]) if images.machine else ():
+                pairs.append(Pair(image, reference, images.machine[image][system], False, "machine"))
+        return pairs
+
+    def batches(self, epoch: int, first: int) -> Iterator[Sequence[Pair]]:
+        """The batches of an epoch from the ``first``-th on."""
+        images = self._train
+        order = np.random.default_rng((self._config.seed, 1, epoch)).permutation(len(images)).tolist()
+        for number in range(first, self.steps_per_epoch):
+            rng = np.random.default_rng((self._config.seed, 2, epoch * self.steps_per_epoch + number))
+            pairs = []
+            for image in order[number * self._half : (number + 1) * self._half]:
+                captions = images.human[image]
+                reference, right = rng.choice(len(captions), 2, replace=False).tolist()
+                wrong = draw_negative(images, image, kind := self._kind(rng), len(self._vocabulary), rng)
+                pairs.append(Pair(image, captions[reference], captions[right], True, "human"))
+                pairs.append(Pair(image, captions[reference], wrong, False, kind))
+            yield pairs
+
+    def _logits(self, model: Leic, images: Images, pairs: Sequence[Pair], dropout: float) -> Tensor:
+        # A reference stands beside a right and a wrong caption, and is read once.
+        place: dict[tuple[int, ...], int] = {}
+        rows = [
+            [place.setdefault(tuple(caption), len(place)) for caption in (pair.reference, pair.candidate)]
+            for pair in pairs
+        ]
+        ids, lengths = pad(list(place))
+        # Padding to one length for all keeps a caption's numbers from hanging on the others of the batch.
+        ids = functional.pad(ids, (0, model.options.steps - ids.shape[1]), value=PAD)
+        states = model.states(ids.to(self._device), lengths, dropout)
+        references, candidates = torch.tensor(rows, device=self._device).T
+        vectors = torch.from_numpy(images.vectors[[pair.image for pair in pairs]]).to(self._device)
+        return model.logits(vectors, states[references], states[candidates], dropout)
+
+    def loss(self, batch: Sequence[Pair], step: int) -> Tensor:
+        """The mean cross entropy."""
+        labels = torch.tensor([HUMAN if pair.human else 1 - HUMAN for pair in batch], device=self._device)
+        return functional.cross_entropy(self._logits(self.model, self._train, batch, self._config.dropout), labels)
+
+    @torch.inference_mode()
+    def validate(self, model: Leic, pause: Callable[[], None]) -> dict[str, Any]:
+        """Mean log-likelihood and accuracy, people's and wrong captions weighing the same, and the mean probability
+        that a person wrote captions of each kind."""
+        model.eval()
+        pairs, human = self._dev_pairs, []
+        for begin in range(0, len(pairs), _AT_ONCE):
+            pause()
+            logits = self._logits(model, self._dev, pairs[begin : begin + _AT_ONCE], 0.0)
+            human.append(functional.log_softmax(logits.double(), dim=1).cpu())
+        scores = torch.cat(human).numpy()
+        right = np.array([pair.human for pair in pairs])
+        likelihood = np.where(right, scores[:, HUMAN], scores[:, 1 - HUMAN])
+        correct = (scores[:, HUMAN] > scores[:, 1 - HUMAN]) == right
+        kinds = np.array([pair.kind for pair in pairs])
+        numbers = {
+            "log_likelihood": float(likelihood[right].mean() + likelihood[~right].mean()) / 2,
+            "accuracy": float(correct[right].mean() + correct[~right].mean()) / 2,
+            **{
+                f"p {kind}": float(np.exp(scores[kinds == kind, HUMAN]).mean())
+                for kind in dict.fromkeys(kinds.tolist())
+            },
+        }
+        return {name: round(value, 6) for name, value in numbers.items()}
+
+    def save(self, path: Path, model: Leic, facts: Mapping[str, Any]) -> None:
+        """Weights, options, vocabulary and facts as one ``.safetensors``."""
+        save_leic(path, model, self._vocabulary, facts)
+
+
+def _line(entry: Mapping[str, Any]) -> str:
+    kinds = ", ".join(f"{name.removeprefix('p ')} {value:.3f}" for name, value in entry.items() if name[:2] == "p ")
+    likelihood = f"held-out log-likelihood {entry['log_likelihood']:.4f}, accuracy {entry['accuracy']:.1%}"
+    return f"{likelihood}; p(human) of {kinds}"
+
+
+TRAINABLE = Trainable(
+    settings=LeicTraining,
+    train=train_leic,
+    line=_line,
+    score="score",
+    metric="leic",
+    use=lambda settings, model: f"--metric leic --features {settings.features} --model leic={model}",
+)

@@ -1,0 +1,671 @@
+"""Training of NNEval (Sharif et al., ECCV 2018): the task that the general loop carries out."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import MISSING, dataclass
+from pathlib import Path
+from typing import Any, Literal, Unpack
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+
+from capbench.core.errors import DataError, StatisticError, UsageError
+from capbench.core.options import Choice, Count, Flag, Options, Share, Text, option
+from capbench.core.progress import LONG_S, Progress, part_of, together, words
+from capbench.core.records import Coefficient, FloatArray, IntArray, Item, photograph
+from capbench.datasets.captions import load_captions, read_machine_captions
+from capbench.datasets.opening import open_dataset, split_protocol
+from capbench.datasets.protocol import Protocol
+from capbench.datasets.root import DataRoot
+from capbench.metrics.base import Resources
+from capbench.metrics.nneval.metric import input_matrix, input_requests
+from capbench.metrics.nneval.network import INPUTS, SHAPES, image_mark, map_inputs, write_nneval
+from capbench.metrics.scoring import score, slow_work
+from capbench.stats.correlation import correlation
+from capbench.stats.pairwise_accuracy import aggregate
+from capbench.text.word_vectors import WordVectors
+from capbench.training.captions import locate
+from capbench.training.loop import Running, Task, TrainingResult, train
+from capbench.training.settings import Names, OptimiserOptions, OrNull, Section, Training
+from capbench.training.trainable import Trainable
+
+__all__ = [
+    "FOREIGN",
+    "HUMAN",
+    "TRAINABLE",
+    "DrawOptions",
+    "Drawn",
+    "Examples",
+    "Judged",
+    "NNEvalModule",
+    "NNEvalTask",
+    "NNEvalTraining",
+    "NetworkOptions",
+    "Prepared",
+    "StoppingOptions",
+    "draw",
+    "draw_captions",
+    "held_out",
+    "prepare",
+    "train_nneval",
+]
+
+
+# How NNEval is trained: the settings of its training files, every key with its kind, default and meaning.
+#
+# Schema version 1; ``schema``, ``name``, ``captions``, ``machine`` and ``vectors`` must be there::
+#
+#     schema: 1
+#     name: nneval-coco
+#     captions: coco-test              # people's captions: a known corpus or a file
+#     machine:                         # systems' captions, see capbench.datasets.captions
+#       - machine_captions/where_image2/imgs_mscoco.txt
+#     exclude: [composite, thumb]      # data sets of judgements whose images are left out
+#     vectors: vectors.bin             # for WMD
+#     stopping: {protocol: flickr8k-expert/all-pairs/mode-tau-b}
+#     optimiser: {lr: 0.0005}
+#
+# Keys that all trainers share are in :mod:`capbench.training.settings`. The paper's settings (Sharif et al., ECCV 2018,
+# section 4) are ``batch: 75``, ``epochs: 500``, ``optimiser: {lr: 0.25}``, ``network: {weights: glorot-uniform}`` and
+# stopping on Flickr8k Expert; its released code has ``batch: 6650``, ``epochs: 700``, ``network: {weights: he-
+# normal}``.
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawOptions(Options):
+    """Which captions are taken of an image. What is drawn of one hangs on its name and the seed alone."""
+
+    images: int | None = option(None, Count(2), "so many images, of which a smaller draw is a part; null: all")
+    human: int = option(3, Count(1), "people's captions of an image")
+    machine: int = option(3, Count(1), "systems' captions of an image, each of another system")
+    foreign: int = option(0, Count(0), "people's captions of other images, which count as systems'; the paper has none")
+    references: int = option(4, Count(1), "references of a caption; a person's are the others of the image")
+    seed: int = option(1, Count(0, 2**32 - 1), "of the draw; that of the training changes no caption")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkOptions(Options):
+    """How the network begins (biases are zero), and what it may learn."""
+
+    weights: Literal["he-normal", "glorot-uniform"] = option(
+        "he-normal",
+        Choice("he-normal", "glorot-uniform"),
+        "normal with variance 2 / inputs, as released, or uniform in ±sqrt(6 / (inputs + outputs)), as the paper says",
+    )
+    monotone: bool = option(False, Flag(), "no input may lower the score; the paper has no such limit")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoppingOptions(Options):
+    """What says how good weights are after each epoch; the best are kept."""
+
+    protocol: str | None = option(
+        None,
+        OrNull(Text("flickr8k-expert/all-pairs/mode-tau-b")),
+        "agreement with these judgements, which are then no test set; null: captions of held-out training images",
+    )
+    held_out: float = option(0.1, Share(), "share of the images that is held out where no protocol is named")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NNEvalTraining(Training):
+    """A training of NNEval as it was asked for; nothing is resolved yet."""
+
+    # Paths are free: what lies there is compared.
+    undeciding = (*Training.undeciding, "captions", "machine", "vectors")
+
+    captions: str = option(MISSING, Text("coco-test"), "people's captions: a known corpus or a file")
+    machine: tuple[str, ...] = option(MISSING, Names(), "files of systems' captions, in the current or the data folder")
+    vectors: str = option(MISSING, Text("vectors.bin"), "word vectors for WMD")
+    domain: str | None = option(None, Text("COCO"), "where the images come from, which tables then tell")
+    exclude: tuple[str, ...] | None = option(
+        None, OrNull(Names()), "data sets of judgements whose images are left out; null: none but that of 'stopping'"
+    )
+    df: str = option("coco-val", Text("coco-val"), "where CIDEr's document frequencies come from")
+    draw: DrawOptions = option(DrawOptions(), Section(), "which captions of an image")
+    network: NetworkOptions = option(NetworkOptions(), Section(), "how the network begins, and what it may learn")
+    stopping: StoppingOptions = option(StoppingOptions(), Section(), "what says how good weights are")
+    optimiser: OptimiserOptions = option(
+        OptimiserOptions(lr=5e-4, clip=None, weight_decay=1e-4),
+        Section(),
+        "Adam; the penalty is on weights alone",
+    )
+    batch: int = option(75, Count(2), "captions a step")
+    epochs: int = option(500, Count(1), "passes over the captions")
+    log_every: int = option(200, Count(1), "steps between two lines of the log")
+
+
+# Which captions NNEval is trained on: people's and systems', with their references (Sharif et al., section 4.2).
+#
+# Beside them may stand people's captions of other images, which count as systems': that is ours. A network that only
+# tells people from today's systems need not know whether a caption fits its image.
+
+HUMAN, FOREIGN = "human", "foreign"
+"""What an item names as its system if a person wrote it: of its image, or of another one."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Captions to learn from.
+
+    Attributes:
+        items: captions with their references, an image's beside each other.
+        human: for each item whether a person wrote it of its image.
+        counts: what was taken and what was left out, by a short name, for the model's facts.
+    """
+
+    items: tuple[Item, ...]
+    human: tuple[bool, ...]
+    counts: Mapping[str, int]
+
+
+def draw_captions(
+    people: Mapping[str, Sequence[str]],
+    systems: Mapping[str, Mapping[str, str]],
+    judged: Collection[str],
+    options: DrawOptions,
+) -> Drawn:
+    """Draw captions and references.
+
+    Args:
+        people: captions by image.
+        systems: captions by system and image.
+        judged: images that are left out, under any name (:func:`photograph`).
+        options: how many of what.
+
+    Raises:
+        DataError: fewer than two images are left.
+    """
+    left_out = {photograph(image) for image in judged}
+    by_system = {image: [name for name in sorted(systems) if image in systems[name]] for image in people}
+    described = [image for image in people if by_system[image]]
+    free = [image for image in described if photograph(image) not in left_out]
+    fit = [
+        image
+        for image in free
+        if len(people[image]) > options.references
+        and len(people[image]) >= options.human
+        and len(by_system[image]) >= options.machine
+    ]
+    # By a number of the name: a larger draw then holds a smaller one, and what was scored for that.
+    chosen = sorted(fit, key=lambda image: _number(image, options.seed))[: options.images]
+    if len(chosen) < 2:
+        raise DataError(
+            f"of {len(people):,} images {len(described):,} have captions by systems, {len(free):,} of these are not "
+            f"judged, and {len(fit):,} have enough captions: too few to learn from",
+            hint="Name other 'captions' or 'machine' files, or exclude less",
+        )
+    items: list[Item] = []
+    human: list[bool] = []
+    # Whose captions are foreign hangs on the names alone, but for images that are not there: the next one stands in.
+    ring = sorted((_number(image, options.seed), image) for image in fit)
+    for image in sorted(chosen):
+        rng = np.random.default_rng((_number(image, options.seed), 1))
+        texts = people[image]
+        for place in rng.choice(len(texts), options.human, replace=False).tolist():
+            others = [text for other, text in enumerate(texts) if other != place]
+            items.append(Item(image, texts[place], _some(others, options.references, rng), system=HUMAN))
+            human.append(True)
+        for place in rng.choice(len(by_system[image]), options.machine, replace=False).tolist():
+            system = by_system[image][place]
+            references = _some(texts, options.references, rng)
+            items.append(Item(image, systems[system][image], references, system=system))
+            human.append(False)
+        for other in _others(ring, image, options):
+            place = _number(f"{image}\0{other}", options.seed) % len(people[other])
+            references = _some(texts, options.references, rng)
+            items.append(Item(image, people[other][place], references, system=FOREIGN))
+            human.append(False)
+    counts = {
+        "images": len(chosen),
+        "captions": len(items),
+        "systems": len({item.system for item in items} - {HUMAN, FOREIGN}),
+        "images with captions of systems": len(described),
+        "images left out as judged": len(described) - len(free),
+        "images left out for too few captions": len(free) - len(fit),
+    }
+    if options.foreign:
+        counts["captions of other images"] = sum(item.system == FOREIGN for item in items)
+    return Drawn(tuple(items), tuple(human), counts)
+
+
+def _others(ring: Sequence[tuple[int, str]], image: str, options: DrawOptions) -> list[str]:
+    """So many other images as foreign captions are wanted, or all that there are."""
+    chosen: list[str] = []
+    for number in range(min(options.foreign, len(ring) - 1)):
+        place = bisect_left(ring, (_number(f"{image}\0{number}", options.seed), ""))
+        while ring[place % len(ring)][1] in (image, *chosen):
+            place += 1
+        chosen.append(ring[place % len(ring)][1])
+    return chosen
+
+
+def _some(texts: Sequence[str], number: int, rng: np.random.Generator) -> tuple[str, ...]:
+    """So many of the texts, drawn, and in their order."""
+    return tuple(texts[place] for place in sorted(rng.choice(len(texts), number, replace=False).tolist()))
+
+
+def _number(image: str, seed: int) -> int:
+    return int.from_bytes(hashlib.blake2b(f"{seed}\0{image}".encode(), digest_size=8).digest(), "big")
+
+
+# From a training's settings to the scores that NNEval's network learns from.
+
+Bars = Callable[[str, int], AbstractContextManager[Progress]]
+"""Makes a progress bar from a description and a number of steps."""
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Captions by people and by systems.
+
+    Attributes:
+        inputs: (n, 8) scores, in the network's order.
+        human: (n) whether a person wrote it.
+    """
+
+    inputs: FloatArray
+    human: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Captions with ratings.
+
+    Attributes:
+        inputs: (n, 8) scores, in the network's order.
+        item: (m) place of each data point's caption.
+        value: (m) rating.
+        coefficient: which correlation.
+    """
+
+    inputs: FloatArray
+    item: IntArray
+    value: FloatArray
+    coefficient: Coefficient
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a training reads.
+
+    Attributes:
+        train: what is learned from.
+        dev: what says how good weights are.
+        names: what names the data, for resuming and for the model's facts.
+        facts: what else to keep with the model.
+    """
+
+    train: Examples
+    dev: Examples | Judged
+    names: dict[str, str]
+    facts: dict[str, Any]
+
+
+def prepare(
+    config: NNEvalTraining,
+    root: DataRoot,
+    bars: Bars,
+    say: Callable[[str], None] = lambda _text: None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Prepared:
+    """Draw captions and compute the scores that the network reads.
+
+    Scores and SPICE's parses go to the cache as they are computed, so that an interrupted preparation goes on.
+
+    Args:
+        config: the settings.
+        root: the data folder.
+        bars: makes progress bars.
+        say: called with one line for each thing that takes its time.
+        stop: asked while scores are computed; True leaves by KeyboardInterrupt.
+
+    Raises:
+        CapbenchError: something is missing or does not fit; file and row are named.
+    """
+    protocol = _protocol(config, root)
+    drawn = draw(config, root, protocol, say)
+    vectors = locate(config.vectors, root, "word vectors")
+    requests = input_requests(str(vectors), config.df)
+    resources = Resources(data=str(root.path))
+    judgements = None
+    if protocol is not None:
+        dataset = open_dataset(protocol.dataset, root)
+        (judgements,) = dataset.load(protocol.items)
+    judged_items = () if judgements is None else judgements.items
+    works = together(
+        work
+        for items in filter(None, (drawn.items, judged_items))
+        for of_label in slow_work(items, requests, resources).values()
+        for work in of_label
+    )
+    for work in works:
+        if work.seconds > LONG_S:
+            say(
+                f"{work.subject} {len(work.units):,} {work.unit} first, {words(work.seconds)}; what is done is kept, "
+                "and the same command goes on"
+            )
+    signatures: dict[str, str] = {}
+
+    def scored(items: Sequence[Item], what: str) -> FloatArray:
+        with bars(f"scores of {what}", len(items) * len(requests)) as step:
+            table = score(items, requests, resources, dataset=what, progress=_Stoppable(step, stop))
+        signatures.update(table.signatures)
+        return input_matrix({key.column: values for key, values in table.values.items()})
+
+    inputs = scored(drawn.items, "training captions")
+    human = np.array(drawn.human)
+    facts: dict[str, Any] = {
+        "about": _about(config, drawn),
+        "counts": dict(drawn.counts),
+        "word_vectors": WordVectors(vectors).sha256,
+        "chosen_by": None if protocol is None else protocol.versioned,
+        "images": {"trained": _marks(drawn.items), "chosen": _marks(judged_items)},
+    }
+    names = {"captions": _fingerprint(drawn)}
+    dev: Examples | Judged
+    if protocol is None or judgements is None:
+        kept_back = held_out(config, drawn.items)
+        dev = Examples(inputs[kept_back], human[kept_back])
+        inputs, human = inputs[~kept_back], human[~kept_back]
+        say(f"held out: {int(kept_back.sum()):,} captions; learned from: {len(human):,}")
+    else:
+        ratings = judgements.ratings[protocol.statistic.human]
+        item, value = aggregate(ratings.item, ratings.value, protocol.statistic.aggregation)
+        assert protocol.statistic.coefficient is not None
+        dev = Judged(scored(judged_items, protocol.dataset), item, value, protocol.statistic.coefficient)
+        names["judgements"] = protocol.versioned
+    facts["inputs"] = signatures
+    names["inputs"] = hashlib.blake2b(repr(sorted(signatures.items())).encode(), digest_size=8).hexdigest()
+    _check_varied(inputs, human)
+    return Prepared(Examples(inputs, human), dev, names, facts)
+
+
+class _Stoppable:
+    """A progress that leaves by KeyboardInterrupt once the user has asked to stop."""
+
+    def __init__(self, progress: Progress, stop: Callable[[], bool]) -> None:
+        self._progress, self._stop = progress, stop
+
+    def __call__(self, done: int) -> None:
+        self._progress(done)
+        if self._stop():
+            raise KeyboardInterrupt
+
+    def part(self, name: str, total: int, unit: str, expected_s: float | None = None) -> Progress:
+        """See :class:`capbench.core.progress.Parts`."""
+        return _Stoppable(part_of(self._progress, name, total, unit, expected_s), self._stop)
+
+
+def _protocol(config: NNEvalTraining, root: DataRoot) -> Protocol | None:
+    """The protocol of the judgements that weights are chosen by. Raises UsageError if it is of another kind."""
+    if config.stopping.protocol is None:
+        return None
+    name, rest = split_protocol(config.stopping.protocol)
+    dataset = open_dataset(name, root)
+    protocol = dataset.protocol(rest)
+    if protocol.statistic.coefficient is None or protocol.items.draws > 1:
+        raise UsageError(
+            f"'stopping.protocol' is {protocol}, which is no correlation over captions with one set of references",
+            hint="Example: flickr8k-expert/all-pairs/mode-tau-b",
+        )
+    return protocol
+
+
+def draw(config: NNEvalTraining, root: DataRoot, protocol: Protocol | None, say: Callable[[str], None]) -> Drawn:
+    """The captions of a training, without those of images that are judged; what is left out is said.
+
+    Args:
+        config: the settings.
+        root: the data folder.
+        protocol: the judgements that weights are chosen by, whose images are left out, too; None for none.
+        say: called with a line for each thing that is left out.
+
+    Raises:
+        CapbenchError: something is missing or does not fit; file and row are named.
+    """
+    people = load_captions(_corpus(config.captions, root), root)
+    paths = [locate(name, root, "captions of systems") for name in config.machine]
+    machine = read_machine_captions(paths, people)
+    for note in machine.notes:
+        say(note)
+    judged: set[str] = set()
+    excluded = [*(config.exclude or ()), *([] if protocol is None else [protocol.dataset])]
+    for name in dict.fromkeys(excluded):
+        dataset = open_dataset(name, root)
+        images = {item.image for one in dataset.load(dataset.protocol().items) for item in one.items}
+        say(f"{name}: its {len(images):,} images are left out")
+        judged |= images
+    drawn = draw_captions(people, machine.systems, judged, config.draw)
+    counts = drawn.counts
+    say(
+        f"{config.captions}: {counts['images with captions of systems']:,} images with captions of "
+        f"{len(machine.systems)} systems, {counts['images left out as judged']:,} left out as judged, "
+        f"{counts['images left out for too few captions']:,} for too few captions; "
+        f"drawn: {counts['captions']:,} captions of {counts['images']:,} images"
+    )
+    return drawn
+
+
+def _corpus(name: str, root: DataRoot) -> str:
+    """The name of a known corpus, or the path of captions in the current or the data folder."""
+    from capbench.datasets.captions import CORPORA
+
+    return name if name in CORPORA else str(locate(name, root, "captions"))
+
+
+def _about(config: NNEvalTraining, drawn: Drawn) -> str:
+    """What tables say of the weights (it follows "weights")."""
+    counts = drawn.counts
+    of, alike, foreign = "", "", ""
+    if "captions of other images" in counts:
+        foreign = (
+            f"; {counts['captions of other images']:,} of them are people's of other images, which count as machines' "
+            "(the paper has none)"
+        )
+    if config.domain is not None:
+        of = f" ({config.domain})"
+        alike = f"; captions of {config.domain} images that people judged are of the same domain"
+    limit = "; no input of theirs may lower the score (the paper has no such limit)" if config.network.monotone else ""
+    return (
+        f"were trained on {counts['captions']:,} captions of {counts['images']:,} images{of}, "
+        f"those of machines by {counts['systems']} systems (the paper's: three systems, Flickr30k)"
+        f"{foreign}{alike}{limit}"
+    )
+
+
+def held_out(config: NNEvalTraining, items: Sequence[Item]) -> NDArray[np.bool_]:
+    """(n) whether an item is of a held-out image; the same for every seed of the training."""
+    images = sorted({item.image for item in items})
+    number = min(len(images) - 1, max(1, round(config.stopping.held_out * len(images))))
+    order = np.random.default_rng((config.draw.seed, 4)).permutation(len(images))
+    chosen = {images[place] for place in order[:number].tolist()}
+    return np.array([item.image in chosen for item in items])
+
+
+def _check_varied(inputs: FloatArray, human: NDArray[np.bool_]) -> None:
+    constant = [name for name, column in zip(INPUTS, inputs.T, strict=True) if column.min() == column.max()]
+    if len(constant) == len(INPUTS) or human.all() or not human.any():
+        raise DataError("the captions all have the same scores", hint="Draw more images")
+
+
+def _marks(items: Sequence[Item]) -> list[str]:
+    return sorted({image_mark(item.image) for item in items})
+
+
+def _fingerprint(drawn: Drawn) -> str:
+    digest = hashlib.blake2b(digest_size=8)
+    for item, human in zip(drawn.items, drawn.human, strict=True):
+        digest.update(item.key + bytes([human]))
+    return digest.hexdigest()
+
+
+def train_nneval(
+    config: NNEvalTraining,
+    run: Path,
+    root: DataRoot,
+    bars: Bars,
+    **running: Unpack[Running],
+) -> TrainingResult:
+    """Train NNEval, or go on training it, in a run folder.
+
+    Args:
+        config: the settings (:func:`capbench.training.settings.load_training`).
+        run: the folder; see :mod:`capbench.training.run_folder`.
+        root: the data folder, for relative paths.
+        bars: makes progress bars for the scores that are learned from.
+        running: as :func:`capbench.training.loop.train`.
+
+    Raises:
+        KeyboardInterrupt: ``stop`` said so before the training began; what was scored is in the cache.
+        CapbenchError: as :func:`capbench.training.loop.train`; captions or judgements are missing or do not fit.
+    """
+    stop = running.get("stop", lambda: False)
+    return train(
+        config,
+        lambda device, say: NNEvalTask(config, prepare(config, root, bars, say, stop), device),
+        run,
+        **running,
+    )
+
+
+class NNEvalModule(nn.Module):
+    """The network (eq. 2 to 4), with its weights by the names of :data:`capbench.metrics.nneval.network.SHAPES`.
+
+    Args:
+        weights: how they begin.
+        generator: draws them.
+        monotone: no input may lower the score: weights count without their signs, those of the last layer against class
+            0 and for class 1. The paper has no such limit.
+    """
+
+    def __init__(self, weights: str, generator: torch.Generator, monotone: bool = False) -> None:
+        super().__init__()
+        self._monotone = monotone
+        for name, shape in SHAPES.items():
+            values = torch.zeros(shape)
+            if len(shape) == 2 and weights == "he-normal":
+                values.normal_(0.0, math.sqrt(2 / shape[0]), generator=generator)
+            elif len(shape) == 2:
+                limit = math.sqrt(6 / sum(shape))
+                values.uniform_(-limit, limit, generator=generator)
+            self.register_parameter(name, nn.Parameter(values))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """(n, 8) inputs in [-1, 1] → (n, 2) class scores, in the inputs' precision."""
+        weights = {name: tensor.to(inputs.dtype) for name, tensor in self.effective().items()}
+        hidden = functional.relu(inputs @ weights["W1"] + weights["b1"])
+        hidden = functional.relu(hidden @ weights["W2"] + weights["b2"])
+        return hidden @ weights["W_out"] + weights["b_out"]
+
+    def effective(self) -> dict[str, Tensor]:
+        """The weights that inputs are multiplied by, by name: what a file of the network holds."""
+        weights: dict[str, Tensor] = dict(self.named_parameters())
+        if self._monotone:
+            weights |= {name: weights[name].abs() for name in ("W1", "W2", "W_out")}
+            weights["W_out"] = torch.stack([-weights["W_out"][:, 0], weights["W_out"][:, 1]], dim=1)
+        return weights
+
+
+class NNEvalTask(Task[NNEvalModule, tuple[Tensor, Tensor]]):
+    """Is a caption a person's or a machine's?
+
+    Args:
+        config: the settings.
+        data: what is learned from.
+        device: where the network is trained.
+    """
+
+    def __init__(self, config: NNEvalTraining, data: Prepared, device: torch.device) -> None:
+        self._config, self._device, self._dev = config, device, data.dev
+        self.score = "tau" if isinstance(data.dev, Judged) else "log_likelihood"
+        # As the file keeps them, so that scoring maps by the very same numbers.
+        self._minimum, self._maximum = (
+            limit.astype(np.float32).astype(np.float64)
+            for limit in (data.train.inputs.min(axis=0), data.train.inputs.max(axis=0))
+        )
+        self._inputs = self._mapped(data.train.inputs).float()
+        self._labels = torch.from_numpy(data.train.human.astype(np.int64)).to(device)
+        self._dev_inputs = self._mapped(data.dev.inputs)
+        # Drawn on the CPU, so that a seed means the same weights on every device.
+        generator = torch.Generator().manual_seed(config.seed)
+        self.model = NNEvalModule(config.network.weights, generator, config.network.monotone).to(device)
+        matrices, biases = (
+            [tensor for name, tensor in self.model.named_parameters() if len(SHAPES[name]) == dimensions]
+            for dimensions in (2, 1)
+        )
+        # Adam's penalty adds weight_decay * W to the gradient, which is that of weight_decay * |W|² / 2.
+        self.optimiser = torch.optim.Adam(
+            [
+                {"params": matrices, "weight_decay": config.optimiser.weight_decay},
+                {"params": biases, "weight_decay": 0.0},
+            ],
+            lr=config.optimiser.lr,
+        )
+        self.steps_per_epoch = -(-len(self._labels) // config.batch)
+        self.data, self.facts = data.names, data.facts
+
+    def _mapped(self, inputs: FloatArray) -> Tensor:
+        return torch.from_numpy(map_inputs(inputs, self._minimum, self._maximum)).to(self._device)
+
+    def batches(self, epoch: int, first: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """The batches of an epoch from the ``first``-th on."""
+        order = np.random.default_rng((self._config.seed, 1, epoch)).permutation(len(self._labels))
+        places = torch.from_numpy(order).to(self._device)
+        for begin in range(first * self._config.batch, len(order), self._config.batch):
+            chosen = places[begin : begin + self._config.batch]
+            yield self._inputs[chosen], self._labels[chosen]
+
+    def loss(self, batch: tuple[Tensor, Tensor], step: int) -> Tensor:
+        """The mean cross entropy (eq. 7); the penalty is the optimiser's."""
+        return functional.cross_entropy(self.model(batch[0]), batch[1])
+
+    @torch.inference_mode()
+    def validate(self, model: NNEvalModule, pause: Callable[[], None]) -> dict[str, Any]:
+        """Agreement with the judgements, or likelihood and accuracy on held-out captions.
+
+        A network that gives all captions one score agrees with nobody: its correlation counts as 0.
+        """
+        pause()
+        scores = functional.log_softmax(model(self._dev_inputs), dim=1).cpu().numpy()
+        if isinstance(self._dev, Judged):
+            human = np.exp(scores[:, 1])
+            try:
+                tau = correlation(self._dev.coefficient, human[self._dev.item], self._dev.value).value
+            except StatisticError:
+                tau = 0.0
+            return {"tau": round(tau, 6)}
+        right = np.where(self._dev.human, scores[:, 1], scores[:, 0])
+        accuracy = float(((scores[:, 1] > scores[:, 0]) == self._dev.human).mean())
+        return {"log_likelihood": round(float(right.mean()), 6), "accuracy": round(accuracy, 6)}
+
+    def save(self, path: Path, model: NNEvalModule, facts: Mapping[str, Any]) -> None:
+        """Weights, the inputs' ranges and facts as one ``.safetensors``."""
+        weights = {name: tensor.detach() for name, tensor in model.effective().items()}
+        write_nneval(path, weights, self._minimum, self._maximum, facts)
+
+
+def _line(entry: Mapping[str, Any]) -> str:
+    if "tau" in entry:
+        return f"τ {entry['tau']:.4f}"
+    return f"held-out log-likelihood {entry['log_likelihood']:.4f}, accuracy {entry['accuracy']:.1%}"
+
+
+TRAINABLE = Trainable(
+    settings=NNEvalTraining,
+    train=train_nneval,
+    shows_work=True,
+    more_data=True,
+    line=_line,
+    score="score",
+    metric="nneval",
+    use=lambda settings, model: f"--metric nneval --model nneval={model} --option nneval.vectors={settings.vectors}",
+)

@@ -1,0 +1,123 @@
+"""Names of registered metrics, of their columns, and what may be a name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+from capbench.core import plugins
+from capbench.core.errors import CapbenchError, UsageError, install_plug_in, suggest
+from capbench.metrics.base import Metric
+
+if TYPE_CHECKING:
+    from capbench.training.trainable import Trainable
+
+__all__ = ["BUILT_IN", "TRAINABLES", "as_label", "columns_by_metric", "metric_columns", "metric_names", "trainable"]
+
+
+# Places in tables and columns of capbench's own metrics, so that looking up a name imports none of them.
+#
+# The classes say the same (``Metric.order``, ``Metric.columns``); a test compares the two.
+
+BUILT_IN: Final[Mapping[str, tuple[int, tuple[str, ...]]]] = {
+    "bleu": (10, ("bleu-1", "bleu-2", "bleu-3", "bleu-4")),
+    "rouge-l": (20, ("rouge-l",)),
+    "meteor": (30, ("meteor",)),
+    "cider": (40, ("cider",)),
+    "spice": (50, ("spice",)),
+    "spider": (55, ("spider",)),
+    "wmd": (60, ("wmd", "wmd-distance")),
+    "bertscore": (70, ("bertscore-f", "bertscore-p", "bertscore-r")),
+    "bert-tbr": (75, ("bert-tbr",)),
+    "tiger": (100, ("tiger", "rrs", "wds", "grounding")),
+    "reo": (
+        110,
+        (
+            "reo-relevance",
+            "reo-extraness",
+            "reo-omission",
+            "reo-image-relevance",
+            "reo-image-extraness",
+            "reo-image-omission",
+        ),
+    ),
+    "nneval": (120, ("nneval",)),
+    "faier": (130, ("faier", "faier-object", "faier-relation")),
+    "vilbertscore": (140, ("vilbertscore-f", "vilbertscore-p", "vilbertscore-r")),
+    "vifidel": (150, ("vifidel", "vifidel-ref")),
+    "leic": (160, ("leic",)),
+    "clipscore": (170, ("clipscore", "refclipscore")),
+    "pac-s": (175, ("pac-s", "refpac-s")),
+}
+"""Name → (order, columns)."""
+
+
+def metric_names() -> list[str]:
+    """Names of all registered metrics, in the order of :attr:`Metric.order`."""
+    return list(columns_by_metric())
+
+
+def metric_columns() -> dict[str, tuple[str, str]]:
+    """Every name that can be asked for → (metric, column); ``""`` as column stands for all of the metric's.
+
+    A metric of another package that cannot be imported has no columns here, so that it does not hide the others.
+    """
+    columns: dict[str, tuple[str, str]] = {}
+    for name, of_metric in columns_by_metric().items():
+        for column in of_metric:
+            columns.setdefault(column, (name, column))
+    for name in columns_by_metric():
+        columns[name] = (name, "")
+    return columns
+
+
+def columns_by_metric() -> dict[str, tuple[str, ...]]:
+    """Columns by metric, in the metrics' order. Only metrics of other packages are imported for it."""
+    by_name: dict[str, tuple[int, tuple[str, ...]]] = {}
+    for plugin in plugins.registered("capbench.metrics"):
+        if plugin.is_built_in and plugin.name in BUILT_IN:
+            by_name[plugin.name] = BUILT_IN[plugin.name]
+            continue
+        try:
+            cls = plugins.load("capbench.metrics", plugin.name)
+            by_name[plugin.name] = int(cls.order), tuple(cls.columns)
+        except (CapbenchError, AttributeError):  # a broken plug-in must not hide the others
+            by_name[plugin.name] = Metric.order, ()
+    return {name: by_name[name][1] for name in sorted(by_name, key=lambda name: by_name[name][0])}
+
+
+def as_label(text: str, default: str) -> str:
+    """A text as far as it can be a label: what no label may hold is one '-'.
+
+    >>> as_label("my run.v2", "scores"), as_label("...", "scores")
+    ('my-run-v2', 'scores')
+    """
+    return re.sub(r"[^A-Za-z0-9_+-]+", "-", text).strip("-_+") or default
+
+
+# Networks that ``capbench train`` trains, by name; a network's module is imported when it is used.
+
+TRAINABLES = {
+    "scan": "capbench.metrics.grounding.training",
+    "faier": "capbench.metrics.faier.training",
+    "vilbert": "capbench.metrics.vilbertscore.training",
+    "nneval": "capbench.metrics.nneval.training",
+    "leic": "capbench.metrics.leic.training",
+}
+"""Names → modules, each with a ``TRAINABLE``."""
+
+
+def trainable(name: str) -> Trainable[Any]:
+    """A network that can be trained, of capbench or of a plug-in. Raises UsageError if none is called so."""
+    if name not in TRAINABLES:
+        registered = plugins.names("capbench.trainers")
+        if name in registered or install_plug_in(f"train {name}"):
+            from capbench.training.trainer import as_trainable, find_trainer
+
+            return as_trainable(find_trainer(name))
+        hint = suggest(name, [*TRAINABLES, *registered])
+        raise UsageError(f"there is no network '{name}' that can be trained", hint=hint)
+    found: Trainable[Any] = import_module(TRAINABLES[name]).TRAINABLE
+    return found

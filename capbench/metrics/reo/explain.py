@@ -1,0 +1,532 @@
+"""Why REO gave a caption its scores: which words its extra and missing content is made of.
+
+The scores are the metric's own. REO finds extra content in the contexts of a candidate without their projections on the
+ground truth (a⊥), and missing content in the ground truth without its projections on the candidate's contexts (g⊥).
+Contexts are sums of word vectors, so that the lengths of a⊥ and g⊥ are sums over words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.core.explanations import (
+    Bar,
+    Bars,
+    Chart,
+    ExplainedCandidate,
+    Explanation,
+    NamedErrors,
+    Panel,
+    RegionMap,
+    RegionMaps,
+    Score,
+    Scores,
+    Series,
+    Subject,
+    Tone,
+    WeightedWords,
+    letter,
+)
+from capbench.core.records import FloatArray, Item
+from capbench.features.class_names import regions_of
+from capbench.metrics.grounding.grounding import attend, contexts, pad
+from capbench.metrics.image_metric import unknown_words
+from capbench.metrics.tiger.explain import words_of
+from capbench.text.vocabulary import tokenize_caption
+
+if TYPE_CHECKING:
+    from capbench.metrics.grounding.grounding import GroundedMetric
+
+__all__ = [
+    "IMAGE",
+    "REFERENCES",
+    "PhraseSimilarity",
+    "ReoCandidate",
+    "ReoTruth",
+    "WordShare",
+    "compared",
+    "contributions",
+    "described",
+    "distinct_words",
+    "explain_reo",
+    "marked",
+    "orthogonal",
+    "percentages",
+    "phrase_scores",
+    "reo_candidates",
+    "scaled",
+    "similarities",
+    "similarity",
+    "without_phrase",
+]
+
+
+# Errors that people name, beside those that REO finds (Figure 3 of its paper).
+#
+# The paper marks what is wrong with a caption as phrases, extra ones in the candidate (E_C) and missing ones in the
+# references (O_C), and gives sim(x, y), "the average cosine similarity between the machine-identified error (a⊥ and g⊥)
+# and the true error description" over regions. The text at hand does not say how a description becomes vectors. Here a
+# phrase is read as a caption of its own: by the same network, with contexts e_i by the same attention.
+
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class PhraseSimilarity:
+    """How like what REO found a phrase is that people name.
+
+    Attributes:
+        phrase: as named.
+        similarity: sim(x, y): mean over regions, and over references where there are some, of the cosine.
+        rest: the same of the text that the phrase stands in without it, which is no error; None where it stands in
+            none, or is all of it. Words of one caption are alike in the network's space: the number says something
+            only beside this one.
+    """
+
+    phrase: str
+    similarity: float
+    rest: float | None = None
+
+
+def similarity(rests: Sequence[tuple[FloatArray, FloatArray]], contexts: FloatArray) -> float:
+    """sim(x, y): mean over pairs and regions of the cosine of r_i and e_i.
+
+    Args:
+        rests: pairs of (n, D) orthogonal vectors r and (n, D) what they are left of; an r_i that is nothing but
+            rounding beside it counts with a cosine of 0.
+        contexts: (n, D) e, of a phrase.
+    """
+    lengths = np.linalg.norm(contexts, axis=1)
+    units = contexts / np.where(lengths > 0, lengths, 1.0)[:, None]
+    cosines = []
+    for rest, whole in rests:
+        norms = np.linalg.norm(rest, axis=1)
+        real = norms > _ROUNDING * np.linalg.norm(whole, axis=1)
+        found = np.where(real[:, None], rest / np.where(real, norms, 1.0)[:, None], 0.0)
+        cosines.append(float((found * units).sum(axis=1).mean()))
+    return float(np.mean(cosines))
+
+
+def _place(words: Sequence[str], phrase: Sequence[str]) -> int | None:
+    """Where a phrase begins among words; None if it does not stand there."""
+    places = range(len(words) - len(phrase) + 1)
+    return next((at for at in places if list(words[at : at + len(phrase)]) == list(phrase)), None) if phrase else None
+
+
+def without_phrase(words: Sequence[str], phrase: Sequence[str]) -> tuple[str, ...] | None:
+    """Words without those of a phrase, where it first stands; None if it does not, or is all of them.
+
+    >>> without_phrase(["a", "dog", "on", "a", "table"], ["on", "a", "table"])
+    ('a', 'dog')
+    """
+    at = _place(words, phrase)
+    if at is None:
+        return None
+    left = (*words[:at], *words[at + len(phrase) :])
+    return left if any(word.isalnum() for word in left) else None
+
+
+def _rests(phrase: str, texts: Sequence[str]) -> list[str]:
+    """Texts without a phrase, those in which it stands."""
+    words = tokenize_caption(phrase)
+    left = (without_phrase(tokenize_caption(text), words) for text in texts)
+    return [" ".join(rest) for rest in left if rest is not None]
+
+
+def described(item: Item, errors: NamedErrors) -> Iterator[str]:
+    """The texts behind named errors: the phrases, and the texts that they stand in without them."""
+    for phrases, texts in ((errors.extra, (item.candidate,)), (errors.missing, item.references)):
+        for phrase in phrases:
+            yield phrase
+            yield from _rests(phrase, texts)
+
+
+def compared(
+    phrases: Sequence[str],
+    texts: Sequence[str],
+    rests: Sequence[tuple[FloatArray, FloatArray]],
+    contexts: Mapping[str, FloatArray],
+) -> tuple[PhraseSimilarity, ...]:
+    """Named phrases beside what REO found.
+
+    Args:
+        phrases: of one candidate.
+        texts: in which they may stand.
+        rests: see :func:`similarity`.
+        contexts: (n, D) by text, of all that :func:`described` names.
+    """
+    similarities = []
+    for phrase in phrases:
+        others = [similarity(rests, contexts[text]) for text in _rests(phrase, texts)]
+        rest = float(np.mean(others)) if others else None
+        similarities.append(PhraseSimilarity(phrase, similarity(rests, contexts[phrase]), rest))
+    return tuple(similarities)
+
+
+def marked(title: str, words: Sequence[str], phrases: Sequence[Sequence[str]], tone: Tone) -> WeightedWords | None:
+    """A text with the words of phrases marked; None if none of them stands in it."""
+    weights = [0.0] * len(words)
+    for phrase in phrases:
+        at = _place(words, phrase)
+        if at is not None:
+            weights[at : at + len(phrase)] = [1.0] * len(phrase)
+    return WeightedWords(title, tuple(zip(words, weights, strict=True)), tone) if any(weights) else None
+
+
+def phrase_scores(title: str, phrases: Sequence[PhraseSimilarity]) -> Scores:
+    """The similarities as a row of numbers."""
+    return Scores(
+        title,
+        tuple(
+            Score(
+                f"“{entry.phrase}”",
+                entry.similarity,
+                () if entry.rest is None else (Score("the rest of the text", entry.rest, form=".3f"),),
+                form=".3f",
+            )
+            for entry in phrases
+        ),
+    )
+
+
+IMAGE = "image"
+REFERENCES = "image + references"
+"""REO's two ground truths, as its paper calls them."""
+
+
+@dataclass(frozen=True)
+class WordShare:
+    """What one word has to do with extra or missing content.
+
+    Words are ranked by similarity, by which the paper's Figure 3 judges what REO found: it does not depend on how much
+    attention a word gets or how often it stands there, which the contribution does.
+
+    Attributes:
+        word: as the network reads it.
+        similarity: mean cosine, over regions, of its vector and the orthogonal context vectors (:func:`similarities`).
+        contribution: its part of their mean length (:func:`contributions`), None where they are not made of words
+            (what a caption misses of the image itself).
+    """
+
+    word: str
+    similarity: float
+    contribution: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ReoTruth:
+    """One candidate against one ground truth.
+
+    Attributes:
+        scores: relevance, extraness, omission as the metric gives them; low extraness means much extra content, low
+            omission much that is missing.
+        extra: the candidate's words in their order, compared with a⊥: its contexts without their projections on the
+            ground truth; means over references.
+        missing: the references' distinct words, most similar first, compared with g⊥: the ground truth without its
+            projections on the candidate's contexts. Of a word that repeats, similarities are averaged, contributions
+            summed; contributions are means over references.
+        references: the words of each reference in their order.
+        extra_phrases: phrases that people name as extra, compared with a⊥.
+        missing_phrases: phrases that people name as missing, compared with g⊥.
+    """
+
+    scores: Mapping[str, float]
+    extra: tuple[WordShare, ...]
+    missing: tuple[WordShare, ...]
+    references: tuple[tuple[WordShare, ...], ...]
+    extra_phrases: tuple[PhraseSimilarity, ...] = ()
+    missing_phrases: tuple[PhraseSimilarity, ...] = ()
+
+    @property
+    def extra_words(self) -> tuple[WordShare, ...]:
+        """The candidate's distinct words, most similar first; contributions of a word that repeats are summed."""
+        return distinct_words([self.extra])
+
+
+@dataclass(frozen=True, eq=False)
+class ReoCandidate:
+    """One candidate of an image.
+
+    Attributes:
+        text: as given.
+        references: its references, as given.
+        truths: :data:`IMAGE` and, if there are references, :data:`REFERENCES` → what was found against it.
+        human: mean human rating of this candidate, None if it is not known.
+    """
+
+    text: str
+    references: tuple[str, ...]
+    truths: Mapping[str, ReoTruth]
+    human: float | None = None
+
+
+def scaled(candidates: Sequence[ReoCandidate]) -> dict[str, dict[str, tuple[float, ...]]]:
+    """Every score scaled to 0..1 over the candidates (REO's Figure 4): ground truth → score → one value each.
+
+    A score that is the same for all candidates is 0.5 for all. Human ratings are added as ``people`` where every
+    candidate has one.
+    """
+    by_truth: dict[str, dict[str, tuple[float, ...]]] = {}
+    for truth in candidates[0].truths:
+        columns = [candidate.truths[truth].scores for candidate in candidates]
+        by_truth[truth] = {name: _min_max([scores[name] for scores in columns]) for name in columns[0]}
+        humans = [candidate.human for candidate in candidates if candidate.human is not None]
+        if len(humans) == len(candidates):
+            by_truth[truth]["people"] = _min_max(humans)
+    return by_truth
+
+
+def _min_max(values: Sequence[float]) -> tuple[float, ...]:
+    low, spread = min(values), max(values) - min(values)
+    return tuple((value - low) / spread if spread > 0 else 0.5 for value in values)
+
+
+def orthogonal(vectors: FloatArray, onto: FloatArray) -> FloatArray:
+    """Each row without its projection on the other's row (REO, equations 5 and 8): (n, D) and (n, D) to (n, D).
+
+    Nothing is taken away where the other row is zero.
+    """
+    squares = (onto * onto).sum(axis=1, keepdims=True)
+    shares = (vectors * onto).sum(axis=1, keepdims=True) / np.where(squares > 0, squares, 1.0)
+    return np.asarray(vectors - shares * onto, dtype=np.float64)
+
+
+def contributions(rest: FloatArray, whole: FloatArray, words: FloatArray, weights: FloatArray) -> FloatArray:
+    """What each word contributes to the length of the orthogonal vectors r_i of n contexts c_i.
+
+    A context is a weighted sum of word vectors, c_i = Σ_j α_ij h_j, and taking away a projection is linear and
+    symmetric, so that |r_i| = Σ_j α_ij (h_j · r_i) / |r_i|. The word's contribution is the mean of its term over
+    regions; those of a caption's words add up to the mean length of the r_i.
+
+    Args:
+        rest: (n, D) r_i.
+        whole: (n, D) c_i; an r_i that is nothing but rounding beside it counts as zero.
+        words: (m, D) h_j.
+        weights: (m, n) α.
+
+    Returns:
+        (m,).
+    """
+    return np.asarray((weights * (words @ _unit(rest, whole).T)).mean(axis=1), dtype=np.float64)
+
+
+def similarities(rest: FloatArray, whole: FloatArray, words: FloatArray) -> FloatArray:
+    """Mean over regions of cos(h_j, r_i), arguments as of :func:`contributions`: (m,)."""
+    norms = np.linalg.norm(words, axis=1, keepdims=True)
+    return np.asarray((words / np.where(norms > 0, norms, 1.0) @ _unit(rest, whole).T).mean(axis=1), dtype=np.float64)
+
+
+def _unit(rest: FloatArray, whole: FloatArray) -> FloatArray:
+    lengths = np.linalg.norm(rest, axis=1)
+    real = lengths > _ROUNDING * np.linalg.norm(whole, axis=1)
+    return np.where(real[:, None], rest / np.where(real, lengths, 1.0)[:, None], 0.0)
+
+
+def explain_reo(metric: GroundedMetric, subject: Subject) -> Explanation:
+    """What REO saw in candidates of one image, after Figures 3 and 4 of its paper; details are ReoCandidate.
+
+    Args:
+        metric: REO with its model, features and options.
+        subject: candidates; unless all have references, they are explained against the image alone.
+
+    Raises:
+        ModelError: the model is an ensemble: shares of words are lengths in one network's space.
+        FeatureError: the store lacks the image.
+    """
+    candidates = reo_candidates(metric, subject)
+    explained = [
+        ExplainedCandidate(candidate.text, candidate.references, candidate.human, _panels(candidate), candidate)
+        for candidate in candidates
+    ]
+    texts = [text for item in subject.items for text in (item.candidate, *item.references)]
+    return Explanation(
+        "REO",
+        subject.image,
+        tuple(explained),
+        metric.signature(),
+        regions_of(metric.source.store, subject.image),
+        opening=(RegionMaps("The picture", (RegionMap("The picture"),)),),
+        comparison=_comparison(candidates),
+        notes=tuple(unknown_words([model.vocabulary for model in metric.source.models], texts)),
+    )
+
+
+def reo_candidates(metric: GroundedMetric, subject: Subject) -> tuple[ReoCandidate, ...]:
+    """Every number that is shown; arguments and errors are :func:`explain_reo`'s."""
+    _ = metric.source.model  # refuses an ensemble
+    image, items = subject.image, subject.items
+    captioned = [text for item in items for text in (item.candidate, *item.references)]
+    named = subject.errors or (NamedErrors(),) * len(items)
+    descriptions = [text for item, errors in zip(items, named, strict=True) for text in described(item, errors)]
+    texts = list(dict.fromkeys([*captioned, *descriptions]))
+    regions, words = metric.source.regions(image), metric.encode(texts)
+    captions = {text: _in_context(metric, regions, text, words[text]) for text in texts}
+    spaces = {text: of_text.contexts for text, of_text in captions.items()}
+    scores = metric.scores(metric.image_statistics(image, items, words))
+    against = [IMAGE, REFERENCES] if all(item.references for item in items) else [IMAGE]
+    candidates = []
+    for i, item in enumerate(items):
+        caption, references = captions[item.candidate], [captions[text] for text in item.references]
+        truths = {}
+        for truth in against:
+            prefix = "reo-image-" if truth == IMAGE else "reo-"
+            values = {name: float(scores[prefix + name][i]) for name in ("relevance", "extraness", "omission")}
+            of_image = truth == IMAGE
+            extra = _extra(caption, [regions] if of_image else [reference.contexts for reference in references])
+            rows = _missing(caption, references, regions if of_image else None)
+            extra_rests = [
+                (orthogonal(caption.contexts, onto), caption.contexts)
+                for onto in ([regions] if of_image else [reference.contexts for reference in references])
+            ]
+            missing_rests = [
+                (orthogonal(whole, caption.contexts), whole)
+                for whole in ([regions] if of_image else [reference.contexts for reference in references])
+            ]
+            truths[truth] = ReoTruth(
+                values,
+                extra,
+                distinct_words(rows),
+                tuple(rows),
+                compared(named[i].extra, [item.candidate], extra_rests, spaces),
+                compared(named[i].missing, item.references, missing_rests, spaces),
+            )
+        candidates.append(ReoCandidate(item.candidate, item.references, truths, subject.humans[i]))
+    return tuple(candidates)
+
+
+def _phrase_panels(candidate: ReoCandidate, truths: Mapping[str, ReoTruth]) -> list[Panel]:
+    """What people name as extra and missing: marked in the texts, with sim(x, y) against each ground truth."""
+    last = list(truths.values())[-1]
+    panels: list[Panel | None] = []
+    for kind, tone, texts, named in (
+        ("extra", "candidate", [("extra, as people see it", candidate.text)], last.extra_phrases),
+        (
+            "missing",
+            "missing",
+            [(f"missing, as people see it, reference {i + 1}", text) for i, text in enumerate(candidate.references)],
+            last.missing_phrases,
+        ),
+    ):
+        words = [tokenize_caption(entry.phrase) for entry in named]
+        panels += [marked(title, tokenize_caption(text), words, tone) for title, text in texts]  # type: ignore[arg-type]
+        for truth, against in truths.items():
+            phrases = against.extra_phrases if kind == "extra" else against.missing_phrases
+            if phrases:
+                panels.append(phrase_scores(f"{kind}, sim(x, y) against {truth}", phrases))
+    return [panel for panel in panels if panel is not None]
+
+
+def _panels(candidate: ReoCandidate) -> tuple[Panel, ...]:
+    panels: list[Panel] = []
+    for truth, against in candidate.truths.items():
+        panels.append(Scores(f"against {truth}", tuple(Score(*score) for score in against.scores.items())))
+    panels += _phrase_panels(candidate, candidate.truths)
+    # Against image and references together where there are references, else against the image.
+    last = list(candidate.truths.values())[-1]
+    panels.append(_weighted("extra", last.extra, "candidate"))
+    for i, words in enumerate(last.references):
+        panels.append(_weighted(f"missing, reference {i + 1}", words, "missing"))
+    for truth, against in candidate.truths.items():
+        panels.append(_bars(f"extra, against {truth}", against.extra_words, "candidate", "a⊥"))
+        if against.missing:
+            panels.append(_bars(f"missing, against {truth}", against.missing, "missing", "g⊥"))
+    return tuple(panels)
+
+
+def _weighted(title: str, words: Sequence[WordShare], tone: Tone) -> WeightedWords:
+    return WeightedWords(title, tuple((share.word, share.similarity) for share in words), tone)
+
+
+def _bars(title: str, words: Sequence[WordShare], tone: Tone, side: str) -> Bars:
+    bars = [
+        Bar(share.word, share.similarity, percent) for share, percent in zip(words, percentages(words), strict=True)
+    ]
+    in_brackets = " (part of its length)" if words and words[0].contribution is not None else ""
+    return Bars(title, tuple(bars), tone, f"similarity to {side}{in_brackets}")
+
+
+_TONES: Mapping[str, Tone] = {"relevance": "reference", "extraness": "candidate", "omission": "missing"}
+
+
+def _comparison(candidates: Sequence[ReoCandidate]) -> tuple[Panel, ...]:
+    if len(candidates) < 2:
+        return ()
+    positions = tuple(letter(i) for i in range(len(candidates)))
+    return tuple(
+        Chart(
+            f"Against {truth}, scaled to 0..1",
+            positions,
+            tuple(
+                Series(name, np.array(values), "bars", _TONES.get(name, "neutral")) for name, values in columns.items()
+            ),
+        )
+        for truth, columns in scaled(candidates).items()
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _InContext:
+    """A caption's words (m), their vectors (m, D) and weights (m, n), and its contexts (n, D)."""
+
+    names: tuple[str, ...]
+    words: FloatArray
+    weights: FloatArray
+    contexts: FloatArray
+
+
+def _in_context(metric: GroundedMetric, regions: FloatArray, text: str, words: NDArray[np.float32]) -> _InContext:
+    padded = pad([words], metric.attention)
+    weights, _ = attend(regions, padded, metric.attention)
+    names = words_of(metric, text)
+    m = len(names)
+    return _InContext(names, padded.vectors[0, :m], weights[0, :m], contexts(weights, padded)[0])
+
+
+def _extra(caption: _InContext, truths: Sequence[FloatArray]) -> tuple[WordShare, ...]:
+    """The candidate's words against ground truths (n, D), means over these."""
+    rests = [orthogonal(caption.contexts, truth) for truth in truths]
+    lengths = np.mean([contributions(rest, caption.contexts, caption.words, caption.weights) for rest in rests], axis=0)
+    alike = np.mean([similarities(rest, caption.contexts, caption.words) for rest in rests], axis=0)
+    return tuple(map(WordShare, caption.names, alike.tolist(), lengths.tolist()))
+
+
+def _missing(
+    caption: _InContext, references: Sequence[_InContext], image: FloatArray | None
+) -> list[tuple[WordShare, ...]]:
+    """The words of each reference: against the image's vectors if these are given, else against its own contexts."""
+    rows = []
+    for reference in references:
+        whole = reference.contexts if image is None else image
+        rest = orthogonal(whole, caption.contexts)
+        lengths: list[float | None] = [None] * len(reference.names)
+        if image is None:
+            lengths = contributions(rest, whole, reference.words, reference.weights).tolist()
+        alike = similarities(rest, whole, reference.words).tolist()
+        rows.append(tuple(map(WordShare, reference.names, alike, lengths)))
+    return rows
+
+
+def distinct_words(rows: Sequence[Sequence[WordShare]]) -> tuple[WordShare, ...]:
+    """Each word of captions once, most similar first; contributions are means over the captions."""
+    by_word: dict[str, list[WordShare]] = {}
+    for share in (share for row in rows for share in row):
+        by_word.setdefault(share.word, []).append(share)
+    distinct = []
+    for word, shares in by_word.items():
+        lengths = [share.contribution for share in shares if share.contribution is not None]
+        similarity = sum(share.similarity for share in shares) / len(shares)
+        distinct.append(WordShare(word, similarity, sum(lengths) / len(rows) if lengths else None))
+    return tuple(sorted(distinct, key=lambda share: -share.similarity))
+
+
+def percentages(words: Sequence[WordShare]) -> list[str]:
+    """Each word's part of the length that all of them make up (``31%``); ``""`` where there are no contributions."""
+    total = sum(share.contribution or 0.0 for share in words)
+    if total <= 0:
+        return [""] * len(words)
+    return ["" if share.contribution is None else f"{share.contribution / total:.0%}" for share in words]

@@ -1,0 +1,678 @@
+"""Reads scores that were computed elsewhere: a number for a caption, in the forms in which people keep them.
+
+- A table (``.csv``, ``.tsv``, ``.jsonl``, ``.parquet``, or a JSON list of objects) with a row for each caption: ``id``,
+  or ``candidate_id``, or ``image`` and ``caption``; every further column of numbers is a metric.
+- The long schema in which ``capbench score --out`` writes (:data:`capbench.metrics.score_files.COLUMNS`).
+- JSON with ``per_item``: id → metric → value, as CaptionEvalKit writes it.
+
+Nothing is joined here; :mod:`capbench.metrics.score_joining` does that.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from capbench.core.errors import DataError, UsageError, suggest
+from capbench.core.files import (
+    atomic_write,
+    check_readable,
+    read_json,
+    read_lines,
+    read_text,
+    sha256_file,
+    without_formula,
+)
+from capbench.core.records import FloatArray, ScoreTable, references_hash
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = [
+    "COLUMNS",
+    "ENDINGS",
+    "Cells",
+    "Places",
+    "ScoreFile",
+    "check_ending",
+    "read_cells",
+    "read_score_file",
+    "to_frame",
+    "write_scores",
+]
+
+
+# The forms of files with scores: CSV, TSV, JSONL, JSON and Parquet, each read as columns of cells.
+
+ENDINGS = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
+_SEPARATORS = {";": "semicolons", "\t": "tabs", ",": "commas"}
+_MOST_BYTES = 2_000_000_000
+"""Memory for the cells of a Parquet file; a file of some kB can stand for any number of equal rows."""
+_CELL, _OBJECT = 8, 56
+"""Bytes of a cell in a list, and bytes that a number or text takes beside those that a Parquet file has for it."""
+Cells = Mapping[str, Sequence[Any]]
+Places = Sequence[int | str] | int
+"""Where rows stand: a place for each, or the first row's number if they stand in order."""
+
+
+def read_cells(path: Path) -> tuple[Cells, Places]:
+    """The columns of a file by its ending, one of :data:`ENDINGS`, and where its rows stand.
+
+    Raises:
+        MissingFileError: there is no such file.
+        DataError: it is not of the form that its ending says, or holds no rows.
+    """
+    return _READERS[path.suffix.lower()](path)
+
+
+def _read_separated(path: Path) -> tuple[Cells, int]:
+    """CSV or TSV. Captions may hold line breaks in quotes, so the reader and not the line decides where a row ends."""
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True, delimiter=delimiter)
+    try:
+        header = next(reader, [])
+        if not header:
+            raise DataError("is empty", path=path, hint="The first row names the columns")
+        header = [name.strip() for name in header]  # 'id, clipscore'
+        _check_header(path, header)
+        if len(header) == 1 and (wrong := next((mark for mark in ";\t," if mark in header[0]), None)):
+            raise DataError(
+                f"has one column, '{header[0][:60]}': its cells are separated by {_SEPARATORS[wrong]}",
+                path=path,
+                row=1,
+                hint="Save it with commas (.csv), or with tabs (.tsv)",
+            )
+        rows = list(reader)
+    except csv.Error as error:
+        raise DataError(f"is no CSV ({error})", path=path, row=reader.line_num, hint="Mend the row") from error
+    while rows and not rows[-1]:
+        rows.pop()  # empty lines at the end of the file
+    if not rows:
+        raise DataError("holds no scores", path=path, hint="A header alone is not enough: add rows")
+    if set(map(len, rows)) != {len(header)}:
+        row, cells = next((row, cells) for row, cells in enumerate(rows) if len(cells) != len(header))
+        raise DataError(
+            f"has {len(cells)} fields instead of {len(header)}",
+            path=path,
+            row=row + 2,
+            hint="Put captions with a separator in quotes",
+        )
+    return dict(zip(header, map(list, zip(*rows, strict=True)), strict=True)), 2
+
+
+def _check_header(path: Path, header: Sequence[str]) -> None:
+    repeated = [name for place, name in enumerate(header) if name in header[:place]]
+    if repeated:
+        raise DataError(f"the column '{repeated[0]}' is there twice", path=path, row=1, hint="Remove one of the two")
+
+
+def _records(path: Path, records: Iterator[tuple[int | str, Any]]) -> tuple[Cells, list[int | str]]:
+    """Objects as columns; a key that an object lacks is an empty cell."""
+    columns: dict[str, list[Any]] = {}
+    places: list[int | str] = []
+    for place, record in records:
+        if not isinstance(record, dict):
+            raise DataError("is no object", path=path, row=place, hint='Example: {"id": "…", "clipscore": 0.71}')
+        for name, value in record.items():
+            column = columns.get(name)
+            if column is None:
+                columns[name] = column = [None] * len(places)
+            column.append(value)
+        places.append(place)
+        for column in columns.values():
+            if len(column) < len(places):
+                column.append(None)
+    if not places:
+        raise DataError("holds no scores", path=path, hint="Give an object for each caption")
+    return columns, places
+
+
+def _read_jsonl(path: Path) -> tuple[Cells, Sequence[int | str]]:
+    def records() -> Iterator[tuple[int, Any]]:
+        decode = json.JSONDecoder(object_pairs_hook=_unique).decode
+        for number, line in enumerate(read_lines(path), 1):
+            if not line.strip():
+                continue
+            try:
+                yield number, decode(line)
+            except _RepeatedKeyError as error:
+                raise DataError(
+                    f"'{error}' stands twice", path=path, row=number, hint="Remove one of the two"
+                ) from None
+            except (ValueError, RecursionError) as error:
+                hint = "Every line is one JSON object"
+                raise DataError("is no JSON", path=path, row=number, hint=hint) from error
+
+    return _records(path, records())
+
+
+class _RepeatedKeyError(Exception):
+    """A key stands twice in an object."""
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise _RepeatedKeyError(next(name for place, name in enumerate(names) if name in names[:place]))
+    return made
+
+
+def _read_json(path: Path) -> tuple[Cells, Sequence[int | str]]:
+    content = read_json(path, unique_keys=True)
+    if isinstance(content, dict) and isinstance(content.get("per_item"), dict):
+        return _records(path, _per_item(path, content["per_item"]))
+    if isinstance(content, list):
+        return _records(path, ((f"entry {number}", record) for number, record in enumerate(content, 1)))
+    raise DataError(
+        "is neither a list of objects nor an object with 'per_item'",
+        path=path,
+        hint='Example: {"per_item": {"ID": {"clipscore": 0.71}}}',
+    )
+
+
+def _per_item(path: Path, items: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, scores in items.items():
+        if not isinstance(scores, dict):
+            scores = {"score": scores}
+        if "id" in scores:
+            raise DataError("has a metric called 'id'", path=path, row=f"item '{name}'", hint="Rename it")
+        yield f"item '{name}'", {"id": name, **scores}
+
+
+def _read_parquet(path: Path) -> tuple[Cells, int]:
+    import pyarrow.parquet
+
+    check_readable(path)
+    try:
+        # Not by way of pandas, which makes NaN or NA of an empty cell, and hides a named index.
+        with open(path, "rb") as stream:
+            file = pyarrow.parquet.ParquetFile(stream)
+            header = [str(name) for name in file.schema_arrow.names]
+            _check_header(path, header)
+            cells = _parquet_cells(path, stream, file.metadata)
+            n_rows = file.metadata.num_rows
+    except DataError:
+        raise
+    except Exception as error:  # a damaged file may make pyarrow raise anything
+        raise DataError(f"is no Parquet file ({error})", path=path, hint="Write it again") from error
+    if not n_rows:
+        raise DataError("holds no scores", path=path, hint="Give a row for each caption")
+    nothing = [None] * n_rows  # lists and structures are no scores, and name no caption
+    return {name: cells.get(name, nothing) for name in header}, 1
+
+
+def _parquet_cells(path: Path, stream: BinaryIO, metadata: Any) -> dict[str, list[Any]]:
+    """The columns of a Parquet file, without lists and structures.
+
+    Texts are read as dictionaries, so that a text that stands in many rows is held once.
+
+    Raises:
+        DataError: the cells take more than ``_MOST_BYTES``. The sizes that the file declares are added up before
+            anything is read, and the cells after every piece.
+    """
+    from pyarrow import parquet, types
+
+    leaves = {place: metadata.schema.column(place) for place in range(len(metadata.schema))}
+    flat = {leaf.name: place for place, leaf in leaves.items() if leaf.path == leaf.name}
+    flat = {name: place for name, place in flat.items() if not leaves[place].max_repetition_level}
+    groups = [metadata.row_group(group) for group in range(metadata.num_row_groups)]
+    texts = {name for name, place in flat.items() if leaves[place].physical_type == "BYTE_ARRAY"}
+    encodings = {name: {kind for group in groups for kind in group.column(flat[name]).encodings} for name in texts}
+    # pyarrow makes no dictionaries of these.
+    apart = {name for name in texts if encodings[name] & {"DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"}}
+
+    def check(n_bytes: int) -> None:
+        if n_bytes > _MOST_BYTES:
+            raise DataError(
+                f"its {metadata.num_rows:,} rows take more than {_MOST_BYTES / 1e9:g} GB of memory",
+                path=path,
+                hint="Split it by rows or columns",
+            )
+
+    of_row = sum(_CELL + (0 if name in texts else _OBJECT + leaves[place].length) for name, place in flat.items())
+    declared = sum(group.column(place).total_uncompressed_size for group in groups for place in flat.values())
+    check(metadata.num_rows * of_row + declared)
+    file = parquet.ParquetFile(stream, read_dictionary=sorted(texts - apart))
+    cells: dict[str, list[Any]] = {name: [] for name in flat}
+    taken = 0
+    for name, place in flat.items():
+        for number, group in enumerate(groups):
+            size = group.num_rows
+            if name in apart:  # no text is longer than all that the file has, and a batch of them fits
+                size = min(1 << 16, _MOST_BYTES // max(group.column(place).total_uncompressed_size, 1))
+            for batch in file.iter_batches(max(size, 1), [number], [name]):
+                array = batch.column(name)
+                is_shared = types.is_dictionary(array.type)
+                held = array.dictionary if is_shared else array
+                taken += len(array) * _CELL + len(held) * _OBJECT + held.nbytes
+                check(taken)
+                cells[name] += _of_dictionary(array) if is_shared else map(_plain, array.to_pylist())
+    return cells
+
+
+def _of_dictionary(array: Any) -> list[Any]:
+    """A dictionary array as a list in which equal cells are one object; None for empty ones."""
+    values = np.array([*array.dictionary.to_pylist(), None], dtype=object)
+    places = array.indices.fill_null(len(array.dictionary)).to_numpy(zero_copy_only=False)
+    return list(values[places])
+
+
+def _plain(value: Any) -> Any:
+    """A decimal number as Python's; None, an empty cell, stays."""
+    return float(value) if isinstance(value, Decimal) else value
+
+
+_READERS: Mapping[str, Callable[[Path], tuple[Cells, Places]]] = {
+    ".csv": _read_separated,
+    ".tsv": _read_separated,
+    ".jsonl": _read_jsonl,
+    ".ndjson": _read_jsonl,
+    ".json": _read_json,
+    ".parquet": _read_parquet,
+}
+
+
+# Writes score tables, in one long schema: a row for each item and column of a metric.
+
+COLUMNS = ("dataset", "image", "candidate_id", "candidate", "references", "metric", "column", "value", "signature")
+"""The schema. ``references`` is the hash of the item's references; ``value`` is a number, the rest is text."""
+
+_ENDINGS = (".csv", ".jsonl", ".parquet")
+
+
+def to_frame(table: ScoreTable) -> pd.DataFrame:
+    """A table of scores as a long data frame with the columns :data:`COLUMNS`.
+
+    Items in their order, for one metric column after the other. An item that stands in the table several
+    times (same image, candidate and references) has one row.
+    """
+    import pandas as pd
+
+    places = _places(table)
+    items = [table.items[i] for i in places]
+    base = {
+        "dataset": [table.dataset] * len(items),
+        "image": [item.image for item in items],
+        "candidate_id": [item.candidate_id for item in items],
+        "candidate": [item.candidate for item in items],
+        "references": [references_hash(item.references) for item in items],
+    }
+    parts = [
+        pd.DataFrame(
+            {
+                **base,
+                "metric": key.label,
+                "column": key.column,
+                "value": values[np.array(places, dtype=np.int64)],
+                "signature": table.signatures[key.label],
+            }
+        )
+        for key, values in table.values.items()
+    ]
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(COLUMNS))
+
+
+def write_scores(table: ScoreTable, path: str | Path, *, escape_formulas: bool = False) -> None:
+    """Write scores as ``.csv``, ``.jsonl`` or ``.parquet``; the file appears whole or not at all.
+
+    Values are written with all their digits.
+
+    Args:
+        table: the scores.
+        path: the file.
+        escape_formulas: in CSV, put an apostrophe before texts that begin with ``=``, ``+``, ``-``, ``@``, a tab or a
+            carriage return, which spreadsheets take for formulas. The texts are then no longer those that were scored.
+
+    Raises:
+        UsageError: another ending, or it cannot be written.
+    """
+    path = Path(path)
+    ending = check_ending(path)
+    if ending == ".parquet":
+        frame = to_frame(table)
+        with atomic_write(path, "wb") as stream:
+            frame.to_parquet(stream, index=False)
+        return
+    with atomic_write(path) as stream:
+        if ending == ".csv":
+            writer = csv.writer(stream, lineterminator="\n")
+            writer.writerow(COLUMNS)
+            for row in _rows(table):
+                writer.writerow(map(without_formula, row) if escape_formulas else row)
+        else:
+            for row in _rows(table):
+                stream.write(json.dumps(dict(zip(COLUMNS, row, strict=True)), ensure_ascii=False, allow_nan=False))
+                stream.write("\n")
+
+
+def _places(table: ScoreTable) -> list[int]:
+    """Where each item stands first; its label is part of it: two names for one caption are two rows."""
+    places: dict[tuple[bytes, str], int] = {}
+    for i, item in enumerate(table.items):
+        places.setdefault((item.key, item.candidate_id), i)
+    return list(places.values())
+
+
+def _rows(table: ScoreTable) -> Iterator[tuple[str | float, ...]]:
+    """The rows of :func:`to_frame`, without pandas, which takes longer to import than most tables to write."""
+    places = _places(table)
+    hashes = [references_hash(table.items[i].references) for i in places]
+    for key, values in table.values.items():
+        signature = table.signatures[key.label]
+        for i, references, value in zip(places, hashes, values[places].tolist(), strict=True):
+            item = table.items[i]
+            yield (
+                *(table.dataset, item.image, item.candidate_id, item.candidate, references),
+                *(key.label, key.column, value, signature),
+            )
+
+
+def check_ending(path: Path) -> str:
+    """The ending of a file of scores. Raises UsageError if scores are not kept in such files."""
+    ending = path.suffix.lower()
+    if ending not in _ENDINGS:
+        raise UsageError(f"'{path.name}': scores are not kept in '{ending}' files", hint=f"Use {', '.join(_ENDINGS)}")
+    return ending
+
+
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "id": ("id", "item_id"),
+    "image": ("image", "image_id", "imgid", "image_path", "img", "filename"),
+    "caption": ("caption", "candidate", "mt", "prediction", "hypothesis"),
+    "candidate_id": ("candidate_id",),
+    "references_hash": ("references_hash",),
+}
+"""What names a row, under the names that such columns go by; the first that a file has counts."""
+_NO_SCORES = (
+    *("", "index", "Unnamed: 0", "__index_level_0__"),
+    *("references", "system", "dataset", "group", "split", "label"),
+)
+"""Columns that are no metric though they may hold numbers: a data frame's index, and what describes the row (``label``:
+which caption of a pair is the wrong one). One that is a metric is named by the option ``columns``."""
+
+_LARGEST = 1e150
+"""What can be squared and added up; a larger number is no score."""
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreFile:
+    """Scores of one file, not joined to anything yet. Made by :func:`read_score_file`.
+
+    Attributes:
+        path: the file.
+        digest: the first sixteen digits of its SHA-256.
+        names: what names the n rows: lists under ``id``, ``image``, ``caption``, ``candidate_id`` and
+            ``references_hash``, as far as the file has them.
+        columns: (n) scores by column; NaN where a row has none.
+        ignored: columns that hold no numbers.
+        places: where each row stands (a number, or a few words); a number for the first row if they stand in order.
+        datasets: the data sets that the file names, if it does.
+        signatures: by column, the signature that the file names, if it does.
+        label: the name by which options are given to it.
+    """
+
+    path: Path
+    digest: str
+    names: Mapping[str, Sequence[str]]
+    columns: Mapping[str, FloatArray]
+    ignored: tuple[str, ...]
+    places: Places
+    datasets: tuple[str, ...] = ()
+    signatures: Mapping[str, str] | None = None
+    label: str = "NAME"
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    def option(self, name: str, value: str) -> str:
+        """The flag that gives the file an option: ``--option mine.columns=judge``."""
+        return f"--option {shlex.quote(f'{self.label}.{name}={value}')}"
+
+    def place(self, row: int) -> int | str:
+        """Where a row (counted from 0) stands in the file, for messages."""
+        return self.places + row if isinstance(self.places, int) else self.places[row]
+
+
+def read_score_file(path: str | Path, columns: Sequence[str] = (), label: str = "NAME") -> ScoreFile:
+    """Read a file of scores in one of the forms above.
+
+    Args:
+        path: the file.
+        columns: the columns to take; default: every column of numbers.
+        label: the name by which options are given to the file, for messages.
+
+    Raises:
+        UsageError: another ending, or there is no such column.
+        MissingFileError: there is no such file.
+        DataError: it is not of these forms, a row is not named, or a cell of a column of scores is no finite number.
+    """
+    path = Path(path)
+    ending = path.suffix.lower()
+    if ending not in ENDINGS:
+        hint = f"Scores are read from {', '.join(ENDINGS)}"
+        raise UsageError(f"'{path}': no file of scores by its ending '{ending}'", hint=hint)
+    cells, places = read_cells(path)
+    digest = sha256_file(path)[:16]
+    if all(column in cells for column in COLUMNS):
+        return replace(_from_long(path, digest, cells, places, columns), label=label)
+    names = _row_names(path, cells, places)
+    used = {used for aliases in _NAMES.values() for used in aliases if used in cells}
+    file = ScoreFile(path, digest, names, {}, (), places, label=label)
+    taken, ignored = _scores(file, {k: v for k, v in cells.items() if k not in used}, columns)
+    return replace(file, columns=taken, ignored=ignored)
+
+
+def _place(places: Places, row: int) -> int | str:
+    return places + row if isinstance(places, int) else places[row]
+
+
+def _row_names(path: Path, cells: Cells, places: Places) -> dict[str, list[str]]:
+    """The columns that name rows, as texts, each checked to name every row."""
+    chosen = {kind: next((name for name in aliases if name in cells), None) for kind, aliases in _NAMES.items()}
+    ids, image, caption, candidate_id = (chosen[kind] for kind in ("id", "image", "caption", "candidate_id"))
+    if not (ids or candidate_id or (image and caption)):
+        has = ", ".join(repr(name) for name in cells) or "none"
+        raise DataError(
+            f"does not say which captions its scores are of: it has the columns {has}",
+            path=path,
+            hint="Give 'id' (as 'capbench items' writes it), 'candidate_id', or 'image' and 'caption'",
+        )
+    names: dict[str, list[str]] = {}
+    for kind, name in chosen.items():
+        if name is None:
+            continue
+        if _are_texts(cells[name]):
+            names[kind] = list(cells[name])
+            continue
+        texts: list[str] = []
+        for row, value in enumerate(cells[name]):
+            if isinstance(value, int) and not isinstance(value, bool) and kind != "caption":
+                value = str(value)  # ids and images are often numbers
+            if not isinstance(value, str) or not value.strip():
+                what = "is empty" if value in (None, "") or isinstance(value, str) else f"is no text ({value!r:.40})"
+                raise DataError(
+                    f"'{name}' {what}",
+                    path=path,
+                    row=_place(places, row),
+                    hint=f"Every row names its caption: fill in '{name}'",
+                )
+            texts.append(value)
+        names[kind] = texts
+    return names
+
+
+def _are_texts(values: Sequence[Any]) -> bool:
+    """Whether all cells are texts that hold something; a million of them are looked through in no time."""
+    try:
+        return all(map(str.strip, values))
+    except TypeError:
+        return False
+
+
+def _scores(file: ScoreFile, cells: Cells, wanted: Sequence[str]) -> tuple[dict[str, FloatArray], tuple[str, ...]]:
+    """The columns of scores of a file whose rows are named, and those that are none."""
+    path = file.path
+    for name in wanted:
+        if name not in cells:
+            raise UsageError(f"{path} has no column '{name}'", hint=suggest(name, list(cells)))
+    taken: dict[str, FloatArray] = {}
+    ignored: list[str] = []
+    for name, values in cells.items():
+        if (wanted and name not in wanted) or (not wanted and name in _NO_SCORES):
+            ignored.append(name)
+            continue
+        numbers, wrong = _numbers(values)
+        if wrong is None and not np.isnan(numbers).all():
+            taken[name] = numbers
+        elif not wanted and (np.isnan(numbers).all()):
+            ignored.append(name)  # texts, every one of them
+        else:
+            row = 0 if wrong is None else wrong
+            hint = f"Give a finite number of at most {_LARGEST:g} in every row, or leave the cell empty"
+            others = [
+                other for other in cells if other not in (name, *_NO_SCORES) and _numbers(cells[other])[1] is None
+            ]
+            if others and not wanted:
+                hint += f"; if '{name}' is no metric, name those that are: {file.option('columns', ','.join(others))}"
+            raise DataError(
+                f"'{name}' is no finite number: {values[row]!r:.40}", path=path, row=file.place(row), hint=hint
+            )
+    if not taken:
+        raise DataError(
+            "holds no column of numbers",
+            path=path,
+            hint="Beside what names the caption a row has a number for each metric"
+            + (f"; these columns are taken for none: {', '.join(filter(None, ignored))}" if any(ignored) else ""),
+        )
+    return taken, tuple(name for name in ignored if name)
+
+
+def _numbers(values: Sequence[Any]) -> tuple[FloatArray, int | None]:
+    """Cells as numbers, NaN for empty ones; and the first cell that is none, or is too large, if there is one."""
+    try:
+        # What most columns are: finite numbers in every row.
+        numbers = np.fromiter(map(float, values), dtype=np.float64, count=len(values))
+        if (np.abs(numbers) <= _LARGEST).all() and not any(map(_is_odd, values)):
+            return numbers, None
+    except (TypeError, ValueError, OverflowError):
+        pass
+    numbers = np.full(len(values), np.nan)
+    wrong = None
+    for row, value in enumerate(values):
+        if value is None or value == "":
+            continue
+        number = _number(value)
+        if number is None or abs(number) > _LARGEST:
+            wrong = row if wrong is None else wrong
+        if number is not None:
+            numbers[row] = number
+    return numbers, wrong
+
+
+def _is_odd(value: Any) -> bool:
+    """Whether a cell is a number to Python alone: True, '1_000'."""
+    return isinstance(value, bool) or (isinstance(value, str) and "_" in value)
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, str):
+        # '1_000' is a number to Python alone.
+        if "_" in value:
+            return None
+        try:
+            number = float(value)
+        except ValueError:
+            return None
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:
+            return None
+    else:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _from_long(path: Path, digest: str, cells: Cells, places: Places, wanted: Sequence[str]) -> ScoreFile:
+    """capbench's own schema, a row for each caption and column, as a table with a row for each caption."""
+    for name in COLUMNS:
+        for row, value in enumerate(cells[name]):
+            if name != "value" and not isinstance(value, str):
+                raise DataError(f"'{name}' is no text ({value!r:.40})", path=path, row=_place(places, row))
+    values, wrong = _numbers(cells["value"])
+    empty = np.flatnonzero(np.isnan(values))
+    if wrong is not None or len(empty):
+        row = int(empty[0]) if wrong is None else wrong
+        value = cells["value"][row]
+        raise DataError(
+            f"the value {value!r:.40} is no finite number", path=path, row=_place(places, row), hint="Score it again"
+        )
+    metrics_of: dict[str, set[str]] = {}
+    for metric, column in zip(cells["metric"], cells["column"], strict=True):
+        metrics_of.setdefault(column, set()).add(metric)
+    rows: dict[tuple[str, ...], int] = {}
+    first: list[int] = []
+    columns: dict[str, dict[int, tuple[float, int]]] = {}
+    signatures: dict[str, str] = {}
+    # Row by row, since a file of equal rows is rejected at its second one.
+    identities = zip(
+        *(cells[name] for name in ("dataset", "image", "candidate_id", "candidate", "references")), strict=True
+    )
+    labels = zip(cells["metric"], cells["column"], strict=True)
+    for row, (identity, (metric, column)) in enumerate(zip(identities, labels, strict=True)):
+        name = column if len(metrics_of[column]) == 1 else f"{metric}.{column}"
+        place = rows.setdefault(identity, len(rows))
+        if place == len(first):
+            first.append(row)
+        scores = columns.setdefault(name, {})
+        if signatures.setdefault(name, cells["signature"][row]) != cells["signature"][row]:
+            raise DataError(
+                f"the signature of '{name}' changes",
+                path=path,
+                row=_place(places, row),
+                hint="Scores of one column are computed in one way: keep one file for each",
+            )
+        if place in scores:
+            raise DataError(
+                f"a second score of {name} for the same caption ({cells['candidate'][row]!r:.60})",
+                path=path,
+                row=_place(places, row),
+                hint="Keep one of the two",
+            )
+        scores[place] = (float(values[row]), row)
+    for name in wanted:
+        if name not in columns:
+            raise UsageError(f"{path} has no column '{name}'", hint=suggest(name, list(columns)))
+    if not columns:
+        raise DataError("holds no scores", path=path, hint="Write it again with 'capbench score --out'")
+    taken = {}
+    for name, scores in columns.items():
+        if wanted and name not in wanted:
+            continue
+        taken[name] = np.full(len(first), np.nan)
+        taken[name][list(scores)] = [value for value, _ in scores.values()]
+    return ScoreFile(
+        path,
+        digest,
+        {
+            "image": [cells["image"][row] for row in first],
+            "caption": [cells["candidate"][row] for row in first],
+            "references_hash": [cells["references"][row] for row in first],
+        },
+        taken,
+        tuple(name for name in columns if name not in taken),
+        [_place(places, row) for row in first],
+        tuple(dict.fromkeys(cells["dataset"])),
+        signatures,
+    )

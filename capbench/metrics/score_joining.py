@@ -1,0 +1,653 @@
+"""Joins scores of a file to items, strictly: an item gets its score by a name of its own, and what was done is said.
+
+A row belongs to an item by the first of these that it has and that fits: the **id** of ``capbench items``; the data
+set's **candidate id** (with the image, where the row names it); **image and caption**, letter by letter; image and the
+caption's **text key** (:func:`capbench.core.records.caption_key`).
+
+Captions of different meaning can have the same text key. So rows are joined by it only if the key belongs to exactly
+one text of the image, and to exactly one text of the rows, with one score. All other rows of the key are reported, and
+none of them is joined.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from capbench.core.errors import DataError
+from capbench.core.files import atomic_write
+from capbench.core.records import FloatArray, IntArray, Item, caption_key, image_id, references_hash
+from capbench.metrics.score_files import ScoreFile
+
+__all__ = ["PREDICTIONS", "REFERENCES", "ImageNames", "Join", "Repeats", "Unclear", "item_id", "join", "write_items"]
+
+
+# Images by the names that files of scores have for them.
+
+_COCO = re.compile(r"COCO_[a-z]+20\d\d_0*(\d+)")
+
+
+class ImageNames:
+    """Finds the images that a file can mean: by id, by file name, or by the number of a COCO image."""
+
+    def __init__(self, images: Iterable[str]) -> None:
+        self._images = set(images)
+        self._of_number: dict[str, tuple[str, ...]] = {}
+        for image in sorted(self._images):
+            number = _COCO.fullmatch(image)
+            if number:
+                self._of_number[number[1]] = (*self._of_number.get(number[1], ()), image)
+        self._seen: dict[str, tuple[str, ...]] = {}
+
+    def find(self, text: str) -> tuple[str, ...]:
+        """The ids of these images among the items, sorted: one, none, or several that have the same COCO number."""
+        if text not in self._seen:
+            self._seen[text] = self._look_up(text)
+        return self._seen[text]
+
+    def _look_up(self, text: str) -> tuple[str, ...]:
+        for name in (text, image_id(text)):
+            if name in self._images:
+                return (name,)
+        number = _COCO.fullmatch(image_id(text))
+        digits = number[1] if number else image_id(text).lstrip("0")
+        if digits in self._of_number:
+            return self._of_number[digits]
+        return (digits,) if number and digits in self._images else ()
+
+
+Repeats = Literal["refuse", "first", "mean"]
+"""What to do with two different scores of one item: refuse them, take the first, or their mean."""
+
+_WAYS = ("id", "candidate id", "caption", "text key")
+_MOST_SHOWN = 10
+"""Rows, texts or cases of :class:`Unclear` that one line names; the others are counted."""
+_ID = re.compile(r".*:[0-9a-f]{8}:[0-9a-f]{8}", re.DOTALL)
+
+
+def item_id(item: Item) -> str:
+    """A stable name of an item: its image, and eight digits each for the candidate and for the references.
+
+    >>> item_id(Item("dog", "A dog.", ("a dog runs",))) == item_id(Item("dog", "A dog.", ("a dog runs",), "other", "x"))
+    True
+    """
+    return f"{_caption_id(item)}:{references_hash(item.references)[:8]}"
+
+
+def _caption_id(item: Item) -> str:
+    """An item's id without the digits of its references."""
+    return f"{item.image}:{hashlib.blake2b(item.candidate.encode(), digest_size=4).hexdigest()}"
+
+
+@dataclass(frozen=True)
+class Unclear:
+    """Rows of one text key that are not joined, since the key does not show which text has which score.
+
+    Attributes:
+        image: the image's id.
+        rows: the rows, ascending.
+        texts: the distinct captions of the image that have this key, in the order of the items.
+    """
+
+    image: str
+    rows: tuple[int, ...]
+    texts: tuple[str, ...]
+
+    def in_words(self, file: ScoreFile) -> str:
+        """The rows and the texts that they fit."""
+        captions = file.names["caption"]
+        first = [f"{_where(file, row)} '{captions[row][:200]}'" for row in self.rows[:_MOST_SHOWN]]
+        rows = _listed(first, len(self.rows), ", ", " and ")
+        texts = _listed([f"'{text[:200]}'" for text in self.texts[:_MOST_SHOWN]], len(self.texts), ", ", " or ")
+        scores = len(self.texts) == 1 and len({captions[row] for row in self.rows}) == 1 and len(self.rows) > 1
+        fit = "fit" if len(self.rows) > 1 else "fits"
+        return f"{rows} {fit} {texts} of image '{self.image}'{' with different scores' if scores else ''}"
+
+
+@dataclass(frozen=True, eq=False)
+class Join:
+    """Scores of a file joined to items.
+
+    Attributes:
+        file: the file.
+        items: (n) the items.
+        values: by column, (n) scores; NaN where an item has none.
+        ways: how rows were joined (``id``, ``caption``): numbers of items.
+        missing: places of the items that lack a score of any column, ascending.
+        emptied: the row of an item that is in the file with an empty cell, by the item's place.
+        strange: rows that belong to no item.
+        other_references: rows whose caption is an item's, but whose references are not.
+        unclear: rows whose text key does not decide between texts; they are not joined.
+        draw: which draw of references the items have, and of how many; ``(1, 1)`` if none are drawn.
+    """
+
+    file: ScoreFile
+    items: Sequence[Item]
+    values: Mapping[str, FloatArray]
+    ways: Mapping[str, int]
+    missing: IntArray
+    emptied: Mapping[int, int]
+    strange: tuple[int, ...]
+    other_references: tuple[int, ...]
+    unclear: tuple[Unclear, ...] = ()
+    draw: tuple[int, int] = (1, 1)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no row belongs to any of the items."""
+        return not self.ways and not self.unclear
+
+    @property
+    def scored(self) -> int:
+        """Number of the items that lack no score."""
+        return len(self.items) - len(self.missing)
+
+    def scored_of(self, group: str) -> tuple[int, int]:
+        """Number of a group's items that lack no score, and number of its items."""
+        missing = set(self.missing.tolist())
+        places = [place for place, item in enumerate(self.items) if item.group == group]
+        return sum(place not in missing for place in places), len(places)
+
+    def among(self, columns: Sequence[str]) -> Join:
+        """The same for some of the columns alone."""
+        if set(columns) == set(self.values):
+            return self
+        values = {name: self.values[name] for name in columns}
+        missing = np.zeros(len(self.items), dtype=bool)
+        for of_column in values.values():
+            missing |= np.isnan(of_column)
+        places = np.flatnonzero(missing)
+        return replace(
+            self,
+            values=values,
+            missing=places,
+            emptied={place: row for place in places.tolist() if (row := self.emptied.get(place)) is not None},
+        )
+
+    @property
+    def way(self) -> str:
+        """How rows were joined, for signatures: ``id``, ``caption+text key``."""
+        return "+".join(self.ways)
+
+    def note(self) -> str:
+        """What was joined and what was not, in one line."""
+        joined = " and ".join(f"{count:,} items by {_in_words(way)}" for way, count in self.ways.items()) or "0 items"
+        line = f"{self.file.path.name}: scores of {joined}{self._draw_in_words()}"
+        if self.strange:
+            rows, verb = (f"{len(self.strange):,} rows", "belong") if len(self.strange) > 1 else ("1 row", "belongs")
+            line += f"; {rows} {verb} to none of the items (first: {_where(self.file, self.strange[0])})"
+        if self.other_references:
+            first = _where(self.file, self.other_references[0])
+            line += f"; {len(self.other_references):,} scores with other references are not taken (first: {first})"
+        if self.unclear:
+            line += f"; {self._unclear_in_words()}"
+        if self.file.ignored:
+            line += f"; columns that are not taken: {', '.join(self.file.ignored)}"
+        return line
+
+    def complaint(self, items: str = "", *, words: str = "") -> DataError | None:
+        """What to say of items that lack a score; None if there are none.
+
+        Args:
+            items: as ``capbench items`` takes them (``flickr8k-expert/no-own-captions``), if it knows them.
+            words: the items in words, if it does not.
+        """
+        of_what = (items or words or "these captions") + self._draw_in_words()
+        command = f"'capbench items {items or 'DATASET'}'"
+        if not len(self.missing):
+            return None
+        path, file = self.file.path, self.file
+        if self.other_references:
+            return DataError(
+                f"{len(self.other_references):,} scores were computed with other references than those of {of_what}",
+                path=path,
+                row=file.place(self.other_references[0]),
+                hint=f"Score what {command} writes; for a metric that takes no references give "
+                f"{file.option('references', 'ignored')}",
+            )
+        if self.is_empty and len(self.strange) == len(file):
+            named = f"; it holds scores of {', '.join(file.datasets)}" if file.datasets else ""
+            first = _row_in_words(file, 0)
+            return DataError(
+                f"none of its {len(file):,} rows is a score of an item of {of_what}{named} (first: {first})",
+                path=path,
+                hint=f"{command} writes the items with their ids",
+            )
+        place = int(self.missing[0])
+        item = self.items[place]
+        row = self.emptied.get(place)
+        lacking = len({self.items[i].key for i in self.missing.tolist()})
+        total = len({item.key for item in self.items})
+        written = f"those of all {self.draw[1]} draws" if self.draw[1] > 1 else f"all {total:,}"
+        added = f"Add them ({command} writes {written})" if items else "Add them"
+        left = f"{self.scored:,} of {len(self.items):,} items are left"
+        hint = f"{added}, or leave these items out for all metrics with --allow-missing ({left})"
+        if self.strange:
+            hint += f"; a row that belongs to no item: {_row_in_words(file, self.strange[0])}"
+        unclear = ""
+        if self.unclear:
+            row = self.unclear[0].rows[0] if row is None else row
+            unclear = f"; {self._unclear_in_words()}"
+            hint = f"Copy these captions letter by letter, or name their rows by the ids of {command}. {hint}"
+        return DataError(
+            f"{lacking:,} of the {total:,} items of {of_what} lack a score, the first '{item.candidate[:60]}' of "
+            f"image '{item.image}'{unclear}",
+            path=path,
+            row=None if row is None else file.place(row),
+            hint=hint,
+        )
+
+    def _unclear_in_words(self) -> str:
+        count = sum(len(case.rows) for case in self.unclear)
+        cases = _listed(
+            [case.in_words(self.file) for case in self.unclear[:_MOST_SHOWN]], len(self.unclear), "; ", "; "
+        )
+        verb = "row is" if count == 1 else "rows are"
+        return f"{count:,} {verb} not joined, because the text key does not name one text with one score: {cases}"
+
+    def _draw_in_words(self) -> str:
+        number, draws = self.draw
+        return f" (draw {number} of {draws})" if draws > 1 else ""
+
+
+def _in_words(way: str) -> str:
+    return {"caption": "image and caption", "text key": "image and text key"}.get(way, way)
+
+
+def _listed(first: Sequence[str], total: int, separator: str, last: str) -> str:
+    """The first parts of a list in words, with the number of the others."""
+    parts = [*first, *([f"{total - len(first):,} more"] if total > len(first) else [])]
+    return separator.join(parts[:-1]) + last + parts[-1] if len(parts) > 1 else parts[0]
+
+
+def _where(file: ScoreFile, row: int) -> str:
+    place = file.place(row)
+    return f"row {place}" if isinstance(place, int) else place
+
+
+def _row_in_words(file: ScoreFile, row: int) -> str:
+    said = ", ".join(f"{name} '{texts[row][:60]}'" for name, texts in file.names.items() if name != "references_hash")
+    return f"{_where(file, row)}, {said}"
+
+
+def join(
+    file: ScoreFile,
+    items: Sequence[Item],
+    columns: Sequence[str] = (),
+    *,
+    repeats: Repeats = "refuse",
+    check_references: bool = True,
+) -> Join:
+    """Join scores to items.
+
+    Args:
+        file: the scores.
+        items: the items, repeats included.
+        columns: the columns; default: all.
+        repeats: what to do with two different scores of one item.
+        check_references: False for a metric that takes no references: whose the references were plays no part.
+
+    Raises:
+        DataError: an item has two different scores; a row's id is one item's and its image or caption another's; a
+            candidate id names several items; or an image is named by a COCO number that several images have.
+    """
+    return _Joining(file, items, columns or tuple(file.columns), repeats, check_references).run()
+
+
+class _Joining:
+    """One pass over the rows of a file for each way in which rows can be joined."""
+
+    def __init__(
+        self, file: ScoreFile, items: Sequence[Item], columns: Sequence[str], repeats: Repeats, check_references: bool
+    ) -> None:
+        self.file, self.items, self.columns, self.repeats = file, items, columns, repeats
+        self.check_references = check_references
+        # Scores belong to distinct items; index: the distinct item of each item; first: each one's first place.
+        places: dict[tuple[str, str, tuple[str, ...]], int] = {}
+        keys = ((item.image, item.candidate, item.references) for item in items)
+        self.index = np.array([places.setdefault(key, len(places)) for key in keys], dtype=np.int64)
+        self.first: list[int] = np.unique(self.index, return_index=True)[1].tolist()
+        del places
+        self.distinct = [items[place] for place in self.first]
+        self.row_of = [-1] * len(self.distinct)
+        self.more_rows: dict[int, list[int]] = {}
+        self.images = ImageNames(item.image for item in self.distinct)
+        self.other_references: set[int] = set()
+        self.unclear: list[Unclear] = []
+
+    def run(self) -> Join:
+        """Join what has not been joined yet, one way after the other."""
+        names, ways = self.file.names, dict.fromkeys(_WAYS, 0)
+        left: Sequence[int] = range(len(self.file))
+        if "id" in names:
+            left = self._join_ids(left, ways)
+        if left and ("candidate_id" in names or "id" in names):
+            left = self._join_candidate_ids(left, ways)
+        if left and "image" in names and "caption" in names:
+            left = self._join_captions(left, ways)
+            if left:
+                left = self._join_keys(left, ways)
+        values, emptied = self._values()
+        lacking = np.zeros(len(self.distinct), dtype=bool)
+        for of_column in values.values():
+            lacking |= np.isnan(of_column)
+        return Join(
+            self.file,
+            self.items,
+            {name: of_column[self.index] for name, of_column in values.items()},
+            {way: count for way, count in ways.items() if count},
+            np.flatnonzero(lacking[self.index]),
+            {self.first[place]: row for place, row in emptied.items()},
+            tuple(row for row in left if row not in self.other_references),
+            tuple(sorted(self.other_references)),
+            tuple(self.unclear),
+        )
+
+    def _join_ids(self, rows: Iterable[int], ways: dict[str, int]) -> list[int]:
+        ids = self.file.names["id"]
+        if not any(_ID.fullmatch(text) for text in ids[:1000]):
+            return list(rows)
+        by_id: dict[str, int | list[int]] = {}
+        hashes: dict[tuple[str, ...], str] = {}
+        for place, item in enumerate(self.distinct):
+            # Many items share their references, which are hashed but once.
+            name = _caption_id(item)
+            if self.check_references:
+                hashed = hashes.get(item.references)
+                if hashed is None:
+                    hashes[item.references] = hashed = references_hash(item.references)[:8]
+                name = f"{name}:{hashed}"
+            _add(by_id, name, place)
+        unnamed = {"image", "caption"}.isdisjoint(self.file.names)
+        left = []
+        joined = 0
+        for row in rows:
+            places = by_id.get(ids[row] if self.check_references else _without_references(ids[row]))
+            if isinstance(places, int) and unnamed and self.row_of[places] < 0:
+                self.row_of[places] = row
+                joined += 1
+            elif places is not None:
+                self._take(row, [places] if isinstance(places, int) else places, ways, "id")
+            else:
+                left.append(row)
+        ways["id"] += joined
+        if left and self.check_references:
+            captions = set(map(_caption_id, self.distinct))
+            self.other_references.update(row for row in left if _without_references(ids[row]) in captions)
+        # An id names the references: the caption next to it must not hand the score to an item with others.
+        return [row for row in left if row not in self.other_references]
+
+    def _join_candidate_ids(self, rows: Iterable[int], ways: dict[str, int]) -> list[int]:
+        names = self.file.names
+        given = names.get("candidate_id") or names["id"]
+        of_name: dict[str, dict[int, None]] = {}
+        for place, item in zip(self.index.tolist(), self.items, strict=True):
+            if item.candidate_id:
+                of_name.setdefault(item.candidate_id, {})[place] = None
+        left = []
+        for row in rows:
+            places = list(of_name.get(given[row], ()))
+            if places and "image" in names:
+                image = self._image(row)
+                places = [place for place in places if self.distinct[place].image == image]
+            captions = {(self.distinct[place].image, self.distinct[place].candidate) for place in places}
+            if len(captions) > 1 and "caption" in names:
+                places = [place for place in places if self.distinct[place].candidate == names["caption"][row]]
+            elif len(captions) > 1:
+                raise DataError(
+                    f"the id '{given[row]}' names {len(captions)} captions of this data set",
+                    path=self.file.path,
+                    row=self.file.place(row),
+                    hint="Give 'image' and 'caption', too, or the ids that 'capbench items' writes",
+                )
+            if places:
+                self._take(row, places, ways, "candidate id")
+            else:
+                left.append(row)
+        return left
+
+    def _join_captions(self, rows: Sequence[int], ways: dict[str, int]) -> list[int]:
+        names, row_of = self.file.names, self.row_of
+        hashes = names.get("references_hash") if self.check_references else None
+        of_image: dict[str, dict[str, int | list[int]]] = {}
+        for place, item in enumerate(self.distinct):
+            if row_of[place] < 0:
+                captions = of_image.setdefault(item.image, {})
+                _add(captions, item.candidate, place)
+        left = []
+        joined = 0
+        of_file = {text: of_image.get(image or "") for text, image in self._named_images(rows).items()}
+        for row in rows:
+            captions_here = of_file[names["image"][row]]
+            places = None if captions_here is None else captions_here.get(names["caption"][row])
+            if isinstance(places, int) and hashes is None and row_of[places] < 0:
+                row_of[places] = row
+                joined += 1
+                continue
+            several = [] if places is None else [places] if isinstance(places, int) else places
+            if not several or not self._take_of(row, several, ways, "caption"):
+                left.append(row)
+        ways["caption"] += joined
+        return left
+
+    def _join_keys(self, rows: Sequence[int], ways: dict[str, int]) -> list[int]:
+        """Join by image and text key, where the key belongs to one text of the image and to one of the rows."""
+        names, row_of = self.file.names, self.row_of
+        captions = names["caption"]
+        of_file = self._named_images(rows)
+        rows_of: dict[tuple[str, str], list[int]] = {}
+        left = []
+        for row in rows:
+            key = (of_file[names["image"][row]] or "", caption_key(captions[row]))
+            places = [place for places in self._texts.get(key, {}).values() for place in places]
+            same = self._with_references(row, places)
+            if any(row_of[place] < 0 for place in same):
+                rows_of.setdefault(key, []).append(row)
+                continue
+            if places and not same:
+                self.other_references.add(row)
+            left.append(row)
+        for key, here in rows_of.items():
+            texts = self._texts[key]
+            places = next(iter(texts.values()))
+            written = {captions[row] for row in here} | {captions[row_of[p]] for p in places if row_of[p] >= 0}
+            unjoined = [place for place in places if row_of[place] < 0]
+            if len(texts) > 1 or len(written) > 1 or not self._is_one_score(here, unjoined):
+                self.unclear.append(Unclear(key[0], tuple(here), tuple(texts)))
+                continue
+            for row in here:
+                self._take(row, self._with_references(row, unjoined), ways, "text key", check=False)
+        return left
+
+    @cached_property
+    def _texts(self) -> dict[tuple[str, str], dict[str, list[int]]]:
+        """Items by image and text key, then by their text."""
+        made: dict[tuple[str, str], dict[str, list[int]]] = {}
+        for place, item in enumerate(self.distinct):
+            made.setdefault((item.image, caption_key(item.candidate)), {}).setdefault(item.candidate, []).append(place)
+        return made
+
+    def _is_one_score(self, rows: Sequence[int], places: Sequence[int]) -> bool:
+        """True if rows of one text give no item two scores, or the user decided which one counts."""
+        if self.repeats != "refuse" or len(rows) == 1:
+            return True
+        of_place: dict[int, list[int]] = {}
+        for row in rows:
+            for place in self._with_references(row, places):
+                of_place.setdefault(place, []).append(row)
+        for name in self.columns:
+            given = self.file.columns[name]
+            for same in of_place.values():
+                scores = given[same]
+                if len(np.unique(scores[~np.isnan(scores)])) > 1:
+                    return False
+        return True
+
+    def _with_references(self, row: int, places: Sequence[int]) -> Sequence[int]:
+        """Those of the places whose references are the row's, if it names references."""
+        hashes = self.file.names.get("references_hash") if self.check_references else None
+        if hashes is None:
+            return places
+        return [place for place in places if references_hash(self.distinct[place].references) == hashes[row]]
+
+    def _take_of(self, row: int, places: Sequence[int], ways: dict[str, int], way: str) -> bool:
+        """Give items of the row's caption the row. False if it has other references than all of them."""
+        same = self._with_references(row, places)
+        if same:
+            self._take(row, same, ways, way, check=False)
+        else:
+            self.other_references.add(row)
+        return bool(same)
+
+    def _take(self, row: int, places: Sequence[int], ways: dict[str, int], way: str, *, check: bool = True) -> None:
+        """Give items a row, which must not name another image or caption."""
+        names = self.file.names
+        for place in places:
+            item = self.distinct[place]
+            checks = (("image", item.image, self._is_image), ("caption", item.candidate, self._is_caption))
+            for name, here, is_same in checks if check else ():
+                if name in names and not is_same(row, item):
+                    raise DataError(
+                        f"its {way} is that of the {name} '{here[:60]}', but its {name} is '{names[name][row][:60]}'",
+                        path=self.file.path,
+                        row=self.file.place(row),
+                        hint="Mend one of the two, or leave out the column that is wrong",
+                    )
+            if self.row_of[place] < 0:
+                ways[way] += 1
+                self.row_of[place] = row
+            else:
+                self.more_rows.setdefault(place, []).append(row)
+
+    def _is_image(self, row: int, item: Item) -> bool:
+        return self._image(row) == item.image
+
+    def _is_caption(self, row: int, item: Item) -> bool:
+        """True if the row's caption is the item's, or has its text key and the image has no other text of this key."""
+        text = self.file.names["caption"][row]
+        if text == item.candidate:
+            return True
+        key = caption_key(text)
+        return key == caption_key(item.candidate) and len(self._texts[item.image, key]) == 1
+
+    def _image(self, row: int) -> str | None:
+        """The image that a row names, or None if no item is of it."""
+        text = self.file.names["image"][row]
+        found = self.images.find(text)
+        if len(found) > 1:
+            raise DataError(
+                f"the image '{text}' can be {' or '.join(found)}",
+                path=self.file.path,
+                row=self.file.place(row),
+                hint="Write the whole name of the image",
+            )
+        return found[0] if found else None
+
+    def _named_images(self, rows: Sequence[int]) -> dict[str, str | None]:
+        """The image of every name that rows have for one."""
+        names = self.file.names["image"]
+        first = {names[row]: row for row in reversed(rows)}
+        return {text: self._image(row) for text, row in sorted(first.items(), key=lambda named: named[1])}
+
+    def _values(self) -> tuple[dict[str, FloatArray], dict[int, int]]:
+        """Scores of the distinct items by column, and rows with an empty cell by item."""
+        single = np.array(self.row_of, dtype=np.int64)
+        several = [(place, [self.row_of[place], *rows]) for place, rows in self.more_rows.items()]
+        values: dict[str, FloatArray] = {}
+        emptied: dict[int, int] = {}
+        for name in self.columns:
+            given = self.file.columns[name]
+            taken = np.where(single >= 0, given[single], np.nan)
+            for place, rows in several:
+                taken[place] = self._one_of(name, given, rows, self.distinct[place])
+            for place in np.flatnonzero(np.isnan(taken) & (single >= 0)).tolist():
+                emptied.setdefault(place, int(single[place]))
+            values[name] = taken
+        return values, emptied
+
+    def _one_of(self, name: str, given: FloatArray, rows: Sequence[int], item: Item) -> float:
+        """The score of an item that has several rows."""
+        scores = [(float(given[row]), row) for row in rows if not np.isnan(given[row])]
+        if not scores:
+            return float("nan")
+        first, first_row = scores[0]
+        if self.repeats == "mean":
+            return math.fsum(score for score, _ in scores) / len(scores)
+        if self.repeats == "refuse":
+            for score, row in scores:
+                if score != first:
+                    raise DataError(
+                        f"a second '{name}' of '{item.candidate[:60]}' of image '{item.image}': {score!r}, after "
+                        f"{first!r} in {_where(self.file, first_row)}",
+                        path=self.file.path,
+                        row=self.file.place(row),
+                        hint=self._of_repeats(name),
+                    )
+        return first
+
+    def _of_repeats(self, name: str) -> str:
+        """What to do where an item has two scores in a column."""
+        others = [column for column in self.columns if column != name]
+        hint = f"Keep one, or give {self.file.option('repeats', 'first')} (or mean)"
+        if others:
+            hint += f"; if '{name}' is no metric, name those that are: {self.file.option('columns', ','.join(others))}"
+        return hint
+
+
+def _add(places: dict[str, int | list[int]], name: str, place: int) -> None:
+    """Note a place under a name; of a million names nearly all have one place, which needs no list."""
+    known = places.setdefault(name, place)
+    if isinstance(known, list):
+        known.append(place)
+    elif known != place:
+        places[name] = [known, place]
+
+
+def _without_references(name: str) -> str:
+    """An item's id without the digits of its references."""
+    return name.rpartition(":")[0]
+
+
+# Writes what is to be scored elsewhere: every distinct item once, with a stable id.
+
+PREDICTIONS, REFERENCES = "predictions.jsonl", "references.jsonl"
+"""The two files; CaptionEvalKit's ``score`` takes them as they are."""
+
+
+def write_items(items: Iterable[Item], folder: str | Path, images: Mapping[str, Path]) -> int:
+    """Write ``predictions.jsonl`` (id, caption, image) and ``references.jsonl`` (id, references), in the same order.
+
+    Args:
+        items: the items; those with the same image, candidate and references are written once.
+        folder: where to; made if it is not there.
+        images: paths of image files by image id; an image without one is named by its id.
+
+    Returns:
+        The number of items written.
+
+    Raises:
+        UsageError: the folder cannot be written.
+    """
+    folder = Path(folder)
+    distinct = {item.key: item for item in items}
+    with atomic_write(folder / PREDICTIONS) as predictions, atomic_write(folder / REFERENCES) as references:
+        for item in distinct.values():
+            name = item_id(item)
+            image = images.get(item.image)
+            row = {"id": name, "caption": item.candidate, "image": item.image if image is None else str(image)}
+            predictions.write(_line(row))
+            references.write(_line({"id": name, "references": list(item.references)}))
+    return len(distinct)
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    return json.dumps(row, ensure_ascii=False) + "\n"

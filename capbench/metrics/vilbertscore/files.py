@@ -1,0 +1,532 @@
+"""ViLBERT's weights as files: capbench's own and the released ones, and a loaded model with its word pieces.
+
+capbench's own is one ``.safetensors`` with sizes, word pieces and training facts in its metadata, so that pieces and
+weights cannot be parted. A released file is turned into one the first time it is read, in the cache folder under its
+SHA-256; from then on the weights are mapped into memory and not read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from capbench.core.errors import CapbenchError, DataError, MissingFileError, ModelError, UsageError
+from capbench.core.files import cache_dir, lock, read_json, sha256_file
+from capbench.metrics.vilbertscore.network import Vilbert, VilbertOptions
+from capbench.text.word_pieces import WordPieces, read_word_pieces, tokenizer_version
+from capbench.weights.checkpoints import fit_state, read_checkpoint, shape_of, tensors_of
+from capbench.weights.ensembles import read_ensemble
+from capbench.weights.files import TrainedWeights, map_safetensors, read_metadata, write_safetensors
+
+__all__ = [
+    "KIND",
+    "VilbertModel",
+    "files_beside",
+    "is_released",
+    "load_vilbert",
+    "network_name",
+    "options_of",
+    "read_config",
+    "save_vilbert",
+]
+
+
+# The released checkpoints of ViLBERT: plain state dicts with other names, and what of them is read.
+#
+# Known are ``pretrained_model.bin`` (533 tensors; Lu et al., NeurIPS 2019) and ``multi_task_model.bin`` (560; Lu et
+# al., CVPR 2020). The names of their tensors are those of the released code (facebookresearch/vilbert-multi-task).
+
+_HINT = "Give pretrained_model.bin or multi_task_model.bin of ViLBERT, or a model made by 'capbench train vilbert'"
+
+_SELF = {
+    "attention.self.query": "query",
+    "attention.self.key": "key",
+    "attention.self.value": "value",
+    "attention.output.dense": "attended.linear",
+    "attention.output.LayerNorm": "attended.norm",
+    "intermediate.dense": "feed.inner",
+    "output.dense": "feed.outer.linear",
+    "output.LayerNorm": "feed.outer.norm",
+}
+# In the released code 1 is the image and 2 the text.
+_CONNECTION = {
+    **{f"biattention.{part}1": f"image_{part}" for part in ("query", "key", "value")},
+    **{f"biattention.{part}2": f"text_{part}" for part in ("query", "key", "value")},
+    "biOutput.dense1": "image_attended.linear",
+    "biOutput.LayerNorm1": "image_attended.norm",
+    "biOutput.dense2": "text_attended.linear",
+    "biOutput.LayerNorm2": "text_attended.norm",
+    "v_intermediate.dense": "image_feed.inner",
+    "v_output.dense": "image_feed.outer.linear",
+    "v_output.LayerNorm": "image_feed.outer.norm",
+    "t_intermediate.dense": "text_feed.inner",
+    "t_output.dense": "text_feed.outer.linear",
+    "t_output.LayerNorm": "text_feed.outer.norm",
+}
+_WHOLE = {
+    "embeddings.word_embeddings": "text_embedding.words",
+    "embeddings.position_embeddings": "text_embedding.positions",
+    "embeddings.token_type_embeddings": "text_embedding.types",
+    "embeddings.task_embeddings": "text_embedding.tasks",
+    "embeddings.LayerNorm": "text_embedding.norm",
+    "v_embeddings.image_embeddings": "image_embedding.features",
+    "v_embeddings.image_location_embeddings": "image_embedding.places",
+    "v_embeddings.LayerNorm": "image_embedding.norm",
+    "t_pooler.dense": "text_pooler",
+    "v_pooler.dense": "image_pooler",
+}
+_RELEASED_HEADS = {
+    "cls.predictions": "heads.word",
+    "cls.predictions.transform.dense": "heads.word_transform.linear",
+    "cls.predictions.transform.LayerNorm": "heads.word_transform.norm",
+    "cls.imagePredictions.transform.dense": "heads.region_transform.linear",
+    "cls.imagePredictions.transform.LayerNorm": "heads.region_transform.norm",
+    "cls.imagePredictions.decoder": "heads.region_output",
+    "cls.bi_seq_relationship": "heads.alignment_output",
+}
+_LAYERS = {"layer": ("text_layers", _SELF), "v_layer": ("image_layers", _SELF), "c_layer": ("connections", _CONNECTION)}
+_TIED = "cls.predictions.decoder.weight"
+# Two layers of each connection that the released code never calls, and heads of single tasks.
+_UNUSED = re.compile(
+    r"(?:bert\.encoder\.c_layer\.\d+\.biOutput\.q_dense[12]"
+    r"|vil_prediction(?:_gqa)?\.logit_fc\.\d+|vil_binary_prediction\.logit_fc\.\d+"
+    r"|vil_logit|vil_tri_prediction|vision_logit|linguisic_logit)\.(?:weight|bias)"
+)
+
+# The released configuration's names of sizes.
+_CONFIG = {
+    "vocab_size": "vocabulary_size",
+    "vocab_size_or_config_json_file": "vocabulary_size",
+    "max_position_embeddings": "positions",
+    "type_vocab_size": "types",
+    "hidden_size": "text_dim",
+    "num_hidden_layers": "text_layers",
+    "num_attention_heads": "text_heads",
+    "intermediate_size": "text_inner",
+    "v_feature_size": "feature_dim",
+    "v_hidden_size": "image_dim",
+    "v_num_hidden_layers": "image_layers",
+    "v_num_attention_heads": "image_heads",
+    "v_intermediate_size": "image_inner",
+    "bi_hidden_size": "common_dim",
+    "bi_num_attention_heads": "common_heads",
+    "v_target_size": "region_outputs",
+}
+
+
+def is_released(tensors: Mapping[str, Tensor]) -> bool:
+    """Whether tensors have the released code's names."""
+    return any(name.startswith("bert.encoder.c_layer.") for name in tensors)
+
+
+def network_name(name: str, *, heads: bool = False) -> str | None:
+    """The network's name for a tensor of a released file; None for one that is not needed.
+
+    A name that no released file has is given back as it is, so that loading refuses it.
+
+    Args:
+        name: in the file.
+        heads: whether the network has the heads of pre-training.
+    """
+    if name == _TIED or _UNUSED.fullmatch(name):
+        return None
+    stem, _, end = name.rpartition(".")
+    end = {"gamma": "weight", "beta": "bias"}.get(end, end)
+    if stem in _RELEASED_HEADS:
+        joined = f"{_RELEASED_HEADS[stem]}_{end}" if stem == "cls.predictions" else f"{_RELEASED_HEADS[stem]}.{end}"
+        return joined if heads else None
+    if match := re.fullmatch(r"bert\.encoder\.(layer|v_layer|c_layer)\.(\d+)\.(.+)", stem):
+        stack, layer_parts = _LAYERS[match[1]]
+        return f"{stack}.{match[2]}.{layer_parts[match[3]]}.{end}" if match[3] in layer_parts else name
+    stem = stem.removeprefix("bert.")
+    return f"{_WHOLE[stem]}.{end}" if stem in _WHOLE else name
+
+
+def options_of(tensors: Mapping[str, Tensor], file: Path, config: VilbertOptions | None = None) -> VilbertOptions:
+    """The sizes of a released file.
+
+    All but the numbers of heads are told by the tensors. These are the published ones unless a configuration says
+    others.
+
+    Args:
+        tensors: by the network's names (:func:`network_name`).
+        file: for messages.
+        config: what its configuration says, if there is one; the tensors must fit it.
+
+    Raises:
+        ModelError: a tensor that tells a size is missing or of a wrong shape, or the heads do not fit.
+    """
+
+    def dims(name: str, axes: int = 2) -> tuple[int, ...]:
+        return tuple(shape_of(tensors, name, axes, file, _HINT))
+
+    def count(stack: str) -> int:
+        numbers = {int(match[1]) for name in tensors if (match := re.match(rf"{stack}\.(\d+)\.", name))}
+        missing = set(range(max(len(numbers), 1))) - numbers
+        if missing:  # a number beyond all bounds must not make a network of that many layers
+            raise ModelError(f"lacks layer {min(missing)} of its {stack.replace('_', ' ')}", path=file, hint=_HINT)
+        return len(numbers)
+
+    heads = config or VilbertOptions()
+    words, text_dim = dims("text_embedding.words.weight")
+    image_dim, feature_dim = dims("image_embedding.features.weight")
+    tasks = dims("text_embedding.tasks.weight")[0] if "text_embedding.tasks.weight" in tensors else 0
+    regions = "heads.region_output.bias"
+    try:
+        options = VilbertOptions(
+            vocabulary_size=words,
+            positions=dims("text_embedding.positions.weight")[0],
+            types=dims("text_embedding.types.weight")[0],
+            tasks=tasks,
+            text_dim=text_dim,
+            text_layers=count("text_layers"),
+            text_heads=heads.text_heads,
+            text_inner=dims("text_layers.0.feed.inner.bias", 1)[0],
+            feature_dim=feature_dim,
+            image_dim=image_dim,
+            image_layers=count("image_layers"),
+            image_heads=heads.image_heads,
+            image_inner=dims("image_layers.0.feed.inner.bias", 1)[0],
+            common_dim=dims("text_pooler.bias", 1)[0],
+            common_heads=heads.common_heads,
+            connections=count("connections"),
+            region_outputs=dims(regions, 1)[0] if regions in tensors else heads.region_outputs,
+        )
+    except UsageError as error:
+        raise ModelError(error.message, path=file, hint="Put its configuration beside it as config.json") from error
+    if config is not None:
+        for name in ("vocabulary_size", "text_dim", "text_layers", "image_dim", "image_layers", "common_dim"):
+            if getattr(options, name) != getattr(config, name):
+                raise ModelError(
+                    f"its weights have {name}={getattr(options, name)}, its configuration says {getattr(config, name)}",
+                    path=file,
+                    hint="Put the configuration of these weights beside them",
+                )
+    elif (options.text_dim, options.image_dim, options.common_dim) != (768, 1024, 1024):
+        raise ModelError(
+            f"its streams have {options.text_dim} and {options.image_dim} components, the published ones 768 and 1024",
+            path=file,
+            hint="Put its configuration beside it as config.json, which says how many heads it has",
+        )
+    return options
+
+
+def read_config(path: Path) -> VilbertOptions:
+    """Sizes of a configuration of the released code (``bert_base_6layer_6conect.json``).
+
+    Raises:
+        MissingFileError: there is no such file.
+        DataError: it is no such configuration.
+        ModelError: its sizes are none that a network can have, or it wants connections elsewhere than at the end.
+    """
+    content = read_json(path)
+    if not isinstance(content, dict) or not {"hidden_size", "v_hidden_size", "bi_hidden_size"} <= content.keys():
+        raise DataError("is no configuration of ViLBERT", path=path, hint="Give the JSON that the weights came with")
+    sizes = {ours: content[theirs] for theirs, ours in _CONFIG.items() if theirs in content}
+    try:
+        options = VilbertOptions(
+            **{"region_outputs": 1601, "tasks": 0, **sizes}, connections=len(content.get("t_biattention_id", [0] * 6))
+        )
+    except (TypeError, UsageError) as error:
+        raise ModelError(f"its sizes do not fit: {getattr(error, 'message', error)}", path=path) from error
+    for key in ("hidden_act", "v_hidden_act"):
+        if content.get(key, "gelu") != "gelu":
+            raise ModelError(f"'{key}' is {str(content[key])[:60]}: only gelu is known", path=path)
+    for key, layers in (("t_biattention_id", options.text_layers), ("v_biattention_id", options.image_layers)):
+        if key in content and content[key] != list(range(layers - options.connections, layers)):
+            raise ModelError(
+                f"'{key}' is {str(content[key])[:60]}: connections are read before the last layers only", path=path
+            )
+    return options
+
+
+KIND = "capbench.vilbert/1"
+_PUBLISHED = VilbertOptions()
+_VERSION = 1  # of what a released file is turned into
+_VOCABULARIES = ("vocab.txt", "bert-base-uncased-vocab.txt")
+_CONFIGURATION = "config.json"
+_HEADS = "heads."
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class VilbertModel(TrainedWeights[VilbertOptions]):
+    """A trained ViLBERT with its word pieces.
+
+    Attributes:
+        network: in evaluation mode.
+        pieces: as many as the network has embeddings of.
+        sha256: of the weights' file, 64 hex digits.
+        path: that file.
+        training: facts of the training, as stored (JSON values).
+    """
+
+    network: Vilbert = field(repr=False)
+    pieces: WordPieces = field(repr=False)
+    sha256: str
+    path: Path
+    training: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def is_released(self) -> bool:
+        """Whether these are released weights, and not ones that capbench trained."""
+        return self.training.get("source") == "released"
+
+    @property
+    def longest(self) -> int | None:
+        """Word pieces of a caption, ``[CLS]`` and ``[SEP]`` included, that its training read; None if unknown."""
+        longest = self.training.get("longest")
+        return longest if isinstance(longest, int) and not isinstance(longest, bool) and longest > 0 else None
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """What networks of an ensemble must have in common; sizes of streams may differ."""
+        return (
+            "is a ViLBERT",
+            f"reads features of {self.options.feature_dim} columns",
+            f"has {self.options.connections} layers",
+            f"knows {self.options.tasks} tasks",
+            self.trained_on_kind,
+        )
+
+    @property
+    def identity(self) -> str:
+        """What tells the network from all others: its file, and heads that only a configuration beside it tells."""
+        sizes = self.options
+        heads = (sizes.text_heads, sizes.image_heads, sizes.common_heads)
+        published = (_PUBLISHED.text_heads, _PUBLISHED.image_heads, _PUBLISHED.common_heads)
+        said = "" if not self.is_released or heads == published else f"+heads-{'-'.join(map(str, heads))}"
+        return f"{self.sha256}{said}"
+
+    def summary(self) -> dict[str, object]:
+        """What is told of it in lists."""
+        facts = {"words": len(self.pieces), "embed_dim": self.options.text_dim, "layers": self.options.connections}
+        return {**facts, "features": self.features, "metric": "vilbertscore"}
+
+    def signature_parts(self) -> dict[str, str]:
+        """Everything of the model that can change a score, for a metric's signature."""
+        return {
+            "model": f"vilbert-{self.sha256[:16]}{self.identity.removeprefix(self.sha256)}",
+            "pieces": f"{self.pieces.sha256[:16]}+{tokenizer_version()}",
+        }
+
+
+def save_vilbert(
+    path: str | os.PathLike[str], network: Vilbert, pieces: WordPieces, training: Mapping[str, Any]
+) -> None:
+    """Write one self-contained ``.safetensors``.
+
+    Args:
+        path: the file; written atomically.
+        network: its options and weights; with heads or without.
+        pieces: as many as the network has embeddings of.
+        training: facts worth keeping, JSON values; ``features`` is the fingerprint id of the features.
+
+    Raises:
+        ModelError: there are more or fewer word pieces, or a weight is no number.
+    """
+    _check_size(pieces, network.options, path)
+    write_safetensors(path, network.state_dict(), _metadata(network.options, pieces, training))
+
+
+def _metadata(options: VilbertOptions, pieces: WordPieces | None, training: Mapping[str, Any]) -> dict[str, str]:
+    metadata = {
+        "format": "pt",
+        "kind": KIND,
+        "options": json.dumps(dataclasses.asdict(options)),
+        "training": json.dumps(dict(training), ensure_ascii=False, sort_keys=True),
+    }
+    if pieces is not None:
+        metadata["pieces"] = json.dumps(pieces.pieces, ensure_ascii=False)
+    return metadata
+
+
+def load_vilbert(
+    path: str | os.PathLike[str],
+    vocabulary: str | os.PathLike[str] | None = None,
+    device: str = "cpu",
+    *,
+    heads: bool = False,
+) -> VilbertModel:
+    """Load a model from capbench's own file or a released checkpoint.
+
+    Args:
+        path: ``.safetensors`` written by :func:`save_vilbert`, or ``pretrained_model.bin`` or ``multi_task_model.bin``
+            of the released code, whatever its name. If ``config.json`` lies beside such a checkpoint, it is read as
+            the released code's configuration.
+        vocabulary: BERT's ``vocab.txt``; needed for a released checkpoint unless it lies beside it.
+        device: ``cpu``, ``cuda`` or ``cuda:N``.
+        heads: whether the heads of pre-training are wanted, too; if the file has none, they are initial ones.
+
+    Raises:
+        MissingFileError: there is no such file.
+        ModelError: it is no ViLBERT, is damaged, or its parts do not fit one another.
+        DataError: the vocabulary cannot be read.
+    """
+    file = Path(path)
+    digest = sha256_file(file)
+    ensemble = read_ensemble(file)
+    if ensemble is not None:
+        raise ModelError(
+            f"is an ensemble of {len(ensemble.parts)} networks, and this needs a single one",
+            path=file,
+            hint=f"Give one of them, such as {ensemble.parts[0].path}",
+        )
+    metadata = read_metadata(file)
+    if metadata is not None and metadata.get("kind") == KIND:
+        tensors, options, training = _read_capbench(file, metadata)
+        pieces = _stored_pieces(file, metadata)
+        if vocabulary is not None and read_word_pieces(vocabulary).pieces != pieces.pieces:
+            raise ModelError("its own word pieces are others than the ones given", path=file, hint="Give none")
+    else:
+        pieces = _find_pieces(file, vocabulary)
+        tensors, options, training = _read_released(file, digest)
+    _check_size(pieces, options, file)
+    network = _network(options, tensors, file, heads=heads)
+    return VilbertModel(network.to(device), pieces, digest, file, training)
+
+
+def _network(options: VilbertOptions, tensors: Mapping[str, Tensor], file: Path, *, heads: bool) -> Vilbert:
+    """The network with the tensors themselves as its weights: mapped ones are not copied."""
+    stored = any(name.startswith(_HEADS) for name in tensors)
+    if options.text_layers + options.image_layers + options.connections > len(tensors):
+        raise ModelError("has fewer tensors than layers", path=file, hint="Get the file again")
+    with torch.device("meta"):
+        network = Vilbert(options, heads=heads and stored)
+    wanted = {name: tensor for name, tensor in tensors.items() if heads or not name.startswith(_HEADS)}
+    fit_state(network, wanted, file, assign=True)
+    if heads and not stored:
+        network.heads = Vilbert(dataclasses.replace(options), torch.Generator().manual_seed(0), heads=True).heads
+    network.requires_grad_(False)
+    return network.eval()
+
+
+def _read_capbench(file: Path, metadata: Mapping[str, str]) -> tuple[dict[str, Tensor], VilbertOptions, dict[str, Any]]:
+    try:
+        options = VilbertOptions(**json.loads(metadata["options"]))
+        training = dict(json.loads(metadata["training"]))
+    except CapbenchError as error:
+        raise ModelError(error.message, path=file, hint=error.hint) from error
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ModelError(f"its metadata cannot be read ({error})", path=file, hint="Get the file again") from error
+    return tensors_of(map_safetensors(file), file), options, training
+
+
+def _stored_pieces(file: Path, metadata: Mapping[str, str]) -> WordPieces:
+    try:
+        pieces = json.loads(metadata["pieces"])
+        if not isinstance(pieces, list) or not all(isinstance(piece, str) for piece in pieces):
+            raise ValueError("no list of texts")
+        return WordPieces(tuple(pieces))
+    except (KeyError, ValueError, RecursionError) as error:
+        raise ModelError(f"its word pieces cannot be read ({error})", path=file, hint="Get the file again") from error
+    except UsageError as error:
+        raise ModelError(error.message, path=file, hint="Get the file again") from error
+
+
+def _read_released(file: Path, digest: str) -> tuple[dict[str, Tensor], VilbertOptions, dict[str, Any]]:
+    """A released file by way of what it was turned into; that is made first if it is not there or is damaged."""
+    config_file = file.parent / _CONFIGURATION
+    config = read_config(config_file) if config_file.exists() else None
+    target = cache_dir("vilbert") / f"{digest}-{_VERSION}.safetensors"
+    tensors = _read_turned(target)
+    if tensors is None:
+        with lock(target):
+            tensors = _read_turned(target)  # another run may have made it while this one waited
+            if tensors is None:
+                _turn(file, target)
+                tensors = _read_turned(target)
+    if tensors is None:
+        raise UsageError(
+            "does not keep what was just written to it",
+            path=target,
+            hint="Check the disk, or set CAPBENCH_CACHE to a folder on another one",
+        )
+    return tensors, options_of(tensors, file, config), {"source": "released"}
+
+
+def _turn(file: Path, target: Path) -> None:
+    """Write a released file's tensors under the network's names, with their checksum."""
+    released = read_checkpoint(file).tensors
+    if not is_released(released):
+        raise ModelError(
+            "holds no ViLBERT",
+            path=file,
+            hint="Give pretrained_model.bin or multi_task_model.bin of ViLBERT, or a model of 'capbench train vilbert'",
+        )
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in released.items():
+        renamed = network_name(name, heads=True)
+        if renamed is None:
+            continue
+        if renamed in tensors:
+            raise ModelError(f"two tensors stand for '{renamed}', one of them '{name}'", path=file)
+        if not tensor.is_floating_point():
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise ModelError(f"'{name}' is of the type {kind} and not of floating-point numbers", path=file)
+        tensors[renamed] = tensor.float()
+    # What is wrong with the file is told before anything is kept of it.
+    config_file = file.parent / _CONFIGURATION
+    options = options_of(tensors, file, read_config(config_file) if config_file.exists() else None)
+    _network(options, tensors, file, heads=True)
+    checksum = 0
+    for name in sorted(tensors):
+        checksum = zlib.crc32(tensors[name].contiguous().numpy().reshape(-1).view("u1").data, checksum)
+    write_safetensors(
+        target, tensors, {"format": "pt", "kind": "capbench.vilbert-tensors/1", "crc32": f"{checksum:08x}"}
+    )
+
+
+def _read_turned(target: Path) -> dict[str, Tensor] | None:
+    """Tensors of a file that :func:`_turn` wrote, or None if there is none that is whole."""
+    metadata = read_metadata(target)
+    if metadata is None:
+        return None
+    try:
+        tensors = map_safetensors(target)
+    except (ModelError, MissingFileError):
+        return None
+    checksum = 0
+    for name in sorted(tensors):
+        flat = tensors[name].numpy().reshape(-1).view("u1")
+        for begin in range(0, len(flat), _BLOCK):
+            checksum = zlib.crc32(flat[begin : begin + _BLOCK].data, checksum)
+    return tensors if metadata.get("crc32") == f"{checksum:08x}" else None
+
+
+def files_beside(path: str | os.PathLike[str]) -> tuple[Path, ...]:
+    """What lies beside a released checkpoint and is read with it: its configuration and its vocabulary."""
+    folder = Path(path).parent
+    return tuple(file for name in (_CONFIGURATION, *_VOCABULARIES) if (file := folder / name).is_file())
+
+
+def _find_pieces(file: Path, chosen: str | os.PathLike[str] | None) -> WordPieces:
+    if chosen is not None:
+        return read_word_pieces(chosen)
+    for name in _VOCABULARIES:
+        if (file.parent / name).exists():
+            return read_word_pieces(file.parent / name)
+    raise ModelError(
+        "has no vocabulary beside it",
+        path=file,
+        hint=f"Put bert-base-uncased's {_VOCABULARIES[0]} into its folder, or name it by the option 'vocabulary'",
+    )
+
+
+def _check_size(pieces: WordPieces, options: VilbertOptions, path: str | os.PathLike[str]) -> None:
+    if len(pieces) != options.vocabulary_size:
+        raise ModelError(
+            f"there are {len(pieces)} word pieces but the weights are for {options.vocabulary_size}",
+            path=path,
+            hint="Give the vocabulary that the model was trained with",
+        )

@@ -1,1 +1,0 @@
-"""Networks, one a file, the reading of their checkpoints, and the registry of weights."""

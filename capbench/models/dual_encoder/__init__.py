@@ -1,1 +1,0 @@
-"""The dual encoder: region features and captions as vectors in one space, small enough to be trained here."""

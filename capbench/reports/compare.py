@@ -1,0 +1,375 @@
+"""What a comparison of metrics says in words, and the comparison as HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from capbench import __version__
+from capbench.core.files import csv_text, lock, write_text
+from capbench.core.records import signature_lines
+from capbench.datasets.protocol import StatisticSpec, with_version
+from capbench.reports.markup import SAMPLE, document, html_table
+from capbench.reports.tables import number
+from capbench.stats.significance import Comparison
+from capbench.studies.combine import Combined
+from capbench.studies.compare import MetricComparison
+from capbench.studies.examples import Examples
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from capbench.reports.figures.style import Look
+    from capbench.studies.references import ReferenceCurves
+
+__all__ = [
+    "KIND_TITLES",
+    "PICTURES",
+    "basis",
+    "comparison_html",
+    "curves_csv",
+    "examples_html",
+    "examples_markdown",
+    "incomplete",
+    "origin",
+    "print_combined",
+    "print_comparison",
+    "sentence",
+    "write_curves",
+]
+
+
+def sentence(pair: Comparison, comparison: MetricComparison, label: str, *, percent: bool) -> str:
+    """One sentence on a pair: which metric agrees better with people, or that they do not differ.
+
+    Args:
+        pair: the pair's test.
+        comparison: what it is one of.
+        label: short name of the statistic (``τ-c``).
+        percent: whether values are shown times 100.
+    """
+
+    def show(value: float) -> str:
+        return number(value, percent)
+
+    values = comparison.table.values
+    interval = "" if pair.low is None or pair.high is None else f" [{show(pair.low)}, {show(pair.high)}]"
+    evidence = (
+        f"{label} {show(values[pair.better])} against {show(values[pair.worse])}, difference {show(pair.difference)}"
+        f"{interval}, p = {pair.p_adjusted:.4f}"
+    )
+    if pair.significant:
+        return f"{pair.better} agrees better with people than {pair.worse}: {evidence}."
+    return f"{pair.better} and {pair.worse} do not differ significantly: {evidence}."
+
+
+def basis(comparison: MetricComparison, data_points: str = "judgements") -> str:
+    """What was tested on which data, and how; one line.
+
+    Args:
+        comparison: the comparison.
+        data_points: what the statistic counts, in words.
+    """
+    table = comparison.table
+    over = "" if table.unit is None else f" over {table.units:,} {table.unit}s"
+    drawn = "" if table.resamples is None else f", {table.resamples:,} times, seed {table.seed}"
+    return (
+        f"{with_version(comparison.protocol, comparison.version)}: {comparison.n:,} {data_points}; "
+        f"{table.test} test{over}{drawn}; "
+        f"correction {table.correction}, α = {table.alpha:g}"
+    )
+
+
+def incomplete(comparison: MetricComparison) -> list[str]:
+    """One line for each metric that was left out, with the reason."""
+    return [f"{name}: {less}" for name, less in comparison.incomplete.items()]
+
+
+def comparison_html(comparison: MetricComparison, label: str, *, percent: bool) -> str:
+    """A comparison as a piece of HTML: the metrics, a sentence for each pair, what it stands on."""
+    table = comparison.table
+    rows = []
+    for name, value in table.values.items():
+        interval = comparison.intervals[name]
+        ends = f"{number(interval.low, percent)} – {number(interval.high, percent)}"
+        rows.append([name, number(value, percent), ends, f"{table.ranks[name]}{'*' if name in table.top else ''}"])
+    rows += [[name, less.instead, "", ""] for name, less in comparison.incomplete.items()]
+    shown = html_table(["metric", label, "95 % interval", "rank"], rows)
+    sentences = [sentence(pair, comparison, label, percent=percent) for pair in table.pairs]
+    notes = ["* not significantly worse than the best", *sentences, *incomplete(comparison), basis(comparison)]
+    notes += comparison.notes
+    return document(
+        f"<p><strong>{escape(comparison.protocol)}</strong></p>",
+        shown,
+        notes=[*([SAMPLE] if comparison.sample else []), *notes],
+        signatures=signature_lines(comparison.signatures),
+    )
+
+
+def print_comparison(
+    comparison: MetricComparison, statistic: StatisticSpec, console: Console, *, of: str | None = None
+) -> None:
+    """Print a comparison: the metrics, a sentence for each pair, what it stands on, signatures.
+
+    Args:
+        comparison: the comparison.
+        statistic: of its protocol.
+        console: where to.
+        of: the metric whose pairs get a sentence; None for all pairs.
+    """
+    from rich import box
+    from rich.table import Table
+
+    percent = statistic.kind == "accuracy"
+
+    def show(value: float) -> str:
+        return number(value, percent)
+
+    table = comparison.table
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    shown.add_column("metric")
+    for head in (statistic.label, "95 % interval", "rank"):
+        shown.add_column(head, justify="right")
+    for name, value in table.values.items():
+        interval = comparison.intervals[name]
+        best = "*" if name in table.top else ""
+        shown.add_row(name, show(value), f"{show(interval.low)} – {show(interval.high)}", f"{table.ranks[name]}{best}")
+    for name, less in comparison.incomplete.items():
+        shown.add_row(name, less.instead, "", "")
+    console.print(shown)
+    console.print("* not significantly worse than the best", style="dim")
+    for pair in table.pairs:
+        if of is None or of in (pair.better, pair.worse):
+            console.print(sentence(pair, comparison, statistic.label, percent=percent), markup=False, soft_wrap=True)
+    for line in incomplete(comparison):
+        console.print(line, markup=False, soft_wrap=True)
+    console.print(basis(comparison, statistic.data_points), style="dim", markup=False, soft_wrap=True)
+    for line in (*comparison.notes, *signature_lines(comparison.signatures)):
+        console.print(line, style="dim", markup=False, soft_wrap=True)
+
+
+# A learnt combination in a terminal: beside its metrics, what it is made of, and on other data sets.
+
+
+def print_combined(
+    combined: Combined, statistic: StatisticSpec, tests: Sequence[StatisticSpec], console: Console
+) -> None:
+    """Print a combination.
+
+    Args:
+        combined: the combination.
+        statistic: of the protocol that it was learnt from.
+        tests: those of the protocols that it was tried on, in the order of its transfers.
+        console: where to.
+    """
+
+    def say(text: str, style: str = "dim") -> None:
+        console.print(text, style=style, markup=False, soft_wrap=True)
+
+    settings = combined.settings
+    print_comparison(combined.comparison, statistic, console, of=combined.title)
+    say(
+        f"{combined.title}: {settings.learner}; each caption's score was learnt on other images ({combined.images:,} "
+        f"images, {settings.folds} folds, {settings.inner_folds} inner folds, seed {settings.seed}); penalties "
+        f"{_span(combined.fold_penalties)}"
+    )
+    _print_parts(combined, statistic, console)
+    say(
+        f"weight: what one standard deviation of the metric moves the score, in {_unit(combined)}; learnt from all "
+        f"images with the penalty {combined.penalty:g}; 95 % bootstrap interval over images"
+    )
+    if len(combined.parts) > 1:
+        say(
+            f"drop: what {statistic.label} loses if {combined.title} is learnt without the metric, with the interval "
+            "of the difference on the same resamples of images"
+        )
+    for transfer, spec in zip(combined.transfers, tests, strict=True):
+        say(f"\nLearnt on {combined.comparison.protocol}, tried on {transfer.comparison.protocol}", style="bold")
+        print_comparison(transfer.comparison, spec, console, of=combined.title)
+        renamed = transfer.shared_photographs != transfer.shared
+        shared = (
+            f"{transfer.shared:,} of these {transfer.images:,} images "
+            f"{f'(they show {transfer.shared_photographs:,} photographs) ' if renamed else ''}were learnt from, too: "
+            "their captions are scored by what was learnt without them"
+            if transfer.shared
+            else f"none of these {transfer.images:,} images was learnt from"
+        )
+        say(f"{combined.title}: {shared}")
+    for protocol, reason in combined.untried.items():
+        say(f"\nnot tried on {protocol}: {reason}", style="")
+
+
+def _print_parts(combined: Combined, statistic: StatisticSpec, console: Console) -> None:
+    from rich import box
+    from rich.table import Table
+
+    percent = statistic.kind == "accuracy"
+    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    shown.add_column("metric")
+    for head in ("weight", "95 % interval", "without it", "drop", "95 % interval"):
+        shown.add_column(head, justify="right")
+    for part in combined.parts:
+        cells = [f"{part.weight:+.4f}", f"{part.weight_low:+.4f} – {part.weight_high:+.4f}"]
+        if part.without is None or part.drop is None or part.drop_low is None or part.drop_high is None:
+            cells += ["", "", ""]
+        else:
+            low, high = number(part.drop_low, percent), number(part.drop_high, percent)
+            cells += [number(part.without, percent), number(part.drop, percent), f"{low} – {high}"]
+        shown.add_row(f"{part.title} (turned)" if part.lower_is_better else part.title, *cells)
+    console.print(shown)
+
+
+def _span(penalties: Sequence[float]) -> str:
+    low, high = min(penalties), max(penalties)
+    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+
+
+def _unit(combined: Combined) -> str:
+    return "log-odds of being preferred" if combined.on_pairs else "points of the ratings' scale"
+
+
+# Examples of scores (TIGEr, Table 3) as Markdown and as a page of HTML.
+
+KIND_TITLES = {
+    "metric-higher": "{metric} higher than people",
+    "human-higher": "people higher than {metric}",
+    "equal": "equal",
+}
+_SAMPLE = "From the embedded synthetic sample: this says nothing about the metric."
+_STYLE = """
+body{font:15px/1.45 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#222}
+table{border-collapse:collapse;width:100%}
+th,td{text-align:left;vertical-align:top;padding:.45rem .6rem;border-bottom:1px solid #ccc}
+th.n,td.n{text-align:right;white-space:nowrap}
+ul{margin:0;padding-left:1.1rem}
+tr.kind th{background:#eef4f9;border-bottom:1px solid #0072B2}
+.note{color:#555;font-size:.85rem;overflow-wrap:anywhere}
+"""
+
+
+def examples_markdown(examples: Examples) -> str:
+    """A GitHub Markdown table: image, references, candidate, rating, score group with the score."""
+    lines = [
+        f"### {_md(examples.metric)} and people on {_md(examples.dataset_title)}",
+        "",
+        f"| | image | references | candidate | people | {_md(examples.metric)} |",
+        "|---|---|---|---|---:|---:|",
+    ]
+    for place, example in enumerate(examples.examples, 1):
+        references = "<br>".join(_md(text) for text in example.references) or "none"
+        lines.append(
+            f"| {place} {_md(KIND_TITLES[example.kind].format(metric=examples.metric))} | {_md(example.image)} "
+            f"| {references} | {_md(example.candidate)} | {example.human:g} | {example.group:g} ({example.score:.3f}) |"
+        )
+    lines += ["", *(f"- {_md(line)}" for line in _notes(examples))]
+    return "\n".join(lines) + "\n"
+
+
+def examples_html(examples: Examples) -> str:
+    """The same as a self-contained page."""
+    rows = []
+    kind = ""
+    for place, example in enumerate(examples.examples, 1):
+        if example.kind != kind:
+            kind = example.kind
+            title = escape(KIND_TITLES[kind].format(metric=examples.metric))
+            share = f"{examples.counts[kind]:,} of {examples.n:,} data points"
+            rows.append(f'<tr class="kind"><th colspan="6">{title} ({share})</th></tr>')
+        references = "".join(f"<li>{escape(text)}</li>" for text in example.references)
+        rows.append(
+            f"<tr><td>{place}</td><td>{escape(example.image)}</td><td><ul>{references}</ul></td>"
+            f"<td>{escape(example.candidate)}</td>"
+            f'<td class="n">{example.human:g}</td><td class="n">{example.group:g} ({example.score:.3f})</td></tr>'
+        )
+    title = escape(f"{examples.metric} and people on {examples.dataset_title}")
+    notes = "".join(f'<p class="note">{escape(line)}</p>' for line in _notes(examples))
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f"<style>{_STYLE}</style></head>\n<body><h1>{title}</h1>\n<table>\n"
+        "<tr><th></th><th>image</th><th>references</th><th>candidate</th>"
+        f'<th class="n">people</th><th class="n">{escape(examples.metric)}</th></tr>\n'
+        + "\n".join(rows)
+        + f"\n</table>\n{notes}\n</body></html>\n"
+    )
+
+
+def origin(examples: Examples) -> str:
+    """Where the examples are from, in one line."""
+    several = {"unaggregated": "", "mode": "most frequent rating", "mean": "mean", "median": "median"}[
+        examples.aggregation
+    ]
+    people = f"; several ratings of a caption count by their {several}" if several else ""
+    protocol = with_version(examples.protocol, examples.version)
+    return f"{protocol}; n = {examples.n:,}{people}; seed {examples.seed}; capbench {__version__}"
+
+
+def _notes(examples: Examples) -> list[str]:
+    lines = [
+        f"{origin(examples)}. Last column: the score on the human scale, by rank, and the score itself.",
+        examples.signature,
+    ]
+    return [_SAMPLE, *lines] if examples.sample else lines
+
+
+def _md(text: str) -> str:
+    for character in "\\`*_{}[]<>#|":
+        text = text.replace(character, "\\" + character)
+    return " ".join(text.split())
+
+
+# Curves over the number of references as files: JSON, CSV and the picture.
+
+PICTURES = ("png", "svg")
+"""Types of the picture that are written if nobody chooses."""
+
+
+def write_curves(
+    curves: ReferenceCurves,
+    folder: Path,
+    groups: Sequence[str] = ("",),
+    *,
+    escape_formulas: bool = False,
+    look: Look | None = None,
+    endings: Sequence[str] = PICTURES,
+) -> list[Path]:
+    """Write ``curves.{json,csv,png,svg}`` into a folder and return their paths.
+
+    Args:
+        curves: the curves.
+        folder: made if it is not there.
+        groups: groups to draw, one panel each; ``""`` is all.
+        escape_formulas: for the CSV file, see :func:`capbench.core.files.csv_text`.
+        look: title, size and font size of the picture.
+        endings: types of the picture.
+
+    Raises:
+        UsageError: a file cannot be written.
+    """
+    from capbench.reports.figures.curves import curves_figure
+    from capbench.reports.figures.style import USUAL, save
+
+    look = look or USUAL
+    with lock(folder / ".curves"):
+        write_text(folder / "curves.json", curves.model_dump_json(indent=2) + "\n")
+        write_text(folder / "curves.csv", curves_csv(curves, escape_formulas=escape_formulas))
+        figure = curves_figure(curves, groups, look)
+        for ending in endings:
+            save(figure, folder / f"curves.{ending}", look)
+    return [folder / f"curves.{ending}" for ending in ("json", "csv", *endings)]
+
+
+def curves_csv(curves: ReferenceCurves, *, escape_formulas: bool = False) -> str:
+    """One line a point, full precision; ``values`` are separated by spaces."""
+    columns = ["protocol", "metric", "column", "title", "group", "references", "mean", "sd", "n", "values"]
+    rows = (
+        {
+            "protocol": curves.protocol,
+            "references": point.count,
+            "values": " ".join(map(repr, point.values)),
+            **{name: getattr(point, name) for name in ("metric", "column", "title", "group", "mean", "sd", "n")},
+        }
+        for point in curves.points
+    )
+    return csv_text(columns, rows, escape_formulas=escape_formulas)

@@ -1,0 +1,6 @@
+"""Results as one HTML file that people open: sorted, searched and read without a network (``capbench report``)."""
+
+from capbench.reports.page.elements import ReportSource, read_source
+from capbench.reports.page.page import report_page, write_report
+
+__all__ = ["ReportSource", "read_source", "report_page", "write_report"]

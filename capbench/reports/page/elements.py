@@ -1,0 +1,215 @@
+"""HTML in Python: texts are escaped, pieces of HTML are not, and nothing carries a style or a handler of its own.
+
+The page's Content-Security-Policy forbids ``style`` and ``on...`` attributes, so there is no way to write one here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from capbench.core.errors import DataError, MissingFileError
+from capbench.core.files import sha256_file
+from capbench.core.records import FloatArray
+from capbench.reports.explain.drawing import Drawing, clean, line, rect, text_at
+from capbench.studies.explained import Explainer
+from capbench.studies.item_scores import ItemScores, ScoreLevel, items_beside, load_items
+from capbench.studies.results import StudyResult, load_result
+
+__all__ = [
+    "Html",
+    "ReportSource",
+    "SourceFile",
+    "data_block",
+    "interval_chart",
+    "joined",
+    "levels_chart",
+    "read_source",
+    "tag",
+    "wide",
+]
+
+
+_EMPTY = ("br", "input", "meta", "col", "img")
+
+
+class Html(str):
+    """A piece of HTML; every other string is a text."""
+
+    __slots__ = ()
+
+
+def tag(name: str, *children: str | None, **attributes: object) -> Html:
+    """An element. ``class_`` and ``for_`` are ``class`` and ``for``, ``data_tip`` is ``data-tip``; True is a bare name.
+
+    >>> tag("p", "a < b", class_="note", hidden=True)
+    '<p class="note" hidden>a &lt; b</p>'
+    """
+    head = name
+    for key, value in attributes.items():
+        if value is None or value is False:
+            continue
+        plain = key.rstrip("_").replace("_", "-")
+        if plain == "style" or plain.startswith("on"):
+            raise ValueError(f"the page's policy forbids the attribute {plain}")
+        head += f" {plain}" if value is True else f' {plain}="{clean(str(value))}"'
+    if name in _EMPTY:
+        return Html(f"<{head}>")
+    return Html(f"<{head}>{joined(children)}</{name}>")
+
+
+def joined(children: Iterable[str | None], between: str = "") -> Html:
+    """Pieces in a row; texts among them are escaped."""
+    return Html(between.join(str(c) if isinstance(c, Html) else clean(c) for c in children if c is not None))
+
+
+def wide(content: Html, label: str) -> Html:
+    """What may be wider than a phone, in a region of its own that scrolls, from the keyboard too."""
+    return tag("div", content, class_="wide", role="region", aria_label=label, tabindex=0)
+
+
+def data_block(name: str, value: Any) -> Html:
+    """Data for the page's script, in a form that no text in it can end.
+
+    >>> data_block("x", "</script>")
+    '<script type="application/json" id="x">"\\\\u003c/script\\\\u003e"</script>'
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Html(f'<script type="application/json" id="{clean(name)}">{text}</script>')
+
+
+# The small charts of a report, as SVG without styles of their own: classes get their colours from the page.
+
+_WIDTH = 340.0
+
+
+def interval_chart(value: float, low: float | None, high: float | None, ends: tuple[float, float], label: str) -> str:
+    """One value with its interval on a scale, for a table's cell."""
+    width, height = 140.0, 14.0
+
+    def at(number: float) -> float:
+        return 4 + (width - 8) * (number - ends[0]) / ((ends[1] - ends[0]) or 1.0)
+
+    body = line(0, height / 2, width, height / 2, "scale")
+    if ends[0] < 0 < ends[1]:
+        body += line(at(0), 1, at(0), height - 1, "zero")
+    if low is not None and high is not None:
+        body += line(at(low), height / 2, at(high), height / 2, "interval")
+    body += f'<circle cx="{at(value):.1f}" cy="{height / 2:.1f}" r="2.6" class="point"/>'
+    return Drawing(body, width, height, label).element()
+
+
+def levels_chart(levels: Sequence[ScoreLevel], edges: FloatArray, label: str, *, pairs: bool = False) -> Drawing:
+    """Histograms of scores, one row a rating, with a mark at each mean.
+
+    Args:
+        levels: scores by rating, ascending.
+        edges: (bins + 1,) edges of the histograms' bins.
+        label: what the chart shows, for those who cannot see it.
+        pairs: whether scores are differences between two captions: bins below zero are then marked.
+    """
+    row, left, right, top = 30.0, 48.0, 62.0, 16.0
+    inner = _WIDTH - left - right
+    low, high = float(edges[0]), float(edges[-1])
+
+    def at(number: float) -> float:
+        return left + inner * (number - low) / (high - low)
+
+    body = text_at(left - 8, 10, "pairs" if pairs else "rating", "small", "end")
+    body += text_at(_WIDTH - right + 8, 10, "n", "small")
+    bottom = top + row * len(levels)
+    for place, level in enumerate(reversed(levels)):
+        base = top + row * (place + 1)
+        tallest = max(level.counts) or 1
+        for count, start, end in zip(level.counts, edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+            if not count:
+                continue
+            height = (row - 6) * count / tallest
+            kind = "bar wrong" if pairs and (start + end) / 2 < 0 else "bar"
+            hint = f"{count:,} of {level.n:,} between {start:.3g} and {end:.3g}"
+            body += rect(at(start) + 0.5, base - height, max(inner / len(level.counts) - 1, 0.5), height, kind, hint)
+        body += line(left, base, _WIDTH - right, base, "scale")
+        body += line(at(level.mean), base - row + 6, at(level.mean), base, "mean")
+        if not pairs:
+            body += text_at(left - 8, base - 7, f"{level.rating:.3g}", "", "end")
+        body += text_at(_WIDTH - right + 8, base - 7, f"{level.n:,}", "small")
+    if low < 0 < high:
+        body += line(at(0), top, at(0), bottom, "zero")
+    body += text_at(left, bottom + 14, _end(low, high - low), "small")
+    body += text_at(_WIDTH - right, bottom + 14, _end(high, high - low), "small", "end")
+    return Drawing(body, _WIDTH, bottom + 18, label)
+
+
+def _end(value: float, span: float) -> str:
+    """An end of a scale; what is nothing beside the scale's width is 0."""
+    return "0" if abs(value) < 1e-4 * span else f"{value:.3g}"
+
+
+# What a report is made of: results, with the items behind them where they are at hand.
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A file that a report was made from.
+
+    Attributes:
+        path: as the user named it.
+        sha256: of its content.
+    """
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class ReportSource:
+    """One study of a report.
+
+    Attributes:
+        result: its numbers.
+        items: the items behind them; none where they were not kept.
+        files: the files that both are from; none if they never were in files.
+        explainers: what explains its metrics; none where that was not asked for.
+    """
+
+    result: StudyResult
+    items: tuple[ItemScores, ...] = ()
+    files: tuple[SourceFile, ...] = ()
+    explainers: tuple[Explainer, ...] = ()
+
+
+def read_source(path: str | Path) -> ReportSource:
+    """Read a ``results.json``, or the folder that holds one, and ``items.json.gz`` beside it where it is.
+
+    Raises:
+        MissingFileError: there is no such file.
+        DataError: it is no result file, or the items beside it are of another study.
+    """
+    results = Path(path)
+    if results.is_dir():
+        results = results / "results.json"
+    try:
+        result = load_result(results)
+    except MissingFileError as error:
+        hint = "Give results.json, which 'capbench correlate ... --out DIR' writes, or its folder"
+        raise MissingFileError("there are no results", path=results, hint=hint) from error
+    files = [SourceFile(str(results), sha256_file(results))]
+    items: tuple[ItemScores, ...] = ()
+    beside = items_beside(results)
+    if beside.is_file():
+        items = load_items(beside)
+        ids = {info.id for info in result.protocols}
+        strange = [name for table in items for name in table.protocols if name not in ids]
+        if strange:
+            raise DataError(
+                f"holds items of {strange[0]}, which {results.name} beside it does not have",
+                path=beside,
+                hint="Remove it, or make both files again with 'capbench correlate ... --out DIR --items'",
+            )
+        files.append(SourceFile(str(beside), sha256_file(beside)))
+    return ReportSource(result, items, tuple(files))

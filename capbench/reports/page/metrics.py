@@ -1,0 +1,211 @@
+"""One part for each metric: its agreement everywhere, its scores by rating, within images and between them, systems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from capbench.core.records import FloatArray
+from capbench.reports.page.elements import Html, ReportSource, interval_chart, joined, levels_chart, tag, wide
+from capbench.reports.page.overview import Entry
+from capbench.reports.tables import MARK
+from capbench.studies.item_scores import ItemScores, by_level, image_levels, system_means
+from capbench.studies.judged import ProgressFactory, no_progress
+
+__all__ = ["metric_sections"]
+
+
+def metric_sections(
+    sources: Sequence[ReportSource], numbers: Sequence[Entry], progress: ProgressFactory = no_progress
+) -> Html:
+    """The section of all metrics, one closed part each; a metric of several studies has one part.
+
+    Args:
+        sources: the studies.
+        numbers: their numbers.
+        progress: makes progress bars, since scores of many captions take a while.
+    """
+    titles: dict[str, str] = {}
+    for source in sources:
+        titles.update({name: title for name, title in source.result.columns.items() if name not in titles})
+    scored = sum(len(table.scores) for source in sources for table in source.items)
+    with progress("page", scored) as step:
+        parts = [
+            _metric(name, title, sources, [entry for entry in numbers if entry.cell.column == name], step)
+            for name, title in titles.items()
+        ]
+    hint = "" if any(source.items for source in sources) else " Scores by rating need the items: see below."
+    return tag(
+        "section",
+        tag("h2", "Each metric"),
+        tag("p", f"Open a metric to see where it agrees with people, and how its scores lie.{hint}", class_="note"),
+        tag("p", tag("button", "Open all", type="button", id="open-all"), class_="tools"),
+        *parts,
+        id="metrics",
+    )
+
+
+def _metric(
+    name: str,
+    title: str,
+    sources: Sequence[ReportSource],
+    numbers: Sequence[Entry],
+    step: Callable[[int], None],
+) -> Html:
+    overall = [e for e in numbers if not e.cell.group and e.info.kind != "mean"]
+    head = "; ".join(f"{e.info.dataset_title} {e.info.statistic} {e.shown}" for e in overall[:3])
+    body: list[Html] = []
+    if numbers:
+        body.append(_agreement(title, numbers, len(sources) > 1))
+    else:
+        reasons = [m.reason for s in sources for m in s.result.missing if m.column == name]
+        body += [tag("p", f"Not computed: {reason}") for reason in dict.fromkeys(reasons)]
+    for source in sources:
+        for table in source.items:
+            if name in table.scores:
+                body.append(_scores(name, title, table, source.result.name if len(sources) > 1 else ""))
+                step(1)
+    return tag(
+        "details", tag("summary", tag("b", title), " ", tag("span", head, class_="soft")), *body, class_="metric"
+    )
+
+
+def _agreement(title: str, numbers: Sequence[Entry], studies: bool) -> Html:
+    """Every number of one metric, with its interval drawn; accuracies share one scale, correlations another."""
+    ends: dict[bool, tuple[float, float]] = {}
+    for percent in (False, True):
+        values = [
+            end
+            for e in numbers
+            if e.percent is percent
+            for end in (e.cell.value, e.cell.low, e.cell.high)
+            if end is not None
+        ]
+        if values:
+            ends[percent] = (min(0.0, *values), max(1.0, *values) if percent else max(0.6, *values))
+    rows = []
+    for entry in numbers:
+        cell = entry.cell
+        mark = MARK if entry.tested and entry.top else ""
+        rows.append(
+            tag(
+                "tr",
+                tag(
+                    "th",
+                    entry.info.dataset_title,
+                    tag("span", cell.group, class_="sub") if cell.group else None,
+                    scope="row",
+                ),
+                tag("td", entry.info.statistic, tag("span", entry.info.id.split("/", 1)[1], class_="sub")),
+                tag("td", f"{entry.shown}{mark}", class_="n", data_tip=entry.tip),
+                tag("td", entry.interval, class_="n soft"),
+                tag("td", Html(_interval(entry, ends.get(entry.percent, (0.0, 1.0))))),
+                tag("td", "" if entry.rank is None else str(entry.rank), class_="n"),
+                tag("td", f"{cell.n:,}", class_="n"),
+                tag("td", entry.result.name) if studies else None,
+            )
+        )
+    heads = [tag("th", head, scope="col") for head in ("judgements", "statistic")]
+    heads += [tag("th", head, scope="col", class_="n") for head in ("value", "interval")]
+    heads += [tag("th", "drawn", scope="col"), *(tag("th", h, scope="col", class_="n") for h in ("rank", "n"))]
+    heads += [tag("th", "study", scope="col")] if studies else []
+    table = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="tips plain")
+    return joined(
+        [
+            tag("h3", "Agreement by data set and group"),
+            wide(table, f"Table: agreement of {title}"),
+        ]
+    )
+
+
+def _interval(entry: Entry, ends: tuple[float, float]) -> str:
+    cell = entry.cell
+    if cell.value is None:
+        return ""
+    return interval_chart(cell.value, cell.low, cell.high, ends, f"{entry.shown} {entry.interval}".strip())
+
+
+def _scores(name: str, title: str, table: ItemScores, study: str) -> Html:
+    places, scores = table.points(name)
+    human = table.human_values[places]
+    images = [table.images[place] for place in places.tolist()]
+    levels, edges = by_level(scores, human)
+    where = f"{table.dataset_title}, {table.items.split('/', 1)[-1]}, {table.side}{f' ({study})' if study else ''}"
+    if table.kind == "preferences":
+        wrong = int((scores < 0).sum())
+        ties = int((scores == 0).sum())
+        chart = levels_chart(
+            levels, edges, f"{title} on {where}: scores of preferred captions minus the others", pairs=True
+        )
+        text = (
+            f"Score of the caption that people prefer minus that of the other: {wrong:,} of {len(scores):,} pairs are "
+            f"ordered against people, {ties:,} are tied."
+        )
+        return _figure(f"Differences on {where}", chart.element(), tag("p", text))
+    chart = levels_chart(levels, edges, f"{title} on {where}: scores by rating")
+    rows = [
+        tag(
+            "tr",
+            tag("th", f"{level.rating:.3g}", scope="row", class_="n"),
+            tag("td", f"{level.n:,}", class_="n"),
+            tag("td", f"{level.mean:.4g}", class_="n"),
+            tag("td", "–" if level.sd is None else f"{level.sd:.3g}", class_="n"),
+        )
+        for level in levels
+    ]
+    heads = tag("tr", *(tag("th", head, scope="col", class_="n") for head in ("rating", "captions", "mean", "sd")))
+    by_rating = tag("table", tag("thead", heads), tag("tbody", *rows), class_="plain")
+    within = image_levels(scores, human, images)
+    facts = [
+        ("Within images", _known(within.within), f"τ-b of each image's captions, mean over {within.images:,} images"),
+        ("Between images", _known(within.between), f"τ-b of image means, {within.images_between:,} images"),
+        (
+            "Variance between images",
+            _share(within.share),
+            f"of the scores; of people's ratings {_share(within.human_share)}",
+        ),
+    ]
+    lines = [
+        tag("tr", tag("th", h, scope="row"), tag("td", v, class_="n"), tag("td", t, class_="soft")) for h, v, t in facts
+    ]
+    side = [
+        wide(by_rating, f"Table: {title} by rating, {where}"),
+        wide(tag("table", tag("tbody", *lines), class_="plain"), f"Table: {title} within images, {where}"),
+        _systems(title, where, scores, human, [table.systems[place] for place in places.tolist()]),
+    ]
+    return _figure(f"Scores by mean rating on {where}", chart.element(), joined(side))
+
+
+def _systems(title: str, where: str, scores: FloatArray, human: FloatArray, systems: Sequence[str]) -> Html | None:
+    means = system_means(scores, human, systems)
+    if not means:
+        return None
+    by_score: Mapping[str, int] = {
+        mean.system: rank for rank, mean in enumerate(sorted(means, key=lambda mean: -mean.score), 1)
+    }
+    rows = [
+        tag(
+            "tr",
+            tag("th", mean.system, scope="row"),
+            tag("td", f"{mean.human:.3f}", class_="n"),
+            tag("td", f"{mean.score:.4g}", class_="n"),
+            tag("td", f"{by_score[mean.system]}", class_="n"),
+            tag("td", f"{mean.n:,}", class_="n"),
+        )
+        for mean in means
+    ]
+    heads = [tag("th", "system", scope="col")]
+    heads += [tag("th", head, scope="col", class_="n") for head in ("people", "metric", "metric's rank", "captions")]
+    shown = tag("table", tag("thead", tag("tr", *heads)), tag("tbody", *rows), class_="plain")
+    return wide(shown, f"Table: systems under {title}, {where}")
+
+
+def _figure(title: str, chart: str, side: Html) -> Html:
+    return tag("div", tag("h3", title), tag("div", Html(chart), tag("div", side), class_="pair"), class_="figure")
+
+
+def _known(value: float | None) -> str:
+    return "not defined" if value is None else f"{value:.3f}"
+
+
+def _share(value: float | None) -> str:
+    return "not defined" if value is None else f"{100 * value:.0f} %"

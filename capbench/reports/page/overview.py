@@ -1,0 +1,560 @@
+"""The overview: who is best where, a table of metrics by protocol for each study, and every number in one list."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from capbench.reports.page.elements import Html, ReportSource, joined, tag, wide
+from capbench.reports.tables import MARK, number
+from capbench.studies.all_protocols import agreement_of_rankings, ranks
+from capbench.studies.results import OURS, Ceiling, Cell, ProtocolInfo, StudyResult
+
+__all__ = [
+    "Entry",
+    "choices",
+    "copy_buttons",
+    "entries",
+    "number_rows",
+    "overview",
+    "places",
+    "protocols_section",
+    "said",
+    "signature_of",
+]
+
+
+# The numbers of a report: every cell of every study with its rank, and what is said where a pointer rests on it.
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One number.
+
+    Attributes:
+        study: place of its study.
+        result: the study.
+        info: its protocol.
+        cell: the number.
+        rank: its significance cluster where metrics were tested, else its place by value; None for plain means and
+            without a value.
+        top: whether it is the best, or not significantly worse.
+        tested: whether metrics were tested.
+    """
+
+    study: int
+    result: StudyResult
+    info: ProtocolInfo
+    cell: Cell
+    rank: int | None
+    top: bool
+    tested: bool
+
+    @property
+    def percent(self) -> bool:
+        """Whether it is shown times 100."""
+        return self.info.kind == "accuracy"
+
+    @property
+    def shown(self) -> str:
+        """The value in print, or what stands in its place."""
+        if self.cell.value is None:
+            return self.cell.shown_instead
+        return number(self.cell.value, self.percent)
+
+    @property
+    def interval(self) -> str:
+        """``[low, high]``, or ``""``."""
+        if self.cell.low is None or self.cell.high is None:
+            return ""
+        return f"[{_end(self.cell.low, self.percent)}, {_end(self.cell.high, self.percent)}]"
+
+    @property
+    def tip(self) -> str:
+        """What the number is: metric, protocol, interval, data points, signature; lines."""
+        cell, info = self.cell, self.info
+        lines = [f"{cell.title}, {info.dataset_title}{f', {cell.group}' if cell.group else ''}"]
+        value = f"{info.statistic} = {self.shown}{' %' if self.percent else ''}"
+        if cell.value is None:
+            value = f"{info.statistic}: {self.shown}: {cell.undefined}"
+        if cell.sd is not None:
+            value += f" ± {number(cell.sd, self.percent)} over {info.draws} draws"
+        lines.append(value)
+        if self.interval and info.bootstrap is not None:
+            how = info.bootstrap
+            lines.append(f"{100 * how.level:g} % interval {self.interval}, {how.resamples:,} resamples of {how.unit}s")
+        elif not self.interval and cell.value is not None:
+            lines.append("no interval: the study was run without --bootstrap")
+        lines.append(f"n = {cell.n:,}" + (f", {cell.ties:,} tied pairs of scores" if cell.ties else ""))
+        if self.rank is not None:
+            lines.append(f"rank {self.rank}" + (" (significance cluster)" if self.tested else " (by value, untested)"))
+        if cell.published is not None:
+            lines.append(f"published: {cell.published_printed or number(cell.published, self.percent)}")
+        lines.append(f"protocol {info.versioned_id}")
+        if self.result.stand_in:
+            lines.append(f"{OURS}: of data that takes the place of what was not published")
+        signature = signature_of(self.result, cell)
+        return "\n".join([*lines, *([f"signature {signature}"] if signature else [])])
+
+
+def _end(value: float, percent: bool) -> str:
+    return f"{100 * value:.1f}" if percent else f"{value:.3f}"
+
+
+def entries(sources: Sequence[ReportSource]) -> list[Entry]:
+    """Every number of every study, in the studies' order."""
+    return [entry for place, source in enumerate(sources) for entry in _of_study(place, source.result)]
+
+
+def _of_study(study: int, result: StudyResult) -> Iterator[Entry]:
+    infos = {info.id: info for info in result.protocols}
+    by_place: dict[tuple[str, str], dict[str, float]] = {}
+    for cell in result.cells:
+        of_place = by_place.setdefault((cell.protocol, cell.group), {})
+        if cell.value is not None:
+            of_place[cell.column] = cell.value
+    ordered = {place: ranks(values) for place, values in by_place.items()}
+    for cell in result.cells:
+        info = infos[cell.protocol]
+        tests = result.comparison(cell.protocol, cell.group)
+        rank = ordered[cell.protocol, cell.group].get(cell.column)
+        if info.kind == "mean" or cell.value is None:
+            rank = None
+        elif tests is not None:
+            rank = tests.ranks.get(cell.column, rank)
+        top = cell.column in tests.top if tests is not None else rank == 1
+        yield Entry(study, result, info, cell, rank, top, tests is not None)
+
+
+def places(numbers: Sequence[Entry]) -> dict[tuple[int, str, str], list[Entry]]:
+    """Numbers by study, protocol and group, the best first."""
+    by_place: dict[tuple[int, str, str], list[Entry]] = {}
+    for entry in numbers:
+        by_place.setdefault((entry.study, entry.info.id, entry.cell.group), []).append(entry)
+    return {place: sorted(values, key=_from_the_best) for place, values in by_place.items()}
+
+
+def _from_the_best(entry: Entry) -> float:
+    """A sort key: the largest value first, what has none last."""
+    return math.inf if entry.cell.value is None else -entry.cell.value
+
+
+def signature_of(result: StudyResult, cell: Cell) -> str:
+    """The line that names what can change a number's scores; ``""`` in files from before there were any."""
+    of_items = result.signatures.get(cell.protocol.rsplit("/", 1)[0], {})
+    names = (cell.column, cell.label, cell.metric)
+    return next((of_items[name] for name in names if name in of_items), "")
+
+
+def said(info: ProtocolInfo) -> str:
+    """A protocol in few words: data set, items and statistic."""
+    parts = info.id.split("/")
+    return f"{info.dataset_title}, {' / '.join(parts[1:])}"
+
+
+def overview(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
+    """The section with the studies' tables; the list of all numbers is filled by the page's script."""
+    blocks = [_glance(sources, numbers)]
+    for place, source in enumerate(sources):
+        blocks.append(_study(place, source.result, numbers, alone=len(sources) == 1))
+    blocks.append(_all_numbers(len(sources) > 1))
+    return tag("section", tag("h2", "Overview"), *blocks, id="overview")
+
+
+def _glance(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
+    lines = []
+    several = len(sources) > 1
+    for (study, protocol, group), values in places(numbers).items():
+        best = values[0]
+        if group or best.info.kind == "mean" or best.cell.value is None:
+            continue
+        also = [entry.cell.title for entry in values[1:] if entry.top] if best.tested else []
+        ceiling = sources[study].result.ceiling(protocol)
+        lines.append(
+            tag(
+                "tr",
+                tag(
+                    "th",
+                    best.info.dataset_title,
+                    tag("span", _rest(best.info), class_="sub"),
+                    tag("span", OURS, class_="sub") if best.result.stand_in else None,
+                    scope="row",
+                ),
+                # Two studies of one protocol may have other metrics.
+                tag("td", sources[study].result.name) if several else None,
+                tag("td", best.info.statistic),
+                tag("td", best.cell.title, class_="strong"),
+                _number_cell(best),
+                tag("td", ", ".join(also) or ("none" if best.tested else "not tested")),
+                _ceiling_cell(best.info, ceiling),
+                tag("td", f"{best.cell.n:,}", class_="n"),
+            )
+        )
+    if not lines:
+        return tag("p", "No study measured agreement with people.")
+    heads = (
+        "judgements",
+        *(("study",) if several else ()),
+        "statistic",
+        "best metric",
+        "value [interval]",
+        "not significantly worse",
+    )
+    row = [tag("th", head, scope="col") for head in heads]
+    row += [tag("th", head, scope="col", class_="n") for head in ("people", "n")]
+    return joined(
+        [
+            tag("h3", "Which metric agrees best with people?"),
+            wide(
+                tag("table", tag("thead", tag("tr", *row)), tag("tbody", *lines), class_="tips plain"),
+                "Table: best metric by protocol",
+            ),
+        ]
+    )
+
+
+def _rest(info: ProtocolInfo) -> str:
+    return " / ".join(info.id.split("/")[1:])
+
+
+def _study(place: int, result: StudyResult, numbers: Sequence[Entry], *, alone: bool) -> Html:
+    by_key = {(e.info.id, e.cell.group, e.cell.column): e for e in numbers if e.study == place}
+    columns = [(info, "") for info in result.protocols]
+    columns += [(info, group) for info in result.protocols if info.kind == "accuracy" for group in info.groups]
+    columns = [c for c in columns if any((c[0].id, c[1]) == key[:2] for key in by_key)]
+    title = result.title if alone else f"{result.title} ({result.name})"
+    missing = {m.column: m.reason for m in result.missing if m.column}
+    if not columns:
+        return joined([tag("h3", title), tag("p", "Nothing could be computed: see below, under provenance.")])
+    highest: dict[tuple[str, str], float] = {}
+    for (protocol, group, _), e in by_key.items():
+        if e.cell.value is not None:
+            highest[protocol, group] = max(e.cell.value, highest.get((protocol, group), e.cell.value))
+    body = []
+    for name, metric in result.columns.items():
+        entries = [by_key.get((info.id, group, name)) for info, group in columns]
+        reason = missing.get(name, "")
+        cells = [
+            tag("td", "–", class_="n", data_order="-9", data_copy="")
+            if e is None
+            else _matrix_cell(e, highest.get((e.info.id, e.cell.group)))
+            for e in entries
+        ]
+        note = tag("span", reason, class_="sub") if reason and not any(entries) else None
+        body.append(tag("tr", tag("th", metric, note, scope="row", data_copy=metric), *cells))
+    heads = [tag("th", "metric", scope="col")]
+    for info, group in columns:
+        percent = " %" if info.kind == "accuracy" else ""
+        heads.append(
+            tag(
+                "th",
+                tag("span", info.dataset_title, class_="over"),
+                f"{info.statistic}{percent}{f', {group}' if group else ''}",
+                tag("span", _rest(info), class_="sub"),
+                scope="col",
+                class_="n",
+                data_dataset=info.dataset_title,
+                data_copy=f"{info.dataset_title} {info.statistic}{f' {group}' if group else ''}",
+            )
+        )
+    foot = _ceilings(result, columns)
+    table = tag(
+        "table", tag("thead", tag("tr", *heads)), tag("tbody", *body), foot, class_="tips matrix", id=f"matrix-{place}"
+    )
+    tested = any(result.comparisons)
+    key = f"{MARK} the best, or not significantly worse. " if tested else ""
+    datasets = list(dict.fromkeys(info.dataset_title for info, _ in columns))
+    return joined(
+        [
+            tag("h3", title),
+            tag(
+                "div",
+                _filter(f"matrix-{place}", "Data set", datasets) if len(datasets) > 1 else None,
+                copy_buttons(f"matrix-{place}"),
+                class_="tools",
+            ),
+            wide(table, f"Table: {title}"),
+            tag(
+                "p",
+                f"{key}Small figures are ranks and intervals. A column's head sorts. Rest on a number, or move to it "
+                "with the arrow keys, to read its protocol, interval, n and signature.",
+                class_="note",
+            ),
+        ]
+    )
+
+
+def _matrix_cell(entry: Entry, highest: float | None) -> Html:
+    mark = MARK if entry.tested and entry.top else ""
+    rank = None if entry.rank is None else tag("span", str(entry.rank), class_="rank", aria_label=f"rank {entry.rank}")
+    interval = tag("span", entry.interval, class_="sub") if entry.interval else None
+    if entry.cell.value is None:
+        return tag("td", entry.shown, class_="n", data_order="-9", data_tip=entry.tip, data_copy=entry.shown)
+    best = "strong" if entry.cell.value == highest and entry.info.kind != "mean" else None
+    return tag(
+        "td",
+        tag("span", f"{entry.shown}{mark}", class_=best),
+        rank,
+        interval,
+        class_="n",
+        data_order=repr(entry.cell.value),
+        data_tip=entry.tip,
+        data_copy=f"{entry.shown}{mark} {entry.interval}".strip(),
+    )
+
+
+def _number_cell(entry: Entry) -> Html:
+    return tag(
+        "td",
+        f"{entry.shown} ",
+        tag("span", entry.interval, class_="soft") if entry.interval else None,
+        data_tip=entry.tip,
+    )
+
+
+def _ceilings(result: StudyResult, columns: Sequence[tuple[ProtocolInfo, str]]) -> Html | None:
+    cells = [_ceiling_cell(info, result.ceiling(info.id, group)) for info, group in columns]
+    if not result.ceilings:
+        return None
+    return tag("tfoot", tag("tr", tag("th", "people", scope="row"), *cells))
+
+
+def _ceiling_cell(info: ProtocolInfo, ceiling: Ceiling | None) -> Html:
+    if ceiling is None:
+        return tag("td", "", class_="n")
+    how = {
+        "leave-one-rater-out": "each rating against the mean of the item's other ratings",
+        "votes": "one voter against the majority of the pair's other voters",
+    }[ceiling.method]
+    tip = f"human ceiling, not a metric: {how}\nn = {ceiling.n:,}\nprotocol {info.versioned_id}"
+    if ceiling.low is not None and ceiling.high is not None:
+        percent = info.kind == "accuracy"
+        tip += f"\ninterval [{number(ceiling.low, percent)}, {number(ceiling.high, percent)}]"
+    return tag("td", number(ceiling.value, info.kind == "accuracy"), class_="n", data_tip=tip)
+
+
+def _filter(target: str, label: str, choices: Sequence[str]) -> Html:
+    name = f"{target}-filter"
+    options = [tag("option", "all", value="")] + [tag("option", choice, value=choice) for choice in choices]
+    return joined([tag("label", label, for_=name), tag("select", *options, id=name, data_filters=target)], " ")
+
+
+def copy_buttons(target: str) -> Html:
+    """Buttons that copy the rows of a table as they are shown."""
+    buttons = [
+        tag("button", form, type="button", data_copies=target, data_form=form.lower())
+        for form in ("LaTeX", "Markdown", "CSV")
+    ]
+    return tag("span", tag("span", "Copy as"), *buttons, class_="copies", role="group", aria_label="Copy the table as")
+
+
+_HEADS = ("metric", "data set", "group", "statistic", "value", "low", "high", "rank", "n", "published", "protocol")
+
+
+def _all_numbers(studies: bool) -> Html:
+    heads = [*_HEADS, *(["study"] if studies else [])]
+    numeric = ("value", "low", "high", "rank", "n", "published")
+    row = tag("tr", *(tag("th", head, scope="col", class_="n" if head in numeric else None) for head in heads))
+    return joined(
+        [
+            tag("h3", "All numbers"),
+            tag("div", tag("span", class_="filters", id="numbers-filters"), copy_buttons("numbers"), class_="tools"),
+            wide(tag("table", tag("thead", row), class_="tips", id="numbers"), "Table: all numbers"),
+        ]
+    )
+
+
+def number_rows(numbers: Sequence[Entry], *, studies: bool) -> list[dict[str, Any]]:
+    """The list of all numbers for the page's script: texts (``t``), what to sort by (``s``), tooltips (``tip``)."""
+    rows = []
+    for entry in numbers:
+        cell, percent = entry.cell, entry.percent
+        ends = ["" if end is None else number(end, percent) for end in (cell.low, cell.high)]
+        published = "" if cell.published is None else cell.published_printed or number(cell.published, percent)
+        rank = "" if entry.rank is None else str(entry.rank)
+        dataset = f"{entry.info.dataset_title} ({OURS})" if entry.result.stand_in else entry.info.dataset_title
+        texts = [cell.title, dataset, cell.group or "all", entry.info.statistic, entry.shown, *ends]
+        texts += [rank, f"{cell.n:,}", published, entry.info.versioned_id, *([entry.result.name] if studies else [])]
+        sort = [*texts[:4], cell.value, cell.low, cell.high, entry.rank, cell.n, cell.published, *texts[10:]]
+        rows.append({"t": texts, "s": sort, "tip": entry.tip})
+    return rows
+
+
+# Protocols in words, and what changes where another one is chosen.
+
+_CHOICES = (
+    (
+        "tau-b",
+        "Kendall's τ-b counts ordered pairs and corrects for ties on both sides.",
+        "τ-c divides by what the number of ratings allows, not by the ties there are: values are lower where ratings "
+        "are few, and the order of metrics can change where some tie often.",
+    ),
+    (
+        "tau-c",
+        "Kendall's (Stuart's) τ-c counts ordered pairs and divides by what the number of different ratings allows.",
+        "τ-b corrects for the ties of both sides: it is higher for metrics that tie often. Papers differ in which one "
+        "they print, so values of the two are not to be compared.",
+    ),
+    (
+        "spearman",
+        "Spearman's ρ is the correlation of ranks: one caption far out of place weighs much.",
+        "Kendall's coefficients count pairs and give smaller values; the order of metrics is often the same.",
+    ),
+    (
+        "pearson",
+        "Pearson's r is the correlation of the values themselves: it asks for a straight line.",
+        "Coefficients of ranks ask for the right order alone and do not punish a bent scale or few extreme scores.",
+    ),
+    (
+        "acc-eq",
+        "Pairwise accuracy with tie calibration: a pair counts as tied where scores differ by less than ε, and ties "
+        "that people make have to be found, too.",
+        "Kendall's coefficients reward a metric that never ties even where people do.",
+    ),
+    (
+        "difference-pearson",
+        "Pearson's r of the differences between captions of one image.",
+        "Correlations over all captions also ask which image is hard.",
+    ),
+    (
+        "within-image",
+        "Captions are compared with those of the same image alone: is the better caption told from the worse one?",
+        "Over all captions, a metric also gains by knowing which images are hard to describe.",
+    ),
+    (
+        "system",
+        "Whole systems are compared by their means: what a leaderboard needs.",
+        "Over captions there are thousands of data points in place of a few systems, and agreement is lower, because "
+        "single captions are harder to judge.",
+    ),
+    (
+        "unaggregated",
+        "Every single rating is a data point.",
+        "With one value an item (mean, median, most frequent rating) disagreement between people drops out, and every "
+        "metric's value rises.",
+    ),
+    (
+        "mean",
+        "The mean of an item's ratings is its data point.",
+        "Single ratings keep people's disagreement: values fall.",
+    ),
+    (
+        "median",
+        "The median of an item's ratings is its data point.",
+        "The mean makes more different values, hence fewer ties.",
+    ),
+    (
+        "mode",
+        "The most frequent rating of an item is its data point.",
+        "The mean makes more different values, hence fewer ties.",
+    ),
+    (
+        "strict",
+        "A tie of the metric is wrong.",
+        "A rule that gives ties one half, or counts them right, favours metrics that tie.",
+    ),
+    ("ties-right", "A tie of the metric is right.", "The strict rule counts it wrong: metrics that tie often fall."),
+    ("ties-half", "A tie of the metric counts one half, as guessing would.", "The strict rule counts it wrong."),
+    (
+        "no-own-captions",
+        "Pairs whose caption belongs to the image are left out: the caption would be its own reference.",
+        "With them, metrics over references score such captions at the top without any skill.",
+    ),
+    (
+        "same-text-out",
+        "References with the candidate's very text are left out.",
+        "With them, a human caption meets itself among its references and scores at the top.",
+    ),
+    (
+        "all-references",
+        "Every reference counts, the candidate's own text too.",
+        "Without it, human captions lose what they have for free.",
+    ),
+    (
+        "random",
+        "References are drawn at random, several times; values are means over draws.",
+        "With all references most metrics agree better with people; fewer tell how a metric does with little.",
+    ),
+)
+
+
+def choices(info: ProtocolInfo) -> list[tuple[str, str]]:
+    """The choices that a protocol's id makes: what each means, and what another would change.
+
+    The longest name that fits is taken once: ``within-image-tau-b`` makes the choices *within-image* and *tau-b*.
+    """
+    words = "/".join(info.id.split("/")[1:])
+    parts = [f"-{part}-" for part in words.split("/")]
+    made = []
+    for name, means, other in _CHOICES:
+        if any(f"-{name}-" in part for part in parts):
+            made.append((means, other))
+    return made
+
+
+def protocols_section(sources: Sequence[ReportSource], numbers: Sequence[Entry]) -> Html:
+    """Every protocol of the page, once."""
+    infos = {info.id: info for source in sources for info in source.result.protocols}
+    values: dict[str, dict[str, float]] = {}
+    titles: dict[str, str] = {}
+    for entry in numbers:
+        if not entry.cell.group and entry.info.kind != "mean" and entry.cell.value is not None:
+            values.setdefault(entry.info.id, {}).setdefault(entry.cell.column, entry.cell.value)
+            titles[entry.cell.column] = entry.cell.title
+    parts = [_protocol(info, infos, values, titles) for info in infos.values()]
+    return tag(
+        "section",
+        tag("h2", "Protocols in words"),
+        tag(
+            "p",
+            "A protocol is data set / items / statistic: which captions count, against which references, and what is "
+            "computed. The same metric has another value under another protocol.",
+            class_="note",
+        ),
+        *parts,
+        id="protocols",
+    )
+
+
+def _protocol(
+    info: ProtocolInfo, infos: dict[str, ProtocolInfo], values: dict[str, dict[str, float]], titles: dict[str, str]
+) -> Html:
+    lines = [tag("p", info.description[:1].upper() + info.description[1:] + ".")]
+    made = choices(info)
+    if made:
+        row = tag("tr", tag("th", "this protocol", scope="col"), tag("th", "if another is chosen", scope="col"))
+        body = [tag("tr", tag("td", means), tag("td", other)) for means, other in made]
+        lines.append(tag("table", tag("thead", row), tag("tbody", *body), class_="plain words"))
+    changes = _changes(info, infos, values, titles)
+    if changes:
+        lines += [tag("p", "Here, on the same judgements:"), tag("ul", *changes)]
+    whole = "" if info.n_items_whole is None else f" of {info.n_items_whole:,} (--allow-missing)"
+    size = f"{info.n_items:,} scored items{whole}" + (f", {info.draws} draws of references" if info.draws > 1 else "")
+    notes = [size, *info.notes]
+    lines.append(tag("ul", *(tag("li", note) for note in dict.fromkeys(notes)), class_="note"))
+    head = tag("summary", tag("b", f"{info.dataset_title}, {info.statistic}"), " ", tag("code", info.versioned_id))
+    return tag("details", head, *lines)
+
+
+def _changes(
+    info: ProtocolInfo, infos: dict[str, ProtocolInfo], values: dict[str, dict[str, float]], titles: dict[str, str]
+) -> list[Html]:
+    """How the ranking of metrics changes under the page's other protocols of the same data set."""
+    mine = values.get(info.id, {})
+    changes = []
+    for other in infos.values():
+        theirs = values.get(other.id, {})
+        common = [name for name in mine if name in theirs]
+        if other.id == info.id or other.dataset != info.dataset or len(common) < 2:
+            continue
+        tau = agreement_of_rankings(mine, theirs)
+        best, then = (max(common, key=ranking.__getitem__) for ranking in (mine, theirs))
+        order = "" if tau is None else f"the rankings of {len(common)} metrics agree with τ-b {tau:.2f}"
+        same = (
+            f"{titles[best]} stays first" if best == then else f"{titles[then]} comes first in place of {titles[best]}"
+        )
+        rest = other.id.split("/", 1)[1]
+        changes.append(tag("li", joined([tag("code", rest), f": {'; '.join(filter(None, [order, same]))}."])))
+    return changes

@@ -1,0 +1,299 @@
+"""Puts a report together: one file, a strict policy, nothing from elsewhere."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from capbench import __version__
+from capbench.core.errors import UsageError, count
+from capbench.core.files import write_text
+from capbench.core.records import signature_lines
+from capbench.datasets.protocol import with_version
+from capbench.reports.explain.drawing import DARK, LIGHT
+from capbench.reports.explain.page import style_sheet
+from capbench.reports.markup import LATEX_CHARACTERS, SAMPLE
+from capbench.reports.page.elements import Html, ReportSource, data_block, joined, tag, wide
+from capbench.reports.page.items import dialog, explained, images_listed_first, items_section, panels, thumbnails
+from capbench.reports.page.metrics import metric_sections
+from capbench.reports.page.overview import entries, number_rows, overview, protocols_section
+from capbench.studies.item_scores import ItemScores
+from capbench.studies.judged import ProgressFactory, no_progress
+from capbench.studies.results import StudyResult
+
+__all__ = ["provenance_section", "report_page", "write_report"]
+
+
+# Where everything in a report is from: studies, files with checksums, signatures, what is missing, the command.
+
+
+def provenance_section(sources: Sequence[ReportSource], command: str, problems: Sequence[str]) -> Html:
+    """The section.
+
+    Args:
+        sources: the studies.
+        command: what makes the page again; ``""`` if it is not known.
+        problems: pictures that could not be read, captions that could not be explained.
+    """
+    blocks = [_study(source) for source in sources]
+    if problems:
+        blocks.append(
+            tag(
+                "details",
+                tag("summary", "Pictures that could not be read, captions that could not be explained"),
+                _list(problems),
+            )
+        )
+    again = [
+        tag("h3", "This page again"),
+        tag("p", tag("code", command, id="again"), " ", tag("button", "Copy", type="button", data_copies_text="again")),
+    ]
+    return tag("section", tag("h2", "Provenance"), *(again if command else []), *blocks, id="provenance")
+
+
+def _study(source: ReportSource) -> Html:
+    result = source.result
+    lines = [tag("p", f"capbench {result.capbench}, {result.created}; study {result.name}.")]
+    if result.published:
+        lines.append(tag("p", f"Published numbers: {result.published}"))
+    lines.append(tag("p", f"Data sets: {', '.join(_data_sets(result))}."))
+    if source.files:
+        rows = [
+            tag("tr", tag("th", file.path, scope="row"), tag("td", tag("code", file.sha256))) for file in source.files
+        ]
+        head = tag("tr", tag("th", "file", scope="col"), tag("th", "SHA-256", scope="col"))
+        lines.append(
+            wide(
+                tag("table", tag("thead", head), tag("tbody", *rows), class_="plain"), f"Table: files of {result.name}"
+            )
+        )
+    else:
+        lines.append(tag("p", "The numbers were computed for this page and stand in no other file."))
+    if result.missing:
+        by_reason = result.reasons()
+        reasons = [f"{', '.join(names)}: {reason}" for reason, names in by_reason.items()]
+        count = len(dict.fromkeys(name for names in by_reason.values() for name in names))
+        lines.append(tag("details", tag("summary", f"Not computed, in whole or in part: {count}"), _list(reasons)))
+    if result.undefined:
+        summary = tag("summary", f"Numbers that are undefined: {len(result.undefined)}")
+        lines.append(tag("details", summary, _list(result.undefined_lines())))
+    signed = [
+        tag("div", tag("h4", items), tag("ul", *(tag("li", tag("code", line)) for line in signature_lines(of_items))))
+        for items, of_items in result.signatures.items()
+    ]
+    if signed:
+        note = "A signature names everything that can change a metric's scores."
+        lines.append(tag("details", tag("summary", "Signatures"), tag("p", note, class_="note"), *signed))
+    return tag("div", tag("h3", result.title), *lines)
+
+
+def _data_sets(result: StudyResult) -> list[str]:
+    return list(
+        dict.fromkeys(f"{info.dataset_title} ({with_version(info.dataset, info.version)})" for info in result.protocols)
+    )
+
+
+def _list(texts: Sequence[str]) -> Html:
+    return tag("ul", *(tag("li", text) for text in dict.fromkeys(texts)))
+
+
+FindPictures = Callable[[str, Iterable[str]], Mapping[str, Path]]
+"""Finds the files of a data set's images, as far as they are there, by image id."""
+_SECTIONS = (
+    ("overview", "Overview"),
+    ("metrics", "Metrics"),
+    ("apart", "Where metric and people part"),
+    ("protocols", "Protocols"),
+    ("provenance", "Provenance"),
+)
+
+
+def write_report(
+    sources: Sequence[ReportSource],
+    path: str | os.PathLike[str],
+    *,
+    title: str | None = None,
+    command: str = "",
+    pictures: FindPictures | None = None,
+    explanations: int = 0,
+    progress: ProgressFactory = no_progress,
+) -> None:
+    """Write a report; the arguments are those of :func:`report_page`.
+
+    Raises:
+        UsageError: there is no study, or the file cannot be written.
+    """
+    text = report_page(
+        sources, title=title, command=command, pictures=pictures, explanations=explanations, progress=progress
+    )
+    write_text(path, text)
+
+
+def report_page(
+    sources: Sequence[ReportSource],
+    *,
+    title: str | None = None,
+    command: str = "",
+    pictures: FindPictures | None = None,
+    explanations: int = 0,
+    progress: ProgressFactory = no_progress,
+) -> str:
+    """One HTML file over one study or several, that needs nothing beside itself.
+
+    The same sources give the same page.
+
+    Args:
+        sources: the studies, in the order of the page.
+        title: its title; default: that of the only study.
+        command: what makes the page again, as it is shown.
+        pictures: finds pictures for the captions that are listed first; None for a page without.
+        explanations: how many captions of each row in each list are explained, by what the sources bring for it.
+        progress: makes progress bars.
+
+    Raises:
+        UsageError: there is no study.
+    """
+    if not sources:
+        raise UsageError("there are no results to report", hint="Name a results.json, or a folder that holds one")
+    title = title or (sources[0].result.title if len(sources) == 1 else "Which metric agrees with people?")
+    lacking = [_items_command(source) for source in sources if not source.items]
+    sources = _told_apart(sources)
+    numbers = entries(sources)
+    why = explained(sources, explanations, pictures, progress)
+    listed = panels(sources, why)
+    urls: dict[str, str] = {}
+    problems: list[str] = []
+    if pictures is not None and listed:
+        tables = [table for source in sources for table in source.items if len(table) and table.scores]
+        paths = _pictures(listed, tables, pictures)
+        urls, problems = thumbnails(list(paths), paths, progress)
+    several = len(sources) > 1
+    data = {
+        "numbers": number_rows(numbers, studies=several),
+        "panels": listed,
+        "pictures": urls,
+        "latex": LATEX_CHARACTERS,
+        "explanations": why.pages,
+    }
+    main = [
+        overview(sources, numbers),
+        metric_sections(sources, numbers, progress),
+        items_section(listed, lacking, len(urls), why),
+        protocols_section(sources, numbers),
+        provenance_section(sources, command, [*problems, *dict.fromkeys(why.problems)]),
+    ]
+    return _document(title, sources, joined(main, "\n"), data)
+
+
+def _pictures(
+    listed: Sequence[dict[str, Any]], tables: Sequence[ItemScores], pictures: FindPictures
+) -> dict[str, Path]:
+    """The pictures of the page by name, the image's id where no other picture has it; panels get their names.
+
+    Args:
+        listed: the panels; each gets ``picture``, a name or None for each of its images.
+        tables: their items.
+        pictures: finds pictures.
+    """
+    paths: dict[str, Path] = {}
+    wanted = images_listed_first(tables)
+    for panel, table in zip(listed, tables, strict=True):
+        dataset, here = table.items.split("/")[0], set(table.images)
+        names = {}
+        for image, path in pictures(dataset, [image for image in wanted if image in here]).items():
+            names[image] = image if paths.get(image, path) == path else f"{image} of {dataset}"
+            paths[names[image]] = path
+        panel["picture"] = [names.get(image) for image in panel["images"]]
+    return paths
+
+
+def _told_apart(sources: Sequence[ReportSource]) -> list[ReportSource]:
+    """The studies, with a number behind a name that an earlier one has."""
+    counts: dict[str, int] = {}
+    named = []
+    for source in sources:
+        name = source.result.name
+        counts[name] = counts.get(name, 0) + 1
+        if counts[name] > 1:
+            source = replace(source, result=source.result.model_copy(update={"name": f"{name} ({counts[name]})"}))
+        named.append(source)
+    return named
+
+
+def _items_command(source: ReportSource) -> str:
+    name = source.result.name
+    study = "..." if name == "quick-look" else name
+    folder = str(Path(source.files[0].path).parent) if source.files else f"results/{name}"
+    return f"capbench correlate {study} --out {folder} --items"
+
+
+def _document(title: str, sources: Sequence[ReportSource], main: Html, data: Mapping[str, Any]) -> str:
+    style = _colours() + _resource("page.css")
+    # A frame has the policy of the page that it stands in, so that explanations' one style is allowed there.
+    styles = [style, style_sheet()] if data["explanations"] else [style]
+    scripts = [_resource("vendor", "dataTables.min.js"), _resource("page.js")]
+    policy = "; ".join(
+        [
+            "default-src 'none'",
+            f"script-src {' '.join(map(_hash, scripts))}",
+            f"style-src {' '.join(map(_hash, styles))}",
+            "img-src data:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )
+    links = [tag("a", name, href=f"#{place}") for place, name in _SECTIONS]
+    created = max(source.result.created for source in sources)
+    metrics = {name for source in sources for name in source.result.columns}
+    protocols = {info.id for source in sources for info in source.result.protocols}
+    sets = {info.dataset for source in sources for info in source.result.protocols}
+    facts = (
+        f"{count(len(metrics), 'metric')}, {count(len(sets), 'data set')}, {count(len(protocols), 'protocol')}. "
+        f"Computed {created[:10]} with capbench {sources[0].result.capbench}; page by capbench {__version__}."
+    )
+    sample = tag("p", SAMPLE, class_="warning") if any(source.result.sample for source in sources) else None
+    head = tag(
+        "header", tag("h1", title), tag("p", facts, class_="note"), sample, tag("nav", *links, aria_label="Sections")
+    )
+    noscript = tag("noscript", tag("p", "Sorting, searching and the list of captions need scripts.", class_="warning"))
+    tip = tag("div", id="tip", role="tooltip", hidden=True)
+    told = tag("div", id="told", role="status", class_="told")
+    shown = dialog() if data["explanations"] else ""
+    code = [Html(f"<script>{text}</script>") for text in scripts]
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        '<meta name="color-scheme" content="light dark">\n'
+        f'{tag("title", title)}\n<link rel="icon" href="data:,">\n<style>{style}</style>\n</head>\n'
+        f"<body>\n{tag('a', 'To the numbers', href='#overview', class_='skip')}\n{head}\n{noscript}\n"
+        f"<main>\n{main}\n</main>\n{tip}{told}{shown}\n{data_block('data', data)}\n"
+        f"{joined(code)}\n</body>\n</html>\n"
+    )
+
+
+def _resource(*names: str) -> str:
+    text = files("capbench.reports.page").joinpath(*names).read_text(encoding="utf-8")
+    if "</script" in text.lower() or "</style" in text.lower():
+        raise ValueError(f"{names[-1]} would end its own element")
+    return text
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _colours() -> str:
+    """The colours of explanations, so that both kinds of pages look alike."""
+
+    def rule(palette: Mapping[str, str]) -> str:
+        return " ".join(f"--{name}: {colour};" for name, colour in palette.items())
+
+    dark = f"@media screen and (prefers-color-scheme: dark) {{ :root {{ color-scheme: dark; {rule(DARK)} }} }}"
+    return f":root {{ color-scheme: light; {rule(LIGHT)} }}\n{dark}\n"

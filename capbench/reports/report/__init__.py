@@ -1,6 +1,0 @@
-"""Results as one HTML file that people open: sorted, searched and read without a network (``capbench report``)."""
-
-from capbench.reports.report.sources import ReportSource, read_source
-from capbench.reports.report.writing import report_page, write_report
-
-__all__ = ["ReportSource", "read_source", "report_page", "write_report"]

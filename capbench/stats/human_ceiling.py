@@ -1,0 +1,80 @@
+"""How well people agree with each other: the room that is left for a metric.
+
+No metric should be expected to agree with a person better than another person does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.core.errors import StatisticError
+from capbench.core.records import FloatArray, IntArray
+from capbench.stats.resampling import unit_codes
+from capbench.stats.vectors import finite_vector
+
+__all__ = ["LeftOut", "leave_one_rater_out", "vote_credit"]
+
+
+@dataclass(frozen=True, eq=False)
+class LeftOut:
+    """Every rating beside the mean of the item's other ratings.
+
+    Attributes:
+        item: (n,) item of each rating.
+        own: (n,) the rating.
+        others: (n,) mean of the other ratings of the same item: people as a metric.
+        single: items that are left out because they have one rating only.
+    """
+
+    item: IntArray
+    own: FloatArray
+    others: FloatArray
+    single: int
+
+
+def leave_one_rater_out(
+    item: Sequence[int] | NDArray[np.integer], value: Sequence[float] | NDArray[np.generic]
+) -> LeftOut:
+    """Pair every rating with the mean of the item's other ratings.
+
+    Correlating ``others`` with ``own`` gives the human ceiling for protocols with unaggregated ratings: it has the same
+    data points on the human side as a metric's correlation. All raters are pooled, so it does not matter which
+    of an item's raters is called the first. A mean of few ratings has ties that most metrics do not have; τ-b and τ-c
+    treat them differently (see docs/statistics.md).
+
+    Args:
+        item: (n,) index of the rated item.
+        value: (n,) its rating.
+
+    Raises:
+        StatisticError: unequal lengths, NaN or infinite ratings, or no item with two ratings.
+    """
+    items, values = np.asarray(item, dtype=np.int64), finite_vector(value, "the human ratings")
+    if items.shape != values.shape:
+        raise StatisticError(f"there are {len(values)} ratings for {items.size} items")
+    order = np.lexsort((values, items))  # by value, so that equal ratings in any order have the same sum
+    items, values = items[order], values[order]
+    codes, count = unit_codes(items)
+    sizes = np.bincount(codes, minlength=count)
+    sums = np.bincount(codes, weights=values, minlength=count)
+    several = sizes[codes] > 1
+    if not several.any():
+        raise StatisticError("no item has two ratings: people cannot be compared with each other")
+    codes, items, values = codes[several], items[several], values[several]
+    others = (sums[codes] - values) / (sizes[codes] - 1)
+    return LeftOut(items, values, others, int(np.count_nonzero(sizes == 1)))
+
+
+def vote_credit(votes: NDArray[np.integer]) -> FloatArray:
+    """(n,) how often one voter of each pair prefers what the majority of its other voters does.
+
+    Args:
+        votes: (n, 2) votes for the first and for the second, two or more of each pair.
+    """
+    first, second = votes[:, 0].astype(np.float64), votes[:, 1].astype(np.float64)
+    agree = first * np.heaviside(first - 1 - second, 0.5) + second * np.heaviside(second - 1 - first, 0.5)
+    return np.asarray(agree / (first + second), dtype=np.float64)

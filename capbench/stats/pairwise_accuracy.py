@@ -1,0 +1,210 @@
+"""Pairwise accuracy: how often a metric prefers the caption that people prefer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.core.errors import StatisticError, suggest
+from capbench.core.records import FloatArray, IntArray, TieRule
+from capbench.stats.vectors import finite_vector
+
+__all__ = ["AccuracyResult", "Aggregation", "GroupAccuracy", "aggregate", "pairwise_accuracy"]
+
+
+_TIE_CREDIT: dict[TieRule, float] = {"strict": 0.0, "ties-right": 1.0, "ties-half": 0.5}
+
+
+@dataclass(frozen=True)
+class GroupAccuracy:
+    """Accuracy on one group of pairs.
+
+    Attributes:
+        name: the group (``HC``), or ``""`` for all pairs.
+        value: accuracy, in [0, 1].
+        n: number of pairs on which people prefer one side.
+        ties: how many of them the metric scores equally.
+        chance: what coin flips on the metric's untied pairs would get, its ties counted by the same rule.
+        even: further pairs on which people are even; they have no right answer and are not in n.
+    """
+
+    name: str
+    value: float
+    n: int
+    ties: int
+    chance: float
+    even: int
+
+
+@dataclass(frozen=True)
+class AccuracyResult:
+    """Pairwise accuracy over all pairs and by group.
+
+    Attributes:
+        pooled: over all pairs together.
+        groups: by group, in order of first appearance; one group named ``""`` if none were given.
+        mean: mean of the groups' accuracies, which is what the literature prints as "All" or "AVG".
+            Equal to ``pooled.value`` when the groups are of equal size.
+        mean_chance: mean of the groups' chance levels.
+    """
+
+    pooled: GroupAccuracy
+    groups: tuple[GroupAccuracy, ...]
+    mean: float
+    mean_chance: float
+
+
+def pairwise_accuracy(
+    first_scores: Sequence[float] | NDArray[np.generic],
+    second_scores: Sequence[float] | NDArray[np.generic],
+    preferred: Sequence[int] | NDArray[np.integer],
+    ties: TieRule = "strict",
+    groups: Sequence[str] | None = None,
+    *,
+    name: str = "the scores",
+) -> AccuracyResult:
+    """Share of pairs that a metric orders as people do.
+
+    A metric is right on a pair if it scores the caption that people prefer higher. A tie, two scores that are equal
+    as float64, counts 0 (``strict``: TIGEr, section 4.3), 1 (``ties-right``: SPICE, Anderson et al. 2016)
+    or ½ (``ties-half``). So a metric that gives every caption the same score has the accuracy 0, 1 or ½, and
+    ½ is not the accuracy of ignorance for every metric. The chance level given beside each accuracy is
+    what coin flips on the untied pairs would get, with the metric's own ties::
+
+        chance = (½ (n - ties) + credit · ties) / n,    credit = 0, 1 or ½
+
+    It is ½ for a metric without ties and under ``ties-half``, lower under ``strict``, higher under ``ties-right``;
+    a constant metric is exactly at chance under every rule.
+
+    Args:
+        first_scores: (n,) score of each pair's first caption.
+        second_scores: (n,) score of its second one.
+        preferred: (n,) +1 if people prefer the first, -1 the second, 0 if they are even. Even pairs have no
+            right answer: they are left out and counted in ``even``.
+        ties: the tie rule.
+        groups: (n,) group of each pair; None for a single group.
+        name: what the scores are, for error messages.
+
+    Raises:
+        StatisticError: no pairs, unequal lengths, a score that is NaN or infinite, a preference that is not
+            -1, 0 or 1, or a group in which people are even on every pair.
+    """
+    if ties not in _TIE_CREDIT:
+        raise StatisticError(f"unknown tie rule '{ties}'", hint=suggest(str(ties), list(get_args(TieRule))))
+    first = finite_vector(first_scores, f"{name} (first of the pair)")
+    second = finite_vector(second_scores, f"{name} (second of the pair)")
+    choice = finite_vector(preferred, "the human preferences")
+    n = len(choice)
+    if not len(first) == len(second) == n:
+        raise StatisticError(f"{name} has {len(first)} first and {len(second)} second values for {n} preferences")
+    if groups is not None and len(groups) != n:
+        raise StatisticError(f"there are {len(groups)} groups for {n} preferences")
+    if n == 0:
+        raise StatisticError(f"the accuracy of {name} is not defined: there are no pairs")
+    odd = np.flatnonzero(~np.isin(choice, (-1.0, 0.0, 1.0)))
+    if len(odd):
+        raise StatisticError(
+            f"the human preferences: the value at position {odd[0]} is {choice[odd[0]]:g}", hint="Give -1, 0 or 1"
+        )
+    # Not the sign of a difference: that of two huge scores overflows.
+    order = (first > second).astype(np.float64) - (first < second)
+    names = dict.fromkeys(groups) if groups is not None else {"": None}
+    labels = np.asarray(groups, dtype=object) if groups is not None else np.full(n, "", dtype=object)
+    parts = tuple(_accuracy(g, order[labels == g], choice[labels == g], ties, name) for g in names)
+    return AccuracyResult(
+        _accuracy("", order, choice, ties, name),
+        parts,
+        float(np.mean([group.value for group in parts])),
+        float(np.mean([group.chance for group in parts])),
+    )
+
+
+def _accuracy(group: str, order: FloatArray, choice: FloatArray, ties: TieRule, name: str) -> GroupAccuracy:
+    clear = choice != 0
+    n = int(np.count_nonzero(clear))
+    if n == 0:
+        where = f" on group '{group}'" if group else ""
+        raise StatisticError(
+            f"the accuracy of {name}{where} is not defined: people are even on all {len(choice)} pairs"
+        )
+    right = int(np.count_nonzero(clear & (order == choice)))
+    tied = int(np.count_nonzero(clear & (order == 0)))
+    credit = _TIE_CREDIT[ties]
+    return GroupAccuracy(
+        group,
+        (right + credit * tied) / n,
+        n,
+        tied,
+        (0.5 * (n - tied) + credit * tied) / n,
+        len(choice) - n,
+    )
+
+
+# Several ratings of one item → one, or not.
+
+Aggregation = Literal["unaggregated", "mean", "median", "mode"]
+
+
+def aggregate(
+    item: Sequence[int] | NDArray[np.integer],
+    value: Sequence[float] | NDArray[np.generic],
+    how: Aggregation,
+    *,
+    name: str = "the human ratings",
+) -> tuple[IntArray, FloatArray]:
+    """Turn ratings into data points.
+
+    Args:
+        item: (n,) index of the rated item.
+        value: (n,) its rating.
+        how: ``unaggregated`` keeps every rating; ``mean``, ``median`` (of an even number: the mean of the middle
+            two) and ``mode`` (the most frequent rating; among equally frequent ones the lowest) give one data
+            point for every rated item. Items with the same ratings in any order get exactly the same mean,
+            so that rounding neither makes nor breaks a tie.
+        name: what the values are, for error messages.
+
+    Returns:
+        (m,) item of each data point and (m,) its value: in the given order if unaggregated, else by
+        ascending item.
+
+    Raises:
+        StatisticError: no ratings, unequal lengths, or a rating that is NaN or infinite.
+    """
+    if how not in get_args(Aggregation):
+        raise StatisticError(f"unknown aggregation '{how}'", hint=suggest(str(how), list(get_args(Aggregation))))
+    items = np.ascontiguousarray(item, dtype=np.int64)
+    values = finite_vector(value, name)
+    if items.shape != values.shape:
+        raise StatisticError(f"{name} has {len(values)} values for {items.size} items")
+    if not len(values):
+        raise StatisticError(f"{name} is empty: there is nothing to aggregate")
+    if how == "unaggregated":
+        return items, values
+    order = np.lexsort((values, items))
+    items, values = items[order], values[order]
+    starts = np.flatnonzero(np.diff(items, prepend=items[0] - 1))
+    counts = np.diff(starts, append=len(items))
+    if how == "mean":
+        return items[starts], np.add.reduceat(values, starts) / counts
+    if how == "median":
+        low, high = values[starts + (counts - 1) // 2], values[starts + counts // 2]
+        # Halved first: the sum of two huge ratings may overflow. Equal middles stay exactly as they are.
+        return items[starts], np.where(low == high, low, low / 2 + high / 2)
+    return _modes(items, values)
+
+
+def _modes(items: IntArray, values: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Most frequent value of each item, the lowest among equals; sorted by item, then value."""
+    new = np.ones(len(items), dtype=np.bool_)
+    new[1:] = (items[1:] != items[:-1]) | (values[1:] != values[:-1])
+    runs = np.flatnonzero(new)
+    lengths = np.diff(runs, append=len(items))
+    # Longest run of each item first; the sort is stable, so the lowest value stays first among equals.
+    order = np.lexsort((-lengths, items[runs]))
+    chosen = runs[order]
+    first = np.flatnonzero(np.diff(items[chosen], prepend=items[0] - 1))
+    return items[chosen[first]], values[chosen[first]]

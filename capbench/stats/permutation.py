@@ -1,0 +1,436 @@
+"""PERM-BOTH: the permutation test between two metrics, prepared once for all permutations.
+
+Deutsch, D., Dror, R. and Roth, D. (2021). A statistical analysis of summarization evaluation metrics using resampling
+methods. Transactions of the ACL 9. There, scores of systems or inputs are swapped; here there are no systems, and
+the two metrics' scores, put to one scale, change places image by image.
+
+Both metrics' scores stand in one list of 2n data points, and a permutation gives each unit's points of the one half
+the weight 1 and those of the other half 0, for the first metric, and the opposite weights for the second.
+Because the two weights always add up to 1, most sums of the second follow from those of the first.
+
+For tau-b and Spearman's rho, bounds decide most permutations, and only the others are counted. A coefficient is
+S / √(f h). S is the number of concordant minus discordant pairs (tau-b), or the sum of products of doubled, centred
+average ranks (Spearman); f is the spread of the scores and h that of the ratings. Of two lists of scores with changed
+places S₁ - S₂ is linear in what is swapped, and quickly known; S₁ + S₂ is not. But no coefficient is beyond ±1, so that
+their difference::
+
+    S₁ / √(f₁ h) - S₂ / √(f₂ h) = (S₁ - S₂) / √(f₁ h) + r₂ (√(f₂ / f₁) - 1),  |r₂| ≤ 1
+
+lies between two ends. They are close to each other, since only ties make f₁ and f₂ differ. A p-value counts differences
+as large as the one observed: where both ends agree, they are the answer. First f₁ and f₂ are only bounded, which is
+quickest; where that does not decide, they are computed; and where that does not decide either, the pairs are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.core.errors import StatisticError
+from capbench.core.records import Coefficient, FloatArray, IntArray
+from capbench.stats.kendall import RankCode, pair_counts, partner_differences, rank_encode
+from capbench.stats.resampling import PearsonStatistic, RankStatistic, WeightedStatistic, in_parts, standardise
+
+__all__ = ["BoundedSwap", "Scale", "SwapDifference", "swap_difference"]
+
+
+# Rounding moves an end by far less than this.
+_MARGIN = 1e-9
+
+#: (B,) least and (B,) largest spread of the first list, and of the second one.
+_Spreads = tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
+
+
+class BoundedSwap:
+    """Difference (first - second) of two correlations after the metrics changed places on some units.
+
+    Args:
+        coefficient: ``tau-b`` or ``spearman``.
+        first: (n,) scores of the first metric.
+        second: (n,) scores of the second one, on the same scale.
+        human: (n,) human ratings.
+        unit: (n,) unit of each data point, in [0, units).
+        units: number of units, U.
+        exact: makes the statistic that evaluates a permutation by counting.
+    """
+
+    def __init__(
+        self,
+        coefficient: Literal["tau-b", "spearman"],
+        first: FloatArray,
+        second: FloatArray,
+        human: FloatArray,
+        unit: IntArray,
+        units: int,
+        exact: Callable[[], WeightedStatistic],
+    ) -> None:
+        import scipy.sparse
+
+        csr_array: Any = scipy.sparse.csr_array  # its stubs know no (values, (rows, columns))
+        self.units = units
+        self._coefficient = coefficient
+        self._make_exact = exact
+        ratings, scores = rank_encode(human), rank_encode(np.concatenate([first, second]))
+        lists = rank_encode(first), rank_encode(second)
+        self._n = len(human)
+        if coefficient == "tau-b":
+            counts = [pair_counts(code, ratings) for code in lists]
+            self._sums = [float(pairs.concordant - pairs.discordant) for pairs in counts]
+            self._human = float(self._n) ** 2 - float((ratings.counts**2).sum())
+            partners = _partner_differences(scores, ratings)
+        else:
+            ranks = ratings.doubled_ranks().astype(np.float64)
+            self._sums = [float((code.doubled_ranks() * ranks).sum()) for code in lists]
+            self._human = float((ranks * ranks).sum())
+            partners = _partner_products(scores, ranks)
+        place, sign = np.tile(unit, 2), np.repeat([1, -1], self._n).astype(np.int32)
+        # With σ_u = 1 for units that keep their places and -1 for the others, S₁ - S₂ = ½ Σ_u σ_u d_u.
+        self._linear = np.bincount(place, weights=sign * partners, minlength=units) / 2
+        self._sizes = sizes = scores.counts.astype(np.float64)
+        self._surplus = csr_array((sign, (scores.codes, place)), shape=(scores.levels, units))
+        self._surplus.sum_duplicates()
+        # Of the lists' sums of squares (or cubes) of tied points what is linear in σ; the largest |g| of each score.
+        self._uneven = self._surplus.T @ (sizes if coefficient == "tau-b" else 0.75 * sizes**2)
+        self._most = np.asarray(abs(self._surplus).sum(axis=1), dtype=np.float64).ravel()
+
+    @cached_property
+    def _exact(self) -> WeightedStatistic:
+        return self._make_exact()
+
+    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+        """(B,) exact values of (B, U) weights; see :class:`~capbench.stats.resampling.WeightedStatistic`."""
+        return self._exact(weights)
+
+    @property
+    def unswapped(self) -> float:
+        """The difference while all units keep their places; neither metric may be constant."""
+        spreads = self._spreads(np.ones((1, self.units), dtype=np.int32))
+        values = [
+            self._factor * total / np.sqrt(float(spread[0]) * self._human)
+            for total, (spread, _) in zip(self._sums, spreads, strict=True)
+        ]
+        return float(values[0] - values[1])
+
+    def against(self, observed: float) -> _Against:
+        """What tells only whether the difference is as large as ``observed``, in either direction."""
+        return _Against(self, observed)
+
+    def bounds(self, weights: NDArray[np.integer], *, closely: bool) -> tuple[FloatArray, FloatArray]:
+        """Ends between which the difference lies.
+
+        Args:
+            weights: (B, U) zeros (as it is) and ones (swapped).
+            closely: whether the spreads of both lists are computed, not only bounded.
+
+        Returns:
+            (B,) lower and (B,) upper ends; NaN where a list may be constant.
+        """
+        signs = 1 - 2 * weights.astype(np.int32)
+        spreads = self._spreads(signs) if closely else self._spread_bounds(signs)
+        apart = signs.astype(np.float64) @ self._linear
+        with np.errstate(divide="ignore", invalid="ignore"):
+            (least_first, most_first), (least_second, most_second) = (
+                (np.sqrt(least * self._human) / self._factor, np.sqrt(most * self._human) / self._factor)
+                for least, most in spreads
+            )
+            rest = np.maximum(most_second / least_first - 1, 1 - least_second / most_first)
+            ends = apart / least_first, apart / most_first
+        return np.minimum(*ends) - rest, np.maximum(*ends) + rest
+
+    @property
+    def _factor(self) -> float:
+        return 2.0 if self._coefficient == "tau-b" else 1.0
+
+    def _spreads(self, signs: NDArray[np.int32]) -> _Spreads:
+        """Spread of each list's scores: n² - Σ t² (tau-b) or Σ rank² = (n³ - Σ t³) / 3, t points with one score.
+
+        With T points of both lists at a score, and g more of the first list than of the second, t = (T ± g) / 2.
+        """
+        surplus = (self._surplus @ np.ascontiguousarray(signs.T)).astype(np.float64)
+        squares = surplus * surplus
+        if self._coefficient == "tau-b":
+            even = squares.sum(axis=0)
+            return self._from_ties(signs, (even, even), (0.0, 0.0))
+        even = self._sizes @ squares
+        squares *= surplus
+        cubes = squares.sum(axis=0)
+        return self._from_ties(signs, (even, even), (cubes, cubes))
+
+    def _spread_bounds(self, signs: NDArray[np.int32]) -> _Spreads:
+        """Least and largest spreads, from the largest |g| of each score."""
+        if self._coefficient == "tau-b":
+            return self._from_ties(signs, (0.0, float((self._most**2).sum())), (0.0, 0.0))
+        cubes = float((self._most**3).sum())
+        return self._from_ties(signs, (0.0, float((self._sizes * self._most**2).sum())), (-cubes, cubes))
+
+    def _from_ties(
+        self,
+        signs: NDArray[np.int32],
+        even: tuple[FloatArray | float, FloatArray | float],
+        cubes: tuple[FloatArray | float, FloatArray | float],
+    ) -> _Spreads:
+        """Spreads of both lists from the least and the largest Σ g² (tau-b), or Σ T g² and Σ g³ (Spearman)."""
+        n, sizes = float(self._n), self._sizes
+        uneven = signs.astype(np.float64) @ self._uneven
+        power = 2 if self._coefficient == "tau-b" else 3
+        together = [(float((sizes**power).sum()) + (2 * power - 3) * value) / (2 * power - 2) for value in even]
+        lists = []
+        for side in (1, -1):
+            # Σ t² or Σ t³ of the first list is half of (together + apart), of the second half of (together - apart).
+            apart = [side * uneven + (value / 4 if power == 3 else 0.0) for value in (side * cubes[0], side * cubes[1])]
+            least, most = (together[0] + np.minimum(*apart)) / 2, (together[1] + np.maximum(*apart)) / 2
+            scale = 1 if power == 2 else 3
+            lists.append(((n**power - most) / scale, (n**power - least) / scale))
+        return lists[0], lists[1]
+
+
+class _Against:
+    """Infinite where the difference is surely larger than the observed one, 0 where surely smaller, exact elsewhere."""
+
+    def __init__(self, swap: BoundedSwap, observed: float) -> None:
+        self._swap = swap
+        self._observed = abs(observed)
+        self.units = swap.units
+
+    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+        """See :class:`~capbench.stats.resampling.WeightedStatistic`."""
+        values = np.empty(len(weights))
+        undecided = np.arange(len(weights))
+        for closely in (False, True):
+            low, high = self._swap.bounds(weights[undecided], closely=closely)
+            larger = (low > self._observed + _MARGIN) | (high < -self._observed - _MARGIN)
+            smaller = (low > _MARGIN - self._observed) & (high < self._observed - _MARGIN)
+            values[undecided] = np.where(larger, np.inf, 0.0)
+            undecided = undecided[~(larger | smaller)]  # NaN too
+            if not len(undecided):
+                return values
+        values[undecided] = self._swap(weights[undecided])
+        return values
+
+
+def _partner_differences(scores: RankCode, ratings: RankCode) -> FloatArray:
+    """(2 n,) concordant minus discordant partners of each data point in the list of both metrics."""
+    level = np.tile(ratings.codes, 2)
+    if ratings.levels * scores.levels > 32 * len(level):
+        return partner_differences(scores.codes, level, scores.levels, ratings.levels)
+    at = np.bincount(level * scores.levels + scores.codes, minlength=ratings.levels * scores.levels)
+    counts = at.reshape(ratings.levels, scores.levels)
+    # Points with a smaller score minus those with a larger one, by level; lower levels count for and higher against.
+    smaller = 2 * np.cumsum(counts, axis=1) - counts - counts.sum(axis=1, keepdims=True)
+    differences = 2 * np.cumsum(smaller, axis=0) - smaller - smaller.sum(axis=0)
+    return np.asarray(differences[level, scores.codes], dtype=np.float64)
+
+
+def _partner_products(scores: RankCode, ranks: FloatArray) -> FloatArray:
+    """(2 n,) ``Σ_q (h_p - h_q) sgn(c_p - c_q)`` over the list of both metrics, h doubled and centred ranks."""
+    both = np.tile(ranks, 2)
+    by_score = np.bincount(scores.codes, weights=both)
+    of_smaller = 2 * np.cumsum(by_score) - by_score - by_score.sum()
+    return np.asarray(both * scores.doubled_ranks() - of_smaller[scores.codes], dtype=np.float64)
+
+
+#: How the scores of two metrics are made comparable before they change places.
+Scale = Literal["ranks", "z-scores"]
+
+
+def swap_difference(
+    coefficient: Coefficient,
+    first: FloatArray,
+    second: FloatArray,
+    human: FloatArray,
+    unit: IntArray,
+    units: int,
+    scale: Scale,
+) -> WeightedStatistic:
+    """Difference of two correlations (first - second) after the metrics changed places on some units.
+
+    Args:
+        coefficient: which correlation.
+        first: (n,) scores of the first metric; they are put to scale here.
+        second: (n,) scores of the second one.
+        human: (n,) human ratings.
+        unit: (n,) unit of each data point, in [0, units).
+        units: number of units, U.
+        scale: ``z-scores`` (Deutsch et al.) or ``ranks``, which keep the test of a rank statistic the same under any
+            increasing map of either metric's scores.
+
+    Returns:
+        A statistic of (B, U) weights 0 (as it is) and 1 (swapped).
+
+    Raises:
+        StatisticError: the coefficient is acc*_eq.
+    """
+    first, second = _to_scale(first, scale), _to_scale(second, scale)
+    both = np.concatenate([first, second])
+    twice, place = np.tile(human, 2), np.concatenate([unit, unit + units])
+    if coefficient == "acc-eq":
+        raise StatisticError("acc-eq takes too long for a permutation test")
+    if coefficient == "pearson":
+        return SwapDifference(PearsonStatistic(both, twice, place, 2 * units), units)
+    if coefficient == "spearman":
+        return BoundedSwap(
+            coefficient, first, second, human, unit, units, lambda: _SpearmanSwap(both, human, place, units)
+        )
+    if coefficient == "tau-b":
+        return BoundedSwap(
+            coefficient, first, second, human, unit, units, lambda: _TauSwap(coefficient, both, twice, place, units)
+        )
+    if coefficient == "tau-c" and _keeps_levels(rank_encode(both).codes, place, units, rank_encode(human).levels):
+        return _TauCSwap(both, twice, place, units)
+    return _TauSwap(coefficient, both, twice, place, units)
+
+
+def _to_scale(scores: FloatArray, scale: Scale) -> FloatArray:
+    if scale == "ranks":
+        return rank_encode(scores).doubled_ranks().astype(np.float64)
+    return standardise(scores)
+
+
+class SwapDifference:
+    """Difference of a statistic between two metrics that change places on some of U units (PERM-BOTH).
+
+    Args:
+        both: a statistic of 2 U units: the first U as one metric scores them, the others as the second one does.
+        units: number of units, U.
+    """
+
+    def __init__(self, both: WeightedStatistic, units: int) -> None:
+        self._both = both
+        self.units = units
+
+    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+        """See :class:`~capbench.stats.resampling.WeightedStatistic`."""
+        stay = 1 - weights
+        first = self._both(np.concatenate([stay, weights], axis=1))
+        return first - self._both(np.concatenate([weights, stay], axis=1))
+
+
+def _keeps_levels(codes: IntArray, place: IntArray, units: int, levels: int) -> bool:
+    """Whether a swapped metric has at least so many distinct values, whichever units are swapped.
+
+    It has if there are so many units of which no two share a value, on either side.
+    """
+    order = np.argsort(place % units, kind="stable")
+    ends = np.cumsum(np.bincount(place % units, minlength=units))
+    used: set[int] = set()
+    apart = start = 0
+    for end in ends.tolist():
+        values = set(codes[order[start:end]].tolist())
+        start = end
+        if used.isdisjoint(values):
+            used |= values
+            apart += 1
+            if apart == levels:
+                return True
+    return False
+
+
+class _Linear:
+    """What is linear in the weights of the 2 U units: C - D of the first metric minus that of the second.
+
+    With σ = +1 for points of the first metric and -1 for those of the second, ``S₁ - S₂ = ½ Σ_i σ_i d_i``, where
+    d_i is the number of concordant minus discordant partners of point i in the whole list.
+    """
+
+    def __init__(self, both: FloatArray, twice: FloatArray, place: IntArray, units: int) -> None:
+        a, b = rank_encode(both), rank_encode(twice)
+        partners = partner_differences(a.codes, b.codes, a.levels, b.levels)
+        sums = np.bincount(place, weights=partners, minlength=2 * units)
+        self._sums = sums[:units] - sums[units:]
+        self._whole = float(self._sums.sum())
+
+    def __call__(self, swapped: FloatArray) -> FloatArray:
+        # ½ Σ (1 - 2 swapped) d: whole numbers below 2**53, so the product is exact in any order.
+        return np.asarray(0.5 * self._whole - swapped @ self._sums, dtype=np.float64)
+
+
+class _TauCSwap:
+    """Tau-c: its denominator is the same for both metrics, so the difference is linear."""
+
+    def __init__(self, both: FloatArray, twice: FloatArray, place: IntArray, units: int) -> None:
+        self.units = units
+        self._linear = _Linear(both, twice, place, units)
+        n, levels = len(twice) // 2, rank_encode(twice).levels
+        self._scale = 2.0 * levels / (n * n * (levels - 1))
+
+    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+        return self._linear(weights.astype(np.float64)) * self._scale
+
+
+class _TauSwap:
+    """Tau-b and tau-c, counting the first metric's pairs only."""
+
+    def __init__(
+        self, coefficient: Literal["tau-b", "tau-c"], both: FloatArray, twice: FloatArray, place: IntArray, units: int
+    ) -> None:
+        self.units = units
+        self._first = RankStatistic(coefficient, both, twice, place, 2 * units)
+        self._linear: _Linear | None = None
+        if coefficient == "tau-b":
+            self._linear = _Linear(both, twice, place, units)
+            code = rank_encode(both)
+            # Σ T t over the values of the list, T how often they occur and t their weight: linear in the weights.
+            self._ties = np.bincount(place, weights=code.counts[code.codes].astype(np.float64), minlength=2 * units)
+            self._all_ties = float((code.counts**2).sum())
+            levels = rank_encode(twice).counts // 2
+            self._n2 = float(len(twice) // 2) ** 2
+            self._free_human = self._n2 - float((levels**2).sum())
+
+    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+        if self._linear is None:
+            return SwapDifference(self._first, self.units)(weights)
+        drawn = np.concatenate([1 - weights, weights], axis=1)
+        score, free = self._first.scores_and_free(drawn)
+        other = score - self._linear(weights.astype(np.float64))
+        ties = self._n2 - free
+        free_other = self._n2 - (self._all_ties - 2 * (drawn.astype(np.float64) @ self._ties) + ties)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            values = [2 * s / np.sqrt(f * self._free_human) for s, f in ((score, free), (other, free_other))]
+        return np.where((free > 0) & (free_other > 0), values[0] - values[1], np.nan)
+
+
+class _SpearmanSwap:
+    """Spearman's rho: the human ranks never change, and the two metrics' ranks add up to those of the whole list."""
+
+    def __init__(self, both: FloatArray, human: FloatArray, place: IntArray, units: int) -> None:
+        import scipy.sparse
+
+        csr_array: Any = scipy.sparse.csr_array  # its stubs know no (values, (rows, columns))
+        self.units = units
+        code = rank_encode(both)
+        human_ranks = rank_encode(human).doubled_ranks()
+        shape = (code.levels, 2 * units)
+        self._sizes = csr_array((np.ones(len(both), dtype=np.int32), (code.codes, place)), shape=shape)
+        self._ranked = csr_array((np.tile(human_ranks, 2).astype(np.float64), (code.codes, place)), shape=shape)
+        for table in (self._sizes, self._ranked):
+            table.sum_duplicates()
+        self._n = len(human)
+        self._all_sizes = code.counts.astype(np.float64)
+        self._all_ranked = np.bincount(code.codes, weights=np.tile(human_ranks, 2).astype(np.float64))
+        # Doubled ranks in the whole list, centred at the mean rank of one metric's n points, twice.
+        self._all_ranks = (2.0 * np.cumsum(code.counts) - code.counts) - 2.0 * self._n
+        self._human_squares = float((human_ranks.astype(np.float64) ** 2).sum())
+
+    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+        parts = [self._evaluate(resamples) for resamples in in_parts(weights, 2 * len(self._all_sizes))]
+        return np.concatenate(parts) if parts else np.empty(0)
+
+    def _evaluate(self, weights: NDArray[np.integer]) -> FloatArray:
+        columns = np.ascontiguousarray(np.concatenate([1 - weights, weights], axis=1).T)
+        sizes = np.ascontiguousarray((self._sizes @ columns.astype(np.int32)).T)
+        ranked = np.ascontiguousarray((self._ranked @ columns.astype(np.float64)).T)
+        ranks = (2 * np.cumsum(sizes, axis=1, dtype=np.int32) - sizes - self._n).astype(np.float64)
+        rho = []
+        for size, product, rank in (
+            (sizes.astype(np.float64), ranked, ranks),
+            (self._all_sizes - sizes, self._all_ranked - ranked, self._all_ranks - ranks),
+        ):
+            squares = np.einsum("ba,ba->b", rank * rank, size)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                value = np.einsum("ba,ba->b", product, rank) / np.sqrt(squares * self._human_squares)
+            rho.append(np.where(squares > 0, value, np.nan))
+        return np.asarray(rho[0] - rho[1], dtype=np.float64)

@@ -1,0 +1,547 @@
+"""Agreement within images: is the better caption of one image told from the worse one?
+
+A statistic over all captions mixes two questions: which image is hard, and which of an image's captions is better.
+Here the statistic is computed for each image by itself and averaged over images (the segment level of machine
+translation, "group by item"), which leaves the second question alone. Two statistics are of all images at once, and
+still of pairs of captions of one image only: acc*_eq, whose tie threshold ε is the same for all images, and the
+pairwise difference correlation.
+
+An image counts if it has two captions or more, and if people do not give all of them one rating; for the two statistics
+of pairs the first is enough, since pairs that people tie count there. Where people order captions and a metric gives
+all of them one score, no correlation is defined. The image counts 0 then, because a metric that were spared such images
+would gain by tying where it is unsure (what Deutsch et al. call the NaN problem).
+
+Captions are sorted by image; all images are computed at once.
+
+References:
+    Deutsch, D., Foster, G. and Freitag, M. (2023). Ties matter: Meta-evaluating modern metrics with pairwise accuracy
+    and tie calibration. EMNLP. (groups, the NaN problem, acc*_eq averaged over items)
+    DiIanni, C. and Deutsch, D. (2025). Don't sweat the small stuff: Segment-level meta-evaluation based on pairwise
+    difference correlation. EMNLP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.core.errors import StatisticError, suggest
+from capbench.core.records import FloatArray, IntArray, WithinCoefficient
+from capbench.stats.kendall import rank_encode
+from capbench.stats.permutation import Scale, SwapDifference
+from capbench.stats.resampling import MeanStatistic, WeightedStatistic, in_parts, standardise, unit_codes
+from capbench.stats.vectors import draws_of, finite_vector, same_draws
+
+__all__ = [
+    "CalibratedPairs",
+    "WithinImages",
+    "WithinResult",
+    "correlations_by_image",
+    "difference_sums",
+    "orders",
+    "pairs_within",
+    "scaled_values",
+    "starts_of",
+    "varied_within",
+    "within_images",
+]
+
+
+# Pairs that are listed at a time.
+_PAIRS = 2_000_000
+# acc*_eq keeps all pairs of captions of one image at hand: more are refused.
+_MOST_PAIRS = 50_000_000
+_ROUNDING = 1e-12
+
+
+class CalibratedPairs:
+    """acc*_eq with one ε for all images, the accuracy of each image averaged: a statistic of weighted images.
+
+    ε is chosen anew for every resample. All pairs are listed by the ε from which on they are tied, so that the
+    accuracy under every ε is one running sum.
+
+    Args:
+        x: (n,) scores, image by image.
+        y: (n,) ratings.
+        unit: (n,) number of the image, ascending.
+        units: number of images; each has two captions or more.
+        name: what the scores are, for error messages.
+
+    Raises:
+        StatisticError: more pairs than fit into memory, or scores whose differences are no finite numbers.
+    """
+
+    def __init__(self, x: FloatArray, y: FloatArray, unit: IntArray, units: int, name: str) -> None:
+        self.units = units
+        sizes = np.bincount(unit, minlength=units).astype(np.float64)
+        pairs_of_image = sizes * (sizes - 1) / 2
+        if pairs_of_image.sum() > _MOST_PAIRS:
+            raise StatisticError(
+                f"{int(pairs_of_image.sum()):,} pairs of captions of one image are too many for tie calibration by "
+                f"image ({_MOST_PAIRS:,} at most)",
+                hint="Choose within-image-tau-b",
+            )
+        if float(x.max()) - float(x.min()) == np.inf:
+            raise StatisticError(f"{name}: the largest difference of two values is no finite number")
+        right = np.zeros(units)
+        epsilons, images, gains = [], [], []
+        for first, second in pairs_within(unit, units):
+            order_x, order_y = orders(x, first, second), orders(y, first, second)
+            image = unit[first]
+            right += np.bincount(image, weights=order_x == order_y, minlength=units)
+            # Becoming tied is right for pairs that people tie, and loses those that were ordered as people do.
+            gain = (order_y == 0).astype(np.int8) - (order_x == order_y)
+            changes = (order_x != 0) & (gain != 0)
+            epsilons.append(np.abs(x[first[changes]] - x[second[changes]]))
+            images.append(image[changes])
+            gains.append(gain[changes])
+        epsilon = np.concatenate(epsilons)
+        by_epsilon = np.argsort(epsilon, kind="stable")
+        self._epsilon: FloatArray = epsilon[by_epsilon]
+        self._image: IntArray = np.concatenate(images)[by_epsilon]
+        self._gain: FloatArray = np.concatenate(gains)[by_epsilon] / pairs_of_image[self._image]
+        self._start: FloatArray = right / pairs_of_image
+        # The accuracy under an ε is known once all pairs up to it are tied.
+        self._last = np.flatnonzero(np.append(self._epsilon[1:] != self._epsilon[:-1], True)[: len(self._epsilon)])
+
+    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+        """See :class:`~capbench.stats.resampling.WeightedStatistic`."""
+        values = []
+        for part in in_parts(weights, len(self._gain) + 1):
+            drawn = part.astype(np.float64)
+            start = np.einsum("bu,u->b", drawn, self._start)
+            best = start
+            if len(self._last):
+                gained = np.cumsum(np.take(drawn, self._image, axis=1) * self._gain, axis=1)
+                best = start + np.maximum(0.0, gained[:, self._last].max(axis=1))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                values.append(np.clip(best / drawn.sum(axis=1), 0.0, 1.0))
+        return np.concatenate(values) if values else np.empty(0)
+
+    def calibrated(self) -> tuple[float, float]:
+        """The smallest ε with the best accuracy over all images, and that accuracy."""
+        start = float(self._start.mean())
+        if not len(self._last):
+            return 0.0, start
+        gained = np.cumsum(self._gain)[self._last] / self.units
+        most = float(gained.max())
+        if most <= _ROUNDING:
+            return 0.0, start
+        at = int(np.argmax(gained >= most - _ROUNDING))
+        return float(self._epsilon[self._last[at]]), start + float(gained[at])
+
+    def by_image(self) -> FloatArray:
+        """(U,) accuracy of each image under the calibrated ε."""
+        tied = self._epsilon <= self.calibrated()[0]
+        gained = np.bincount(self._image[tied], weights=self._gain[tied], minlength=self.units)
+        return np.asarray(self._start + (gained if tied.any() and self.calibrated()[0] > 0 else 0.0), dtype=np.float64)
+
+
+def starts_of(unit: IntArray) -> IntArray:
+    """Where the images begin."""
+    new = np.ones(len(unit), dtype=np.bool_)
+    np.not_equal(unit[1:], unit[:-1], out=new[1:])
+    return np.flatnonzero(new)
+
+
+def varied_within(values: FloatArray, starts: IntArray) -> NDArray[np.bool_]:
+    """(U,) whether an image has two different values."""
+    return np.asarray(np.maximum.reduceat(values, starts) != np.minimum.reduceat(values, starts), dtype=np.bool_)
+
+
+def orders(values: FloatArray, first: IntArray, second: IntArray) -> NDArray[np.int8]:
+    """(p,) +1 where the first of a pair has the larger value, -1 where the second has, 0 where they are equal."""
+    a, b = values[first], values[second]
+    return (a > b).astype(np.int8) - (a < b).astype(np.int8)
+
+
+def pairs_within(unit: IntArray, units: int) -> Iterator[tuple[IntArray, IntArray]]:
+    """All pairs of captions of one image, some at a time."""
+    ends = np.cumsum(np.bincount(unit, minlength=units))[unit]
+    partners = ends - np.arange(len(unit)) - 1
+    before = np.concatenate([[0], np.cumsum(partners)])
+    start = 0
+    while start < len(unit):
+        stop = max(start + 1, int(np.searchsorted(before, before[start] + _PAIRS, side="right")) - 1)
+        many = partners[start:stop]
+        first = np.repeat(np.arange(start, stop), many)
+        second = np.arange(len(first)) - np.repeat(np.cumsum(many) - many, many) + first + 1
+        if len(first):
+            yield first, second
+        start = stop
+
+
+def correlations_by_image(
+    coefficient: WithinCoefficient, x: FloatArray, y: FloatArray, unit: IntArray, units: int
+) -> FloatArray:
+    """(U,) correlation of each image, 0 where the scores of all its captions are equal."""
+    if coefficient in ("tau-b", "tau-c"):
+        return _kendall(coefficient, x, y, unit, units)
+    if coefficient == "spearman":
+        x, y = _ranks(x, unit), _ranks(y, unit)
+    xy, xx, yy = _products(_deviations(x, unit, units), _deviations(y, unit, units), unit, units)
+    varied = varied_within(x, starts_of(unit)) & (xx > 0) & (yy > 0)
+    value = np.zeros(units)
+    np.divide(xy, np.sqrt(xx * yy), out=value, where=varied)
+    return np.clip(value, -1.0, 1.0)
+
+
+def _kendall(coefficient: WithinCoefficient, x: FloatArray, y: FloatArray, unit: IntArray, units: int) -> FloatArray:
+    score, free_x, free_y = np.zeros(units), np.zeros(units), np.zeros(units)
+    for first, second in pairs_within(unit, units):
+        order_x, order_y = orders(x, first, second), orders(y, first, second)
+        image = unit[first]
+        score += np.bincount(image, weights=order_x * order_y, minlength=units)
+        free_x += np.bincount(image, weights=order_x != 0, minlength=units)
+        free_y += np.bincount(image, weights=order_y != 0, minlength=units)
+    value = np.zeros(units)
+    defined = (free_x > 0) & (free_y > 0)
+    if coefficient == "tau-b":
+        np.divide(score, np.sqrt(free_x * free_y), out=value, where=defined)
+    else:
+        sizes = np.bincount(unit, minlength=units).astype(np.float64)
+        levels = np.minimum(_levels(x, unit, units), _levels(y, unit, units))
+        np.divide(2 * score * levels, sizes * sizes * (levels - 1), out=value, where=defined)
+    return np.clip(value, -1.0, 1.0)
+
+
+def difference_sums(x: FloatArray, y: FloatArray, unit: IntArray, units: int) -> FloatArray:
+    """(3, U) sums over the pairs of captions of each image, in both orders, halved: dx dy, dx², dy².
+
+    ``Σ_ij (x_i - x_j)(y_i - y_j) = 2 n Σ_i (x_i - x̄)(y_i - ȳ)``: no pair has to be listed.
+    """
+    sizes = np.bincount(unit, minlength=units)
+    sums = _products(_centred(x, unit, units), _centred(scaled_values(y), unit, units), unit, units)
+    return np.asarray(np.stack(sums) * sizes, dtype=np.float64)
+
+
+def _products(a: FloatArray, b: FloatArray, unit: IntArray, units: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """(U,) sums of a b, a² and b² over each image."""
+    ab, aa, bb = (
+        np.bincount(unit, weights=product, minlength=units).astype(np.float64) for product in (a * b, a * a, b * b)
+    )
+    return ab, aa, bb
+
+
+def _centred(values: FloatArray, unit: IntArray, units: int) -> FloatArray:
+    """(n,) deviations from the mean of the image, exactly 0 where all values of an image are equal."""
+    sizes = np.bincount(unit, minlength=units)
+    # From a value of the image first: the mean of equal values is exact.
+    deviation = values - values[starts_of(unit)][unit]
+    return np.asarray(deviation - (np.bincount(unit, weights=deviation, minlength=units) / sizes)[unit])
+
+
+def _deviations(values: FloatArray, unit: IntArray, units: int) -> FloatArray:
+    """(n,) deviations from the mean of the image, the largest of each image ±1."""
+    deviation = _centred(scaled_values(values), unit, units)
+    largest = np.maximum.reduceat(np.abs(deviation), starts_of(unit))
+    return np.asarray(deviation / np.where(largest > 0, largest, 1.0)[unit], dtype=np.float64)
+
+
+def scaled_values(values: FloatArray) -> FloatArray:
+    """(n,) values below 1: powers of two scale exactly, and keep sums and squares of huge or tiny values in range."""
+    return np.asarray(np.ldexp(values, -int(np.frexp(np.abs(values).max())[1])), dtype=np.float64)
+
+
+def _ranks(values: FloatArray, unit: IntArray) -> FloatArray:
+    """(n,) average ranks within the image, from 0."""
+    order = np.lexsort((values, unit))
+    ordered, images = values[order], unit[order]
+    new = np.ones(len(values), dtype=np.bool_)
+    new[1:] = (ordered[1:] != ordered[:-1]) | (images[1:] != images[:-1])
+    runs = np.flatnonzero(new)
+    lengths = np.diff(runs, append=len(values))
+    ranks = np.empty(len(values))
+    ranks[order] = np.repeat(runs + (lengths - 1) / 2, lengths)
+    return np.asarray(ranks - starts_of(unit)[unit])
+
+
+def _levels(values: FloatArray, unit: IntArray, units: int) -> FloatArray:
+    """(U,) number of different values of each image."""
+    codes = rank_encode(values)
+    different = np.unique(unit * codes.levels + codes.codes)
+    return np.bincount(different // codes.levels, minlength=units).astype(np.float64)
+
+
+# Pairs that people tie count here, too.
+_WITH_TIES: tuple[WithinCoefficient, ...] = ("acc-eq", "difference-pearson")
+
+
+@dataclass(frozen=True)
+class WithinResult:
+    """A statistic within images.
+
+    Attributes:
+        value: the statistic, in [-1, 1]; acc*_eq in [0, 1].
+        n: captions of the images that count.
+        images: images that count.
+        few: images left out because they have one caption only.
+        tied: images left out because people give all their captions one rating.
+        flat: images that count 0 because the metric gives all their captions one score.
+        epsilon: the tie threshold of acc*_eq, None for others.
+    """
+
+    value: float
+    n: int
+    images: int
+    few: int
+    tied: int
+    flat: int
+    epsilon: float | None = None
+
+
+def within_images(
+    coefficient: WithinCoefficient,
+    scores: Sequence[float] | NDArray[np.generic],
+    human: Sequence[float] | NDArray[np.generic],
+    image: Sequence[object] | NDArray[np.generic],
+    *,
+    name: str = "the scores",
+) -> WithinResult:
+    """One metric's agreement with people within images.
+
+    Args:
+        coefficient: ``tau-b``, ``tau-c``, ``spearman``, ``pearson`` (the mean over images of what
+            :func:`~capbench.stats.correlation.correlation` gives for each), ``acc-eq`` or ``difference-pearson``.
+        scores: (n,) scores of captions.
+        human: (n,) their ratings, one a caption.
+        image: (n,) label of each caption's image.
+        name: what the scores are, for error messages.
+
+    Raises:
+        StatisticError: see :meth:`WithinImages.of`; one image that counts is enough here.
+    """
+    data = WithinImages.of(coefficient, {name: scores}, human, image, least=1)
+    statistic = data.statistic(name)
+    value = float(statistic(np.ones((1, data.units), dtype=np.int32))[0])
+    epsilon = None
+    if coefficient == "acc-eq":
+        epsilon = data.pairs(name).calibrated()[0]
+    return WithinResult(value, len(data.human), data.images, data.few, data.tied, data.flat(name)[0], epsilon)
+
+
+@dataclass(frozen=True, eq=False)
+class WithinImages:
+    """Several metrics' agreement with the same ratings, within images.
+
+    Made by :meth:`of`, which checks everything. Data points stand image by image, and images that do not count are
+    left out: the others are what is resampled.
+
+    Attributes:
+        coefficient: which statistic.
+        scores: (draws, n) scores of each metric; with several draws the statistic is the mean over draws.
+        human: (n,) ratings.
+        unit: (n,) number of each caption's image, ascending.
+        images: number of images that count.
+        few: images left out because they have one caption only.
+        tied: images left out because people give all their captions one rating.
+        drawn: (images,) number of what each image is resampled with.
+        units: number of what is resampled: as many as images that count, unless some are drawn together.
+    """
+
+    coefficient: WithinCoefficient
+    scores: Mapping[str, FloatArray]
+    human: FloatArray
+    unit: IntArray
+    images: int
+    few: int
+    tied: int
+    drawn: IntArray
+    units: int
+
+    @classmethod
+    def of(
+        cls,
+        coefficient: WithinCoefficient,
+        scores: Mapping[str, Sequence[float] | NDArray[np.generic]],
+        human: Sequence[float] | NDArray[np.generic],
+        image: Sequence[object] | NDArray[np.generic],
+        *,
+        drawn: Sequence[object] | NDArray[np.generic] | None = None,
+        least: int = 2,
+    ) -> WithinImages:
+        """Check and encode.
+
+        Args:
+            coefficient: which statistic.
+            scores: (n,) or (draws, n) scores by metric.
+            human: (n,) ratings of the same captions.
+            image: (n,) label of each caption's image.
+            drawn: (n,) label of what each caption's image is resampled with, one for all captions of an image (the
+                photograph behind two image ids); default: each image by itself.
+            least: how many units have to be left to resample.
+
+        Raises:
+            StatisticError: an unknown coefficient, unequal lengths, NaN or infinite values, too few images that count,
+                or a metric that gives all captions of each image one score.
+        """
+        if coefficient not in get_args(WithinCoefficient):
+            raise StatisticError(
+                f"unknown statistic within images '{coefficient}'",
+                hint=suggest(str(coefficient), list(get_args(WithinCoefficient))),
+            )
+        ratings = finite_vector(human, "the human ratings")
+        arrays = {name: draws_of(values, name) for name, values in scores.items()}
+        same_draws(arrays)
+        codes, images = unit_codes(image)
+        for name, values in (*arrays.items(), ("the list of images", codes[None])):
+            if values.shape[1] != len(ratings):
+                raise StatisticError(f"{name} has {values.shape[1]} values for {len(ratings)} ratings")
+        if not len(ratings):
+            raise StatisticError("there are no ratings")
+        order = np.argsort(codes, kind="stable")
+        codes, ratings = codes[order], ratings[order]
+        starts = starts_of(codes)
+        sizes = np.diff(starts, append=len(codes))
+        varied = varied_within(ratings, starts)
+        counts = (sizes > 1) & (varied | (coefficient in _WITH_TIES))
+        few = int((sizes < 2).sum())
+        counting = int(counts.sum())
+        labels = image if drawn is None else drawn
+        together, units = unit_codes(np.asarray(labels)[order][starts][counts])
+        if units < least:
+            wanted = "two captions" if coefficient in _WITH_TIES else "two captions with different ratings"
+            raise StatisticError(
+                f"{units or 'none'} of {images} images has {wanted}: there is nothing to compare within images",
+                hint="Choose a statistic over all captions, such as tau-b",
+            )
+        kept = np.repeat(counts, sizes)
+        place = np.cumsum(counts) - 1
+        data = cls(
+            coefficient,
+            {name: values[:, order][:, kept] for name, values in arrays.items()},
+            ratings[kept],
+            np.repeat(place, sizes)[kept].astype(np.int64),
+            counting,
+            few,
+            images - few - counting,
+            together,
+            units,
+        )
+        if not varied.any():
+            raise StatisticError("people give all captions of each image one rating: no caption is better than another")
+        for name, values in data.scores.items():
+            for row in values:
+                if not varied_within(row, starts_of(data.unit)).any():
+                    raise StatisticError(
+                        f"{name} gives all captions of each image one score: it has no agreement within images"
+                    )
+        return data
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The metrics."""
+        return tuple(self.scores)
+
+    @property
+    def label(self) -> str:
+        """Name of the statistic."""
+        return f"within-image {self.coefficient}"
+
+    @property
+    def n(self) -> int:
+        """Captions of the images that count."""
+        return len(self.human)
+
+    def flat(self, name: str) -> tuple[int, ...]:
+        """For each draw the number of images whose captions all have one score; 0 where such images need no rule."""
+        if self.coefficient in _WITH_TIES:
+            return (0,) * len(self.scores[name])
+        starts = starts_of(self.unit)
+        return tuple(int((~varied_within(scores, starts)).sum()) for scores in self.scores[name])
+
+    def check_resampling(self) -> None:
+        """Nothing: images can be resampled."""
+
+    def statistic(self, name: str) -> WeightedStatistic:
+        """The statistic of one metric under resampling of images."""
+        return self._resampled(_mean([self._prepare(row) for row in self.scores[name]]))
+
+    def swapped(self, first: str, second: str, scale: Scale | None = None) -> WeightedStatistic:
+        """Difference (first - second) after two metrics changed places on some images; weights are 0 and 1.
+
+        The correlation of an image changes places as a whole and needs no scale; so does the share of an image's pairs
+        that a metric has right under its own ε, which stays as it was calibrated on all images. Differences of scores
+        are put to one scale as z-scores, whatever ``scale`` says.
+        """
+        parts = [self._swapped(a, b) for a, b in zip(self.scores[first], self.scores[second], strict=True)]
+        return self._resampled(_mean(parts))
+
+    def _resampled(self, of_images: WeightedStatistic) -> WeightedStatistic:
+        return of_images if self.units == self.images else _Together(of_images, self.drawn, self.units)
+
+    def pairs(self, name: str, draw: int = 0) -> CalibratedPairs:
+        """The pairs of captions of one image, as tie calibration sees them."""
+        return CalibratedPairs(self.scores[name][draw], self.human, self.unit, self.images, name)
+
+    def _prepare(self, row: FloatArray) -> WeightedStatistic:
+        if self.coefficient == "acc-eq":
+            return CalibratedPairs(row, self.human, self.unit, self.images, "the scores")
+        if self.coefficient == "difference-pearson":
+            return _Differences(difference_sums(scaled_values(row), self.human, self.unit, self.images))
+        return _ImageMean(correlations_by_image(self.coefficient, row, self.human, self.unit, self.images))
+
+    def _swapped(self, a: FloatArray, b: FloatArray) -> WeightedStatistic:
+        if self.coefficient == "difference-pearson":
+            sums = [difference_sums(standardise(x), self.human, self.unit, self.images) for x in (a, b)]
+            return SwapDifference(_Differences(np.concatenate(sums, axis=1)), self.images)
+        if self.coefficient == "acc-eq":
+            values = [CalibratedPairs(x, self.human, self.unit, self.images, "the scores").by_image() for x in (a, b)]
+        else:
+            values = [correlations_by_image(self.coefficient, x, self.human, self.unit, self.images) for x in (a, b)]
+        return SwapDifference(_ImageMean(np.concatenate(values)), self.images)
+
+
+class _Together:
+    """A statistic of images, some of which are drawn together.
+
+    Args:
+        of_images: the statistic.
+        drawn: (images,) unit of each image.
+        units: number of units.
+    """
+
+    def __init__(self, of_images: WeightedStatistic, drawn: IntArray, units: int) -> None:
+        self.units = units
+        self._of_images = of_images
+        self._drawn = drawn
+
+    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+        return self._of_images(weights[:, self._drawn])
+
+
+class _ImageMean:
+    """The weighted mean of a number for each image."""
+
+    def __init__(self, values: FloatArray) -> None:
+        self.units = len(values)
+        self._values = values
+
+    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+        drawn = weights.astype(np.float64)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mean = np.einsum("bu,u->b", drawn, self._values) / drawn.sum(axis=1)
+        return np.asarray(np.clip(mean, -1.0, 1.0), dtype=np.float64)
+
+
+class _Differences:
+    """Pairwise difference Pearson from (3, U) sums over images: products, squares of scores, squares of ratings."""
+
+    def __init__(self, sums: FloatArray) -> None:
+        self.units = sums.shape[1]
+        self._sums = sums
+
+    def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
+        drawn = weights.astype(np.float64)
+        xy, xx, yy = (np.einsum("bu,u->b", drawn, column) for column in self._sums)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = xy / np.sqrt(xx * yy)
+        return np.where((xx > 0) & (yy > 0), np.clip(value, -1.0, 1.0), np.nan)
+
+
+def _mean(parts: Sequence[WeightedStatistic]) -> WeightedStatistic:
+    return parts[0] if len(parts) == 1 else MeanStatistic(parts)

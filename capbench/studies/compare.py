@@ -1,0 +1,384 @@
+"""Compares metrics on one protocol: intervals of each, tests between all pairs, and how much data separates two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from capbench import __version__
+from capbench.core.errors import ProtocolError, UsageError
+from capbench.core.records import Judgements
+from capbench.datasets.base import Dataset
+from capbench.datasets.protocol import Protocol
+from capbench.metrics.base import Resources
+from capbench.metrics.requests import MetricRequest, Row
+from capbench.stats.agreement import Accuracies, Agreement, Correlations, Unit
+from capbench.stats.intervals import Interval, bootstrap_intervals, draw_bootstrap
+from capbench.stats.power import Power, power
+from capbench.stats.significance import ComparisonTable, Correction, Test
+from capbench.studies import evaluate as evaluation
+from capbench.studies.evaluate import agreement, check_defined, evaluate, photograph_note, unscored_cells
+from capbench.studies.judged import Incomplete, ProgressFactory, Scored, judge, no_progress
+from capbench.studies.results import BootstrapInfo, Cell, Comparisons, PairTest, ProtocolInfo, StudyResult
+from capbench.studies.study import TestSettings
+from capbench.studies.uncertainty import compare_pairs
+
+__all__ = [
+    "USUAL_RESAMPLES",
+    "MetricComparison",
+    "MetricPower",
+    "compare_metrics",
+    "compare_scored",
+    "comparison_result",
+    "metric_power",
+    "refuse_means",
+    "score_all",
+]
+
+
+USUAL_RESAMPLES = 1000
+"""Resamples of intervals, if their number is left open: the ends of 95 % intervals want that many."""
+
+
+@dataclass(frozen=True)
+class MetricComparison:
+    """What :func:`compare_metrics` found.
+
+    Attributes:
+        protocol: id of the protocol.
+        n: data points (ratings or pairs; within images captions, over systems systems).
+        intervals: bootstrap interval of each metric, by title.
+        table: the tests, with metrics by title.
+        signatures: one line by label.
+        sample: True if the data was the embedded synthetic sample.
+        notes: what the data set says of its items, one line each.
+        version: version of the data set, which ``protocol`` leaves out; ``""`` if it has none.
+        incomplete: metrics that were left out, by title with the reason: files of scores without scores of all items.
+    """
+
+    protocol: str
+    n: int
+    intervals: dict[str, Interval]
+    table: ComparisonTable
+    signatures: dict[str, str]
+    sample: bool = False
+    notes: tuple[str, ...] = ()
+    version: str = ""
+    incomplete: dict[str, Incomplete] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def compare_metrics(
+    dataset: Dataset,
+    protocol: Protocol,
+    requests: Sequence[MetricRequest],
+    *,
+    test: Test = "permutation",
+    correction: Correction = "holm",
+    resamples: int = 1000,
+    seed: int = 0,
+    unit: Unit = "image",
+    resources: Resources | None = None,
+    cache: bool = True,
+    progress: ProgressFactory = no_progress,
+) -> MetricComparison:
+    """Score, bootstrap and test.
+
+    Args:
+        dataset: the data set.
+        protocol: one of its protocols, with a correlation or an accuracy as its statistic.
+        requests: the metrics; every requested column is compared.
+        test: see :func:`capbench.stats.significance.compare`.
+        correction: for the number of pairs.
+        resamples: bootstrap resamples, and permutations. There are more permutations where the number of metrics needs
+            them, see :func:`capbench.stats.significance.permutations_to_use`.
+        seed: of both.
+        unit: what is resampled.
+        resources: what metrics need beside captions.
+        cache: whether the score cache is used.
+        progress: makes progress bars.
+
+    Raises:
+        ProtocolError: the protocol's statistic is a plain mean.
+        StatisticError: the test does not fit, or a statistic is undefined.
+        DataError, MetricError, …: loading or scoring failed.
+    """
+    scored = score_all(dataset, protocol, requests, resources, cache=cache, progress=progress)
+    rows = [row for request in requests for row in request.rows]
+    settings = TestSettings(test, correction, resamples=resamples, seed=seed, unit=unit)
+    return compare_scored(protocol, scored, rows, settings)
+
+
+def score_all(
+    dataset: Dataset,
+    protocol: Protocol,
+    requests: Sequence[MetricRequest],
+    resources: Resources | None = None,
+    *,
+    cache: bool = True,
+    progress: ProgressFactory = no_progress,
+    check: Callable[[Judgements], None] | None = None,
+) -> Scored:
+    """Score a protocol's items with metrics none of which may be missing, but for incomplete files of scores.
+
+    ``check`` is called with the judgements of the first draw before anything is scored, to refuse them.
+
+    Raises:
+        ProtocolError: the protocol's statistic is a plain mean.
+        DataError, MetricError, …: loading or scoring failed.
+    """
+    refuse_means(protocol)
+    judged = judge(dataset, protocol.items, requests, resources, cache=cache).require_all()
+    if check is not None:
+        check(judged.draws[0])
+    return judged.score(progress).require_all()
+
+
+def refuse_means(protocol: Protocol) -> None:
+    """Raise ProtocolError if a protocol's statistic is a plain mean."""
+    if protocol.statistic.kind == "mean":
+        raise ProtocolError(f"{protocol} has no human judgements to compare metrics on")
+
+
+def compare_scored(protocol: Protocol, scored: Scored, rows: Sequence[Row], settings: TestSettings) -> MetricComparison:
+    """Bootstrap and test scores that are there.
+
+    Args:
+        protocol: one of the data set's protocols.
+        scored: the scores, those of all rows among them.
+        rows: what is compared; a file of scores without scores of all items is left out, and named.
+        settings: of the tests; the intervals have as many resamples, and the same unit and seed.
+
+    Raises:
+        DataError: files of scores are not complete, and fewer than two rows are left.
+        StatisticError: the test does not fit, or a statistic is undefined.
+    """
+    compared = _compared(protocol, scored, scored.complete(rows, at_least=2), settings.unit)
+    unit, seed, resamples = settings.unit, settings.seed, settings.resamples or USUAL_RESAMPLES
+    sample = draw_bootstrap(compared.data, resamples=resamples, seed=seed, unit=unit)
+    table, _ = compare_pairs(compared.data, settings, sample=sample)
+    # The values are those of 'correlate', from the same scores by the same path.
+    values = {title: compared.values[title] for title in table.values}
+    intervals = {
+        title: replace(interval, value=compared.values[title])
+        for title, interval in bootstrap_intervals(compared.data, sample).items()
+    }
+    return MetricComparison(
+        protocol=str(protocol),
+        n=compared.n,
+        intervals=intervals,
+        table=replace(table, values=values),
+        signatures=compared.signatures,
+        notes=compared.notes,
+        version=protocol.version,
+        incomplete=scored.incomplete(rows),
+    )
+
+
+@dataclass(frozen=True)
+class MetricPower:
+    """What :func:`metric_power` found.
+
+    Attributes:
+        protocol: id of the protocol.
+        n: data points at hand (ratings or pairs; within images captions, over systems systems).
+        values: the statistic of both metrics, by title.
+        power: how much data separates them.
+        signatures: one line by label.
+        notes: what the data set says of its items, one line each.
+        version: version of the data set, which ``protocol`` leaves out; ``""`` if it has none.
+    """
+
+    protocol: str
+    n: int
+    values: dict[str, float]
+    power: Power
+    signatures: dict[str, str]
+    notes: tuple[str, ...] = ()
+    version: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+
+def metric_power(
+    dataset: Dataset,
+    protocol: Protocol,
+    requests: Sequence[MetricRequest],
+    *,
+    gap: float | None = None,
+    alpha: float = 0.05,
+    target: float = 0.8,
+    resamples: int = 500,
+    seed: int = 0,
+    unit: Unit = "image",
+    resources: Resources | None = None,
+    cache: bool = True,
+    progress: ProgressFactory = no_progress,
+) -> MetricPower:
+    """Score two metrics, and find how much data separates them.
+
+    Args:
+        dataset: the data set.
+        protocol: one of its protocols, with a correlation or an accuracy as its statistic.
+        requests: metrics with two columns in all.
+        gap: the difference to be found; None for the one at hand.
+        alpha: significance level, two-sided.
+        target: wanted power.
+        resamples: resamples at each size.
+        seed: their seed.
+        unit: what is resampled and counted.
+        resources: what metrics need beside captions.
+        cache: whether the score cache is used.
+        progress: makes progress bars.
+
+    Raises:
+        UsageError: not two columns.
+        ProtocolError, StatisticError, DataError, MetricError, …: see :func:`compare_metrics` and
+            :func:`capbench.stats.power.power`.
+    """
+    names = [row.name for request in requests for row in request.rows]
+    if len(names) != 2:
+        raise UsageError(
+            f"two metrics are wanted, and there are {len(names)}: {', '.join(names)}",
+            hint="Name single columns, such as bleu-4 in place of bleu",
+        )
+    scored = score_all(dataset, protocol, requests, resources, cache=cache, progress=progress)
+    rows = [row for request in requests for row in request.rows]
+    compared = _compared(protocol, scored, scored.complete(rows, at_least=2), unit)
+    data = compared.data
+    needed = power(data, *data.names, gap=gap, alpha=alpha, target=target, resamples=resamples, seed=seed, unit=unit)
+    return MetricPower(
+        str(protocol), compared.n, compared.values, needed, compared.signatures, compared.notes, protocol.version
+    )
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """Metrics beside the human side of a protocol.
+
+    Attributes:
+        data: what intervals and tests work on, metrics by title.
+        n: data points.
+        values: the protocol's statistic by title.
+        signatures: one line by label.
+        notes: what the data set says of its items.
+    """
+
+    data: Agreement
+    n: int
+    values: dict[str, float]
+    signatures: dict[str, str]
+    notes: tuple[str, ...]
+
+
+def _compared(protocol: Protocol, scored: Scored, rows: Sequence[Row], unit: Unit) -> _Compared:
+    cells = [cell for cell in evaluate(protocol, scored.draws, scored.tables, rows)[0] if not cell.group]
+    check_defined(cells)
+    values = {cell.title: cell.value for cell in cells if cell.value is not None}
+    scores = {row.title: np.stack([table.values[row.key] for table in scored.tables]) for row in rows}
+    data = agreement(protocol, scored.draws[0], scores, unit)
+    preferences = scored.draws[0].preferences
+    if isinstance(data, Accuracies):
+        n = len(preferences[protocol.statistic.human])
+    else:
+        n = len(data.human) if isinstance(data, Correlations) else data.n
+    of_draws = dict.fromkeys(note for judgements in scored.draws for note in judgements.notes)
+    notes = (*of_draws, *evaluation.notes(protocol, scored.draws, scored.tables, rows))
+    note = photograph_note(scored.draws[0]) if unit == "image" else None
+    return _Compared(data, n, values, scored.signatures, (*notes, *([note] if note else [])))
+
+
+# A comparison of metrics as the result of a study, for what reads results.
+
+
+def comparison_result(
+    comparison: MetricComparison, protocol: Protocol, scored: Scored, rows: Sequence[Row]
+) -> StudyResult:
+    """What ``compare`` found, with the values of the data set's groups beside.
+
+    Args:
+        comparison: intervals and tests, metrics by title.
+        protocol: its protocol.
+        scored: the scores behind it.
+        rows: what was compared.
+    """
+    columns = {row.title: row.name for row in rows}
+    cells, groups = evaluate(protocol, scored.draws, scored.tables, rows)
+    unscored = unscored_cells(protocol, scored, rows, groups)
+    by_title = comparison.intervals
+    first = next(iter(by_title.values()))
+    return StudyResult(
+        capbench=__version__,
+        name="comparison",
+        title=f"{' and '.join(columns)} compared" if len(columns) == 2 else f"{len(columns)} metrics compared",
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        sample=comparison.sample,
+        protocols=(
+            ProtocolInfo(
+                id=str(protocol),
+                dataset=scored.dataset.name,
+                dataset_title=scored.dataset.title,
+                statistic=protocol.statistic.label,
+                kind=protocol.statistic.kind,
+                description=f"{protocol.items.description}; {protocol.statistic.description}",
+                groups=groups,
+                notes=(*comparison.notes, *scored.cautions),
+                n_items=len(scored.draws[0].items),
+                n_items_whole=scored.whole,
+                draws=len(scored.draws),
+                bootstrap=_how(first),
+                version=protocol.version,
+                level=protocol.statistic.level,
+            ),
+        ),
+        columns={row.name: row.title for row in rows},
+        signatures={f"{scored.dataset.name}/{protocol.items.name}": dict(comparison.signatures)},
+        cells=(*(cell if cell.group else _with_interval(cell, by_title[cell.title]) for cell in cells), *unscored),
+        comparisons=(_tests(comparison, str(protocol), columns),),
+        seconds={},
+    )
+
+
+def _how(interval: Interval) -> BootstrapInfo | None:
+    if interval.unit is None or interval.resamples is None or interval.seed is None:
+        return None
+    return BootstrapInfo(
+        method="bca" if interval.method == "bca" else "percentile",
+        level=interval.level,
+        unit=interval.unit,
+        units=interval.units,
+        resamples=interval.resamples,
+        seed=interval.seed,
+    )
+
+
+def _with_interval(cell: Cell, interval: Interval) -> Cell:
+    return cell.model_copy(update={"low": interval.low, "high": interval.high})
+
+
+def _tests(comparison: MetricComparison, protocol: str, columns: dict[str, str]) -> Comparisons:
+    table = comparison.table
+    pairs = [asdict(pair) | {"better": columns[pair.better], "worse": columns[pair.worse]} for pair in table.pairs]
+    return Comparisons(
+        protocol=protocol,
+        test=table.test,
+        correction=table.correction,
+        alpha=table.alpha,
+        unit=table.unit,
+        units=table.units,
+        resamples=table.resamples,
+        seed=table.seed,
+        level=table.level,
+        top=tuple(columns[title] for title in table.top),
+        ranks={columns[title]: rank for title, rank in table.ranks.items()},
+        pairs=tuple(PairTest(**pair) for pair in pairs),
+    )

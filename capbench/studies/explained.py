@@ -1,0 +1,668 @@
+"""Explanations of captions on which a metric and people part: which captions, and what the metric says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capbench.core import files
+from capbench.core.errors import CapbenchError, DataError, FeatureError, MetricError, ToolError, UsageError
+from capbench.core.explanations import Explanation, Subject
+from capbench.core.records import FloatArray, IntArray, Item, Judgements, caption_key, image_id, signature_lines
+from capbench.datasets.base import Dataset
+from capbench.datasets.entities import EntityCaption
+from capbench.datasets.images import all_images, image_paths
+from capbench.datasets.opening import open_dataset
+from capbench.datasets.root import DataRoot
+from capbench.features.store import FeatureStore, open_store
+from capbench.metrics.abilities import Explains, ScoresWords, explains_ensembles
+from capbench.metrics.base import Metric, Progress, Resources
+from capbench.metrics.needs import Scores
+from capbench.metrics.requests import MetricRequest
+from capbench.metrics.scoring import complete, score
+from capbench.studies.item_scores import ItemScores, human_percentiles, percentiles
+from capbench.studies.judged import items_with_scores, with_pictures_of
+from capbench.studies.results import StudyResult
+from capbench.studies.tasks import ImageTask, WordTask
+from capbench.text.vocabulary import tokenize_caption
+from capbench.weights.ensembles import network_files
+
+__all__ = [
+    "LEAST_OVERLAP",
+    "MOST_CANDIDATES",
+    "CaptionToExplain",
+    "Explainer",
+    "FoundSubject",
+    "ImageScores",
+    "WordMeans",
+    "WordScores",
+    "captions_to_explain",
+    "classes_of_tokens",
+    "explain_captions",
+    "explainers",
+    "find_subject",
+    "region_words",
+    "regions_of_boxes",
+    "score_image",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Explainer:
+    """A label of a study whose metric explains itself.
+
+    Attributes:
+        label: the label.
+        name: the metric's name, as ``capbench explain -m`` takes it.
+        columns: names of its columns in the study.
+        metric: makes the explanations; None if something is lacking.
+        waits: what is lacking, as it follows "waits for"; ``""`` if nothing.
+        images: whether an image can be explained.
+    """
+
+    label: str
+    name: str
+    columns: tuple[str, ...]
+    metric: Metric | None = None
+    waits: str = ""
+    images: Callable[[str], bool] = field(default=lambda _: True, repr=False)
+
+
+@dataclass(frozen=True)
+class CaptionToExplain:
+    """A point of a study's items that is to be explained.
+
+    Attributes:
+        explainer: place of its explainer in the list that was given.
+        table: place of its table.
+        point: its place in the table.
+    """
+
+    explainer: int
+    table: int
+    point: int
+
+
+def explainers(result: StudyResult, requests: Sequence[MetricRequest], resources: Resources) -> tuple[Explainer, ...]:
+    """Those of a study's metrics that explain themselves, each ready to, or with what it lacks.
+
+    An explanation has to be of the very scores: features, weights and options that give another signature than the
+    study's are refused, as what is lacking.
+
+    Args:
+        result: the study's numbers.
+        requests: its metrics; those without explanations are passed over.
+        resources: what is given to them.
+    """
+    able = [request for request in requests if issubclass(request.metric, Explains)]
+    return tuple(entry for request in able if (entry := _explainer(result, request, resources)).columns)
+
+
+def _explainer(result: StudyResult, request: MetricRequest, resources: Resources) -> Explainer:
+    columns = tuple(row.name for row in request.rows if row.name in result.columns)
+    told = Explainer(request.label, request.metric.name, columns)
+    try:
+        lacking = request.lacks(resources)
+        if lacking:
+            return _waiting(told, lacking)
+        metric = request.make(resources)
+        model = metric.resources.model
+        networks = network_files(model) if model is not None and not explains_ensembles(request.metric) else ()
+        if len(networks) > 1:
+            one = f"--model {request.label}={networks[0]}"
+            return _waiting(told, f"a single network: an ensemble of {len(networks)} is given ({one})")
+        signature = metric.signature()
+    except CapbenchError as error:
+        return _waiting(told, str(error))
+    known = {of_items[told.label] for of_items in result.signatures.values() if told.label in of_items}
+    if known and signature not in known:
+        return _waiting(told, f"what gave these scores: {_difference(signature, sorted(known)[0])}")
+    store = metric.resources.features
+    if store is None:
+        return Explainer(told.label, told.name, columns, metric)
+    with open_store(store) as features:
+        there = frozenset(features.ids)
+    return Explainer(told.label, told.name, columns, metric, images=there.__contains__)
+
+
+def _waiting(told: Explainer, reason: str) -> Explainer:
+    return Explainer(told.label, told.name, told.columns, waits=reason)
+
+
+def _difference(given: str, known: str) -> str:
+    """The first part in which two signatures differ, in words."""
+    ours, theirs = given.split("|"), known.split("|")
+    for one, other in zip(ours, theirs, strict=False):
+        if one != other:
+            return f"they have {other}, and {one} was given"
+    return "their signature has other parts than that of what was given"
+
+
+def captions_to_explain(
+    tables: Sequence[ItemScores], of_tables: Sequence[Sequence[int]], known: Sequence[Explainer], number: int
+) -> Iterator[CaptionToExplain]:
+    """The points on which each column and people part most, by turns: the first of every list, then the second.
+
+    Args:
+        tables: the items.
+        of_tables: for each table the places of its explainers in ``known``.
+        known: the explainers; those that wait have no points.
+        number: points of each of an explainer's columns in each table.
+
+    Yields:
+        Each point of a table and an explainer once.
+    """
+    lists = [
+        [CaptionToExplain(place, at, point) for point in _points(table, name, known[place], number)]
+        for at, table in enumerate(tables)
+        for place in of_tables[at]
+        if known[place].metric is not None
+        for name in known[place].columns
+        if name in table.scores
+    ]
+    by_turns = (points[turn] for turn in range(number) for points in lists if turn < len(points))
+    yield from dict.fromkeys(by_turns)
+
+
+def _points(table: ItemScores, name: str, explainer: Explainer, number: int) -> list[int]:
+    """The points of one column, the greatest distance first, of images that can be explained."""
+    places, scores = table.points(name)
+    distance = np.abs(percentiles(scores) - human_percentiles(table)[places])
+    ordered = places[np.argsort(-distance, kind="stable")].tolist()
+    able = (place for place in ordered if explainer.images(table.images[place]))
+    return list(islice(able, number))
+
+
+def explain_captions(
+    explainer: Explainer, table: ItemScores, point: int, pictures: Mapping[str, Path]
+) -> tuple[Explanation | None, str]:
+    """What a metric says of one point: its caption, and of a pair both captions.
+
+    Args:
+        explainer: one with a metric.
+        table: the items.
+        point: place in the table.
+        pictures: files of images, as far as they are there.
+
+    Returns:
+        The explanation; or None, and why there is none.
+    """
+    metric = explainer.metric
+    assert metric is not None
+    assert isinstance(metric, Explains)
+    image = table.images[point]
+    references = tuple(table.reference_lists[table.references[point]])
+    texts = [table.captions[point], *([table.others[point]] if table.others else [])]
+    humans = (None, None) if table.others else (table.human[point],)
+    items = tuple(Item(image, text, references) for text in texts)
+    try:
+        explanation = metric.explain(Subject(image, items, humans, pictures.get(image)))
+    except FeatureError as error:
+        return None, str(error)
+    return explanation, "" if explanation is not None else f"{explainer.name} offers no explanation of {image}"
+
+
+# Captions of one image under several metrics (FAIEr, Wang et al. 2021, Figure 5).
+
+
+@dataclass(frozen=True)
+class ImageScores:
+    """What :func:`score_image` found.
+
+    Attributes:
+        image: the image's id.
+        references: what candidates were compared with.
+        candidates: the captions.
+        scores: by title of the metric's column, one score a candidate.
+        signatures: one line a metric.
+        lacking: by title, what a metric waits for.
+        notes: what to know, one line each.
+        under_root: whether a data set below the data folder was read.
+        title: of the study that names the captions; ``""`` without one.
+    """
+
+    image: str
+    references: tuple[str, ...]
+    candidates: tuple[str, ...]
+    scores: Mapping[str, tuple[float, ...]]
+    signatures: tuple[str, ...]
+    lacking: Mapping[str, str]
+    notes: tuple[str, ...]
+    under_root: bool
+    title: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON can hold it."""
+        return asdict(self)
+
+
+def score_image(
+    task: ImageTask,
+    requests: Sequence[MetricRequest],
+    root: DataRoot,
+    *,
+    resources: Resources | None = None,
+    cache: bool = True,
+) -> ImageScores:
+    """Score captions of one image with all metrics.
+
+    Args:
+        task: the image, its candidates and references. What of them is not given is taken from the data set's default
+            protocol: all its candidates of the image, and the longest list of references among them.
+        requests: the metrics. One that lacks features of this image, or a tool, is named.
+        root: the data folder.
+        resources: what is given to them.
+        cache: whether the cache is used.
+
+    Raises:
+        UsageError: captions are not given and no data set has the image.
+        CapbenchError: as opening the data set and scoring do.
+    """
+    candidates, references = task.candidates or (), task.references or ()
+    notes: list[str] = []
+    under_root = False
+    if not (candidates and references):
+        dataset = open_dataset(task.dataset or "flickr8k-expert", root)
+        under_root = dataset.under_root
+        resources = with_pictures_of(dataset, resources or Resources())
+        items = [item for item in dataset.load(dataset.protocol().items)[0].items if item.image == task.id]
+        if not items:
+            raise UsageError(
+                f"{dataset.name} has no image '{task.id}'",
+                hint="Name another 'dataset', or give both kinds of captions",
+            )
+        references = references or max((item.references for item in items), key=len)
+        candidates = candidates or tuple(dict.fromkeys(item.candidate for item in items))
+    judged = [Item(task.id, text, references, f"{task.id}#{place}") for place, text in enumerate(candidates)]
+    scores: dict[str, tuple[float, ...]] = {}
+    signatures: dict[str, str] = {}
+    lacking: dict[str, str] = {}
+    for request in requests:
+        complete: Sequence[MetricRequest] = [request]
+        try:
+            if request.needs(Scores):
+                _, complete, incomplete, _ = items_with_scores(judged, [request], f"image {task.id}")
+                lacking |= {row.title: str(incomplete[row.key]) for row in request.rows if row.key in incomplete}
+            table = score(judged, complete, resources, dataset=task.id, cache=cache)
+        except (FeatureError, ToolError) as error:
+            lacking |= {row.title: f"waits: {error}" for row in request.rows}
+            continue
+        except DataError as error:
+            if not request.needs(Scores):
+                raise
+            lacking |= {row.title: str(error) for row in request.rows}
+            continue
+        scores |= {row.title: tuple(table.values[row.key].tolist()) for row in request.rows if row.title not in lacking}
+        signatures |= table.signatures
+    return ImageScores(
+        task.id, references, candidates, scores, tuple(signature_lines(signatures)), lacking, tuple(notes), under_root
+    )
+
+
+# Do words that belong to a region fit it better than others, before and after references are fused? (FAIEr, Table 5)
+#
+# For every detection of COCO Entities the store's region with the highest overlap is taken, if it is at least
+# :data:`LEAST_OVERLAP`. Its words are those of the caption that belong to a detection of that class; all others are
+# other words. A score is the product of the region's node and the word's, and means are over all pairs of regions and
+# words. *Before* fusion the nodes are those of the image, and the words those of the references; *after* it they are
+# those of the union of image and references, and the words those of the candidate. The paper tells neither how it
+# matched boxes nor what its means are over.
+
+LEAST_OVERLAP = 0.5
+"""Intersection over union from which on a region is the detection's."""
+_NAMES = ("COCO_val2014_{:012d}", "COCO_train2014_{:012d}", "{:012d}")
+
+
+@dataclass(frozen=True)
+class WordMeans:
+    """Mean scores at one number of references.
+
+    Attributes:
+        references: their number.
+        reference_own: of regions with the words of references that belong to them, before fusion.
+        reference_other: with other words of references.
+        candidate_own: of union regions with words of the candidate that belong to them.
+        candidate_other: with other words of the candidate.
+        pairs: of regions and words behind each of the four.
+    """
+
+    references: int
+    reference_own: float
+    reference_other: float
+    candidate_own: float
+    candidate_other: float
+    pairs: tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class WordScores:
+    """What :func:`region_words` found.
+
+    Attributes:
+        title: of the metric.
+        means: by number of references, ascending.
+        images: images that were used.
+        signature: of the metric.
+        notes: what was left out, one line each.
+    """
+
+    title: str
+    means: tuple[WordMeans, ...]
+    images: int
+    signature: str
+    notes: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON can hold it."""
+        from dataclasses import asdict
+
+        return asdict(self)
+
+
+@dataclass
+class _Sum:
+    """Sums of scores of words that belong to a region and of others, and their numbers."""
+
+    values: FloatArray = field(default_factory=lambda: np.zeros(2))
+    pairs: IntArray = field(default_factory=lambda: np.zeros(2, dtype=np.int64))
+
+    def add(self, products: FloatArray, owns: FloatArray, seen: FloatArray) -> None:
+        """Products (words, regions), whether a word belongs to a region, and whether a region is a detection's."""
+        for place, mask in enumerate((owns * seen, (1 - owns) * seen)):
+            self.values[place] += float((products * mask).sum())
+            self.pairs[place] += int(mask.sum())
+
+
+def region_words(
+    entities: Mapping[str, Sequence[EntityCaption]],
+    request: MetricRequest,
+    task: WordTask,
+    *,
+    resources: Resources | None = None,
+    cache: bool = True,
+    progress: Progress = lambda _: None,
+) -> WordScores:
+    """Mean scores of words that belong to a region and of others, by number of references.
+
+    Of each image one caption is the candidate and others are its references, in an order that the seed decides; with n
+    references it is the first n, so that numbers of references differ in nothing else.
+
+    Args:
+        entities: captions with their detections, by image.
+        request: a metric that offers products of regions and words.
+        task: numbers of references, images, seed.
+        resources: what is given to it.
+        cache: whether tokens and parses are cached.
+        progress: called with numbers of images done.
+
+    Raises:
+        UsageError: the metric offers no such products, or no image is left.
+        FeatureError, ModelError, ToolError: the metric cannot be computed.
+    """
+    metric = request.make(complete(resources, cache=cache))
+    if metric.resources.features is None:
+        raise UsageError(f"{request.label} looks at no regions", hint="Take faier")
+    most = max(task.references)
+    rng = np.random.default_rng(task.seed)
+    with open_store(metric.resources.features) as store:
+        names = {image: _stored(image, store) for image in entities}
+        usable = [image for image in sorted(entities) if names[image] and len(entities[image]) > most]
+        if not usable:
+            absent = sum(not name for name in names.values())
+            raise UsageError(
+                f"no image of {len(entities):,} has features and {most + 1} captions with detections "
+                f"({absent:,} have no features)",
+                hint="Give features of COCO's images with --features",
+            )
+        drawn = [usable[place] for place in np.sort(rng.permutation(len(usable))[: task.images]).tolist()]
+        sums = {number: (_Sum(), _Sum()) for number in task.references}
+        unlike = 0
+        for image in drawn:
+            order = rng.permutation(len(entities[image])).tolist()
+            candidate, *others = [entities[image][place] for place in order]
+            regions = store[names[image]]
+            if regions.boxes is None or min(regions.width, regions.height) <= 1:
+                raise FeatureError(f"the store holds no boxes in pixels of '{names[image]}'", path=store.paths[0])
+            boxes = regions.boxes.astype(np.float64)
+            for number, (before, after) in sums.items():
+                read = others[:number]
+                texts = [caption.text for caption in read]
+                words = None
+                if isinstance(metric, ScoresWords):
+                    words = metric.region_words(names[image], candidate.text, texts)
+                if words is None:
+                    raise UsageError(f"{request.label} offers no scores of words", hint="Take faier")
+                unlike += not _add(after, words.candidate, candidate, boxes)
+                for caption, of_reference in zip(read, words.references, strict=True):
+                    unlike += not _add(before, of_reference, caption, boxes)
+            progress(1)
+    notes = [f"{len(drawn):,} of {len(entities):,} images with features and {most + 1} captions, seed {task.seed}"]
+    if unlike:
+        notes.append(f"{unlike:,} captions are left out: the metric's words are not those of the file")
+    means = tuple(_means(number, *sums[number]) for number in task.references)
+    return WordScores(request.rows[0].title, means, len(drawn), metric.signature(), tuple(notes))
+
+
+def _stored(image: str, store: FeatureStore) -> str:
+    """The name of an image in the store, ``""`` if it is not there."""
+    tried = [image, *(name.format(int(image)) for name in _NAMES)] if image.isdecimal() else [image]
+    return next((name for name in tried if name in store), "")
+
+
+def _add(total: _Sum, scored: tuple[tuple[str, ...], FloatArray], caption: EntityCaption, boxes: FloatArray) -> bool:
+    """Add a caption's products; False if its words are not the metric's."""
+    names, products = scored
+    classes = classes_of_tokens(caption)
+    if names != tuple(token for token, _ in classes) or products.shape != (len(names), len(boxes)):
+        return False
+    of_class = {name: regions_of_boxes(found, boxes) for name, found in caption.boxes.items()}
+    owns = np.zeros_like(products)
+    seen = np.zeros(len(boxes))
+    for places in of_class.values():
+        seen[places] = 1.0
+    for row, (_, name) in enumerate(classes):
+        if name is not None:
+            owns[row, of_class[name]] = 1.0
+    total.add(products, owns, np.broadcast_to(seen, products.shape))
+    return True
+
+
+def classes_of_tokens(caption: EntityCaption) -> list[tuple[str, str | None]]:
+    """The tokens that networks read of a caption, each with the class of its word."""
+    return [
+        (token, name)
+        for word, name in zip(caption.text.split(" "), caption.classes, strict=True)
+        for token in tokenize_caption(word)
+    ]
+
+
+def regions_of_boxes(detections: FloatArray, boxes: FloatArray) -> IntArray:
+    """Places of the boxes that overlap most with each detection, if by :data:`LEAST_OVERLAP` at least.
+
+    Args:
+        detections: (n, 4) x1, y1, x2, y2.
+        boxes: (m, 4) likewise.
+    """
+    low = np.maximum(detections[:, None, :2], boxes[None, :, :2])
+    high = np.minimum(detections[:, None, 2:], boxes[None, :, 2:])
+    shared = np.clip(high - low, 0, None).prod(axis=2)
+    areas = [np.clip(side[:, 2:] - side[:, :2], 0, None).prod(axis=1) for side in (detections, boxes)]
+    union = areas[0][:, None] + areas[1][None] - shared
+    overlap = np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
+    best = overlap.argmax(axis=1)
+    return np.unique(best[overlap[np.arange(len(best)), best] >= LEAST_OVERLAP])
+
+
+def _means(number: int, before: _Sum, after: _Sum) -> WordMeans:
+    pairs = np.concatenate([before.pairs, after.pairs])
+    if not pairs.all():
+        raise MetricError(
+            "no region of the store is a detection's of a word, or no word is left over: there is no mean",
+            hint="Give features whose regions are objects",
+        )
+    own, other, union_own, union_other = (np.concatenate([before.values, after.values]) / pairs).tolist()
+    first, second, third, fourth = pairs.tolist()
+    return WordMeans(number, own, other, union_own, union_other, (first, second, third, fourth))
+
+
+# What is to be explained: an image, its candidates with their references, and where its picture is.
+
+MOST_CANDIDATES = 5
+"""How many of a data set's candidates are explained when none is named."""
+
+
+@dataclass(frozen=True)
+class FoundSubject:
+    """An image and captions of it, and where they were found.
+
+    Attributes:
+        subject: what is to be explained.
+        under_root: whether a data set below the data folder was read.
+        notes: what a reader should know.
+    """
+
+    subject: Subject
+    under_root: bool
+    notes: tuple[str, ...]
+
+
+def find_subject(
+    image: str,
+    store: FeatureStore | None,
+    captions: Sequence[str],
+    references: Sequence[str],
+    dataset: str | None,
+    root: DataRoot,
+    image_root: Path | None = None,
+) -> FoundSubject:
+    """Find an image's references, ratings and picture.
+
+    Args:
+        image: id, or the picture's file.
+        store: must hold its features; None for a metric without features.
+        captions: candidates; none for the first :data:`MOST_CANDIDATES` that the data set judges.
+        references: none for those of the data set under its default protocol: a candidate that is judged gets its own
+            references, any other the longest list among the image's.
+        dataset: its name; None for ``flickr8k-expert`` if captions or references are not given, else for none.
+        root: the data folder.
+        image_root: where the picture is; default: the image folders of the data set, without one all ``*/images``.
+
+    Raises:
+        UsageError: a caption or reference is empty, ``image_root`` is no folder, or the data set does not judge the
+            image.
+        FeatureError: the store lacks the image.
+        CapbenchError: as opening and loading the data set do.
+    """
+    if not all(text.strip() for text in (*captions, *references)):
+        raise UsageError("a caption or reference is empty", hint="Give a text")
+    if image_root is not None:
+        files.check_folder(image_root, "--image-root")
+    file = Path(image) if Path(image).is_file() else None
+    name = image if store is not None and image in store else image_id(image)
+    if store is not None:
+        store.regions(name)  # refuses an image that it lacks
+    if dataset is None and not (captions and references):
+        dataset = "flickr8k-expert"
+    notes: list[str] = []
+    opened = None if dataset is None else open_dataset(dataset, root)
+    judged = _Judged() if opened is None else _Judged.of(opened, name, needed=not (captions and references))
+    texts = list(dict.fromkeys(captions or judged.candidates))
+    if not captions and len(texts) > MOST_CANDIDATES:
+        notes.append(f"the first {MOST_CANDIDATES} of {len(texts)} candidates; name others with --caption")
+        texts = texts[:MOST_CANDIDATES]
+    items, humans = [], []
+    found, unclear = judged.find(texts)
+    notes += unclear
+    for text, item in zip(texts, found, strict=True):
+        texts_of_item = judged.longest if item is None else item.references
+        items.append(Item(name, text, tuple(references) or texts_of_item))
+        humans.append(None if item is None else judged.rating(item))
+    picture = file if file is not None else _picture(name, opened, root, image_root)
+    if picture is None:
+        places = (root.path,) if opened is None else opened.image_places()
+        where = " or ".join(map(str, places if image_root is None else (image_root,)))
+        notes.append(f"the picture is not below {where}: drawn without it (give its file, or --image-root)")
+    under_root = opened is not None and opened.under_root
+    return FoundSubject(Subject(name, tuple(items), tuple(humans), picture), under_root, tuple(notes))
+
+
+class _Judged:
+    """What a data set has on one image."""
+
+    def __init__(self, judgements: Judgements | None = None, image: str = "") -> None:
+        self._judgements = judgements
+        self._items = () if judgements is None else tuple(item for item in judgements.items if item.image == image)
+        self._image = image
+
+    @classmethod
+    def of(cls, dataset: Dataset, image: str, *, needed: bool) -> _Judged:
+        judgements = dataset.load(dataset.protocol().items)[0]
+        judged = cls(judgements, image)
+        if needed and not judged._items:
+            raise UsageError(
+                f"{dataset.name} does not judge the image '{image}'",
+                hint="Name its data set with --dataset, or give --caption and --reference",
+            )
+        return judged
+
+    @property
+    def candidates(self) -> list[str]:
+        return list(dict.fromkeys(item.candidate for item in self._items))
+
+    @property
+    def longest(self) -> tuple[str, ...]:
+        return max((item.references for item in self._items), key=len, default=())
+
+    def alike(self, text: str) -> list[str]:
+        """The candidates that a text can mean: the one that equals it, or all that have its text key."""
+        if text in self.candidates:
+            return [text]
+        key = caption_key(text)
+        return [candidate for candidate in self.candidates if caption_key(candidate) == key]
+
+    def find(self, texts: Sequence[str]) -> tuple[list[Item | None], list[str]]:
+        """The rated item of each text, or None, and notes on texts whose item is not clear.
+
+        A text that differs from a candidate gets its item only if it has the text key of that candidate alone, and no
+        other text means the same candidate.
+        """
+        alike = {text: self.alike(text) for text in texts}
+        meant = [candidates[0] for candidates in alike.values() if len(candidates) == 1]
+        items: list[Item | None] = []
+        notes: list[str] = []
+        for text, candidates in alike.items():
+            clear = len(candidates) == 1 and (text == candidates[0] or meant.count(candidates[0]) == 1)
+            items.append(next(item for item in self._items if item.candidate == candidates[0]) if clear else None)
+            if candidates and not clear:
+                others = (
+                    candidates if len(candidates) > 1 else [t for t in texts if t != text and alike[t] == candidates]
+                )
+                listed = " and ".join(f"'{other}'" for other in others)
+                notes.append(
+                    f"no rating of '{text}' is shown: it has the text key of {listed}; copy it letter by letter"
+                )
+        return items, notes
+
+    def rating(self, wanted: Item) -> float | None:
+        """Mean rating under the first aspect."""
+        judgements = self._judgements
+        if judgements is None or not judgements.ratings:
+            return None
+        ratings = next(iter(judgements.ratings.values()))
+        places = [i for i, item in enumerate(judgements.items) if item.key == wanted.key]
+        values = ratings.value[np.isin(ratings.item, places)]
+        return float(values.mean()) if len(values) else None
+
+
+def _picture(image: str, dataset: Dataset | None, root: DataRoot, image_root: Path | None) -> Path | None:
+    try:
+        if dataset is not None or image_root is not None:
+            return image_paths([image], root, image_root, dataset).get(image)
+        return next((entry.path for entry in all_images(root) if entry.image == image), None)
+    except DataError:  # no pictures there at all
+        return None

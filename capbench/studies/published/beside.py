@@ -1,0 +1,220 @@
+"""Puts a published table beside the numbers of a study."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Literal
+
+from capbench.core.records import caption_key
+from capbench.metrics.requests import Row
+from capbench.studies.published.tables import (
+    PrintedColumn,
+    PrintedNumber,
+    PrintedRow,
+    PublishedColumn,
+    PublishedInfo,
+    PublishedRow,
+    PublishedTable,
+    PublishedValue,
+    given_parts,
+    signed_facts,
+    tells_no_reason,
+)
+from capbench.studies.results import Cell, StudyResult
+
+__all__ = ["STANDARD_ERRORS", "is_printed_as", "join_published"]
+
+STANDARD_ERRORS = 3
+"""A mean over draws of references that differs from a published one by more of them needs a reason."""
+
+
+def is_printed_as(row: Row, printed: PublishedRow) -> bool:
+    """True if a published row is one of ours: the same column, and the variant that the label names.
+
+    A request without a label is the metric's default variant. A published row of a metric that capbench does not have
+    is that of scores from elsewhere, or of a metric of one's own, which bear its name.
+    """
+    if printed.metric is None or printed.label:
+        return caption_key(row.name) in map(caption_key, (printed.key, printed.printed, printed.label))
+    if printed.metric != row.key.column:
+        return False
+    if row.key.label == row.metric:
+        return not printed.variant
+    return bool(printed.variant) and row.key.label in (printed.variant, f"{row.metric}-{printed.variant}")
+
+
+def join_published(result: StudyResult, table: PublishedTable, rows: Sequence[Row]) -> StudyResult:
+    """A result with a published table: numbers in its cells, and all of the table that belongs beside them.
+
+    Columns whose protocol the study does not ask for stay out. Rows that none of ours is are published only.
+
+    Args:
+        result: a result without published numbers.
+        table: the table that the study names.
+        rows: the study's rows, those that could not be computed included.
+    """
+    asked = {info.id for info in result.protocols} | {missing.protocol for missing in result.missing}
+    columns = [column for column in table.columns if column.protocol is None or column.protocol in asked]
+    printed_rows = [_printed_row(table, printed, columns, rows) for printed in table.rows]
+    info = PublishedInfo(
+        name=table.name,
+        source=table.source,
+        missing=table.missing,
+        notes=table.notes,
+        columns=tuple(_printed_column(column) for column in columns),
+        rows=tuple(printed for printed in printed_rows if printed.numbers),
+        draws=table.draws,
+        authors=_authors(result, table, rows),
+    )
+    reduced = {protocol.id for protocol in result.protocols if protocol.n_items_whole is not None}
+    draws = {protocol.id: protocol.draws for protocol in result.protocols}
+    cells = tuple(
+        cell if cell.protocol in reduced else _joined(cell, info, draws[cell.protocol], result) for cell in result.cells
+    )
+    cells = _settled(cells, info, draws)
+    return result.model_copy(update={"cells": cells, "published": table.source, "published_table": info})
+
+
+def _printed_column(column: PublishedColumn) -> PrintedColumn:
+    return PrintedColumn(
+        key=column.key,
+        head=column.printed,
+        protocol=column.protocol,
+        group=column.group,
+        basis=column.basis,
+        unit=column.unit,
+        note=column.note,
+        reading_of=column.reading_of,
+    )
+
+
+def _printed_row(
+    table: PublishedTable, printed: PublishedRow, columns: Sequence[PublishedColumn], rows: Sequence[Row]
+) -> PrintedRow:
+    values = [table.values.get((column.key, printed.key)) for column in columns]
+    return PrintedRow(
+        title=printed.printed,
+        metric=printed.metric,
+        variant=printed.variant,
+        cited=printed.cited,
+        rows=tuple(row.name for row in rows if is_printed_as(row, printed)),
+        numbers=tuple(_printed_number(value) for value in values if value is not None),
+    )
+
+
+def _printed_number(value: PublishedValue) -> PrintedNumber:
+    return PrintedNumber(
+        column=value.column.key,
+        printed=value.printed,
+        value=value.number,
+        digits=value.digits,
+        sd=value.sd,
+        note=value.note,
+    )
+
+
+def _joined(cell: Cell, info: PublishedInfo, draws: int, result: StudyResult) -> Cell:
+    number = info.number(cell.column, cell.protocol, cell.group)
+    if number is None:
+        return cell
+    label = cell.label or cell.metric
+    has_reason = (number.note is not None and not tells_no_reason(number.note)) or bool(
+        given_parts(result.signatures, label, info)
+    )
+    return cell.model_copy(
+        update={
+            "published": number.value,
+            "published_printed": number.printed,
+            "published_digits": number.digits,
+            "published_sd": number.sd,
+            "published_note": number.note,
+            "unexplained": not has_reason and _is_off(cell, info, draws),
+        }
+    )
+
+
+def _settled(cells: tuple[Cell, ...], info: PublishedInfo, draws: Mapping[str, int]) -> tuple[Cell, ...]:
+    """Cells of which none is unexplained whose printed number agrees with ours under another reading of its column.
+
+    Of two readings of a column one is wrong: that ours differs under it is no riddle where it agrees under the other.
+    """
+    homes: dict[tuple[str, str], str] = {
+        (column.protocol, column.group): column.reading_of or column.key for column in info.columns if column.protocol
+    }
+    repeated = {column.reading_of for column in info.columns if column.reading_of}
+
+    def number_of(cell: Cell) -> tuple[str, str] | None:
+        home = homes.get((cell.protocol, cell.group))
+        return (cell.column, home) if home in repeated and cell.published is not None else None
+
+    defined = (cell for cell in cells if cell.value is not None)
+    agreeing = {number_of(cell) for cell in defined if not _is_off(cell, info, draws[cell.protocol])}
+    return tuple(
+        cell.model_copy(update={"unexplained": False})
+        if cell.unexplained and number_of(cell) is not None and number_of(cell) in agreeing
+        else cell
+        for cell in cells
+    )
+
+
+def _is_off(cell: Cell, info: PublishedInfo, draws: int) -> bool:
+    """True if a cell differs from its printed number by more than rounding and draws of references explain.
+
+    A number without draws is compared with the printed digits. Of means over draws the difference is compared with its
+    standard error; the draws of a paper that prints no deviation are taken to vary as ours do.
+    """
+    column, number = info.column(cell.protocol, cell.group), info.number(cell.column, cell.protocol, cell.group)
+    if column is None or number is None or cell.value is None:
+        return False
+    scale = 100 if column.unit == "percent" else 1
+    # repr gives the shortest decimal, so that 0.3525 is on the edge and not a hair beside it.
+    difference = Decimal(repr(float(cell.value))) * scale - Decimal(number.printed.partition(" ")[0])
+    if abs(difference) <= Decimal(1).scaleb(-number.digits) / 2:
+        return False
+    ours = cell.sd or 0.0
+    theirs = ours if number.sd is None else number.sd
+    error = math.hypot(ours / math.sqrt(draws), theirs / math.sqrt(info.draws))
+    return abs(cell.value - number.value) > STANDARD_ERRORS * error
+
+
+def _authors(
+    result: StudyResult, table: PublishedTable, rows: Sequence[Row]
+) -> dict[str, tuple[Literal["model", "features"], ...]]:
+    """What of each label's rows is the authors' own, for labels that have published rows.
+
+    Weights are the authors' if they are the registered file of the published row's entry and have the shapes of the
+    published one; features, if they are of a detector that the row names.
+    """
+    lines: dict[str, list[dict[str, str]]] = {}
+    for signatures in result.signatures.values():
+        for label, line in signatures.items():
+            lines.setdefault(label, []).append(signed_facts(line))
+    authors: dict[str, tuple[Literal["model", "features"], ...]] = {}
+    for label, facts in lines.items():
+        printed = [p for row in rows if row.key.label == label for p in table.rows if is_printed_as(row, p)]
+        entries = {row.weights for row in printed}
+        models = {of_line["model"] for of_line in facts if "model" in of_line}
+        features = {of_line["features"].partition("+")[0] for of_line in facts if "features" in of_line}
+        parts: list[Literal["model", "features"]] = []
+        if models and len(entries) == 1 and models <= _registered(*entries):
+            parts.append("model")
+        if features and printed and all(features <= set(row.detectors) for row in printed):
+            parts.append("features")
+        if parts:
+            authors[label] = tuple(parts)
+    return authors
+
+
+def _registered(name: str) -> set[str]:
+    """A registered file of weights as signatures name it; empty if it is not there or not the published one."""
+    if not name:
+        return set()
+    from capbench.weights.registry import status
+
+    weights = status(name)
+    if weights.state != "here" or weights.sha256 is None or not weights.fits or weights.remark is not None:
+        return set()
+    digest = weights.sha256[:16]
+    return {digest, f"scan-{digest}", f"vilbert-{digest}"}

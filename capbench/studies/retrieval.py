@@ -1,0 +1,261 @@
+"""Retrieval with a metric: does it score an image's own captions above those of other images, and the reverse?
+
+After FAIEr (Wang and others, CVPR 2021, Table 6): of each image's captions the first four are its references, and the
+others are queries and gallery. A right answer is any of an image's own captions, none of which is among its references.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from capbench.core.errors import DataError, MetricError
+from capbench.core.progress import LONG_S, part_of, words
+from capbench.core.records import FloatArray, IntArray, Item
+from capbench.metrics.abilities import HasSlowWork, Opens, Retrieves
+from capbench.metrics.base import CombinedMetric, Metric, Resources
+from capbench.metrics.requests import MetricRequest, Row
+from capbench.metrics.scoring import complete
+from capbench.stats.retrieval import Retrieval, retrieval
+from capbench.studies.judged import ProgressFactory, no_progress
+from capbench.studies.tasks import RetrievalTask
+
+__all__ = ["CaptionGallery", "MetricRetrieval", "draw_gallery", "metric_retrieval"]
+
+_WARM_UP = 64  # pairs that are scored before any is timed: tables are read with the first
+_TIMED = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class CaptionGallery:
+    """What is retrieved.
+
+    Attributes:
+        images: (n) image ids, in published order.
+        captions: (m) queries and gallery, an image's captions beside each other.
+        image_of: (m) place of each caption's image.
+        references: each image's references.
+        source: what was drawn from what, one line.
+    """
+
+    images: tuple[str, ...]
+    captions: tuple[str, ...]
+    image_of: IntArray
+    references: Mapping[str, tuple[str, ...]]
+    source: str
+
+    def items(self, *, free: bool) -> tuple[Item, ...]:
+        """(m) every caption with its own image; without references if ``free``."""
+        return tuple(
+            Item(self.images[place], text, () if free else self.references[self.images[place]])
+            for text, place in zip(self.captions, self.image_of.tolist(), strict=True)
+        )
+
+
+@dataclass(frozen=True)
+class MetricRetrieval:
+    """What :func:`metric_retrieval` found for one column.
+
+    Attributes:
+        row: the metric's column.
+        retrieval: recalls and ranks both ways.
+        signature: of the metric.
+        with_references: whether captions were compared with references of the images.
+    """
+
+    row: Row
+    retrieval: Retrieval
+    signature: str
+    with_references: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as JSON can hold it."""
+        return {
+            "metric": self.row.name,
+            "references": self.with_references,
+            "signature": self.signature,
+        } | self.retrieval.to_dict()
+
+
+def draw_gallery(captions: Mapping[str, Sequence[str]], task: RetrievalTask) -> CaptionGallery:
+    """Draw the images, and divide their captions into references and queries.
+
+    The draw comes from numpy's PCG64 generator seeded with ``task.seed``, over the images by sorted id: it does not
+    depend on the order of a file.
+
+    Args:
+        captions: captions by image id.
+        task: how many images, references and queries.
+
+    Raises:
+        DataError: fewer than two images, or one that has a caption too few.
+    """
+    if len(captions) < 2:
+        raise DataError(f"there are {len(captions)} images, and retrieval needs two", hint="Choose other captions")
+    count, least = min(task.images, len(captions)), task.references + 1
+    by_id = sorted(captions)
+    drawn = {by_id[place] for place in np.random.default_rng(task.seed).permutation(len(by_id))[:count].tolist()}
+    images = tuple(image for image in captions if image in drawn)
+    queries: list[str] = []
+    image_of: list[int] = []
+    for place, image in enumerate(images):
+        texts = captions[image]
+        if len(texts) < least:
+            raise DataError(
+                f"the image '{image}' has {len(texts)} caption(s), and {least} are needed",
+                hint=f"{task.references} are references and the next is a query: give --references {len(texts) - 1}"
+                if len(texts) > 1
+                else "Leave the image out",
+            )
+        of_image = texts[task.references :] if task.gallery == "rest" else texts[task.references : least]
+        queries += of_image
+        image_of += [place] * len(of_image)
+    chosen = f"all {count:,} images"
+    if count < len(captions):
+        chosen = f"{count:,} of {len(captions):,} images, drawn with seed {task.seed}"
+    rest = "the next one is query and gallery" if task.gallery == "one" else "the others are queries and gallery"
+    return CaptionGallery(
+        images,
+        tuple(queries),
+        np.array(image_of, dtype=np.int64),
+        {image: tuple(captions[image][: task.references]) for image in images},
+        f"{chosen}; the first {task.references} captions of an image are its references, {rest} ({len(queries):,})",
+    )
+
+
+def metric_retrieval(
+    gallery: CaptionGallery,
+    request: MetricRequest,
+    *,
+    resources: Resources | None = None,
+    cache: bool = True,
+    progress: ProgressFactory = no_progress,
+    announce: Callable[[str], None] = lambda _: None,
+) -> list[MetricRetrieval]:
+    """Score every caption against every image, and rank.
+
+    A metric with a matrix (:class:`capbench.metrics.abilities.Retrieves`) encodes each side once; the others score
+    pair by pair, all columns at once, and nothing of that is kept in the cache of scores.
+
+    Args:
+        gallery: images, captions and references; a column that does without references gets none.
+        request: a metric and its columns.
+        resources: what is given to it.
+        cache: whether other caches (tokens, parses) are used.
+        progress: makes progress bars.
+        announce: called before scoring pair by pair, with how long it should take.
+
+    Raises:
+        MetricError, FeatureError, ModelError, ToolError: the metric cannot be computed.
+    """
+    metric = request.make(complete(resources, cache=cache))
+    by_column: dict[str, FloatArray] = {}
+    n = len(gallery.images)
+    free = {row.key.column for row in request.rows} & request.ignores_references
+    metric.prepare(gallery.items(free=len(free) == len(request.rows)))
+    for row in request.rows:
+        column = row.key.column
+        references = dict.fromkeys(gallery.images, ()) if column in free else gallery.references
+        if row.key.column not in by_column:
+            with progress(f"{row.title}, {n:,} images", n) as step:
+                matrix = None
+                if isinstance(metric, Retrieves):
+                    matrix = metric.matrix(gallery.images, gallery.captions, references, column, step)
+            if matrix is not None:
+                by_column[column] = matrix
+                continue
+            left = [other for other in request.rows if (other.key.column in free) == (column in free)]
+            columns = [other.key.column for other in left]
+            with progress(request.label, n * len(gallery.captions)) as step:
+                by_column |= _pair_by_pair(metric, request.label, gallery, columns, column in free, step, announce)
+    return [
+        MetricRetrieval(
+            row,
+            retrieval(_checked(by_column[row.key.column], metric, gallery), gallery.image_of),
+            metric.signature(),
+            row.key.column not in free,
+        )
+        for row in request.rows
+    ]
+
+
+def _pair_by_pair(
+    metric: Metric,
+    label: str,
+    gallery: CaptionGallery,
+    columns: Sequence[str],
+    free: bool,
+    progress: Callable[[int], None],
+    announce: Callable[[str], None],
+) -> dict[str, FloatArray]:
+    """(n, m) scores of columns, in batches of pairs; the first batches tell how long the rest takes."""
+    _slow_work(metric, label, gallery, free, progress, announce)
+    n, m = len(gallery.images), len(gallery.captions)
+    scores = {column: np.empty(n * m) for column in columns}
+    seconds = 0.0
+    for number, (start, end) in enumerate(_batches(n * m, metric.batch_size)):
+        items = [
+            Item(image, gallery.captions[pair % m], () if free else gallery.references[image])
+            for pair in range(start, end)
+            for image in [gallery.images[pair // m]]
+        ]
+        began = time.perf_counter()
+        if isinstance(metric, Opens):
+            metric.open(items)
+        # What is read once, with the first batches, would make every estimate too long.
+        steps = progress if number > 1 else lambda _: None
+        of_batch = metric.scores(np.asarray(metric.statistics(items, steps), dtype=np.float64))
+        seconds = time.perf_counter() - began
+        for column in columns:
+            scores[column][start:end] = of_batch[column]
+        if number == 1 or end == n * m:
+            left = seconds / (end - start) * (n * m - end)
+            if left:
+                announce(f"{label} scores {n * m:,} pairs one by one: {words(left)}")
+    return {column: values.reshape(n, m) for column, values in scores.items()}
+
+
+def _batches(pairs: int, size: int) -> Iterator[tuple[int, int]]:
+    """First some pairs that are not timed, then some that are, then batches of the metric's size."""
+    start = 0
+    for length in (_WARM_UP, _TIMED):
+        if start < pairs:
+            yield start, min(start + length, pairs)
+        start = min(start + length, pairs)
+    for first in range(start, pairs, size):
+        yield first, min(first + size, pairs)
+
+
+def _slow_work(
+    metric: Metric,
+    label: str,
+    gallery: CaptionGallery,
+    free: bool,
+    progress: Callable[[int], None],
+    announce: Callable[[str], None],
+) -> None:
+    """What must be done once for every caption (SPICE's parses), before any pair is scored."""
+    items = gallery.items(free=free)
+    for plain in metric.inputs() if isinstance(metric, CombinedMetric) else [metric]:
+        if isinstance(plain, Opens):
+            plain.open(items)
+        work = plain.slow_work(items) if isinstance(plain, HasSlowWork) else None
+        if work is None:
+            continue
+        if work.seconds > LONG_S:
+            announce(f"{work.subject} {len(work.units):,} {work.unit} first, {words(work.seconds)}")
+        work.run(part_of(progress, label, len(work.units), work.unit, work.seconds))
+
+
+def _checked(matrix: FloatArray, metric: Metric, gallery: CaptionGallery) -> FloatArray:
+    n, m = len(gallery.images), len(gallery.captions)
+    if matrix.shape != (n, m) or not np.isfinite(matrix).all():
+        raise MetricError(
+            f"{metric.name} gave a matrix of shape {matrix.shape} for {n} images and {m} captions, or one with values "
+            "that are no finite numbers"
+        )
+    return matrix

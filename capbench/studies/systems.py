@@ -1,0 +1,271 @@
+"""Captioning systems compared by their corpus scores, and intervals of one system's corpus scores."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from capbench import __version__
+from capbench.core.errors import UsageError
+from capbench.core.records import FloatArray, IntArray, Item, ScoreColumn, ScoreTable, photograph, references_hash
+from capbench.datasets.user.captions import SystemCaptions
+from capbench.metrics.base import Metric, Resources, corpus_of_sums, corpus_terms
+from capbench.metrics.requests import MetricRequest, Row
+from capbench.metrics.scoring import CorpusStatistics, score_for_resampling
+from capbench.stats.intervals import Interval
+from capbench.stats.resampling import Bootstrap, unit_codes
+from capbench.stats.significance import Correction
+from capbench.stats.systems import (
+    CorpusGroup,
+    RowScores,
+    SumScores,
+    SystemTable,
+    SystemTest,
+    compare_corpora,
+    corpus_intervals,
+    resamples_to_use,
+    system_pairs,
+)
+from capbench.studies.judged import ProgressFactory, no_progress
+
+__all__ = ["SystemComparison", "compare_systems", "intervals_of_corpus"]
+
+# Sums and rows give the same corpus score but for the order in which numbers are added.
+_AGREEMENT = 1e-9
+
+
+@dataclass(frozen=True)
+class SystemComparison:
+    """What :func:`compare_systems` found.
+
+    Attributes:
+        baseline: the first system.
+        systems: all systems, in the order given.
+        titles: what each score is called, by its name.
+        images: number of images.
+        table: scores by name and system with intervals, and the tests.
+        fixed: by label, what a metric took from all images and keeps in every resample (document frequencies).
+        signatures: one line for each metric, by label.
+        signature: one line with everything else that can change a number.
+    """
+
+    baseline: str
+    systems: tuple[str, ...]
+    titles: dict[str, str]
+    images: int
+    table: SystemTable
+    fixed: dict[str, str]
+    signatures: dict[str, str]
+    signature: str
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return asdict(self)
+
+    def worse(self) -> list[str]:
+        """Scores in which a system is significantly below the baseline, a line each."""
+        return [
+            f"{pair.system} scores significantly lower than {self.baseline} in {self.titles[pair.score]}"
+            for pair in self.table.pairs
+            if pair.other == self.baseline and pair.significant and pair.difference < 0
+        ]
+
+
+def compare_systems(
+    captions: SystemCaptions,
+    requests: Sequence[MetricRequest],
+    *,
+    test: SystemTest = "permutation",
+    correction: Correction = "holm",
+    resamples: int | None = None,
+    seed: int = 0,
+    all_pairs: bool = False,
+    resources: Resources | None = None,
+    cache: bool = True,
+    progress: ProgressFactory = no_progress,
+) -> SystemComparison:
+    """Score the systems, and resample their corpus scores over images.
+
+    Every system is scored as it would be alone. Document frequencies are those of the references of all images, in
+    every resample.
+
+    Args:
+        captions: the systems' captions; the first system is the baseline.
+        requests: the metrics; every requested column is compared.
+        test: see :func:`capbench.stats.systems.compare_corpora`.
+        correction: for the number of comparisons: columns times pairs of systems.
+        resamples: bootstrap resamples and permutations, see :func:`capbench.stats.systems.resamples_to_use`.
+        seed: of both.
+        all_pairs: whether all pairs are compared; default: each system with the first.
+        resources: what metrics need beside captions.
+        cache: whether the score cache is used.
+        progress: makes progress bars.
+
+    Raises:
+        UsageError: fewer than two systems.
+        StatisticError: a test or a number of resamples that does not fit.
+        DataError, MetricError, …: scoring failed.
+    """
+    systems = tuple(captions.items)
+    if len(systems) < 2:
+        raise UsageError("one system alone cannot be compared", hint="Give a baseline and one system or more")
+    rows = [row for request in requests for row in request.rows]
+    comparisons = len(rows) * len(system_pairs(systems, all_pairs=all_pairs))
+    tables: dict[str, ScoreTable] = {}
+    kept: dict[str, dict[str, CorpusStatistics]] = {}
+    for system, items in captions.items.items():
+        with progress(system, len(items) * len(requests)) as step:
+            tables[system], kept[system] = score_for_resampling(
+                items, requests, resources, dataset=system, cache=cache, progress=step
+            )
+    # In the order of the images' names, so that a system's interval does not depend on the order of any file.
+    coded = {system: _photographs(items) for system, items in captions.items.items()}
+    units = coded[systems[0]][1]
+    groups = tuple(
+        _group(request, {s: (kept[s][request.label], coded[s][0], tables[s]) for s in systems}, units)
+        for request in requests
+    )
+    bootstraps, draws = resamples_to_use(resamples, test, comparisons, correction=correction)
+    with progress("resampling", bootstraps + (draws if test == "permutation" else 0)) as step:
+        table = compare_corpora(
+            groups,
+            {row.name: {system: tables[system].corpus[row.key] for system in systems} for row in rows},
+            units,
+            test=test,
+            correction=correction,
+            resamples=resamples,
+            seed=seed,
+            all_pairs=all_pairs,
+            progress=step,
+        )
+    baseline = systems[0]
+    of_baseline = kept[baseline]
+    return SystemComparison(
+        baseline,
+        systems,
+        {row.name: row.title for row in rows},
+        len(captions.images),
+        table,
+        _fixed(of_baseline),
+        dict(tables[baseline].signatures),
+        _signature(table, captions.items[baseline], all_pairs=all_pairs),
+    )
+
+
+def intervals_of_corpus(
+    table: ScoreTable,
+    kept: Mapping[str, CorpusStatistics],
+    requests: Sequence[MetricRequest],
+    *,
+    resamples: int = 1000,
+    seed: int = 0,
+    progress: ProgressFactory = no_progress,
+) -> dict[ScoreColumn, Interval]:
+    """95 % percentile intervals of corpus scores, over images with all their captions.
+
+    Args:
+        table: the scores.
+        kept: what they were computed from, by label, as :func:`capbench.metrics.scoring.score_for_resampling` gives it.
+        requests: the metrics.
+        resamples: number of resamples, 100 or more.
+        seed: their seed.
+        progress: makes progress bars.
+
+    Raises:
+        StatisticError: the captions are of one image, or there are too few resamples.
+    """
+    unit, units = _photographs(table.items)
+    groups = tuple(_group(request, {table.dataset: (kept[request.label], unit, table)}, units) for request in requests)
+    rows = [row for request in requests for row in request.rows]
+    estimates = {row.name: {table.dataset: table.corpus[row.key]} for row in rows}
+    with progress("resampling", resamples) as step:
+        intervals = corpus_intervals(groups, estimates, Bootstrap(units, resamples, seed), progress=step)
+    return {row.key: intervals[row.name][table.dataset] for row in rows}
+
+
+def _photographs(items: Sequence[Item]) -> tuple[IntArray, int]:
+    """(items,) number of each item's photograph, and how many there are: what is resampled."""
+    return unit_codes([photograph(item.image) for item in items])
+
+
+def _fixed(kept: Mapping[str, CorpusStatistics]) -> dict[str, str]:
+    """By label, what a metric took from all images and keeps in every resample: its document frequencies."""
+    return {label: named for label, statistics in kept.items() if (named := statistics.metric.corpus_id())}
+
+
+def _group(
+    request: MetricRequest, systems: Mapping[str, tuple[CorpusStatistics, IntArray, ScoreTable]], units: int
+) -> CorpusGroup:
+    """The corpus scores of one request, by sums if these give the scores of all systems, else by rows."""
+    rows = request.rows
+    names = tuple(row.name for row in rows)
+    by_sums: dict[str, SumScores] = {}
+    for system, (statistics, unit, table) in systems.items():
+        sums = _sums(statistics, unit, units, rows, table)
+        if sums is None:
+            return CorpusGroup(names, {s: _rows(kept, place, rows) for s, (kept, place, _) in systems.items()})
+        by_sums[system] = sums
+    return CorpusGroup(names, by_sums)
+
+
+def _sums(
+    statistics: CorpusStatistics, unit: IntArray, units: int, rows: Sequence[Row], table: ScoreTable
+) -> SumScores | None:
+    """None where the metric has no sums, or where they are not those of its corpus score.
+
+    The latter is a metric that inherits the sums and has a corpus score of its own.
+    """
+    metric = statistics.metric
+    terms = corpus_terms(metric, statistics.rows)
+    if terms is None:
+        return None
+    by_unit = SumScores.of_items(np.asarray(terms, dtype=np.float64), unit, units, _of_sums(metric, rows))
+    (whole,) = by_unit.scores(by_unit.terms.sum(axis=0, keepdims=True))
+    given = np.array([table.corpus[row.key] for row in rows])
+    return by_unit if np.allclose(whole, given, rtol=_AGREEMENT, atol=_AGREEMENT) else None
+
+
+def _of_sums(metric: Metric, rows: Sequence[Row]) -> Callable[[FloatArray], FloatArray]:
+    def scores(sums: FloatArray) -> FloatArray:
+        columns = corpus_of_sums(metric, sums)
+        return np.column_stack([columns[row.key.column] for row in rows])
+
+    return scores
+
+
+def _rows(statistics: CorpusStatistics, unit: IntArray, rows: Sequence[Row]) -> RowScores:
+    """In the order of units, so that systems can exchange rows."""
+    metric = statistics.metric
+    order = np.argsort(unit, kind="stable")
+
+    def scores(drawn: FloatArray) -> FloatArray:
+        columns = metric.corpus_scores(drawn)
+        return np.array([columns[row.key.column] for row in rows])
+
+    return RowScores(statistics.rows[order], unit[order], scores)
+
+
+def _signature(table: SystemTable, items: Sequence[Item], *, all_pairs: bool) -> str:
+    """Everything that can change a number and is no metric's: references, draws, test, correction."""
+    by_image = sorted((item.image, references_hash(item.references)) for item in items)
+    references = hashlib.blake2b(repr(by_image).encode(), digest_size=4).hexdigest()
+    facts: dict[str, object] = {
+        "capbench": __version__,
+        "images": table.units,
+        "refs": references,
+        "unit": "image",
+        "interval": "percentile-95",
+        "bootstrap": table.resamples,
+        "test": "paired-permutation" if table.test == "permutation" else "paired-bootstrap",
+        **({} if table.permutations is None else {"permutations": table.permutations}),
+        "seed": table.seed,
+        "correction": table.correction,
+        "comparisons": len(table.pairs),
+        "pairs": "all" if all_pairs else "with-first",
+        "alpha": f"{table.alpha:g}",
+    }
+    return "|".join(["compare-systems", *(f"{key}:{value}" for key, value in facts.items())])

@@ -1,1 +1,0 @@
-"""Word vectors: their files, and looking words up in them."""

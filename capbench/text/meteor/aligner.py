@@ -1,0 +1,497 @@
+"""METEOR 1.5's aligner: matches of two texts, and the beam search that picks among them.
+
+Denkowski and Lavie 2014, section 2: of all alignments in which no word is used twice, the one with the most covered
+words (each but an exact match weighing half, rounded down for each match), then the fewest chunks, then the smallest
+sum of distances between the starts of matches. The search goes through the reference from left to right with a
+beam of 40 partial alignments, and the order in which equally good ones are met decides between them. This module
+follows the jar in all that decides, also where it differs from the paper:
+
+- the distance of a match is added to the alignment that it extends, not to the extended one, so it counts for all
+  that follow from the same alignment after it;
+- the order of matches at a word is that of the stages, and within a stage that of the candidate's words.
+
+A *unit* is a word, or a phrase of several words that the paraphrase table holds and that can be matched with something
+in these texts. Relations between units are computed once for all texts together, so that a pair of texts takes no more
+than set intersections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.text.meteor import paraphrases
+from capbench.text.meteor.paraphrases import ParaphraseTable, paraphrase_table
+from capbench.text.meteor.stemmer import stem
+
+__all__ = [
+    "EXACT",
+    "N_COUNTS",
+    "PARAPHRASE",
+    "STEM",
+    "SYNONYM",
+    "Lexicon",
+    "Matches",
+    "Text",
+    "align",
+    "covered_words",
+    "find_matches",
+    "java_hash",
+]
+
+
+EXACT, STEM, SYNONYM, PARAPHRASE = range(4)
+
+Rank = tuple[int, int, int, int, int, int]
+"""How two units match: the rank in the search for matches (the stage, or PARAPHRASE + 1 where the table has the phrase
+of the candidate first), the place of the paraphrase in the table's order, the stage, the words of the reference's and
+of the candidate's unit, and what the match adds to the words that count as covered: those of both, and half of each,
+rounded down, at other stages than EXACT."""
+
+
+def java_hash(word: str) -> int:
+    """Java's ``String.hashCode`` as a number of 32 bits without sign.
+
+    METEOR takes words and stems of equal hashes to be equal.
+    """
+    value = 0
+    if word.isascii():
+        for byte in word.encode():
+            value = (31 * value + byte) & 0xFFFFFFFF
+        return value
+    units = word.encode("utf-16-le", "surrogatepass")
+    for i in range(0, len(units), 2):
+        value = (31 * value + units[i] + (units[i + 1] << 8)) & 0xFFFFFFFF
+    return value
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """One text in units.
+
+    Attributes:
+        length: number of words.
+        keys: the words' hashes.
+        function: bit i is set if word i is a function word.
+        places: unit → starts, ascending.
+        present: the units.
+    """
+
+    length: int
+    keys: tuple[int, ...]
+    function: int
+    places: dict[int, list[int]]
+    present: frozenset[int]
+
+
+class Lexicon:
+    """Units of some texts and how they are related.
+
+    Args:
+        texts: distinct texts as tuples of normalised words.
+
+    Attributes:
+        related: unit → all units that it can be matched with, itself among them if it is a word.
+    """
+
+    _SHIFT: Final = 32
+
+    def __init__(self, texts: Iterable[tuple[str, ...]]) -> None:
+        self._texts = list(dict.fromkeys(texts))
+        numbers: dict[str, int] = {}
+        for text in self._texts:
+            for word in text:
+                numbers.setdefault(word, len(numbers))
+        self._numbers = numbers
+        self._words = list(numbers)
+        self._keys = [java_hash(word) for word in self._words]
+        self._stems = [java_hash(stem(word)) for word in self._words]
+        dictionary = paraphrases.synonyms()
+        self._synsets = [dictionary.of(word) for word in self._words]
+        self._lengths = [1] * len(self._words)
+        self.related: list[set[int]] = [{unit} for unit in range(len(self._words))]
+        self._relate_words()
+        self._orders: dict[int, list[int]] = {}
+        self._spans = self._relate_phrases(paraphrase_table())
+        self._ranks: dict[int, tuple[Rank, ...]] = {}
+        self._reach: dict[Text, set[int]] = {}
+
+    def texts(self) -> dict[tuple[str, ...], Text]:
+        """Every text, by its words, in units."""
+        function = paraphrases.function_words()
+        is_function = [word in function for word in self._words]
+        units = {}
+        for text, spans in zip(self._texts, self._spans, strict=True):
+            words = [self._numbers[word] for word in text]
+            places: dict[int, list[int]] = {}
+            for start, unit in [*enumerate(words), *spans]:
+                places.setdefault(unit, []).append(start)
+            units[text] = Text(
+                len(text),
+                tuple(self._keys[word] for word in words),
+                sum(1 << i for i, word in enumerate(words) if is_function[word]),
+                places,
+                frozenset(places),
+            )
+        return units
+
+    def reach(self, text: Text) -> set[int]:
+        """All units that can be matched with a unit of the text."""
+        reach = self._reach.get(text)
+        if reach is None:
+            reach = self._reach[text] = set().union(*map(self.related.__getitem__, text.present))
+        return reach
+
+    def ranks(self, reference: int, candidate: int) -> tuple[Rank, ...]:
+        """How a unit of the reference matches one of the candidate.
+
+        Args:
+            reference: a unit of the reference.
+            candidate: a unit of the candidate.
+
+        Returns:
+            An entry for each match that METEOR makes of the two; none where they do not match.
+        """
+        key = (reference << self._SHIFT) | candidate
+        ranks = self._ranks.get(key)
+        if ranks is None:
+            ranks = self._ranks[key] = tuple(self._rank(reference, candidate))
+        return ranks
+
+    def _rank(self, reference: int, candidate: int) -> list[Rank]:
+        ranks: list[tuple[int, int]] = []
+        if reference < len(self._words) and candidate < len(self._words):
+            if self._keys[reference] == self._keys[candidate]:
+                ranks.append((EXACT, 0))
+            else:
+                if self._stems[reference] == self._stems[candidate]:
+                    ranks.append((STEM, 0))
+                if not self._synsets[reference].isdisjoint(self._synsets[candidate]):
+                    ranks.append((SYNONYM, 0))
+        ranks += [(PARAPHRASE, order) for order in self._orders.get((reference << self._SHIFT) | candidate, ())]
+        ranks += [(PARAPHRASE + 1, order) for order in self._orders.get((candidate << self._SHIFT) | reference, ())]
+        length, width = self._lengths[reference], self._lengths[candidate]
+        half = length // 2 + width // 2
+        return [
+            (rank, order, min(rank, PARAPHRASE), length, width, length + width if rank == EXACT else half)
+            for rank, order in ranks
+        ]
+
+    def _relate_words(self) -> None:
+        groups: dict[tuple[int, int], list[int]] = {}
+        for word in range(len(self._words)):
+            groups.setdefault((EXACT, self._keys[word]), []).append(word)
+            groups.setdefault((STEM, self._stems[word]), []).append(word)
+            for synset in self._synsets[word]:
+                groups.setdefault((SYNONYM, synset), []).append(word)
+        for members in groups.values():
+            if len(members) > 1:
+                for word in members:
+                    self.related[word].update(members)
+
+    def _relate_phrases(self, table: ParaphraseTable) -> list[list[tuple[int, int]]]:
+        """Relate phrases by the table; gives the spans of phrases of several words in every text."""
+        places, lengths, states = self._known_phrases(table)
+        known = np.unique(states)
+        index, targets, orders = table.paraphrases(known)
+        is_known = np.zeros(len(table.offsets), dtype=bool)
+        is_known[known] = True
+        kept = is_known[targets]
+        sources, targets, orders = known[index[kept]], targets[kept].astype(np.int64), orders[kept]
+        useful = np.unique(np.concatenate([sources, targets]))
+        units = self._units_of(useful, table, lengths, states)
+        for first, second, order in zip(sources.tolist(), targets.tolist(), orders.tolist(), strict=True):
+            unit, other = units[first], units[second]
+            self._orders.setdefault((unit << self._SHIFT) | other, []).append(order)
+            self.related[unit].add(other)
+            self.related[other].add(unit)
+        return self._spans_of(units, places, lengths, states)
+
+    def _known_phrases(self, table: ParaphraseTable) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Place in the texts (run together, one gap between each two), number of words and state of every phrase."""
+        numbers = np.array([*(table.words.get(word, -1) for word in self._words), -1], dtype=np.int64)
+        flat = np.array(
+            [n for text in self._texts for n in (*map(self._numbers.__getitem__, text), -1)], dtype=np.int64
+        )
+        flat = numbers[flat]
+        places = np.arange(len(flat))
+        states = np.zeros(len(flat), dtype=np.int64)
+        phrases: list[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]] = []
+        for length in range(1, table.longest + 1):
+            inside = places + length <= len(flat)
+            places, states = places[inside], states[inside]
+            states = table.step(states, flat[places + length - 1])
+            alive = states > 0
+            places, states = places[alive], states[alive]
+            phrases.append((places, np.full(len(places), length), states))
+        first, second, third = zip(*phrases, strict=True)
+        return np.concatenate(first), np.concatenate(second), np.concatenate(third)
+
+    def _units_of(
+        self, useful: NDArray[np.int64], table: ParaphraseTable, lengths: NDArray[np.int64], states: NDArray[np.int64]
+    ) -> dict[int, int]:
+        """State → unit: the word's where the phrase is one word, else a new one."""
+        numbers = np.array([table.words.get(word, -1) for word in self._words], dtype=np.int64)
+        of_words = table.step(np.zeros(len(numbers), dtype=np.int64), numbers).tolist()
+        word_of = {state: word for word, state in enumerate(of_words) if state}
+        distinct, first = np.unique(states, return_index=True)
+        length_of = dict(zip(distinct.tolist(), lengths[first].tolist(), strict=True))
+        units: dict[int, int] = {}
+        for state in useful.tolist():
+            unit = word_of.get(state)
+            if unit is None:
+                unit = len(self._lengths)
+                self._lengths.append(length_of[state])
+                self.related.append(set())
+            units[state] = unit
+        return units
+
+    def _spans_of(
+        self,
+        units: dict[int, int],
+        places: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        states: NDArray[np.int64],
+    ) -> list[list[tuple[int, int]]]:
+        several = lengths > 1
+        places, lengths, states = places[several], lengths[several], states[several]
+        useful = np.isin(states, np.fromiter(units, np.int64, len(units)))
+        places, lengths, states = places[useful], lengths[useful], states[useful]
+        begins = np.cumsum([0, *(len(text) + 1 for text in self._texts)])
+        owners = np.searchsorted(begins, places, side="right") - 1
+        starts = places - begins[owners]
+        spans: list[list[tuple[int, int]]] = [[] for _ in self._texts]
+        for owner, start, state in zip(owners.tolist(), starts.tolist(), states.tolist(), strict=True):
+            spans[owner].append((start, units[state]))
+        return spans
+
+
+N_COUNTS: Final = 23
+_BEAM: Final = 40
+
+# A match is a tuple, for speed. It begins with four numbers that order the matches of one word of the reference as the
+# jar finds them; then come start and length in the reference, place and width in the candidate, the stage, what it adds
+# to the words that count as covered, and the bits of its words: the reference's, then the candidate's.
+_Match = tuple[int, int, int, int, int, int, int, int, int, int, int]
+_START, _LENGTH, _PLACE, _WIDTH, _STAGE, _GAIN, _MASK = range(4, 11)
+_Chain = tuple[_Match, "_Chain | None"]
+Matches = list[list[_Match]]
+
+
+def find_matches(candidate: Text, reference: Text, lexicon: Lexicon) -> Matches:
+    """All matches of a pair of texts, in the jar's order.
+
+    Args:
+        candidate: the one text.
+        reference: the other.
+        lexicon: the lexicon that both are units of.
+
+    Returns:
+        For each word of the reference the matches that begin there.
+    """
+    if candidate.keys == reference.keys:
+        return _exact_matches(candidate, reference)
+    return _all_matches(candidate, reference, lexicon)
+
+
+def covered_words(matches: Matches) -> list[int]:
+    """For each stage the words that are in a match of it, as bits: the reference's, then the candidate's.
+
+    Args:
+        matches: from :func:`find_matches`.
+
+    Returns:
+        Four numbers: exact, stem, synonym, paraphrase.
+    """
+    covered = [0, 0, 0, 0]
+    for matches_of_word in matches:
+        for match in matches_of_word:
+            covered[match[_STAGE]] |= match[_MASK]
+    return covered
+
+
+def align(matches: Matches, candidate: Text, reference: Text) -> list[int]:
+    """Align two texts by the best of their matches (Denkowski and Lavie 2014, section 2).
+
+    Args:
+        matches: what :func:`find_matches` gave for the pair.
+        candidate: the one text.
+        reference: the other.
+
+    Returns:
+        The 23 counts that the jar prints, in its order: length of candidate and reference; function words of both; for
+        each of exact, stem, synonym and paraphrase: content words matched in the candidate and in the reference,
+        function words matched in both; chunks; words matched in the candidate and in the reference.
+    """
+    return _counts(_resolve(matches, candidate, reference), candidate, reference)
+
+
+def _exact_matches(candidate: Text, reference: Text) -> Matches:
+    """Texts of the same words are matched at the exact stage alone."""
+    n = reference.length
+    return [
+        [
+            (EXACT, j, 0, 0, i, 1, j, 1, EXACT, 2, (1 << i) | (1 << (n + j)))
+            for j, other in enumerate(candidate.keys)
+            if other == key
+        ]
+        for i, key in enumerate(reference.keys)
+    ]
+
+
+def _all_matches(candidate: Text, reference: Text, lexicon: Lexicon) -> Matches:
+    n = reference.length
+    matches: Matches = [[] for _ in range(n)]
+    present, places, ranks = candidate.present, candidate.places, lexicon.ranks
+    unsorted = set()
+    for unit in reference.present & lexicon.reach(candidate):
+        for other in lexicon.related[unit] & present:
+            for rank, order, stage, length, width, gain in ranks(unit, other):
+                bits = (1 << length) - 1
+                reach = ((1 << width) - 1) << n
+                for start in reference.places[unit]:
+                    matches_of_word = matches[start]
+                    if matches_of_word:
+                        unsorted.add(start)
+                    for place in places[other]:
+                        mask = (bits << start) | (reach << place)
+                        if rank < PARAPHRASE:
+                            matches_of_word.append((rank, place, 0, 0, start, length, place, width, stage, gain, mask))
+                        elif rank == PARAPHRASE:
+                            matches_of_word.append(
+                                (rank, length, order, place, start, length, place, width, stage, gain, mask)
+                            )
+                        else:
+                            matches_of_word.append(
+                                (rank, place, width, order, start, length, place, width, stage, gain, mask)
+                            )
+    for start in unsorted:
+        matches[start].sort()
+    return matches
+
+
+def _resolve(matches: Sequence[Sequence[_Match]], candidate: Text, reference: Text) -> list[_Match]:
+    """The matches of the best alignment, by place in the reference."""
+    n = reference.length
+    # Words that are in some match, and words that are in more than one: the reference's, then the candidate's.
+    once = more = farthest = 0
+    for matches_of_word in matches:
+        for match in matches_of_word:
+            mask = match[_MASK]
+            more |= once & mask
+            once |= mask
+            farthest += abs(match[_START] - match[_PLACE])
+    fixed: list[_Match | None] = [None] * n
+    chosen: list[_Match] = []
+    open_words = once & ((1 << n) - 1)  # where partial alignments have a choice
+    for matches_of_word in matches:
+        if len(matches_of_word) == 1:
+            match = matches_of_word[0]
+            if not match[_MASK] & more:
+                fixed[match[_START]] = match
+                chosen.append(match)
+                open_words &= ~match[_MASK]
+    if open_words:
+        chain = _search(matches, fixed, open_words, farthest)
+        while chain is not None:
+            match, chain = chain
+            chosen.append(match)
+        chosen.sort(key=_start)
+    return chosen
+
+
+def _start(match: _Match) -> int:
+    return match[_START]
+
+
+def _search(
+    matches: Sequence[Sequence[_Match]], fixed: Sequence[_Match | None], open_words: int, farthest: int
+) -> _Chain | None:
+    """Beam search over the words where there is a choice.
+
+    A partial alignment is (cost, number, used words, end of the last match in the candidate or -1, its matches). The
+    cost packs what the jar compares: covered words, chunks, distance. The number keeps the order of equal ones.
+    """
+    n = len(matches)
+    chunk = 1 << farthest.bit_length()
+    word = chunk << (n + 2).bit_length()
+    states: list[tuple[int, int, int, int, _Chain | None]] = [(0, 0, 0, -1, None)]
+    i = 0
+    while i < n:
+        if len(states) > 1:
+            states.sort()
+            del states[_BEAM:]
+        new: list[tuple[int, int, int, int, _Chain | None]] = []
+        number = 0
+        bit = 1 << i
+        if not open_words & bit:
+            # All alignments take the same steps to the next choice, and after the first of them end at the same word.
+            begin = fixed[i]
+            place = -2 if begin is None else begin[_PLACE]
+            last = -1
+            while i < n and not open_words >> i & 1:
+                match = fixed[i]
+                if match is None:
+                    last = -1
+                    i += 1
+                else:
+                    last = match[_PLACE] + match[_WIDTH]
+                    i += match[_LENGTH]
+            for cost, _, taken, end, chain in states:
+                new.append((cost + chunk if end not in (-1, place) else cost, number, taken, last, chain))
+                number += 1
+            states = new
+            continue
+        options = [
+            (m[_GAIN] * word, m[_MASK], m[_PLACE], m[_PLACE] + m[_WIDTH], abs(i - m[_PLACE]), m) for m in matches[i]
+        ]
+        for cost, _, taken, end, chain in states:
+            if not taken & bit:
+                for gain, mask, place, last, distance, match in options:
+                    if not taken & mask:
+                        extended = cost - gain
+                        if end not in (-1, place):
+                            extended += chunk
+                        new.append((extended, number, taken | mask, last, (match, chain)))
+                        number += 1
+                        cost += distance
+                if end != -1:
+                    cost += chunk
+                    end = -1
+            new.append((cost, number, taken, end, chain))
+            number += 1
+        states = new
+        i += 1
+    if len(states) > 1:
+        states.sort()
+        del states[_BEAM:]
+    # The first of the equally good ones, in the order that they had before their last chunks were counted.
+    return min(states, key=lambda state: state[0] if state[3] == -1 else state[0] + chunk)[4]
+
+
+def _counts(chosen: Sequence[_Match], candidate: Text, reference: Text) -> list[int]:
+    counts = [0] * N_COUNTS
+    candidate_function, reference_function = candidate.function, reference.function
+    counts[0], counts[1] = candidate.length, reference.length
+    counts[2], counts[3] = candidate_function.bit_count(), reference_function.bit_count()
+    chunks = matched_candidate = matched_reference = 0
+    next_start, next_place = -1, -1
+    for _, _, _, _, start, length, place, width, stage, _, _ in chosen:
+        at = 4 + 4 * stage
+        functions = ((candidate_function >> place) & ((1 << width) - 1)).bit_count()
+        counts[at] += width - functions
+        counts[at + 2] += functions
+        functions = ((reference_function >> start) & ((1 << length) - 1)).bit_count()
+        counts[at + 1] += length - functions
+        counts[at + 3] += functions
+        matched_candidate += width
+        matched_reference += length
+        if start != next_start or place != next_place:
+            chunks += 1
+        next_start, next_place = start + length, place + width
+    counts[20], counts[21], counts[22] = chunks, matched_candidate, matched_reference
+    return counts

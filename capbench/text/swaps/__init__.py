@@ -1,1 +1,0 @@
-"""Captions with a word exchanged: an object, an action or a property."""

@@ -1,1 +1,0 @@
-"""Training of the dual encoder: settings and task."""

@@ -1,1 +1,0 @@
-"""Training of LEIC: settings, people's and ruined captions, the network."""

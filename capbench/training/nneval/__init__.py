@@ -1,1 +1,0 @@
-"""Training of NNEval: settings, which captions, their scores, the network."""

@@ -1,1 +1,0 @@
-"""Training of SCAN: settings and task."""

@@ -1,1 +1,0 @@
-"""Training of ViLBERT: settings, data, batches, losses, evaluation."""

@@ -1,0 +1,172 @@
+"""Weights as NumPy arrays, for networks that need no PyTorch: ``.npz`` and safetensors, told apart by content."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capbench.core.errors import DataError, MissingFileError, ModelError
+from capbench.core.files import check_readable, sha256_file
+from capbench.core.pickles import load_npz
+
+__all__ = [
+    "LONGEST_HEADER",
+    "Arrays",
+    "is_safetensors",
+    "read_arrays",
+    "read_metadata",
+    "read_safetensors",
+    "refuse_other_kinds",
+    "unreadable",
+]
+
+LONGEST_HEADER = 100_000_000
+_SAFETENSORS = {
+    "F64": np.float64,
+    "F32": np.float32,
+    "F16": np.float16,
+    "I64": np.int64,
+    "I32": np.int32,
+    "I16": np.int16,
+    "I8": np.int8,
+    "U8": np.uint8,
+    "BOOL": np.bool_,
+}
+
+
+@dataclass(frozen=True)
+class Arrays:
+    """The arrays of one file.
+
+    Attributes:
+        path: the file.
+        sha256: of the whole file, 64 hex digits.
+        arrays: by name, as they stand in the file.
+        metadata: texts beside them; none in ``.npz``.
+    """
+
+    path: Path
+    sha256: str
+    arrays: dict[str, NDArray[Any]]
+    metadata: Mapping[str, str]
+
+
+def read_arrays(path: str | os.PathLike[str], hint: str) -> Arrays:
+    """Read an ``.npz`` or safetensors file of numbers.
+
+    Args:
+        path: the file.
+        hint: how to make such a file, for messages.
+
+    Raises:
+        MissingFileError: there is no such file.
+        ModelError: it is something else, or damaged.
+    """
+    file = Path(path)
+    digest = sha256_file(file)  # also says what is wrong with a missing or unreadable file
+    with open(file, "rb") as stream:
+        head = stream.read(64)
+    refuse_other_kinds(head, file)
+    try:
+        if is_safetensors(head, file.stat().st_size):
+            return Arrays(file, digest, read_safetensors(file), read_metadata(file) or {})
+        if head[:4] == b"PK\x03\x04":
+            with zipfile.ZipFile(file) as archive:
+                if all(name.endswith(".npy") for name in archive.namelist()):
+                    return Arrays(file, digest, load_npz(file), {})
+    except MissingFileError:
+        raise
+    except DataError as error:
+        raise ModelError(error.message, path=file, hint=error.hint or "Get the file again") from error
+    except (ModelError, MemoryError):
+        raise
+    except Exception as error:  # zip and NumPy raise many kinds on a damaged file
+        raise unreadable(file, error) from error
+    raise ModelError("is neither .npz nor safetensors", path=file, hint=hint)
+
+
+# How files begin that people give in place of weights, and what to say then.
+_OTHER_KINDS = (
+    (b"\x89HDF\r\n\x1a\n", "an HDF5 file, such as a store of region features,"),
+    (b"\x89PNG", "a picture"),
+    (b"\xff\xd8\xff", "a picture"),
+    (b"%PDF", "a PDF"),
+    (b"<!DOCTYPE", "a web page"),
+    (b"<html", "a web page"),
+    (b"version https://git-lfs", "a pointer of Git LFS"),
+    (b"\x1f\x8b", "a gzip archive"),
+)
+
+
+def refuse_other_kinds(head: bytes, file: Path) -> None:
+    """Say what a file is that holds no weights whatever follows. Raises ModelError."""
+    hint = "Give the file of the model's weights"
+    if not head:
+        raise ModelError("is empty", path=file, hint="Get the file again")
+    for start, what in _OTHER_KINDS:
+        if head.startswith(start):
+            raise ModelError(f"is {what} and no weights", path=file, hint=hint)
+    if head.lstrip()[:1] in (b"{", b"[") and b"\0" not in head:
+        raise ModelError("is JSON and no weights", path=file, hint=hint)
+
+
+def unreadable(file: Path, error: Exception) -> ModelError:
+    """What to raise where a file cannot be read as weights."""
+    line = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
+    return ModelError(f"cannot be read as weights ({line})", path=file, hint="Get the file again")
+
+
+def is_safetensors(head: bytes, size: int) -> bool:
+    """Whether a file is one of safetensors, by its first bytes and its size."""
+    return len(head) > 9 and head[8:9] == b"{" and 8 + int.from_bytes(head[:8], "little") <= size
+
+
+def read_safetensors(file: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of a safetensors file. Raises ModelError, or what a damaged header makes of it."""
+    with open(file, "rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+        header = json.loads(stream.read(length))
+        body = stream.read()
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, entry in header.items():
+        if name == "__metadata__":
+            continue
+        begin, end = entry["data_offsets"]
+        raw = body[begin:end]
+        if len(raw) != end - begin:
+            raise ModelError(f"'{name}' is cut off", path=file, hint="Get the file again")
+        if entry["dtype"] == "BF16":
+            # The upper half of a float32.
+            values = (np.frombuffer(raw, np.uint16).astype(np.uint32) << 16).view(np.float32)
+        elif entry["dtype"] in _SAFETENSORS:
+            values = np.frombuffer(raw, _SAFETENSORS[entry["dtype"]]).copy()
+        else:
+            raise ModelError(f"'{name}' is of the unknown type {entry['dtype']}", path=file)
+        arrays[name] = values.reshape(entry["shape"])
+    return arrays
+
+
+def read_metadata(path: str | os.PathLike[str]) -> dict[str, str] | None:
+    """The texts of a safetensors file, or None if the file is none."""
+    try:
+        check_readable(path)
+        with open(path, "rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            if not 2 <= length <= LONGEST_HEADER:
+                return None
+            text = stream.read(length)
+        header = json.loads(text) if text[:1] == b"{" and len(text) == length else None
+    except (OSError, ValueError, RecursionError, DataError):
+        return None
+    if not isinstance(header, dict):
+        return None
+    metadata = header.get("__metadata__", {})
+    return {str(k): v for k, v in metadata.items() if isinstance(v, str)} if isinstance(metadata, dict) else {}

@@ -1,0 +1,462 @@
+"""Reading weights that others made, without running anything that they contain.
+
+Known are PyTorch files (:mod:`capbench.weights.torch_files`), pickled dictionaries of arrays as Detectron and
+detectron2 write them (read with the restricted unpickler), ``.npz`` and safetensors, told apart by content and not by
+name, and ``.caffemodel``. Whatever the container, the result is one flat dictionary from a tensor's name to the tensor.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zipfile
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from capbench.core.errors import DataError, MissingFileError, ModelError
+from capbench.core.files import check_readable, sha256_file
+from capbench.core.pickles import load_npz, load_pickle
+from capbench.weights.arrays import is_safetensors, read_safetensors, refuse_other_kinds, unreadable
+from capbench.weights.torch_files import LEGACY_MAGIC, load_torch
+
+__all__ = [
+    "Checkpoint",
+    "blocks_of",
+    "bottom_up_names",
+    "fit_state",
+    "fitting_tensors",
+    "is_bottom_up",
+    "read_caffemodel",
+    "read_checkpoint",
+    "read_torch",
+    "shape_of",
+    "tensors_of",
+    "width_of",
+]
+
+
+# Where the tensors lie in a file that holds more than tensors, in the order of trial.
+_INSIDE = ("model", "state_dict", "model_state_dict", "weights", "blobs")
+_PREFIXES = ("module.", "_orig_mod.")
+_COUNTER = "num_batches_tracked"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The tensors of one file.
+
+    Attributes:
+        path: the file.
+        sha256: of the whole file, 64 hex digits.
+        tensors: by name; half precision is widened to float32.
+    """
+
+    path: Path
+    sha256: str
+    tensors: dict[str, torch.Tensor]
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
+    """Read a file of weights.
+
+    Args:
+        path: a PyTorch file (``.pth``, ``.pt``, ``.bin``), a pickle of arrays (``.pkl``), ``.npz``,
+            ``.safetensors`` or ``.caffemodel``.
+
+    Raises:
+        MissingFileError: there is no such file.
+        ModelError: it is none of these, is damaged, asks for classes that are refused, or holds no tensors.
+    """
+    file = Path(path)
+    digest = sha256_file(file)  # also says what is wrong with a missing or unreadable file
+    with open(file, "rb") as stream:
+        head = stream.read(64)
+    refuse_other_kinds(head, file)
+    try:
+        if head[:4] == b"PK\x03\x04":
+            with zipfile.ZipFile(file) as archive:
+                arrays = all(name.endswith(".npy") for name in archive.namelist())
+            content: Any = load_npz(file) if arrays else load_torch(file)
+        elif is_safetensors(head, file.stat().st_size):
+            content = read_safetensors(file)
+        elif LEGACY_MAGIC in head:
+            content = load_torch(file)
+        elif file.suffix == ".caffemodel":
+            content = read_caffemodel(file)
+        else:
+            content = load_pickle(file)
+    except MissingFileError:
+        raise
+    except DataError as error:
+        raise ModelError(error.message, path=file, hint=error.hint or "Get the file again") from error
+    except (ModelError, MemoryError):
+        raise
+    except Exception as error:  # zip, torch and NumPy raise many kinds on a damaged file
+        raise unreadable(file, error) from error
+    return Checkpoint(file, digest, tensors_of(content, file))
+
+
+def read_torch(path: str | os.PathLike[str]) -> Any:
+    """Read all of a PyTorch file, of either format: what a training script saved.
+
+    Lists, dictionaries, numbers, texts, tensors, NumPy arrays and ``argparse.Namespace`` may be in it.
+
+    Raises:
+        MissingFileError: there is no such file.
+        ModelError: it is no such file, is damaged, or asks for other classes.
+    """
+    file = Path(path)
+    check_readable(file)
+    try:
+        with open(file, "rb") as stream:
+            head = stream.read(64)
+        refuse_other_kinds(head, file)
+        return load_torch(file)
+    except FileNotFoundError as error:
+        raise MissingFileError("there is no such file", path=file) from error
+    except DataError as error:
+        raise ModelError(error.message, path=file, hint=error.hint or "Get the file again") from error
+    except (ModelError, MemoryError):
+        raise
+    except Exception as error:
+        raise unreadable(file, error) from error
+
+
+def tensors_of(content: Any, file: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a state dict, of one inside a training checkpoint, or of a dictionary of arrays.
+
+    Prefixes that wrappers add are taken off, half and double precision become float32.
+
+    Raises:
+        ModelError: there are none, or one holds NaN or infinity.
+    """
+    for key in _INSIDE:
+        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
+            content = content[key]
+            break
+    if not isinstance(content, Mapping):
+        raise ModelError(f"holds a {type(content).__name__} and no dictionary of tensors", path=file)
+    result: dict[str, torch.Tensor] = {}
+    for key, value in content.items():
+        if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
+            # ascontiguousarray makes a vector of a scalar.
+            native = np.ascontiguousarray(value.astype(value.dtype.newbyteorder("="), copy=False)).reshape(value.shape)
+            value = torch.from_numpy(native)
+        if not isinstance(key, str) or not isinstance(value, torch.Tensor):
+            continue  # epochs, options, names of classes
+        if value.is_meta or value.is_complex() or value.is_quantized or value.layout != torch.strided:
+            raise ModelError(f"'{key}' holds no plain numbers", path=file, hint="Save it as a dense tensor of floats")
+        if value.numel() * value.element_size() > value.untyped_storage().nbytes():
+            # A kilobyte can ask for a terabyte: one number that stands for all of them.
+            raise ModelError(f"'{key}' is larger than its data", path=file, hint="Do not trust where it came from")
+        name = key
+        while name.startswith(_PREFIXES):  # a wrapper may be wrapped
+            name = name.partition(".")[2]
+        if name in result:
+            raise ModelError(f"two tensors stand for '{name}', one of them '{key}'", path=file)
+        result[name] = value.float() if value.dtype in (torch.float16, torch.bfloat16, torch.float64) else value
+    if not result:
+        raise ModelError("holds no tensors", path=file, hint="Give the file of the model's weights")
+    for name, tensor in result.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise ModelError(f"'{name}' holds NaN or infinity", path=file, hint="The file is damaged: get it again")
+    return result
+
+
+def shape_of(
+    tensors: Mapping[str, torch.Tensor], name: str, axes: int, path: str | os.PathLike[str], hint: str
+) -> torch.Size:
+    """The shape of a tensor that a network's sizes are read off.
+
+    Args:
+        tensors: by the network's names.
+        name: which one.
+        axes: how many axes it must have, none of them empty.
+        path: the file, for messages.
+        hint: which weights are wanted, for messages.
+
+    Raises:
+        ModelError: it is missing, or has other axes.
+    """
+    if name not in tensors:
+        raise ModelError(f"lacks '{name}'", path=path, hint=hint)
+    shape = tensors[name].shape
+    if len(shape) != axes or 0 in shape:
+        needed = f"{axes} axes" if axes > 1 else "one axis"
+        raise ModelError(f"'{name}' has shape {tuple(shape)}, the network needs {needed} of 1 or more", path=path)
+    return shape
+
+
+def width_of(
+    tensors: Mapping[str, torch.Tensor], name: str, path: str | os.PathLike[str], hint: str, multiple: int = 1
+) -> int:
+    """A width that is read off a bias or a normalisation, so that a matrix which does not fit it is found to be wrong.
+
+    Args:
+        tensors: by the network's names.
+        name: of a vector.
+        path: the file, for messages.
+        hint: which weights are wanted, for messages.
+        multiple: what the vector holds for each unit of the width.
+
+    Raises:
+        ModelError: it is missing, no vector, or no multiple.
+    """
+    size = shape_of(tensors, name, 1, path, hint)[0]
+    if size % multiple:
+        raise ModelError(f"'{name}' has shape ({size},), the network needs a multiple of {multiple}", path=path)
+    return size // multiple
+
+
+def blocks_of(tensors: Mapping[str, torch.Tensor], stage: str, path: str | os.PathLike[str], hint: str) -> int:
+    """How many blocks a stage of a ResNet has. Raises ModelError if it has none, or one between them is missing."""
+    pattern = re.compile(rf"{re.escape(stage)}\.(\d+)\.")
+    numbers = {int(match[1]) for name in tensors if (match := pattern.match(name))}
+    count = len(numbers)
+    if not numbers or numbers != set(range(count)):
+        first = min(set(range(count + 1)) - numbers)
+        raise ModelError(f"lacks '{stage}.{first}.conv1.weight'", path=path, hint=hint)
+    return count
+
+
+def fit_state(
+    module: nn.Module,
+    tensors: Mapping[str, torch.Tensor],
+    path: str | os.PathLike[str],
+    *,
+    rename: Callable[[str], str | None] = lambda name: name,
+    optional: Collection[str] = (),
+    assign: bool = False,
+) -> None:
+    """Put tensors into a network: those of :func:`fitting_tensors`, which also says what is wrong with others.
+
+    Arguments and errors are its own; the network is changed in place and set to evaluation mode. With ``assign`` it
+    takes the tensors themselves and not copies of them, so that a network of meta tensors gets mapped ones.
+    """
+    fitting = fitting_tensors(module, tensors, path, rename=rename, optional=optional)
+    module.load_state_dict(fitting, strict=False, assign=assign)
+    module.eval()
+
+
+def fitting_tensors(
+    module: nn.Module,
+    tensors: Mapping[str, torch.Tensor],
+    path: str | os.PathLike[str],
+    *,
+    rename: Callable[[str], str | None] = lambda name: name,
+    optional: Collection[str] = (),
+) -> dict[str, torch.Tensor]:
+    """Tensors by a network's names; every parameter must be given, with its own shape, and nothing may be left over.
+
+    Args:
+        module: the network; only names and shapes of its parameters are looked at.
+        tensors: by the file's names.
+        path: the file, for messages.
+        rename: the network's name for a file's name, or None for a tensor that inference does not need.
+        optional: endings of names that may be missing, beside ``num_batches_tracked``, which inference never reads.
+
+    Raises:
+        ModelError: something is missing, left over or of another shape; the first of each is named.
+    """
+    state = module.state_dict()
+    fitting: dict[str, torch.Tensor] = {}
+    left_over: list[str] = []
+    for name, tensor in tensors.items():
+        parameter = rename(name)
+        if parameter is None:
+            continue
+        if parameter not in state:
+            left_over.append(name)
+            continue
+        if parameter in fitting:
+            raise ModelError(f"two tensors stand for '{parameter}', one of them '{name}'", path=path)
+        if tuple(state[parameter].shape) != tuple(tensor.shape):
+            if parameter.endswith(_COUNTER):
+                continue  # NumPy makes a vector of it
+            raise ModelError(
+                f"'{name}' has shape {tuple(tensor.shape)}, the network needs {tuple(state[parameter].shape)}",
+                path=path,
+                hint="These weights are of another architecture",
+            )
+        fitting[parameter] = tensor
+    endings = (*optional, _COUNTER)
+    missing = [name for name in state if name not in fitting and not name.endswith(endings)]
+    for names, what in ((missing, "lacks"), (left_over, "holds what the network does not know:")):
+        if names:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            hint = "These weights are of another architecture"
+            raise ModelError(f"{what} '{names[0]}'{more}", path=path, hint=hint)
+    return fitting
+
+
+# Reading ``.caffemodel`` files without Caffe: a reader of the few protocol-buffer fields that hold weights.
+#
+# The fields are those of Caffe's ``caffe.proto``: a net's layers (field 100, or 2 in old files) with name (1; 4 in old
+# files) and blobs (7; 6 in old files); a blob's data (5), shape (7) or old shape (1 to 4).
+
+
+def read_caffemodel(path: str | os.PathLike[str]) -> dict[str, NDArray[np.float32]]:
+    """The blobs of a net: ``LAYER.0``, ``LAYER.1`` ... in the layer's order.
+
+    Raises:
+        ModelError: it is no such file, or is cut off.
+    """
+    data = memoryview(Path(path).read_bytes())
+    blobs_by_name: dict[str, NDArray[np.float32]] = {}
+    try:
+        for number, layer in _fields(data):
+            if number in (2, 100) and isinstance(layer, memoryview):
+                old = number == 2
+                fields = list(_fields(layer))
+                names = [v for n, v in fields if n == (4 if old else 1) and isinstance(v, memoryview)]
+                blobs = [v for n, v in fields if n == (6 if old else 7) and isinstance(v, memoryview)]
+                for i, blob in enumerate(blobs):
+                    blobs_by_name[f"{bytes(names[0]).decode('utf-8')}.{i}"] = _blob(blob)
+    except (IndexError, ValueError) as error:
+        hint = "The file is damaged or no .caffemodel: get it again"
+        raise ModelError(f"cannot be read as a Caffe net ({error})", path=path, hint=hint) from error
+    if not blobs_by_name:
+        raise ModelError("holds no layers with weights", path=path, hint="Give the .caffemodel, not the .prototxt")
+    return blobs_by_name
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number has too many digits")
+
+
+def _fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
+    """Number and value of each field: a whole number, or the bytes of anything else."""
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        kind = tag & 7
+        if kind == 0:
+            value, at = _varint(data, at)
+            yield tag >> 3, value
+            continue
+        if kind == 2:
+            size, at = _varint(data, at)
+        elif kind in (1, 5):
+            size = 8 if kind == 1 else 4
+        else:
+            raise ValueError(f"a field has the unknown kind {kind}")
+        if at + size > len(data):
+            raise ValueError("it is cut off")
+        yield tag >> 3, data[at : at + size]
+        at += size
+
+
+def _blob(blob: memoryview) -> NDArray[np.float32]:
+    chunks: list[bytes] = []
+    shape: list[int] = []
+    old = {}
+    for number, value in _fields(blob):
+        if number == 5 and isinstance(value, memoryview):
+            chunks.append(bytes(value))
+        elif number == 7 and isinstance(value, memoryview):
+            shape = [n for _, dims in _fields(value) for n in _numbers(dims)]
+        elif number in (1, 2, 3, 4) and isinstance(value, int):
+            old[number] = value
+    values = np.frombuffer(b"".join(chunks), dtype="<f4").astype(np.float32)
+    if not shape and old:
+        shape = [old.get(i, 1) for i in (1, 2, 3, 4)]
+    result: NDArray[np.float32] = values.reshape(shape)
+    return result
+
+
+def _numbers(dims: int | memoryview) -> list[int]:
+    if isinstance(dims, int):
+        return [dims]
+    numbers, at = [], 0
+    while at < len(dims):
+        value, at = _varint(dims, at)
+        numbers.append(value)
+    return numbers
+
+
+_LINEAR = {"cls_score": "cls_score", "bbox_pred": "bbox_pred", "fc_attr": "fc_attr", "attr_score": "attr_score"}
+_RPN = {"rpn_conv/3x3": "conv", "rpn_cls_score": "objectness_logits", "rpn_bbox_pred": "anchor_deltas"}
+_BRANCHES = {"1": "shortcut", "2a": "conv1", "2b": "conv2", "2c": "conv3"}
+
+
+def bottom_up_names(blobs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The bottom-up attention net's blobs under the names that
+    :class:`~capbench.features.detectors.bottom_up_network.BottomUp` has.
+
+    Caffe's ``BatchNorm`` keeps sums of means and variances and the factor to divide them by; its ``Scale`` layer keeps
+    what follows.
+
+    Raises:
+        ModelError: a normalisation lacks one of its blobs.
+    """
+    renamed: dict[str, Tensor] = {}
+    for name, tensor in blobs.items():
+        layer, _, index = name.rpartition(".")
+        if layer in _LINEAR or layer == "cls_embedding":
+            end = "weight" if index == "0" else "bias"
+            renamed[f"roi_heads.box_predictor.{layer}.{end}"] = (
+                _matrix(tensor) if end == "weight" else tensor.reshape(-1)
+            )
+        elif layer in _RPN:
+            end = "weight" if index == "0" else "bias"
+            renamed[f"proposal_generator.rpn_head.{_RPN[layer]}.{end}"] = (
+                tensor if end == "weight" else tensor.reshape(-1)
+            )
+        elif (place := _place(layer)) is not None:
+            kind, where = place
+            if kind == "res":
+                renamed[f"{where}.weight"] = tensor
+            elif kind == "scale":
+                renamed[f"{where}.norm.{'weight' if index == '0' else 'bias'}"] = tensor.reshape(-1)
+            elif index in ("0", "1"):
+                factor = blobs.get(f"{layer}.2")
+                if factor is None:
+                    raise ModelError(f"the normalisation '{layer}' lacks its third blob")
+                if factor.numel() != 1:
+                    raise ModelError(f"'{layer}.2' has shape {tuple(factor.shape)}, the network needs (1,)")
+                scale = float(factor)
+                values = tensor.reshape(-1) * (0.0 if scale == 0 else 1.0 / scale)
+                renamed[f"{where}.norm.{'running_mean' if index == '0' else 'running_var'}"] = values
+    return renamed
+
+
+def _matrix(tensor: Tensor) -> Tensor:
+    """Without the leading ones that old files give every matrix."""
+    while tensor.ndim > 2 and tensor.shape[0] == 1:
+        tensor = tensor[0]
+    return tensor
+
+
+def _place(layer: str) -> tuple[str, str] | None:
+    """What a layer of the ResNet is (``res``, ``bn``, ``scale``) and the convolution that it belongs to."""
+    if layer in ("conv1", "bn_conv1", "scale_conv1"):
+        return {"c": "res", "b": "bn", "s": "scale"}[layer[0]], "backbone.stem.conv1"
+    match: Any = re.fullmatch(r"(res|bn|scale)([2-5])([a-z])(\d*)_branch(1|2[abc])", layer)
+    if match is None:
+        return None
+    kind, stage, letter, number, branch = match.groups()
+    # Blocks are a, b, c, or a, b1, b2 ...
+    block = int(number) if number else ord(letter) - ord("a")
+    room = "roi_heads" if stage == "5" else "backbone"
+    return kind, f"{room}.res{stage}.{block}.{_BRANCHES[branch]}"
+
+
+def is_bottom_up(names: Mapping[str, Tensor]) -> bool:
+    """Whether these are blobs of a Caffe ResNet with a proposal network."""
+    return "bn_conv1.0" in names and "rpn_cls_score.0" in names

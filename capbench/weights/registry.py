@@ -1,0 +1,468 @@
+"""The registry of weights: where they come from, where they lie, and whether a file is the right one.
+
+The facts are in ``registry.yaml``. Weights of ``grid:BACKBONE`` are not listed there: torchvision itself knows their
+official addresses, whose names end in the first digits of the SHA-256.
+
+A file lies in ``$CAPBENCH_MODELS/NAME/FILE`` (default: ``$CAPBENCH_HOME/models`` or the user's data folder), with a
+record of its SHA-256 beside it. What differs from what is known or was recorded is refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from capbench.core.errors import DataError, MissingFileError, ModelError, UsageError, suggest
+from capbench.core.files import atomic_write, lock, read_json, sha256_file, write_text
+from capbench.weights.ensembles import read_ensemble
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = [
+    "Entry",
+    "Status",
+    "add",
+    "entries",
+    "entry",
+    "find_weights",
+    "has_sample",
+    "is_known",
+    "locate",
+    "models_dir",
+    "parse_registry",
+    "status",
+]
+
+
+UNKNOWN = "unknown"
+"""Stands for the SHA-256 of an address whose publisher states none."""
+
+
+class Entry(BaseModel):
+    """What is known of one file of weights."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    name: str
+    title: str
+    used_by: tuple[str, ...] = Field(alias="for", min_length=1)
+    file: str = Field(pattern=r"^[\w.+-]+$")
+    page: str
+    terms: str
+    manual: str
+    url: str | None = None
+    sha256: str | None = Field(default=None, pattern=f"^([0-9a-f]{{64}}|{UNKNOWN})$")
+    sha256_prefix: str | None = Field(default=None, pattern="^[0-9a-f]{8,63}$")
+    sha256_observed: str | None = Field(default=None, pattern="^[0-9a-f]{64}$")
+    megabytes: int | None = None
+    tensors: int | None = None
+    shapes: dict[str, tuple[int, ...]] = Field(default_factory=dict)
+    note: str | None = None
+
+    @model_validator(mode="after")
+    def _one_hash(self) -> Entry:
+        if sum(digits is not None for digits in (self.sha256, self.sha256_prefix, self.sha256_observed)) > 1:
+            raise ValueError("give one of 'sha256', 'sha256_prefix' and 'sha256_observed'")
+        if self.url is not None and not (self.sha256 or self.sha256_prefix or self.sha256_observed):
+            raise ValueError(f"an address needs a checksum, or 'sha256: {UNKNOWN}' where none is known")
+        return self
+
+    @property
+    def expected(self) -> str | None:
+        """The official SHA-256 or its first digits, or None."""
+        return self.sha256_prefix if self.sha256 in (None, UNKNOWN) else self.sha256
+
+    @property
+    def path(self) -> Path:
+        """Where the file lies once it is added."""
+        return models_dir() / re.sub(r"[^\w.+-]", "_", self.name) / self.file
+
+
+@dataclass(frozen=True)
+class Status:
+    """What is here of an entry.
+
+    Attributes:
+        name: of the entry.
+        state: ``here`` (and right), ``missing``, or ``wrong`` (another file than is known or was recorded).
+        path: where the file lies or should lie.
+        sha256: of the file that is here.
+        expected: what it should be: official digits, else those recorded when the file was added.
+        official: whether ``expected`` is the publisher's word.
+        remark: what is odd about a file that is taken all the same, or None.
+        fits: True if its tensors are as many and as large as those of the published file, False if not, None if they
+            were not compared.
+    """
+
+    name: str
+    state: Literal["here", "missing", "wrong"]
+    path: str
+    sha256: str | None
+    expected: str | None
+    official: bool
+    remark: str | None = None
+    fits: bool | None = None
+
+
+class _Registry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    schema_version: Literal[1] = Field(alias="schema")
+    models: dict[str, Entry]
+
+
+def parse_registry(text: str, path: str = "registry.yaml") -> dict[str, Entry]:
+    """Parse and check a registry's YAML text. Raises DataError that names the first wrong key."""
+    import yaml
+
+    from capbench.core.yaml import parse_own
+
+    try:
+        registry = parse_own(text)
+        if isinstance(registry, dict) and isinstance(registry.get("models"), dict):
+            registry["models"] = {
+                name: {"name": name, **value} if isinstance(value, dict) else value
+                for name, value in registry["models"].items()
+            }
+        return _Registry.model_validate(registry).models
+    except yaml.YAMLError as error:
+        raise DataError(f"is not YAML ({error})", path=path) from error
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(key) for key in first["loc"])
+        raise DataError(f"{place}: {first['msg']}" if place else first["msg"], path=path) from error
+
+
+@functools.cache
+def entries() -> dict[str, Entry]:
+    """The registry that comes with capbench, by name."""
+    text = importlib.resources.files("capbench.weights").joinpath("registry.yaml").read_text(encoding="utf-8")
+    return parse_registry(text)
+
+
+def entry(name: str) -> Entry:
+    """An entry by its name; ``grid:BACKBONE`` is asked of torchvision. Raises UsageError with the choices."""
+    if name in entries():
+        return entries()[name]
+    if name.startswith("grid:"):
+        return _grid_entry(name)
+    raise UsageError(f"unknown model '{name}'", hint=suggest(name, [*entries(), "grid:BACKBONE"]))
+
+
+@functools.cache
+def _grid_entry(name: str) -> Entry:
+    from torchvision import models
+
+    backbone = name.partition(":")[2]
+    backbones = models.list_models(module=models)
+    if backbone not in backbones:
+        near = suggest(backbone, backbones).split(" Choices")[0]
+        hint = near if near.startswith("Did") else f"torchvision's backbones: {', '.join(backbones)}"
+        raise UsageError(
+            f"torchvision knows no backbone '{backbone}'", hint=hint.rstrip("?") + "?" * hint.endswith("?")
+        )
+    weights = models.get_model_weights(backbone).DEFAULT
+    file = str(weights.url).rsplit("/", 1)[-1]
+    digits = re.search(r"-([0-9a-f]{8,})\.pth$", file)
+    size = weights.meta.get("_file_size")
+    return Entry.model_validate(
+        {
+            "name": name,
+            "title": f"{backbone} of torchvision ({weights.name}), for grid features",
+            "for": (name,),
+            "file": file,
+            "page": "https://docs.pytorch.org/vision/stable/models.html",
+            "url": weights.url,
+            "sha256": None if digits else UNKNOWN,
+            "sha256_prefix": digits.group(1) if digits else None,
+            "megabytes": round(size) if size else None,
+            "terms": _terms(weights),
+            "manual": "Download the file from its address",
+        }
+    )
+
+
+def _terms(weights: Any) -> str:
+    """What torchvision says of a backbone's weights."""
+    if "license" in weights.meta:  # the SWAG weights; of others torchvision names no licence
+        return f"CC BY-NC 4.0 as torchvision's README says ({weights.meta['license']})"
+    return (
+        "torchvision's code is under the BSD 3-clause licence; of the weights its README says that terms may derive "
+        "from the training data: ImageNet (non-commercial research and education)"
+    )
+
+
+def models_dir() -> Path:
+    """The folder of weights: ``$CAPBENCH_MODELS``, else ``models`` in ``$CAPBENCH_HOME`` or the user's data folder."""
+    folder = os.environ.get("CAPBENCH_MODELS")
+    if folder:
+        return Path(folder).expanduser()
+    home = os.environ.get("CAPBENCH_HOME")
+    if home:
+        return Path(home).expanduser() / "models"
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("capbench", appauthor=False)) / "models"
+
+
+def _record_path(path: Path) -> Path:
+    return path.with_name(path.name + ".record.json")
+
+
+def _recorded(path: Path) -> dict[str, Any]:
+    """What was recorded when a file was added, its ``sha256`` at least; empty if nothing was."""
+    record = _record_path(path)
+    if not record.exists():
+        return {}
+    facts = read_json(record)
+    digest = facts.get("sha256") if isinstance(facts, dict) else None
+    if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
+        raise DataError("holds no SHA-256", path=record, hint="Remove it and add the weights again")
+    return dict(facts)
+
+
+def status(name: str) -> Status:
+    """What is here of an entry; a file that is here is read and compared.
+
+    Raises:
+        UsageError: there is no such entry.
+    """
+    weights = entry(name)
+    path = weights.path
+    record = _recorded(path)
+    expected = weights.expected or record.get("sha256")
+    official = weights.expected is not None
+    if not path.exists():
+        return Status(name, "missing", str(path), None, weights.expected, official)
+    digest = sha256_file(path)
+    right = expected is None or digest.startswith(expected)
+    difference = record.get("difference")
+    fits = difference is None if "difference" in record and record.get("sha256") == digest else None
+    remark = _remark(weights, digest, str(difference) if fits is False else None)
+    return Status(name, "here" if right else "wrong", str(path), digest, expected, official, remark, fits)
+
+
+def _remark(weights: Entry, digest: str, difference: str | None) -> str | None:
+    remarks = []
+    if difference is not None:
+        remarks.append(f"its tensors are not those of the published {weights.file}: {difference}")
+    observed = weights.sha256_observed
+    if observed is not None and observed != digest:
+        remarks.append(
+            f"its SHA-256 is not that of the copies of {weights.file} that others report ({observed}; the publisher "
+            "was not seen to state one): it may be another revision or form of the weights, or other weights"
+        )
+    return "; ".join(remarks) or None
+
+
+def _difference(weights: Entry, tensors: Mapping[str, torch.Tensor]) -> str | None:
+    """The first difference between a file's tensors and what the entry states of them, or None."""
+    for name, shape in weights.shapes.items():
+        if name not in tensors:
+            return f"it has no '{name}'"
+        if tuple(tensors[name].shape) != shape:
+            return f"'{name}' has the shape {tuple(tensors[name].shape)}, the published one {shape}"
+    if weights.tensors is not None and len(tensors) != weights.tensors:
+        return f"it has {len(tensors)} tensors, the published one {weights.tensors}"
+    return None
+
+
+def _refuse(path: Path, expected: str, actual: str, *, official: bool) -> ModelError:
+    whose = "official" if official else "recorded when it was added"
+    digits = f"{expected}... ({len(expected)} digits are known)" if len(expected) < 64 else expected
+    return ModelError(
+        f"these are other weights: expected SHA-256 {digits}, {whose}; found {actual}",
+        path=path,
+        hint="Get the file again from its official source",
+    )
+
+
+def _read_tensors(file: Path) -> Mapping[str, torch.Tensor]:
+    from capbench.weights.checkpoints import read_checkpoint
+
+    return read_checkpoint(file).tensors
+
+
+def add(
+    name: str,
+    file: str | os.PathLike[str],
+    *,
+    replace: bool = False,
+    read: Callable[[Path], Mapping[str, torch.Tensor]] | None = None,
+) -> Status:
+    """Check a file of weights and take it into the folder of weights.
+
+    Tensors of other shapes than the entry states are no error: the status has a remark on them.
+
+    Args:
+        name: of the entry.
+        file: the downloaded file; it is copied.
+        replace: replace a file that is already there, and its record.
+        read: reads the tensors of a file whose form only its metric knows; by default any usual checkpoint is read.
+
+    Raises:
+        UsageError: there is no such entry, or the folder cannot be written.
+        MissingFileError: there is no such file.
+        ModelError: it is another file than the official one, it holds no weights, or another one is already there.
+    """
+    weights = entry(name)
+    source = Path(file).expanduser()
+    if not source.exists():
+        raise MissingFileError("there is no such file", path=source, hint=f"See 'capbench models info {name}'")
+    digest = sha256_file(source)
+    if weights.expected is not None and not digest.startswith(weights.expected):
+        raise _refuse(source, weights.expected, digest, official=True)
+    # Where nobody says what the file should be, it must at least hold weights.
+    difference = None if weights.expected is not None else _difference(weights, (read or _read_tensors)(source))
+    target = weights.path
+    with lock(target):
+        if target.exists() and not replace:
+            present = sha256_file(target)
+            if present != digest:
+                raise ModelError(
+                    f"other weights are there already: SHA-256 {present}; the new file has {digest}",
+                    path=target,
+                    hint="Use --replace to put the new ones in their place",
+                )
+        elif not (target.exists() and target.samefile(source)):
+            with open(source, "rb") as stream, atomic_write(target, "wb") as copy:
+                shutil.copyfileobj(stream, copy, 1 << 20)
+        record: dict[str, Any] = {"name": name, "file": weights.file, "sha256": digest, "bytes": source.stat().st_size}
+        if weights.shapes:
+            record["difference"] = difference
+        write_text(_record_path(target), json.dumps(record, indent=2) + "\n")
+    return status(name)
+
+
+def find_weights(used_by: str) -> Path:
+    """The file of weights for a detector or metric: the first of its entries that is here.
+
+    Raises:
+        ModelError: none is here (where to get it is said), or the one that is here is another file than is known.
+    """
+    names = [name for name, weights in entries().items() if used_by in weights.used_by]
+    names = names or [entry(used_by).name]
+    for name in names:
+        file = status(name)
+        if file.state == "wrong":
+            raise _refuse(Path(file.path), file.expected or "", file.sha256 or "", official=file.official)
+        if file.state == "here":
+            return Path(file.path)
+    weights = entry(names[0])
+    raise ModelError(
+        f"the weights of '{used_by}' are not here ({weights.file})",
+        path=weights.path,
+        hint=f"'capbench models info {names[0]}' says where to get them; then: capbench models add {names[0]} FILE",
+    )
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """Models of one kind.
+
+    Attributes:
+        what: what they are called.
+        sample: the sample's file; None: no sample of this kind is made.
+        command: makes one; None: no command does.
+    """
+
+    what: str
+    sample: str | None
+    command: str | None
+
+    @property
+    def sample_path(self) -> Path | None:
+        """The sample, if one comes with this version."""
+        if self.sample is None:
+            return None
+        path = Path(str(importlib.resources.files("capbench.weights") / "sample" / self.sample))
+        return path if path.exists() else None
+
+
+_GROUNDING = _Kind("grounding model", "sample_scan.safetensors", "capbench train scan")
+_BERT = _Kind("BERT-like model", None, None)  # a folder that others made
+_KINDS = {
+    "faier": _Kind("FAIEr model", "sample_faier.safetensors", "capbench train faier"),
+    "vilbertscore": _Kind("ViLBERT", "sample_vilbert.safetensors", "capbench train vilbert"),
+    "tiger": _GROUNDING,
+    "reo": _GROUNDING,
+    "": _GROUNDING,
+    "clipscore": _Kind("CLIP", "sample_clip.safetensors", "capbench models add clip-vit-b32"),
+    "pac-s": _Kind("CLIP of PAC-S", "sample_pac_s.safetensors", "capbench models add pac-s-vit-b32"),
+    "leic": _Kind("network of LEIC", None, "capbench train leic"),
+    "nneval": _Kind("network of NNEval", None, "capbench train nneval"),
+    "bertscore": _BERT,
+    "bert-tbr": _BERT,
+}
+"""By the metric; "" stands for all metrics together."""
+_OTHER = _Kind("file of weights", _GROUNDING.sample, None)  # a plug-in's metric, which may be over grounding models
+
+
+def has_sample(metric: str) -> bool:
+    """True if a sample of a metric's model comes with capbench."""
+    return metric in _KINDS and _KINDS[metric].sample_path is not None
+
+
+def is_known(name: str) -> bool:
+    """Whether ``--model`` may mean weights by this name: ``sample``, or one of ``capbench models list``."""
+    return name == "sample" or name in entries()
+
+
+def locate(model: str | os.PathLike[str], metric: str = "tiger") -> Path:
+    """The model that ``--model`` means: a path, ``sample`` for the one that comes with capbench, or a name.
+
+    Args:
+        model: what is given.
+        metric: for which it is; each kind of network has a sample of its own.
+
+    Raises:
+        ModelError: there is no such file or name, or the weights of that name are not here or are other weights; or
+            the file is an ensemble that is damaged or lacks a part.
+    """
+    path = Path(model).expanduser()
+    if os.path.exists(path):  # noqa: PTH110  Path.exists raises where a name is too long
+        read_ensemble(path)
+        return path
+    kind = _KINDS.get(metric, _OTHER)
+    text = os.fspath(model)
+    if text == "sample":
+        sample = kind.sample_path
+        if sample is None:
+            hint = f"Make one with '{kind.command}'" if kind.command else f"Give a folder: --model {metric}=FOLDER"
+            raise ModelError(f"capbench comes with no sample of a {kind.what}", hint=hint)
+        return sample
+    if not is_known(text):
+        names = ["sample"] if kind.sample else []
+        names += [name for name, weights in entries().items() if metric in weights.used_by]
+        hint = f"Give a file. {suggest(text, names)}"
+        if path.suffix or path.name != text:  # a path, and no name
+            hint = "Correct the path"
+            if kind.command:
+                hint += f", or make one with '{kind.command}' or 'capbench models ensemble'"
+        raise ModelError(f"there is no such {kind.what}", path=path, hint=hint)
+    weights_status = status(text)
+    if weights_status.state == "wrong":
+        raise _refuse(
+            Path(weights_status.path),
+            weights_status.expected or "",
+            weights_status.sha256 or "",
+            official=weights_status.official,
+        )
+    if weights_status.state == "missing":
+        raise ModelError(
+            f"the weights '{text}' are not here",
+            path=weights_status.path,
+            hint=f"'capbench models info {text}' says where to get them; then: capbench models add {text} FILE",
+        )
+    return Path(weights_status.path)

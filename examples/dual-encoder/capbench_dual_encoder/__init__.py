@@ -1,0 +1,1 @@
+"""A dual encoder of captions and region features, and CLIPScore's formulas over it: a plug-in of capbench."""

@@ -1,0 +1,192 @@
+"""Every argument of ``import capbench`` with values of wrong types: one line that names the argument, no traceback."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import capbench as cb
+from capbench.core.errors import UsageError
+
+CANDIDATES, REFERENCES = ["a dog", "a cat sleeps"], [["a dog runs"], ["a cat", "the cat sleeps"]]
+EXPERT = "flickr8k-expert"
+FRAME = pd.DataFrame({"image": ["a", "b"], "caption": CANDIDATES})
+THING = object()
+
+NAMES = [3, 2.5, True, b"name", THING, {"a": 1}]
+PATHS = [3, b"here", THING, "", {"a", "b"}]
+FLAGS = ["yes", 1, None]
+NUMBERS = ["10", 2.5, True, 10**12, [1000]]
+FILES = [3, "", THING, ["a.h5"], {3: "a.h5"}, {"tiger": 3}]
+DATASETS = [3, 2.5, b"flickr8k-expert", THING, "", int, {EXPERT}]
+
+Wrong = dict[str, list[Any]]
+SHARED: Wrong = {
+    "metrics": [3, b"cider", {"cider"}, [3], [None], {"a": 3}, int],
+    "scores": [3, b"file.csv", "", [3], {"a": 3}, {3: "file.csv"}],
+    "allow_missing": FLAGS,
+    "options": [3, "cider.df", [("cider.df", "items")], {3: 1}],
+    "features": FILES,
+    "model": FILES,
+    "images": PATHS,
+    "data": PATHS,
+    "cache": FLAGS,
+    "version": [3, "", b"1", ["1"], {3: "1"}, {"length": 3}],
+    "progress": FLAGS,
+}
+WRONG: dict[str, Wrong] = {
+    "load": {
+        "dataset": [*DATASETS, None, [EXPERT]],
+        "protocol": [*NAMES, ["tau-c"]],
+        "draw": ["1", 1.0, None],
+        "data": PATHS,
+    },
+    "score": {
+        "candidates": [
+            3,
+            2.5,
+            b"a dog",
+            THING,
+            "",
+            set(CANDIDATES),
+            frozenset(CANDIDATES),
+            FRAME,
+            np.array([CANDIDATES]),
+        ],
+        "references": [3, 2.5, b"a dog", THING, "", {"a dog", "a cat"}, FRAME, np.array([CANDIDATES])],
+        "bootstrap": [*NUMBERS, 0, -5],
+        "seed": ["1", 1.5, True, -1],
+        **SHARED,
+    },
+    "correlate": {
+        "dataset": [*DATASETS, [3], [None]],
+        "protocol": [*NAMES, [3]],
+        "bootstrap": [*NUMBERS, 0, -5],
+        "interval": [3, THING],
+        "compare": [3, THING, True],
+        "correction": [3, THING],
+        "alpha": ["0.05", THING, True],
+        "permutations": NUMBERS,
+        "unit": [3, THING],
+        "seed": ["1", 1.5, True, -1],
+        "without": [3, THING, [3], b"cider"],
+        **SHARED,
+    },
+    "compare": {
+        "dataset": [*DATASETS, None, [EXPERT]],
+        "protocol": [*NAMES, ["tau-c"]],
+        "test": [3, None, THING],
+        "correction": [3, None, THING],
+        "resamples": [*NUMBERS, None],
+        "seed": ["1", 1.5, True, -1],
+        "unit": [3, None, THING],
+        **SHARED,
+    },
+}
+CASES = [
+    pytest.param(function, name, value, id=f"{function}-{name}-{type(value).__name__}-{place}")
+    for function, arguments in WRONG.items()
+    for name, values in arguments.items()
+    for place, value in enumerate(values)
+]
+
+
+def length(image: str, candidate: str, references: tuple[str, ...]) -> float:
+    return float(len(candidate))
+
+
+def usual(function: str) -> dict[str, Any]:
+    if function == "load":
+        return {"dataset": EXPERT}
+    if function == "score":
+        return {"candidates": CANDIDATES, "references": REFERENCES, "metrics": length}
+    metrics = [length, "bleu-1"]
+    return {"dataset": EXPERT, "metrics": metrics}
+
+
+def test_there_are_as_many_calls_as_arguments_deserve() -> None:
+    assert len(CASES) > 120
+    for function, arguments in WRONG.items():
+        code = getattr(cb, function).__code__
+        # All arguments but those that say which of a data set's items are scored, which load and compare have, too.
+        names = set(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+        assert names - set(arguments) <= {"dataset", "protocol", "draw"}
+
+
+@pytest.mark.parametrize(("function", "name", "value"), CASES)
+def test_a_wrong_type_is_one_line_that_names_the_argument(function: str, name: str, value: Any) -> None:
+    with pytest.raises(cb.CapbenchError) as caught:
+        getattr(cb, function)(**{**usual(function), name: value})
+    told = str(caught.value)
+    assert re.search(rf"\b{name}\b", told) or (name == "metrics" and "metric" in told)
+    assert "\n" not in told
+
+
+@pytest.mark.parametrize("dataset", [3, b"name", [EXPERT], ""])
+def test_a_wrong_data_set_to_score_is_named(dataset: Any) -> None:
+    with pytest.raises(cb.CapbenchError, match="dataset"):
+        cb.score(dataset=dataset, metrics="bleu-1")
+
+
+RESULTS: list[tuple[str, Callable[[], object]]] = [
+    ("column", lambda: cb.score(CANDIDATES, REFERENCES, length)[3]),  # type: ignore[index]
+    ("column", lambda: cb.score(CANDIDATES, REFERENCES, length).corpus_score(None)),  # type: ignore[arg-type]
+    ("column", lambda: cb.correlate(EXPERT, length).value(3)),  # type: ignore[arg-type]
+    ("protocol", lambda: cb.correlate(EXPERT, length).value("length", 3)),  # type: ignore[arg-type]
+    ("group", lambda: cb.correlate(EXPERT, length).value("length", group=None)),  # type: ignore[arg-type]
+    ("candidates", lambda: cb.score([cb.Item(3, "a dog", ())], metrics=length)),  # type: ignore[arg-type]
+    ("candidates", lambda: cb.score([cb.Item("a", "a dog", ["a"])], metrics=length)),  # type: ignore[arg-type]
+    ("references", lambda: cb.score(cb.load(EXPERT), REFERENCES, length)),
+    ("dataset", lambda: cb.load("nocaps@\udcff")),
+    ("data", lambda: cb.load(EXPERT, data="a\0b")),
+]
+
+
+@pytest.mark.parametrize(("name", "call"), RESULTS)
+def test_wrong_types_of_results_and_items_are_named(name: str, call: Callable[[], object]) -> None:
+    with pytest.raises(cb.CapbenchError) as caught:
+        call()
+    told = str(caught.value)
+    assert name in told or "group" in told
+    assert "\n" not in told
+
+
+def test_a_table_of_captions_is_refused_and_says_what_is_accepted() -> None:
+    with pytest.raises(UsageError, match=r"candidates is a DataFrame.*to_dict\('records'\)"):
+        cb.score(FRAME, FRAME, length)  # type: ignore[arg-type]
+    rows: Any = FRAME.to_dict("records")
+    table = cb.score(rows, {"a": ["a dog"], "b": ["a cat"]}, length)
+    assert table["length"].tolist() == [5.0, 12.0]
+
+
+def test_a_series_is_paired_by_position_only_where_its_index_is_that_of_the_other() -> None:
+    texts, other = pd.Series(CANDIDATES), pd.Series(["a dog runs", "the cat sleeps"])
+    assert cb.score(texts, other, length)["length"].tolist() == [5.0, 12.0]
+    assert cb.score(texts, REFERENCES, length)["length"].tolist() == [5.0, 12.0]
+    moved = [series.set_axis([7, 3]) for series in (texts, other)]
+    assert cb.score(moved[0], moved[1], length)["length"].tolist() == [5.0, 12.0]
+    for candidates, references, name in (
+        (texts, moved[1], "candidates"),
+        (moved[0], other, "candidates"),
+        (moved[0], moved[1][::-1], "candidates"),
+        (moved[0], REFERENCES, "candidates"),
+        (CANDIDATES, moved[1], "references"),
+    ):
+        with pytest.raises(UsageError, match=f"{name} is a Series whose index"):
+            cb.score(candidates, references, length)
+
+
+def test_scores_cannot_be_written_to() -> None:
+    table = cb.score(CANDIDATES, REFERENCES, length)
+    with pytest.raises(ValueError, match="read-only"):
+        table["length"][0] = 9.0
+    with pytest.raises(ValueError, match="read-only"):
+        next(iter(table.values.values()))[0] = 9.0
+    frame = table.to_frame()
+    frame.loc[0, "length"] = 9.0
+    assert table["length"].tolist() == [5.0, 12.0]

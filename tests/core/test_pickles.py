@@ -1,0 +1,280 @@
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import io
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capbench.core.errors import DataError, MissingFileError
+from capbench.core.pickles import NAMESPACE, Extension, Outside, load_npy, load_npz, load_pickle, scan
+
+
+class Bomb:
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self._call = (function, arguments)
+
+    def __reduce__(self) -> Any:
+        return self._call
+
+
+@pytest.mark.parametrize("protocol", range(6))
+def test_arrays_and_containers_come_back_as_they_were(protocol: int) -> None:
+    features = np.arange(12, dtype=np.float32).reshape(3, 4)
+    value: dict[str, Any] = {
+        "features": features,
+        "fortran": np.asfortranarray(features),
+        "big-endian": features.astype(">f4"),
+        "names": np.array(["a", "bc"]),
+        "flags": np.array([True, False]),
+        "scalar": np.float64(0.5),
+        "ordered": collections.OrderedDict(b=1, a=[2, (3, "x", None, 1.5, True)]),
+        "set": {1, 2},
+        "bytes": b"\x00\xff",
+        "objects": np.array([features, "text"], dtype=object),
+    }
+    data = pickle.dumps(value, protocol=protocol)
+    found, plain = load_pickle(data), pickle.loads(data)
+    assert list(found) == list(value)
+    for key in ("features", "fortran", "big-endian", "names", "flags"):
+        assert type(found[key]) is np.ndarray
+        assert found[key].dtype == plain[key].dtype
+        np.testing.assert_array_equal(found[key], value[key])
+    assert found["scalar"] == 0.5
+    assert found["ordered"] == value["ordered"]
+    assert type(found["ordered"]) is collections.OrderedDict
+    assert found["set"] == {1, 2}
+    assert found["bytes"] == b"\x00\xff"
+    assert type(found["objects"][0]) is np.ndarray
+    np.testing.assert_array_equal(found["objects"][0], features)
+
+
+def test_python_2_pickles_are_read_as_latin_1() -> None:
+    # {"s": "\xe9", "a": numpy.array([1., 2.], "<f4")} as Python 2 wrote it with protocol 2.
+    old = (
+        b"\x80\x02}q\x00(U\x01sq\x01U\x01\xe9q\x02U\x01aq\x03cnumpy.core.multiarray\n_reconstruct\nq\x04cnumpy\nndarray\n"
+        b"q\x05K\x00\x85q\x06U\x01bq\x07\x87q\x08Rq\t(K\x01K\x02\x85q\ncnumpy\ndtype\nq\x0bU\x02f4q\x0cK\x00K\x01\x87q\r"
+        b"Rq\x0e(K\x03U\x01<q\x0fNNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tq\x10b\x89U\x08\x00\x00\x80?\x00\x00\x00@q\x11"
+        b"tq\x12bu."
+    )
+    found = load_pickle(old)
+    assert found["s"] == "é"
+    assert found["a"].tolist() == [1.0, 2.0]
+
+
+def test_a_value_that_holds_itself_is_read() -> None:
+    loop: list[Any] = [np.float32(1)]
+    loop.append(loop)
+    found = load_pickle(pickle.dumps(loop))
+    assert found[1] is found
+
+
+@pytest.mark.parametrize(
+    ("bomb", "named"),
+    [
+        (Bomb(os.system, "touch fallen"), "posix.system"),
+        (Bomb(subprocess.Popen, ["touch", "fallen"]), ".Popen"),
+        (Bomb(eval, "open('fallen', 'w')"), "builtins.eval"),
+        (Bomb(getattr, "x", "upper"), "builtins.getattr"),
+        (Bomb(np.load, "x.npy"), "numpy.load"),
+        (Bomb(io.open, "fallen", "w"), "open"),
+    ],
+)
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+def test_a_pickle_bomb_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bomb: Bomb, named: str, protocol: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "bomb.pkl"
+    path.write_bytes(pickle.dumps({"features": bomb}, protocol=protocol))
+    with pytest.raises(DataError) as refused:
+        load_pickle(path)
+    assert "bomb.pkl" in str(refused.value)
+    assert named in str(refused.value)
+    assert not (tmp_path / "fallen").exists()
+
+
+def test_a_namespace_is_read_only_where_it_is_allowed() -> None:
+    data = pickle.dumps({"opt": argparse.Namespace(margin=0.2, table=np.zeros(2))})
+    with pytest.raises(DataError, match=r"argparse\.Namespace"):
+        load_pickle(data)
+    found = load_pickle(data, allowed=[NAMESPACE])["opt"]
+    assert type(found) is argparse.Namespace
+    assert found.margin == 0.2
+    assert type(found.table) is np.ndarray
+
+
+def _memo_bomb() -> bytes:
+    return b"\x80\x02]r\xff\xff\xff\x7f."
+
+
+def _deep_key() -> bytes:
+    return b"\x80\x02}" + b")" + b"\x85" * 1_000_000 + b"K\x01s."
+
+
+def _call_ndarray() -> bytes:
+    return b"cnumpy\nndarray\n(I1000000000000\nt(tR."
+
+
+def _huge_array() -> bytes:
+    return (
+        b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntVb\ntR(I1\n(I1000000000000\ntcnumpy\ndtype\n"
+        b"(Vf4\nI0\nI1\ntRI00\nVabcd\ntb."
+    )
+
+
+def _object_array_from_bytes() -> bytes:
+    return (
+        b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntVb\ntR(I1\n(I1\ntcnumpy\ndtype\n"
+        b"(VO8\nI0\nI1\ntRI00\nVabcdefgh\ntb."
+    )
+
+
+def _change_a_function() -> bytes:
+    return b"c_codecs\nencode\n}V__defaults__\n(Vutf7\ntsb."
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        _memo_bomb(),
+        _deep_key(),
+        _call_ndarray(),
+        _huge_array(),
+        _object_array_from_bytes(),
+        _change_a_function(),
+        b"c_codecs\nencode\n.",  # a function as the value
+        b"\x80\x02X\xff\xff\xff\xffabc.",  # a text longer than the file
+        b"\x80\x02K\x01",  # no end
+        b"",
+        b"not a pickle",
+        b"Pnumber-1\n.",  # a persistent id
+    ],
+)
+def test_small_bombs_and_damage_give_one_line(data: bytes) -> None:
+    with pytest.raises(DataError) as refused:
+        load_pickle(data, name="small.pkl")
+    assert "small.pkl" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_an_unbounded_nest_is_refused_however_it_is_built() -> None:
+    outside_in = b"]p0\n]p1\n" + b"".join(b"g%d\n]p%d\na" % (i, i + 1) for i in range(1, 20_000)) + b"g1\n."
+    with pytest.raises(DataError):
+        load_pickle(outside_in)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, 400), st.binary(min_size=1, max_size=4))
+def test_damaged_bytes_never_raise_anything_else(position: int, noise: bytes) -> None:
+    data = bytearray(pickle.dumps({"features": np.arange(6, dtype=np.float32), "n": [1, ("a", None)]}, protocol=2))
+    position %= len(data)
+    data[position : position + len(noise)] = noise
+    with contextlib.suppress(DataError):
+        load_pickle(bytes(data))
+
+
+def test_npy_of_numbers_and_of_objects(tmp_path: Path) -> None:
+    np.save(tmp_path / "numbers.npy", np.asfortranarray(np.arange(6.0).reshape(2, 3)))
+    np.testing.assert_array_equal(load_npy(tmp_path / "numbers.npy"), np.arange(6.0).reshape(2, 3))
+    np.save(tmp_path / "info.npy", np.array({"features": np.ones(3)}, dtype=object), allow_pickle=True)
+    assert load_npy(tmp_path / "info.npy")["features"].tolist() == [1.0, 1.0, 1.0]
+    np.savez(tmp_path / "numbers.npz", x=np.arange(3), y=np.float64(2))
+    arrays = load_npz(tmp_path / "numbers.npz")
+    assert {name: array.tolist() for name, array in arrays.items()} == {"x": [0, 1, 2], "y": 2.0}
+    np.savez(tmp_path / "both.npz", x=np.arange(3), info=np.array({"a": 1}, dtype=object))
+    with pytest.raises(DataError, match=r"both\.npz\[info\]: holds objects"):
+        load_npz(tmp_path / "both.npz")
+
+
+def test_bad_npy_and_npz_files_are_named(tmp_path: Path) -> None:
+    np.save(tmp_path / "cut.npy", np.arange(100.0))
+    whole = (tmp_path / "cut.npy").read_bytes()
+    (tmp_path / "cut.npy").write_bytes(whole[:-8])
+    with pytest.raises(DataError, match=r"cut\.npy.*cut off"):
+        load_npy(tmp_path / "cut.npy")
+    (tmp_path / "text.npy").write_text("hello")
+    with pytest.raises(DataError, match=r"text\.npy: is no \.npy file"):
+        load_npy(tmp_path / "text.npy")
+    with pytest.raises(DataError, match=r"text\.npy: is no \.npz file"):
+        load_npz(tmp_path / "text.npy")
+    with pytest.raises(MissingFileError):
+        load_npz(tmp_path / "absent.npz")
+    np.save(tmp_path / "bomb.npy", np.array(Bomb(os.system, "false"), dtype=object), allow_pickle=True)
+    with pytest.raises(DataError, match=r"bomb\.npy.*system"):
+        load_npy(tmp_path / "bomb.npy")
+
+
+def test_a_pickle_larger_than_the_limit_is_refused() -> None:
+    with pytest.raises(DataError, match="larger than 10 bytes"):
+        load_pickle(pickle.dumps("x" * 100), max_bytes=10)
+
+
+def test_reading_pickles_needs_no_torch() -> None:
+    code = "import sys, capbench.core.pickles; sys.exit('torch' in sys.modules or 'pandas' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+class Stored(Outside):
+    """A number that a file keeps outside its pickle."""
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+
+    def value(self) -> Any:
+        return 10 * self.place
+
+
+class Named(pickle.Pickler):
+    def persistent_id(self, value: Any) -> Any:
+        return value.place if isinstance(value, Stored) else None
+
+
+def _outside(value: Any) -> bytes:
+    stream = io.BytesIO()
+    Named(stream, protocol=2).dump(value)
+    return stream.getvalue()
+
+
+def test_values_outside_a_pickle_come_from_the_extension() -> None:
+    data = _outside({"a": [Stored(1), Stored(2)], "b": (Stored(3), {"c": Stored(4)})})
+    found = load_pickle(data, extension=Extension({}, Stored))
+    assert found == {"a": [10, 20], "b": (30, {"c": 40})}
+    with pytest.raises(DataError, match="BINPERSID"):
+        load_pickle(data)
+
+
+@pytest.mark.parametrize(
+    "state", [b"}X\x05\x00\x00\x00placeK\x05sb", b"N}X\x05\x00\x00\x00placeK\x05s\x86b", b"K\x05b"]
+)
+def test_a_pickle_cannot_change_what_stands_for_a_value_outside(state: bytes) -> None:
+    with pytest.raises(DataError):
+        load_pickle(b"\x80\x02K\x01Q" + state + b".", extension=Extension({}, Stored))
+
+
+def test_functions_of_an_extension_are_called_and_neither_changed_nor_returned() -> None:
+    extension = Extension({"some.twice": lambda number: 2 * number, "some.five": 5}, Stored)
+    assert load_pickle(b"\x80\x02csome\ntwice\nK\x04\x85R.", extension=extension) == 8
+    assert load_pickle(b"\x80\x02csome\nfive\n.", extension=extension) == 5
+    for data in (b"\x80\x02csome\ntwice\n.", b"\x80\x02csome\ntwice\n}b.", b"\x80\x02csome\nother\n."):
+        with pytest.raises(DataError):
+            load_pickle(data, extension=extension)
+    with pytest.raises(DataError, match=r"'some\.twice', which is refused"):
+        load_pickle(b"\x80\x02csome\ntwice\nK\x04\x85R.")
+
+
+def test_several_pickles_of_one_file_are_told_apart_by_their_ends() -> None:
+    first, second = pickle.dumps({"a": 1}, protocol=2), pickle.dumps([1, 2], protocol=2)
+    end = scan(first + second + b"numbers")
+    assert end == len(first)
+    assert scan(first + second + b"numbers", end) == len(first) + len(second)

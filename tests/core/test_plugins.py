@@ -1,0 +1,80 @@
+"""Metrics, data sets and detectors of other packages, sound and broken ones side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from capbench.core import plugins
+from capbench.core.errors import CapbenchWarning, UsageError
+from capbench.studies.health import examine
+from tests.conftest import Ran
+from tests.plugged import install, on_path
+
+GROUPS: tuple[plugins.Group, ...] = ("capbench.metrics", "capbench.datasets", "capbench.detectors")
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_a_broken_plug_in_hides_no_other(group: plugins.Group, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built_in = plugins.names(group)
+    install(tmp_path, "good-one", f"[{group}]\ngood = good_one:Good\n", {"good_one": "class Good: ...\n"})
+    install(tmp_path, "bad-one", f"[{group}]\nbad = bad_one:Bad\n", {"bad_one": "raise RuntimeError('worn out')\n"})
+    install(tmp_path, "leaving-one", f"[{group}]\nleaving = leaving:Bad\n", {"leaving": "raise SystemExit(3)\n"})
+    install(tmp_path, "damaged-one", f"[{group}]\nthis is no entry point\n", {})
+    with on_path(tmp_path, monkeypatch):
+        with pytest.warns(CapbenchWarning, match="'damaged-one'") as warned:
+            assert plugins.names(group)[: len(built_in)] == built_in
+        assert len(warned) == 1
+        assert [len(plugins.names(other)) > 0 for other in GROUPS] == [True] * 3  # without a second warning
+        assert {"good", "bad", "leaving"} == set(plugins.names(group)) - set(built_in)
+        assert plugins.load(group, "good").__name__ == "Good"
+        assert [plugin.package for plugin in plugins.registered(group) if plugin.name == "good"] == ["good-one"]
+        with pytest.raises(UsageError, match=r"'bad' cannot be imported .*worn out.*remove the package 'bad-one'"):
+            plugins.load(group, "bad")
+        with pytest.raises(UsageError, match=r"'leaving' cannot be imported .*SystemExit"):
+            plugins.load(group, "leaving")
+        with pytest.raises(UsageError, match="Did you mean 'good'"):
+            plugins.load(group, "goood")
+    assert plugins.names(group) == built_in
+
+
+def test_a_damaged_plug_in_is_named_on_the_command_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capbench: Callable[..., Ran]
+) -> None:
+    install(tmp_path, "damaged-one", "[capbench.metrics]\nthis is no entry point\n", {})
+    with on_path(tmp_path, monkeypatch):
+        ran = capbench("metrics")
+    assert ran.code == 0, ran.err
+    assert "cider" in ran.out
+    assert [line.startswith("warning: ") for line in ran.err.splitlines() if "damaged-one" in line] == [True]
+
+
+def test_a_built_in_name_is_not_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, "rival", "[capbench.detectors]\nsample = rival:Rival\n", {"rival": "class Rival: ...\n"})
+    with on_path(tmp_path, monkeypatch):
+        assert plugins.load("capbench.detectors", "sample").__name__ == "SampleDetector"
+
+
+def test_doctor_and_models_list_tell_of_detectors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capbench: Callable[..., Ran]
+) -> None:
+    monkeypatch.setenv("CAPBENCH_MODELS", str(tmp_path / "models"))
+    entries = "[capbench.detectors]\nbad = no_such_module:Bad\nodd = odd_one:Odd\n"
+    install(tmp_path / "packages", "two-detectors", entries, {"odd_one": "class Odd: ...\n"})
+    with on_path(tmp_path / "packages", monkeypatch):
+        ran = capbench("models", "list")
+        checks = {check.name: check for check in examine("sample", start_java=False)}
+    assert ran.code == 0, ran.err
+    assert "bad (of two-detectors), odd (of two-detectors)" in ran.out
+    assert "grid:BACKBONE, " in ran.out
+    built_in = {"bottom-up-caffe", "bottom-up-hf", "x152-fpn", "torchvision-frcnn", "grid", "sample"}
+    # Where PyTorch is not installed, those that need it stand in a line of their own.
+    ready, waiting = checks["detectors"].detail, checks["  PyTorch"].detail if "  PyTorch" in checks else ""
+    listed = [*ready.removeprefix("none").split(", "), *waiting.removeprefix("needed by ").split(", ")]
+    assert sorted(filter(None, listed)) == sorted(built_in)
+    assert checks["  bad"].state == checks["  odd"].state == "fail"
+    assert "no_such_module" in checks["  bad"].detail
+    assert "odd_one:Odd is no detector" in checks["  odd"].detail
+    assert checks["  odd"].mend == "Update or remove the package 'two-detectors'"

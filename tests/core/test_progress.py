@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import pytest
+
+from capbench.core.progress import Parts, SlowWork, Tally, part_of, together, words
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.2, "about 10 seconds"),
+        (41, "about 50 seconds"),
+        (90, "about 2 minutes"),
+        (721, "about 12 minutes"),
+        (7300, "about 2 hours"),
+        (9000, "about 2.5 hours"),
+    ],
+)
+def test_a_length_of_time_is_said_roughly(seconds: float, text: str) -> None:
+    assert words(seconds) == text
+
+
+def test_the_rest_is_estimated_from_what_was_done() -> None:
+    clock = Clock()
+    tally = Tally("cider", 400, "items", clock=clock)
+    assert tally.left() is None
+    assert str(tally) == "cider 0 of 400 items"
+    clock.now += 100
+    tally.add(100)
+    assert tally.left() == 300
+    assert str(tally) == "cider 100 of 400 items, about 5 minutes left"
+    tally.add(300)
+    assert str(tally) == "cider 400 of 400 items"
+
+
+def test_what_was_expected_gives_way_to_what_was_measured() -> None:
+    clock = Clock()
+    tally = Tally("spice", 24_000, "captions", 600, clock)
+    assert str(tally) == "spice 0 of 24,000 captions, about 10 minutes left"
+    for _ in range(60):
+        clock.now += 10
+        tally.add(200)  # half as quick as expected
+    left = tally.left()
+    assert left == pytest.approx(600, rel=0.05)
+
+
+def test_waiting_for_the_first_step_tells_nothing() -> None:
+    clock = Clock()
+    tally = Tally("spice", 24_000, "captions", 600, clock)
+    clock.now += 60
+    assert tally.left() == 600
+
+
+def test_without_a_total_only_steps_are_said() -> None:
+    tally = Tally("", None)
+    tally.add(1200)
+    assert str(tally) == "1,200"
+
+
+def test_a_plain_function_does_not_tell_kinds_apart() -> None:
+    done: list[int] = []
+    part_of(done.append, "spice", 10, "captions")(5)
+    assert done == []
+    assert not isinstance(done.append, Parts)
+
+
+def test_what_two_data_sets_need_is_counted_once() -> None:
+    first = SlowWork("SPICE parses", "captions", frozenset("abc"), 2.0, lambda _: None)
+    second = SlowWork("SPICE parses", "captions", frozenset("cd"), 2.0, lambda _: None)
+    other = SlowWork("Another reads", "pages", frozenset("c"), 1.0, lambda _: None)
+    parsing, reading = together([first, second, other])
+    assert (parsing.units, parsing.seconds) == (frozenset("abcd"), 2.0)
+    assert reading.subject == "Another reads"

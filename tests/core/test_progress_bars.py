@@ -1,0 +1,100 @@
+"""What is shown of long work: lines on a pipe, bars on a terminal."""
+
+from __future__ import annotations
+
+import io
+import time
+
+import pytest
+from rich.console import Console
+from rich.progress import Progress, TextColumn
+
+from capbench.core.progress import Bars, Lines, progress
+from tests.core.test_progress import Clock
+
+
+def _lines(total: int | None = 100) -> tuple[Lines, list[str], Clock]:
+    clock = Clock()
+    said: list[str] = []
+    return Lines("composite/same-text-out", total, said.append, clock), said, clock
+
+
+def test_short_work_says_nothing() -> None:
+    lines, said, clock = _lines()
+    for _ in range(10):
+        clock.now += 2
+        lines(10)
+    assert said == []
+
+
+def test_long_work_says_so_early_and_then_every_half_minute() -> None:
+    lines, said, clock = _lines()
+    for _ in range(100):
+        clock.now += 2
+        lines(1)
+    assert said[0] == "composite/same-text-out: 3 of 100, about 3 minutes left"
+    assert said[1] == "composite/same-text-out: 18 of 100, about 3 minutes left"
+    assert len(said) == 7
+
+
+def test_slow_work_that_was_counted_says_so_before_it_begins() -> None:
+    lines, said, clock = _lines()
+    step = lines.part("spice", 27_499, "captions", 720)
+    assert said == ["composite/same-text-out: spice 0 of 27,499 captions, about 12 minutes left"]
+    for _ in range(12):
+        clock.now += 7
+        step(256)
+    assert said[1:] == [
+        "composite/same-text-out: spice 1,280 of 27,499 captions, about 12 minutes left",
+        "composite/same-text-out: spice 2,560 of 27,499 captions, about 11 minutes left",
+    ]
+
+
+def test_what_came_from_the_cache_is_no_part_of_the_estimate() -> None:
+    lines, said, clock = _lines(10_000)
+    lines(9_900)
+    step = lines.part("meteor", 100, "items")
+    for _ in range(20):
+        clock.now += 2
+        step(1)
+        lines(1)
+    assert said[0] == "composite/same-text-out: meteor 3 of 100 items, about 3 minutes left"
+    assert all("9," not in line for line in said)
+
+
+def test_work_whose_steps_take_long_is_told_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capbench.core.progress._LOOK_S", 0.001)
+    lines, said, clock = _lines()
+    with lines.watched():
+        lines.part("tiger", 64, "items")
+        clock.now += 31
+        deadline = time.monotonic() + 10
+        while not said and time.monotonic() < deadline:
+            time.sleep(0.001)
+    assert said == ["composite/same-text-out: tiger 0 of 64 items"]
+
+
+def test_bars_name_what_is_worked_on() -> None:
+    drawn = io.StringIO()
+    console = Console(file=drawn, force_terminal=True, width=150)
+    columns = (TextColumn("{task.description}|{task.completed}|{task.total}|{task.fields[left]}"),)
+    with Progress(*columns, console=console, auto_refresh=False) as bar:
+        bars = Bars("flickr8k-expert/all", 1000, bar)
+        bars(900)
+        step = bars.part("spice", 2_000, "captions", 600)
+        bar.refresh()
+        visible = [task for task in bar.tasks if task.visible]
+        assert [(t.description, t.fields["left"]) for t in visible] == [
+            ("flickr8k-expert/all: spice, captions", "about 10 minutes left")
+        ]
+        step(500)
+        assert visible[0].completed == 500
+        step(1500)
+        assert not visible[0].visible
+
+
+def test_a_pipe_gets_no_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress("scoring", 10) as step:
+        assert isinstance(step, Lines)
+        step(10)
+    assert capsys.readouterr() == ("", "")

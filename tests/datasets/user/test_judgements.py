@@ -1,0 +1,622 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from capbench.core.errors import CapbenchError, DataError, UsageError
+from capbench.datasets.opening import open_dataset
+from capbench.datasets.root import DataRoot, find_root
+from capbench.datasets.user.judgement_files import parse_scale, read_user_file
+from capbench.datasets.user.judgements import ImportedDataset, find_imported, home_dir, import_file, imported_names
+from capbench.datasets.user.rows import ImportProblemsError
+from tests.conftest import Ran
+
+RATED: dict[str, Any] = {
+    "image": "one.jpg",
+    "candidate": "a red kite over a hill",
+    "references": ["a kite in the sky", "someone flies a red kite"],
+    "rating": 4,
+}
+PAIR: dict[str, Any] = {
+    "image": "one.jpg",
+    "candidate_a": "a red kite",
+    "candidate_b": "two boats",
+    "references": ["a kite in the sky"],
+    "preferred": "a",
+}
+
+
+@pytest.fixture(autouse=True)
+def _own_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CAPBENCH_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> DataRoot:
+    (tmp_path / "data").mkdir()
+    return DataRoot(tmp_path / "data", False, "test")
+
+
+def jsonl(path: Path, *records: dict[str, Any] | str) -> Path:
+    lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def table(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def other(**fields: Any) -> dict[str, Any]:
+    return {k: v for k, v in (RATED | fields).items() if v is not None}
+
+
+def test_jsonl_ratings_become_items_and_ratings(tmp_path: Path, root: DataRoot) -> None:
+    second = other(candidate="a boat", rating=None, ratings=[1, 2.5], group="far", candidate_id="c2")
+    file = jsonl(tmp_path / "mine.jsonl", RATED, second)
+    dataset = open_dataset(str(file), root)
+    (judgements,) = dataset.load(dataset.protocol().items)
+    assert [(i.image, i.candidate, i.candidate_id, i.group) for i in judgements.items] == [
+        ("one", "a red kite over a hill", "row-1", ""),
+        ("one", "a boat", "c2", "far"),
+    ]
+    assert judgements.items[0].references == ("a kite in the sky", "someone flies a red kite")
+    ratings = judgements.ratings["rating"]
+    assert ratings.item.tolist() == [0, 1, 1]
+    assert ratings.value.tolist() == [4, 1, 2.5]
+    assert ratings.rater.tolist() == [0, 0, 1]
+    assert ratings.scale == (1.0, 4.0)
+    assert judgements.notes == ("the file gives no scale: 1 to 4, as seen",)
+
+
+def test_several_ratings_an_item_offer_aggregations_and_one_does_not(tmp_path: Path, root: DataRoot) -> None:
+    single = open_dataset(str(jsonl(tmp_path / "a.jsonl", RATED)), root)
+    assert str(single.protocol()) == "a.jsonl/as-given/tau-b"
+    several = open_dataset(str(jsonl(tmp_path / "b.jsonl", other(rating=None, ratings=[1, 2]))), root)
+    assert str(several.protocol()) == "b.jsonl/as-given/unaggregated-tau-b"
+    assert str(several.protocol("one-reference/mean-spearman")) == "b.jsonl/one-reference/mean-spearman"
+
+
+KINDS = """image,candidate,system,reference_1,rating_P,rating_total
+one.jpg,"a red kite
+over a hill",A,a kite,4,3.25
+one.jpg,a boat,B,a kite,2,1.5
+one.jpg,a dog,C,a kite,1,1.75
+two.jpg,a man,A,a person,5,4.125
+two.jpg,a cat,B,a person,1,1.0625
+two.jpg,a person sits,C,a person,4,2
+"""
+
+
+def test_several_kinds_of_ratings_have_statistics_of_their_own(tmp_path: Path, root: DataRoot) -> None:
+    dataset = open_dataset(str(table(tmp_path / "k.csv", KINDS)), root)
+    assert str(dataset.protocol()) == "k.csv/as-given/P-tau-b"
+    (judgements,) = dataset.load(dataset.protocol().items)
+    assert {aspect: r.value.tolist() for aspect, r in judgements.ratings.items()} == {
+        "P": [4, 2, 1, 5, 1, 4],
+        "total": [3.25, 1.5, 1.75, 4.125, 1.0625, 2],
+    }
+    assert judgements.ratings["total"].scale == (1.0625, 4.125)
+    assert judgements.notes == ("the file gives no scale: P 1 to 5, total 1.0625 to 4.125, as seen",)
+    assert [item.system for item in judgements.items] == list("ABCABC")
+    assert judgements.items[0].candidate == "a red kite over a hill"
+    spec = dataset.protocol("total-within-image-tau-b").statistic
+    assert (spec.human, spec.within, spec.aggregation) == ("total", "tau-b", "mean")
+    assert dataset.protocol("P-system-soft-accuracy").statistic.systems == "soft-accuracy"
+    alias = dataset.protocol("total-system-difference-pearson")
+    assert str(alias) == "k.csv/as-given/total-within-image-difference-pearson"
+
+
+@pytest.mark.parametrize("raters", ["lists", "rows"])
+def test_kinds_of_ratings_by_several_raters_are_the_same_in_both_forms(
+    tmp_path: Path, root: DataRoot, raters: str
+) -> None:
+    if raters == "lists":
+        rows = [other(rating=None, ratings={"P": [1, 3], "R": [2, 5]})]
+    else:
+        rows = [other(rating=None, rater=r, rating_P=p, rating_R=q) for r, p, q in (("a", 1, 2), ("b", 3, 5))]
+    dataset = open_dataset(str(jsonl(tmp_path / "k.jsonl", *rows)), root)
+    assert str(dataset.protocol("R-mean-tau-b")) == "k.jsonl/as-given/R-mean-tau-b"
+    (judgements,) = dataset.load(dataset.protocol().items)
+    assert len(judgements.items) == 1
+    for aspect, values in (("P", [1, 3]), ("R", [2, 5])):
+        ratings = judgements.ratings[aspect]
+        assert (ratings.item.tolist(), ratings.value.tolist(), ratings.rater.tolist()) == ([0, 0], values, [0, 1])
+
+
+def test_columns_of_any_name_are_imported_as_ratings_and_stay_so(tmp_path: Path, root: DataRoot) -> None:
+    file = table(tmp_path / "k.csv", KINDS.replace("rating_P", "P").replace("rating_total", "rating"))
+    with pytest.raises(ImportProblemsError, match=r"unknown field 'P'.*k.csv --name NAME --rating P' takes it for"):
+        import_file(file, "kinds", root)
+    with pytest.raises(DataError, match=r"has no column 'Q'. Name a column of the file in --rating"):
+        import_file(file, "kinds", root, ignore=["P", "rating"], rating_columns=["Q"])
+    made = import_file(file, "kinds", root, rating_columns=["rating", "P"])
+    again = open_dataset("kinds", root)
+    assert list(made.statistics) == list(again.statistics)
+    first, second = (dataset.load(dataset.protocol().items)[0] for dataset in (made, again))
+    assert {k: v.value.tolist() for k, v in first.ratings.items()} == {
+        k: v.value.tolist() for k, v in second.ratings.items()
+    }
+    assert set(first.ratings) == {"rating", "P"}
+
+
+def test_statistics_that_the_ratings_cannot_carry_are_not_offered(tmp_path: Path, root: DataRoot) -> None:
+    two_systems = KINDS.replace(",C,", ",A,")
+    names = set(open_dataset(str(table(tmp_path / "k.csv", two_systems)), root).statistics)
+    assert "P-within-image-tau-b" in names
+    assert "P-system-pearson" not in names
+    apart = [other(image=f"{i}.jpg", rating=i) for i in range(4)]
+    assert set(open_dataset(str(jsonl(tmp_path / "a.jsonl", *apart)), root).statistics) == {
+        "tau-b",
+        "tau-c",
+        "spearman",
+        "pearson",
+        "acc-eq",
+    }
+
+
+def test_judgements_without_references_are_for_metrics_that_need_none(
+    tmp_path: Path, root: DataRoot, capbench: Callable[..., Ran]
+) -> None:
+    text = "\n".join(line.replace(",a kite,", ",").replace(",a person,", ",") for line in KINDS.split("\n"))
+    file = table(tmp_path / "bare.csv", text.replace("reference_1,", ""))
+    made = import_file(file, "bare", root)
+    for dataset in (made, open_dataset("bare", root)):
+        (judgements,) = dataset.load(dataset.protocol().items)
+        assert {item.references for item in judgements.items} == {()}
+        assert list(dataset.selections) == ["as-given"]
+        assert "the file gives no references: it is for metrics that need none" in judgements.notes
+    for command in (("correlate", "-m", "cider"), ("compare", "cider", "bleu.bleu-4")):
+        ran = capbench(*command, "-d", str(file))
+        assert ran.code == 2
+        assert len(ran.err.strip().splitlines()) == 1
+        assert "cider needs references, and bare.csv has none. Choose a metric or column that needs none" in ran.err
+    assert capbench("protocols", str(file)).code == 0
+
+
+def test_one_reference_keeps_the_first_and_is_offered_only_where_there_are_more(tmp_path: Path, root: DataRoot) -> None:
+    dataset = open_dataset(str(jsonl(tmp_path / "a.jsonl", RATED)), root)
+    (judgements,) = dataset.load(dataset.protocol("one-reference").items)
+    assert judgements.items[0].references == ("a kite in the sky",)
+    assert judgements.selection == "one-reference"
+    plain = open_dataset(str(jsonl(tmp_path / "b.jsonl", other(references=["one"]))), root)
+    with pytest.raises(CapbenchError, match="unknown items 'one-reference'"):
+        plain.protocol("one-reference/tau-b")
+
+
+def test_pairs_become_two_items_each_with_votes_and_groups(tmp_path: Path, root: DataRoot) -> None:
+    rows = [
+        PAIR | {"votes_a": 3, "votes_b": 1, "group": "HM"},
+        {k: v for k, v in PAIR.items() if k != "preferred"} | {"image": "two.jpg", "votes_a": 1, "votes_b": 2},
+        PAIR | {"image": "three.jpg", "preferred": "tie", "votes_a": 2, "votes_b": 2},
+    ]
+    dataset = open_dataset(str(jsonl(tmp_path / "p.jsonl", *rows)), root)
+    assert str(dataset.protocol()) == "p.jsonl/as-given/preference-strict"
+    (judgements,) = dataset.load(dataset.protocol().items)
+    assert len(judgements.items) == 6
+    pairs = judgements.preferences["preference"]
+    assert pairs.first.tolist() == [0, 2, 4]
+    assert pairs.second.tolist() == [1, 3, 5]
+    assert pairs.preferred.tolist() == [1, -1, 0]
+    assert pairs.group == ("HM", "", "")
+    assert pairs.votes.tolist() == [[3, 1], [1, 2], [2, 2]]
+    assert judgements.items[2].candidate_id == "row-2-a"
+
+
+def test_pairs_without_votes_have_none(tmp_path: Path, root: DataRoot) -> None:
+    dataset = open_dataset(str(jsonl(tmp_path / "p.jsonl", PAIR)), root)
+    (judgements,) = dataset.load(dataset.protocol().items)
+    assert judgements.preferences["preference"].votes.shape == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", 'image,candidate,references,rating\none.jpg,"a kite, red","[""x y"", ""z""]",4\n'),
+        ("b.csv", 'image;candidate;reference_1;reference_2;rating\none.jpg;"a kite, red";x y;z;4\n'),
+        (
+            "c.tsv",
+            "image\tcandidate\treference_1\treference_2\treference_3\trating\none.jpg\ta kite, red\tx y\tz\t\t4\n",
+        ),
+        ("d.csv", '\ufeffimage,candidate,reference_1,reference_2,rating_1\r\none.jpg,"a kite, red",x y,z,4\r\n'),
+    ],
+)
+def test_tables_in_every_form_give_the_same_row(tmp_path: Path, name: str, text: str) -> None:
+    (row,) = read_user_file(table(tmp_path / name, text)).rated
+    assert (row.image, row.candidate, row.references, row.ratings) == ("one", "a kite, red", ("x y", "z"), ((4.0,),))
+
+
+def test_a_table_of_pairs(tmp_path: Path) -> None:
+    text = "image,candidate_a,candidate_b,reference_1,votes_a,votes_b\none.jpg,a,b,c,0,5\n"
+    (row,) = read_user_file(table(tmp_path / "a.csv", text)).pairs
+    assert (row.candidates, row.preferred, row.votes) == (("a", "b"), -1, (0, 5))
+
+
+def test_raters_in_long_form_become_one_item(tmp_path: Path, root: DataRoot) -> None:
+    rows = [
+        other(rater="ann"),
+        other(rater="bob", rating=2),
+        other(candidate="x", rater="bob"),
+        other(candidate="x", rater="ann"),
+    ]
+    dataset = open_dataset(str(jsonl(tmp_path / "a.jsonl", *rows)), root)
+    (judgements,) = dataset.load(dataset.protocol().items)
+    assert len(judgements.items) == 2
+    ratings = judgements.ratings["rating"]
+    assert ratings.item.tolist() == [0, 0, 1, 1]
+    assert ratings.rater.tolist() == [0, 1, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("records", "row", "message"),
+    [
+        (["{"], 1, "is not JSON"),
+        (["[1]"], 1, "is no JSON object"),
+        ([RATED, "", other(candidate="x")], 2, "is blank"),
+        (['{"image": "a", "image": "b"}'], 1, "a field is given twice"),
+        (['{"image": "a", "rating": NaN}'], 1, "NaN is no JSON number"),
+        ([other(image=None)], 1, "lacks 'image'"),
+        ([other(image="  ")], 1, "'image' is empty"),
+        ([other(candidate=5)], 1, "'candidate' is no text"),
+        ([other(candidate="")], 1, "'candidate' is empty"),
+        ([other(candidate="a\x07bell")], 1, "'candidate' holds a control character"),
+        ([other(group="two\nlines")], 1, "'group' holds a line break or a tab"),
+        ([other(image=".jpg")], 1, "'image' is '.jpg', which names no image"),
+        ([RATED, other(image="folder/", candidate="x")], 2, "'image' is 'folder/', which names no image"),
+        ([other(system="one"), other(candidate="x")], 2, "some rows name a 'system'"),
+        (
+            [other(system="one", rater="a"), other(system="one", rater="a")],
+            2,
+            "rater 'a' rated this candidate in row 1",
+        ),
+        ([other(candidate_id="c", rater="a"), other(rater="b")], 2, "only one names a 'candidate_id'"),
+        ([other(candidate_id="c", system="one"), other(candidate_id="c", system="two")], 2, "names another candidate"),
+        ([other(candidate_id="row-2"), other(candidate="x")], 1, "what captions without an id are called"),
+        ([other(scale="1-" + "9" * 400)], 1, "'scale' is no scale"),
+        ([json.dumps(RATED).replace(": 4", ": " + "9" * 5000)], 1, "is not JSON"),
+        ([other(references=None), other(candidate="x")], 1, "lacks 'references'"),
+        ([PAIR | {"image": "two"}, {k: v for k, v in PAIR.items() if k != "references"}], 2, "lacks 'references'"),
+        ([other(rating_style=3)], 1, "gives both 'rating' and 'rating_style'"),
+        ([other(rating=None, rating_a=1), other(candidate="x")], 2, "has no rating_a"),
+        (
+            [other(rating=None, rating_a=1, rating_b=2), other(rating=None, candidate="x", rating_b=1)],
+            2,
+            "lacks the rating 'a'",
+        ),
+        ([other(rating=None, ratings={"a": 1, "b": "good"})], 1, "'rating' is no finite number"),
+        ([other(rating=None, ratings={"a": 1, "b": []})], 1, "'ratings' is empty"),
+        ([other(rating=None, ratings={"a": [1, 2]}, rater="ann")], 1, "one 'rater' but gives several ratings"),
+        ([other(rating=None, ratings={"a": 1, "b": 9}, scale=[1, 5])], 1, "the rating 9 is outside of 1-5"),
+        ([PAIR | {"rating_style": 3}], 1, "unknown field 'rating_style'"),
+        ([other(references=[])], 1, "'references' is empty"),
+        ([other(references="one")], 1, "'references' is no list"),
+        ([other(references=["a", ""])], 1, "'references[1]' is empty"),
+        ([other(rating=None)], 1, "lacks 'rating'"),
+        ([other(ratings=[1])], 1, "gives both 'rating' and 'ratings'"),
+        ([other(rating="4")], 1, "'rating' is no finite number"),
+        ([other(rating=True)], 1, "'rating' is no finite number"),
+        ([json.dumps(RATED).replace(": 4", ": 1e999")], 1, "is no finite number"),
+        ([json.dumps(RATED).replace(": 4", ": 1" + "0" * 400)], 1, "is no finite number"),
+        ([json.dumps(other(candidate="\ud800 x"))], 1, "half of a surrogate pair"),
+        ([other(rating=None, ratings=[])], 1, "'ratings' is empty"),
+        ([RATED, other(candidate="x", ratng=3)], 2, "unknown field 'ratng'"),
+        ([other(votes_a=3)], 1, "does not belong into a file of ratings"),
+        ([RATED, RATED], 2, "rates the same candidate as row 1"),
+        ([other(rater="a"), other(rater="a")], 2, "rater 'a' rated this candidate in row 1"),
+        ([other(rater="a"), other(candidate="x")], 2, "some rows name a 'rater'"),
+        ([other(rater="a", rating=None, ratings=[1, 2])], 1, "one 'rater' but gives several ratings"),
+        ([other(rater="a"), other(rater="b", references=["z"])], 2, "other references"),
+        ([other(scale=[1, 3])], 1, "the rating 4 is outside of 1-3"),
+        ([other(scale="high")], 1, "'scale' is no scale"),
+        ([other(scale=[1, 5]), other(candidate="x", scale=[1, 7])], 2, "differs from 1-5"),
+        ([other(candidate_id="c"), other(candidate="x", candidate_id="c")], 2, "names another candidate in row 1"),
+        ([RATED, other(image="dir/one.jpg", candidate="x")], 2, "have the same id 'one'"),
+        ([PAIR | {"candidate_b": "a red kite"}], 1, "the same text"),
+        ([PAIR | {"preferred": "left"}], 1, "'preferred' is \"left\""),
+        ([{k: v for k, v in PAIR.items() if k != "preferred"}], 1, "lacks 'preferred'"),
+        ([PAIR | {"votes_a": 1, "votes_b": 2}], 1, "'preferred' is a but the votes are (1, 2)"),
+        ([PAIR | {"votes_a": 1}], 1, "'votes_b' is no count"),
+        ([PAIR | {"votes_a": 1.5, "votes_b": 1}], 1, "'votes_a' is no count"),
+        ([PAIR | {"votes_a": 0, "votes_b": 0}], 1, "no votes at all"),
+        ([PAIR, PAIR | {"image": "two", "votes_a": 1, "votes_b": 0}], 2, "some rows give votes"),
+        ([PAIR, PAIR | {"candidate_a": "two boats", "candidate_b": "a red kite"}], 2, "the same pair as row 1"),
+        ([PAIR, RATED], 2, "does not belong into a file of preferences"),
+        ([PAIR | {"rating": 3}], 1, "'rating' does not belong into a file of preferences"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_named(
+    tmp_path: Path, records: list[dict[str, Any] | str], row: int, message: str
+) -> None:
+    file = jsonl(tmp_path / "bad.jsonl", *records)
+    with pytest.raises(ImportProblemsError) as caught:
+        read_user_file(file)
+    assert any(message in problem.message and problem.row == row for problem in caught.value.problems), caught.value
+    line = str(caught.value)
+    assert line.startswith(f"{file}, row ")
+    assert "\n" not in line
+    assert all(problem.hint for problem in caught.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.csv", "", "is empty"),
+        ("a.csv", "image,candidate,reference_1,rating\n", "holds no judgements"),
+        ("a.csv", "picture,candidate\nx,y\n", "no column 'image'"),
+        ("a.csv", "image,rating,rating\nx,1,2\n", "'rating' is there twice"),
+        ("a.csv", "image,candidate,reference_1,rating\nx,a, b,c,1\n", "has 5 cells, the header has 4"),
+        ("a.csv", 'image,candidate,reference_1,rating\nx,"a,c,1\n', "no well-formed table"),
+        ("a.csv", "image,candidate,references,rating\nx,a,b,1\n", "'references' is no JSON list"),
+        ("a.csv", "image,candidate,reference_1,reference_2,rating\nx,a,,b,1\n", "empty before a filled one"),
+        ("a.csv", "image,candidate,reference_1,rating\nx,a,b,good\n", "'rating' is no finite number"),
+        ("a.csv", "image,candidate,reference_1,rating\nx,a,b,nan\n", "'rating' is no finite number"),
+        ("a.csv", "image,candidate,reference_1,rating\nx,a,b,1_000\n", "'rating' is no finite number"),
+        ("a.csv", "image,candidate,reference_1,rating\nx,a,b,\n", "lacks 'rating'"),
+        ("a.csv", "image,candidate,reference_1,rating\n\nx,a,b,1\n", "is blank"),
+        ("a.csv", "image,candidate,reference_1,reference_01,rating\nx,a,b,c,1\n", "'reference_01' is there twice"),
+        ("a.csv", 'image,candidate,reference_1,rating\nx,"a\n\nb",c,1\nx,d,e,high\n', "row 5: 'rating' is no finite"),
+        ("a.csv", "image,candidate,reference_1,rating_a b\nx,a,c,1\n", "'a b' is no name for a kind of rating"),
+        ("a.csv", "image,candidate,reference_1,rating_a,rating_1\nx,a,c,1,2\n", "gives both 'ratings' and 'rating_a'"),
+        ("a.csv", "image,candidate,reference_1,rating_a,rating_b\nx,a,c,1,\nx,b,c,1,2\n", "lacks the rating 'b'"),
+        ("a.csv", "image,candidate,reference_1,rating_a\nx,a,c,high\n", "'rating' is no finite number"),
+        ("a.json", "{}", "has the ending '.json'"),
+        ("a.jsonl", "\n\n", "is empty"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_an_error(tmp_path: Path, name: str, text: str, message: str) -> None:
+    with pytest.raises(DataError, match=re.escape(message)):
+        read_user_file(table(tmp_path / name, text))
+
+
+@pytest.mark.parametrize("command", [("score", "-m", "bleu", "-d"), ("data", "import", "--name", "mine")])
+def test_a_file_name_that_is_not_utf8_is_an_error(
+    tmp_path: Path, capbench: Callable[..., Ran], command: tuple[str, ...]
+) -> None:
+    file = table(tmp_path / os.fsdecode(b"a\xff.csv"), "image,candidate,reference_1,rating\nx,a,b,1\n")
+    ran = capbench(*command, file)
+    assert ran.code == 2
+    assert "has a name that is not UTF-8. Rename the file" in ran.err
+
+
+def test_bytes_that_are_not_utf8_are_an_error_with_the_row(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"image,candidate\nx,caf\xe9\n")
+    with pytest.raises(DataError, match="row 2: byte 0xe9 is not UTF-8"):
+        read_user_file(tmp_path / "a.csv")
+
+
+def test_all_problems_are_found_at_once_and_the_line_says_how_many(tmp_path: Path) -> None:
+    file = jsonl(tmp_path / "a.jsonl", other(rating="x"), RATED, other(candidate=""), other(image=None))
+    with pytest.raises(ImportProblemsError) as caught:
+        read_user_file(file)
+    assert [problem.row for problem in caught.value.problems] == [1, 3, 4]
+    assert "(2 more problems" in str(caught.value)
+
+
+def test_each_kind_of_problem_counts_once_and_names_all_its_rows(tmp_path: Path) -> None:
+    rows = [other(candidate=f"caption {i}", colour="red", size=i) for i in range(2000)]
+    rows[4]["rating"], rows[5]["rating"], rows[9]["rating"] = "good", "bad", "fair"
+    with pytest.raises(ImportProblemsError) as caught:
+        read_user_file(jsonl(tmp_path / "a.jsonl", *rows))
+    by_message = {problem.message: problem for problem in caught.value.problems}
+    assert {message: problem.count for message, problem in by_message.items()} == {
+        "unknown field 'colour'": 2000,
+        "unknown field 'size'": 2000,
+        "'rating' is no finite number (\"good\")": 3,
+    }
+    assert by_message["unknown field 'colour'"].rows == "1-2000"
+    assert by_message["'rating' is no finite number (\"good\")"].rows == "5-6, 10"
+    command = f"'capbench data import {tmp_path / 'a.jsonl'} --name NAME --json'"
+    assert f"so in 2,000 rows; 2 more problems: {command} lists all" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["system", "candidate_id"])
+def test_one_caption_of_two_systems_is_two_candidates(tmp_path: Path, root: DataRoot, name: str) -> None:
+    rows = [other(rating=4, **{name: "Up-Down"}), other(rating=2, **{name: "VinVL"}), other(image="two", **{name: "x"})]
+    dataset = open_dataset(str(jsonl(tmp_path / "a.jsonl", *rows)), root)
+    (judgements,) = dataset.load(dataset.protocol().items)
+    assert [getattr(item, name) for item in judgements.items] == ["Up-Down", "VinVL", "x"]
+    assert len({item.candidate_id for item in judgements.items}) == 3
+    assert judgements.items[0].key == judgements.items[1].key  # one score serves both
+    assert judgements.ratings["rating"].item.tolist() == [0, 1, 2]
+    assert str(dataset.protocol()) == "a.jsonl/as-given/tau-b"
+
+
+def test_several_raters_of_one_systems_caption_rate_one_candidate(tmp_path: Path, root: DataRoot) -> None:
+    rows = [other(system=system, rater=rater) for system in ("one", "two") for rater in ("ann", "bob")]
+    dataset = open_dataset(str(jsonl(tmp_path / "a.jsonl", *rows)), root)
+    (judgements,) = dataset.load(dataset.protocol().items)
+    assert [item.system for item in judgements.items] == ["one", "two"]
+    assert judgements.ratings["rating"].item.tolist() == [0, 0, 1, 1]
+
+
+def test_a_row_with_the_second_rating_of_a_caption_says_how_to_tell_systems_apart(tmp_path: Path) -> None:
+    with pytest.raises(ImportProblemsError, match=r"row 2: rates the same candidate as row 1.*'system'"):
+        read_user_file(jsonl(tmp_path / "a.jsonl", RATED, RATED))
+
+
+def test_pairs_know_the_systems_of_their_candidates(tmp_path: Path, root: DataRoot) -> None:
+    rows = [PAIR | {"system_a": "x", "system_b": "y"}, PAIR | {"system_a": "y", "system_b": "x", "preferred": "b"}]
+    made = import_file(jsonl(tmp_path / "p.jsonl", *rows), "pairs", root)
+    for dataset in (made, open_dataset("pairs", root)):
+        (judgements,) = dataset.load(dataset.protocol().items)
+        assert [item.system for item in judgements.items] == ["x", "y", "y", "x"]
+        assert len({item.candidate_id for item in judgements.items}) == 4
+
+
+def test_no_row_without_an_image_is_dropped(tmp_path: Path) -> None:
+    rows = [other(image=".jpg", candidate=f"caption {i}") for i in range(3)]
+    for some in (rows, [RATED, *rows]):
+        with pytest.raises(ImportProblemsError, match="so in 3 rows") as caught:
+            read_user_file(jsonl(tmp_path / "a.jsonl", *some))
+        assert caught.value.problems[0].count == 3
+
+
+def test_line_breaks_and_tabs_inside_captions_are_spaces(tmp_path: Path) -> None:
+    text = (
+        'image,candidate,references,rating\none.jpg,"two\r\nlines","[""a\\tb"", ""c""]",4\ntwo.jpg,"x, y","[""z""]",1\n'
+    )
+    first, second = read_user_file(table(tmp_path / "a.csv", text)).rated
+    assert (first.row, first.candidate, first.references) == (2, "two lines", ("a b", "c"))
+    assert (second.row, second.candidate) == (4, "x, y")
+
+
+@pytest.mark.real_data
+def test_all_of_thumb_is_imported_with_its_systems(tmp_path: Path, root: DataRoot, real_data: Path) -> None:
+    folder = real_data / "thumb"
+    lists = (json.loads(line) for line in (folder / "mscoco_references.json").read_text().splitlines())
+    references = {record["seg_id"]: record["refs"] for record in lists}
+    rows = [json.loads(line) for line in (folder / "mscoco_THumB-1.0.jsonl").read_text().splitlines()]
+    file = jsonl(
+        tmp_path / "thumb.jsonl",
+        *(
+            {
+                "image": row["image"],
+                "candidate": row["hyp"],
+                "system": row["SYS"],
+                "references": references[row["seg_id"]],
+                "rating": row["human_score"],
+            }
+            for row in rows
+        ),
+    )
+    made = import_file(file, "my-thumb", root, scale=(0, 5))
+    (judgements,) = made.load(made.protocol().items)
+    assert len(judgements.items) == len(judgements.ratings["rating"]) == 2500
+    # 255 captions stand a second time, or a third, for their image.
+    assert len({item.key for item in judgements.items}) == len({(row["image"], row["hyp"]) for row in rows}) == 2245
+
+
+def test_a_column_can_be_left_out_by_name(tmp_path: Path) -> None:
+    file = jsonl(tmp_path / "a.jsonl", other(colour="mine"))
+    with pytest.raises(ImportProblemsError, match=r"unknown field 'colour'.*--ignore colour"):
+        read_user_file(file)
+    assert len(read_user_file(file, ignore=["colour"]).rated) == 1
+    numbered = table(tmp_path / "a.csv", "image,candidate,reference_1,reference_2,rating\none.jpg,a,b,c,1\n")
+    assert read_user_file(numbered, ignore=["reference_2"]).rated[0].references == ("b",)
+
+
+@pytest.mark.parametrize(
+    ("text", "scale"),
+    [
+        ("1-5", (1, 5)),
+        ("0..1", (0, 1)),
+        ("[1, 4]", (1, 4)),
+        ("-1..1", (-1, 1)),
+        ("5-1", None),
+        ("high", None),
+        ("1", None),
+    ],
+)
+def test_scales_are_read_in_the_usual_ways(text: str, scale: tuple[float, float] | None) -> None:
+    assert parse_scale(text) == scale
+
+
+def test_an_import_gives_what_the_file_gives(tmp_path: Path, root: DataRoot) -> None:
+    file = jsonl(tmp_path / "mine.jsonl", RATED, other(candidate="a boat", rating=None, ratings=[1, 2], group="far"))
+    made = import_file(file, "mine", root, scale=(1, 5))
+    assert made.path == root.path / "imported" / "mine" / "judgements.jsonl"
+    assert imported_names(root) == ["mine"]
+    again = open_dataset("mine", root)
+    assert isinstance(again, ImportedDataset)
+    (stored,) = again.load(again.protocol().items)
+    direct = open_dataset(str(file), root)
+    (read,) = direct.load(direct.protocol().items)
+    (returned,) = made.load(made.protocol().items)
+    assert stored.items == read.items == returned.items
+    assert np.array_equal(stored.ratings["rating"].value, read.ratings["rating"].value)
+    assert np.array_equal(stored.ratings["rating"].value, returned.ratings["rating"].value)
+    assert (made.citation, made.path, made.table) == (again.citation, again.path, again.table)
+    assert stored.ratings["rating"].scale == (1.0, 5.0)
+    assert stored.notes == ()
+    assert str(again.protocol()) == "mine/as-given/unaggregated-tau-b"
+    meta = json.loads((made.path.parent / "meta.json").read_text())
+    assert (meta["schema"], meta["kind"], meta["rows"], meta["source"]["file"]) == (1, "ratings", 2, "mine.jsonl")
+    assert sorted(path.name for path in made.path.parent.iterdir()) == ["judgements.jsonl", "meta.json"]
+
+
+def test_imported_pairs_survive_the_round_trip(tmp_path: Path, root: DataRoot) -> None:
+    rows = [PAIR | {"votes_a": 3, "votes_b": 1, "group": "HM"}, PAIR | {"image": "t.jpg", "votes_a": 2, "votes_b": 0}]
+    made = import_file(jsonl(tmp_path / "p.jsonl", *rows), "pairs", root)
+    (judgements,) = made.load(made.protocol().items)
+    assert judgements.preferences["preference"].votes.tolist() == [[3, 1], [2, 0]]
+
+
+def test_an_import_beside_the_sample_goes_to_the_users_own_folder(tmp_path: Path, root: DataRoot) -> None:
+    file = jsonl(tmp_path / "mine.jsonl", RATED)
+    made = import_file(file, "mine", find_root("sample"))
+    assert made.path.parent == home_dir() / "imported" / "mine"
+    assert open_dataset("mine", find_root("sample")).name == "mine"
+    # It is found with a data folder, too.
+    assert find_imported("mine", root) == made.path.parent
+    assert import_file(file, "also", root, in_home=True).path.parent == home_dir() / "imported" / "also"
+
+
+def test_a_name_that_is_taken_needs_replace(tmp_path: Path, root: DataRoot) -> None:
+    import_file(jsonl(tmp_path / "a.jsonl", RATED), "mine", root)
+    newer = jsonl(tmp_path / "b.jsonl", other(rating=2))
+    with pytest.raises(UsageError, match="give --replace"):
+        import_file(newer, "mine", root)
+    import_file(newer, "mine", root, replace=True)
+    dataset = open_dataset("mine", root)
+    assert dataset.load(dataset.protocol().items)[0].ratings["rating"].value.tolist() == [2]
+    assert [path.name for path in (root.path / "imported").iterdir()] == ["mine"]
+
+
+def test_a_file_that_does_not_fit_changes_nothing(tmp_path: Path, root: DataRoot) -> None:
+    import_file(jsonl(tmp_path / "a.jsonl", RATED), "mine", root)
+    with pytest.raises(DataError):
+        import_file(jsonl(tmp_path / "b.jsonl", other(rating="x")), "mine", root, replace=True)
+    dataset = open_dataset("mine", root)
+    assert dataset.load(dataset.protocol().items)[0].ratings["rating"].value.tolist() == [4]
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../x", ".hidden", "a b", "composite", "Composite", "mine.csv", "x" * 65])
+def test_names_that_cannot_be_are_refused(tmp_path: Path, root: DataRoot, name: str) -> None:
+    with pytest.raises(UsageError, match="--name"):
+        import_file(jsonl(tmp_path / "a.jsonl", RATED), name, root)
+    assert not (root.path / "imported").exists()
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path, root: DataRoot) -> None:
+    (root.path / "imported").write_text("a file where the folder should be")
+    with pytest.raises(UsageError, match=r"cannot be written.*--user"):
+        import_file(jsonl(tmp_path / "a.jsonl", RATED), "mine", root)
+
+
+@pytest.mark.parametrize(
+    ("meta", "message"),
+    [
+        ("{}", "does not describe"),
+        ('{"schema": 9}', "newer capbench"),
+        ('{"schema": 1}', "lacks a field"),
+        ("{", "not JSON"),
+    ],
+)
+def test_a_damaged_description_is_an_error(tmp_path: Path, root: DataRoot, meta: str, message: str) -> None:
+    made = import_file(jsonl(tmp_path / "a.jsonl", RATED), "mine", root)
+    (made.path.parent / "meta.json").write_text(meta)
+    with pytest.raises(DataError, match=message):
+        open_dataset("mine", root)
+
+
+def test_an_unknown_name_gets_a_suggestion_among_published_and_imported(tmp_path: Path, root: DataRoot) -> None:
+    import_file(jsonl(tmp_path / "a.jsonl", RATED), "mykites", root)
+    with pytest.raises(UsageError, match="Did you mean 'mykites'"):
+        open_dataset("mykite", root)
+    with pytest.raises(UsageError, match="Did you mean 'composite'"):
+        open_dataset("composit", root)
+
+
+def test_published_names_and_classes_open_as_before(root: DataRoot) -> None:
+    assert open_dataset("composite", root).name == "composite"
+    assert open_dataset("capbench.datasets.composite:Composite", root).name == "composite"
+    with pytest.raises(UsageError, match="cannot be imported"):
+        open_dataset("no.such.module:Thing", root)

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from capbench.core.errors import ModelError
+from capbench.features.detectors.bottom_up_network import BottomUp, BottomUpConfig, load_bottom_up, random_bottom_up
+
+SMALL = BottomUpConfig(
+    blocks=(1, 1, 2), stem=4, bottleneck=2, res2=8, rpn=6, outputs=6, box_outputs=5, embedding=3, attribute_hidden=4,
+    attribute_outputs=5,
+)  # fmt: skip
+
+
+def relative(actual: Tensor | np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> float:
+    actual = np.asarray(actual)
+    assert actual.shape == expected.shape
+    return float(np.abs(actual - expected).max() / np.abs(expected).max())
+
+
+@pytest.fixture(scope="session")
+def tiny(parity: Path) -> dict[str, np.ndarray[Any, Any]]:
+    """The original's tiny network with the outputs of all its stages."""
+    with np.load(parity / "frcnn" / "hf_lxmert_tiny_frcnn.npz") as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+@pytest.fixture(scope="session")
+def network(tiny: dict[str, np.ndarray[Any, Any]]) -> BottomUp:
+    state = {name[4:]: torch.from_numpy(tiny[name]) for name in tiny if name.startswith("sd__")}
+    return load_bottom_up(state)
+
+
+def test_every_stage_agrees_with_the_original(network: BottomUp, tiny: dict[str, np.ndarray[Any, Any]]) -> None:
+    with torch.inference_mode():
+        res4 = network.features(torch.from_numpy(tiny["input_normalised"]))
+        assert relative(res4, tiny["res4"]) < 1e-5
+        logits, deltas = network.propose(res4)
+        assert relative(logits, tiny["rpn_objectness"]) < 1e-5
+        assert relative(deltas, tiny["rpn_deltas"]) < 1e-5
+        pooled = network.pool(res4, [torch.from_numpy(tiny["proposals"])])
+        assert relative(pooled[:4], tiny["roi_pooled_first4"]) < 1e-5
+        outputs = network.describe(pooled)
+    assert relative(outputs.features, tiny["feature_pooled"]) < 1e-5
+    assert relative(outputs.classes, tiny["obj_logits"]) < 1e-5
+    assert relative(outputs.boxes, tiny["box_deltas"]) < 1e-5
+    assert outputs.attributes is not None
+    assert relative(outputs.attributes, tiny["attr_logits"]) < 1e-5
+
+
+def test_the_full_network_has_the_published_names_and_shapes(parity: Path) -> None:
+    published = json.loads((parity / "frcnn" / "full_size_state_dict_shapes_hf.json").read_text())
+    with torch.device("meta"):
+        state = BottomUp(BottomUpConfig()).state_dict()
+    assert {name: list(tensor.shape) for name, tensor in state.items()} == published
+
+
+def test_sizes_are_read_off_the_weights() -> None:
+    wide = dataclasses.replace(SMALL, groups=2, objectness=2, box_outputs=6, embedding=0)
+    wide = dataclasses.replace(wide, attribute_hidden=0, attribute_outputs=0)
+    for config in (SMALL, wide, dataclasses.replace(SMALL, box_outputs=1, halve_res5=True)):
+        loaded = load_bottom_up(BottomUp(config).state_dict(), halve_res5=config.halve_res5)
+        assert loaded.config == config
+    assert wide.background_first
+    assert not SMALL.background_first
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("box_predictor.cls_embedding.", "box_predictor.cls_embed."),
+        ("box_predictor.fc_attr.", "box_predictor.attr_linear1."),
+        ("box_predictor.attr_score.", "box_predictor.attr_linear2."),
+        ("backbone.", ""),
+        ("roi_heads.res5.", "res5."),
+        ("proposal_generator.rpn_head.", "rpn_head."),
+        (".norm.weight", ".norm.gamma"),
+    ],
+)
+def test_other_published_names_load_too(ours: str, theirs: str) -> None:
+    state = random_bottom_up(SMALL, 1).state_dict()
+    renamed = {name.replace(ours, theirs): tensor for name, tensor in state.items()}
+    assert renamed.keys() != state.keys()
+    loaded = load_bottom_up(renamed).state_dict()
+    assert all(torch.equal(loaded[name], state[name]) for name in state)
+
+
+def test_anchors_and_counters_may_be_missing_but_nothing_else() -> None:
+    state = BottomUp(SMALL).state_dict()
+    short = {n: t for n, t in state.items() if not n.endswith(("num_batches_tracked", "cell_anchors.0"))}
+    assert not bool(load_bottom_up(short | {"pixel_mean": torch.zeros(3)}).cell_anchors.any())
+    for name in ("roi_heads.res5.1.conv2.norm.running_var", "roi_heads.box_predictor.cls_score.weight"):
+        with pytest.raises(ModelError, match=f"lacks '{name}'"):
+            load_bottom_up({n: t for n, t in short.items() if n != name}, "w.pth")
+    with pytest.raises(ModelError, match="does not know: 'surplus'"):
+        load_bottom_up(short | {"surplus": torch.ones(1)})
+
+
+WIDE = dataclasses.replace(SMALL, groups=1, bottleneck=4)
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("backbone.stem.conv1.weight", "turn"),
+        ("backbone.res2.0.conv3.weight", "turn"),
+        ("proposal_generator.rpn_head.conv.weight", "turn"),
+        ("proposal_generator.rpn_head.objectness_logits.weight", "turn"),
+        ("proposal_generator.rpn_head.anchor_deltas.weight", "flat"),
+        ("roi_heads.box_predictor.cls_score.weight", "turn"),
+        ("roi_heads.box_predictor.bbox_pred.weight", "turn"),
+        ("roi_heads.box_predictor.fc_attr.weight", "none"),
+        ("roi_heads.box_predictor.attr_score.weight", "scalar"),
+        ("backbone.res3.0.conv1.weight", "flat"),
+        ("roi_heads.res5.0.shortcut.weight", "none"),
+    ],
+)
+def test_a_tensor_of_a_wrong_shape_is_named_with_both_shapes(name: str, change: str) -> None:
+    state = BottomUp(WIDE).state_dict()
+    right = state[name]
+    changes = {"turn": right.transpose(0, 1), "flat": right.flatten(), "none": right[:0], "scalar": right.sum()}
+    wrong = changes[change]
+    message = f"'{name}' has shape {tuple(wrong.shape)}, the network needs {tuple(right.shape)}"
+    with pytest.raises(ModelError, match=re.escape(message)) as caught:
+        load_bottom_up(state | {name: wrong}, "w.pth")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (5, 1), (7,)])
+@pytest.mark.parametrize(
+    "name",
+    ["backbone.res2.0.conv2.norm.weight", "roi_heads.box_predictor.bbox_pred.bias", "backbone.res2.0.conv2.weight",
+     "proposal_generator.rpn_head.objectness_logits.bias", "roi_heads.box_predictor.cls_embedding.weight"],
+)  # fmt: skip
+def test_sizes_that_cannot_be_give_one_line(name: str, shape: tuple[int, ...]) -> None:
+    with pytest.raises(ModelError, match=r"has shape .*, the network needs") as caught:
+        load_bottom_up(BottomUp(WIDE).state_dict() | {name: torch.ones(shape)}, "w.pth")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_stage_is_named() -> None:
+    state = BottomUp(SMALL).state_dict()
+    with pytest.raises(ModelError, match=r"lacks 'backbone\.res3\.0\.conv1\.weight'"):
+        load_bottom_up({n: t for n, t in state.items() if "res3" not in n})
+
+
+def test_pooling_rounds_half_away_from_zero_in_the_published_vectors(parity: Path) -> None:
+    from torchvision.ops import roi_pool
+
+    with np.load(parity / "frcnn" / "torchvision_ops.npz") as archive:
+        features, rois = torch.from_numpy(archive["roi_feat"]), torch.from_numpy(archive["rois"])
+        for side in (1, 7, 14):
+            assert np.array_equal(roi_pool(features, rois, side, 1 / 16), archive[f"roi_pool_{side}"])
+
+
+def test_pooling_puts_half_pixels_away_from_zero() -> None:
+    network = BottomUp(SMALL)
+    res4 = torch.arange(36.0).reshape(1, 1, 6, 6)
+    # 8/16 and 24/16 are halves: to 1 and 2; rounding half to even would begin at 0.
+    pooled = network.pool(res4, [torch.tensor([[8.0, 8.0, 24.0, 24.0]])])
+    assert pooled.min() == 7.0
+    assert pooled.max() == 14.0
+
+
+def test_random_networks_are_the_same_for_a_seed_and_stay_finite() -> None:
+    first, second = random_bottom_up(SMALL, 3), random_bottom_up(SMALL, 3)
+    images = torch.full((1, 3, 64, 64), 120.0)
+    with torch.inference_mode():
+        a, b = first.features(images), second.features(images)
+    assert torch.equal(a, b)
+    assert torch.isfinite(a).all()
+    assert not torch.equal(a, random_bottom_up(SMALL, 4).features(images))

@@ -1,0 +1,389 @@
+"""CLIPScore and PAC-S against plain code on tiny random weights; what is kept, cut, counted and refused."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from capbench.core.errors import CapbenchError, DataError, MetricError, MissingFileError, ModelError  # noqa: E402
+from capbench.core.records import Item  # noqa: E402
+from capbench.metrics.base import Resources  # noqa: E402
+from capbench.metrics.clip import encoder  # noqa: E402
+from capbench.metrics.clip.metric import ClipMetric, ClipScore, harmonic_mean  # noqa: E402
+from capbench.metrics.clip.pac_score import PacScore  # noqa: E402
+from capbench.metrics.requests import resolve_metrics  # noqa: E402
+from capbench.metrics.score_cache import statistics_signature  # noqa: E402
+from capbench.metrics.scoring import complete, score  # noqa: E402
+from tests.conftest import Ran  # noqa: E402
+from tests.metrics.clip import plain_clip as plain  # noqa: E402
+
+STATE = plain.random_state()
+ITEMS = (
+    Item("one", "the dog", ("a cat", "the dog running on")),
+    Item("one", "A  photo &amp; café's 42!", ("the cat", "the the the")),
+    Item("two", "a word that is longer than the network reads", ("dog", "a word that is much longer than it is")),
+    Item("three", "Ünïcode … 🐕", ("on",)),
+)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Weights in three forms, and pictures."""
+    folder = tmp_path_factory.mktemp("clip")
+    plain.write_transformers(folder / "transformers", STATE)
+    plain.write_checkpoint(folder / "pacs" / "clip_ViT.pth", STATE)
+    plain.write_pictures(folder / "pictures")
+    return folder
+
+
+def made(
+    world: Path, kind: type[ClipMetric] = ClipScore, weights: Path | None = None, cache: bool = False, **options: Any
+) -> ClipMetric:
+    source = weights or (world / "transformers" if kind is ClipScore else world / "pacs" / "clip_ViT.pth")
+    resources = complete(Resources(model=str(source), images=str(world / "pictures")), cache=cache)
+    return kind(resources, **options)
+
+
+def scored(metric: ClipMetric, items: Sequence[Item] = ITEMS) -> dict[str, list[float]]:
+    metric.prepare(items)
+    return {name: values.tolist() for name, values in metric.scores(metric.statistics(items, lambda _: None)).items()}
+
+
+def expected(world: Path, w: float, prefix: str = "A photo depicts ", **how: Any) -> list[tuple[float, float]]:
+    rows = []
+    for item in ITEMS:
+        picture = next((world / "pictures").glob(f"{item.image}.*"))
+        texts = [plain.text_vector(prefix + text, STATE, **how) for text in (item.candidate, *item.references)]
+        rows.append(plain.scores(plain.image_vector(picture, STATE, **how), texts[0], texts[1:], w))
+    return rows
+
+
+@pytest.mark.parametrize(("kind", "w"), [(ClipScore, 2.5), (PacScore, 2.0)])
+def test_all_columns_are_those_of_plain_code(world: Path, kind: type[ClipMetric], w: float) -> None:
+    columns = scored(made(world, kind))
+    assert list(columns) == list(kind.columns)
+    np.testing.assert_allclose(np.transpose(list(columns.values())), expected(world, w), atol=1e-5)
+
+
+def test_pictures_of_every_kind_are_those_of_plain_code(world: Path, tmp_path: Path) -> None:
+    from PIL import Image
+
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    noise = np.random.default_rng(0).integers(0, 256, (60, 90, 3), dtype=np.uint8)
+    colour = Image.fromarray(noise)
+    turned = Image.Exif()
+    turned[0x0112] = 6  # a quarter turn, which the released code does not look at
+    for mode, name in {
+        "L": "grey.jpg",
+        "CMYK": "print.jpg",
+        "P": "palette.png",
+        "1": "bits.png",
+        "LA": "alpha.png",
+    }.items():
+        colour.convert(mode).save(folder / name)
+    colour.save(folder / "turned.jpg", exif=turned)
+    colour.save(folder / "moving.gif", save_all=True, append_images=[colour.rotate(180)])
+    colour.resize((1, 300)).save(folder / "thin.png")
+    Image.fromarray(noise[..., 0].astype(np.uint16) * 257).save(folder / "deep.png")
+    items = [Item(path.stem, "the dog", ("a cat",)) for path in sorted(folder.iterdir())]
+    resources = complete(Resources(model=str(world / "transformers"), images=str(folder)), cache=False)
+    columns = np.transpose(list(scored(ClipScore(resources), items).values()))
+    texts = [plain.text_vector(f"A photo depicts {text}", STATE) for text in ("the dog", "a cat")]
+    pictures = [plain.image_vector(path, STATE) for path in sorted(folder.iterdir())]
+    wanted = [plain.scores(picture, texts[0], texts[1:], 2.5) for picture in pictures]
+    np.testing.assert_allclose(columns, wanted, atol=1e-5)
+    assert len(np.unique(columns[:, 0].round(6))) > 6
+
+
+def test_a_folder_of_open_clip_says_its_activation_and_its_heads(world: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "open_clip"
+    folder.mkdir()
+    torch.save(STATE, folder / "open_clip_pytorch_model.bin")
+    plain.write_merges(folder)
+    config = '{"model_cfg": {"text_cfg": {"heads": 2}, "vision_cfg": {"width": 64, "head_width": 32}}}'
+    (folder / "open_clip_config.json").write_text(config)
+    columns = scored(made(world, weights=folder))
+    wanted = expected(world, 2.5, heads=2, quick=False)
+    np.testing.assert_allclose(np.transpose(list(columns.values())), wanted, atol=1e-5)
+    assert "activation:gelu" in made(world, weights=folder).signature()
+
+
+def test_activation_prefix_and_scale_are_options(world: Path) -> None:
+    columns = scored(made(world, PacScore, activation="gelu", prefix="", scale=1))
+    wanted = expected(world, 1.0, prefix="", quick=False)
+    np.testing.assert_allclose(np.transpose(list(columns.values())), wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize(("precision", "near"), [("float16", 0.02), ("bfloat16", 0.15)])
+def test_lower_precision_is_near_and_signed(world: Path, precision: str, near: float) -> None:
+    metric = made(world, precision=precision)
+    columns = scored(metric)
+    assert f"precision:{precision}" in metric.signature()
+    wanted = np.array(expected(world, 2.5))
+    ours = np.transpose(list(columns.values()))
+    assert 0 < np.abs(ours - wanted).max() < near
+
+
+def test_the_signature_holds_what_can_change_a_score(world: Path) -> None:
+    signature = made(world, PacScore).signature()
+    for part in (
+        "model:",
+        "pieces:",
+        "activation:quick-gelu",
+        "truncation:20-end-kept",
+        "image:bicubic-32+centre-crop+rgb+mean-std-clip+exif-ignored",
+        "w:2|",
+        "prefix:A photo depicts",
+        "precision:float32",
+    ):
+        assert part in signature
+    assert "w:" not in statistics_signature(made(world, PacScore))
+    changed = made(world, PacScore, prefix="a|b").signature()
+    assert "prefix:a%7Cb" in changed
+
+
+def test_long_captions_are_cut_and_counted_and_keep_their_end(world: Path) -> None:
+    metric = made(world)
+    text = "A photo depicts " + ITEMS[2].candidate
+    (pieces,) = metric.clip.pieces([text])
+    assert list(pieces) == plain.pieces(text)
+    assert len(pieces) == plain.CONTEXT
+    assert pieces[-1] == plain.vocabulary()["<|endoftext|>"]
+    (line,) = metric.cautions("mine", ITEMS)
+    counts = [
+        sum(len(plain.pieces("A photo depicts " + text, 999)) > plain.CONTEXT for text in texts)
+        for texts in ({i.candidate for i in ITEMS}, {t for i in ITEMS for t in i.references})
+    ]
+    assert line.startswith(f"{counts[0]} of 4 candidates and {counts[1]} of 7 references have more than 20 word pieces")
+    assert metric.cautions("mine", [Item("one", "on", ())]) == ()
+
+
+def test_clipscore_needs_no_references_and_refclipscore_does(world: Path) -> None:
+    items = [Item("one", "the dog", ())]
+    resources = Resources(model=str(world / "transformers"), images=str(world / "pictures"))
+    table = score(items, resolve_metrics(["clipscore.clipscore"]), resources, dataset="mine", cache=False)
+    alone = scored(made(world), ITEMS[:1])["clipscore"]
+    assert [values.tolist() for values in table.values.values()] == [pytest.approx(alone)]
+    with pytest.raises(MetricError, match="refclipscore"):
+        score(items, resolve_metrics(["refclipscore"]), resources, dataset="mine", cache=False)
+
+
+def test_negative_cosines_count_as_zero() -> None:
+    metric_rows = np.array([[1.0, -0.5, 0.5], [1.0, 0.5, -0.5], [2.0, -0.1, -0.1], [0.0, 0.4, 0.0]])
+    columns = ClipScore.scores(
+        type("M", (), {"options": ClipScore.option_type(), "columns": ("a", "b")})(), metric_rows
+    )
+    np.testing.assert_allclose(columns["a"], [0, 1.25, 0, 1])
+    np.testing.assert_allclose(columns["b"], [0, 0, 0, np.nan])
+    np.testing.assert_allclose(harmonic_mean(np.array([1.0, 0.0]), np.array([0.5, 0.0])), [2 / 3, 0])
+
+
+def test_everything_is_encoded_once_and_kept(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoder, "_open", OrderedDict())
+    first = made(world, cache=True)
+    columns = scored(first)
+    count = first.clip.encoded
+    texts = {text for item in ITEMS for text in (item.candidate, *item.references)}
+
+    def distinct(prefix: str) -> int:
+        return len({tuple(plain.pieces(f"{prefix} {text}")) for text in texts})
+
+    work = made(world, cache=True, prefix="Seen:").slow_work(ITEMS)
+    assert work is not None
+    assert len(work.units) == distinct("Seen:")  # pictures are known already
+    monkeypatch.setattr(encoder, "_open", OrderedDict())
+    again = made(world, cache=True)
+    assert again.slow_work(ITEMS) is None
+    assert scored(again) == columns
+    assert again.clip is not first.clip
+    assert again.clip.encoded == 0
+    assert count == 3 + distinct("A photo depicts")
+    assert scored(made(world, cache=True, scale=5.0))["clipscore"] == pytest.approx(
+        [2 * v for v in columns["clipscore"]]
+    )
+
+
+def test_another_picture_of_the_same_name_is_encoded_anew(world: Path, tmp_path: Path) -> None:
+    pictures = plain.write_pictures(tmp_path, ["x", "y"])
+    resources = complete(Resources(model=str(world / "transformers"), images=str(pictures)), cache=True)
+    before = ClipScore(resources)
+    keys = [before.cache_key(Item("x", "a", ()))]
+    (pictures / "x.jpg").write_bytes((world / "pictures" / "three.jpg").read_bytes())
+    after = ClipScore(resources)
+    keys.append(after.cache_key(Item("x", "a", ())))
+    assert keys[0] != keys[1]
+    assert scored(after, [Item("x", "on", ("on",))]) == scored(made(world), [Item("three", "on", ("on",))])
+
+
+def test_matrix_is_the_scores_of_every_pair(world: Path) -> None:
+    metric = made(world)
+    images, captions = ["one", "two"], ["the dog", "a cat on"]
+    references = {"one": ("on",), "two": ("the cat", "a dog")}
+    for column in metric.columns:
+        matrix = metric.matrix(images, captions, references, column, lambda _: None)
+        assert matrix is not None
+        items = [Item(image, text, references[image]) for image in images for text in captions]
+        np.testing.assert_allclose(matrix.ravel(), scored(metric, items)[column], atol=1e-12)
+
+
+class _Runs:
+    """What a pickle would run."""
+
+    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
+        return os.system, ("touch run-by-a-pickle",)
+
+
+def _without(name: str) -> dict[str, Any]:
+    return {key: tensor for key, tensor in STATE.items() if key != name}
+
+
+def _wide() -> dict[str, Any]:
+    return {**STATE, "text_projection": torch.zeros(5, 24)}
+
+
+def _nan() -> dict[str, Any]:
+    return {**STATE, "visual.proj": torch.full((64, 24), float("nan"))}
+
+
+def _truncated(path: Path) -> None:
+    torch.save(STATE, path)
+    os.truncate(path, 5000)
+
+
+BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "missing": (lambda path: None, "there is no such file or folder of weights"),
+    "empty": (lambda path: path.write_bytes(b""), "is empty"),
+    "truncated": (_truncated, "cannot be read as weights"),
+    "shape": (lambda path: torch.save(_wide(), path), "shape"),
+    "nan": (lambda path: torch.save(_nan(), path), "holds NaN"),
+    "lacking": (lambda path: torch.save(_without("ln_final.bias"), path), "lacks 'text_model.final_layer_norm.bias'"),
+    "no layers": (
+        lambda path: torch.save({k: v for k, v in STATE.items() if not k.startswith("transformer")}, path),
+        "lacks layer 0 of 'text_model'",
+    ),
+    "not square": (
+        lambda path: torch.save({**STATE, "visual.positional_embedding": torch.ones(16, 64)}, path),
+        "no square",
+    ),
+    "resnet": (lambda path: torch.save({**STATE, "visual.layer1.0.conv1.weight": torch.ones(1)}, path), "ResNet"),
+    "no clip": (lambda path: torch.save({"fc.weight": torch.ones(2, 2)}, path), "holds no CLIP"),
+    "more": (lambda path: torch.save({**STATE, "head.weight": torch.ones(2)}, path), "head.weight"),
+    "code": (lambda path: path.write_bytes(pickle.dumps({"a": _Runs()})), "refused"),
+    "code in torch": (lambda path: torch.save({"a": _Runs()}, path), "refused"),
+    "web page": (lambda path: path.write_bytes(b"<!DOCTYPE html><p>Sign in"), "web page"),
+    "script": (lambda path: torch.jit.trace(torch.nn.Linear(2, 2), torch.ones(1, 2)).save(str(path)), "TorchScript"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning", "ignore:.*torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("name", BAD)
+def test_bad_weights_are_one_line(
+    name: str, tmp_path: Path, capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write, wanted = BAD[name]
+    path = tmp_path / "weights" / "bad.pth"
+    path.parent.mkdir()
+    plain.write_merges(path.parent)
+    write(path)
+    ran = capbench("score", "-m", "clipscore", "--model", f"clipscore={path}")
+    assert ran.code == 2
+    (error,) = [line for line in ran.err.splitlines() if line.startswith("error:")]
+    assert wanted in error
+    assert str(path) in error
+    assert "Traceback" not in ran.err
+    assert not list(tmp_path.rglob("run-by-a-pickle"))
+
+
+def test_a_tokeniser_must_be_there_and_fit(world: Path, tmp_path: Path) -> None:
+    lone = plain.write_checkpoint(tmp_path / "lone.pth", STATE, merges=False)
+    with pytest.raises(MissingFileError, match="has no tokeniser beside it"):
+        made(world, PacScore, lone)
+    assert scored(made(world, PacScore, lone, tokenizer=str(world / "pacs"))) == scored(made(world, PacScore))
+    small = {**STATE, "token_embedding.weight": STATE["token_embedding.weight"][:100]}
+    with pytest.raises(ModelError, match="knows 100 word pieces, and the tokeniser has 526"):
+        made(world, PacScore, plain.write_checkpoint(tmp_path / "small" / "small.pth", small))
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(ModelError, match="is no tokeniser"):
+        made(world, PacScore, lone)
+
+
+def test_a_broken_picture_names_its_file(world: Path, tmp_path: Path) -> None:
+    pictures = plain.write_pictures(tmp_path / "pictures")
+    (pictures / "three.jpg").write_bytes((pictures / "three.jpg").read_bytes()[:300])
+    resources = complete(Resources(model=str(world / "transformers"), images=str(pictures)), cache=False)
+    with pytest.raises(DataError, match=r"three\.jpg: cannot be decoded") as caught:
+        scored(ClipScore(resources))
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_pictures_are_counted(world: Path) -> None:
+    with pytest.raises(CapbenchError, match="there are no pictures of 2 of 3 images: 'four', 'five'"):
+        made(world).prepare([*ITEMS[:1], Item("four", "a", ()), Item("five", "a", ())])
+
+
+def test_a_data_set_without_its_pictures_is_named_and_others_are_computed(
+    world: Path, tmp_path: Path, capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.csv").write_text('image,candidate,rating\none,"a dog",1\ntwo,"a cat",2\nthree,on,3\n')
+    (tmp_path / "other.csv").write_text('image,candidate,rating\nfour,"a dog",1\nfive,"a cat",2\nsix,on,3\n')
+    (tmp_path / "study.yaml").write_text(
+        "schema: 1\nname: s\nprotocols: [mine.csv, other.csv]\nmetrics: [clipscore.clipscore]\n"
+        f"models: {{clipscore: {world / 'transformers'}}}\nimages: {world / 'pictures'}\n"
+    )
+    ran = capbench("correlate", "study.yaml")
+    assert ran.code == 1, ran.err
+    assert "there are no pictures of 3 of 3 images: 'four', 'five', 'six'" in " ".join((ran.out + ran.err).split())
+    assert "w:2.5" in ran.out
+
+
+def test_the_command_line_scores_and_says_what_was_cut(
+    world: Path, tmp_path: Path, capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    table = "image,candidate,rating\n" + "".join(f'{i.image},"{i.candidate}",{n}\n' for n, i in enumerate(ITEMS, 1))
+    (tmp_path / "mine.csv").write_text(table)
+    ran = capbench(
+        *("correlate", "-d", "mine.csv", "-m", "clipscore.clipscore", "--image-root", world / "pictures"),
+        *("--model", f"clipscore={world / 'transformers'}"),
+    )
+    assert "CLIPScore" in ran.out, ran.err
+    assert "word pieces and were cut; the end token is kept" in ran.out
+
+
+def test_a_missing_checkpoint_is_an_error_and_no_other_number(capbench: Callable[..., Ran]) -> None:
+    ran = capbench("score", "-m", "clipscore")
+    assert ran.code == 2
+    assert "clipscore waits for a CLIP (--model clipscore=FOLDER|FILE; 'capbench models info clip-vit-b32'" in ran.err
+    ran = capbench("score", "-m", "pac-s", "--model", "pac-s=pac-s-vit-b32")
+    assert ran.code == 2
+    assert "the weights 'pac-s-vit-b32' are not here" in ran.err
+
+
+def test_python_takes_a_folder_of_pictures(world: Path) -> None:
+    import capbench as package
+
+    table = package.score(
+        {"one": "the dog", "two": "a cat"},
+        {"one": ["a dog"], "two": ["the cat on"]},
+        "clipscore",
+        model=world / "transformers",
+        images=world / "pictures",
+    )
+    items = [Item("one", "the dog", ("a dog",)), Item("two", "a cat", ("the cat on",))]
+    wanted = scored(made(world), items)
+    assert {key.column: values.tolist() for key, values in table.values.items()} == wanted
+    with pytest.raises(CapbenchError, match="there is no such folder"):
+        package.score(["a"], ["b"], "cider", images=world / "nowhere")

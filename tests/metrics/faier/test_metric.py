@@ -1,0 +1,332 @@
+"""FAIEr as a metric: the equations' numbers, sharing of work, sweeps, matrices, explanations, and what is refused."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from capbench.core.errors import FeatureError, MetricError, ModelError, ToolError, UsageError
+from capbench.core.explanations import Note, Subject
+from capbench.core.records import FloatArray, Item, ScoreColumn
+from capbench.features.store import open_store
+from capbench.metrics.base import ReferenceSweep, Resources
+from capbench.metrics.faier import metric as faier_metric
+from capbench.metrics.faier import source as faier_source
+from capbench.metrics.faier.explain import FaierCandidate
+from capbench.metrics.faier.files import load_faier
+from capbench.metrics.faier.graphs import VARIANTS
+from capbench.metrics.faier.metric import Faier
+from capbench.metrics.image_metric import opened_networks
+from capbench.metrics.needs import Parser
+from capbench.metrics.requests import resolve_metrics
+from capbench.metrics.scoring import score, slow_work
+from capbench.text.spice import scene_graph
+from capbench.text.vocabulary import tokenize_caption
+from tests.metrics.faier.models import (
+    IMAGES,
+    TEXTS,
+    TRIPLETS,
+    Files,
+    know_triplets,
+    make_ensemble,
+    make_files,
+    write_features,
+    write_model,
+)
+from tests.metrics.faier.reference import PlainFaier, Text
+
+ITEMS = tuple(
+    Item(image, candidate, references)
+    for image in IMAGES
+    for candidate in TEXTS
+    for references in ((), TEXTS[3:4], TEXTS[:3], (TEXTS[5], TEXTS[4], TEXTS[6], TEXTS[5]))
+)
+
+
+@pytest.fixture(autouse=True)
+def quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Models are opened anew, captions count as parsed, torch runs in one thread."""
+    faier_source._open.clear()
+    know_triplets(monkeypatch)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def statistics(metric: Faier, items: tuple[Item, ...] = ITEMS) -> FloatArray:
+    return metric.statistics(items, lambda _: None)
+
+
+def plain(model: Path, features: Path, item: Item) -> tuple[float, float, float]:
+    """One item as the equations stand, by one network."""
+    network = load_faier(model)
+    weights = {name: weight.numpy() for name, weight in network.network.state_dict().items()}
+
+    def text(caption: str) -> Text:
+        def numbers(words: str) -> tuple[int, ...]:
+            return tuple(network.vocabulary.number(word) for word in tokenize_caption(words))
+
+        triplets = tuple(numbers(" ".join(triplet)) for triplet in TRIPLETS.get(caption, ()))
+        return Text((1, *numbers(caption), 2), triplets)
+
+    with open_store(features) as store:
+        regions = store[item.image]
+    assert regions.boxes is not None
+    boxes = regions.boxes.astype(np.float64) / [80, 50, 80, 50]
+    answer = PlainFaier(network.options, weights).score(
+        regions.features.astype(np.float64), boxes, [text(r) for r in item.references or (".",)], text(item.candidate)
+    )
+    return answer.total, answer.objects, answer.relations
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"variant": variant} for variant in VARIANTS),
+        {"similarity": "cosine", "z": "tanh", "reference_encoder": "separate", "ends": "none"},
+        {"empty_references": "skip", "levels": "shared", "ends": "counted"},
+    ],
+    ids=str,
+)
+def test_scores_are_the_papers_equations(tmp_path: Path, changes: dict[str, Any]) -> None:
+    made = make_files(tmp_path, **changes)
+    got = statistics(Faier(made.resources))
+    for place in random.Random(1).sample(range(len(ITEMS)), 40):
+        np.testing.assert_allclose(got[place], plain(made.model, made.features, ITEMS[place]), atol=2e-6)
+
+
+def test_an_ensembles_scores_are_the_means_of_its_networks(tmp_path: Path) -> None:
+    made = make_ensemble(tmp_path)
+    metric = Faier(made.resources)
+    of_networks = [
+        statistics(Faier(Files(tmp_path / f"{seed}.safetensors", made.features).resources)) for seed in (1, 2, 3)
+    ]
+    np.testing.assert_allclose(statistics(metric), np.mean(of_networks, axis=0), atol=1e-7)
+    assert "model:mean-of-3+faier-" in metric.signature()
+
+
+def test_items_score_alone_and_in_any_order_as_together(tmp_path: Path) -> None:
+    metric = Faier(make_files(tmp_path).resources)
+    together = statistics(metric)
+    order = random.Random(2).sample(range(len(ITEMS)), len(ITEMS))
+    shuffled = statistics(metric, tuple(ITEMS[place] for place in order))
+    np.testing.assert_allclose(shuffled, together[order], atol=1e-6)
+    alone = np.concatenate([statistics(metric, (item,)) for item in ITEMS[::5]])
+    np.testing.assert_allclose(alone, together[::5], atol=1e-6)
+
+
+def test_captions_and_images_are_encoded_once(tmp_path: Path) -> None:
+    metric = Faier(make_files(tmp_path).resources)
+    (encoder,) = metric.source.encoders
+    statistics(metric)
+    statistics(metric, ITEMS[:10])
+    assert encoder.encoded_images == len(IMAGES)
+    assert encoder.encoded_texts == len(TEXTS) + 1  # and "."
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"references": "first-2"}, {"references": "none"}, {"reference_order": "sorted"}], ids=str
+)
+@pytest.mark.parametrize(
+    "changes", [{}, {"empty_references": "skip"}, {"variant": "fier+aier"}, {"variant": "fier"}], ids=str
+)
+def test_a_sweep_is_every_subset_scored(tmp_path: Path, options: dict[str, Any], changes: dict[str, Any]) -> None:
+    metric = Faier(make_files(tmp_path, **changes).resources, **options)
+    items = tuple(
+        Item(image, candidate, references)
+        for image in IMAGES[:2]
+        for candidate, references in zip(
+            TEXTS, (TEXTS[:5], TEXTS[2:4], TEXTS[1:6], (), TEXTS[:5], TEXTS, TEXTS), strict=True
+        )
+    )
+    rng = random.Random(3)
+    orders = [tuple(tuple(rng.sample(range(n), n)) for n in (len(item.references) for item in items)) for _ in range(2)]
+    sweep = ReferenceSweep(items, tuple(orders), (0, 1, 2, 5))
+    done: list[int] = []
+    swept = metric.sweep(sweep, done.append)
+    assert swept is not None
+    for draw, array in enumerate(swept):
+        for step, count in enumerate(sweep.counts):
+            np.testing.assert_allclose(array[step], statistics(metric, sweep.subset(draw, count)), atol=1e-6)
+    assert sum(done) == 2 * len(items)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_matrix_is_every_item_scored(tmp_path: Path, variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faier_source, "_ROWS", 7)
+    monkeypatch.setattr(faier_source, "_CAPTIONS", 3)
+    metric = Faier(make_ensemble(tmp_path, variant=variant).resources)
+    references = {"harbour": TEXTS[:3], "meadow": (), "one": TEXTS[2:4], "street": TEXTS}
+    images = ["street", "one", "harbour", "meadow"]
+    captions = [*TEXTS, TEXTS[0]]
+    for place, column in enumerate(Faier.columns):
+        done: list[int] = []
+        matrix = metric.matrix(images, captions, references, column, done.append)
+        items = tuple(Item(image, caption, tuple(references[image])) for image in images for caption in captions)
+        np.testing.assert_allclose(matrix.ravel(), statistics(metric, items)[:, place], atol=1e-6)
+        assert sum(done) == len(images)
+
+
+def test_references_are_read_as_the_options_say(tmp_path: Path) -> None:
+    made = make_files(tmp_path)
+    item = Item("harbour", TEXTS[0], (TEXTS[2], TEXTS[1], TEXTS[4]))
+
+    def of(texts: tuple[str, ...], **options: Any) -> FloatArray:
+        return statistics(Faier(made.resources, **options), (Item("harbour", TEXTS[0], texts),))
+
+    full = of(item.references)
+    assert not np.allclose(full, of(item.references[::-1]))  # a GRU reads them in their order
+    ordered = {"reference_order": "sorted"}
+    np.testing.assert_array_equal(of(item.references, **ordered), of(item.references[::-1], **ordered))
+    np.testing.assert_array_equal(of(item.references, references="first-2"), of(item.references[:2]))
+    np.testing.assert_array_equal(of(item.references, references="none"), of(()))
+    np.testing.assert_array_equal(of(()), of((".",)))
+    for wrong in ("first-0", "some", 3):
+        with pytest.raises(UsageError, match=r"faier\.references"):
+            Faier(made.resources, references=wrong)
+
+
+def test_the_signature_names_what_can_change_a_score(tmp_path: Path) -> None:
+    made = make_files(tmp_path)
+    signed = Faier(made.resources, references="first-4").signature()
+    for part in ("model:faier-", "variant:faier|", "vocabulary:", "features:invented", "parser:spice", "refs:first-4"):
+        assert part in signed
+    objects = Files(write_model(tmp_path / "objects.safetensors", variant="faier-object"), made.features)
+    assert "parser:" not in Faier(objects.resources).signature()
+
+
+def test_a_model_without_relations_offers_the_main_column_alone(tmp_path: Path) -> None:
+    made = make_files(tmp_path, variant="faier-object")
+    (request,) = resolve_metrics(["faier"], resources=made.resources)
+    assert request.columns == ("faier",)
+    (asked,) = resolve_metrics(["faier-relation", "faier-object"], resources=made.resources)
+    assert asked.columns == ("faier-relation", "faier-object")
+    values = Faier(made.resources).scores(statistics(Faier(made.resources)))
+    assert not values["faier-relation"].any()
+    np.testing.assert_array_equal(values["faier"], values["faier-object"])
+    both = Files(write_model(tmp_path / "both.safetensors"), made.features)
+    assert resolve_metrics(["faier"], resources=both.resources)[0].columns == Faier.columns
+    assert resolve_metrics(["faier"], resources=Resources(model="nowhere"))[0].columns == Faier.columns
+
+
+def test_items_without_references_are_scored_by_the_score_command(tmp_path: Path) -> None:
+    made = make_files(tmp_path)
+    requests = resolve_metrics(["faier", "free=faier"], {"free": {"references": "none"}}, made.resources)
+    table = score(ITEMS, requests, made.resources, dataset="invented", cache=False)
+    bare = [place for place, item in enumerate(ITEMS) if not item.references]
+    np.testing.assert_allclose(
+        table.values[ScoreColumn("faier", "faier")][bare], table.values[ScoreColumn("free", "faier")][bare], atol=1e-6
+    )
+    assert Faier.reference_free() == frozenset(Faier.columns)
+    assert Faier.ignores_references() == frozenset()
+    assert Faier.ignores_references({"references": "none"}) == frozenset(Faier.columns)
+
+
+def test_parses_that_are_lacking_are_slow_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = make_files(tmp_path)
+    monkeypatch.setattr(Parser, "lacking", lambda *_: None)
+    items = [Item("harbour", "a new caption", (TEXTS[0], "an old reference"))]
+    requests = resolve_metrics(["faier"], {}, made.resources)
+    (work,) = slow_work(items, requests, made.resources, cache=False)["faier"]
+    assert work.units == {"a new caption", "an old reference"}
+    free = resolve_metrics(["faier"], {"faier": {"references": "none"}}, made.resources)
+    (work,) = slow_work(items, free, made.resources, cache=False)["faier"]
+    assert work.units == {"a new caption"}
+    fier = Files(write_model(tmp_path / "fier.safetensors", variant="fier"), made.features)
+    assert Faier(fier.resources).slow_work(items).units == {"a new caption"}  # type: ignore[union-attr]
+    objects = Files(write_model(tmp_path / "objects.safetensors", variant="faier-object"), made.features)
+    assert Faier(objects.resources).slow_work(items) is None
+
+
+def test_attributes_and_lone_objects_are_no_triplets(tmp_path: Path) -> None:
+    metric = Faier(make_files(tmp_path).resources)
+    assert metric.triplets(TEXTS) == TRIPLETS
+    assert metric.triplets(["."]) == {}
+    relations = statistics(metric, (Item("harbour", "the quiet cat", TEXTS[:2]),))[0, 2]
+    assert relations == 0
+
+
+def test_an_explanation_says_which_region_each_word_chose(tmp_path: Path) -> None:
+    for changes in ({}, {"similarity": "cosine", "variant": "fier"}, {"variant": "faier-object"}):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        metric = Faier(make_ensemble(folder, **changes).resources)
+        items = tuple(Item("street", text, TEXTS[:3]) for text in TEXTS[:4])
+        explanation = metric.explain(Subject("street", items, (None, 1.0, None, None)))
+        scores = metric.scores(statistics(metric, items))
+        for row, candidate in enumerate(explanation.candidates):
+            details = candidate.details
+            assert isinstance(details, FaierCandidate)
+            assert details.scores == {column: values[row] for column, values in scores.items()}
+            assert details.words.names == tuple(tokenize_caption(candidate.text))
+            assert details.words.added.mean() == pytest.approx(details.scores["faier-object"], abs=1e-6)
+            assert details.words.regions.tolist() == details.words.products.argmax(axis=1).tolist()
+            assert (details.triplets is not None) == metric.source.relations
+            if details.triplets is not None and details.triplets.names:
+                assert details.triplets.names == tuple(" ".join(triplet) for triplet in TRIPLETS[candidate.text])
+                assert details.triplets.added.mean() == pytest.approx(details.scores["faier-relation"], abs=1e-6)
+        assert any("means over 3 networks" in note for note in explanation.notes)
+
+
+def test_a_caption_without_triplets_is_explained(tmp_path: Path) -> None:
+    metric = Faier(make_files(tmp_path).resources)
+    explanation = metric.explain(Subject("one", (Item("one", "dog", ()), Item("one", TEXTS[-1], ())), (None, None)))
+    notes = [panel.text for panel in explanation.candidates[0].panels if isinstance(panel, Note)]
+    assert notes == ["The candidate has no triplets: this level's score is 0."]
+    assert "not in the model's vocabulary, read as <unk>: zebras, canoe" in explanation.notes
+
+
+def test_references_alone_have_no_regions_to_show(tmp_path: Path) -> None:
+    metric = Faier(make_files(tmp_path, variant="aier").resources)
+    with pytest.raises(UsageError, match="looks at references alone"):
+        metric.explain(Subject("one", (Item("one", "dog", TEXTS[:1]),), (None,)))
+
+
+def test_features_that_the_model_cannot_read_are_refused(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "m.safetensors")
+    objects = write_model(tmp_path / "o.safetensors", variant="faier-object")
+    bare = write_features(tmp_path / "bare.h5", boxes=False)
+    with pytest.raises(FeatureError, match=r"bare\.h5: holds no boxes"):
+        Faier(Files(model, bare).resources)
+    assert statistics(Faier(Files(objects, bare).resources)).shape == (len(ITEMS), 3)
+    wide = write_features(tmp_path / "wide.h5", columns=10)
+    with pytest.raises(ModelError, match="reads features of 9 columns"):
+        Faier(Files(model, wide).resources)
+    good = write_features(tmp_path / "good.h5")
+    other = write_model(tmp_path / "other.safetensors", trained_on="0" * 16)
+    with pytest.raises(FeatureError, match="was trained on features of the kind 0000"):
+        Faier(Files(other, good).resources)
+    assert "any_features:true" in Faier(Files(other, good).resources, any_features=True).signature()
+    metric = Faier(Files(model, good).resources)
+    with pytest.raises(FeatureError, match="lacks 1 of 1 images: 'nowhere'"):
+        metric.prepare([Item("nowhere", "dog", ())])
+
+
+def test_what_is_lacking_is_named() -> None:
+    with pytest.raises(MetricError, match=r"faier waits for region features .* and a FAIEr model"):
+        Faier(Resources())
+    with pytest.raises(ModelError, match="there is no such FAIEr model"):
+        opened_networks("no/such.safetensors", "faier")
+
+
+def test_captions_without_a_parser_are_refused_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_parser(*_: object, **__: object) -> None:
+        raise ToolError("SPICE's parser is not set up")
+
+    monkeypatch.setattr(scene_graph, "ensure", no_parser)
+    metric = Faier(make_files(tmp_path).resources)
+    with pytest.raises(ToolError, match="not set up"):
+        statistics(metric, (Item("one", "a new caption", ()),))
+
+
+def test_the_metric_is_registered_with_its_columns() -> None:
+    (request,) = resolve_metrics(["faier-object"])
+    assert request.metric is faier_metric.Faier
+    assert request.columns == ("faier-object",)

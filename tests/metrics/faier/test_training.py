@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from capbench.core.errors import DataError, ModelError, StudyError, ToolError, UsageError
+from capbench.core.files import sha256_file
+from capbench.metrics.faier.files import load_faier
+from capbench.metrics.faier.training import TABLE_4, FaierTask, GraphReading, evaluate_faier, row_changes, train_faier
+from capbench.text.spice import scene_graph
+from capbench.text.word_vectors import write_word2vec
+from capbench.training import matching_task
+from capbench.training.prepare import prepare
+from tests.metrics.faier.world import make_placed_world, put_parses, settings
+from tests.training.interruptions import check_stopped, end, kill_at, train_command
+from tests.training.world import log_of, make_world
+
+
+@pytest.fixture(scope="module")
+def placed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_placed_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture
+def world(placed: Path) -> Path:
+    put_parses(placed)
+    return placed
+
+
+def test_training_finds_images_for_captions(world: Path, tmp_path: Path) -> None:
+    result = train_faier(settings(world, epochs=40, evaluation={"every": 50, "references": [0, 1]}), tmp_path / "run")
+    assert result.ended == "epochs"
+    assert result.chosen is not None
+    by_references = result.chosen["by_references"]
+    assert set(by_references) == {"0", "1"}
+    assert by_references["1"]["text_to_image"]["r@5"] > 80
+    sums = [recalls["recall_sum"] for recalls in by_references.values()]
+    assert result.chosen["recall_sum"] == pytest.approx(np.mean(sums), abs=1e-5)
+    steps = [line["loss"] for line in log_of(tmp_path / "run") if line["kind"] == "step"]
+    assert np.mean(steps[-5:]) < 0.8 * np.mean(steps[:5])
+    model = load_faier(result.model or "")
+    assert model.training["dev"] == result.chosen
+    assert "stand" in model.vocabulary.words  # of triplets alone
+
+
+@pytest.mark.parametrize("row", sorted(TABLE_4))
+def test_every_row_of_table_4_trains(world: Path, tmp_path: Path, row: str) -> None:
+    variant, draw, most = TABLE_4[row]
+    references = {"draw": draw, **({"most": most} if most else {})}
+    network = {"embed_dim": 8, "word_dim": 6, "variant": variant}
+    config = settings(world, network=network, references=references, max_steps=3, loss={"kind": "hinge"})
+    result = train_faier(config, tmp_path / "run")
+    assert result.step == 3
+    assert load_faier(result.model or "").options.variant == variant
+    assert row_changes(row)[0] == f"network.variant={variant}"
+
+
+def test_a_training_interrupted_anywhere_ends_with_the_same_file(world: Path, tmp_path: Path) -> None:
+    config = settings(world, epochs=2)
+    check_stopped(train_faier, config, tmp_path, (1, 4))
+
+
+def test_features_read_from_disk_give_the_same_model(world: Path, tmp_path: Path) -> None:
+    held = train_faier(settings(world, epochs=1), tmp_path / "held")
+    assert train_faier(settings(world, epochs=1, memory_mb=0), tmp_path / "streamed").sha256 == held.sha256
+    assert train_faier(settings(world, epochs=1, seed=2), tmp_path / "other").sha256 != held.sha256
+
+
+def test_a_killed_training_ends_with_the_same_weights(world: Path, tmp_path: Path) -> None:
+    config = settings(world, epochs=40, evaluation={"every": 60}, checkpoint_every=7)
+    run = tmp_path / "killed"
+    whole = train_faier(config, tmp_path / "whole")
+    lines = int(np.random.default_rng(int.from_bytes(os.urandom(4), "little")).integers(5, 60))
+    command = train_command("faier", config, tmp_path / "tiny.yaml", run)
+    kill_at(command, run, lines)
+    assert end(command)[0] == whole.sha256, lines
+    assert log_of(run) == log_of(tmp_path / "whole")
+
+
+def test_the_hinge_turns_to_hardest_negatives_after_its_start(
+    world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, seen = matching_task.hinge_loss, []
+
+    def spy(scores: torch.Tensor, margin: float, hardest: bool, reduction: Any) -> torch.Tensor:
+        seen.append((margin, hardest))
+        return real(scores, margin, hardest, reduction)
+
+    monkeypatch.setattr(matching_task, "hinge_loss", spy)
+    train_faier(settings(world, loss={"hardest_after": 2}, max_steps=4), tmp_path / "run")
+    assert seen == [(0.2, False)] * 2 + [(0.2, True)] * 2
+
+
+def test_an_evaluation_of_the_saved_model_gives_the_chosen_numbers(world: Path, tmp_path: Path) -> None:
+    config = settings(world, epochs=2)
+    result = train_faier(config, tmp_path / "run")
+    assert result.model is not None
+    assert result.chosen is not None
+    measured = evaluate_faier(config, load_faier(result.model), "dev")
+    assert measured.items() <= result.chosen.items()
+
+
+def test_features_of_another_kind_are_refused_for_evaluation(world: Path, tmp_path: Path) -> None:
+    config = settings(world, max_steps=1)
+    result = train_faier(config, tmp_path / "run")
+    other = make_world(tmp_path / "other", regions=2, boxes=True)
+    from capbench.features.records import Fingerprint
+    from capbench.features.store import open_store
+    from capbench.features.writing import StoreWriter
+
+    with (
+        open_store(other / "world.h5") as store,
+        StoreWriter(tmp_path / "x.h5", Fingerprint("another", "unknown", "unknown", "unknown")) as writer,
+    ):
+        for regions in store:
+            writer.add(regions)
+        writer.finish()
+    with pytest.raises(ModelError, match="was trained on features of another kind"):
+        evaluate_faier(settings(world, features=str(tmp_path / "x.h5")), load_faier(result.model or ""), "dev")
+
+
+def test_words_begin_with_given_vectors_at_the_size_of_drawn_ones(world: Path, tmp_path: Path) -> None:
+    def task(**changes: Any) -> FaierTask:
+        network = {"embed_dim": 8, "word_dim": 6, "triplet_embedding": "separate"}
+        config = settings(world, network=network, **changes)
+        return FaierTask(config, prepare(config, GraphReading(config.network)), torch.device("cpu"))
+
+    drawn = task()
+    words = drawn._vocabulary.words
+    known = words[4:9]
+    given = np.random.default_rng(3).normal(5, 2, (len(known) + 1, 6)).astype(np.float32)
+    write_word2vec(tmp_path / "v.bin", [*known, "zeppelin"], given)
+    begun = task(word_vectors=str(tmp_path / "v.bin"))
+    assert begun.data["word vectors"] == sha256_file(tmp_path / "v.bin")
+    centred = given[:-1] - given[:-1].mean(axis=0)
+    for before, after in zip(
+        (drawn.model.embed, drawn.model.triplet_embed), (begun.model.embed, begun.model.triplet_embed), strict=True
+    ):
+        old, new = before.weight.detach().numpy(), after.weight.detach().numpy()
+        factor = np.sqrt((old[4:9] ** 2).mean()) / np.sqrt((centred**2).mean())
+        np.testing.assert_allclose(new[4:9], centred * factor, rtol=1e-5)
+        np.testing.assert_array_equal(np.delete(new, range(4, 9), axis=0), np.delete(old, range(4, 9), axis=0))
+    others = [{k: v for k, v in t.model.state_dict().items() if "embed" not in k} for t in (drawn, begun)]
+    assert all(torch.equal(others[0][name], others[1][name]) for name in others[0])
+    write_word2vec(tmp_path / "wide.bin", known, np.ones((len(known), 7), dtype=np.float32))
+    with pytest.raises(UsageError, match=r"wide\.bin: its vectors have 7 components, the network's 6"):
+        task(word_vectors=str(tmp_path / "wide.bin"))
+    write_word2vec(tmp_path / "other.bin", ["zeppelin"], given[:1])
+    with pytest.raises(DataError, match=r"other\.bin: has no word of the captions"):
+        task(word_vectors=str(tmp_path / "other.bin"))
+
+
+def test_what_cannot_be_trained_is_said_in_one_line(placed: Path, tmp_path: Path) -> None:
+    scene_graph.forget()
+    with pytest.raises(ToolError, match="parser is not set up"):
+        train_faier(settings(placed), tmp_path / "run")
+    put_parses(placed)
+    plain = make_world(tmp_path / "plain")
+    from capbench.core.errors import FeatureError
+
+    with pytest.raises(FeatureError, match="there are no boxes"):
+        train_faier(settings(placed, features=str(plain / "world.h5")), tmp_path / "run2")
+    with pytest.raises(StudyError, match=r"'references\.most' does nothing under the variant fier"):
+        settings(placed, network={"variant": "fier"}, references={"most": 2})
+    with pytest.raises(StudyError, match=r"evaluation\.references"):
+        settings(placed, evaluation={"references": [1, 1]})
+
+
+def test_the_command_trains_rows_and_measures_them(
+    world: Path, tmp_path: Path, capbench: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = settings(world, max_steps=2)
+    path = tmp_path / "tiny.yaml"
+    path.write_text(yaml.safe_dump(config.to_dict()), encoding="utf-8")
+    one = capbench("train", "faier", path, "--variant", "faier-rel-1-ref", "--seed", "3")
+    assert one.code == 0, one.err
+    run = tmp_path / "results/train/tiny-seed3-faier-rel-1-ref"
+    assert load_faier(run / "model.safetensors").options.variant == "faier-object"
+    measured = capbench("train", "faier", path, "--variant", "faier-rel-1-ref", "--seed", "3", "--evaluate", "test")
+    assert measured.code == 0, measured.err
+    assert "with 1 reference: 6 images, 6 candidates" in measured.out
+    every = capbench("train", "faier", path, "--all-variants", "--out", tmp_path / "all")
+    assert every.code == 0, every.err
+    assert "9 of 9 rows to train" in every.err
+    assert sorted(folder.name for folder in (tmp_path / "all").iterdir()) == sorted(f"tiny-{row}" for row in TABLE_4)
+    again = capbench("train", "faier", path, "--all-variants", "--out", tmp_path / "all")
+    assert "0 of 9 rows to train" in again.err
+    unknown = capbench("train", "faier", path, "--variant", "faier-2-ref")
+    assert unknown.code == 2
+    assert "there is no such row" in unknown.err

@@ -1,0 +1,61 @@
+"""The world of drawn things with boxes, and parses of its captions, in which a very small FAIEr can be trained."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from capbench.core.cache import Cache
+from capbench.metrics.faier.training import FaierTraining
+from capbench.text import ptb
+from capbench.text.spice import scene_graph
+from capbench.text.spice.parser import SPICE_PARSER_VERSION
+from capbench.training.settings import parse_training
+from tests.training.world import make_world
+
+__all__ = ["make_placed_world", "put_parses", "settings"]
+
+
+def make_placed_world(folder: Path, seed: int = 5) -> Path:
+    """As SCAN's world, with boxes."""
+    return make_world(folder, seed=seed, boxes=True)
+
+
+def put_parses(world: Path) -> None:
+    """What the parser would give, into this test's cache: no test of training starts Java."""
+    images = json.loads((world / "world.json").read_text(encoding="utf-8"))["images"]
+    texts = sorted({sentence["raw"] for image in images for sentence in image["sentences"]})
+    parses = []
+    for caption in ptb.tokenize([*texts]):
+        words = caption.split()
+        tuples = [[words[-1]]]
+        if "and" in words:
+            tuples = [[words[2]], [words[2], words[-1], "stand by"]]
+        parses.append((scene_graph.key(caption), json.dumps(tuples).encode()))
+    scene_graph.forget()
+    with Cache("scene-graphs") as store:
+        store.put(SPICE_PARSER_VERSION, parses)
+
+
+def settings(world: Path, **changes: Any) -> FaierTraining:
+    """A training of under a second; ``loss={...}`` and so on replace whole sections."""
+    raw: dict[str, Any] = {
+        "schema": 1,
+        "name": "tiny",
+        "captions": str(world / "world.json"),
+        "features": str(world / "world.h5"),
+        "network": {"embed_dim": 8, "word_dim": 6, "similarity": "cosine"},
+        "vocabulary": {"min_count": 1},
+        "loss": {"kind": "info-nce", "temperature": 0.1},
+        "optimiser": {"lr": 0.01},
+        "dropout": {"regions": 0.1, "words": 0.1, "embedding": 0.1},
+        "evaluation": {"every": 5, "references": [0, 1]},
+        "batch": 6,
+        "epochs": 4,
+        "ema": 0.9,
+        "threads": 1,
+        "device": "cpu",
+        "log_every": 2,
+    }
+    return parse_training(FaierTraining, {**raw, **changes})

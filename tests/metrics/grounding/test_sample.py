@@ -1,0 +1,37 @@
+"""The grounding model that comes with capbench: it is the one of its card, and it knows the sample's scenes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+from capbench.core.files import sha256_file
+from capbench.features.detectors.base import load_detector
+from capbench.metrics.grounding.scan_files import load_scan
+from capbench.metrics.reo.metric import default_path, read_covariance
+from capbench.weights.registry import locate
+from tests.metrics.conftest import HeldOut
+
+
+def test_the_card_is_of_these_weights() -> None:
+    path = locate("sample")
+    card = json.loads(path.with_suffix(".json").read_text())
+    assert card["sha256"] == sha256_file(path)
+    assert path.stat().st_size == card["bytes"] <= 2_000_000
+    model = load_scan(path)
+    assert len(model.vocabulary) == card["words"]
+    assert read_covariance(default_path(path)).facts["model"] == model.sha256
+
+
+def test_features_of_other_library_versions_are_of_the_same_kind() -> None:
+    fingerprint = load_detector("sample").fingerprint()
+    assert load_scan(locate("sample")).features == fingerprint.kind
+    older = dataclasses.replace(fingerprint, versions=(("torch", "2.6.0"),))
+    assert (older.kind, older.digest == fingerprint.digest) == (fingerprint.kind, False)
+    assert dataclasses.replace(fingerprint, mode="other").kind != fingerprint.kind
+
+
+def test_held_out_pictures_own_captions_score_above_others(held_out: HeldOut) -> None:
+    wins = held_out.wins("tiger", "reo")
+    for column in ("tiger", "wds", "grounding", "reo-relevance", "reo-omission"):
+        assert wins[column] > 0.7, column

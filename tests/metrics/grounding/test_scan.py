@@ -1,0 +1,350 @@
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from capbench.core.errors import UsageError
+from capbench.metrics.grounding import scan as scan_attention
+from capbench.metrics.grounding.scan import (
+    AGGREGATIONS,
+    ATTENTIONS,
+    FEATURE_NORMS,
+    FastScan,
+    Scan,
+    ScanOptions,
+    TextEncoder,
+    similarities,
+)
+from capbench.training.matching_task import hinge_loss
+from tests.metrics.grounding.scan_reference import similarity
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SMALL = ScanOptions(11, word_dim=5, embed_dim=6, image_dim=7)
+ALL = list(itertools.product(ATTENTIONS, FEATURE_NORMS, AGGREGATIONS))
+
+
+def _batch(seed: int = 0, images: int = 3, regions: int = 4) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.tensor([3, 6, 1, 3, 5])
+    captions = torch.randn(5, 6, 6, generator=generator, dtype=torch.float64)
+    captions[torch.arange(6)[None] >= lengths[:, None]] = 0
+    return torch.randn(images, regions, 6, generator=generator, dtype=torch.float64), captions, lengths
+
+
+def _plain(options: ScanOptions, images: Tensor, captions: Tensor, lengths: Tensor) -> Any:
+    texts = [caption[:length] for caption, length in zip(captions.numpy(), lengths.tolist(), strict=True)]
+    return np.array([[similarity(options, image, text) for text in texts] for image in images.numpy()])
+
+
+@pytest.mark.parametrize(("attention", "norm", "aggregation"), ALL)
+def test_the_network_as_in_the_paper_is_the_quick_one(attention: Any, norm: Any, aggregation: Any) -> None:
+    options = dataclasses.replace(SMALL, cross_attention=attention, feature_norm=norm, aggregation=aggregation)
+    ids, lengths = torch.tensor([[3, 1, 4, 1], [5, 9, 0, 0], [2, 6, 5, 0]]), torch.tensor([4, 2, 3])
+    regions = torch.randn(2, 5, 7, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    results = []
+    for kind in (Scan, FastScan):
+        network = kind(options, torch.Generator().manual_seed(0)).double()
+        words = network.encode_captions(ids, lengths)
+        scores = network.similarities(network.encode_images(regions), words, lengths)
+        gradients = torch.autograd.grad(scores.square().sum(), list(network.parameters()))
+        results.append((words, scores, *gradients))
+    for plain, quick in zip(*results, strict=True):
+        torch.testing.assert_close(quick, plain, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(("attention", "norm", "aggregation"), ALL)
+def test_similarities_are_those_of_one_pair_at_a_time(attention: Any, norm: Any, aggregation: Any) -> None:
+    options = dataclasses.replace(SMALL, cross_attention=attention, feature_norm=norm, aggregation=aggregation)
+    batch = _batch()
+    np.testing.assert_allclose(similarities(options, *batch).numpy(), _plain(options, *batch), rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize(("attention", "norm"), list(itertools.product(ATTENTIONS, FEATURE_NORMS)))
+def test_gradients_are_those_of_small_changes(attention: Any, norm: Any) -> None:
+    options = dataclasses.replace(SMALL, cross_attention=attention, feature_norm=norm, lambda_softmax=3.0)
+    images, captions, lengths = _batch(images=2, regions=3)
+    images.requires_grad_()
+    captions.requires_grad_()
+    assert torch.autograd.gradcheck(lambda a, b: similarities(options, a, b, lengths), (images, captions))
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_chunks_change_neither_values_nor_gradients(attention: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = dataclasses.replace(SMALL, cross_attention=attention)
+    images, captions, lengths = _batch()
+
+    def both() -> tuple[Tensor, ...]:
+        a, b = images.clone().requires_grad_(), captions.clone().requires_grad_()
+        found = similarities(options, a, b, lengths)
+        return (found.detach(), *torch.autograd.grad(found.square().sum(), (a, b)))
+
+    whole = both()
+    monkeypatch.setattr(scan_attention, "_CHUNK", 7)
+    monkeypatch.setattr(scan_attention, "_CACHED", 30)
+    for kept in (2**25, 0):  # with 0 the backward pass computes every chunk again
+        monkeypatch.setattr(scan_attention, "_KEPT", kept)
+        for found, wanted in zip(both(), whole, strict=True):
+            torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_padding_and_what_stands_in_it_change_nothing(attention: Any) -> None:
+    options = dataclasses.replace(SMALL, cross_attention=attention)
+    images, captions, lengths = _batch()
+    wanted = similarities(options, images, captions, lengths)
+    filled = torch.cat([captions, torch.zeros(5, 3, 6)], dim=1).double()
+    filled[torch.arange(9)[None] >= lengths[:, None]] = 1e6
+    torch.testing.assert_close(similarities(options, images, filled, lengths), wanted, rtol=0, atol=0)
+    for i, length in enumerate(lengths):
+        alone = similarities(options, images, captions[i : i + 1, :length], lengths[i : i + 1])
+        torch.testing.assert_close(alone, wanted[:, i : i + 1], rtol=1e-12, atol=1e-12)
+    order = torch.tensor([4, 2, 0, 3, 1])
+    turned = similarities(options, images, captions[order], lengths[order])
+    torch.testing.assert_close(turned, wanted[:, order], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("attention", "norm"), list(itertools.product(ATTENTIONS, FEATURE_NORMS)))
+def test_zero_vectors_give_numbers_and_finite_gradients(attention: Any, norm: Any) -> None:
+    options = dataclasses.replace(SMALL, cross_attention=attention, feature_norm=norm)
+    images, captions, lengths = (part.float() if part.is_floating_point() else part for part in _batch())
+    images[0] = 0
+    captions[1] = 0
+    images.requires_grad_()
+    captions.requires_grad_()
+    found = similarities(options, images, captions, lengths)
+    found.sum().backward()  # type: ignore[no-untyped-call]
+    assert images.grad is not None
+    assert captions.grad is not None
+    assert all(bool(torch.isfinite(x).all()) for x in (found, images.grad, captions.grad))
+
+
+def test_lengths_that_do_not_fit_are_refused_and_nothing_gives_nothing() -> None:
+    images, captions, lengths = _batch()
+    for wrong in (lengths[:4], lengths - 1, lengths + 1):
+        with pytest.raises(UsageError, match="do not have the lengths"):
+            similarities(SMALL, images, captions, wrong)
+    with pytest.raises(UsageError, match="no regions"):
+        similarities(SMALL, images[:, :0], captions, lengths)
+    assert similarities(SMALL, images, captions[:0], lengths[:0]).shape == (3, 0)
+    assert similarities(SMALL, images[:0], captions, lengths).shape == (0, 5)
+
+
+def test_bfloat16_products_are_near() -> None:
+    generator = torch.Generator().manual_seed(1)
+    images = torch.nn.functional.normalize(torch.randn(6, 9, 64, generator=generator), dim=-1)
+    captions = torch.nn.functional.normalize(torch.randn(5, 8, 64, generator=generator), dim=-1)
+    lengths = torch.tensor([8, 3, 8, 5, 4])
+    exact = similarities(SMALL, images, captions, lengths)
+    rounded = similarities(SMALL, images, captions, lengths, "bfloat16")
+    assert rounded.dtype == torch.float32
+    assert 0 < float((exact - rounded).abs().max()) < 5e-3
+    with pytest.raises(UsageError, match="products is 'float8'"):
+        similarities(SMALL, images, captions, lengths, "float8")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_captions_are_encoded_as_by_the_gru_of_pytorch(layers: int, bidirectional: bool) -> None:
+    from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+    options = dataclasses.replace(SMALL, layers=layers, bidirectional=bidirectional, normalise_captions=False)
+    text = FastScan(options, torch.Generator().manual_seed(0)).double().text
+    lengths = torch.tensor([3, 6, 1, 6, 2])
+    ids = torch.randint(0, 11, (5, 7), generator=torch.Generator().manual_seed(1))
+    packed = pack_padded_sequence(text.embed(ids), lengths, batch_first=True, enforce_sorted=False)
+    wanted = pad_packed_sequence(text.rnn(packed)[0], batch_first=True, total_length=7)[0]
+    if bidirectional:
+        wanted = (wanted[..., :6] + wanted[..., 6:]) / 2
+    torch.testing.assert_close(TextEncoder.forward(text, ids, lengths), wanted)
+    found = text(ids, lengths)
+    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-12)
+    weights = torch.randn(found.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    parameters = list(text.parameters())
+    pairs = zip(
+        torch.autograd.grad((found * weights).sum(), parameters),
+        torch.autograd.grad((wanted * weights).sum(), parameters),
+        strict=True,
+    )
+    for own, theirs in pairs:
+        torch.testing.assert_close(own, theirs, rtol=1e-11, atol=1e-12)
+
+
+def test_captions_of_one_word_have_gradients() -> None:
+    text = FastScan(SMALL).text
+    text(torch.tensor([[4], [5]]), torch.tensor([1, 1])).sum().backward()
+    gradients = {name: parameter.grad for name, parameter in text.named_parameters()}
+    recurrent, words = gradients["rnn.weight_hh_l0"], gradients["embed.weight"]
+    assert recurrent is not None
+    assert words is not None
+    assert not recurrent.any()
+    assert words[4].any()
+    assert not words[6].any()
+
+
+def test_dropout_acts_in_training_only_and_follows_the_seed() -> None:
+    network = FastScan(SMALL, torch.Generator().manual_seed(0))
+    ids, lengths, regions = torch.tensor([[1, 5, 2]]), torch.tensor([3]), torch.ones(1, 4, 7)
+
+    def encode() -> tuple[Tensor, Tensor]:
+        torch.manual_seed(5)
+        return network.encode_captions(ids, lengths, dropout=0.5), network.encode_images(regions, dropout=0.5)
+
+    first, again = encode(), encode()
+    network.eval()
+    exact = encode()
+    for one, two, plain in zip(first, again, exact, strict=True):
+        assert torch.equal(one, two)
+        assert not torch.allclose(one, plain)
+    assert torch.equal(exact[1], network.encode_images(regions))
+
+
+def test_the_seed_decides_the_first_weights_and_they_are_as_published() -> None:
+    options = dataclasses.replace(SMALL, vocabulary_size=500, embed_dim=40, image_dim=60)
+    first, again = (Scan(options, torch.Generator().manual_seed(3)).state_dict() for _ in range(2))
+    other = Scan(options, torch.Generator().manual_seed(4)).state_dict()
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not torch.equal(first["text.embed.weight"], other["text.embed.weight"])
+    assert not first["image.fc.bias"].any()
+    for name, bound in (
+        ("image.fc.weight", (6 / 100) ** 0.5),
+        ("text.embed.weight", 0.1),
+        ("text.rnn.weight_hh_l0_reverse", 40**-0.5),
+    ):
+        assert 0.95 * bound < float(first[name].abs().max()) <= bound
+
+
+def test_a_weight_normed_layer_has_one_scalar_for_the_matrix() -> None:
+    network = Scan(dataclasses.replace(SMALL, weight_norm=True, normalise_images=False))
+    state = network.state_dict()
+    assert state["image.fc.weight_g"].shape == ()
+    regions = torch.randn(2, 3, 7)
+    matrix = state["image.fc.weight_v"] / state["image.fc.weight_v"].norm() * state["image.fc.weight_g"]
+    torch.testing.assert_close(network.encode_images(regions), regions @ matrix.t() + state["image.fc.bias"])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"cross_attention": "i2i"}, "cross_attention=i2i.*t2i, i2t"),
+        ({"feature_norm": "l2"}, "feature_norm=l2:"),
+        ({"aggregation": "mean"}, "aggregation=mean: not one of LogSumExp, Mean"),
+        ({"embed_dim": 0}, "embed_dim=0"),
+        ({"layers": 1.5}, "layers=1.5"),
+        ({"bidirectional": "yes"}, "bidirectional=yes: not true or false"),
+        ({"lambda_softmax": 0}, "lambda_softmax=0"),
+        ({"lambda_lse": float("nan")}, "lambda_lse=nan"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        dataclasses.replace(SMALL, **change)
+
+
+# Parity with the released code
+
+
+@pytest.fixture(scope="module")
+def released(parity: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    with np.load(parity / "scan" / "scan_vectors.npz") as vectors:
+        return dict(vectors), json.loads((parity / "scan" / "meta.json").read_text())
+
+
+def _options(meta: dict[str, Any], **changes: Any) -> ScanOptions:
+    given = {**meta["base_options"], **changes}
+    return ScanOptions(
+        given["vocab_size"],
+        given["word_dim"],
+        given["embed_size"],
+        given["img_dim"],
+        given["num_layers"],
+        given["bi_gru"],
+        given["precomp_enc_type"] == "weight_norm",
+        not given["no_imgnorm"],
+        not given["no_txtnorm"],
+        given["cross_attn"],
+        given["raw_feature_norm"],
+        given["agg_func"],
+        given["lambda_softmax"],
+        given["lambda_lse"],
+    )
+
+
+def _network(vectors: dict[str, Any], options: ScanOptions, tag: str) -> FastScan:
+    state = {}
+    for key, values in vectors.items():
+        for short, side in (("img", "image"), ("txt", "text")):
+            if key.startswith(f"{tag}__{short}__"):
+                state[f"{side}.{key.split('__')[2]}"] = torch.from_numpy(values)
+    network = FastScan(options)
+    network.load_state_dict({name: value.reshape(network.state_dict()[name].shape) for name, value in state.items()})
+    return network
+
+
+@pytest.mark.parametrize("tag", ["bi", "uni", "wn", "nonorm", "two_layer"])
+def test_embeddings_are_those_of_the_released_code(released: tuple[dict[str, Any], dict[str, Any]], tag: str) -> None:
+    vectors, meta = released
+    if f"{tag}__img_emb" not in vectors:
+        pytest.skip(f"the parity numbers lack the variant {tag}")
+    network = _network(vectors, _options(meta, **meta["variants"][tag]), tag).eval()
+    with torch.no_grad():
+        images = network.encode_images(torch.from_numpy(vectors["images"]))
+        captions = network.encode_captions(torch.from_numpy(vectors["captions"]), torch.from_numpy(vectors["lengths"]))
+    np.testing.assert_allclose(images, vectors[f"{tag}__img_emb"], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(captions, vectors[f"{tag}__cap_emb"], rtol=0, atol=1e-6)
+
+
+def test_scores_are_those_of_the_released_code(released: tuple[dict[str, Any], dict[str, Any]]) -> None:
+    vectors, meta = released
+    images, captions, lengths = (torch.from_numpy(vectors[name]) for name in ("bi__img_emb", "bi__cap_emb", "lengths"))
+    assert meta["score_cases"]
+    for name, case in meta["score_cases"].items():
+        found = similarities(_options(meta, **case), images, captions, lengths)
+        np.testing.assert_allclose(found, vectors[name], rtol=0, atol=1e-5, err_msg=f"{name}: {case}")
+
+
+@pytest.mark.parametrize("tag", ["train_t2i_maxviol", "train_i2t_sum", "train_t2i_mean_sum"])
+def test_training_goes_as_with_the_released_code(released: tuple[dict[str, Any], dict[str, Any]], tag: str) -> None:
+    vectors, meta = released
+    if f"{tag}__loss0" not in vectors:
+        pytest.skip(f"the parity numbers lack the case {tag}")
+    given = {**meta["base_options"], **meta["variants"][tag]}
+    network = _network(vectors, _options(meta, **meta["variants"][tag]), "bi").train()
+    optimiser = torch.optim.Adam(network.parameters(), lr=given["learning_rate"])
+    regions, ids, lengths = (torch.from_numpy(vectors[name]) for name in ("images", "captions", "lengths"))
+    losses = []
+    for step in range(3):
+        optimiser.zero_grad()
+        scores = network.similarities(network.encode_images(regions), network.encode_captions(ids, lengths), lengths)
+        loss = hinge_loss(scores, given["margin"], given["max_violation"], "sum")
+        loss.backward()  # type: ignore[no-untyped-call]
+        gradients = {name: p.grad.clone() for name, p in network.named_parameters() if p.grad is not None}
+        norm = torch.nn.utils.clip_grad_norm_(network.parameters(), given["grad_clip"])
+        if step == 0:
+            assert float(norm) == pytest.approx(float(vectors[f"{tag}__grad_norm0"]), rel=1e-5)
+            for name, key in (("image.fc.weight", "grad_fc_weight"), ("text.embed.weight", "grad_embed")):
+                np.testing.assert_allclose(gradients[name], vectors[f"{tag}__{key}"], rtol=0, atol=1e-5)
+        losses.append(loss.item())
+        optimiser.step()
+    assert losses[0] == pytest.approx(float(vectors[f"{tag}__loss0"]), rel=1e-5)
+    np.testing.assert_allclose(losses, vectors[f"{tag}__losses_before_step_1_2_3"], rtol=1e-5)
+    state = network.state_dict()
+    for name in ("image.fc.weight", "text.embed.weight", "text.rnn.weight_hh_l0"):
+        wanted = vectors[f"{tag}__after3__{name.split('.', 1)[1]}"]
+        np.testing.assert_allclose(state[name], wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"layers": 3}, {"bidirectional": False, "layers": 2}, {"weight_norm": True, "layers": 1}]
+)
+def test_the_number_of_weights_is_known_before_they_are_made(changes: dict[str, Any]) -> None:
+    options = ScanOptions(**{"vocabulary_size": 7, "word_dim": 5, "embed_dim": 6, "image_dim": 4, **changes})
+    assert options.parameters == sum(weight.numel() for weight in Scan(options).parameters())

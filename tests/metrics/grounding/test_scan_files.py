@@ -1,0 +1,441 @@
+from __future__ import annotations
+
+import argparse
+import collections
+import dataclasses
+import json
+import pickle
+import struct
+import types
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from capbench.core.errors import CapbenchError, DataError, MissingFileError, ModelError, UsageError
+from capbench.metrics.grounding.scan import Scan, ScanOptions
+from capbench.metrics.grounding.scan_files import GroundingModel, load_scan, save_scan
+from capbench.text.vocabulary import SPECIAL, Vocabulary
+from tests.text.vocabulary_files import write_vocabulary
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+OPTIONS = ScanOptions(9, word_dim=3, embed_dim=4, image_dim=5)
+VOCABULARY = Vocabulary((*SPECIAL, "a", "cat", "sat", "ran", "."))
+
+
+def _network(**changes: Any) -> Scan:
+    return Scan(dataclasses.replace(OPTIONS, **changes), torch.Generator().manual_seed(1))
+
+
+def _checkpoint(network: Scan, **changes: Any) -> dict[str, Any]:
+    """What the released training code keeps."""
+    state, options = network.state_dict(), network.options
+    sides = [
+        collections.OrderedDict((k.split(".", 1)[1], v) for k, v in state.items() if k.startswith(side))
+        for side in ("image", "text")
+    ]
+    opt = argparse.Namespace(
+        data_name="coco_precomp",
+        vocab_size=options.vocabulary_size,
+        word_dim=options.word_dim,
+        embed_size=options.embed_dim,
+        img_dim=options.image_dim,
+        num_layers=options.layers,
+        bi_gru=options.bidirectional,
+        no_imgnorm=not options.normalise_images,
+        no_txtnorm=not options.normalise_captions,
+        cross_attn=options.cross_attention,
+        agg_func=options.aggregation,
+        raw_feature_norm=options.feature_norm,
+        lambda_lse=options.lambda_lse,
+        lambda_softmax=options.lambda_softmax,
+        logger_name="runs/one",
+    )
+    return {"epoch": 7, "model": sides, "best_rsum": 123.5, "opt": opt, "Eiters": 42} | changes
+
+
+def _write(folder: Path, found: Any, form: str = "zip", vocabulary: Vocabulary | None = VOCABULARY) -> Path:
+    path = folder / "model_best.pth.tar"
+    if form == "zip":
+        torch.save(found, path)
+    else:
+        module: Any = _Python2 if form == "python-2" else pickle
+        torch.save(found, path, pickle_module=module, pickle_protocol=2, _use_new_zipfile_serialization=False)
+    if vocabulary is not None:
+        write_vocabulary(folder / "coco_precomp_vocab.json", vocabulary)
+    return path
+
+
+_PurePickler: Any = vars(pickle)["_Pickler"]  # the one whose parts can be replaced
+
+
+class _Bytes(_PurePickler):  # type: ignore[misc]
+    """Texts as Python 2 pickled its ``str``: bytes without a word on their encoding."""
+
+    dispatch: ClassVar[dict[Any, Any]] = dict(_PurePickler.dispatch)
+
+    def _text(self, text: str) -> None:
+        data = text.encode("latin1")
+        assert len(data) < 256
+        self.write(b"U" + bytes([len(data)]) + data)
+        self.memoize(text)
+
+    dispatch[str] = _text
+
+
+def _dump(found: Any, file: Any, protocol: int = 2) -> None:
+    _Bytes(file, protocol).dump(found)
+
+
+_Python2 = types.SimpleNamespace(Pickler=_Bytes, dump=_dump, __name__="python2")
+
+
+def _same(model: GroundingModel, network: Scan) -> bool:
+    own, wanted = model.network.state_dict(), network.state_dict()
+    return own.keys() == wanted.keys() and all(torch.equal(own[k], wanted[k]) for k in wanted)
+
+
+@pytest.mark.parametrize("form", ["zip", "legacy", "python-2"])
+def test_checkpoints_of_the_released_code_are_read_in_every_form(tmp_path: Path, form: str) -> None:
+    network = _network(cross_attention="i2t", lambda_softmax=4.0, normalise_captions=False, aggregation="Mean")
+    path = _write(tmp_path, _checkpoint(network), form)
+    data = path.read_bytes()
+    assert (data[:2] == b"PK") == (form == "zip")
+    assert (b"U\x0across_attn" in data) == (form == "python-2")
+    model = load_scan(path)
+    assert _same(model, network)
+    assert model.options == network.options
+    assert model.vocabulary == VOCABULARY
+    assert model.training == {"source": "released", "epoch": 7, "best_recall_sum": 123.5, "steps": 42}
+    assert model.features is None
+    assert not model.network.training
+    assert len(model.sha256) == 64
+
+
+def test_bytes_that_are_no_utf8_do_not_stop_a_python_2_checkpoint(tmp_path: Path) -> None:
+    found = _checkpoint(_network())
+    found["opt"].logger_name = "r\xe9sultats"
+    assert _same(load_scan(_write(tmp_path, found, "python-2")), _network())
+
+
+@pytest.mark.parametrize(
+    "changes", [{"layers": 2}, {"bidirectional": False}, {"weight_norm": True}, {"normalise_images": False}]
+)
+def test_the_shape_of_the_network_follows_the_checkpoint(tmp_path: Path, changes: dict[str, Any]) -> None:
+    network = _network(**changes)
+    model = load_scan(_write(tmp_path, _checkpoint(network)))
+    assert model.options == network.options
+    assert _same(model, network)
+
+
+def test_weight_norm_of_other_versions_of_pytorch_is_read(tmp_path: Path) -> None:
+    network = _network(weight_norm=True)
+    found = _checkpoint(network)
+    image = found["model"][0]
+    new = {
+        "fc.parametrizations.weight.original0": image.pop("fc.weight_g").reshape(1, 1),
+        "fc.parametrizations.weight.original1": image.pop("fc.weight_v"),
+    }
+    found["model"][0] = {**image, **new}
+    assert _same(load_scan(_write(tmp_path, found)), network)
+
+
+def test_a_checkpoint_of_several_gpus_in_half_precision_is_read(tmp_path: Path) -> None:
+    network = _network()
+    found = _checkpoint(network, best_rsum=np.float64(1.5), Eiters=torch.tensor(3))
+    found["model"] = [{f"module.{k}": v.half() for k, v in side.items()} for side in found["model"]]
+    found["opt"] = vars(found["opt"])  # some tools keep options as a dictionary
+    model = load_scan(_write(tmp_path, found))
+    name = "image.fc.weight"
+    assert torch.equal(model.network.state_dict()[name], network.state_dict()[name].half().float())
+    assert model.training["best_recall_sum"] == 1.5
+    assert model.training["steps"] == 3
+
+
+def test_the_vocabulary_lies_beside_or_is_given(tmp_path: Path) -> None:
+    path = _write(tmp_path, _checkpoint(_network()), vocabulary=None)
+    with pytest.raises(ModelError, match=r"no vocabulary beside it.*coco_precomp_vocab\.json or vocab\.json"):
+        load_scan(path)
+    other = Vocabulary((*SPECIAL, *"vwxyz"))
+    write_vocabulary(tmp_path / "mine.json", other)
+    assert load_scan(path, tmp_path / "mine.json").vocabulary == other
+    write_vocabulary(tmp_path / "vocab.json", VOCABULARY)
+    assert load_scan(path).vocabulary == VOCABULARY
+    with pytest.raises(MissingFileError, match=r"none\.json"):
+        load_scan(path, tmp_path / "none.json")
+
+
+def test_a_vocabulary_of_another_size_is_refused_with_both_numbers(tmp_path: Path) -> None:
+    path = _write(tmp_path, _checkpoint(_network()), vocabulary=Vocabulary((*SPECIAL, "a")))
+    with pytest.raises(ModelError, match="has 5 words but the weights are for 9"):
+        load_scan(path)
+    with pytest.raises(ModelError, match="has 5 words but the weights are for 9"):
+        save_scan(tmp_path / "m.safetensors", _network(), Vocabulary((*SPECIAL, "a")), {})
+    assert not (tmp_path / "m.safetensors").exists()
+
+
+def _without(side: int, name: str) -> Any:
+    def change(found: dict[str, Any]) -> None:
+        del found["model"][side][name]
+
+    return change
+
+
+def _option(name: str, value: Any) -> Any:
+    def change(found: dict[str, Any]) -> None:
+        setattr(found["opt"], name, value)
+
+    return change
+
+
+def _tensor(side: int, name: str, value: Tensor) -> Any:
+    def change(found: dict[str, Any]) -> None:
+        found["model"][side][name] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda found: found.pop("model"), "has no 'model'"),
+        (lambda found: found.pop("opt"), "has no 'opt'"),
+        (lambda found: found.update(opt=3), "'opt' holds no options"),
+        (lambda found: found.update(model=found["model"][0]), "no list of two state dicts"),
+        (lambda found: found["model"].pop(), "no list of two state dicts"),
+        (_without(0, "fc.weight"), r"lacks 'image\.fc\.weight'"),
+        (_without(0, "fc.bias"), r"lacks 'image\.fc\.bias'"),
+        (_without(1, "embed.weight"), r"lacks 'text\.embed\.weight'"),
+        (_without(1, "rnn.bias_hh_l0_reverse"), r"lacks 'text\.rnn\.bias_hh_l0_reverse'"),
+        (_tensor(1, "rnn.weight_hh_l0", torch.zeros(12, 5)), r"'text\.rnn\.weight_hh_l0' has shape \(12, 5\)"),
+        (_tensor(1, "rnn.extra", torch.zeros(2)), r"does not know: 'text\.rnn\.extra'"),
+        (_tensor(0, "fc.weight", torch.zeros(4)), r"'image\.fc\.weight' is no matrix"),
+        (_tensor(0, "fc.bias", torch.full((4,), torch.nan)), "'fc.bias' holds NaN"),
+        (_option("embed_size", 1024), "'embed_size' is 1024 but its weights have 4"),
+        (_option("bi_gru", False), "'bi_gru' is False but"),
+        (_option("raw_feature_norm", "l1norm"), "feature_norm=l1norm"),
+        (_option("lambda_softmax", -1.0), r"lambda_softmax=-1\.0"),
+    ],
+)
+def test_a_checkpoint_that_was_changed_is_refused_in_one_line(tmp_path: Path, change: Any, message: str) -> None:
+    found = _checkpoint(_network())
+    change(found)
+    path = _write(tmp_path, found)
+    with pytest.raises(ModelError, match=message) as caught:
+        load_scan(path)
+    assert str(path) in str(caught.value)
+
+
+class _Bomb:
+    def __reduce__(self) -> tuple[object, ...]:
+        return (print, ("boom",))
+
+
+@pytest.mark.parametrize("form", ["zip", "legacy"])
+def test_a_checkpoint_that_asks_for_code_runs_nothing(
+    tmp_path: Path, form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _write(tmp_path, _checkpoint(_network(), extra=_Bomb()), form)
+    with pytest.raises(ModelError, match="refused"):
+        load_scan(path)
+    assert "boom" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 torn", bytes(range(256))])
+def test_what_is_no_model_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "m.pth.tar"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=r"m\.pth\.tar"):
+        load_scan(path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match="there is no such file"):
+        load_scan(tmp_path / "none.pth.tar")
+
+
+# capbench's own file
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "model.safetensors"
+    save_scan(path, _network(), VOCABULARY, {"features": "0123456789abcdef", "epochs": 2, "note": "né"})
+    return path
+
+
+def test_one_file_holds_weights_options_vocabulary_and_training(saved: Path) -> None:
+    model = load_scan(saved)
+    assert _same(model, _network())
+    assert (model.options, model.vocabulary) == (OPTIONS, VOCABULARY)
+    assert model.training == {"features": "0123456789abcdef", "epochs": 2, "note": "né"}
+    assert model.features == "0123456789abcdef"
+    first = saved.read_bytes()
+    save_scan(saved, model.network, model.vocabulary, model.training)
+    assert saved.read_bytes() == first
+    length = struct.unpack("<Q", first[:8])[0]
+    assert length % 8 == 0
+    assert json.loads(first[8 : 8 + length])["image.fc.bias"]["dtype"] == "F32"
+
+
+def test_half_precision_halves_the_file(saved: Path, tmp_path: Path) -> None:
+    save_scan(tmp_path / "half.safetensors", _network(), VOCABULARY, {}, "float16")
+    assert torch.equal(
+        load_scan(tmp_path / "half.safetensors").network.text.embed.weight, _network().text.embed.weight.half().float()
+    )
+    network = _network()
+    with torch.no_grad():
+        network.text.embed.weight[0] = 1e6
+    with pytest.raises(ModelError, match="infinity in float16"):
+        save_scan(tmp_path / "half.safetensors", network, VOCABULARY, {}, "float16")
+
+
+def test_attention_may_be_chosen_anew_and_shapes_may_not(saved: Path) -> None:
+    model = load_scan(saved, cross_attention="i2t", lambda_softmax=4)
+    assert (model.options.cross_attention, model.options.lambda_softmax) == ("i2t", 4)
+    assert load_scan(saved, embed_dim=4).options == OPTIONS
+    with pytest.raises(UsageError, match=r"embed_dim is 4 in .* and cannot be 8"):
+        load_scan(saved, embed_dim=8)
+    with pytest.raises(UsageError, match=r"no option 'cross_attn'.*cross_attention"):
+        load_scan(saved, cross_attn="t2i")
+    with pytest.raises(UsageError, match="cross_attention=both"):
+        load_scan(saved, cross_attention="both")
+
+
+def test_the_signature_names_all_that_changes_a_score(saved: Path, tmp_path: Path) -> None:
+    parts = load_scan(saved).signature_parts()
+    assert parts["model"] == f"scan-{load_scan(saved).sha256[:16]}"
+    assert parts["vocabulary"].startswith(f"{VOCABULARY.sha256[:16]}+nltk-")
+    assert parts["attention"] == "t2i+clipped_l2norm+lambda9"
+    assert load_scan(saved, lambda_softmax=4.5).signature_parts()["attention"].endswith("lambda4.5")
+    assert load_scan(saved, normalise_images=False).signature_parts() != parts
+    other = Vocabulary((*SPECIAL, "a", "cat", "sat", "ran", "!"))
+    write_vocabulary(tmp_path / "other.json", other)
+    with pytest.raises(ModelError, match="another than the one given"):
+        load_scan(saved, tmp_path / "other.json")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("kind", "other/1", "is no SCAN model of capbench"),
+        ("options", None, "metadata cannot be read"),
+        ("options", "{}", "metadata cannot be read"),
+        ("options", '{"vocabulary_size": 9, "layers": 0}', "layers=0"),
+        ("options", '{"vocabulary_size": 9, "layers": 65536}', "layers=65536"),  # each would be made, for hours
+        ("options", '{"vocabulary_size": 9, "embed_dim": 1099511627776}', "larger than any network's"),
+        ("options", '{"vocabulary_size": 9, "embed_dim": 1099511}', r"shape|has 1099511"),
+        ("vocabulary", '["a"]', "begins with"),
+        ("training", "[1]", "metadata cannot be read"),
+    ],
+)
+def test_own_files_with_other_metadata_are_refused(saved: Path, key: str, value: str | None, message: str) -> None:
+    data = saved.read_bytes()
+    length = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8 : 8 + length])
+    header["__metadata__"].pop(key)
+    if value is not None:
+        header["__metadata__"][key] = value
+    text = json.dumps(header).encode()
+    saved.write_bytes(struct.pack("<Q", len(text)) + text + data[8 + length :])
+    with pytest.raises(ModelError, match=message):
+        load_scan(saved)
+
+
+def test_a_cut_file_is_refused(saved: Path) -> None:
+    saved.write_bytes(saved.read_bytes()[:-4])
+    with pytest.raises(CapbenchError, match="cut off"):
+        load_scan(saved)
+
+
+# Encoding
+
+
+def test_captions_are_encoded_together_as_alone(saved: Path) -> None:
+    model = load_scan(saved)
+    captions = ["a cat sat.", "a", "a cat ran.", "", "a cat sat.", "a dog sat on a mat ."]
+    found = model.encode_captions(captions)
+    assert [len(rows) for rows in found] == [6, 3, 6, 2, 6, 9]
+    assert found[0] is found[4]
+    for caption, rows in zip(captions, found, strict=True):
+        assert rows.dtype == np.float32
+        np.testing.assert_allclose(rows, model.encode_captions([caption])[0], rtol=0, atol=1e-6)
+        np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-6)
+    again = model.encode_captions(captions[::-1])[::-1]
+    assert all(np.array_equal(one, two) for one, two in zip(found, again, strict=True))
+    assert np.array_equal(model.encode_ids([[1, 4, 2]])[0], model.encode_captions(["a"])[0])
+
+
+def test_word_numbers_outside_the_vocabulary_are_refused(saved: Path) -> None:
+    model = load_scan(saved)
+    for ids, message in (([1, 9, 2], "number 9; the model knows 0 to 8"), ([-1], "number -1"), ([], "no words")):
+        with pytest.raises(ModelError, match=message):
+            model.encode_ids([[1, 2], ids])
+    assert model.encode_ids([]) == []
+
+
+def test_images_of_different_sizes_are_encoded(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load_scan(saved)
+    rng = np.random.default_rng(0)
+    images = [rng.normal(size=(n, 5)).astype(dtype) for n, dtype in ((3, "f4"), (1, "f8"), (4, "f2"))]
+    whole = model.encode_images(images)
+    assert [rows.shape for rows in whole] == [(3, 4), (1, 4), (4, 4)]
+    monkeypatch.setattr("capbench.metrics.grounding.scan_files._ROWS", 4)
+    for one, two in zip(whole, model.encode_images(images), strict=True):
+        np.testing.assert_allclose(one, two, rtol=0, atol=1e-6)
+    assert model.encode_images([]) == []
+
+
+def test_equal_regions_have_equal_vectors_bit_for_bit(saved: Path) -> None:
+    model = load_scan(saved)
+    rng = np.random.default_rng(0)
+    for width in (5, 37, 100):
+        image = rng.normal(size=(1, 5)).astype(np.float32).repeat(width, axis=0)
+        (plain,) = model.encode_images([image])
+        assert (plain == plain[0]).all()
+    some = rng.normal(size=(4, 5)).astype(np.float32)[[0, 1, 2, 0, 3, 1]]
+    (mixed,) = model.encode_images([some])
+    assert np.array_equal(mixed[[3, 5]], mixed[[0, 1]])
+    assert len(np.unique(mixed, axis=0)) == 4
+
+
+@pytest.mark.parametrize("array", [np.zeros((2, 6)), np.zeros((0, 5)), np.zeros(5), np.full((2, 5), np.nan)])
+def test_features_that_the_model_cannot_read_are_refused(saved: Path, array: Any) -> None:
+    with pytest.raises(ModelError, match="features of image 1"):
+        load_scan(saved).encode_images([np.zeros((2, 5)), array])
+
+
+# Parity
+
+
+@pytest.mark.parametrize("name", ["model_best", "model_best_py2style", "model_best_zip"])
+def test_the_published_form_gives_the_released_embeddings(parity: Path, name: str) -> None:
+    path = parity / "scan" / f"{name}.pth.tar"
+    if not path.exists():
+        pytest.skip(f"the parity numbers lack {path.name}")
+    model = load_scan(path)
+    assert model.training == {"source": "released", "epoch": 7, "best_recall_sum": 123.4, "steps": 4321}
+    with np.load(parity / "scan" / "scan_vectors.npz") as vectors:
+        ids = [row[:n].tolist() for row, n in zip(vectors["captions"], vectors["lengths"], strict=True)]
+        found = model.encode_ids(ids)
+        for rows, wanted in zip(found, vectors["bi__cap_emb"], strict=True):
+            np.testing.assert_allclose(rows, wanted[: len(rows)], rtol=0, atol=1e-6)
+        images = model.encode_images(list(vectors["images"]))
+        np.testing.assert_allclose(np.stack(images), vectors["bi__img_emb"], rtol=0, atol=1e-6)
+
+
+def test_a_data_error_of_the_vocabulary_stays_one(tmp_path: Path) -> None:
+    path = _write(tmp_path, _checkpoint(_network()))
+    (tmp_path / "coco_precomp_vocab.json").write_text("{}")
+    with pytest.raises(DataError, match="is no vocabulary"):
+        load_scan(path)
+
+
+def test_a_weight_normed_model_comes_back_from_our_own_file(tmp_path: Path) -> None:
+    network = _network(weight_norm=True)
+    save_scan(tmp_path / "m.safetensors", network, VOCABULARY, {})
+    assert _same(load_scan(tmp_path / "m.safetensors"), network)

@@ -1,0 +1,170 @@
+"""LEIC as a metric."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from capbench.core.errors import FeatureError, MetricError, ModelError
+from capbench.core.records import FloatArray, Item
+from capbench.features.store import open_store
+from capbench.metrics.base import Resources
+from capbench.metrics.leic.metric import Leic
+from capbench.metrics.leic.network import Leic as Network
+from capbench.metrics.leic.network import LeicModel, LeicOptions, encode_words, load_leic, save_leic
+from capbench.metrics.loading import load_network
+from capbench.metrics.nneval.network import image_mark
+from capbench.text.vocabulary import END, SPECIAL, UNKNOWN, Vocabulary
+from capbench.weights.ensembles import write_ensemble
+from tests.metrics.leic.world import make_world
+
+WORDS = Vocabulary((*SPECIAL, "a", "red", "kite", "boat", "and", "the", "is", "beside"))
+ITEMS = (
+    Item("test00", "a red kite and a boat", ("the kite is red", "a boat beside a kite", "a zebra.")),
+    Item("test00", "a boat", ("the kite is red",)),
+    Item("test01", "a boat", ("the kite is red", "a boat beside a kite")),
+    Item("test01", "", ("the kite is red", "a boat " * 20)),
+)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_world(tmp_path_factory.mktemp("leic"))
+
+
+def write_model(
+    path: Path, seed: int = 1, *, features: str | None = None, dim: int = 8, seen: tuple[str, ...] = ()
+) -> Path:
+    options = LeicOptions(len(WORDS), image_dim=dim, word_dim=5, state_dim=6, hidden_dim=7, steps=6, image_scale=0.5)
+    network = Network(options, torch.Generator().manual_seed(seed))
+    with torch.no_grad():
+        for weight in network.parameters():
+            weight.mul_(2)  # so that scores differ
+    facts = {"features": features, "about": f"of seed {seed}", "images": {"trained": [image_mark(one) for one in seen]}}
+    save_leic(path, network, WORDS, facts)
+    return path
+
+
+def kind_of(world: Path) -> str:
+    with open_store(world / "world.h5") as store:
+        return store.fingerprint.kind
+
+
+@pytest.fixture
+def model(world: Path, tmp_path: Path) -> Path:
+    return write_model(tmp_path / "m.safetensors", features=kind_of(world))
+
+
+def made(world: Path, model: Path, **options: Any) -> Leic:
+    return Leic(Resources(features=str(world / "world.h5"), model=str(model)), **options)
+
+
+def scored(metric: Leic, items: tuple[Item, ...] = ITEMS) -> FloatArray:
+    metric.prepare(items)
+    return metric.scores(metric.statistics(items, lambda _: None))["leic"]
+
+
+def plain(model: LeicModel, vector: FloatArray, reference: str, candidate: str) -> float:
+    """P(human) with the cell's equations written out."""
+    weights = {name: value.double().numpy() for name, value in model.network.state_dict().items()}
+
+    def sigmoid(x: FloatArray) -> FloatArray:
+        return np.asarray(1 / (1 + np.exp(-x)))
+
+    def state(text: str) -> FloatArray:
+        words = [word for word in text.lower().replace(".", " ").split() if word]
+        numbers = [WORDS.words.index(word) if word in WORDS.words else UNKNOWN for word in words][:5]
+        h, c = np.zeros(6), np.zeros(6)
+        for number in [*numbers, END]:
+            x = weights["words.weight"][number]
+            gates = weights["lstm.weight_ih_l0"] @ x + weights["lstm.bias_ih_l0"]
+            gates = gates + weights["lstm.weight_hh_l0"] @ h + weights["lstm.bias_hh_l0"]
+            i, f, g, o = np.split(gates, 4)
+            c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+            h = sigmoid(o) * np.tanh(c)
+        return h
+
+    seen = weights["image.weight"] @ (0.5 * vector) + weights["image.bias"]
+    joined = np.concatenate([seen, state(reference), state(candidate)])
+    hidden = np.maximum(weights["hidden.weight"] @ joined + weights["hidden.bias"], 0)
+    scores = weights["classes.weight"] @ hidden + weights["classes.bias"]
+    return float(np.exp(scores[0]) / np.exp(scores).sum())
+
+
+def test_equals_plain_code(world: Path, model: Path) -> None:
+    loaded = load_leic(model)
+    with open_store(world / "world.h5") as store:
+        vectors = {image: store[image].features.astype(np.float64).mean(axis=0) for image in ("test00", "test01")}
+    each = [[plain(loaded, vectors[i.image], text, i.candidate) for text in i.references] for i in ITEMS]
+    mean, largest = scored(made(world, model)), scored(made(world, model, references="max"))
+    np.testing.assert_allclose(mean, [np.mean(scores) for scores in each], atol=1e-5)
+    np.testing.assert_allclose(largest, [max(scores) for scores in each], atol=1e-5)
+    assert len(set(np.round(mean, 6).tolist())) == len(ITEMS)
+
+
+def test_captions_are_cut_and_still_end() -> None:
+    assert encode_words("A red kite!", WORDS, 15) == [*map(WORDS.number, ("a", "red", "kite")), END]
+    assert encode_words("a zebra, a boat", WORDS, 4) == [WORDS.number("a"), UNKNOWN, WORDS.number("a"), END]
+    assert encode_words("...", WORDS, 4) == [UNKNOWN, END]  # a token that is no single mark
+    assert encode_words("", WORDS, 4) == [END]
+
+
+def test_scores_hang_on_no_other_items(world: Path, model: Path) -> None:
+    together = scored(made(world, model))
+    alone = np.concatenate([scored(made(world, model), (item,)) for item in ITEMS])
+    np.testing.assert_allclose(together, alone, atol=1e-7)
+
+
+def test_an_ensemble_scores_the_mean_and_folds_leave_out_what_saw_the_image(world: Path, tmp_path: Path) -> None:
+    kind = kind_of(world)
+    paths = {
+        name: write_model(tmp_path / f"{name}.safetensors", seed, features=kind, seen=seen)
+        for name, seed, seen in (("a", 1, ("test00",)), ("b", 2, ("test01",)), ("c", 3, ("test00", "test01")))
+    }
+    single = {name: scored(made(world, path)) for name, path in paths.items()}
+    write_ensemble(tmp_path / "ab.json", [load_network(paths[name]) for name in "ab"])
+    folds = made(world, tmp_path / "ab.json")
+    of_image = np.array([item.image for item in ITEMS])
+    np.testing.assert_allclose(scored(folds), np.where(of_image == "test00", single["b"], single["a"]), atol=1e-7)
+    assert not any("no test of it" in line for line in folds.cautions("mine", ITEMS))
+    used = made(world, tmp_path / "ab.json", seen=True)
+    np.testing.assert_allclose(scored(used), (single["a"] + single["b"]) / 2, atol=1e-7)
+    assert used.signature() != folds.signature()
+    write_ensemble(tmp_path / "ac.json", [load_network(paths[name]) for name in "ac"])
+    both = made(world, tmp_path / "ac.json")
+    expected = np.where(of_image == "test00", (single["a"] + single["c"]) / 2, single["a"])
+    np.testing.assert_allclose(scored(both), expected, atol=1e-7)
+    (line,) = (line for line in both.cautions("mine", ITEMS) if "images" in line)
+    assert line == "2 of 4 captions are of images that its weights were trained on: these are no test of it"
+
+
+def test_the_signature_names_network_vocabulary_and_features(world: Path, model: Path) -> None:
+    metric = made(world, model)
+    assert f"|model:leic-{load_leic(model).sha256[:16]}|vocabulary:{WORDS.sha256[:16]}+nltk-" in metric.signature()
+    assert "|features:drawn+" in metric.signature()
+    assert metric.signature().endswith("|refs:mean|seen:left-out")
+    assert metric.cautions("mine", ITEMS) == ["weights of seed 1"]
+
+
+def test_what_cannot_be_scored_is_said_in_one_line(world: Path, model: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        MetricError, match=r"leic waits for .*--features STORE.* and a LEIC network \(--model leic=FILE"
+    ):
+        Leic()
+    with pytest.raises(MetricError, match="'c7' has none"):
+        scored(made(world, model), (Item("test00", "a kite", (), candidate_id="c7"),))
+    with pytest.raises(ModelError, match="reads features of 4 columns"):
+        made(world, write_model(tmp_path / "dim.safetensors", dim=4))
+    with pytest.raises(FeatureError, match="was trained on features of the kind 0123456789abcdef"):
+        made(world, write_model(tmp_path / "kind.safetensors", features="0123456789abcdef"))
+    (tmp_path / "text.safetensors").write_text("no weights")
+    with pytest.raises(ModelError, match="is no LEIC network of capbench"):
+        made(world, tmp_path / "text.safetensors")
+    data = model.read_bytes()
+    (tmp_path / "cut.safetensors").write_bytes(data[: len(data) // 2])
+    with pytest.raises(ModelError):
+        made(world, tmp_path / "cut.safetensors")

@@ -1,0 +1,267 @@
+"""LEIC's training: what is told apart, what is measured, folds, and going on after an interruption."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from capbench.core.errors import DataError, FeatureError, StudyError, UsageError
+from capbench.features.store import open_store
+from capbench.metrics.leic.network import load_leic, mean_vector
+from capbench.metrics.leic.training import (
+    NEGATIVES,
+    Images,
+    LeicTask,
+    LeicTraining,
+    draw_negative,
+    fold_of,
+    permuted,
+    prepare,
+    replaced,
+    train_leic,
+)
+from capbench.metrics.nneval.network import image_mark
+from capbench.text.vocabulary import END, SPECIAL
+from capbench.text.word_vectors import write_word2vec
+from capbench.training.loop import Watcher, learning_rate
+from capbench.training.settings import find_training, load_training
+from tests.metrics.leic.world import make_world, settings, system_files
+from tests.training.interruptions import check_stopped, end, kill_at, train_command
+from tests.training.world import log_of
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_world(tmp_path_factory.mktemp("leic"))
+
+
+def test_people_are_told_from_ruined_captions(world: Path, tmp_path: Path) -> None:
+    config = settings(
+        world, epochs=60, dropout=0.0, negatives=["replaced-words"], optimiser={"lr": 0.01, "lr_decay": 1}
+    )
+    result = train_leic(config, tmp_path / "run")
+    assert result.chosen is not None
+    assert result.chosen["accuracy"] > 0.8
+    assert result.chosen["p human"] > 0.5 > result.chosen["p replaced-words"]
+    assert result.model is not None
+    model = load_leic(result.model)
+    assert model.training["images"]["trained"] == sorted(image_mark(f"train{n:02d}") for n in range(18))
+    assert model.training["about"] == "were trained on people's captions of 18 images against replaced-words"
+    assert model.features == open_store(world / "world.h5").fingerprint.kind
+
+
+def test_the_same_settings_give_the_same_file_and_another_seed_another(world: Path, tmp_path: Path) -> None:
+    first, second = (train_leic(settings(world), tmp_path / name) for name in "ab")
+    assert first.sha256 == second.sha256
+    assert train_leic(settings(world, seed=2), tmp_path / "c").sha256 != first.sha256
+
+
+@pytest.mark.parametrize("machine", [False, True])
+def test_a_training_interrupted_anywhere_ends_with_the_same_file(world: Path, tmp_path: Path, machine: bool) -> None:
+    changes = {"machine": system_files(world), "folds": {"of": 3}} if machine else {}
+    config = settings(world, **changes)
+    check_stopped(train_leic, config, tmp_path, (1, 5))
+
+
+def test_a_killed_training_ends_with_the_same_weights(world: Path, tmp_path: Path) -> None:
+    config = settings(world, epochs=60, evaluation={"every": 60}, checkpoint_every=7)
+    run = tmp_path / "killed"
+    whole = train_leic(config, tmp_path / "whole")
+    command = train_command("leic", config, tmp_path / "tiny.yaml", run)
+    kill_at(command, run, 20)
+    assert end(command)[0] == whole.sha256
+    assert log_of(run) == log_of(tmp_path / "whole")
+
+
+def test_words_of_captions_are_replaced_or_permuted() -> None:
+    caption = [*range(10, 20), END]
+    changed: set[int] = set()
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        other = replaced(caption, 500, rng)
+        assert other[-1] == END
+        assert len(other) == len(caption)
+        places = [place for place, (old, new) in enumerate(zip(caption, other, strict=True)) if old != new]
+        changed.add(len(places))
+        assert all(other[place] >= len(SPECIAL) for place in places)
+        moved = permuted(caption, rng)
+        assert sorted(moved) == sorted(caption)
+        assert moved[-1] == END
+        assert sum(old != new for old, new in zip(caption, moved, strict=True)) <= 9
+    assert changed <= set(range(10))  # a word may be replaced by itself
+    assert {2, 5, 8} <= changed
+    rng = np.random.default_rng(1)
+    assert permuted([7, END], rng) == [7, END]
+    assert replaced([END], 500, rng) == [END]
+    assert replaced([7, END], 500, rng)[0] != 7
+    assert {tuple(permuted([7, 8, END], np.random.default_rng(n))) for n in range(9)} == {(7, 8, END), (8, 7, END)}
+
+
+def test_a_caption_of_another_image_is_never_the_images_own() -> None:
+    human = tuple(((10 + n, END), (20 + n, END)) for n in range(5))
+    images = Images(tuple("abcde"), np.zeros((5, 2), dtype=np.float32), human)
+    drawn = {tuple(draw_negative(images, 2, "other-image", 50, np.random.default_rng(seed))) for seed in range(99)}
+    assert drawn == {caption for n in (0, 1, 3, 4) for caption in human[n]}
+
+
+def test_a_batch_has_as_many_right_as_wrong_captions_beside_the_same_references(world: Path) -> None:
+    config = settings(world, machine=system_files(world), splits={"train": ["train", "val", "test"]}, folds={"of": 3})
+    data = prepare(config)
+    task = LeicTask(config, data, CPU)
+    kinds: dict[str, int] = {}
+    for epoch in range(20):
+        seen = []
+        for batch in task.batches(epoch, 0):
+            for right, wrong in zip(batch[::2], batch[1::2], strict=True):
+                assert (right.human, wrong.human) == (True, False)
+                assert right.reference == wrong.reference
+                assert right.reference != right.candidate
+                of_image = data.train.human[right.image]
+                assert list(right.candidate) in map(list, of_image)
+                if wrong.kind == "machine":
+                    assert wrong.candidate in data.train.machine[right.image].values()
+                kinds[wrong.kind] = kinds.get(wrong.kind, 0) + 1
+                seen.append(right.image)
+        assert sorted(seen) == list(range(len(data.train)))
+    assert kinds["machine"] == pytest.approx(200, abs=50)
+    assert set(kinds) == {"machine", *NEGATIVES}
+    whole = [batch for epoch in range(2) for batch in task.batches(epoch, 0)]
+    assert [*task.batches(1, 2)] == whole[task.steps_per_epoch + 2 :]
+
+
+def test_folds_leave_images_out_and_measure_on_them(world: Path, tmp_path: Path) -> None:
+    held_out: list[str] = []
+    for out in (1, 2, 3):
+        config = settings(world, machine=system_files(world), systems=["two"], folds={"of": 3, "out": out}, epochs=1)
+        data = prepare(config)
+        assert not set(data.train.names) & set(data.dev.names)
+        assert len(data.train) == 12
+        held_out += data.dev.names
+        marks = {image_mark(image) for image in data.dev.names}
+        assert not marks & set(data.facts["images"]["trained"])
+        assert data.facts["about"].endswith(
+            f"(all but part {out} of 3) against other-image, replaced-words, permuted, captions of two"
+        )
+    assert sorted(held_out) == sorted(f"train{n:02d}" for n in range(18))
+    result = train_leic(config, tmp_path / "run")
+    assert result.chosen is not None
+    assert {"p human", "p machine", "p permuted"} < set(result.chosen)
+    images = [f"im{n}" for n in range(10)]
+    assert fold_of(images, 4, 1) == fold_of(images[::-1], 4, 1) != fold_of(images, 4, 2)
+    assert sorted(fold_of(images, 4, 1).values()) == [1, 1, 1, 2, 2, 2, 3, 3, 4, 4]
+
+
+def test_an_images_vector_is_the_mean_of_its_regions(world: Path) -> None:
+    data = prepare(settings(world))
+    with open_store(world / "world.h5") as store:
+        regions = store["train03"].features
+        np.testing.assert_allclose(
+            data.train.vectors[data.train.names.index("train03")], regions.mean(axis=0), rtol=1e-5
+        )
+        assert mean_vector(regions).dtype == np.float32
+
+
+def test_the_measured_numbers_are_those_of_plain_code(world: Path) -> None:
+    config = settings(world, negatives=["other-image"])
+    data = prepare(config)
+    task = LeicTask(config, data, CPU)
+    numbers = task.validate(task.model, lambda: None)
+    model = task.model.eval()
+    right: list[float] = []
+    wrong: list[float] = []
+    with torch.inference_mode():
+        for pair in task._dev_pairs:
+            states = []
+            for caption in (pair.reference, pair.candidate):
+                outputs, _ = model.lstm(model.words(torch.tensor([list(caption)])))
+                states.append(outputs[0, -1])
+            seen = model.image(torch.from_numpy(data.dev.vectors[pair.image]))
+            hidden = torch.relu(model.hidden(torch.cat([seen, *states])))
+            human = float(torch.softmax(model.classes(hidden), 0)[0])
+            (right if pair.human else wrong).append(human)
+    assert numbers["p human"] == pytest.approx(np.mean(right), abs=1e-5)
+    assert numbers["p other-image"] == pytest.approx(np.mean(wrong), abs=1e-5)
+    likelihood = (np.log(right).mean() + np.log1p(-np.array(wrong)).mean()) / 2
+    assert numbers["log_likelihood"] == pytest.approx(likelihood, abs=1e-5)
+    correct = ((np.array(right) > 0.5).mean() + (np.array(wrong) <= 0.5).mean()) / 2
+    assert numbers["accuracy"] == pytest.approx(correct)
+
+
+def test_the_learning_rate_falls_after_each_epoch(world: Path) -> None:
+    config = settings(world, optimiser={"lr": 0.1, "lr_decay": 0.5})
+    assert [learning_rate(config, 5, step) for step in (0, 4, 5, 10)] == pytest.approx([0.1, 0.1, 0.05, 0.025])
+
+
+def test_words_begin_with_given_vectors(world: Path, tmp_path: Path) -> None:
+    matrix = np.arange(12, dtype=np.float32).reshape(2, 6)
+    write_word2vec(tmp_path / "v.bin", ["kite", "zebra"], matrix)
+    config = settings(world, vectors=str(tmp_path / "v.bin"))
+    data = prepare(config)
+    task = LeicTask(config, data, CPU)
+    assert task.model.words.weight[data.vocabulary.number("kite")].tolist() == matrix[0].tolist()
+    assert float(task.model.words.weight[data.vocabulary.number("boat")].detach().abs().max()) <= 0.1
+    with pytest.raises(UsageError, match=r"the vectors have 6 components, and 'network\.word_dim' is 5"):
+        prepare(settings(world, vectors=str(tmp_path / "v.bin"), network={"word_dim": 5}))
+
+
+def test_settings_that_do_not_fit_are_all_named(world: Path) -> None:
+    with pytest.raises(StudyError, match=r"'batch' is 7, no even number.*'systems' does nothing.*there are 2 parts"):
+        settings(world, batch=7, systems=["one"], folds={"of": 2, "out": 3})
+    with pytest.raises(StudyError, match="neither 'negatives' nor 'machine'"):
+        settings(world, negatives=None)
+    with pytest.raises(StudyError, match=r"'folds\.out' and 'folds\.seed' do nothing"):
+        settings(world, folds={"out": 2})
+
+
+def test_data_that_does_not_fit_is_named(world: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="'systems': there is no 'three'"):
+        prepare(settings(world, machine=system_files(world), systems=["three"]))
+    with pytest.raises(UsageError, match=r"'folds\.of' is 99, and there are 18 images"):
+        prepare(settings(world, folds={"of": 99}))
+    with pytest.raises(DataError, match="no word occurs 999 times"):
+        prepare(settings(world, min_count=999))
+    few = json.loads((world / "one.json").read_text())[:20]
+    (tmp_path / "few.json").write_text(json.dumps(few))
+    with pytest.raises(DataError, match=r"the system 'few' has no captions of 4 of 24 images, one of them 'val02'"):
+        prepare(settings(world, machine=[str(tmp_path / "few.json")]))
+    lonely = json.loads((world / "world.json").read_text())
+    lonely["images"][3]["sentences"] = lonely["images"][3]["sentences"][:1]
+    (tmp_path / "lonely.json").write_text(json.dumps(lonely))
+    with pytest.raises(DataError, match="1 training images have one caption only, one of them 'train03'"):
+        prepare(settings(world, captions=str(tmp_path / "lonely.json")))
+    lonely["images"].append({"filename": "new.jpg", "split": "train", "sentences": [{"raw": "a"}, {"raw": "b"}]})
+    lonely["images"][3]["sentences"] *= 2
+    (tmp_path / "new.json").write_text(json.dumps(lonely))
+    with pytest.raises(FeatureError, match="lacks 1 of 19 images: 'new'"):
+        prepare(settings(world, captions=str(tmp_path / "new.json")))
+
+
+def test_what_is_read_is_told(world: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    watcher = Watcher()
+    watcher.say = said.append  # type: ignore[method-assign,assignment]
+    train_leic(settings(world, epochs=1), tmp_path / "run", watcher=watcher)
+    assert any(line.endswith("train 18 images, dev 6") for line in said)
+    assert any(line.startswith("image vectors: means of the regions of 24 images") for line in said)
+
+
+@pytest.mark.parametrize("name", ["leic-flickr8k", "leic-flickr8k-paper", "leic-flickr8k-systems"])
+def test_shipped_training_files_are_sound(name: str) -> None:
+    config = load_training(LeicTraining, find_training(name))
+    assert config.name == name
+    assert (config.machine is None) == (config.folds.of is None)
+
+
+def test_the_papers_file_has_the_papers_settings() -> None:
+    """Those of the released code's options."""
+    config = load_training(LeicTraining, find_training("leic-flickr8k-paper"))
+    network, optimiser = config.network, config.optimiser
+    assert (network.word_dim, network.state_dim, network.hidden_dim, network.steps) == (300, 512, 512, 15)
+    assert (optimiser.lr, optimiser.lr_decay, optimiser.clip) == (1e-3, 0.9, 1.0)
+    assert (config.dropout, config.batch, config.epochs, config.negatives) == (0.5, 100, 30, NEGATIVES)

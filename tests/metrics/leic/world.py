@@ -1,0 +1,50 @@
+"""The drawn world of SCAN's tests, with captions of two systems, in which a very small LEIC is trained in a second."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from capbench.metrics.leic.training import LeicTraining
+from capbench.training.settings import parse_training
+from tests.training import world as scan_world
+
+__all__ = ["make_world", "settings", "system_files"]
+
+
+def make_world(folder: Path) -> Path:
+    """Captions of people (``world.json``), features (``world.h5``) and two systems (``one.json``, ``two.json``)."""
+    scan_world.make_world(folder)
+    images = json.loads((folder / "world.json").read_text())["images"]
+    for system in ("one", "two"):
+        captions = [
+            {"image_id": image["filename"], "caption": f"{system} thing of image {number % 4}"}
+            for number, image in enumerate(images)
+        ]
+        (folder / f"{system}.json").write_text(json.dumps(captions), encoding="utf-8")
+    return folder
+
+
+def system_files(world: Path) -> list[str]:
+    return [str(world / "one.json"), str(world / "two.json")]
+
+
+def settings(world: Path, **changes: Any) -> LeicTraining:
+    """A training of under a second; ``network={...}`` and so on replace whole sections."""
+    raw: dict[str, Any] = {
+        "schema": 1,
+        "name": "tiny",
+        "captions": str(world / "world.json"),
+        "features": str(world / "world.h5"),
+        "min_count": 1,
+        "network": {"word_dim": 6, "state_dim": 8, "hidden_dim": 10, "steps": 7},
+        "optimiser": {"lr": 0.01},
+        "dropout": 0.1,
+        "batch": 8,
+        "epochs": 4,
+        "threads": 1,
+        "device": "cpu",
+        "log_every": 2,
+    }
+    return parse_training(LeicTraining, {**raw, **changes})

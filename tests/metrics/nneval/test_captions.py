@@ -1,0 +1,120 @@
+"""Which captions NNEval is trained on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from capbench.core.errors import DataError
+from capbench.core.records import photograph
+from capbench.datasets.captions import load_captions, read_machine_captions
+from capbench.datasets.opening import open_dataset
+from capbench.datasets.root import DataRoot
+from capbench.metrics.nneval.training import FOREIGN, DrawOptions, draw_captions
+
+PEOPLE = {f"im{number}": tuple(f"person {place} of {number}" for place in range(5)) for number in range(12)}
+SYSTEMS = {f"s{place}": {image: f"system {place} on {image}" for image in PEOPLE} for place in range(4)}
+
+
+def test_three_of_each_with_four_references_that_are_never_the_caption_itself() -> None:
+    drawn = draw_captions(PEOPLE, SYSTEMS, (), DrawOptions())
+    assert len(drawn.items) == 6 * len(PEOPLE)
+    for image in PEOPLE:
+        of_image = [(item, human) for item, human in zip(drawn.items, drawn.human, strict=True) if item.image == image]
+        people = [item for item, human in of_image if human]
+        machines = [item for item, human in of_image if not human]
+        assert len({item.candidate for item in people}) == 3
+        assert len({item.system for item in machines}) == 3
+        for item in people:
+            assert (*item.references,) == tuple(text for text in PEOPLE[image] if text != item.candidate)
+        for item in machines:
+            assert SYSTEMS[item.system][image] == item.candidate
+            assert len(set(item.references)) == 4
+            assert set(item.references) < set(PEOPLE[image])
+    machines = [item for item, human in zip(drawn.items, drawn.human, strict=True) if not human]
+    left_out = {text for item in machines for text in PEOPLE[item.image] if text not in item.references}
+    assert {text.split()[1] for text in left_out} == {"0", "1", "2", "3", "4"}
+    assert len({item.system for item in machines}) == 4
+
+
+def test_a_smaller_draw_is_a_part_of_a_larger_one_and_other_images_change_nothing() -> None:
+    small, large = (draw_captions(PEOPLE, SYSTEMS, (), DrawOptions(images=n)) for n in (4, 9))
+    assert set(small.items) < set(large.items)
+    fewer = draw_captions(PEOPLE, SYSTEMS, ("im3",), DrawOptions())
+    assert set(fewer.items) == {
+        item for item in draw_captions(PEOPLE, SYSTEMS, (), DrawOptions()).items if item.image != "im3"
+    }
+    assert draw_captions(PEOPLE, SYSTEMS, (), DrawOptions(seed=2)).items != large.items
+
+
+def test_foreign_captions_are_of_other_images_that_are_not_judged_and_count_as_no_persons() -> None:
+    plain = draw_captions(PEOPLE, SYSTEMS, ("im3",), DrawOptions())
+    drawn = draw_captions(PEOPLE, SYSTEMS, ("im3",), DrawOptions(foreign=2))
+    foreign = [item for item in drawn.items if item.system == FOREIGN]
+    assert [item for item in drawn.items if item.system != FOREIGN] == list(plain.items)
+    assert len(foreign) == 2 * 11 == drawn.counts["captions of other images"]
+    assert not any(human for item, human in zip(drawn.items, drawn.human, strict=True) if item.system == FOREIGN)
+    for image in PEOPLE:
+        of = [item.candidate.rpartition(" ")[2] for item in foreign if item.image == image]
+        assert len(set(of)) == len(of)
+        assert not {image.removeprefix("im"), "3"} & set(of)
+    for item in foreign:
+        assert len(set(item.references)) == 4
+        assert set(item.references) < set(PEOPLE[item.image])
+
+
+def test_an_image_that_is_gone_changes_foreign_captions_only_where_it_stood() -> None:
+    whole = set(draw_captions(PEOPLE, SYSTEMS, (), DrawOptions(foreign=1)).items)
+    fewer = set(draw_captions(PEOPLE, SYSTEMS, ("im3",), DrawOptions(foreign=1)).items)
+    assert all(item.image == "im3" or item.candidate.endswith("of 3") for item in whole - fewer)
+    small = draw_captions(PEOPLE, SYSTEMS, (), DrawOptions(images=4, foreign=1))
+    assert set(small.items) < whole
+
+
+def test_foreign_captions_end_where_images_do() -> None:
+    two = {image: PEOPLE[image] for image in ("im1", "im2")}
+    drawn = draw_captions(two, SYSTEMS, (), DrawOptions(foreign=9))
+    assert drawn.counts["captions of other images"] == 2
+
+
+def test_what_is_left_out_is_counted() -> None:
+    people = {**PEOPLE, "im0": PEOPLE["im0"][:4], "lonely": PEOPLE["im1"]}
+    drawn = draw_captions(people, SYSTEMS, ("im3", "im4", "elsewhere"), DrawOptions())
+    assert drawn.counts == {
+        "images": 9,
+        "captions": 54,
+        "systems": 4,
+        "images with captions of systems": 12,
+        "images left out as judged": 2,
+        "images left out for too few captions": 1,
+    }
+    with pytest.raises(DataError, match="of 12 images 12 have captions by systems, 0 of these are not judged"):
+        draw_captions(PEOPLE, SYSTEMS, PEOPLE, DrawOptions())
+
+
+def test_one_photograph_of_flickr_has_two_names() -> None:
+    assert photograph("1007129816_e794419615") == photograph("1007129816")
+    people = {"1007129816": PEOPLE["im0"], **PEOPLE}
+    systems = {name: {**captions, "1007129816": "a dog"} for name, captions in SYSTEMS.items()}
+    drawn = draw_captions(people, systems, ("1007129816_e794419615",), DrawOptions())
+    assert "1007129816" not in {item.image for item in drawn.items}
+
+
+@pytest.mark.real_data
+def test_cocos_test_images_that_composite_and_thumb_do_not_judge(real_data: Path) -> None:
+    root = DataRoot(real_data, False, "given")
+    people = load_captions("coco-test", root)
+    folder = real_data / "machine_captions"
+    machine = read_machine_captions(
+        [folder / "where_image2/imgs_mscoco.txt", folder / "smurf_karpathy_cand.json"], people
+    )
+    assert len(machine.systems) == 15
+    assert [note.partition(" ")[0] for note in machine.notes] == ["mscoco_human_1", "smurf_karpathy_cand-1"]
+    images = {}
+    for name in ("composite", "thumb", "foil"):
+        dataset = open_dataset(name, root)
+        images[name] = {item.image for one in dataset.load(dataset.protocol().items) for item in one.items}
+    judged = images["composite"] | images["thumb"]
+    assert draw_captions(people, machine.systems, judged, DrawOptions()).counts["images"] == 2683
+    assert draw_captions(people, machine.systems, judged | images["foil"], DrawOptions()).counts["images"] == 2613

@@ -1,0 +1,170 @@
+"""NNEval as a metric: columns of other metrics, weights, and what is said beside its scores."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capbench.core.errors import MetricError, UsageError
+from capbench.core.records import Item, ScoreColumn, ScoreTable
+from capbench.metrics.base import Resources
+from capbench.metrics.needs import Parser, WordVectors
+from capbench.metrics.nneval.metric import NNEval
+from capbench.metrics.nneval.network import INPUTS, SHAPES, image_mark, read_nneval
+from capbench.metrics.requests import MetricRequest, resolve_metrics
+from capbench.metrics.scoring import score
+from tests.metrics.nneval.stored import without_parser, write_vectors, write_weights
+
+CAPTIONS = {
+    "1": ["a dog runs on the grass", "the dog sits on grass", "a red ball and a dog"],
+    "2": ["a man in a boat", "a boat on the lake", "a woman sits in a boat on a lake"],
+}
+ITEMS = [
+    Item(image, text, tuple(CAPTIONS[image]))
+    for image, text in [
+        ("1", "a dog runs"),
+        ("1", "a cat sits on a lake"),
+        ("2", "a man sits in a boat"),
+        ("2", "a red kite"),
+        ("2", "zebra"),
+    ]
+]
+
+
+@pytest.fixture
+def resources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Resources:
+    monkeypatch.setenv("CAPBENCH_CACHE", str(tmp_path / "cache"))
+    without_parser(monkeypatch)
+    (tmp_path / "df.json").write_text(json.dumps({f"{image}.jpg": texts for image, texts in CAPTIONS.items()}))
+    write_vectors(tmp_path / "v.bin")
+    return Resources(models={"nneval": str(write_weights(tmp_path / "w.npz"))})
+
+
+def requests(tmp_path: Path, *names: str, **options: object) -> tuple[MetricRequest, ...]:
+    chosen = {"vectors": str(tmp_path / "v.bin"), "df": str(tmp_path / "df.json")}
+    by_metric: dict[str, dict[str, object]] = {
+        "nneval": {**chosen, **options},
+        "wmd": {"vectors": chosen["vectors"]},
+        "cider": {"df": chosen["df"]},
+    }
+    asked = ("nneval", *names)
+    return resolve_metrics(asked, {name: values for name, values in by_metric.items() if name in asked})
+
+
+def scored(tmp_path: Path, resources: Resources, *names: str, **options: object) -> ScoreTable:
+    return score(ITEMS, requests(tmp_path, *names, **options), resources, dataset="mine", cache=False)
+
+
+def test_it_is_the_network_over_the_columns_of_other_metrics(tmp_path: Path, resources: Resources) -> None:
+    others = ("meteor", "wmd", "bleu", "spice", "cider")
+    table = scored(tmp_path, resources, *others)
+    of_column = {key.column: values for key, values in table.values.items()}
+    columns = [of_column[name] / 10 if name == "cider" else of_column[name] for name in INPUTS]
+    network = read_nneval(tmp_path / "w.npz")
+    assert table.values[ScoreColumn("nneval", "nneval")] == pytest.approx(
+        network.probabilities(np.column_stack(columns)), abs=0
+    )
+    assert np.ptp(of_column["nneval"]) > 0
+
+
+def test_its_inputs_are_extracted_once_for_all_and_kept(tmp_path: Path, resources: Resources) -> None:
+    asked = requests(tmp_path, "wmd", "cider")
+    first = score(ITEMS, asked, resources, dataset="mine")
+    again = score(ITEMS, asked, resources, dataset="mine")
+    assert (first.cached["nneval"], again.cached["nneval"]) == (0, len(ITEMS))
+    assert (
+        again.values[ScoreColumn("nneval", "nneval")].tolist() == first.values[ScoreColumn("nneval", "nneval")].tolist()
+    )
+    # Nothing of the network itself is kept: other weights cost no scoring.
+    other = Resources(models={"nneval": str(write_weights(tmp_path / "w2.npz", seed=2))})
+    changed = score(ITEMS, asked, other, dataset="mine")
+    assert changed.cached["nneval"] == len(ITEMS)
+    assert changed.signatures["nneval"] != first.signatures["nneval"]
+
+
+def test_the_signature_names_weights_vectors_documents_and_mapping(tmp_path: Path, resources: Resources) -> None:
+    line = scored(tmp_path, resources).signatures["nneval"]
+    network = read_nneval(tmp_path / "w.npz")
+    assert f"|model:{network.sha256[:16]}|" in line
+    assert line.endswith("|mapping:unit")
+    assert "df:df.json(2 documents" in line
+    other = str(write_vectors(tmp_path / "v2.bin", seed=2))
+    assert scored(tmp_path, resources, vectors=other).signatures["nneval"] != line
+
+
+def test_min_max_needs_the_range_of_the_training(tmp_path: Path, resources: Resources) -> None:
+    with pytest.raises(MetricError, match="do not hold the range") as caught:
+        scored(tmp_path, resources, mapping="min-max")
+    assert "w.npz" in str(caught.value)
+    with pytest.raises(UsageError, match=r"nneval\.mapping=log"):
+        scored(tmp_path, resources, mapping="log")
+    with np.load(tmp_path / "w.npz") as stored:
+        arrays = {name: stored[name] for name in SHAPES}
+    unit = scored(tmp_path, resources).values[ScoreColumn("nneval", "nneval")]
+    np.savez(tmp_path / "w.npz", **arrays, minimum=np.zeros(8), maximum=np.ones(8))
+    trained = scored(tmp_path, resources)
+    # The range from 0 to 1 is what 2x - 1 takes.
+    assert trained.values[ScoreColumn("nneval", "nneval")] == pytest.approx(unit, abs=1e-12)
+    assert trained.signatures["nneval"].endswith("|mapping:min-max")
+    np.savez(tmp_path / "w.npz", **arrays, minimum=np.zeros(8), maximum=np.full(8, 0.5))
+    assert scored(tmp_path, resources).values[ScoreColumn("nneval", "nneval")] != pytest.approx(unit, abs=1e-3)
+    again = scored(tmp_path, resources, mapping="unit")
+    assert again.values[ScoreColumn("nneval", "nneval")] == pytest.approx(unit, abs=0)
+
+
+def test_other_word_vectors_than_the_papers_are_told_beside_the_scores(tmp_path: Path, resources: Resources) -> None:
+    table = scored(tmp_path, resources, "bleu-1")
+    assert list(table.cautions) == ["nneval"]
+    assert table.cautions["nneval"] == (
+        "WMD takes 12 word vectors of 12 components (v.bin), not the paper's of GoogleNews",
+    )
+
+
+def test_weights_of_unknown_training_may_be_the_papers_which_were_chosen_on_flickr8k_expert(
+    tmp_path: Path, resources: Resources
+) -> None:
+    metric = NNEval(
+        Resources(model=str(tmp_path / "w.npz")), vectors=str(tmp_path / "v.bin"), df=str(tmp_path / "df.json")
+    )
+    for dataset in ("flickr8k-expert", "flickr8k-expert:1/no-own-captions"):
+        assert "agreement with flickr8k-expert, which is no test set for them" in metric.cautions(dataset, ITEMS)[-1]
+    assert not any("chose" in line for line in metric.cautions("composite@8k", ITEMS))
+
+
+def test_trained_weights_refuse_other_word_vectors_and_know_their_images(tmp_path: Path, resources: Resources) -> None:
+    torch = pytest.importorskip("torch")
+    from capbench.metrics.nneval.network import write_nneval
+
+    with np.load(tmp_path / "w.npz") as stored:
+        tensors = {name: torch.from_numpy(stored[name]) for name in SHAPES}
+    facts = {
+        "word_vectors": "ab" * 32,
+        "about": "were trained on 12 captions",
+        "chosen_by": "mine:1/all/tau-b",
+        "images": {"trained": [image_mark("1")], "chosen": [image_mark("2_0123456789")]},
+    }
+    write_nneval(tmp_path / "m.safetensors", tensors, np.zeros(8), np.ones(8), facts)
+    trained = Resources(model=str(tmp_path / "m.safetensors"))
+    with pytest.raises(MetricError, match="was trained with word vectors of SHA-256 abababab"):
+        scored(tmp_path, trained)
+    table = scored(tmp_path, trained, any_vectors=True)
+    assert table.cautions["nneval"][1:] == (
+        "weights were trained on 12 captions",
+        "2 of 5 captions are of images that its weights were trained on: these are no test of it",
+        "3 of 5 captions are of images whose judgements (mine:1/all/tau-b) its weights were chosen by: "
+        "these are no test of it",
+    )
+
+
+def test_what_it_waits_for_is_told_need_by_need(tmp_path: Path, resources: Resources) -> None:
+    (request,) = resolve_metrics(["nneval"])
+    lacking = request.lacks(Resources())
+    assert "an NNEval network (--model nneval=FILE, made by 'capbench train nneval')" in lacking
+    assert "--option nneval.vectors=FILE" in lacking
+    kinds = {type(need) for need, _ in request.lacking(Resources(model=str(tmp_path / "w.npz")))}
+    # The parser may be spared: captions that were parsed need none.
+    assert kinds <= {WordVectors, Parser}
+    assert not any(isinstance(need, Parser) and not need.may_be_spared for need, _ in request.lacking(Resources()))

@@ -1,0 +1,201 @@
+"""NNEval's network against a plain forward pass, and files that are no such network."""
+
+from __future__ import annotations
+
+import json
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from capbench.core.errors import MissingFileError, ModelError
+from capbench.metrics.nneval.network import INPUTS, SHAPES, map_inputs, read_nneval, write_nneval
+
+Arrays = dict[str, NDArray[Any]]
+RELEASED = "nneval/nneval_public_checkpoint156.npz"
+
+
+def plain_forward(weights: Arrays, mapped: list[float]) -> float:
+    """One caption through the network of the paper (eq. 1 to 6), number by number."""
+
+    def layer(inputs: list[float], matrix: NDArray[Any], bias: NDArray[Any]) -> list[float]:
+        outputs = []
+        for column in range(matrix.shape[1]):
+            total = float(bias[column])
+            for row, value in enumerate(inputs):
+                total += value * float(matrix[row, column])
+            outputs.append(total)
+        return outputs
+
+    first = [max(value, 0.0) for value in layer(mapped, weights["W1"], weights["b1"])]
+    second = [max(value, 0.0) for value in layer(first, weights["W2"], weights["b2"])]
+    machine, human = layer(second, weights["W_out"], weights["b_out"])
+    return float(np.exp(human) / (np.exp(machine) + np.exp(human)))
+
+
+def drawn(seed: int = 1) -> Arrays:
+    rng = np.random.default_rng(seed)
+    return {name: rng.normal(scale=0.3, size=shape).astype(np.float32) for name, shape in SHAPES.items()}
+
+
+def saved(path: Path, arrays: Arrays) -> Path:
+    np.savez(path, **arrays)  # type: ignore[arg-type]
+    return path
+
+
+SCORES = np.random.default_rng(2).random((700, len(INPUTS)))
+
+
+def test_equals_a_plain_forward_pass(tmp_path: Path) -> None:
+    weights = drawn()
+    network = read_nneval(saved(tmp_path / "w.npz", weights))
+    assert network.mapped == "unit"
+    plain = [plain_forward(weights, [2 * value - 1 for value in row]) for row in SCORES[::100].tolist()]
+    assert network.probabilities(SCORES)[::100] == pytest.approx(plain, abs=1e-12)
+
+
+def test_equals_it_with_the_range_of_the_training(tmp_path: Path) -> None:
+    weights = drawn()
+    minimum, maximum = np.linspace(0, 0.1, 8), np.linspace(0.5, 1.2, 8)
+    network = read_nneval(saved(tmp_path / "w.npz", {**weights, "minimum": minimum, "maximum": maximum}))
+    assert network.mapped == "min-max"
+    plain = [
+        plain_forward(weights, [2 * (x - a) / (b - a) - 1 for x, a, b in zip(row, minimum, maximum, strict=True)])
+        for row in SCORES[::100].tolist()
+    ]
+    assert network.probabilities(SCORES)[::100] == pytest.approx(plain, abs=1e-12)
+    assert network.probabilities(SCORES, "unit")[::100] != pytest.approx(plain, abs=1e-3)
+
+
+def test_the_largest_and_smallest_of_training_are_the_ends_and_a_constant_is_the_middle() -> None:
+    inputs = np.tile(np.arange(3.0)[:, None], (1, 8))
+    inputs[:, 3] = 7.0
+    mapped = map_inputs(inputs, inputs.min(axis=0), inputs.max(axis=0))
+    assert mapped[:, 0].tolist() == [-1.0, 0.0, 1.0]
+    assert mapped[:, 3].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_equal_captions_get_equal_scores_whatever_stands_beside_them(tmp_path: Path) -> None:
+    network = read_nneval(saved(tmp_path / "w.npz", drawn()))
+    whole = network.probabilities(SCORES)
+    assert np.array_equal(network.probabilities(SCORES[::-1])[::-1], whole)
+    assert np.array_equal(network.probabilities(SCORES[3:4]), whole[3:4])
+    repeated = network.probabilities(np.repeat(SCORES[:1], 613, axis=0))
+    assert len(set(repeated.tolist())) == 1
+
+
+def test_far_inputs_give_no_warning_and_stay_probabilities(tmp_path: Path) -> None:
+    network = read_nneval(saved(tmp_path / "w.npz", drawn()))
+    far = network.probabilities(np.array([[1e6] * 8, [-1e6] * 8]))
+    assert ((far >= 0) & (far <= 1)).all()
+
+
+@pytest.mark.real_data
+def test_the_released_weights_equal_a_plain_forward_pass_and_rank_rightly(real_data: Path) -> None:
+    network = read_nneval(real_data / RELEASED)
+    with np.load(real_data / RELEASED) as stored:
+        weights = {name: stored[name].astype(np.float64) for name in stored}
+    plain = [plain_forward(weights, [2 * value - 1 for value in row]) for row in SCORES[::50].tolist()]
+    assert network.probabilities(SCORES)[::50] == pytest.approx(plain, abs=1e-12)
+    # METEOR, WMD, BLEU-1..4, SPICE, CIDEr/10 of a good, a middling and a wrong caption.
+    good = [0.45, 0.75, 1.0, 0.9, 0.75, 0.6, 0.5, 0.25]
+    middling = [0.25, 0.5, 0.7, 0.4, 0.2, 0.1, 0.2, 0.1]
+    wrong = [0.08, 0.3, 0.2, 0.0, 0.0, 0.0, 0.0, 0.002]
+    scores = network.probabilities(np.array([good, middling, wrong])).tolist()
+    assert scores == sorted(scores, reverse=True)
+
+
+def test_what_training_writes_is_read_again(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    weights = drawn()
+    limits = np.zeros(8), np.arange(1, 9) / 4.0
+    tensors = {name: torch.from_numpy(array) for name, array in weights.items()}
+    write_nneval(tmp_path / "m.safetensors", tensors, *limits, {"about": "were trained"})
+    network = read_nneval(tmp_path / "m.safetensors")
+    assert network.training == {"about": "were trained"}
+    assert network.maximum is not None
+    assert network.maximum.tolist() == limits[1].tolist()
+    assert all(np.array_equal(network.weights[name], weights[name]) for name in SHAPES)
+
+
+def without(name: str) -> Arrays:
+    return {key: array for key, array in drawn().items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        (without("W2"), "it lacks 'W2'"),
+        ({"embedding": np.zeros(3)}, "it lacks 'W1' and 5 more"),
+        ({**drawn(), "W1/Adam": np.zeros((8, 72))}, "does not know: 'W1/Adam'"),
+        ({**drawn(), "W1": np.zeros((72, 8))}, r"'W1' has shape \(72, 8\), the network needs \(8, 72\)"),
+        ({**drawn(), "b1": np.full(72, np.nan)}, "'b1' holds NaN or infinity"),
+        ({**drawn(), "b1": np.array(["a"] * 72)}, "'b1' holds <U1 and no numbers"),
+        ({**drawn(), "minimum": np.zeros(8)}, "it lacks 'maximum'"),
+        ({**drawn(), "minimum": np.ones(8), "maximum": np.zeros(8)}, "'minimum' of meteor is above its 'maximum'"),
+    ],
+)
+def test_other_arrays_are_refused(tmp_path: Path, arrays: Arrays, message: str) -> None:
+    with pytest.raises(ModelError, match=message) as caught:
+        read_nneval(saved(tmp_path / "w.npz", arrays))
+    assert str(tmp_path / "w.npz") in str(caught.value)
+
+
+def _torch_zip(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", b"\x80\x02}q\x00.")
+
+
+def _objects(path: Path) -> None:
+    np.savez(path, **{**drawn(), "W1": np.array([{}], dtype=object)})  # type: ignore[arg-type]
+
+
+def _cut(path: Path) -> None:
+    np.savez(path, **drawn())  # type: ignore[arg-type]
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def _other_kind(path: Path) -> None:
+    header = json.dumps({"__metadata__": {"kind": "capbench.scan/1"}}).encode()
+    body = b"".join(array.tobytes() for array in drawn().values())
+    entries, at = {"__metadata__": {"kind": "capbench.scan/1"}}, 0
+    for name, array in drawn().items():
+        size = array.nbytes
+        entries[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": [at, at + size]}  # type: ignore[dict-item]
+        at += size
+    header = json.dumps(entries).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header + body)
+
+
+@pytest.mark.parametrize(
+    ("write", "message"),
+    [
+        (lambda path: path.write_bytes(b""), "is empty"),
+        (lambda path: path.write_text("W1: 3"), "is neither .npz nor safetensors"),
+        (lambda path: path.write_text("{}"), "is JSON and no weights"),
+        (_torch_zip, "is neither .npz nor safetensors"),
+        (_objects, "holds|W1"),
+        (_cut, "npz|read"),
+        (_other_kind, "is no NNEval network of capbench"),
+    ],
+)
+def test_other_files_are_refused_in_one_line(tmp_path: Path, write: Any, message: str) -> None:
+    path = tmp_path / "w.npz"
+    write(path)
+    with pytest.raises(ModelError, match=message) as caught:
+        read_nneval(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_and_scores_of_another_width_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError):
+        read_nneval(tmp_path / "none.npz")
+    network = read_nneval(saved(tmp_path / "w.npz", drawn()))
+    with pytest.raises(ModelError, match="reads 8 scores a caption"):
+        network.probabilities(np.zeros((2, 7)))
+    with pytest.raises(ModelError, match="does not hold the range"):
+        network.probabilities(SCORES, "min-max")

@@ -1,0 +1,242 @@
+"""NNEval's training: what is learned, how weights are chosen, and going on after an interruption."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from capbench.core.errors import DataError, UsageError
+from capbench.core.records import Item
+from capbench.datasets.root import DataRoot, sample_dir
+from capbench.metrics.base import Resources
+from capbench.metrics.nneval.network import INPUTS, read_nneval, write_nneval
+from capbench.metrics.nneval.training import Examples, Judged, NNEvalModule, NNEvalTask, Prepared, train_nneval
+from capbench.metrics.requests import resolve_metrics
+from capbench.metrics.scoring import score
+from capbench.training.loop import TrainingResult, Watcher
+from tests.metrics.nneval.stored import without_parser
+from tests.metrics.nneval.world import make_world, settings
+
+ROOT = DataRoot(sample_dir(), True, "sample")
+CPU = torch.device("cpu")
+
+
+@contextlib.contextmanager
+def bars(_description: str, _steps: int) -> Iterator[Callable[[int], None]]:
+    yield lambda _done: None
+
+
+class Noting(Watcher):
+    """Keeps what is said, and counts steps."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+        self.steps = 0
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+    def step(self) -> None:
+        self.steps += 1
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CAPBENCH_CACHE", str(tmp_path / "cache"))
+    without_parser(monkeypatch)
+    return make_world(tmp_path / "world")
+
+
+def trained(world: Path, run: Path, watcher: Watcher | None = None, **changes: Any) -> TrainingResult:
+    return train_nneval(settings(world, **changes), run, ROOT, bars, watcher=watcher)
+
+
+def test_people_are_told_from_machines_on_held_out_images(world: Path, tmp_path: Path) -> None:
+    watcher = Noting()
+    result = trained(world, tmp_path / "run", watcher, epochs=30)
+    assert result.chosen is not None
+    assert result.chosen["accuracy"] == 1.0
+    assert "results-2 is left out as a person: 100% of its captions are references" in watcher.said
+    assert any("14 images with captions of 4 systems, 0 left out as judged" in line for line in watcher.said)
+    assert "held out: 6 captions; learned from: 78" in watcher.said
+    assert result.model is not None
+    facts = read_nneval(result.model).training
+    assert facts["chosen_by"] is None
+    assert (len(facts["images"]["trained"]), facts["images"]["chosen"]) == (14, [])
+    assert facts["counts"]["images"] == 14
+    assert facts["about"].startswith("were trained on 84 captions of 14 images, those of machines by 4 systems")
+    assert set(facts["inputs"]) == {"meteor", "wmd", "bleu", "spice", "cider"}
+
+
+def test_the_trained_model_is_a_metric_with_the_scores_of_its_training(world: Path, tmp_path: Path) -> None:
+    result = trained(world, tmp_path / "run")
+    assert result.model is not None
+    options = {"nneval": {"vectors": str(world / "v.bin"), "df": str(world / "people.json")}}
+    references = ("a dog sits on the grass", "a cat near a boat")
+    items = [Item("x", "a dog sits", references), Item("x", "the red ball", references)]
+    requests = resolve_metrics(["nneval"], options)
+    table = score(items, requests, Resources(model=str(result.model)), dataset="mine", cache=False)
+    assert table.signatures["nneval"].endswith("|mapping:min-max")
+    assert len(set(next(iter(table.values.values())).tolist())) == 2
+
+
+def test_the_same_settings_give_the_same_file_and_another_seed_another(world: Path, tmp_path: Path) -> None:
+    first, second = (trained(world, tmp_path / name) for name in ("a", "b"))
+    assert first.sha256 == second.sha256
+    assert trained(world, tmp_path / "c", seed=2).sha256 != first.sha256
+
+
+def test_an_interrupted_training_ends_with_the_same_bytes(world: Path, tmp_path: Path) -> None:
+    whole = trained(world, tmp_path / "whole")
+    watcher = Noting()
+    half = train_nneval(
+        settings(world), tmp_path / "half", ROOT, bars, stop=lambda: watcher.steps >= 9, watcher=watcher
+    )
+    assert half.ended == "interrupted"
+    assert half.step == 9 < whole.step
+    assert trained(world, tmp_path / "half").sha256 == whole.sha256
+
+
+def test_asked_to_stop_while_scores_are_computed_it_leaves_and_keeps_them(world: Path, tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        train_nneval(settings(world), tmp_path / "run", ROOT, bars, stop=lambda: True)
+    assert not (tmp_path / "run/model.safetensors").exists()
+    assert trained(world, tmp_path / "run").ended == "epochs"
+
+
+def judged(seed: int = 4, n: int = 60) -> Judged:
+    rng = np.random.default_rng(seed)
+    inputs = rng.random((n, 8))
+    return Judged(inputs, np.repeat(np.arange(n), 2), np.repeat(np.round(4 * inputs[:, 0]), 2), "tau-b")
+
+
+def examples(seed: int = 5, n: int = 120) -> Examples:
+    rng = np.random.default_rng(seed)
+    human = np.arange(n) % 2 == 0
+    return Examples(rng.random((n, 8)) * 0.5 + 0.5 * human[:, None], human)
+
+
+def task(dev: Examples | Judged, **changes: Any) -> NNEvalTask:
+    config = settings(Path("nowhere"), **changes)
+    return NNEvalTask(config, Prepared(examples(), dev, {}, {}), CPU)
+
+
+def test_weights_are_chosen_by_agreement_as_scipy_counts_it() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    dev = judged()
+    made = task(dev)
+    found = made.validate(made.model, lambda: None)
+    train = examples()
+    lowest, highest = train.inputs.min(axis=0), train.inputs.max(axis=0)
+    mapped = torch.from_numpy(2 * (dev.inputs - lowest) / (highest - lowest) - 1).float()
+    human = torch.softmax(made.model(mapped), dim=1)[:, 1].detach().numpy()
+    assert found["tau"] == pytest.approx(stats.kendalltau(human[dev.item], dev.value).statistic, abs=1e-5)
+
+
+def test_a_network_that_says_the_same_of_all_agrees_with_nobody() -> None:
+    made = task(judged())
+    with torch.no_grad():
+        for weight in made.model.parameters():
+            weight.zero_()
+    assert made.validate(made.model, lambda: None) == {"tau": 0.0}
+    held_out = task(examples(6))
+    with torch.no_grad():
+        for weight in held_out.model.parameters():
+            weight.zero_()
+    assert held_out.validate(held_out.model, lambda: None)["log_likelihood"] == pytest.approx(-math.log(2), abs=1e-6)
+
+
+def test_the_penalty_is_that_of_the_loss_and_spares_biases() -> None:
+    """Adam's first step follows the sign of the gradient of cross entropy + 1e-4 Σ|W|²/2."""
+    penalty = 0.5
+    made = task(judged(), optimiser={"lr": 0.001, "weight_decay": penalty})
+    other = task(judged(), optimiser={"lr": 0.001, "weight_decay": 0.0})
+    batch = next(iter(made.batches(0, 0)))
+    made.loss(batch, 0).backward()  # type: ignore[no-untyped-call]
+    made.optimiser.step()
+    loss = other.loss(batch, 0)
+    weights = dict(other.model.named_parameters())
+    loss = loss + penalty * sum(weights[name].square().sum() for name in ("W1", "W2", "W_out")) / 2
+    loss.backward()  # type: ignore[no-untyped-call]
+    other.optimiser.step()
+    for name, weight in made.model.named_parameters():
+        assert torch.allclose(weight, weights[name], atol=1e-7), name
+
+
+@pytest.mark.parametrize(
+    ("kind", "deviation"),
+    [("he-normal", math.sqrt(2 / 72)), ("glorot-uniform", math.sqrt(6 / 144) / math.sqrt(3))],
+)
+def test_first_weights_are_drawn_as_named(kind: str, deviation: float) -> None:
+    weights = NNEvalModule(kind, torch.Generator().manual_seed(1)).state_dict()
+    assert float(weights["W2"].std()) == pytest.approx(deviation, rel=0.05)
+    assert not weights["b2"].any()
+    if kind == "glorot-uniform":
+        assert float(weights["W2"].abs().max()) <= math.sqrt(6 / 144)
+
+
+def test_no_input_lowers_the_score_of_a_monotone_network(world: Path, tmp_path: Path) -> None:
+    paths = {
+        limit: trained(world, tmp_path / str(limit), network={"monotone": limit}, epochs=12).model
+        for limit in (True, False)
+    }
+    lowered = {}
+    inputs = np.random.default_rng(0).uniform(0, 0.6, (200, len(INPUTS)))
+    for limit, path in paths.items():
+        assert path is not None
+        network = read_nneval(path)
+        before = network.probabilities(inputs)
+        more = [network.probabilities(inputs + 0.2 * unit) for unit in np.eye(len(INPUTS))]
+        lowered[limit] = float(np.mean([after < before - 1e-12 for after in more]))
+        assert ("no input of theirs may lower the score" in network.training["about"]) is limit
+    assert lowered[True] == 0
+    assert lowered[False] > 0
+
+
+def test_the_file_of_a_monotone_network_scores_as_the_network_did(tmp_path: Path) -> None:
+    module = NNEvalModule("he-normal", torch.Generator().manual_seed(1), monotone=True)
+    path = tmp_path / "model.safetensors"
+    weights = {name: tensor.detach() for name, tensor in module.effective().items()}
+    write_nneval(path, weights, np.zeros(len(INPUTS)), np.ones(len(INPUTS)), {})
+    inputs = np.random.default_rng(0).uniform(0, 1, (20, len(INPUTS)))
+    with torch.no_grad():
+        scores = torch.softmax(module(torch.from_numpy(2 * inputs - 1)), dim=1)[:, 1].numpy()
+    np.testing.assert_allclose(read_nneval(path).probabilities(inputs), scores, atol=1e-12)
+
+
+def test_the_protocol_that_weights_are_chosen_by_is_noted_and_its_images_are_left_out(
+    world: Path, tmp_path: Path
+) -> None:
+    watcher = Noting()
+    result = trained(
+        world, tmp_path / "run", watcher, stopping={"protocol": "flickr8k-expert/all-pairs/mode-tau-b"}, epochs=2
+    )
+    assert result.model is not None
+    facts = read_nneval(result.model).training
+    assert facts["chosen_by"] == "flickr8k-expert:1/all-pairs/mode-tau-b"
+    assert facts["images"]["chosen"]
+    assert "tau" in facts["dev"]
+    assert any(line.startswith("flickr8k-expert: its ") for line in watcher.said)
+
+
+def test_a_protocol_of_another_kind_and_captions_without_systems_are_refused(world: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"'stopping\.protocol' is pascal-50s.*no correlation"):
+        trained(world, tmp_path / "a", stopping={"protocol": "pascal-50s"})
+    with pytest.raises(DataError, match="all captions are people's"):
+        trained(world, tmp_path / "b", machine=[str(_people_as_systems(world))])
+
+
+def _people_as_systems(world: Path) -> Path:
+    import json
+
+    people = json.loads((world / "people.json").read_text())
+    path = world / "human.json"
+    path.write_text(json.dumps([{"image_id": image, "caption": texts[0]} for image, texts in people.items()]))
+    return path

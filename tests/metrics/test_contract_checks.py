@@ -1,0 +1,244 @@
+"""Each promise of the contract: a metric that breaks one fails exactly its check."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import capbench
+from capbench import FloatArray, Item, Metric, MetricError, Options, Positive, Progress, option
+from capbench.core.errors import UsageError
+from capbench.metrics.needs import Features, Need
+from tests.installed_parser import installed_parser
+
+
+@dataclass(frozen=True)
+class CappedOptions(Options):
+    cap: float = option(5.0, Positive(), "ratios above it count as it")
+
+
+class Good(Metric):
+    """Length of a candidate in mean lengths of its references."""
+
+    name = "good"
+    columns: ClassVar[tuple[str, ...]] = ("good",)
+    titles: ClassVar[Mapping[str, str]] = {"good": "Good"}
+    citation = "an example"
+    option_type = CappedOptions
+    options: CappedOptions
+
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        rows = [[self.ratio(item)] for item in items]
+        progress(len(items))
+        return np.array(rows)
+
+    def ratio(self, item: Item) -> float:
+        if not item.references:
+            raise MetricError("an item has no references", hint="Give some")
+        mean = np.mean([len(reference) for reference in item.references])
+        return min(self.options.cap, len(item.candidate) / float(mean))
+
+
+class NoTitle(Good):
+    titles: ClassVar[Mapping[str, str]] = {"other": "Other"}
+
+
+class SwallowsOptions(Good):
+    def __init__(self, resources: Any = None, **options: Any) -> None:
+        super().__init__(resources, **{name: value for name, value in options.items() if name == "cap"})
+
+
+class OneRow(Good):
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        return super().statistics(items, progress)[:1]
+
+
+class NotFinite(Good):
+    def ratio(self, item: Item) -> float:
+        return float("nan")
+
+
+class NoProgress(Good):
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        return super().statistics(items, lambda _: None)
+
+
+class OtherColumn(Good):
+    def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
+        return {"bad": statistics[:, 0]}
+
+
+class Draws(Good):
+    def ratio(self, item: Item) -> float:
+        return super().ratio(item) * float(np.random.default_rng().random())
+
+
+class CentredOnBatch(Good):
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        rows = super().statistics(items, progress)
+        rows -= rows.mean(axis=0)
+        return rows
+
+
+class FirstItemCounts(Good):
+    first = 0
+
+    def prepare(self, items: Sequence[Item]) -> None:
+        self.first = len(items[0].candidate)
+
+    def corpus_id(self) -> str:
+        return str(self.first)
+
+    def ratio(self, item: Item) -> float:
+        return super().ratio(item) + self.first
+
+
+class NoCorpus(Good):
+    def corpus_scores(self, statistics: FloatArray) -> dict[str, float]:
+        return {"good": float("inf")}
+
+
+class OtherSums(Good):
+    def corpus_terms(self, statistics: FloatArray) -> FloatArray:
+        return np.column_stack([statistics[:, 0] * 2, np.ones(len(statistics))])
+
+
+class NewSignature(Good):
+    runs = itertools.count()
+
+    def facts(self) -> Mapping[str, object]:
+        return {"run": next(self.runs)}
+
+
+class LeavesOptionOut(Good):
+    def signature(self) -> str:
+        return "good"
+
+
+class KeepsFunction(Good):
+    def __init__(self, resources: Any = None, **options: Any) -> None:
+        super().__init__(resources, **options)
+        self.clean = lambda text: text.strip()
+
+
+class OneKey(Good):
+    def cache_key(self, item: Item) -> bytes:
+        return b"the same"
+
+
+class NewKeys(Good):
+    runs = itertools.count()
+
+    def cache_key(self, item: Item) -> bytes:
+        return item.key + str(next(self.runs)).encode()
+
+
+class ClaimsToDoWithout(Good):
+    @classmethod
+    def reference_free(cls) -> frozenset[str]:
+        return frozenset(cls.columns)
+
+
+class DividesByWords(Good):
+    def ratio(self, item: Item) -> float:
+        return super().ratio(item) + 1 / len(item.candidate)
+
+
+class NeedsFeatures(Good):
+    needs: ClassVar[tuple[Need, ...]] = (Features(),)
+
+
+def states(metric: Any, **given: Any) -> dict[str, str]:
+    return {check.name: check.state for check in capbench.check_metric(metric, **given)}
+
+
+def failed(metric: Any) -> list[str]:
+    checks = [check for check in capbench.check_metric(metric) if check.state == "failed"]
+    assert all(check.seen and check.advice for check in checks)
+    return [check.name for check in checks]
+
+
+def test_a_good_metric_passes() -> None:
+    found = states(Good)
+    assert found.pop("references") == "skipped"  # it names no columns without
+    assert set(found.values()) == {"passed"}
+
+
+@pytest.mark.parametrize(
+    ("metric", "check"),
+    [
+        (NoTitle, "declaration"),
+        (SwallowsOptions, "options"),
+        (OneRow, "statistics"),
+        (NotFinite, "statistics"),
+        (NoProgress, "progress"),
+        (OtherColumn, "scores"),
+        (Draws, "repeatable"),
+        (CentredOnBatch, "batches"),
+        (FirstItemCounts, "order"),
+        (NoCorpus, "corpus"),
+        (OtherSums, "corpus"),
+        (NewSignature, "signature"),
+        (LeavesOptionOut, "signature"),
+        (KeepsFunction, "pickling"),
+        (OneKey, "cache"),
+        (NewKeys, "cache"),
+        (ClaimsToDoWithout, "references"),
+        (DividesByWords, "bad-input"),
+    ],
+)
+def test_a_broken_promise_fails_its_check_alone(metric: type[Metric], check: str) -> None:
+    assert failed(metric) == [check]
+
+
+def test_a_class_of_another_kind_and_an_unfinished_one_fail_the_first_check() -> None:
+    class Unfinished(Metric):
+        name = "unfinished"
+        columns = ("unfinished",)
+        titles: ClassVar[Mapping[str, str]] = {"unfinished": "Unfinished"}
+        citation = "an example"
+
+    for metric in (int, Unfinished):
+        found = states(metric)
+        assert found.pop("declaration") == "failed"
+        assert set(found.values()) == {"skipped"}
+
+
+@pytest.mark.parametrize("name", ["bleu", "rouge-l", "meteor", "cider"])
+def test_metrics_without_weights_pass(name: str) -> None:
+    assert set(states(name).values()) <= {"passed", "skipped"}
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("name", ["spice", "spider"])
+def test_metrics_that_parse_pass(name: str) -> None:
+    with installed_parser():
+        assert set(states(name).values()) <= {"passed", "skipped"}
+
+
+def overlap(image: str, candidate: str, references: Sequence[str]) -> float:
+    words = set(candidate.split())
+    return max((len(words & set(reference.split())) / (len(words) or 1) for reference in references), default=0.0)
+
+
+def breaks(image: str, candidate: str, references: Sequence[str]) -> str:
+    return "no number"
+
+
+def test_functions_are_checked_too() -> None:
+    assert set(states(overlap).values()) <= {"passed", "skipped"}
+    assert failed(breaks) == ["statistics"]
+
+
+def test_what_is_not_given_or_does_not_fit_is_an_error() -> None:
+    with pytest.raises(MetricError, match="--features"):
+        capbench.check_metric(NeedsFeatures)
+    with pytest.raises(UsageError, match="cap=-1"):
+        capbench.check_metric(Good, options={"cap": -1})
+    with pytest.raises(UsageError):
+        capbench.check_metric("no-such-metric")

@@ -1,0 +1,119 @@
+"""Labels of objects from files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from capbench.core.errors import DataError, MissingFileError
+from capbench.features.class_names import COCO_80, class_names
+from capbench.metrics.vifidel import ObjectLabel, read_labels
+
+
+def write(folder: Path, name: str, text: str) -> str:
+    (folder / name).write_text(text, encoding="utf-8")
+    return str(folder / name)
+
+
+FORMS = {
+    "a.json": json.dumps({"im1.jpg": ["dog", {"label": "red ball", "score": 0.5}], "im2": []}),
+    "b.json": json.dumps(
+        [{"image": "im1.jpg", "labels": ["dog", {"label": "red ball", "score": 0.5}]}, {"image": "im2", "labels": []}]
+    ),
+    "c.csv": "image,label,score\nim1.jpg,dog,\nim2,,\nfolder/im1.jpg,red ball,0.5\n",
+    "d.tsv": "label\tscore\timage\ndog\t\tim1\nred ball\t.5\tim1\n\t\tim2\n",
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_all_forms_say_the_same(name: str, tmp_path: Path) -> None:
+    labels = read_labels(write(tmp_path, name, FORMS[name]))
+    assert labels.of("im1") == (ObjectLabel("dog"), ObjectLabel("red ball", 0.5))
+    assert labels.of("im2") == ()
+    assert labels.key("im1") != labels.key("im2")
+    with pytest.raises(DataError, match=r"lacks labels of 1 of 2 images: 'im3'"):
+        labels.require(["im1", "im3", "im3"])
+
+
+def test_an_object_a_label_in_json(tmp_path: Path) -> None:
+    records = [{"image": "1", "label": "dog", "score": 1}, {"image": "1", "label": "dog"}]
+    labels = read_labels(write(tmp_path, "l.json", json.dumps(records)))
+    assert labels.of("1") == (ObjectLabel("dog", 1.0), ObjectLabel("dog"))
+
+
+BAD = {
+    "list.json": ("[1]", "entry 1: is no object with 'image' and one of"),
+    "word.json": ('"dog"', "is neither labels by image nor a list"),
+    "text.json": ('{"1": "dog"}', "image '1': the image's labels are no list"),
+    "number.json": ('{"1": ["dog", 3]}', "image '1': '3' is no label"),
+    "empty.json": ("{}", "holds no labels"),
+    "twice.json": ('[{"image": "1", "labels": []}, {"image": "1.jpg", "labels": []}]', "'1' stands there already"),
+    "mixed.json": ('[{"image": "1", "label": "a"}, {"image": "1", "labels": []}]', "entry 2: the image '1' stands"),
+    "nameless.json": ('[{"label": "a"}]', "entry 1: names no image"),
+    "score.json": ('{"1": [{"label": "dog", "score": 1.5}]}', "the score of 'dog' is 1.5, not a number from 0 to 1"),
+    "large.json": (f'{{"1": [{{"label": "dog", "score": {10**400}}}]}}', "the score of 'dog' is 1000"),
+    "true.json": ('{"1": [{"label": "dog", "score": true}]}', "the score of 'dog' is True"),
+    "head.csv": ("picture,label\n1,dog\n", "row 1: the first line names the columns picture, label"),
+    "cells.csv": ("image,label\n1,dog\n2\n", "row 3: has 1 cells, the first line has 2"),
+    "score.csv": ("image,label,score\n1,dog,high\n", "row 2: the score of 'dog' is high"),
+    "nan.csv": ("image,label,score\n1,dog,nan\n", "row 2: the score of 'dog' is nan"),
+    "blank.csv": ("", "the first line names the columns nothing"),
+    "labels.xml": ("<a/>", r"has the ending '\.xml'"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_cannot_be_read_is_named(name: str, tmp_path: Path) -> None:
+    text, problem = BAD[name]
+    with pytest.raises(DataError, match=problem):
+        read_labels(write(tmp_path, name, text))
+
+
+def test_no_file(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError):
+        read_labels(str(tmp_path / "labels.json"))
+
+
+def boxes(path: Path, **more: object) -> str:
+    np.savez(
+        path,
+        image_names=np.array(["im1.jpg", "im2.jpg"]),
+        boxes_normalised_xyxy=np.tile(np.array([0, 0, 0.5, 0.5], dtype=np.float32), (2, 3, 1)),
+        num_boxes=np.array([3, 1]),
+        class_scores=np.array([[0.9, 0.5, 0.25], [0.5, 0, 0]], dtype=np.float32),
+        **{"class_ids": np.array([[16, 0, 16], [79, 0, 0]]), **more},  # type: ignore[arg-type]
+    )
+    return str(path)
+
+
+def test_boxes_hold_labels_by_number(tmp_path: Path) -> None:
+    path = boxes(tmp_path / "b.npz")
+    with pytest.raises(DataError, match="does not say what its classes are called"):
+        read_labels(path)
+    labels = read_labels(path, "coco-80")
+    assert [label.name for label in labels.of("im1")] == ["dog", "person", "dog"]
+    assert [label.score for label in labels.of("im1")] == pytest.approx([0.9, 0.5, 0.25])
+    assert [label.name for label in labels.of("im2")] == ["toothbrush"]
+    with pytest.raises(DataError, match="image 'im1' has an object of class 16, and there are 2 names"):
+        read_labels(path, write(tmp_path, "names.txt", "dog\ncat\n"))
+
+
+def test_class_names_of_a_file(tmp_path: Path) -> None:
+    assert class_names("coco-80") == COCO_80
+    assert len(set(COCO_80)) == 80
+    assert class_names(write(tmp_path, "n.txt", " dog \nhot dog\n\n")) == ("dog", "hot dog")
+    with pytest.raises(DataError, match="row 2: names no class"):
+        class_names(write(tmp_path, "gap.txt", "dog\n\ncat\n"))
+    with pytest.raises(DataError, match="is empty"):
+        class_names(write(tmp_path, "none.txt", "\n"))
+
+
+@pytest.mark.real_data
+def test_the_detected_boxes_of_flickr8k(real_data: Path) -> None:
+    labels = read_labels(str(real_data / "flickr8k/yolox_nano_boxes.npz"), "coco-80")
+    dogs = labels.of("1000268201_693b08cb0e")
+    assert len(dogs) == 36
+    assert max(dogs, key=lambda label: label.score or 0).name == "person"

@@ -1,0 +1,368 @@
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from capbench.core.cache import Cache
+from capbench.core.errors import CapbenchWarning, DataError, MetricError
+from capbench.core.options import Number, Options, option
+from capbench.core.progress import SlowWork
+from capbench.core.records import FloatArray, Item, ScoreColumn
+from capbench.metrics.base import Metric, Progress
+from capbench.metrics.requests import MetricRequest, resolve_metrics
+from capbench.metrics.scoring import score, slow_work
+from tests.metrics.captions import invented
+
+ITEMS = (
+    Item("i1", "a dog", ("the dog", "a brown dog"), "c1"),
+    Item("i2", "two cats", ("cats",), "c2"),
+    Item("i1", "a dog", ("the dog", "a brown dog"), "c1 again"),
+    Item("i3", "a long caption of a tree", ("a tree",), "c3"),
+)
+
+
+@dataclass(frozen=True)
+class LengthsOptions(Options):
+    factor: float = option(1.0, Number(), "what lengths are multiplied by")
+
+
+class Lengths(Metric):
+    """Two columns from two counts; remembers what it was asked for."""
+
+    name: ClassVar[str] = "lengths"
+    columns: ClassVar[tuple[str, ...]] = ("letters", "ratio")
+    titles: ClassVar[Mapping[str, str]] = {"letters": "Letters", "ratio": "Ratio"}
+    citation: ClassVar[str] = "nobody"
+    extracted: ClassVar[list[str]] = []
+    opened: ClassVar[list[int]] = []
+    stop_after: ClassVar[int | None] = None
+
+    option_type = LengthsOptions
+    options: LengthsOptions
+
+    def open(self, items: Sequence[Item]) -> None:
+        self.opened.append(len(items))
+
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        if self.stop_after is not None and len(self.extracted) >= self.stop_after:
+            raise KeyboardInterrupt
+        self.extracted.extend(item.candidate for item in items)
+        for _ in items:
+            progress(1)
+        return np.array(
+            [[len(i.candidate) * self.options.factor, len(i.references[0])] for i in items], dtype=np.float64
+        )
+
+    def scores(self, statistics: FloatArray) -> dict[str, FloatArray]:
+        return {"letters": statistics[:, 0], "ratio": statistics[:, 0] / statistics[:, 1]}
+
+
+@pytest.fixture(autouse=True)
+def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lengths, "extracted", [])
+    monkeypatch.setattr(Lengths, "opened", [])
+
+
+def _request(metric: type[Metric] = Lengths, **options: Any) -> list[MetricRequest]:
+    return [MetricRequest(metric, metric.columns, options)]
+
+
+def test_values_are_in_the_order_of_the_items_and_repeats_are_scored_once() -> None:
+    steps: list[int] = []
+    table = score(ITEMS, _request(), dataset="own", progress=steps.append)
+    assert table.values[ScoreColumn("lengths", "letters")].tolist() == [5, 8, 5, 24]
+    assert Lengths.extracted == ["a dog", "two cats", "a long caption of a tree"]
+    assert Lengths.opened == [3]
+    assert sum(steps) == len(ITEMS)
+    assert table.cached == {"lengths": 0}
+    assert table.dataset == "own"
+    assert table.items == ITEMS
+
+
+def test_corpus_scores_count_repeats() -> None:
+    table = score(ITEMS, _request(), dataset="own")
+    assert table.corpus[ScoreColumn("lengths", "letters")] == (5 + 8 + 5 + 24) / 4
+
+
+def test_only_the_requested_columns_are_given() -> None:
+    table = score(ITEMS, [MetricRequest(Lengths, ("ratio",), {})], dataset="own")
+    assert list(table.values) == [ScoreColumn("lengths", "ratio")]
+
+
+def test_second_run_reads_the_cache_and_says_so() -> None:
+    first = score(ITEMS, _request(), dataset="own")
+    steps: list[int] = []
+    second = score(ITEMS, _request(), dataset="own", progress=steps.append)
+    assert Lengths.opened == [3]
+    assert second.cached == {"lengths": 4}
+    assert sum(steps) == len(ITEMS)
+    for column, values in first.values.items():
+        assert np.array_equal(second.values[column], values)
+        assert second.corpus[column] == first.corpus[column]
+
+
+def test_only_new_items_are_extracted() -> None:
+    score(ITEMS[:2], _request(), dataset="own")
+    table = score(ITEMS, _request(), dataset="other")
+    assert Lengths.extracted == ["a dog", "two cats", "a long caption of a tree"]
+    assert table.cached == {"lengths": 3}
+
+
+def test_another_option_or_another_reference_is_another_score() -> None:
+    score(ITEMS, _request(), dataset="own")
+    assert score(ITEMS, _request(factor=2.0), dataset="own").cached == {"lengths": 0}
+    changed = Item("i2", "two cats", ("cats", "kittens"), "c2")
+    assert score([changed], _request(), dataset="own").cached == {"lengths": 0}
+
+
+def test_switched_off_cache_is_neither_read_nor_written() -> None:
+    score(ITEMS, _request(), dataset="own", cache=False)
+    assert score(ITEMS, _request(), dataset="own").cached == {"lengths": 0}
+    assert score(ITEMS, _request(), dataset="own", cache=False).cached == {"lengths": 0}
+
+
+def test_interrupted_run_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lengths, "batch_size", 10)
+    items = [Item("i", f"caption {i}", ("x",)) for i in range(35)]
+    monkeypatch.setattr(Lengths, "stop_after", 20)
+    with pytest.raises(KeyboardInterrupt):
+        score(items, _request(), dataset="own")
+    monkeypatch.setattr(Lengths, "stop_after", None)
+    assert score(items, _request(), dataset="own").cached == {"lengths": 20}
+    assert Lengths.extracted == [item.candidate for item in items]
+
+
+def test_damaged_cache_costs_a_warning_and_no_numbers(tmp_path: Path) -> None:
+    first = score(ITEMS, _request(), dataset="own")
+    (tmp_path / "cache" / "scores.sqlite").write_bytes(b"no database " * 1000)
+    with pytest.warns(CapbenchWarning, match="was damaged"):
+        second = score(ITEMS, _request(), dataset="own")
+    column = ScoreColumn("lengths", "ratio")
+    assert np.array_equal(first.values[column], second.values[column])
+    assert score(ITEMS, _request(), dataset="own").cached == {"lengths": 4}
+
+
+@pytest.mark.parametrize("blob", [b"", b"abc", np.array([1.0]).tobytes(), np.array([np.nan, 1.0]).tobytes()])
+def test_damaged_entries_are_extracted_again(blob: bytes) -> None:
+    table = score(ITEMS, _request(), dataset="own")
+    with Cache("scores") as cache:
+        cache.put(f"{table.signatures['lengths']}\n", [(ITEMS[1].key, blob)])
+    again = score(ITEMS, _request(), dataset="own")
+    assert again.cached == {"lengths": 3}
+    assert again.values[ScoreColumn("lengths", "letters")].tolist() == [5, 8, 5, 24]
+
+
+def test_unwritable_cache_means_working_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("CAPBENCH_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.warns(CapbenchWarning, match="'scores' cannot be used"):
+        table = score(ITEMS, _request(), dataset="own")
+    assert table.values[ScoreColumn("lengths", "letters")].tolist() == [5, 8, 5, 24]
+
+
+def test_fifty_thousand_items_come_from_the_cache() -> None:
+    items = [Item(f"i{i % 1000}", f"caption {i}", ("x", "y")) for i in range(50_000)]
+    first = score(items, _request(), dataset="own")
+    second = score(items, _request(), dataset="own")
+    assert second.cached == {"lengths": 50_000}
+    key = ScoreColumn("lengths", "letters")
+    assert np.array_equal(second.values[key], first.values[key])
+
+
+def test_nothing_to_score_is_a_data_error() -> None:
+    with pytest.raises(DataError, match="own has no items to score"):
+        score((), _request(), dataset="own")
+
+
+def _broken(**methods: Any) -> type[Metric]:
+    return type("Broken", (Lengths,), {"name": "broken", **methods})
+
+
+def test_nan_score_names_metric_and_item() -> None:
+    def scores(self: Metric, statistics: FloatArray) -> dict[str, FloatArray]:
+        return {"letters": statistics[:, 0], "ratio": np.where(statistics[:, 0] == 8, np.nan, 1.0)}
+
+    with pytest.raises(MetricError, match=r"broken gave nan as 'ratio' of the item 'c2' of image 'i2' \('two cats'\)"):
+        score(ITEMS, _request(_broken(scores=scores)), dataset="own")
+
+
+def test_nan_statistics_are_not_cached() -> None:
+    def statistics(self: Metric, items: Sequence[Item], progress: Progress) -> FloatArray:
+        return np.array([[1.0, np.inf if item.image == "i3" else 1.0] for item in items])
+
+    request = _request(_broken(statistics=statistics))
+    for _ in range(2):
+        with pytest.raises(MetricError, match="broken gave a statistic that is no finite number for the item 'c3'"):
+            score(ITEMS, request, dataset="own")
+
+
+@pytest.mark.parametrize(
+    ("methods", "message"),
+    [
+        ({"statistics": lambda self, items, progress: np.ones(len(items))}, r"statistics of shape \(3,\) for 3 items"),
+        ({"statistics": lambda self, items, progress: np.ones((1, 2))}, r"statistics of shape \(1, 2\) for 3 items"),
+        ({"scores": lambda self, statistics: {"letters": statistics[:, 0]}}, "no scores for its column 'ratio'"),
+        ({"scores": lambda self, s: {"letters": s[:1, 0], "ratio": s[:, 1]}}, "scores of 'letters' for 3 items"),
+        ({"corpus_scores": lambda self, statistics: {"letters": 1.0}}, "None as the corpus score 'ratio'"),
+        (
+            {"corpus_scores": lambda self, s: {"letters": float("nan"), "ratio": 1.0}},
+            "nan as the corpus score 'letters'",
+        ),
+    ],
+)
+def test_metric_that_breaks_the_contract_is_told_so(methods: dict[str, Any], message: str) -> None:
+    with pytest.raises(MetricError, match=message):
+        score(ITEMS, _request(_broken(**methods)), dataset="own")
+
+
+def test_corpus_is_looked_up_by_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capbench.text.ptb.tokenize", lambda captions, **_: [text.lower() for text in captions])
+    path = tmp_path / "corpus.json"
+    path.write_text('{"a.jpg": ["a dog", "the dog"], "b.jpg": ["a cat"], "c.jpg": ["a tree"]}')
+    requests = resolve_metrics(["cider"], {"cider": {"df": str(path)}})
+    table = score(ITEMS, requests, dataset="own")
+    assert "|df:corpus.json(3 documents, " in table.signatures["cider"]
+    assert table.values[ScoreColumn("cider", "cider")].max() > 0
+
+
+def test_ciders_cached_scores_are_of_documents_that_occur_as_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capbench.text.ptb.tokenize", lambda captions, **_: [text.lower() for text in captions])
+    dog = Item("i1", "a dog is over there", ("a dog runs over there", "the dog"), "c1")
+    cat = Item("i2", "a cat is here", ("a cat sits here", "the cat"), "c2")
+    tree = Item("i3", "a tree", ("a tree over there", "a tall tree"), "c3")
+    again = {item: Item(item.image, f"{item.candidate} too", item.references, "again") for item in (dog, cat)}
+    requests = resolve_metrics(["cider"])
+    column = ScoreColumn("cider", "cider")
+    found = {}
+    # The same three documents: each once, the dog's twice, the cat's twice, and in another order.
+    for items in ((dog, cat, tree), (dog, again[dog], cat, tree), (dog, cat, again[cat], tree)):
+        table = score(items, requests, dataset="own")
+        assert table.cached["cider"] == 0
+        uncached = score(items, requests, dataset="own", cache=False)
+        assert table.values[column].tolist() == uncached.values[column].tolist()
+        found[table.signatures["cider"]] = table.values[column][0]
+        assert score(items[::-1], requests, dataset="own").signatures == table.signatures
+        assert score(items[::-1], requests, dataset="own").cached["cider"] == len(items)
+    assert len(found) == len(set(found.values())) == 3
+
+
+@pytest.mark.java
+def test_text_metrics_come_back_from_the_cache_unchanged() -> None:
+    items = invented(30)
+    requests = resolve_metrics(["bleu-4", "rouge-l", "cider"])
+    first, second = (score(items, requests, dataset="own") for _ in range(2))
+    assert second.cached == {"bleu": len(items), "rouge-l": len(items), "cider": len(items)}
+    for column, values in first.values.items():
+        assert np.array_equal(second.values[column], values)
+    other = score(items[:-6], requests, dataset="own")
+    assert other.cached["bleu"] == len(items) - 6
+    assert other.cached["cider"] == 0, "other items are other document frequencies"
+
+
+@pytest.mark.java
+@pytest.mark.real_data
+def test_flickr8k_expert_gives_the_literatures_numbers(real_data: Path) -> None:
+    from scipy.stats import kendalltau, spearmanr
+
+    captions: dict[str, str] = {}
+    groups: dict[str, list[str]] = {}
+    for line in (real_data / "flickr8k" / "Flickr8k.token.txt").read_text("utf-8").splitlines():
+        label, text = line.split("\t")
+        captions[label] = text
+        groups.setdefault(label.split("#")[0], []).append(text)
+    items, ratings = [], []
+    for line in (real_data / "flickr8k" / "ExpertAnnotations.txt").read_text("utf-8").splitlines():
+        image, label, *three = line.split("\t")
+        if label.split("#")[0] != image:
+            items.append(Item(image, captions[label], tuple(groups[image]), label))
+            ratings.append([int(rating) for rating in three])
+    expected = {
+        "bleu-1": (0.3232, 0.4035),
+        "bleu-4": (0.3078, 0.3867),
+        "rouge-l": (0.3231, 0.4043),
+        "meteor": (0.4182, 0.5187),
+        "cider": (0.4389, 0.5425),
+    }
+    table = score(items, resolve_metrics(list(expected)), dataset="flickr8k-expert")
+    human = np.array(ratings).ravel()
+    for column, values in table.values.items():
+        repeated = np.repeat(values, 3)
+        tau = kendalltau(repeated, human, variant="c").statistic
+        rho = spearmanr(repeated, human).statistic
+        assert (round(float(tau), 4), round(float(rho), 4)) == expected[column.column], column.column
+
+
+class Parted:
+    """A progress that remembers its parts."""
+
+    def __init__(self) -> None:
+        self.whole = 0
+        self.parts: list[tuple[str, int, str, float | None]] = []
+        self.done: list[tuple[str, int]] = []
+
+    def __call__(self, done: int) -> None:
+        self.whole += done
+
+    def part(self, name: str, total: int, unit: str, expected_s: float | None = None) -> Progress:
+        self.parts.append((name, total, unit, expected_s))
+        return lambda done: self.done.append((name, done))
+
+
+class Slow(Lengths):
+    """Needs half a second of work for each letter that an item begins with."""
+
+    name: ClassVar[str] = "slow"
+    order_of_work: ClassVar[list[str]] = []
+
+    def slow_work(self, items: Sequence[Item]) -> SlowWork | None:
+        def run(progress: Progress) -> None:
+            self.order_of_work.append("slow work")
+            progress(2)
+
+        return SlowWork("Slow reads", "letters", frozenset(item.candidate[0] for item in items), 2.0, run)
+
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        self.order_of_work.append("slow")
+        return super().statistics(items, progress)
+
+
+class Quick(Lengths):
+    name: ClassVar[str] = "quick"
+
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        Slow.order_of_work.append("quick")
+        return super().statistics(items, progress)
+
+
+def test_what_is_really_done_is_told_metric_by_metric() -> None:
+    score(ITEMS[:1], _request(), dataset="own")
+    progress = Parted()
+    score(ITEMS, _request(), dataset="own", progress=progress)
+    assert progress.parts == [("lengths", 2, "items", None)]
+    assert progress.done == [("lengths", 1), ("lengths", 1)]
+    assert progress.whole == len(ITEMS)
+    again = Parted()
+    score(ITEMS, _request(), dataset="own", progress=again)
+    assert again.parts == []
+    assert again.whole == len(ITEMS)
+
+
+def test_slow_work_comes_after_all_other_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Slow, "order_of_work", [])
+    requests = [*_request(Slow), *_request(Quick)]
+    works = slow_work(ITEMS, requests)
+    ((label, (work,)),) = works.items()
+    assert (label, work.subject, work.units, work.seconds) == ("slow", "Slow reads", frozenset("at"), 1.0)
+    assert Slow.order_of_work == []
+    progress = Parted()
+    score(ITEMS, requests, dataset="own", progress=progress)
+    assert Slow.order_of_work == ["quick", "slow work", "slow"]
+    assert progress.parts[1] == ("slow", 2, "letters", 1.0)
+    assert ("slow", 2) in progress.done
+    assert progress.whole == 2 * len(ITEMS)
+    assert slow_work(ITEMS, requests) == {}

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from capbench.features.store import open_store
+from capbench.features.writing import StoreWriter
+from capbench.metrics.vilbertscore.source import image_rows
+from capbench.metrics.vilbertscore.training import draw_trials
+from capbench.metrics.vilbertscore.training_data import (
+    IGNORED,
+    MaskingOptions,
+    Specials,
+    VilbertData,
+    batches,
+    mask_words,
+    prepare,
+)
+from capbench.text.word_pieces import WordPieces
+from tests.metrics.vilbertscore.world import boxed_world, settings
+from tests.training.world import THINGS
+
+PIECES = WordPieces(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{i}" for i in range(50))))
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return boxed_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="module")
+def data(world: Path) -> VilbertData:
+    return prepare(settings(world))
+
+
+def test_words_are_masked_in_the_published_shares() -> None:
+    rng = np.random.default_rng(0)
+    specials = Specials.of(PIECES)
+    ids = rng.integers(5, 55, (400, 40))
+    ids[:, 0], ids[:, 30] = PIECES.places["[CLS]"], PIECES.places["[SEP]"]
+    present = np.broadcast_to(np.arange(40) <= 30, ids.shape)
+    masked, words = mask_words(ids, present, 0.15, specials, rng)
+    chosen = words != IGNORED
+    assert (words[chosen] == ids[chosen]).all()
+    assert (masked[~chosen] == ids[~chosen]).all()
+    assert not chosen[:, [0, *range(30, 40)]].any()
+    assert chosen[:, 1:30].mean() == pytest.approx(0.15, abs=0.01)
+    assert (masked[chosen] == specials.mask).mean() == pytest.approx(0.8, abs=0.03)
+    other = chosen & (masked != specials.mask) & (masked != ids)
+    assert other[chosen].mean() == pytest.approx(0.1 * 49 / 50, abs=0.025)
+
+
+def _all(data: VilbertData, masking: MaskingOptions, first: int = 0) -> list[object]:
+    split = data.train
+    orders = [np.arange(len(split.captions))[start : start + 8] for start in range(0, len(split.captions), 8)]
+    made = batches(
+        orders[first:],
+        split.pairs,
+        split.captions,
+        split.images,
+        Specials.of(data.pieces),
+        masking,
+        seed=1,
+        first_step=first,
+    )
+    return list(made)
+
+
+def test_the_second_caption_is_another_one_of_the_same_image(data: VilbertData) -> None:
+    split, first = data.train, 0
+    for batch in _all(data, MaskingOptions(words=0.0, regions=0.0)):
+        half = len(batch.image_of)  # type: ignore[attr-defined]
+        for row in range(half):
+            own = split.captions[first + row]
+            ids = batch.ids[half + row][batch.present[half + row]].tolist()  # type: ignore[attr-defined]
+            of_image = [split.captions[k] for k in np.flatnonzero(split.pairs.image_of == batch.image_of[row].item())]  # type: ignore[attr-defined]
+            assert ids in of_image
+            assert ids != own or of_image.count(own) > 1
+            assert batch.ids[row][batch.present[row]].tolist() == own  # type: ignore[attr-defined]
+        first += half
+
+
+def test_batches_do_not_hang_on_those_before(data: VilbertData) -> None:
+    masking = MaskingOptions(words=0.3, regions=0.3)
+    for early, late in zip(_all(data, masking)[2:], _all(data, masking, 2), strict=True):
+        for name, value in vars(early).items():
+            assert torch.equal(value, getattr(late, name)), name
+
+
+def test_masked_regions_are_mostly_zeros_and_never_the_mean(data: VilbertData) -> None:
+    hidden, zeros = [], []
+    for batch in _all(data, MaskingOptions(regions=0.6)):
+        assert not batch.hidden[:, 0].any()  # type: ignore[attr-defined]
+        zero = (batch.features == 0).all(dim=2)  # type: ignore[attr-defined]
+        assert not (zero & ~batch.hidden).any()  # type: ignore[attr-defined]
+        hidden.append(batch.hidden[:, 1:])  # type: ignore[attr-defined]
+        zeros.append(zero[:, 1:])
+    share = torch.cat(hidden).double().mean()
+    assert float(share) == pytest.approx(0.6, abs=0.12)
+    assert 0.75 < float(torch.cat(zeros).double().mean() / share) < 1
+
+
+def test_images_are_read_as_the_metric_reads_them(world: Path, data: VilbertData) -> None:
+    features, places, targets = data.dev.images.take([2, 0])
+    with open_store(world / "world.h5") as store:
+        for row, place in enumerate((2, 0)):
+            rows = image_rows(store[data.dev.pairs.images[place]])
+            assert features[row].numpy() == pytest.approx(rows.features, abs=1e-6)
+            assert places[row].numpy() == pytest.approx(rows.places)
+    assert torch.equal(targets, features)
+
+
+def test_classes_become_distributions(world: Path) -> None:
+    data = prepare(settings(world, loss={"region_target": "classes"}))
+    _, _, targets = data.train.images.take([3])
+    with open_store(world / "world.h5") as store:
+        regions = store[data.train.pairs.images[3]]
+    assert targets.shape == (1, len(regions) + 1, len(THINGS))
+    assert targets[0, 1:].sum(dim=1).tolist() == pytest.approx([1.0] * len(regions))
+    assert regions.class_ids is not None
+    for row in range(len(regions)):
+        share = 0.5 + 0.5 * row / (len(regions) - 1)
+        assert float(targets[0, row + 1, regions.class_ids[row]]) == pytest.approx(share)
+        assert float(targets[0, row + 1].min()) == pytest.approx((1 - share) / (len(THINGS) - 1))
+
+
+def test_whole_probabilities_are_told_where_the_store_holds_them(world: Path, tmp_path: Path) -> None:
+    given = {}
+    with open_store(world / "world.h5") as store:
+        writer = StoreWriter(tmp_path / "shares.h5", store.fingerprint, dtype="float16")
+        for regions in store:
+            weights = np.random.default_rng(list(regions.image.encode())).random((len(regions), 5))
+            given[regions.image] = (weights / weights.sum(axis=1, keepdims=True)).astype(np.float16)
+            writer.add(dataclasses.replace(regions, class_probabilities=given[regions.image]))
+    with writer:
+        writer.finish().close()
+    changes = {"features": str(tmp_path / "shares.h5"), "loss": {"region_target": "classes"}}
+    for memory_mb in (100, 0):
+        data = prepare(settings(world, **changes, memory_mb=memory_mb))
+        images = data.train.images
+        assert images.target_dim == 5
+        _, _, targets = images.take([3, 0])
+        for row, place in enumerate((3, 0)):
+            expected = given[data.train.pairs.images[place]].astype(np.float64)
+            expected /= expected.sum(axis=1, keepdims=True)
+            assert targets[row, 1:].numpy() == pytest.approx(expected, abs=1e-6)
+            assert not targets[row, 0].any()
+        assert data.names["region targets"] == "probabilities of 5 classes, background included"
+    approximated = prepare(settings(world, loss={"region_target": "classes"}))
+    assert approximated.names["region targets"] == "most probable of 6 classes and its confidence"
+    assert "region targets" not in prepare(settings(world)).names
+
+
+def test_trials_ask_for_captions_of_other_images(data: VilbertData) -> None:
+    pairs = data.dev.pairs
+    trial = draw_trials(pairs, data.dev.captions, 3)
+    assert (pairs.image_of[trial.reference] == trial.image).all()
+    assert (pairs.image_of[trial.own] == trial.image).all()
+    assert (trial.own != trial.reference).all()
+    for other in (trial.foreign, trial.near):
+        assert (pairs.image_of[other] != trial.image).all()
+    common = [
+        [len(set(data.dev.captions[a]) & set(data.dev.captions[b])) for a, b in zip(trial.own, side, strict=True)]
+        for side in (trial.foreign, trial.near)
+    ]
+    assert np.mean(common[1]) > np.mean(common[0])

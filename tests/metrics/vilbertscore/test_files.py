@@ -1,0 +1,356 @@
+from __future__ import annotations
+
+import json
+import pickle
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from capbench.cli.app import main
+from capbench.core.errors import CapbenchError, ModelError
+from capbench.core.files import cache_dir
+from capbench.metrics.vilbertscore.files import VilbertModel, load_vilbert, save_vilbert
+from capbench.metrics.vilbertscore.network import Vilbert, VilbertOptions
+from capbench.text.word_pieces import WordPieces
+from capbench.weights.ensembles import write_ensemble
+from capbench.weights.files import map_safetensors, write_safetensors
+from tests.metrics.vilbertscore.plain import TINY, arrays, forward, random_state
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+PIECES = WordPieces(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(55))))
+SMALL = VilbertOptions(
+    vocabulary_size=60, positions=40, tasks=0, text_dim=8, text_layers=2, text_heads=2, text_inner=8, feature_dim=4,
+    image_dim=8, image_layers=1, image_heads=2, image_inner=8, common_dim=8, common_heads=2, connections=1,
+    region_outputs=4,
+)  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CAPBENCH_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "vocab.txt").write_text("\n".join(PIECES.pieces) + "\n")
+    (tmp_path / "config.json").write_text(json.dumps(TINY))
+    return tmp_path
+
+
+def _released(folder: Path, state: dict[str, torch.Tensor] | None = None) -> Path:
+    path = folder / "multi_task_model.bin"
+    torch.save(random_state(TINY) if state is None else state, path)
+    return path
+
+
+def _states(model: VilbertModel, ids: list[int], features: Any, places: Any, task: int | None) -> np.ndarray[Any, Any]:
+    with torch.inference_mode():
+        layers, _ = model.network(
+            torch.tensor([ids]),
+            torch.from_numpy(features)[None],
+            torch.from_numpy(places)[None],
+            tasks=None if task is None else torch.tensor([task]),
+        )
+    return np.asarray(layers[-1].text[0])
+
+
+@pytest.mark.parametrize("tasks", [20, 0])
+def test_a_released_file_is_read_the_first_time_and_mapped_from_then_on(folder: Path, tasks: int) -> None:
+    state = random_state(TINY, tasks)
+    path = _released(folder, state)
+    first = load_vilbert(path)
+    assert first.is_released
+    assert first.options.tasks == tasks
+    assert not any(parameter.requires_grad for parameter in first.network.parameters())
+    (turned,) = cache_dir("vilbert").glob("*.safetensors")
+    stamp = turned.stat().st_mtime_ns
+    again = load_vilbert(path)
+    assert turned.stat().st_mtime_ns == stamp
+    rng = np.random.default_rng(0)
+    features, places = rng.normal(size=(4, 20)).astype(np.float32), rng.random((4, 5)).astype(np.float32)
+    task = 7 if tasks else None
+    expected = forward(arrays(state), TINY, [2, 9, 8, 3], features.astype(float), places.astype(float), task=task)
+    for model in (first, again):
+        actual = _states(model, [2, 9, 8, 3], features, places, task)
+        np.testing.assert_allclose(actual, expected["text"][-1], atol=1e-5)
+    mapped = again.network.text_layers[0].get_submodule("query").get_parameter("weight")
+    assert np.shares_memory(mapped.numpy(), mapped.numpy().base)
+
+
+def test_old_names_of_normalisations_and_wrappers_are_read(folder: Path) -> None:
+    state = random_state(TINY)
+    renamed = {
+        "module." + name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta"): v
+        for name, v in state.items()
+    }
+    model = load_vilbert(_released(folder, renamed))
+    expected = state["bert.v_embeddings.LayerNorm.bias"]
+    assert torch.equal(model.network.image_embedding.get_submodule("norm").get_parameter("bias"), expected)
+
+
+def test_heads_of_pretraining_are_read_where_they_are_asked_for(folder: Path) -> None:
+    state = random_state(TINY)
+    path = _released(folder, state)
+    assert load_vilbert(path).network.heads is None
+    network = load_vilbert(path, heads=True).network
+    assert network.heads is not None
+    assert torch.equal(network.heads.alignment_output.weight, state["cls.bi_seq_relationship.weight"])
+    assert torch.equal(network.heads.word_bias, state["cls.predictions.bias"])
+    text = torch.randn(3, 24)
+    words = network.heads.words(text, network.text_embedding.get_submodule("words").get_parameter("weight"))
+    assert words.shape == (3, 60)
+    assert network.heads.regions(torch.randn(2, 5, 32)).shape == (2, 5, 13)
+    assert network.heads.alignment(torch.randn(2, 16), torch.randn(2, 16)).shape == (2, 2)
+
+
+def test_a_damaged_copy_in_the_cache_is_made_again(folder: Path) -> None:
+    path = _released(folder)
+    load_vilbert(path)
+    (turned,) = cache_dir("vilbert").glob("*.safetensors")
+    whole = turned.read_bytes()
+    for damaged in (whole[:-40], whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:], b"", b"{}"):
+        turned.write_bytes(damaged)
+        load_vilbert(path)
+        assert turned.read_bytes() == whole
+
+
+def test_a_model_of_ones_own_holds_its_word_pieces(folder: Path) -> None:
+    network = Vilbert(SMALL, torch.Generator().manual_seed(1), heads=True)
+    path = folder / "model.safetensors"
+    save_vilbert(path, network, PIECES, {"features": "0123456789abcdef", "epochs": 3})
+    model = load_vilbert(path)
+    assert model.pieces == PIECES
+    assert model.options == SMALL
+    assert model.features == "0123456789abcdef"
+    assert not model.is_released
+    assert model.network.heads is None
+    whole = load_vilbert(path, heads=True).network.state_dict()
+    assert {name: tensor.tolist() for name, tensor in whole.items()} == {
+        name: tensor.tolist() for name, tensor in network.state_dict().items()
+    }
+    first = path.read_bytes()
+    save_vilbert(path, network, PIECES, {"epochs": 3, "features": "0123456789abcdef"})
+    assert path.read_bytes() == first
+
+
+def test_signatures_name_weights_and_word_pieces(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    signed = []
+    for seed, pieces in ((1, PIECES), (2, PIECES), (1, WordPieces((*PIECES.pieces[:-1], "other")))):
+        save_vilbert(path, Vilbert(SMALL, torch.Generator().manual_seed(seed)), pieces, {})
+        signed.append(load_vilbert(path).signature_parts())
+    assert len({parts["model"] for parts in signed}) == 3
+    assert len({parts["pieces"] for parts in signed}) == 2
+
+
+def test_other_word_pieces_than_its_own_are_refused(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    save_vilbert(path, Vilbert(SMALL), PIECES, {})
+    load_vilbert(path, folder / "vocab.txt")
+    (folder / "other.txt").write_text("\n".join([*PIECES.pieces[:-1], "other"]))
+    with pytest.raises(ModelError, match="its own word pieces are others"):
+        load_vilbert(path, folder / "other.txt")
+    with pytest.raises(ModelError, match="there are 59 word pieces but the weights are for 60"):
+        save_vilbert(path, Vilbert(SMALL), WordPieces(PIECES.pieces[:-1]), {})
+
+
+def test_an_ensemble_is_refused_by_name(folder: Path) -> None:
+    models = []
+    for seed in (1, 2):
+        save_vilbert(folder / f"{seed}.safetensors", Vilbert(SMALL, torch.Generator().manual_seed(seed)), PIECES, {})
+        models.append(load_vilbert(folder / f"{seed}.safetensors"))
+    write_ensemble(folder / "both.json", models)
+    with pytest.raises(ModelError, match="is an ensemble of 2 networks"):
+        load_vilbert(folder / "both.json")
+
+
+class _Evil:
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return print, ("this must never be printed",)
+
+
+def _changed(name: str, change: Callable[[torch.Tensor], torch.Tensor | None]) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        state = random_state(TINY)
+        changed = change(state.pop(name))
+        torch.save(state if changed is None else {**state, name: changed}, path)
+
+    return write
+
+
+def _raw(content: bytes) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        path.write_bytes(content)
+
+    return write
+
+
+def _truncated(path: Path) -> None:
+    torch.save(random_state(TINY), path)
+    path.write_bytes(path.read_bytes()[:-5000])
+
+
+def _own(metadata: dict[str, str], **changes: Any) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        save_vilbert(path, Vilbert(SMALL), PIECES, {})
+        raw = path.read_bytes()
+        (length,) = struct.unpack("<Q", raw[:8])
+        header = json.loads(raw[8 : 8 + length])
+        header["__metadata__"] |= metadata
+        if "options" in changes:
+            header["__metadata__"]["options"] = json.dumps(
+                json.loads(header["__metadata__"]["options"]) | changes["options"]
+            )
+        for name, entry in changes.get("entries", {}).items():
+            header[name] |= entry
+        text = json.dumps(header).encode()
+        path.write_bytes(struct.pack("<Q", len(text)) + text + raw[8 + length :])
+
+    return write
+
+
+def _of_own(change: Callable[[dict[str, torch.Tensor]], Any]) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        save_vilbert(path, Vilbert(SMALL), PIECES, {})
+        raw = path.read_bytes()
+        (length,) = struct.unpack("<Q", raw[:8])
+        tensors = dict(Vilbert(SMALL).state_dict())
+        change(tensors)
+        write_safetensors(path, tensors, json.loads(raw[8 : 8 + length])["__metadata__"])
+
+    return write
+
+
+def _own_nan(path: Path) -> None:
+    save_vilbert(path, Vilbert(SMALL), PIECES, {})
+    raw = bytearray(path.read_bytes())
+    raw[-4:] = struct.pack("<f", float("nan"))  # the last number of the last tensor
+    path.write_bytes(raw)
+
+
+def _own_cut_off(path: Path) -> None:
+    save_vilbert(path, Vilbert(SMALL), PIECES, {})
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+_WORDS = "bert.embeddings.word_embeddings.weight"
+_QUERY = "bert.encoder.layer.1.attention.self.query.weight"
+HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
+    "code in a pickle": (_raw(pickle.dumps({"a": _Evil()})), "refused"),
+    "code in a torch file": (lambda path: torch.save({"a": _Evil()}, path), "refused"),
+    "cut off": (_truncated, "cannot be read as weights"),
+    "empty": (_raw(b""), "is empty"),
+    "a web page": (_raw(b"<!DOCTYPE html><p>404"), "is a web page"),
+    "another network": (lambda path: torch.save({"conv1.weight": torch.ones(3)}, path), "holds no ViLBERT"),
+    "a list": (lambda path: torch.save([torch.ones(3)], path), "holds a list"),
+    "NaN": (_changed(_QUERY, lambda x: x * float("nan")), "holds NaN or infinity"),
+    "infinity": (_changed(_WORDS, lambda x: x / 0), "holds NaN or infinity"),
+    "a shape of its own": (_changed(_QUERY, lambda x: x[:5]), "has shape"),
+    "a vector for a matrix": (_changed(_WORDS, lambda x: x[0]), "has shape"),
+    "a lacking tensor": (_changed(_QUERY, lambda x: None), "lacks"),
+    "a lacking embedding": (_changed(_WORDS, lambda x: None), "lacks"),
+    "complex numbers": (_changed(_QUERY, lambda x: x.to(torch.complex64)), "holds no plain numbers"),
+    "one number for many": (_changed(_QUERY, lambda x: torch.ones(1).expand(24, 24)), "larger than its data"),
+    "a layer beyond bounds": (
+        lambda path: torch.save(
+            {**random_state(TINY), "bert.encoder.layer.99999999.output.dense.bias": torch.ones(24)}, path
+        ),
+        "lacks layer 5",
+    ),
+    "whole numbers": (_changed(_QUERY, lambda x: (10 * x).long()), "type int64 and not of floating-point"),
+    "truth values": (_changed(_QUERY, lambda x: x > 0), "is of the type bool and not of floating-point numbers"),
+    "a strange tensor": (
+        lambda path: torch.save({**random_state(TINY), "bert.more.weight": torch.ones(3)}, path),
+        "does not know",
+    ),
+    "two for one": (
+        lambda path: torch.save({**random_state(TINY), "module." + _WORDS: torch.ones(60, 24)}, path),
+        "two tensors stand for",
+    ),
+    "other sizes than its configuration": (
+        lambda path: torch.save(random_state(TINY | {"hidden_size": 12}), path),
+        "its weights have text_dim=12",
+    ),
+    "sizes without end": (_own({}, options={"text_layers": 10**12}), "text_layers=1000000000000"),
+    "more layers than weights": (_own({}, options={"text_layers": 900}), "fewer tensors than layers"),
+    "sizes that are none": (_own({}, options={"text_dim": -1}), "text_dim=-1"),
+    "an option that is none": (_own({}, options={"more": 1}), "metadata cannot be read"),
+    "options that are no JSON": (_own({"options": "{"}), "metadata cannot be read"),
+    "options that are nested too deeply": (_own({"options": "[" * 100_000}), "metadata cannot be read"),
+    "word pieces that are nested too deeply": (_own({"pieces": "[" * 100_000}), "word pieces cannot be read"),
+    "pieces that are no list": (_own({"pieces": '"abc"'}), "word pieces cannot be read"),
+    "pieces twice": (_own({"pieces": json.dumps(["[PAD]"] * 60)}), "stands twice"),
+    "pieces without special ones": (_own({"pieces": json.dumps([f"w{n}" for n in range(60)])}), "there is no [PAD]"),
+    "places beyond the file": (
+        _own({}, entries={"text_pooler.weight": {"data_offsets": [0, 2**40]}}),
+        "no whole safetensors file",
+    ),
+    "a shape that does not fit": (_own({}, entries={"text_pooler.weight": {"shape": [1, 3]}}), "no whole safetensors"),
+    "a lacking tensor of its own": (_of_own(lambda tensors: tensors.pop("text_pooler.weight")), "lacks"),
+    "a strange tensor of its own": (_of_own(lambda tensors: tensors.update(more=torch.ones(3))), "does not know"),
+    "a NaN of its own": (_own_nan, "NaN or infinity"),
+    "its own cut off": (_own_cut_off, "no whole safetensors"),
+    "another type": (_own({}, entries={"text_pooler.weight": {"dtype": "I64"}}), "and not F32"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_file_is_refused_in_one_line(folder: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    write, message = HOSTILE[name]
+    path = folder / "weights.bin"
+    write(path)
+    with pytest.raises(CapbenchError) as error:
+        load_vilbert(path)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+    assert str(path) in str(error.value)
+    assert not list(cache_dir("vilbert").glob("*.safetensors"))
+    assert "never be printed" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_the_command_line_says_it_in_one_line_and_exits_with_2(
+    folder: Path, name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.metrics.vilbertscore.models import write_store
+
+    monkeypatch.chdir(folder)
+    HOSTILE[name][0](folder / "weights.bin")
+    write_store(folder / "store.h5", ["f8k_003"], size=20)
+    model, store = f"vilbertscore={folder / 'weights.bin'}", str(folder / "store.h5")
+    arguments = ["explain", "-m", "vilbertscore", "-i", "f8k_003", "--features", store, "--model", model]
+    monkeypatch.setattr("sys.argv", ["capbench", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        main()
+    assert stopped.value.code == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert lines[-1].startswith("error: ")
+    assert HOSTILE[name][1] in lines[-1]
+    assert not any("Traceback" in line for line in lines)
+
+
+def test_weights_without_a_vocabulary_say_where_it_belongs(folder: Path) -> None:
+    path = _released(folder)
+    (folder / "vocab.txt").unlink()
+    with pytest.raises(ModelError, match=r"has no vocabulary beside it.*vocab\.txt"):
+        load_vilbert(path)
+
+
+def test_sizes_other_than_the_published_ones_need_a_configuration(folder: Path) -> None:
+    path = _released(folder)
+    (folder / "config.json").unlink()
+    with pytest.raises(ModelError, match=r"24 and 32 components.*config.json"):
+        load_vilbert(path)
+
+
+def test_a_mapped_file_shares_memory_and_keeps_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    write_safetensors(path, {"x": torch.arange(6.0).reshape(2, 3), "empty": torch.zeros(0, 3)}, {})
+    before = path.read_bytes()
+    tensors = map_safetensors(path)
+    assert tensors["x"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert tensors["empty"].shape == (0, 3)
+    tensors["x"][0, 0] = 9
+    assert path.read_bytes() == before

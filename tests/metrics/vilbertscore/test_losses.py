@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import rel_entr
+
+from capbench.metrics.vilbertscore.network import VilbertOptions
+from capbench.metrics.vilbertscore.training import (
+    VilbertLearner,
+    alignment_loss,
+    f_scores,
+    late_similarities,
+    matching_loss,
+    region_loss,
+    word_loss,
+)
+from capbench.metrics.vilbertscore.training_data import IGNORED
+from capbench.text.greedy_matching import Tokens, greedy_matching, unit
+
+
+def test_f_is_that_of_the_metric_without_padding() -> None:
+    rng = np.random.default_rng(0)
+    first, second = rng.normal(size=(5, 6, 4)).astype(np.float32) + 1, rng.normal(size=(5, 7, 4)).astype(np.float32) + 1
+    here, there = np.arange(6) < rng.integers(1, 7, (5, 1)), np.arange(7) < rng.integers(1, 8, (5, 1))
+    here[0, 0], here[0, 1] = False, True  # as [CLS] is
+    f = f_scores(*(torch.from_numpy(array) for array in (first, here, second, there))).numpy()
+
+    def tokens(states: np.ndarray, present: np.ndarray) -> Tokens:
+        return Tokens(unit(states[present]), np.ones(int(present.sum())))
+
+    pairs = [(tokens(first[k], here[k]), tokens(second[k], there[k])) for k in range(5)]
+    assert f == pytest.approx(greedy_matching(*map(list, zip(*pairs, strict=True)))[:, 2], abs=1e-5)
+
+
+def test_late_similarity_is_the_mean_of_each_tokens_best_region() -> None:
+    rng = np.random.default_rng(1)
+    tokens, regions = rng.normal(size=(3, 5, 4)), rng.normal(size=(2, 6, 4))
+    present = np.arange(5) < np.array([[5], [1], [3]])
+    similar = late_similarities(torch.from_numpy(tokens), torch.from_numpy(present), torch.from_numpy(regions)).numpy()
+    for image in range(2):
+        for caption in range(3):
+            best = []
+            for token in tokens[caption][present[caption]]:
+                cosines = [token @ r / np.linalg.norm(token) / np.linalg.norm(r) for r in regions[image]]
+                best.append(max(cosines))
+            assert similar[image, caption] == pytest.approx(np.mean(best))
+
+
+def test_region_losses_are_what_they_are_called() -> None:
+    rng = np.random.default_rng(2)
+    told, shares = rng.normal(size=(3, 4)), rng.dirichlet(np.ones(4), 3)
+    softmax = np.exp(told) / np.exp(told).sum(axis=1, keepdims=True)
+    divergence = region_loss(torch.from_numpy(told), torch.from_numpy(shares), None)
+    assert float(divergence) == pytest.approx(rel_entr(shares, softmax).sum() / 3)
+    error = region_loss(torch.from_numpy(told), torch.from_numpy(shares), 2.5)
+    assert float(error) == pytest.approx(np.mean((told - shares) ** 2) / 2.5)
+
+
+def test_nothing_masked_is_no_loss_and_no_nan() -> None:
+    assert float(word_loss(torch.zeros(0, 5), torch.zeros(0, dtype=torch.int64))) == 0
+    assert float(region_loss(torch.zeros(0, 5), torch.zeros(0, 5), 1.0)) == 0
+    assert float(region_loss(torch.zeros(0, 5), torch.zeros(0, 5), None)) == 0
+    assert float(word_loss(torch.zeros(1, 8), torch.tensor([3]))) == pytest.approx(math.log(8))
+    assert float(word_loss(torch.zeros(1, 8), torch.tensor([IGNORED]))) == 0
+
+
+def test_alignment_weighs_both_answers_the_same() -> None:
+    logits = torch.tensor([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0]])
+    together = torch.tensor([True, True, False])
+    right, wrong = math.log1p(math.exp(-2)), math.log1p(math.exp(2))
+    assert float(alignment_loss(logits, together)) == pytest.approx((right + wrong) / 2)
+
+
+def test_matching_compares_every_own_with_every_foreign_score() -> None:
+    own, foreign = torch.tensor([0.5, 0.2]), torch.tensor([0.3, 0.1, 0.6])
+    terms = [math.log1p(math.exp((f - o) / 0.1)) for o in own.tolist() for f in foreign.tolist()]
+    assert float(matching_loss(own, foreign, 0.1)) == pytest.approx(np.mean(terms), rel=1e-5)
+
+
+def test_fit_is_the_mean_cosine_of_the_words_that_count() -> None:
+    options = VilbertOptions(
+        vocabulary_size=5, text_dim=4, text_heads=1, image_dim=4, image_heads=1, common_dim=4, common_heads=1,
+        text_layers=1, image_layers=1, connections=1, feature_dim=3, region_outputs=3,
+    )  # fmt: skip
+    learner = VilbertLearner(options, torch.Generator().manual_seed(0), 0.5)
+    states = torch.from_numpy(np.random.default_rng(3).normal(size=(2, 3, 4)).astype(np.float32))
+    present = torch.tensor([[True, False, True], [False, True, False]])
+    direction = learner.fit_direction.detach().numpy()
+    cosines = states.numpy() @ direction / np.linalg.norm(states.numpy(), axis=2) / np.linalg.norm(direction)
+    expected = [(cosines[0, 0] + cosines[0, 2]) / 2, cosines[1, 1]]
+    assert learner.fits(states, present).detach().numpy() == pytest.approx(np.array(expected), abs=1e-6)

@@ -1,0 +1,389 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from capbench.core.errors import CapbenchError, FeatureError, MetricError, ModelError, UsageError
+from capbench.core.records import Item
+from capbench.features.store import open_store
+from capbench.metrics.base import ReferenceSweep, Resources, lacking
+from capbench.metrics.requests import resolve_metrics
+from capbench.metrics.score_cache import statistics_signature
+from capbench.metrics.scoring import score
+from capbench.metrics.vilbertscore.files import load_vilbert, save_vilbert
+from capbench.metrics.vilbertscore.metric import ViLBERTScore
+from capbench.weights.ensembles import write_ensemble
+from tests.metrics.vilbertscore.models import OPTIONS, PIECES, SIZE, write_model, write_store
+from tests.metrics.vilbertscore.plain import TINY, arrays, random_state
+from tests.metrics.vilbertscore.plain_score import PlainScorer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+LONG = "the dog runs on the grass in a park . a man eats two balls ." + " a red ball" * 9  # 43 pieces
+EDGE = " ".join(["dog"] * 34 + ["cat"])  # 35 pieces: [SEP] is the 37th
+OVER = " ".join(["dog"] * 35 + ["cat"])  # 36 pieces: no [SEP], and the last is not matched
+ITEMS = (
+    Item("a", "a dog runs on the grass .", ("the dog runs in a park", "dogs running", "A red ball", "a", "cat", "dog")),
+    Item("a", "two balls", ("the dog runs in a park", "dogs running")),
+    Item("b", "a dog runs on the grass .", ("the dog runs in a park", "two men", LONG)),
+    Item("b", LONG, ("a cat sits", LONG, EDGE)),
+    Item("one", OVER, (EDGE, "a dog")),
+    Item("one", EDGE, (OVER, "a cat")),
+    Item("one", "", ("a dog",)),
+)  # fmt: skip
+CONFIG = TINY | {"vocab_size": len(PIECES)}
+SEEN: dict[int, dict[Any, Any]] = {}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Released weights with vocabulary and configuration, a model of one's own, and features."""
+    monkeypatch.setenv("CAPBENCH_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "vocab.txt").write_text("\n".join(PIECES.pieces) + "\n")
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    torch.save(random_state(CONFIG), tmp_path / "released.bin")
+    torch.save(random_state(CONFIG, tasks=0), tmp_path / "pretrained.bin")
+    (tmp_path / "stores").mkdir()
+    write_store(tmp_path / "stores" / "many.h5", ["a", "b"])
+    write_store(tmp_path / "stores" / "one.h5", ["one"], n=1)
+    write_model(tmp_path / "own.safetensors")
+    return tmp_path
+
+
+def _metric(folder: Path, model: str = "released.bin", store: str = "stores", **options: Any) -> ViLBERTScore:
+    return ViLBERTScore(Resources(features=str(folder / store), model=str(folder / model)), **options)
+
+
+def _scores(metric: ViLBERTScore, items: tuple[Item, ...] = ITEMS) -> dict[str, np.ndarray[Any, Any]]:
+    metric.prepare(items)
+    return metric.scores(metric.statistics(items, lambda _: None))
+
+
+def _expected(folder: Path, tasks: int, reduce: Any = np.mean, first: int | None = None, **choices: Any) -> Any:
+    texts = sorted({(item.image, text) for item in ITEMS for text in item.references[:first]})
+    state = arrays(random_state(CONFIG, tasks))
+    scorer = PlainScorer(state, CONFIG, PIECES, [text for _, text in texts], SEEN.setdefault(tasks, {}))
+    rows = []
+    with open_store(folder / "stores") as store:
+        for item in ITEMS:
+            regions = store[item.image]
+            assert regions.boxes is not None
+            place = (regions.features.astype(float), regions.boxes.astype(float), (regions.width, regions.height))
+            of_item = [scorer.score(item.candidate, text, *place, **choices) for text in item.references[:first]]
+            rows.append(reduce(of_item, axis=0))
+    return np.array(rows)
+
+
+def _check(scores: dict[str, np.ndarray[Any, Any]], expected: Any, suffix: str = "") -> None:
+    for place, letter in enumerate("prf"):
+        np.testing.assert_allclose(scores[f"vilbertscore-{letter}{suffix}"], expected[:, place], atol=1e-5)
+
+
+@pytest.mark.parametrize("special", ["released", "bertscore"])
+@pytest.mark.parametrize("padding", ["released", "masked"])
+@pytest.mark.parametrize("idf", ["none", "released", "corrected"])
+@pytest.mark.parametrize("task", ["none", "visual-entailment"])
+def test_scores_are_those_of_a_plain_implementation(
+    folder: Path, special: str, padding: str, idf: str, task: str
+) -> None:
+    metric = _metric(folder, task=task, special_tokens=special, padding=padding, idf=idf)
+    number = 13 if task != "none" else None
+    expected = _expected(folder, 20, layer=3, task=number, special=special, padding=padding, idf=idf)
+    _check(_scores(metric), expected)
+
+
+def test_all_layers_come_from_one_pass(folder: Path) -> None:
+    metric = _metric(folder, "pretrained.bin", layer="1-3")
+    scores = _scores(metric)
+    pairs = {(item.image, text) for item in ITEMS for text in (item.candidate, *item.references)}
+    assert metric.encoders[0].encoded_pairs == len(pairs)
+    assert metric.encoders[0].encoded_texts == len({text for _, text in pairs})
+    assert list(scores) == [f"vilbertscore-{letter}-{layer}" for layer in (1, 2, 3) for letter in "fpr"]
+    for layer in (1, 2, 3):
+        _check(scores, _expected(folder, 0, layer=layer), f"-{layer}")
+    single = _scores(_metric(folder, "pretrained.bin", layer=2))
+    np.testing.assert_allclose(single["vilbertscore-f"], scores["vilbertscore-f-2"], atol=1e-6)
+
+
+def test_references_are_averaged_or_the_best_counts_or_the_first_five(folder: Path) -> None:
+    task = {"task": 7}
+    _check(_scores(_metric(folder, reduce="max")), _expected(folder, 20, np.max, layer=3, **task))
+    _check(_scores(_metric(folder, references="first-5")), _expected(folder, 20, layer=3, first=5, **task))
+    assert len(ITEMS[0].references) > 5
+
+
+def test_the_task_is_that_of_the_released_run_where_weights_know_tasks(folder: Path) -> None:
+    assert _metric(folder).task == 7
+    assert _metric(folder, "pretrained.bin").task is None
+    assert _metric(folder, task="none").task is None
+    assert _metric(folder, task="retrieval-flickr30k").task == 8
+    assert "|task:7|" in _metric(folder).signature()
+    assert "|task:none|" in _metric(folder, "pretrained.bin").signature()
+    with pytest.raises(UsageError, match=r"task=7: .*pretrained\.bin knows no tasks"):
+        _metric(folder, "pretrained.bin", task=7)
+    with pytest.raises(UsageError, match="knows tasks 0 to 19"):
+        _metric(folder, task=20)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"layer": 2},
+        {"layer": "1,3"},
+        {"task": "none"},
+        {"special_tokens": "bertscore"},
+        {"references": "first-5"},
+        {"reduce": "max"},
+        {"idf": "corrected"},
+        {"padding": "masked"},
+        {"precision": "bfloat16"},
+        {"any_features": True},
+    ],
+)
+def test_every_option_that_changes_a_score_changes_the_signature(folder: Path, options: dict[str, Any]) -> None:
+    plain, changed = _metric(folder), _metric(folder, **options)
+    assert plain.signature() != changed.signature()
+    recombines = "reduce" in options
+    assert (statistics_signature(plain) == statistics_signature(changed)) is recombines
+
+
+def test_signatures_name_weights_pieces_and_features_and_not_the_device(folder: Path) -> None:
+    signature = _metric(folder).signature()
+    for key in ("model:vilbert-", "pieces:", "features:x152-fpn", "layer:3"):
+        assert f"|{key}" in signature
+    assert _metric(folder, device="cpu").signature() == signature
+    own = _metric(folder, "own.safetensors").signature()
+    assert own.split("|model:")[1][:20] != signature.split("|model:")[1][:20]
+
+
+def test_bfloat16_has_a_place_of_its_own_in_the_cache(folder: Path) -> None:
+    resources = Resources(features=str(folder / "stores"), model=str(folder / "released.bin"))
+    tables = []
+    for precision in ("float32", "bfloat16", "float32", "bfloat16"):
+        (request,) = resolve_metrics(["vilbertscore"], {"vilbertscore": {"precision": precision}})
+        tables.append(score(ITEMS, [request], resources, dataset="test"))
+    assert [table.cached["vilbertscore"] for table in tables] == [0, 0, len(ITEMS), len(ITEMS)]
+    exact, rough, exact_again, rough_again = (next(iter(table.values.values())) for table in tables)
+    np.testing.assert_array_equal(exact, exact_again)
+    np.testing.assert_array_equal(rough, rough_again)
+    assert 0 < np.abs(exact - rough).max() < 0.05
+    assert "bfloat16" in _metric(folder, precision="bfloat16").signature()
+    assert "bfloat16" not in _metric(folder).signature()
+
+
+def test_bfloat16_is_near_and_not_the_same(folder: Path) -> None:
+    exact, rough = (_scores(_metric(folder, precision=name))["vilbertscore-f"] for name in ("float32", "bfloat16"))
+    difference = np.abs(exact - rough).max()
+    assert 0 < difference < 0.05
+
+
+def test_how_items_are_grouped_changes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = _scores(_metric(folder))
+    monkeypatch.setattr("capbench.metrics.vilbertscore.metric._PAIRS_AT_ONCE", 3)
+    monkeypatch.setattr("capbench.metrics.vilbertscore.source._ROWS", {"cpu": 8})
+    for column, values in _scores(_metric(folder)).items():
+        np.testing.assert_allclose(values, whole[column], atol=1e-6)
+
+
+def test_progress_counts_every_item_once(folder: Path) -> None:
+    counts: list[int] = []
+    metric = _metric(folder)
+    metric.prepare(ITEMS)
+    metric.statistics(ITEMS, counts.append)
+    assert sum(counts) == len(ITEMS)
+    assert min(counts) > 0
+
+
+def test_an_ensemble_is_the_mean_of_its_networks(folder: Path) -> None:
+    paths = [folder / f"{seed}.safetensors" for seed in (1, 2)]
+    for seed, path in enumerate(paths, 1):
+        write_model(path, seed)
+    write_ensemble(folder / "both.json", [load_vilbert(path) for path in paths])
+    single = [_scores(_metric(folder, path.name))["vilbertscore-f"] for path in paths]
+    assert np.abs(single[0] - single[1]).max() > 1e-3
+    both = _metric(folder, "both.json")
+    np.testing.assert_allclose(_scores(both)["vilbertscore-f"], np.mean(single, axis=0), atol=1e-6)
+    assert "model:mean-of-2+" in both.signature()
+    write_model(paths[1], 2, dataclasses.replace(OPTIONS, tasks=0))
+    with pytest.raises(ModelError, match="is another file than the one"):
+        _metric(folder, "both.json")
+
+
+def test_growing_references_give_what_scoring_each_set_gives(folder: Path) -> None:
+    items = ITEMS[:4]
+    orders = tuple(
+        tuple(tuple(np.random.default_rng(draw).permutation(len(item.references)).tolist()) for item in items)
+        for draw in range(2)
+    )
+    sweep = ReferenceSweep(items, orders, (1, 2, 6))
+    for references in ("all", "first-5"):
+        metric = _metric(folder, references=references, layer="2,3")
+        metric.prepare(items)
+        counts: list[int] = []
+        draws = metric.sweep(sweep, counts.append)
+        assert draws is not None
+        for draw, rows in enumerate(draws):
+            for step, count in enumerate(sweep.counts):
+                expected = metric.statistics(sweep.subset(draw, count), lambda _: None)
+                np.testing.assert_allclose(rows[step], expected, atol=1e-6)
+        assert sum(counts) == 2 * len(items)
+    assert _metric(folder, idf="corrected").sweep(sweep, lambda _: None) is None
+
+
+def test_scores_are_kept_and_layers_have_columns_of_their_own(folder: Path) -> None:
+    resources = Resources(features=str(folder / "stores"), model=str(folder / "released.bin"))
+    (request,) = resolve_metrics(["vilbertscore"], {"vilbertscore": {"layer": "1-3"}})
+    assert request.columns[:4] == ("vilbertscore-f-1", "vilbertscore-p-1", "vilbertscore-r-1", "vilbertscore-f-2")
+    assert [row.title for row in request.rows][3] == "ViLBERTScore-F, layer 2"
+    first = score(ITEMS, [request], resources, dataset="test")
+    again = score(ITEMS, [request], resources, dataset="test")
+    assert again.cached["vilbertscore"] == len(ITEMS)
+    for key, values in first.values.items():
+        np.testing.assert_array_equal(values, again.values[key])
+    (maxima,) = resolve_metrics(["vilbertscore-r"], {"vilbertscore": {"layer": "1-3", "reduce": "max"}})
+    assert maxima.columns == ("vilbertscore-r-1", "vilbertscore-r-2", "vilbertscore-r-3")
+    assert score(ITEMS, [maxima], resources, dataset="test").cached["vilbertscore"] == len(ITEMS)
+    (labelled,) = resolve_metrics(["x=vilbertscore"], {"x": {"layer": "all"}})
+    assert [row.name for row in labelled.rows][:2] == ["x", "x.vilbertscore-p-1"]
+    assert len(labelled.rows) == 18
+
+
+@pytest.mark.parametrize("layer", ["0", 0, "4-2x", "1,1", "", True, "-1", 1.5, "100"])
+def test_layers_that_are_none_are_refused(layer: Any) -> None:
+    with pytest.raises(UsageError, match="not a layer from 1 on"):
+        resolve_metrics(["vilbertscore"], {"vilbertscore": {"layer": layer}})
+
+
+def test_a_layer_that_the_network_lacks_is_refused_with_those_it_has(folder: Path) -> None:
+    with pytest.raises(UsageError, match=r"layer=6: .* has 3 layers.*layer=1-3"):
+        _metric(folder, layer="all")
+
+
+@pytest.mark.parametrize("task", ["retrieval", -1, 1.5, True])
+def test_a_task_that_is_none_is_refused(task: Any) -> None:
+    with pytest.raises(UsageError, match="not none, the number of a task"):
+        resolve_metrics(["vilbertscore"], {"vilbertscore": {"task": task}})
+
+
+def test_captions_that_are_cut_are_counted_and_said(folder: Path) -> None:
+    (said,) = _metric(folder).cautions("test", ITEMS)
+    # LONG has 43 pieces and OVER 36, with [CLS] and [SEP] two more.
+    texts = {text for item in ITEMS for text in (item.candidate, *item.references)}
+    assert said == f"2 of {len(texts)} captions have more than 37 word pieces: what is behind is not read"
+    assert not _metric(folder).cautions("test", ITEMS[:2])
+    own = load_vilbert(folder / "own.safetensors")
+    save_vilbert(folder / "short.safetensors", own.network, own.pieces, {"longest": 10})
+    behind, untrained = _metric(folder, "short.safetensors").cautions("test", ITEMS)
+    assert behind == said
+    longer = sum(len(PIECES.encode(text)) + 2 > 10 for text in texts)
+    assert longer > 2
+    assert untrained.startswith(f"{longer} of {len(texts)} captions have more than 10 word pieces: the weights were")
+
+
+def test_features_of_another_kind_are_refused_by_name(folder: Path) -> None:
+    write_store(folder / "grid.h5", ["a", "b", "one"], detector="grid:resnet50")
+    with pytest.raises(FeatureError, match=r"holds features of grid:resnet50.*x152-fpn.*any_features=true"):
+        _metric(folder, store="grid.h5")
+    assert "|any_features:true" in _metric(folder, store="grid.h5", any_features=True).signature()
+    write_store(folder / "imported.h5", ["a", "b", "one"], detector="unknown")
+    _metric(folder, store="imported.h5")
+    _metric(folder, "own.safetensors", "grid.h5")  # nobody says what it was trained on
+
+
+def test_a_model_of_ones_own_takes_the_features_it_was_trained_on(folder: Path) -> None:
+    kind = open_store(folder / "stores" / "many.h5").fingerprint.kind
+    own = load_vilbert(folder / "own.safetensors")
+    save_vilbert(folder / "trained.safetensors", own.network, own.pieces, {"features": kind})
+    _metric(folder, "trained.safetensors")
+    write_store(folder / "other.h5", ["a"], detector="other")
+    with pytest.raises(FeatureError, match=f"was trained on features of the kind {kind}"):
+        _metric(folder, "trained.safetensors", "other.h5")
+
+
+def test_features_without_boxes_or_of_another_size_are_refused(folder: Path) -> None:
+    write_store(folder / "bare.h5", ["a"], boxes=False)
+    with pytest.raises(FeatureError, match="holds no boxes"):
+        _metric(folder, store="bare.h5")
+    write_store(folder / "small.h5", ["a"], size=SIZE - 1)
+    with pytest.raises(ModelError, match=r"reads features of 20 columns, and .* holds features of 19"):
+        _metric(folder, store="small.h5")
+
+
+def test_images_without_features_and_items_without_references_are_named(folder: Path) -> None:
+    with pytest.raises(FeatureError, match="lacks 1 of 1 images: 'nowhere'"):
+        _metric(folder).prepare([Item("nowhere", "a dog", ("a cat",))])
+    with pytest.raises(MetricError, match="'a dog' of image 'a' has no references"):
+        _metric(folder).statistics([Item("a", "a dog", ())], lambda _: None)
+
+
+def test_nothing_given_says_what_is_needed() -> None:
+    missing = " and ".join(reason for _, reason in lacking(ViLBERTScore, Resources()))
+    assert "region features (--features STORE" in missing
+    assert "--model vilbertscore=FILE" in missing
+    with pytest.raises(CapbenchError, match="waits for"):
+        ViLBERTScore(Resources())
+
+
+@pytest.mark.parametrize("layer", ["all", 2])
+def test_another_run_reads_only_new_captions_beside_their_images(folder: Path, layer: Any) -> None:
+    chosen = {"layer": "1-3" if layer == "all" else layer}
+    _scores(_metric(folder, **chosen))
+    again = _metric(folder, **chosen, reduce="max", special_tokens="bertscore")
+    again_scores = _scores(again)
+    assert again.encoders[0].encoded_pairs == again.encoders[0].encoded_images == 0
+    other = tuple(dataclasses.replace(item, candidate=f"{item.candidate} red"[-90:]) for item in ITEMS)
+    fresh = _metric(folder, **chosen)
+    of_other = _scores(fresh, other)
+    assert fresh.encoders[0].encoded_pairs == len({(item.image, item.candidate) for item in other})
+    # What comes from disk is what would be computed.
+    for expected, items, choices in (
+        (again_scores, ITEMS, {"reduce": "max", "special_tokens": "bertscore"}),
+        (of_other, other, {}),
+    ):
+        metric = _metric(folder, **chosen, **choices, encodings_mb=0)
+        for column, values in _scores(metric, items).items():
+            assert values.tobytes() == expected[column].tobytes()
+        assert metric.encoders[0].encoded_pairs > len(items)
+
+
+def test_a_layer_comes_from_a_run_over_all(folder: Path) -> None:
+    _scores(_metric(folder, layer="1-3"))
+    single = _metric(folder, layer=3)
+    _scores(single)
+    assert single.encoders[0].encoded_pairs == 0
+
+
+@pytest.mark.parametrize("change", ["weights", "task", "features", "blank", "precision", "heads"])
+def test_word_states_under_something_else_are_not_taken(folder: Path, change: str) -> None:
+    _scores(_metric(folder))
+    options: dict[str, Any] = {}
+    if change == "weights":
+        torch.save(random_state(CONFIG, seed=5), folder / "released.bin")
+    elif change == "task":
+        options = {"task": 8}
+    elif change == "features":
+        write_store(folder / "stores" / "many.h5", ["b", "a"])
+    elif change == "blank":
+        options = {"image": "blank"}
+    elif change == "precision":
+        options = {"precision": "bfloat16"}
+    else:
+        (folder / "config.json").write_text(json.dumps(CONFIG | {"num_attention_heads": 2}))
+    metric = _metric(folder, **options)
+    scores = _scores(metric)
+    assert metric.encoders[0].encoded_pairs > 0
+    again = _metric(folder, **options, encodings_mb=0)
+    for column, values in _scores(again).items():
+        assert values.tobytes() == scores[column].tobytes()
+
+
+def test_other_heads_are_another_signature(folder: Path) -> None:
+    before = _metric(folder).signature()
+    (folder / "config.json").write_text(json.dumps(CONFIG | {"num_attention_heads": 2}))
+    assert _metric(folder).signature() != before

@@ -1,0 +1,370 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from capbench.core.errors import FeatureError, ModelError, UsageError
+from capbench.features.records import RegionFeatures
+from capbench.metrics.vilbertscore.files import network_name, options_of, read_config
+from capbench.metrics.vilbertscore.network import Streams, Vilbert, VilbertOptions, mask_of
+from capbench.metrics.vilbertscore.source import Encoder, ImageRows, image_rows
+from capbench.weights.checkpoints import fit_state
+from tests.metrics.vilbertscore.plain import TINY, arrays, forward, random_state
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+TOLERANCE = 1e-5
+
+
+def _network(state: dict[str, torch.Tensor], tmp_path: Path, config: dict[str, Any] = TINY) -> Vilbert:
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    tensors = {ours: tensor for name, tensor in state.items() if (ours := network_name(name, heads=True))}
+    options = options_of(tensors, tmp_path / "file", read_config(tmp_path / "config.json"))
+    network = Vilbert(options, heads=True)
+    fit_state(network, tensors, tmp_path / "file")
+    return network
+
+
+def _image(regions: int, seed: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(regions, 20)).astype(np.float32), rng.random((regions, 5)).astype(np.float32)
+
+
+@pytest.mark.parametrize("task", [None, 7])
+@pytest.mark.parametrize(("tokens", "regions"), [(9, 7), (37, 101), (2, 1), (38, 1)])
+def test_every_layer_is_that_of_a_plain_implementation(
+    tmp_path: Path, task: int | None, tokens: int, regions: int
+) -> None:
+    state = random_state(TINY)
+    network = _network(state, tmp_path)
+    ids = np.random.default_rng(1).integers(0, 60, size=tokens).tolist()
+    features, places = _image(regions, 2)
+    expected = forward(arrays(state), TINY, ids, features.astype(float), places.astype(float), task=task)
+    with torch.inference_mode():
+        layers, end = network(
+            torch.tensor([ids]),
+            torch.from_numpy(features)[None],
+            torch.from_numpy(places)[None],
+            tasks=None if task is None else torch.tensor([task]),
+        )
+        pooled = network.pool(end)
+    assert len(layers) == 3
+    for layer, text, image in zip(layers, expected["text"], expected["image"], strict=True):
+        np.testing.assert_allclose(layer.text[0], text, atol=TOLERANCE)
+        np.testing.assert_allclose(layer.image[0], image, atol=TOLERANCE)
+    np.testing.assert_allclose(end.text[0], expected["end_text"], atol=TOLERANCE)
+    np.testing.assert_allclose(end.image[0], expected["end_image"], atol=TOLERANCE)
+    np.testing.assert_allclose(pooled[0][0], expected["pooled_text"], atol=TOLERANCE)
+    np.testing.assert_allclose(pooled[1][0], expected["pooled_image"], atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("task", [None, 12])
+def test_padding_is_not_attended_to(tmp_path: Path, task: int | None) -> None:
+    state = random_state(TINY)
+    network = _network(state, tmp_path)
+    ids = [51, 3, 4, 52, 0, 0]
+    features, places = _image(6, 3)
+    expected = forward(
+        arrays(state),
+        TINY,
+        ids,
+        features.astype(float),
+        places.astype(float),
+        task=task,
+        real_tokens=4,
+        real_regions=5,
+    )
+    with torch.inference_mode():
+        layers, _ = network(
+            torch.tensor([ids]),
+            torch.from_numpy(features)[None],
+            torch.from_numpy(places)[None],
+            words=torch.tensor([[1, 1, 1, 1, 0, 0]]),
+            regions=torch.tensor([[1, 1, 1, 1, 1, 0]]),
+            tasks=None if task is None else torch.tensor([task]),
+        )
+    for layer, text in zip(layers, expected["text"], strict=True):
+        np.testing.assert_allclose(layer.text[0], text, atol=TOLERANCE)
+
+
+def _random_sizes(rng: np.random.Generator) -> dict[str, Any]:
+    """A configuration of the released form with sizes of its own."""
+
+    def even(heads: int) -> int:
+        return heads * int(rng.integers(2, 9))
+
+    connections = int(rng.integers(1, 5))
+    text_layers, image_layers = (connections + int(rng.integers(0, 4)) for _ in range(2))
+    heads = {name: int(rng.integers(1, 5)) for name in ("text", "image", "both")}
+    return {
+        "vocab_size": int(rng.integers(40, 80)),
+        "max_position_embeddings": int(rng.integers(40, 60)),
+        "type_vocab_size": int(rng.integers(1, 4)),
+        "hidden_size": even(heads["text"]),
+        "num_hidden_layers": text_layers,
+        "num_attention_heads": heads["text"],
+        "intermediate_size": int(rng.integers(4, 40)),
+        "v_feature_size": 20,
+        "v_target_size": int(rng.integers(2, 14)),
+        "v_hidden_size": even(heads["image"]),
+        "v_num_hidden_layers": image_layers,
+        "v_num_attention_heads": heads["image"],
+        "v_intermediate_size": int(rng.integers(4, 40)),
+        "bi_hidden_size": even(heads["both"]),
+        "bi_num_attention_heads": heads["both"],
+        "t_biattention_id": list(range(text_layers - connections, text_layers)),
+        "v_biattention_id": list(range(image_layers - connections, image_layers)),
+    }
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("with_task", [True, False])
+@pytest.mark.parametrize(("tokens", "regions"), [(37, 1), (37, 101), (2, 1), (11, 6)])
+def test_networks_of_any_sizes_give_what_a_plain_implementation_gives_at_every_layer(
+    tmp_path: Path, seed: int, with_task: bool, tokens: int, regions: int
+) -> None:
+    rng = np.random.default_rng((seed, tokens, regions, with_task))
+    config = _random_sizes(rng)
+    state = random_state(config, 20 if with_task else 0, seed)
+    network = _network(state, tmp_path, config)
+    task = int(rng.integers(20)) if with_task else None
+    # Alone, and padded behind: twice as many tokens and regions as there are, as far as there are places.
+    ids = rng.integers(0, config["vocab_size"], size=tokens).tolist()
+    features, places = _image(regions, seed)
+    more = min(2 * tokens, config["max_position_embeddings"]) - tokens
+    shown, where = (np.concatenate([a, rng.normal(size=a.shape).astype(np.float32)]) for a in (features, places))
+    expected = forward(arrays(state), config, ids, features.astype(float), places.astype(float), task=task)
+    padded = forward(
+        arrays(state), config, ids + [0] * more, shown.astype(float), where.astype(float), task=task,
+        real_tokens=tokens, real_regions=regions,
+    )  # fmt: skip
+    tasks = None if task is None else torch.tensor([task])
+    with torch.inference_mode():
+        layers, end = network(
+            torch.tensor([ids]), torch.from_numpy(features)[None], torch.from_numpy(places)[None], tasks=tasks
+        )
+        padded_layers, padded_end = network(
+            torch.tensor([ids + [0] * more]),
+            torch.from_numpy(shown)[None],
+            torch.from_numpy(where)[None],
+            words=torch.arange(tokens + more)[None] < tokens,
+            regions=torch.arange(2 * regions)[None] < regions,
+            tasks=tasks,
+        )
+    m = tokens + with_task
+    assert len(layers) == len(config["t_biattention_id"])
+    for actual, plain, what in (
+        ([*layers, end], expected, "alone"),
+        ([*padded_layers, padded_end], padded, "padded"),
+    ):
+        texts, images = [*plain["text"], plain["end_text"]], [*plain["image"], plain["end_image"]]
+        for place, streams in enumerate(actual):
+            np.testing.assert_allclose(streams.text[0], texts[place], atol=TOLERANCE, err_msg=f"{what}, {place}")
+            np.testing.assert_allclose(streams.image[0], images[place], atol=TOLERANCE, err_msg=f"{what}, {place}")
+            # Padding changes nothing of what is there.
+            np.testing.assert_allclose(streams.text[0, :m], layers_or_end(layers, end, place).text[0], atol=TOLERANCE)
+            np.testing.assert_allclose(
+                streams.image[0, :regions], layers_or_end(layers, end, place).image[0], atol=TOLERANCE
+            )
+    encoder = Encoder(network, task, tuple(range(1, len(layers) + 1)))
+    states = encoder.states({"a": ImageRows(features, places)}, [("a", tuple(ids))])["a", tuple(ids)]
+    np.testing.assert_allclose(states, np.stack(expected["text"]), atol=TOLERANCE)
+
+
+def layers_or_end(layers: list[Streams], end: Streams, place: int) -> Streams:
+    """The streams after a connection, or at the end behind the last."""
+    return layers[place] if place < len(layers) else end
+
+
+def test_it_gives_the_numbers_of_the_original(tmp_path: Path, parity: Path) -> None:
+    numbers = np.load(parity / "vilbert" / "tiny_forward.npz")
+    config = json.loads((parity / "vilbert" / "tiny_config.json").read_text())["config"]
+    tags = sorted({name.split("__")[0] for name in numbers.files if "__sd__" in name})
+    assert tags
+    for tag in tags:
+        state = {
+            name.split("__sd__")[1]: torch.from_numpy(numbers[name])
+            for name in numbers.files
+            if name.startswith(f"{tag}__sd__")
+        }
+        (tmp_path / "config.json").write_text(json.dumps(config))
+        tensors = {ours: tensor for name, tensor in state.items() if (ours := network_name(name))}
+        options = options_of(tensors, tmp_path / "file", read_config(tmp_path / "config.json"))
+        network = Vilbert(options)
+        fit_state(network, tensors, tmp_path / "file")
+        given = {name: torch.from_numpy(numbers[name]) for name in numbers.files if "__" not in name}
+        with torch.inference_mode():
+            layers, end = network(
+                given["input_ids"],
+                given["features"],
+                given["spatials"],
+                words=given["attention_mask"],
+                regions=given["image_mask"],
+                tasks=given["task_ids"][:, 0] if tag == "task" else None,
+                types=given["token_type_ids"],
+            )
+            pooled, pooled_layer = network.pool(end), network.pool(layers[-1])
+        expected = {f"layer{place}_t": layer.text for place, layer in enumerate(layers)}
+        expected |= {f"layer{place}_v": layer.image for place, layer in enumerate(layers)}
+        expected |= {"final_t": end.text, "final_v": end.image, "final_pooled_t": pooled[0]}
+        expected |= {"final_pooled_v": pooled[1], "alllayers_pooled_t": pooled_layer[0]}
+        expected |= {"alllayers_pooled_v": pooled_layer[1]}
+        for name, values in expected.items():
+            np.testing.assert_allclose(values, numbers[f"{tag}__{name}"], atol=TOLERANCE, err_msg=f"{tag} {name}")
+
+
+def test_attention_maps_are_those_of_the_original(tmp_path: Path, parity: Path) -> None:
+    numbers = np.load(parity / "vilbert" / "tiny_forward.npz")
+    config = json.loads((parity / "vilbert" / "tiny_config.json").read_text())["config"]
+    state = {name.split("__sd__")[1]: torch.from_numpy(numbers[name]) for name in numbers.files if "task__sd__" in name}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    tensors = {ours: tensor for name, tensor in state.items() if (ours := network_name(name))}
+    network = Vilbert(options_of(tensors, tmp_path / "file", read_config(tmp_path / "config.json")))
+    fit_state(network, tensors, tmp_path / "file")
+    given = {name: torch.from_numpy(numbers[name]) for name in numbers.files if "__" not in name}
+    words = torch.cat((given["attention_mask"][:, :1], given["attention_mask"]), dim=1)
+    text_mask, image_mask = mask_of(words), mask_of(given["image_mask"])
+    of_text: list[torch.Tensor] = []
+    of_both: list[torch.Tensor] = []
+    with torch.inference_mode():
+        embedded = network.text_embedding(given["input_ids"], given["task_ids"][:, 0], given["token_type_ids"])
+        network.text_layers[0](embedded, text_mask, of_text)
+        text = network.read_text(given["input_ids"], text_mask, given["task_ids"][:, 0], given["token_type_ids"])
+        image = network.read_image(given["features"], given["spatials"], image_mask)
+        network.connections[0](Streams(text, image), text_mask, image_mask, of_both)
+    np.testing.assert_allclose(of_text[0], numbers["task__attn_t0"], atol=TOLERANCE)
+    np.testing.assert_allclose(of_both[0], numbers["task__coattn0_text_to_image"], atol=TOLERANCE)
+    np.testing.assert_allclose(of_both[1], numbers["task__coattn0_image_to_text"], atol=TOLERANCE)
+
+
+@pytest.mark.parametrize(("name", "keys"), [("VILBertForVLTasks", 560), ("BertForMultiModalPreTraining", 533)])
+def test_every_tensor_of_a_released_file_is_accounted_for(parity: Path, name: str, keys: int) -> None:
+    shapes = json.loads((parity / "vilbert" / "full_size_state_dict_shapes.json").read_text())[name]
+    assert len(shapes) == keys
+    with torch.device("meta"):
+        network = Vilbert(VilbertOptions(tasks=20 if name == "VILBertForVLTasks" else 0), heads=True)
+    expected = {parameter: list(tensor.shape) for parameter, tensor in network.state_dict().items()}
+    read = {ours: shape for theirs, shape in shapes.items() if (ours := network_name(theirs, heads=True)) is not None}
+    assert read == expected
+    unused = {theirs for theirs in shapes if network_name(theirs, heads=True) is None}
+    assert len(unused) + len(read) == keys
+    heads_of_tasks = ("vil_", "vision_logit", "linguisic_logit")
+    assert all(
+        theirs.startswith(heads_of_tasks) or "q_dense" in theirs or theirs == "cls.predictions.decoder.weight"
+        for theirs in unused
+    )
+
+
+def test_gamma_and_beta_are_weight_and_bias() -> None:
+    assert network_name("bert.embeddings.LayerNorm.gamma") == "text_embedding.norm.weight"
+    assert network_name("bert.encoder.v_layer.3.output.LayerNorm.beta") == "image_layers.3.feed.outer.norm.bias"
+
+
+@pytest.mark.parametrize("layers", [(1,), (2,), (3,), (1, 2, 3), (1, 3)])
+@pytest.mark.parametrize("task", [None, 7])
+def test_the_quick_way_gives_the_states_of_the_whole_network(
+    tmp_path: Path, layers: tuple[int, ...], task: int | None
+) -> None:
+    network = _network(random_state(TINY), tmp_path)
+    images = {name: ImageRows(*_image(count, seed)) for name, count, seed in (("a", 7, 1), ("b", 1, 2), ("c", 7, 3))}
+    rng = np.random.default_rng(4)
+    texts = [tuple(rng.integers(0, 60, size=size).tolist()) for size in (2, 9, 9, 37)]
+    pairs = [(image, ids) for image in images for ids in texts] * 2
+    encoder = Encoder(network, task, layers)
+    counts: list[int] = []
+    states = encoder.states(images, pairs, counts.append)
+    assert (encoder.encoded_pairs, encoder.encoded_texts, encoder.encoded_images) == (12, 4, 3)
+    assert sum(counts) == 12
+    for (image, ids), of_pair in states.items():
+        rows = images[image]
+        with torch.inference_mode():
+            whole, _ = network(
+                torch.tensor([ids]),
+                torch.from_numpy(rows.features)[None],
+                torch.from_numpy(rows.places)[None],
+                tasks=None if task is None else torch.tensor([task]),
+            )
+        expected = np.stack([whole[layer - 1].text[0].numpy() for layer in layers])
+        np.testing.assert_allclose(of_pair, expected, atol=TOLERANCE)
+
+
+def test_texts_that_were_read_before_are_not_read_again(tmp_path: Path) -> None:
+    encoder = Encoder(_network(random_state(TINY), tmp_path), None, (3,))
+    images = {"a": ImageRows(*_image(4, 1)), "b": ImageRows(*_image(4, 2))}
+    first = encoder.states({"a": images["a"]}, [("a", (1, 2, 3))])
+    encoder.states(images, [("b", (1, 2, 3)), ("a", (1, 2, 3))])
+    assert encoder.encoded_texts == 1
+    again = encoder.states({"a": images["a"]}, [("a", (1, 2, 3))])
+    np.testing.assert_array_equal(first["a", (1, 2, 3)], again["a", (1, 2, 3)])
+
+
+def test_attention_over_regions_sums_to_one_and_is_that_of_the_asked_layer(tmp_path: Path) -> None:
+    network = _network(random_state(TINY), tmp_path)
+    rows = ImageRows(*_image(5, 1))
+    encoder = Encoder(network, 7, (3,))
+    weights = [encoder.attention(rows, (51, 2, 3, 52), layer) for layer in (1, 3)]
+    assert weights[0].shape == (5, 5)
+    np.testing.assert_allclose(weights[0].sum(axis=1), 1.0, atol=1e-5)
+    assert np.abs(weights[0] - weights[1]).max() > 1e-3
+
+
+def test_the_image_changes_what_words_are(tmp_path: Path) -> None:
+    encoder = Encoder(_network(random_state(TINY), tmp_path), None, (3,))
+    images = {"a": ImageRows(*_image(4, 1)), "b": ImageRows(*_image(4, 2))}
+    states = encoder.states(images, [("a", (1, 2, 3)), ("b", (1, 2, 3))])
+    assert np.abs(states["a", (1, 2, 3)] - states["b", (1, 2, 3)]).max() > 0.01
+
+
+def test_an_image_is_its_mean_and_its_first_regions_with_places_as_shares() -> None:
+    boxes = np.array([[10, 20, 30, 60], [0, 0, 100, 80]], dtype=np.float32)
+    features = np.array([[1, 2, 3], [5, 6, 9]], dtype=np.float16)
+    rows = image_rows(RegionFeatures("a", 100, 80, boxes, features), most=1)
+    np.testing.assert_allclose(rows.features, [[3, 4, 6], [1, 2, 3]])  # the mean is over all regions
+    np.testing.assert_allclose(
+        rows.places, np.array([[0, 0, 1, 1, 1], [0.1, 0.25, 0.3, 0.75, 20 * 40 / 8000]]), rtol=1e-6
+    )
+    assert rows.features.dtype == rows.places.dtype == np.float32
+    with pytest.raises(FeatureError, match="'a' has no boxes"):
+        image_rows(RegionFeatures("a", 0, 0, None, features))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"text_heads": 5}, "text_dim=768 cannot be shared by text_heads=5"),
+        ({"text_layers": 3}, "text_layers=3 are fewer than connections=6"),
+        ({"vocabulary_size": 0}, "vocabulary_size"),
+    ],
+)
+def test_sizes_that_no_network_can_have_are_refused(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        VilbertOptions(**changes)
+
+
+def test_connections_elsewhere_than_at_the_end_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(TINY | {"t_biattention_id": [0, 1, 2]}))
+    with pytest.raises(ModelError, match="before the last layers only"):
+        read_config(tmp_path / "config.json")
+
+
+def test_another_activation_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(TINY | {"v_hidden_act": "relu"}))
+    with pytest.raises(ModelError, match="'v_hidden_act' is relu: only gelu is known"):
+        read_config(tmp_path / "config.json")
+
+
+def test_initial_weights_follow_the_seed() -> None:
+    options = VilbertOptions(
+        vocabulary_size=30, positions=8, tasks=0, text_dim=8, text_layers=1, text_heads=2, text_inner=8, feature_dim=4,
+        image_dim=8, image_layers=1, image_heads=2, image_inner=8, common_dim=8, common_heads=2, connections=1,
+    )  # fmt: skip
+    first, same, other = (
+        Vilbert(options, torch.Generator().manual_seed(seed), heads=True).state_dict() for seed in (1, 1, 2)
+    )
+    assert all(torch.equal(first[name], same[name]) for name in first)
+    assert not torch.equal(first["text_embedding.words.weight"], other["text_embedding.words.weight"])

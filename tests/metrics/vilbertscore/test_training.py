@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from capbench.core.errors import DataError, FeatureError, StudyError
+from capbench.core.records import Item
+from capbench.metrics.base import Resources
+from capbench.metrics.vilbertscore.files import load_vilbert
+from capbench.metrics.vilbertscore.metric import ViLBERTScore
+from capbench.metrics.vilbertscore.training import VilbertTask, train_vilbert
+from capbench.metrics.vilbertscore.training_data import prepare
+from tests.metrics.vilbertscore.world import NETWORK, boxed_world, settings
+from tests.training.interruptions import check_stopped, end, kill_at, train_command
+from tests.training.world import log_of, make_world
+
+ALONE = {"words": 0.0, "regions": 0.0, "alignment": 0.0}
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return boxed_world(tmp_path_factory.mktemp("world"))
+
+
+def test_training_learns_which_caption_is_of_an_image(world: Path, tmp_path: Path) -> None:
+    config = settings(world, epochs=60, network={**NETWORK, "dropout": 0.0}, evaluation={"every": 100})
+    result = train_vilbert(config, tmp_path / "run")
+    assert result.chosen is not None
+    assert result.chosen["matching"] >= 75
+    losses = [line["loss"] for line in log_of(tmp_path / "run") if line["kind"] == "step"]
+    assert np.mean(losses[-5:]) < 0.7 * np.mean(losses[:5])
+    model = load_vilbert(result.model or "")
+    assert model.training["dev"] == result.chosen
+    assert result.sha256 == model.sha256
+    assert model.features is not None
+
+
+def test_a_trained_model_scores_and_a_blank_image_changes_the_scores(world: Path, tmp_path: Path) -> None:
+    result = train_vilbert(settings(world), tmp_path / "run")
+    resources = Resources(features=str(world / "world.h5"), model=str(result.model))
+    items = [
+        Item("val00", "a red kite", ("a blue lamp and a red boat", "there is a drum")),
+        Item("val01", "a", ("a b",)),
+    ]
+    seen = ViLBERTScore(resources, layer="1-2", device="cpu")
+    blank = ViLBERTScore(resources, layer="1-2", image="blank", device="cpu")
+    scores, without = (m.scores(m.statistics(items, lambda _: None)) for m in (seen, blank))
+    assert list(scores) == [f"vilbertscore-{c}-{layer}" for layer in (1, 2) for c in "fpr"]
+    for column, values in scores.items():
+        assert np.abs(values).max() <= 1 + 1e-6
+        assert not np.allclose(values, without[column], atol=1e-6)
+    assert "|image:" not in seen.signature()
+    assert "|image:blank" in blank.signature()
+
+
+@pytest.mark.parametrize("part", [1, 4, 7])
+def test_a_training_interrupted_anywhere_ends_with_the_same_file(world: Path, tmp_path: Path, part: int) -> None:
+    check_stopped(train_vilbert, settings(world), tmp_path, (part,))
+
+
+def test_a_killed_training_ends_with_the_same_weights(world: Path, tmp_path: Path) -> None:
+    config = settings(world, epochs=15, evaluation={"every": 40}, checkpoint_every=7)
+    run = tmp_path / "killed"
+    whole = train_vilbert(config, tmp_path / "whole")
+    lines = 5 + int.from_bytes(os.urandom(1), "little") // 16
+    command = train_command("vilbert", config, tmp_path / "tiny.yaml", run)
+    kill_at(command, run, lines)
+    assert end(command)[0] == whole.sha256, lines
+    assert log_of(run) == log_of(tmp_path / "whole")
+
+
+def test_features_read_from_disk_and_another_seed(world: Path, tmp_path: Path) -> None:
+    held = train_vilbert(settings(world), tmp_path / "held")
+    assert train_vilbert(settings(world, memory_mb=0), tmp_path / "streamed").sha256 == held.sha256
+    assert train_vilbert(settings(world, seed=2), tmp_path / "other").sha256 != held.sha256
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        {"words": 1.0},
+        {"regions": 1.0},
+        {"regions": 1.0, "region_target": "classes"},
+        {"alignment": 1.0},
+        {"contrast": 1.0},
+        {"matching": 1.0},
+        {"fit": 1.0},
+    ],
+)
+def test_every_loss_can_be_learned_alone(world: Path, loss: dict[str, object]) -> None:
+    config = settings(world, loss={**ALONE, **loss}, network={**NETWORK, "dropout": 0.0}, masking={"regions": 0.5})
+    task = VilbertTask(config, prepare(config), torch.device("cpu"))
+    batch = next(task.batches(0, 0))
+    for group in task.optimiser.param_groups:
+        group["lr"] = 0.01
+    values = []
+    for _ in range(40):
+        torch.manual_seed(0)
+        value = task.loss(batch, 0)
+        task.optimiser.zero_grad()
+        value.backward()  # type: ignore[no-untyped-call]
+        task.optimiser.step()
+        values.append(float(value.detach()))
+    assert values[-1] < 0.8 * values[0]
+
+
+def test_word_vectors_of_the_captions_are_what_embeddings_begin_with(world: Path) -> None:
+    config = settings(world, word_start={"epochs": 20})
+    data = prepare(config)
+    weights = [
+        VilbertTask(one, data, torch.device("cpu")).model.network.text_embedding.words.weight.detach()
+        for one in (config, settings(world))
+    ]
+    places = data.pieces.places
+    assert not torch.equal(weights[0], weights[1])
+    # Pieces that no caption holds begin at random, as all do otherwise.
+    assert torch.equal(weights[0][places["[MASK]"]], weights[1][places["[MASK]"]])
+    held = sorted({number for caption in data.train.captions for number in caption[1:-1]})
+    assert float(weights[0][held].square().mean().sqrt()) == pytest.approx(config.initial, rel=0.2)
+
+
+def test_features_without_boxes_or_classes_are_refused(world: Path, tmp_path: Path) -> None:
+    bare = make_world(tmp_path / "bare")
+    with pytest.raises(FeatureError, match="has no boxes"):
+        prepare(settings(bare))
+
+
+def test_captions_that_are_cut_are_counted_and_said(world: Path) -> None:
+    said: list[str] = []
+    data = prepare(settings(world, pieces={"size": 60, "longest": 9}), say=said.append)
+    full = prepare(settings(world), say=said.append)
+    cut = sum(len(caption) > 9 for caption in full.train.captions)
+    assert cut
+    assert f"train: {cut} of {len(full.train.captions)} captions have more than 9 word pieces" in "\n".join(said)
+    assert max(map(len, data.train.captions)) == 9
+    assert not any("more than 20" in line for line in said)
+    task = VilbertTask(settings(world), full, torch.device("cpu"))
+    assert task.facts["longest"] == 20
+
+
+def test_word_pieces_without_a_mask_are_refused(world: Path, tmp_path: Path) -> None:
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"has no \[MASK\]"):
+        prepare(settings(world, pieces={"file": str(tmp_path / "vocab.txt"), "longest": 20}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"loss": {"negatives": "hard"}}, "needs 'loss.contrast'"),
+        ({"loss": {"matching_temperature": 0.2}}, "does nothing without 'loss.matching'"),
+        ({"loss": ALONE}, "nothing is learned"),
+        ({"pieces": {"longest": 30}}, "has 24 'positions'"),
+        ({"features": "ims"}, "has no boxes"),
+        ({"network": {**NETWORK, "feature_dim": 5}}, "network.feature_dim is decided by the data"),
+        ({"network": {**NETWORK, "text_heads": 3}}, "text_dim=8 cannot be shared by text_heads=3"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(world: Path, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(StudyError, match=message):
+        settings(world, **changes)

@@ -1,0 +1,58 @@
+"""A training of ViLBERT of about a second in the world of drawn things."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from capbench.metrics.vilbertscore.training_data import VilbertTraining
+from capbench.training.settings import parse_training
+from tests.training.world import make_world
+
+__all__ = ["NETWORK", "boxed_world", "settings"]
+
+NETWORK: dict[str, Any] = {
+    "positions": 24,
+    "types": 1,
+    "tasks": 0,
+    "text_dim": 8,
+    "text_layers": 3,
+    "text_heads": 2,
+    "text_inner": 12,
+    "image_dim": 6,
+    "image_layers": 2,
+    "image_heads": 2,
+    "image_inner": 6,
+    "common_dim": 8,
+    "common_heads": 2,
+    "connections": 2,
+    "dropout": 0.1,
+}
+
+
+def boxed_world(folder: Path) -> Path:
+    """Captions and features with boxes and classes."""
+    return make_world(folder, boxes=True)
+
+
+def settings(world: Path, **changes: Any) -> VilbertTraining:
+    """All losses at once; ``loss={...}`` and so on replace whole sections."""
+    raw: dict[str, Any] = {
+        "schema": 1,
+        "name": "tiny",
+        "captions": str(world / "world.json"),
+        "features": str(world / "world.h5"),
+        "network": NETWORK,
+        "pieces": {"size": 60, "longest": 20},
+        "initial": 0.1,
+        "loss": {"negatives": "hard", "contrast": 1.0, "matching": 1.0, "fit": 1.0},
+        "optimiser": {"lr": 0.01},
+        "evaluation": {"every": 5},
+        "batch": 8,
+        "epochs": 4,
+        "ema": 0.9,
+        "threads": 1,
+        "device": "cpu",
+        "log_every": 2,
+    }
+    return parse_training(VilbertTraining, {**raw, **changes})

@@ -1,0 +1,428 @@
+"""A report in a real browser: what people do with it, and what a hostile data set cannot do."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from capbench.reports.page import ReportSource, write_report
+from capbench.studies.explained import Explainer
+from tests.reports.explain.overlap import Overlap
+from tests.reports.page.world import HOSTILE, hostile_source, make_pairs, make_source
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+BROWSER = shutil.which("chromium")
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (make setup)")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(BROWSER is None, reason="no chromium on PATH (apt-get install chromium)"),
+]
+
+
+@dataclass
+class Opened:
+    """A page with everything that it said and asked for."""
+
+    page: Page
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with playwright.sync_playwright() as started:
+        # As root, Chromium has no sandbox.
+        launched = started.chromium.launch(executable_path=BROWSER, args=["--no-sandbox", "--disable-gpu"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    picture = folder / "image3.png"
+    Image.fromarray(np.random.default_rng(0).integers(0, 255, (300, 400, 3), dtype=np.uint8)).save(picture)
+    usual = make_source(120)
+    sources: dict[str, list[ReportSource]] = {
+        "usual": [
+            ReportSource(
+                usual.result,
+                (*usual.items, make_pairs(30, ["cider", "meteor"])),
+                explainers=(
+                    Explainer("shared", "overlap", ("cider",), Overlap(), images=lambda image: image[:5] == "image"),
+                    Explainer("features", "tiger", ("meteor",), waits="region features (--features FILE)"),
+                ),
+            )
+        ],
+        "hostile": [replace(hostile_source(), explainers=(Explainer(HOSTILE[1], "x", tuple(HOSTILE), Overlap()),))],
+        "numbers": [make_source(items=False)],
+        "several": [make_source(40), make_source(40, seed=1, name="another")],
+    }
+    for name, listed in sources.items():
+        write_report(
+            listed,
+            folder / f"{name}.html",
+            command="capbench report a.json",
+            pictures=lambda _, images: {image: picture for image in images if image == "image3"},
+            explanations=5,
+        )
+    return {name: folder / f"{name}.html" for name in sources}
+
+
+Open = Callable[..., Opened]
+
+
+@pytest.fixture
+def opened(browser: Browser, pages: dict[str, Path]) -> Iterator[Open]:
+    contexts = []
+
+    def open_page(name: str = "usual", *, width: int = 1280, **options: Any) -> Opened:
+        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+        contexts.append(context)
+        opened_page = Opened(context.new_page())
+        page = opened_page.page
+        page.on("console", lambda said: opened_page.complaints.append(said.text))
+        page.on("pageerror", lambda error: opened_page.complaints.append(str(error)))
+        page.on("request", lambda request: opened_page.requests.append(request.url))
+        page.goto(pages[name].as_uri())
+        page.wait_for_selector("html[data-ready]", state="attached", timeout=60_000)
+        return opened_page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+
+
+def texts(page: Page, selector: str) -> list[str]:
+    return [text.strip() for text in page.locator(selector).all_inner_texts()]
+
+
+def soon(page: Page, read: Callable[[], object], expected: object, *, seconds: float = 30) -> None:
+    """What the page shows is what is expected, or comes to be: a table is sorted after the click that asks for it."""
+    deadline = time.monotonic() + seconds
+    while (shown := read()) != expected and time.monotonic() < deadline:
+        page.wait_for_timeout(20)
+    assert shown == expected
+
+
+@pytest.mark.parametrize("name", ["usual", "hostile", "numbers", "several"])
+def test_a_page_opens_without_complaints_and_asks_nobody_for_anything(
+    opened: Open, pages: dict[str, Path], name: str
+) -> None:
+    shown = opened(name)
+    shown.page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true })")
+    assert shown.complaints == []
+    other = [url for url in shown.requests if not url.startswith(("data:", "blob:"))]
+    assert other == [pages[name].as_uri()]
+
+
+def test_a_head_sorts_its_column_by_value_both_ways(opened: Open) -> None:
+    page = opened().page
+    column = "table.matrix tbody tr th"
+    head = page.locator("table.matrix thead th", has_text="τ-b")
+    head.click()
+    soon(page, lambda: texts(page, column)[:3], ["BLEU-4", "CIDEr", "METEOR"])  # 0.40, 0.39, 0.38
+    soon(page, lambda: head.get_attribute("aria-sort"), "descending")
+    head.click()
+    soon(page, lambda: texts(page, column)[-3:], ["METEOR", "CIDEr", "BLEU-4"])
+
+
+def test_search_and_choices_leave_the_rows_that_fit(opened: Open) -> None:
+    page = opened().page
+    count = page.locator("#numbers tbody tr")
+    assert count.count() == 9
+    box = page.locator("#numbers_wrapper input[type=search]")
+    box.fill("meteor")
+    soon(page, count.count, 3)
+    box.fill("")
+    soon(page, count.count, 9)
+    page.locator("#numbers-filters select").nth(0).select_option("odd")
+    soon(page, lambda: texts(page, "#numbers tbody td:nth-child(3)"), ["odd"] * 3)
+
+
+def test_every_number_says_what_it_is_under_a_pointer_and_from_the_keyboard(opened: Open) -> None:
+    page = opened().page
+    cell = page.locator("table.matrix tbody td[data-tip]").first
+    tip = page.locator("#tip")
+    assert not tip.is_visible()
+    cell.hover()
+    tip.wait_for(state="visible")
+    told = tip.inner_text()
+    for part in ("CIDEr", "τ-c = 0.4400", "95 % interval [0.380, 0.460]", "n = 180", "published: 0.439"):
+        assert part in told
+    assert "protocol flickr8k-expert:1/no-own-captions/unaggregated-tau-c" in told
+    assert "signature cider|capbench:0.1.0|tok:ptb" in told
+    page.mouse.move(5, 5)
+    soon(page, tip.is_visible, False)
+    cell.focus()
+    page.keyboard.press("ArrowDown")
+    soon(page, lambda: tip.inner_text().startswith("METEOR"), True)
+    page.keyboard.press("ArrowRight")
+    soon(page, lambda: "τ-b = 0.3800" in tip.inner_text(), True)
+    assert page.locator(":focus").get_attribute("aria-describedby") == "tip"
+    page.keyboard.press("Escape")
+    soon(page, tip.is_visible, False)
+    # One stop of the tabulator key a table, not one a number.
+    assert page.locator("table.matrix td[tabindex='0']").count() == 1
+
+
+def test_a_finger_sees_what_a_number_is(opened: Open) -> None:
+    page = opened(width=390, has_touch=True, is_mobile=True).page
+    page.locator("table.matrix tbody td[data-tip]").first.tap()
+    soon(page, lambda: "signature" in page.locator("#tip").inner_text(), True)
+
+
+def test_heads_are_sorted_from_the_keyboard(opened: Open) -> None:
+    page = opened().page
+    page.locator("#numbers thead th [role=button], #numbers thead th button").nth(4).focus()
+    page.keyboard.press("Enter")
+    column = "#numbers tbody td:nth-child(5)"
+    shown = [float(text) for text in texts(page, column)]
+    assert len(set(shown)) > 3
+    soon(page, lambda: [float(text) for text in texts(page, column)], sorted(shown, reverse=True))
+
+
+@pytest.mark.parametrize("form", ["LaTeX", "Markdown", "CSV"])
+def test_a_table_is_copied_as_it_is_shown(opened: Open, form: str) -> None:
+    page = opened(permissions=["clipboard-read", "clipboard-write"]).page
+    page.locator("table.matrix thead th", has_text="τ-b").click()
+    soon(page, lambda: texts(page, "table.matrix tbody tr th")[0], "BLEU-4")
+    page.locator(f"button[data-copies='matrix-0'][data-form='{form.lower()}']").click()
+    page.locator("#told", has_text="rows as").wait_for(state="attached")
+    lines = page.evaluate("navigator.clipboard.readText()").splitlines()
+    expected = {
+        "LaTeX": r"BLEU-4 & 0.3100 [0.250, 0.330] & 0.4000 [0.340, 0.420] \\",
+        "Markdown": r"| BLEU-4 | 0.3100 \[0.250, 0.330\] | 0.4000 \[0.340, 0.420\] |",
+        "CSV": 'BLEU-4,"0.3100 [0.250, 0.330]","0.4000 [0.340, 0.420]"',
+    }[form]
+    places = {"LaTeX": (1, 4), "Markdown": (0, 2), "CSV": (0, 1)}[form]
+    assert lines[places[1]] == expected
+    assert "Flickr8k Expert" in lines[places[0] + (1 if form == "LaTeX" else 0)]
+    if form == "LaTeX":
+        assert r"$\tau$-c" in lines[2]
+        assert lines[-1] == r"\end{tabular}"
+
+
+def test_captions_are_listed_by_distance_and_searched(opened: Open) -> None:
+    page = opened().page
+    page.select_option("#items-panel", index=0)
+    soon(page, page.locator("#items tbody tr").count, 25)
+    distances = [abs(int(text.replace("−", "-"))) for text in texts(page, "#items tbody td:nth-last-child(2)")]
+    assert distances == sorted(distances, reverse=True)
+    assert distances[0] > 30
+    page.locator("#items_wrapper input[type=search]").fill('"number 7 of"')
+    soon(page, page.locator("#items tbody tr").count, 1)
+    page.locator("#items_wrapper input[type=search]").fill("& < nothing like it >")
+    soon(page, lambda: "Nothing fits" in page.locator("#items tbody").inner_text(), True)
+
+
+def test_two_metrics_stand_side_by_side(opened: Open) -> None:
+    page = opened().page
+    page.select_option("#items-first", label="METEOR")
+    page.select_option("#items-second", label="BLEU-4")
+    heads = ["caption", "people", "METEOR", "BLEU-4", "distance"]
+    soon(page, lambda: [re.sub(r"\W*$", "", head) for head in texts(page, "#items thead th")[:5]], heads)
+    for row in page.locator("#items tbody tr").all()[:5]:
+        one, two, apart = (row.locator("td").nth(place).inner_text().split()[0] for place in (2, 3, 4))
+        assert int(one) - int(two) == pytest.approx(int(apart.replace("−", "-")), abs=1)  # each is rounded
+    page.locator("#items tbody tr:first-child td:nth-child(3)").hover()
+    soon(page, lambda: "signature meteor|capbench:0.1.0" in page.locator("#tip").inner_text(), True)
+    page.select_option("#items-direction", label="BLEU-4 higher")
+    soon(page, lambda: {text[0] for text in texts(page, "#items tbody td:nth-child(5)")}, {"−"})
+
+
+def test_a_caption_opens_to_references_and_all_scores(opened: Open) -> None:
+    page = opened().page
+    page.locator("#items_wrapper input[type=search]").fill('"number 12 of"')
+    button = page.locator("#items tbody button")
+    soon(page, button.count, 1)
+    button.click()
+    page.locator(".detail").wait_for()
+    detail = page.locator(".detail").inner_text()
+    assert "reference 3 0" in detail
+    assert all(title in detail for title in ("people", "CIDEr", "METEOR", "BLEU-4"))
+    assert button.get_attribute("aria-expanded") == "true"
+    assert page.locator(".case img").count() == 1  # image3 alone has a picture
+    soon(page, lambda: page.locator(".case img").evaluate("e => e.complete && e.naturalWidth > 0"), True)
+    button.click()
+    soon(page, page.locator(".detail").count, 0)
+
+
+def test_a_link_opens_a_captions_explanation_and_closing_it_leaves_the_list(opened: Open) -> None:
+    shown = opened()
+    page = shown.page
+    row = page.locator("#items tbody tr").first
+    soon(page, row.get_by_role("link").count, 1)
+    caption = row.locator("td").first.locator("span").first.inner_text()
+    before = shown.requests.copy()
+    row.get_by_role("link", name=re.compile("^why shared, image")).click()
+    page.locator("#why[open]").wait_for()
+    frame = page.frame_locator("#why-frame")
+    frame.get_by_role("heading", name=f"A: {caption}").wait_for()
+    assert "overlap" in frame.locator("body").inner_text()
+    # Its one style counts under the page's policy, and its drawings are there.
+    assert frame.locator("body").evaluate("e => getComputedStyle(e).maxWidth") == "1208px"
+    assert frame.locator("svg[role=img]").count() > 3
+    assert frame.locator("mark.reference").first.evaluate("e => getComputedStyle(e).backgroundColor") != ""
+    page.keyboard.press("Escape")
+    soon(page, page.locator("#why[open]").count, 0)
+    assert "#why" not in page.url
+    assert [url for url in shown.requests[len(before) :] if not url.startswith(("data:", "blob:", "about:"))] == []
+    assert shown.complaints == []
+
+
+def test_an_address_opens_its_explanation_and_the_way_back_closes_it(opened: Open, pages: dict[str, Path]) -> None:
+    page = opened().page
+    page.evaluate("location.hash = '#why-1'")
+    page.locator("#why[open]").wait_for()
+    page.go_back()
+    soon(page, page.locator("#why[open]").count, 0)
+    page.goto("about:blank")
+    page.goto(f"{pages['usual'].as_uri()}#why-0")
+    page.locator("#why[open]").wait_for()
+    with page.expect_download() as saved:
+        page.locator("#why-save").click()
+    text = saved.value.path().read_text(encoding="utf-8")
+    assert text.startswith("<!doctype html>")
+    assert saved.value.suggested_filename.endswith(".html")
+    page.evaluate("location.hash = '#why-999'")  # there is none
+    soon(page, page.locator("#why[open]").count, 0)
+
+
+def test_where_an_explanation_is_lacking_the_command_and_what_it_waits_for_stand(opened: Open) -> None:
+    page = opened().page
+    page.select_option("#items-first", label="METEOR")
+    page.locator("#items_wrapper input[type=search]").fill('"number 12 of"')
+    button = page.locator("#items tbody button")
+    soon(page, button.count, 1)
+    button.click()
+    page.locator(".detail").wait_for()
+    told = page.locator(".detail").inner_text()
+    assert (
+        "capbench explain -m tiger -d flickr8k-expert --image 'image3' --caption 'caption number 12 of a dog'" in told
+    )
+    assert "it waits for region features (--features FILE)" in told
+
+
+def test_pairs_are_listed_by_how_far_a_metric_is_from_peoples_order(opened: Open) -> None:
+    page = opened().page
+    page.select_option("#items-panel", index=1)
+    row = page.locator("#items tbody tr").first
+    soon(page, lambda: "better 25" in row.inner_text(), True)  # the difference of -2.6 is the lowest
+    first = row.inner_text()
+    assert "rather than: worse 25" in first
+    assert "7 to 1" in first
+    listed = page.locator("#items tbody")
+    page.select_option("#items-part", label="MM")
+    soon(page, lambda: "better 25" in listed.inner_text(), False)
+    page.select_option("#items-part", label="HC")
+    soon(page, lambda: "better 25" in listed.inner_text(), True)
+
+
+def test_nothing_of_a_hostile_data_set_runs_or_becomes_an_element(opened: Open) -> None:
+    shown = opened("hostile", permissions=["clipboard-read", "clipboard-write"])
+    page = shown.page
+    title = page.title()
+    assert "<script>" in title  # as text
+    page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true })")
+    for text in HOSTILE[:6]:
+        page.locator("#items_wrapper input[type=search]").fill(text)
+        page.locator("#numbers_wrapper input[type=search]").fill(text)
+        page.wait_for_timeout(20)
+    for box in page.locator("input[type=search]").all():
+        box.fill("")
+    for button in page.locator("#items tbody button").all()[:8]:
+        button.click()
+    for cell in page.locator("td[data-tip]").all()[:8]:
+        cell.focus()
+    for place in range(len(HOSTILE)):
+        page.select_option("#items-first", index=place)
+        page.select_option("#items-second", index=place)
+    page.select_option("#items-first", index=0)
+    page.select_option("#items-second", index=0)
+    page.locator("#items tbody a").first.click()
+    page.locator("#why[open]").wait_for()
+    frame = page.frame_locator("#why-frame")
+    frame.locator("h2").first.wait_for()
+    assert frame.locator("img, script, b:text-is('bold')").count() == 0
+    page.locator("#why-close").click()
+    soon(page, page.locator("#why[open]").count, 0)
+    assert page.title() == title
+    assert page.locator("main img:not([src^='data:']), main b:text-is('bold'), main svg[onload]").count() == 0
+    assert page.locator("main script").count() == 0
+    assert shown.complaints == []
+    page.locator("button[data-copies='items'][data-form='csv']").click()
+    page.locator("#told", has_text="rows as").wait_for(state="attached")
+    copied = page.evaluate("navigator.clipboard.readText()")
+    assert "'=HYPERLINK" in copied
+    assert re.search(r'(^|,)"?=HYPERLINK', copied, re.MULTILINE) is None
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("name", ["usual", "hostile"])
+def test_a_page_is_no_wider_than_a_phone_or_a_screen(opened: Open, name: str, width: int) -> None:
+    page = opened(name, width=width).page
+    page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true })")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    beyond = page.evaluate(
+        "[...document.querySelectorAll('main *')].filter(e => !e.closest('.wide, svg') && e.getClientRects().length"
+        " && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80))"
+    )
+    assert beyond == []
+    over_neighbours = page.evaluate(
+        "[...document.querySelectorAll('th .dt-column-title')].filter(e => e.getClientRects().length"
+        " && e.getBoundingClientRect().left < e.closest('th').getBoundingClientRect().left - 1).map(e => e.textContent)"
+    )
+    assert over_neighbours == []
+
+
+def test_a_page_is_dark_where_the_reader_is(opened: Open) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    assert opened().page.evaluate(ground) == "rgb(255, 255, 255)"
+    assert opened(color_scheme="dark").page.evaluate(ground) == "rgb(22, 24, 27)"
+
+
+def test_print_opens_every_part_on_white_paper_without_controls(opened: Open) -> None:
+    page = opened(color_scheme="dark").page
+    page.emulate_media(media="print", color_scheme="dark")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    soon(page, page.locator("details:not([open])").count, 0)
+    assert [e.is_visible() for e in page.locator("nav, .tools, input[type=search]").all()].count(True) == 0
+    assert page.locator("table.matrix").is_visible()
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    soon(page, lambda: page.locator("details:not([open])").count() > 0, True)
+    assert len(page.pdf()) > 10_000
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["usual", "several"])
+def test_an_accessibility_check_finds_nothing(opened: Open, name: str, scheme: str) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright")
+    page = opened(name, color_scheme=scheme, bypass_csp=True).page  # the checker itself is a script from outside
+    page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true })")
+    page.locator("#items tbody button").first.click()
+    if name == "usual":
+        page.locator("#items tbody a").first.click()
+        page.frame_locator("#why-frame").locator("h2").first.wait_for()
+    violations = axe.Axe().run(page).response["violations"]
+    assert [(v["id"], [node["html"][:120] for node in v["nodes"]][:3]) for v in violations] == []
+
+
+def test_without_scripts_the_tables_are_there(browser: Browser, pages: dict[str, Path]) -> None:
+    page = browser.new_context(java_script_enabled=False).new_page()
+    page.goto(pages["usual"].as_uri())
+    assert page.locator("table.matrix tbody tr").count() == 4
+    assert "need scripts" in page.locator("noscript").inner_text()
+    page.context.close()

@@ -1,0 +1,160 @@
+"""Ridge, logistic regression and the monotone model are the minima of their penalised losses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from capbench.core.errors import StatisticError
+from capbench.core.records import FloatArray
+from capbench.stats.combination import SEGMENTS, Basis, Examples, Fit, fit, loss
+
+NAMES = ("a", "b", "c")
+
+
+def inputs_of(seed: int, n: int = 200) -> FloatArray:
+    """Three metrics on scales of their own, two of which agree with each other."""
+    random = np.random.default_rng(seed)
+    values = random.normal(size=(n, 3))
+    values[:, 1] += values[:, 0]
+    return values * [1.0, 50.0, 0.001] + [0.0, 300.0, -2.0]
+
+
+def pairs_of(seed: int, n: int = 150) -> tuple[Examples, FloatArray]:
+    random = np.random.default_rng(seed)
+    first, second = inputs_of(seed, n), inputs_of(seed + 1, n)
+    preferred = np.where(random.random(n) < 0.5, 1, -1)
+    preferred[: n // 3] = np.where(first[: n // 3, 0] > second[: n // 3, 0], 1, -1)
+    return Examples.of_pairs(first, second, preferred, np.arange(n)), (first - second) * preferred[:, None]
+
+
+@pytest.mark.parametrize("penalty", [1e-5, 0.1, 30.0])
+def test_ridge_is_the_closed_form(penalty: float) -> None:
+    random = np.random.default_rng(0)
+    inputs = inputs_of(0)
+    ratings = 2 + 0.3 * inputs[:, 0] + random.normal(size=len(inputs))
+    basis = Basis.of(inputs, NAMES, monotone=False)
+    weights, intercept = fit(basis.features(inputs), ratings, penalty, shares=basis.shares)
+    # Hoerl and Kennard (1970), on variables of mean 0 and variance 1: (Z'Z + n k I)^-1 Z'y.
+    z = (inputs - inputs.mean(axis=0)) / inputs.std(axis=0)
+    expected = np.linalg.inv(z.T @ z + len(z) * penalty * np.eye(3)) @ z.T @ (ratings - ratings.mean())
+    np.testing.assert_allclose(weights, expected, rtol=1e-9)
+    assert intercept == pytest.approx(ratings.mean(), abs=1e-12)
+
+
+@pytest.mark.parametrize("penalty", [1e-3, 0.1, 10.0])
+def test_logistic_regression_is_the_minimum_that_scipy_finds(penalty: float) -> None:
+    examples, differences = pairs_of(3)
+    basis = Basis.of(examples.captions, NAMES, monotone=False)
+    weights, intercept = fit(basis.matrix(examples), None, penalty, shares=basis.shares)
+    d = differences / examples.captions.std(axis=0)
+
+    def penalised(w: FloatArray) -> float:
+        return float(np.mean(np.log1p(np.exp(-d @ w))) + penalty / 2 * w @ w)
+
+    found = minimize(penalised, np.zeros(3), method="BFGS", options={"gtol": 1e-9})
+    np.testing.assert_allclose(weights, found.x, atol=2e-6)
+    assert penalised(weights) <= found.fun + 1e-12
+    assert intercept == 0
+
+
+@pytest.mark.parametrize("of_pairs", [False, True])
+def test_the_monotone_model_is_the_minimum_over_weights_from_zero(of_pairs: bool) -> None:
+    penalty = 0.01
+    if of_pairs:
+        examples, _ = pairs_of(5)
+    else:
+        inputs = inputs_of(5)
+        bent = np.tanh(inputs[:, 0]) - 0.5 * (inputs[:, 1] - 300) / 50
+        ratings = bent + np.random.default_rng(1).normal(scale=0.2, size=len(inputs))
+        examples = Examples.of_ratings(inputs, ratings, np.arange(len(inputs)))
+    basis = Basis.of(examples.captions, NAMES, monotone=True)
+    matrix = basis.matrix(examples)
+    weights, _ = fit(matrix, examples.target, penalty, shares=basis.shares, nonnegative=True)
+    assert weights.min() >= 0
+
+    def penalised(w: FloatArray) -> float:
+        size = penalty / 2 * float((w**2 / SEGMENTS).sum())
+        if examples.target is None:
+            return float(np.mean(np.log1p(np.exp(-matrix @ w)))) + size
+        centered = matrix - matrix.mean(axis=0)
+        return 0.5 * float(np.mean((examples.target - examples.target.mean() - centered @ w) ** 2)) + size
+
+    bounds = [(0, None)] * len(weights)
+    found = minimize(
+        penalised, np.full(len(weights), 0.1), method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-15, "gtol": 1e-10}
+    )
+    assert penalised(weights) <= found.fun + 1e-10
+    np.testing.assert_allclose(weights, found.x, atol=2e-3)
+
+
+def test_whole_number_counts_are_repeated_examples() -> None:
+    random = np.random.default_rng(2)
+    examples, _ = pairs_of(7)
+    inputs = inputs_of(9)
+    rated = Examples.of_ratings(inputs, inputs[:, 0] + random.normal(size=len(inputs)), np.arange(len(inputs)))
+    for one in (examples, rated):
+        basis = Basis.of(one.captions, NAMES, monotone=True)
+        matrix, counts = basis.matrix(one), random.integers(0, 4, len(one))
+        repeated = np.repeat(np.arange(len(one)), counts)
+        target = None if one.target is None else one.target[repeated]
+        once, at = fit(matrix, one.target, 0.1, shares=basis.shares, nonnegative=True, counts=counts.astype(np.float64))
+        again, there = fit(matrix[repeated], target, 0.1, shares=basis.shares, nonnegative=True)
+        np.testing.assert_allclose(once, again, atol=1e-6)
+        assert at == pytest.approx(there, abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_score_of_the_monotone_model_falls_where_an_input_rises(seed: int) -> None:
+    inputs = inputs_of(seed)
+    ratings = np.sin(inputs[:, 0] * 3) + 0.2 * inputs[:, 0] - (inputs[:, 1] - 300) / 100
+    basis = Basis.of(inputs, NAMES, monotone=True)
+    weights, intercept = fit(basis.features(inputs), ratings, 1e-4, shares=basis.shares, nonnegative=True)
+    learnt = Fit(basis, weights, intercept)
+    spread = inputs.std(axis=0)
+    for column in range(3):
+        line = np.repeat(inputs[:1], 400, axis=0)
+        # Far beyond what was learnt from, too.
+        line[:, column] = inputs[:, column].mean() + np.linspace(-8, 8, 400) * spread[column]
+        steps = np.diff(learnt.scores(line))
+        counts = weights[basis.owner == column].max() > 0
+        assert (steps > 0).all() if counts else np.abs(steps).max() < 1e-12
+
+
+def test_a_straight_line_is_in_the_monotone_basis_and_costs_as_much_there() -> None:
+    inputs = inputs_of(4)
+    straight, bent = (Basis.of(inputs, NAMES, monotone=monotone) for monotone in (False, True))
+    sums = np.stack([bent.features(inputs)[:, bent.owner == place].sum(axis=1) for place in range(3)], axis=1)
+    np.testing.assert_allclose(sums, straight.features(inputs), atol=1e-9)
+    assert [float(bent.shares[bent.owner == place].sum()) for place in range(3)] == pytest.approx([1, 1, 1])
+
+
+def test_quantiles_that_coincide_make_fewer_pieces() -> None:
+    inputs = np.concatenate([np.zeros(90), np.linspace(0, 1, 30)])[:, None]
+    basis = Basis.of(inputs, ("zeros",), monotone=True)
+    assert len(basis.knots[0]) == 1  # five sixths, above which no other quantile lies
+    mostly_one = Basis.of(np.repeat([[0.0], [1.0]], [95, 5], axis=0), ("two",), monotone=True)
+    assert len(mostly_one.knots[0]) == 0
+
+
+def test_pairs_on_which_people_are_even_are_left_out() -> None:
+    first, second = np.array([[1.0], [2.0], [3.0]]), np.array([[2.0], [1.0], [0.0]])
+    examples = Examples.of_pairs(first, second, np.array([-1, 0, 1]), np.array([5, 6, 7]))
+    assert examples.inputs.tolist() == [[2.0], [3.0]]
+    assert examples.others is not None
+    assert examples.others.tolist() == [[1.0], [0.0]]
+    assert examples.unit.tolist() == [5, 7]
+
+
+def test_losses_are_the_mean_squared_error_and_the_mean_log_loss() -> None:
+    assert loss(np.array([1.0, 3.0]), np.array([1.0, 1.0])) == 2.0
+    assert loss(np.array([0.0, 0.0]), None) == pytest.approx(np.log(2))
+    assert loss(np.array([-1000.0]), None) == 1000.0
+
+
+def test_a_metric_that_gives_one_score_cannot_be_combined() -> None:
+    inputs = inputs_of(0)
+    inputs[:, 1] = 0.1 + 0.2
+    with pytest.raises(StatisticError, match=r"^b gives all captions .* the same score.*Leave b out\.$"):
+        Basis.of(inputs, NAMES, monotone=False)

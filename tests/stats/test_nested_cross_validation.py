@@ -1,0 +1,280 @@
+"""Nested cross-validation by image leaks nothing, and its scores are those of the models that it says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from capbench.core.errors import StatisticError
+from capbench.core.records import FloatArray, IntArray
+from capbench.stats import nested_cross_validation
+from capbench.stats.agreement import Correlations
+from capbench.stats.combination import Examples, Learner
+from capbench.stats.correlation import correlation
+from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
+from capbench.stats.nested_cross_validation import (
+    PENALTIES,
+    Settings,
+    choose_penalty,
+    deal,
+    learn,
+    nested_scores,
+    weight_intervals,
+)
+
+NAMES = ("a", "b", "c", "d")
+
+
+def judged(
+    seed: int, *, images: int = 80, captions: int = 6, metrics: int = 4
+) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Inputs of captions, ratings that the first two agree with, and images."""
+    random = np.random.default_rng(seed)
+    unit = np.repeat(np.arange(images), captions)
+    quality = random.normal(size=len(unit))
+    inputs = random.normal(size=(len(unit), metrics))
+    inputs[:, 0] += quality
+    inputs[:, 1] += 0.5 * quality
+    ratings = np.clip(np.round(2.5 + quality + random.normal(scale=0.5, size=len(unit))), 1, 4)
+    return inputs, ratings, unit
+
+
+def pairs_of(inputs: FloatArray, ratings: FloatArray, unit: IntArray) -> Examples:
+    """Each caption of an image beside the next one."""
+    first, second = np.arange(0, len(unit), 2), np.arange(1, len(unit), 2)
+    preferred = np.sign(ratings[first] - ratings[second]).astype(np.int64)
+    return Examples.of_pairs(inputs[first], inputs[second], preferred, unit[first])
+
+
+def memorised(seed: int, metrics: int) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Labels by image, drawn at random, and inputs that say which image a caption is of, and nothing else."""
+    random = np.random.default_rng(seed)
+    images, captions = 60, 8
+    unit = np.repeat(np.arange(images), captions)
+    ratings = random.normal(size=images)[unit]
+    places = random.normal(size=(images, metrics))
+    return places[unit] + random.normal(scale=0.05, size=(len(unit), metrics)), ratings, unit
+
+
+@pytest.mark.parametrize("learner", ["ridge", "monotone"])
+def test_a_random_label_of_each_image_is_agreed_with_by_chance_alone(learner: Learner) -> None:
+    taus = []
+    for seed in range(8):
+        inputs, ratings, unit = memorised(seed, len(NAMES))
+        examples = Examples.of_ratings(inputs, ratings, unit)
+        scores = nested_scores(examples, inputs, unit, Settings(learner, 5, 3), NAMES).scores
+        data = Correlations.of("tau-b", {"combination": scores}, ratings, unit=unit)
+        interval = bootstrap_intervals(data, draw_bootstrap(data, resamples=200))["combination"]
+        taus.append((interval.value, interval.low <= 0 <= interval.high))
+    # One value has a standard deviation of 0.12.
+    assert abs(np.mean([tau for tau, _ in taus])) < 0.13
+    assert sum(covered for _, covered in taus) >= 6
+
+
+def test_folds_by_caption_would_leak_and_the_same_data_shows_it() -> None:
+    inputs, ratings, unit = memorised(0, 40)
+    names = [f"m{place}" for place in range(inputs.shape[1])]
+    caption = np.arange(len(unit))
+    settings = Settings("ridge", 5, 3)
+    naive = nested_scores(Examples.of_ratings(inputs, ratings, caption), inputs, caption, settings, names).scores
+    honest = nested_scores(Examples.of_ratings(inputs, ratings, unit), inputs, unit, settings, names).scores
+    assert correlation("tau-b", naive, ratings).value > 0.5
+    assert abs(correlation("tau-b", honest, ratings).value) < 0.2
+
+
+def test_intercepts_by_fold_would_push_agreement_below_chance() -> None:
+    below, shared = [], []
+    for seed in range(6):
+        random = np.random.default_rng(seed)
+        unit = np.repeat(np.arange(40), 5)
+        inputs, ratings = random.normal(size=(200, 2)), random.normal(size=40)[unit]
+        examples = Examples.of_ratings(inputs, ratings, unit)
+        settings = Settings("ridge", 5, 3)
+        result = nested_scores(examples, inputs, unit, settings, NAMES[:2])
+        means = np.array([ratings[result.fold[unit] != fold].mean() for fold in range(5)])
+        shared.append(correlation("tau-b", result.scores, ratings).value)
+        below.append(correlation("tau-b", result.scores + means[result.fold[unit]], ratings).value)
+    assert np.mean(below) < -0.06
+    assert abs(np.mean(shared)) < 0.06
+
+
+def test_no_image_is_on_both_sides_and_only_the_inner_loop_sees_the_penalties(monkeypatch: pytest.MonkeyPatch) -> None:
+    inputs, ratings, unit = judged(1)
+    examples = Examples.of_ratings(inputs, ratings, unit)
+    settings = Settings("ridge", 4, 3, seed=5)
+    seen: list[tuple[set[int], int]] = []
+    penalties: list[float] = []
+    real = nested_cross_validation.choose_penalty
+
+    def spy(given: Examples, *arguments: object) -> tuple[float, FloatArray]:
+        _, losses = real(given, *arguments)  # type: ignore[arg-type]
+        seen.append((set(given.unit.tolist()), len(given)))
+        penalties.append(PENALTIES[len(seen)])  # another one each time, whatever is best
+        return penalties[-1], losses
+
+    monkeypatch.setattr(nested_cross_validation, "choose_penalty", spy)
+    result = nested_scores(examples, inputs, unit, settings, NAMES)
+    assert list(result.penalties) == penalties
+    assert len(seen) == settings.folds
+    for fold, (images, count) in enumerate(seen):
+        held_out = set(np.flatnonzero(result.fold == fold).tolist())
+        assert not images & held_out
+        assert images | held_out == set(unit.tolist())
+        assert count == sum(image in images for image in unit.tolist())
+    # The scores are those of a ridge regression with that penalty on the other folds.
+    for fold, penalty in enumerate(penalties):
+        inside = result.fold[unit] == fold
+        x, y = inputs[~inside], ratings[~inside]
+        z = (x - x.mean(axis=0)) / x.std(axis=0)
+        weights = np.linalg.solve(z.T @ z + len(z) * penalty * np.eye(4), z.T @ (y - y.mean()))
+        expected = ratings.mean() + (inputs[inside] - x.mean(axis=0)) / x.std(axis=0) @ weights
+        np.testing.assert_allclose(result.scores[inside], expected, atol=1e-10)
+
+
+def test_the_penalty_is_the_one_with_the_lowest_loss_on_images_that_were_left_out() -> None:
+    inputs, ratings, unit = judged(2, images=20)
+    settings = Settings("ridge", 4, 3, penalties=(0.001, 0.1, 10.0))
+    examples = Examples.of_ratings(inputs, ratings, unit)
+    penalty, losses = choose_penalty(examples, settings, NAMES, stream=2)
+    fold = deal(unit, 3, 20, seed=0, stream=2)[unit]
+    expected = []
+    for candidate in settings.penalties:
+        errors = np.empty(len(unit))
+        for inner in range(3):
+            train = fold != inner
+            x, y = inputs[train], ratings[train]
+            z = (x - x.mean(axis=0)) / x.std(axis=0)
+            weights = np.linalg.solve(z.T @ z + len(z) * candidate * np.eye(4), z.T @ (y - y.mean()))
+            predicted = y.mean() + (inputs[~train] - x.mean(axis=0)) / x.std(axis=0) @ weights
+            errors[~train] = (ratings[~train] - predicted) ** 2
+        expected.append(errors.mean())
+    np.testing.assert_allclose(losses, expected, rtol=1e-10)
+    assert penalty == settings.penalties[int(np.argmin(expected))]
+
+
+def test_noise_is_shrunk_to_nothing_and_a_plain_signal_is_not() -> None:
+    inputs, ratings, unit = judged(3)
+    noise = np.random.default_rng(0).normal(size=len(ratings))
+    settings = Settings("ridge")
+    assert choose_penalty(Examples.of_ratings(inputs[:, 2:], noise, unit), settings, NAMES[2:], 0)[0] >= 1
+    assert choose_penalty(Examples.of_ratings(inputs, ratings, unit), settings, NAMES, 0)[0] <= 0.1
+
+
+@pytest.mark.parametrize("learner", ["ridge", "monotone", "logistic"])
+def test_the_order_of_captions_changes_nothing(learner: Learner) -> None:
+    inputs, ratings, unit = judged(4, images=30)
+    settings = Settings(learner, 5, 3)
+
+    def scores(order: IntArray) -> FloatArray:
+        i, r, u = inputs[order], ratings[order], unit[order]
+        if learner != "logistic":
+            return nested_scores(Examples.of_ratings(i, r, u), i, u, settings, NAMES).scores
+        pairs = pairs_of(inputs, ratings, unit)
+        swapped = np.random.default_rng(1).permutation(len(pairs))
+        assert pairs.others is not None
+        pairs = Examples(pairs.inputs[swapped], pairs.others[swapped], None, pairs.unit[swapped])
+        return nested_scores(pairs, i, u, settings, NAMES).scores
+
+    order = np.random.default_rng(9).permutation(len(unit))
+    np.testing.assert_allclose(scores(order), scores(np.arange(len(unit)))[order], atol=1e-8)
+
+
+@pytest.mark.parametrize("learner", ["ridge", "monotone"])
+def test_one_metric_alone_keeps_its_order_within_folds(learner: Learner) -> None:
+    inputs, ratings, unit = judged(5)
+    alone = inputs[:, :1]
+    result = nested_scores(Examples.of_ratings(alone, ratings, unit), alone, unit, Settings(learner), NAMES[:1])
+    for fold in range(10):
+        rows = result.fold[unit] == fold
+        assert (np.argsort(result.scores[rows]) == np.argsort(alone[rows, 0])).all()
+        own = correlation("tau-b", alone[rows, 0], ratings[rows]).value
+        assert correlation("tau-b", result.scores[rows], ratings[rows]).value == pytest.approx(own, abs=1e-12)
+    overall = correlation("tau-b", alone[:, 0], ratings).value
+    assert correlation("tau-b", result.scores, ratings).value == pytest.approx(overall, abs=0.02)
+
+
+def test_units_of_the_inputs_and_a_constant_change_nothing() -> None:
+    inputs, ratings, unit = judged(6, images=30)
+    settings = Settings("monotone", 5, 3)
+    moved = inputs * [1.0, 100.0, 0.01, 3.0] + [5.0, 0.0, -7.0, 1.0]
+    plain = nested_scores(Examples.of_ratings(inputs, ratings, unit), inputs, unit, settings, NAMES).scores
+    again = nested_scores(Examples.of_ratings(moved, ratings, unit), moved, unit, settings, NAMES).scores
+    np.testing.assert_allclose(plain, again, atol=1e-7)
+
+
+def test_seeds_deal_other_folds_of_almost_equal_size() -> None:
+    unit = np.repeat(np.array([3, 5, 6, 7, 8, 9, 11]), 2)
+    folds = [deal(unit, 3, 13, seed) for seed in range(4)]
+    for fold in folds:
+        assert sorted(np.bincount(fold[fold >= 0])) == [2, 2, 3]
+        assert fold[[0, 1, 2, 4, 10, 12]].tolist() == [-1] * 6
+    assert len({fold.tobytes() for fold in folds}) == 4
+
+
+def test_captions_of_images_that_nobody_judged_get_a_score() -> None:
+    inputs, ratings, unit = judged(7, images=20)
+    rated = unit != 4
+    result = nested_scores(
+        Examples.of_ratings(inputs[rated], ratings[rated], unit[rated]), inputs, unit, Settings("ridge", 4, 3), NAMES
+    )
+    assert np.isfinite(result.scores).all()
+    assert len(result.scores) == len(unit)
+
+
+@pytest.mark.parametrize("learner", ["ridge", "monotone", "logistic"])
+def test_weights_are_the_spread_of_what_inputs_contribute_and_stand_in_their_intervals(learner: Learner) -> None:
+    inputs, ratings, unit = judged(8)
+    examples = pairs_of(inputs, ratings, unit) if learner == "logistic" else Examples.of_ratings(inputs, ratings, unit)
+    settings = Settings(learner)
+    learnt, penalty = learn(examples, settings, NAMES, stream=0)
+    weights = weight_intervals(examples, learnt, settings, penalty, resamples=200)
+    for column, weight in enumerate(weights):
+        varied = np.repeat(examples.captions.mean(axis=0)[None], len(examples.captions), axis=0)
+        varied[:, column] = examples.captions[:, column]
+        assert abs(weight.value) == pytest.approx(learnt.scores(varied).std(), rel=1e-9)
+        assert weight.low <= weight.value <= weight.high
+    assert weights[0].low > 0
+    assert weights[0].value > weights[1].value > abs(weights[2].value)
+    if learner != "monotone":
+        assert weights[2].low < 0 < weights[2].high
+
+
+def test_intervals_of_weights_have_the_width_of_the_sampling_error() -> None:
+    inputs, ratings, unit = judged(9, images=300, captions=2)
+    settings = Settings("ridge", penalties=(1e-5,))
+    examples = Examples.of_ratings(inputs, ratings, unit)
+    learnt, penalty = learn(examples, settings, NAMES, stream=0)
+    weights = weight_intervals(examples, learnt, settings, penalty, resamples=400)
+    z = np.column_stack([np.ones(len(inputs)), (inputs - inputs.mean(axis=0)) / inputs.std(axis=0)])
+    residual = ratings - z @ np.linalg.lstsq(z, ratings, rcond=None)[0]
+    error = np.sqrt(np.diag(np.linalg.inv(z.T @ z)) * residual.var())[1:]
+    widths = np.array([weight.high - weight.low for weight in weights])
+    np.testing.assert_allclose(widths, 2 * 1.96 * error, rtol=0.25)
+
+
+def test_what_cannot_be_learnt_is_said_in_one_line() -> None:
+    inputs, ratings, unit = judged(0, images=6)
+    examples = Examples.of_ratings(inputs, ratings, unit)
+    settings = Settings("ridge", 3, 2)
+
+    def refused(match: str, given: Examples = examples, how: Settings = settings) -> None:
+        with pytest.raises(StatisticError, match=match) as caught:
+            nested_scores(given, inputs, unit, how, NAMES)
+        assert "\n" not in str(caught.value)
+
+    refused(
+        r"judgements of 6 images cannot be dealt into 7 folds\. Give 6 folds or fewer", how=replace(settings, folds=7)
+    )
+    refused(r"the 4 images outside a fold cannot be dealt into 5 inner", how=replace(settings, inner_folds=5))
+    refused("2 folds or more", how=replace(settings, folds=1))
+    alone = Examples.of_ratings(inputs, ratings, np.zeros(len(unit), dtype=np.int64))
+    refused(r"judgements of 1 image cannot be dealt into 3 folds", alone)
+    refused("all ratings are the same", Examples.of_ratings(inputs, np.ones(len(unit)), unit))
+    refused("no judgements to learn from", Examples.of_ratings(inputs[:0], ratings[:0], unit[:0]))
+    refused("logistic learns from pairs", how=replace(settings, learner="logistic"))
+    refused("ridge learns from ratings", pairs_of(inputs, ratings, unit))
+    constant = inputs.copy()
+    constant[:, 2] = 0.3
+    refused("c gives all captions", Examples.of_ratings(constant, ratings, unit))

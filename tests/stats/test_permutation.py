@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from capbench.core.records import Coefficient, FloatArray
+from capbench.stats.agreement import Accuracies, Correlations
+from capbench.stats.correlation import correlation
+from capbench.stats.permutation import BoundedSwap, Scale, _keeps_levels, _TauCSwap, swap_difference
+from capbench.stats.resampling import Swaps, evaluate
+
+COEFFICIENTS: tuple[Coefficient, ...] = ("tau-b", "tau-c", "spearman", "pearson")
+
+
+def to_scale(values: FloatArray, scale: Scale) -> FloatArray:
+    return scipy.stats.zscore(values) if scale == "z-scores" else scipy.stats.rankdata(values)
+
+
+def by_definition(
+    coefficient: Coefficient, a: FloatArray, b: FloatArray, human: FloatArray, swapped: FloatArray, scale: Scale
+) -> float:
+    za, zb = to_scale(a, scale), to_scale(b, scale)
+    first, second = np.where(swapped, zb, za), np.where(swapped, za, zb)
+    if np.ptp(first) == 0 or np.ptp(second) == 0:
+        return float("nan")
+    return correlation(coefficient, first, human).value - correlation(coefficient, second, human).value
+
+
+@pytest.mark.parametrize("coefficient", COEFFICIENTS)
+@pytest.mark.parametrize("scale", ["ranks", "z-scores"])
+@pytest.mark.parametrize("levels", [2, 4, 30])
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=20, deadline=None)
+def test_swapping_whole_units_is_swapping_their_scores(
+    coefficient: Coefficient, scale: Scale, levels: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(8, 40))
+    unit = np.arange(n) % int(rng.integers(2, 9))
+    human = rng.integers(0, levels, n).astype(float)
+    a = rng.normal(size=n) if seed % 2 else rng.integers(0, 6, n).astype(float)
+    b = rng.integers(0, 5, n).astype(float) * 0.3
+    human[:2], a[:2], b[:2] = (0, 1), (0, 1), (0, 0.3)
+    units = int(unit.max()) + 1
+    difference = swap_difference(coefficient, a, b, human, unit, units, scale)
+    weights = rng.integers(0, 2, (12, units))
+    for value, row in zip(difference(weights), weights, strict=True):
+        expected = by_definition(coefficient, a, b, human, row[unit].astype(bool), scale)
+        assert value == pytest.approx(expected, abs=1e-11, nan_ok=True)
+
+
+def test_the_linear_way_of_tau_c_is_taken_and_agrees_with_the_definition() -> None:
+    rng = np.random.default_rng(0)
+    n = 240
+    human, unit = rng.integers(1, 5, n).astype(float), np.arange(n) // 6
+    a, b = human + rng.normal(size=n), human + rng.normal(size=n) * 2
+    difference = swap_difference("tau-c", a, b, human, unit, 40, "z-scores")
+    assert isinstance(difference, _TauCSwap)
+    weights = rng.integers(0, 2, (20, 40))
+    for value, row in zip(difference(weights), weights, strict=True):
+        expected = by_definition("tau-c", a, b, human, row[unit].astype(bool), "z-scores")
+        assert value == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("coefficient", ["tau-b", "spearman"])
+@pytest.mark.parametrize("levels", [2, 4, 60])
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=25, deadline=None)
+def test_bounds_hold_and_decide_as_the_exact_values_do(coefficient: Coefficient, levels: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(8, 70))
+    unit = np.arange(n) % int(rng.integers(2, 12))
+    human = rng.integers(0, levels, n).astype(float)
+    a = rng.normal(size=n) + human if seed % 3 else rng.integers(0, 3, n).astype(float)
+    b = rng.normal(size=n) if seed % 2 else rng.integers(0, 4, n).astype(float)
+    human[:2], a[:2], b[:2] = (0, 1), (0, 1), (0, 1)
+    units = int(unit.max()) + 1
+    swap = swap_difference(coefficient, a, b, human, unit, units, "ranks")
+    assert isinstance(swap, BoundedSwap)
+    weights = np.concatenate([np.zeros((1, units), dtype=np.int64), rng.integers(0, 2, (40, units))])
+    exact = swap(weights)
+    assert swap.unswapped == pytest.approx(exact[0], abs=1e-14)
+    defined = ~np.isnan(exact)
+    for closely in (False, True):
+        low, high = swap.bounds(weights, closely=closely)
+        assert not np.any(exact[defined] < low[defined] - 1e-12)
+        assert not np.any(exact[defined] > high[defined] + 1e-12)
+    for observed in [abs(swap.unswapped), *np.abs(exact[defined][:8]).tolist(), 0.0, 0.05, 2.0]:
+        told = np.abs(swap.against(observed)(weights))
+        assert np.array_equal(~(told < observed - 1e-12), ~(np.abs(exact) < observed - 1e-12))
+
+
+def test_most_permutations_are_decided_without_counting(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    human, unit = rng.integers(1, 5, 600).astype(float), np.arange(600) // 6
+    a, b = human + rng.normal(size=600), human + rng.normal(size=600) * 2
+    swap = swap_difference("tau-b", a, b, human, unit, 100, "ranks")
+    assert isinstance(swap, BoundedSwap)
+    counted: list[int] = []
+    exact = BoundedSwap.__call__
+
+    def count(self: BoundedSwap, weights: NDArray[np.integer]) -> FloatArray:
+        counted.append(len(weights))
+        return exact(self, weights)
+
+    monkeypatch.setattr(BoundedSwap, "__call__", count)
+    swap.against(swap.unswapped)(rng.integers(0, 2, (1000, 100)))
+    assert sum(counted) < 10
+
+
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=50, deadline=None)
+def test_levels_are_called_kept_only_if_no_swap_loses_them(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    units, n = 4, 10
+    unit = np.arange(n) % units
+    codes = rng.integers(0, 6, 2 * n)
+    place = np.concatenate([unit, unit + units])
+    fewest = min(len({int(codes[i + n * (swap >> unit[i] & 1)]) for i in range(n)}) for swap in range(1 << units))
+    for levels in range(2, 6):
+        if _keeps_levels(codes, place, units, levels):
+            assert fewest >= levels
+
+
+@pytest.mark.parametrize("coefficient", COEFFICIENTS)
+def test_two_metrics_that_change_places_change_the_sign(coefficient: Coefficient) -> None:
+    rng = np.random.default_rng(1)
+    human = rng.integers(1, 5, 60).astype(float)
+    data = Correlations.of(
+        coefficient, {"a": human + rng.normal(size=60), "b": human + rng.normal(size=60)}, human, np.arange(60) // 3
+    )
+    swaps = Swaps(data.units, 50, seed=2)
+    there, back = evaluate([data.swapped("a", "b"), data.swapped("b", "a")], swaps)
+    np.testing.assert_allclose(there, -back, atol=1e-12)
+
+
+@pytest.mark.parametrize("coefficient", ["tau-b", "tau-c", "spearman"])
+def test_ranks_do_not_change_under_increasing_maps(coefficient: Coefficient) -> None:
+    rng = np.random.default_rng(4)
+    human = rng.integers(1, 5, 60).astype(float)
+    a, b = human + rng.normal(size=60), human + rng.normal(size=60)
+    swaps = Swaps(60, 50, seed=2)
+    plain = Correlations.of(coefficient, {"a": a, "b": b}, human).swapped("a", "b")
+    mapped = Correlations.of(coefficient, {"a": np.exp(a), "b": b**3 - 7}, human).swapped("a", "b")
+    assert evaluate([plain], swaps).tobytes() == evaluate([mapped], swaps).tobytes()
+
+
+def test_accuracies_swap_what_a_metric_has_right() -> None:
+    rng = np.random.default_rng(5)
+    n = 40
+    first = {name: rng.integers(0, 5, n).astype(float) for name in "ab"}
+    second = {name: rng.integers(0, 5, n).astype(float) for name in "ab"}
+    groups = ["HC" if i % 3 else "HI" for i in range(n)]
+    preferred = rng.choice([-1, 1], n)
+    data = Accuracies.of("ties-half", first, second, preferred, groups, np.arange(n) // 2)
+    weights = rng.integers(0, 2, (10, data.units))
+    for value, row in zip(data.swapped("a", "b")(weights), weights, strict=True):
+        swap = row[data.unit].astype(bool)
+        ours, theirs = data.credit["a"][0], data.credit["b"][0]
+        a, b = np.where(swap, theirs, ours), np.where(swap, ours, theirs)
+        expected = np.mean([(a - b)[data.group == g].mean() for g in (0, 1)])
+        assert value == pytest.approx(expected, abs=1e-12)

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import itertools
+import json
+import tracemalloc
+from dataclasses import asdict
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capbench.core.errors import StatisticError
+from capbench.core.records import FloatArray
+from capbench.stats import tie_calibration
+from capbench.stats.correlation import correlation
+from capbench.stats.tie_calibration import TiedPairs, calibrate_ties
+from tests.stats.strategies import paired_values
+
+
+def tied_pairs(x: FloatArray, y: FloatArray, epsilon: float = 0.0) -> TiedPairs:
+    """The counts behind the calibration, at one threshold."""
+    return tie_calibration._Windows(x, y, "the scores").counts(epsilon)
+
+
+def by_looking(x: FloatArray, y: FloatArray, epsilon: float) -> TiedPairs:
+    concordant = discordant = human = metric = both = 0
+    for i, j in itertools.combinations(range(len(x)), 2):
+        dx, dy = x[i] - x[j], y[i] - y[j]
+        if abs(dx) <= epsilon:
+            both, metric = both + (dy == 0), metric + (dy != 0)
+        elif dy == 0:
+            human += 1
+        else:
+            concordant, discordant = concordant + ((dx > 0) == (dy > 0)), discordant + ((dx > 0) != (dy > 0))
+    return TiedPairs(epsilon, concordant, discordant, human, metric, both)
+
+
+@st.composite
+def judged(draw: st.DrawFn) -> tuple[FloatArray, FloatArray]:
+    x, _ = draw(paired_values(max_size=25))
+    y = draw(st.lists(st.integers(1, draw(st.integers(1, 6))), min_size=len(x), max_size=len(x)))
+    return x, np.array(y, dtype=float)
+
+
+@given(judged(), st.data())
+@settings(max_examples=150, deadline=None)
+def test_pairs_are_counted_as_by_looking_at_each(pair: tuple[FloatArray, FloatArray], data: st.DataObject) -> None:
+    x, y = pair
+    differences = sorted({0.0} | {float(abs(a - b)) for a, b in itertools.combinations(x, 2)})
+    epsilon = data.draw(st.sampled_from(differences) | st.floats(0, 5))
+    assert tied_pairs(x, y, epsilon) == by_looking(x, y, epsilon)
+
+
+@pytest.mark.parametrize("leaf", [0, 5, 100_000], ids=["halving only", "halving and listing", "listing only"])
+@given(pair=judged())
+@settings(max_examples=100, deadline=None)
+def test_calibration_finds_the_best_of_all_thresholds(leaf: int, pair: tuple[FloatArray, FloatArray]) -> None:
+    x, y = pair
+    candidates = [
+        by_looking(x, y, e) for e in sorted({0.0} | {float(abs(a - b)) for a, b in itertools.combinations(x, 2)})
+    ]
+    best = max(c.concordant + c.ties_both for c in candidates)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tie_calibration, "_LEAF", leaf)
+        found = calibrate_ties(x, y)
+    assert found.pairs == next(c for c in candidates if c.concordant + c.ties_both == best)
+    assert found.accuracy == best / found.pairs.total
+
+
+def test_calibration_finds_a_threshold_inside_the_range() -> None:
+    # Scores are 10 apart between ratings and at most 1 apart within: any ε in [1, 8] is perfect.
+    human = np.repeat([1.0, 2.0, 3.0], 50)
+    scores = human * 10 + np.random.default_rng(0).uniform(0, 1, 150)
+    found = calibrate_ties(scores, human)
+    within = max(float(np.ptp(scores[human == level])) for level in (1, 2, 3))
+    assert found.accuracy == 1.0
+    assert found.epsilon == pytest.approx(within)
+    assert by_looking(scores, human, 0.0).accuracy < 0.7
+
+
+def test_a_large_calibration_agrees_with_the_definition_on_all_pairs() -> None:
+    rng = np.random.default_rng(1)
+    quality = rng.normal(size=700)
+    human = np.clip(np.round(quality * 0.9), -1, 1)
+    scores = np.repeat(np.round(quality + rng.normal(size=700) * 0.7, 3), 1)
+    i, j = np.triu_indices(700, 1)
+    d, h = np.abs(scores[i] - scores[j]), human[i] == human[j]
+    right = (scores[i] > scores[j]) == (human[i] > human[j])
+    order = np.argsort(d, kind="stable")
+    gain = np.cumsum(np.where(h, 1, np.where(right, -1, 0))[order] * (d[order] > 0))
+    last = np.append(d[order][1:] != d[order][:-1], True)
+    start = int((h & (d == 0)).sum() + (~h & (d > 0) & right).sum())
+    expected = (start + max(0, int(gain[last].max()))) / len(d)
+    assert calibrate_ties(scores, human).accuracy == expected
+
+
+@given(judged(), st.randoms(use_true_random=False))
+@settings(max_examples=50, deadline=None)
+def test_the_order_of_rows_and_increasing_ratings_change_nothing(
+    pair: tuple[FloatArray, FloatArray], random: object
+) -> None:
+    x, y = pair
+    order = np.random.default_rng(len(x)).permutation(len(x))
+    found = calibrate_ties(x, y)
+    assert calibrate_ties(x[order], y[order]) == found
+    assert calibrate_ties(x, np.exp(y)) == found
+    if np.abs(x).max() < 1e200:
+        assert calibrate_ties(-x, -y) == found
+
+
+def test_shifts_and_powers_of_two_scale_the_threshold_only() -> None:
+    rng = np.random.default_rng(3)
+    y = rng.integers(1, 5, 300).astype(float)
+    x = np.round(y + rng.normal(size=300), 2)
+    found, scaled = calibrate_ties(x, y), calibrate_ties(x * 8, y)
+    assert scaled.accuracy == found.accuracy
+    assert scaled.epsilon == found.epsilon * 8
+
+
+@given(paired_values())
+@settings(max_examples=50, deadline=None)
+def test_without_epsilon_the_counts_are_those_of_kendalls_tau(pair: tuple[FloatArray, FloatArray]) -> None:
+    if np.abs(pair[0]).max() < 1e100:
+        pairs, tau = tied_pairs(*pair), correlation("tau-b", *pair)
+        assert (pairs.concordant, pairs.discordant) == (tau.concordant, tau.discordant)
+        assert pairs.ties_metric + pairs.ties_both == tau.ties_x
+        assert pairs.ties_human + pairs.ties_both == tau.ties_y
+
+
+def test_memory_stays_far_below_that_of_a_list_of_pairs() -> None:
+    rng = np.random.default_rng(0)
+    n = 16_992
+    y = rng.integers(1, 5, n).astype(float)
+    x = y + rng.normal(size=n) * 2
+    tracemalloc.start()
+    calibrate_ties(x, y)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 50e6  # 144 million pairs as float64 would be 1.2e9
+
+
+def test_results_serialise_to_json() -> None:
+    found = calibrate_ties([0.1, 0.2, 0.4, 0.4], [1, 1, 2, 2])
+    assert json.loads(json.dumps(asdict(found))) == asdict(found)
+
+
+@pytest.mark.parametrize(
+    ("scores", "human", "message"),
+    [
+        ([0.1], [1], "need two data points or more, got 1"),
+        ([0.1, 0.2], [1], "the scores has 2 values but the human ratings has 1"),
+        ([0.1, np.nan], [1, 2], "the scores: the value at position 1 is NaN"),
+        ([-1.5e308, 1.5e308], [1, 2], "is no finite number"),
+    ],
+)
+def test_bad_input_is_refused(scores: list[float], human: list[float], message: str) -> None:
+    with pytest.raises(StatisticError, match=message):
+        calibrate_ties(scores, human)

@@ -1,0 +1,267 @@
+"""Agreement within images, against loops over images, scipy and pairs written down one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import get_args
+
+import numpy as np
+import pytest
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from capbench.core.errors import StatisticError
+from capbench.core.records import FloatArray, IntArray, WithinCoefficient
+from capbench.stats import within_images as image_pairs
+from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap
+from capbench.stats.resampling import Bootstrap, Swaps
+from capbench.stats.significance import compare
+from capbench.stats.within_images import WithinImages, within_images
+
+COEFFICIENTS = get_args(WithinCoefficient)
+OF_ONE_IMAGE: dict[str, Callable[[FloatArray, FloatArray], float]] = {
+    "tau-b": lambda x, y: float(scipy.stats.kendalltau(x, y).statistic),
+    "tau-c": lambda x, y: float(scipy.stats.kendalltau(x, y, variant="c").statistic),
+    "spearman": lambda x, y: float(scipy.stats.spearmanr(x, y).statistic),
+    "pearson": lambda x, y: float(scipy.stats.pearsonr(x, y).statistic),
+}
+
+
+def plainly(coefficient: str, x: FloatArray, y: FloatArray, image: IntArray) -> tuple[float, int, int, int]:
+    """The mean over images, image after image; images that count, with one caption, and with one rating."""
+    values, few, tied = [], 0, 0
+    for name in np.unique(image):
+        a, b = x[image == name], y[image == name]
+        if len(a) < 2:
+            few += 1
+        elif len(set(b)) == 1:
+            tied += 1
+        else:
+            values.append(OF_ONE_IMAGE[coefficient](a, b) if len(set(a)) > 1 else 0.0)
+    return float(np.mean(values)), len(values), few, tied
+
+
+def by_listing_pairs(x: FloatArray, y: FloatArray, image: IntArray) -> tuple[float, float]:
+    """acc*_eq averaged over images under every ε that changes something; the best one, and the smallest ε."""
+    names = [name for name in np.unique(image) if (image == name).sum() > 1]
+    steps = {0.0}
+    for name in names:
+        a = x[image == name]
+        steps |= {abs(float(p - q)) for p in a for q in a}
+    best, best_epsilon = -1.0, 0.0
+    for epsilon in sorted(steps):
+        shares = []
+        for name in names:
+            a, b = x[image == name].tolist(), y[image == name].tolist()
+            right = []
+            for i in range(len(a)):
+                for j in range(i):
+                    metric = 0.0 if abs(a[i] - a[j]) <= epsilon else np.sign(a[i] - a[j])
+                    right.append(metric == np.sign(b[i] - b[j]))
+            shares.append(np.mean(right))
+        if np.mean(shares) > best + 1e-12:
+            best, best_epsilon = float(np.mean(shares)), epsilon
+    return best, best_epsilon
+
+
+def by_listing_differences(x: FloatArray, y: FloatArray, image: IntArray) -> float:
+    """Pearson's r of the differences of all pairs of captions of one image, each pair in both orders."""
+    dx, dy = [], []
+    for name in np.unique(image):
+        a, b = x[image == name], y[image == name]
+        for i in range(len(a)):
+            for j in range(len(a)):
+                if i != j:
+                    dx.append(a[i] - a[j])
+                    dy.append(b[i] - b[j])
+    return float(scipy.stats.pearsonr(dx, dy).statistic)
+
+
+def drawn(seed: int, n: int = 200, images: int = 40, decimals: int = 1) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Scores and ratings with ties and images of different sizes, not image by image."""
+    rng = np.random.default_rng(seed)
+    image = rng.integers(0, images, n)
+    human = rng.integers(1, 5, n).astype(np.float64)
+    return np.round(human + rng.normal(scale=1.5, size=n), decimals), human, image
+
+
+@pytest.mark.parametrize("coefficient", list(OF_ONE_IMAGE))
+@pytest.mark.parametrize("decimals", [0, 1, 8])
+def test_correlations_are_the_mean_of_each_images_correlation(coefficient: WithinCoefficient, decimals: int) -> None:
+    x, y, image = drawn(decimals, n=120, decimals=decimals)
+    got = within_images(coefficient, x, y, image)
+    value, images, few, tied = plainly(coefficient, x, y, image)
+    assert got.value == pytest.approx(value, abs=1e-12)
+    assert (got.images, got.few, got.tied) == (images, few, tied)
+    assert few
+    assert tied
+    assert got.n < 120
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(-3, 3), st.integers(1, 3)), min_size=4, max_size=25).filter(
+        lambda rows: any(a[0] == b[0] and a[1] != b[1] and a[2] != b[2] for a in rows for b in rows)
+    )
+)
+def test_small_cases_agree_with_loops(rows: list[tuple[int, int, int]]) -> None:
+    image, x, y = (np.array(column) for column in zip(*rows, strict=True))
+    x, y = x / 3, y.astype(np.float64)
+    for coefficient in OF_ONE_IMAGE:
+        got = within_images(coefficient, x, y, image)  # type: ignore[arg-type]
+        assert got.value == pytest.approx(plainly(coefficient, x, y, image)[0], abs=1e-12)
+    calibrated = within_images("acc-eq", x, y, image)
+    assert calibrated.value == pytest.approx(by_listing_pairs(x, y, image)[0], abs=1e-12)
+    assert within_images("difference-pearson", x, y, image).value == pytest.approx(
+        by_listing_differences(x, y, image), abs=1e-12
+    )
+
+
+@pytest.mark.parametrize("decimals", [0, 1, 8])
+def test_tie_calibration_by_image_is_the_best_of_all_thresholds(decimals: int) -> None:
+    x, y, image = drawn(10 + decimals, n=90, images=25, decimals=decimals)
+    got = within_images("acc-eq", x, y, image)
+    value, epsilon = by_listing_pairs(x, y, image)
+    assert got.value == pytest.approx(value, abs=1e-12)
+    assert got.epsilon == epsilon
+    # Images on which people tie everything count: a tie is what they say.
+    assert got.tied == 0
+
+
+def test_every_pair_is_listed_once_whatever_is_listed_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    unit = np.repeat(np.arange(4), [1, 5, 2, 7])
+    want = {(i, j) for i in range(15) for j in range(i + 1, 15) if unit[i] == unit[j]}
+    for at_a_time in (1, 3, 1000):
+        monkeypatch.setattr(image_pairs, "_PAIRS", at_a_time)
+        listed = [pair for a, b in image_pairs.pairs_within(unit, 4) for pair in zip(a, b, strict=True)]
+        assert len(listed) == len(want)
+        assert set(listed) == want
+
+
+def test_an_image_on_which_a_metric_ties_everything_counts_nothing_and_is_not_spared() -> None:
+    image, human = np.repeat([0, 1], 3), np.array([1.0, 2, 3, 1, 2, 3])
+    got = within_images("tau-b", [1.0, 2, 3, 5, 5, 5], human, image)
+    assert (got.value, got.images, got.flat) == (0.5, 2, 1)
+
+
+def test_what_is_equal_for_all_captions_of_an_image_changes_nothing() -> None:
+    x, y, image = drawn(3)
+    x = np.round(8 * x) / 8  # whose sums with whole numbers are exact, so that no tie is made or broken
+    hard = np.random.default_rng(0).integers(-100, 100, size=40)[image].astype(np.float64)
+    for coefficient in COEFFICIENTS:
+        with_it = within_images(coefficient, x + hard, y, image).value
+        assert with_it == pytest.approx(within_images(coefficient, x, y, image).value, abs=1e-9)
+
+
+@pytest.mark.parametrize("factor", [1e-300, 1e300])
+def test_values_at_the_ends_of_floats_keep_their_correlation(factor: float) -> None:
+    x, y, image = drawn(4)
+    for coefficient in ("pearson", "difference-pearson", "spearman", "tau-b"):
+        got = within_images(coefficient, x * factor, y, image).value
+        assert got == pytest.approx(within_images(coefficient, x, y, image).value, abs=1e-9)
+
+
+@pytest.mark.parametrize("coefficient", COEFFICIENTS)
+def test_a_resample_is_the_statistic_of_the_images_that_were_drawn(coefficient: WithinCoefficient) -> None:
+    x, y, image = drawn(5, n=80, images=15)
+    data = WithinImages.of(coefficient, {"a": np.stack([x, np.roll(x, 1)])}, y, image)
+    weights = Bootstrap(data.units, 8, seed=1).block(0)
+    values = data.statistic("a")(weights)
+    for drawn_images, value in zip(weights, values, strict=True):
+        # Each time that an image was drawn it is an image of its own.
+        places = np.concatenate(
+            [np.flatnonzero(data.unit == u) for u in range(data.units) for _ in range(drawn_images[u])]
+        )
+        sizes = np.bincount(data.unit)
+        own = np.repeat(np.arange(drawn_images.sum()), np.repeat(sizes, drawn_images))
+        want = [within_images(coefficient, row[places], data.human[places], own).value for row in data.scores["a"]]
+        assert value == pytest.approx(np.mean(want), abs=1e-12)
+
+
+@pytest.mark.parametrize("coefficient", COEFFICIENTS)
+def test_metrics_that_change_places_on_all_images_change_the_sign(coefficient: WithinCoefficient) -> None:
+    x, y, image = drawn(6)
+    data = WithinImages.of(coefficient, {"a": x, "b": np.roll(x, 7) * 100}, y, image)
+    difference = data.swapped("a", "b")
+    none, all_ = difference(np.array([[0] * data.units, [1] * data.units]))
+    whole = np.ones((1, data.units), dtype=np.int32)
+    assert none == pytest.approx(float(data.statistic("a")(whole)[0] - data.statistic("b")(whole)[0]), abs=1e-12)
+    assert all_ == pytest.approx(-none, abs=1e-12)
+
+
+@pytest.mark.parametrize("coefficient", COEFFICIENTS)
+def test_images_that_are_drawn_together_are_resampled_as_one_and_compared_apart(
+    coefficient: WithinCoefficient,
+) -> None:
+    x, y, image = drawn(5, n=80, images=15)
+    scores = {"a": x, "b": np.roll(x, 7)}
+    apart = WithinImages.of(coefficient, scores, y, image)
+    names = np.unique(image)
+    together = np.where(image == names[8], names[3], image)
+    data = WithinImages.of(coefficient, scores, y, image, drawn=together)
+    assert (data.images, data.units) == (apart.images, apart.units - 1)
+    assert np.bincount(data.drawn).max() == 2
+    whole, alone = (np.ones((1, entry.units), dtype=np.int32) for entry in (data, apart))
+    assert data.statistic("a")(whole) == apart.statistic("a")(alone)
+    weights, coins = Bootstrap(data.units, 8, seed=1).block(0), Swaps(data.units, 8, seed=1).block(0)
+    np.testing.assert_array_equal(data.statistic("a")(weights), apart.statistic("a")(weights[:, data.drawn]))
+    np.testing.assert_array_equal(data.swapped("a", "b")(coins), apart.swapped("a", "b")(coins[:, data.drawn]))
+
+
+@pytest.mark.parametrize("coefficient", COEFFICIENTS)
+def test_a_metric_and_its_multiple_do_not_differ(coefficient: WithinCoefficient) -> None:
+    x, y, image = drawn(7)
+    table = compare(WithinImages.of(coefficient, {"a": x, "b": x * 8, "c": np.roll(x, 3)}, y, image))
+    pair = next(pair for pair in table.pairs if {pair.better, pair.worse} == {"a", "b"})
+    assert pair.p_value == 1
+    assert table.statistic == f"within-image {coefficient}"
+    assert table.ranks["a"] == table.ranks["b"] == 1
+
+
+def test_intervals_hold_their_value_and_tests_of_independent_points_are_refused() -> None:
+    x, y, image = drawn(8)
+    data = WithinImages.of("tau-b", {"a": x, "b": np.roll(x, 3)}, y, image)
+    interval = bootstrap_intervals(data, draw_bootstrap(data, resamples=200))["a"]
+    assert interval.low < within_images("tau-b", x, y, image).value < interval.high
+    for test in ("williams", "steiger", "mcnemar"):
+        with pytest.raises(StatisticError, match=f"'{test}' takes captions as independent .* Choose permutation"):
+            compare(data, test=test)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("tau-a", [1, 2], [1, 2], [0, 0]), "unknown statistic within images 'tau-a'"),
+        (("tau-b", [1, 2], [1, 2], [0, 1]), "none of 2 images has two captions with different ratings"),
+        (("tau-b", [1, 2], [3, 3], [0, 0]), "none of 1 images has two captions with different ratings"),
+        (("acc-eq", [1, 2], [1, 2], [0, 1]), "none of 2 images has two captions:"),
+        (("tau-b", [1, 1], [1, 2], [0, 0]), "the scores gives all captions of each image one score"),
+        (("tau-b", [1, float("nan")], [1, 2], [0, 0]), "position 1 is NaN"),
+        (("tau-b", [1, 2, 3], [1, 2], [0, 0]), "the scores has 3 values for 2 ratings"),
+        (("tau-b", [1, 2], [1, 2], [0]), "the list of images has 1 values for 2 ratings"),
+        (("tau-b", [], [], []), "there are no ratings"),
+        (("acc-eq", [1, 2], [3, 3], [0, 0]), "people give all captions of each image one rating"),
+        (("difference-pearson", [1, 2], [3, 3], [0, 0]), "people give all captions of each image one rating"),
+        (("acc-eq", [-1.7e308, 1.7e308], [1, 2], [0, 0]), "is no finite number"),
+    ],
+)
+def test_what_has_no_agreement_within_images_is_refused(arguments: tuple[object, ...], message: str) -> None:
+    with pytest.raises(StatisticError, match=message):
+        within_images(*arguments)  # type: ignore[arg-type]
+
+
+def test_too_many_pairs_for_tie_calibration_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y, image = drawn(9)
+    monkeypatch.setattr(image_pairs, "_MOST_PAIRS", 10)
+    with pytest.raises(StatisticError, match="too many for tie calibration by image"):
+        within_images("acc-eq", x, y, image)
+    assert within_images("tau-b", x, y, image).images > 2
+
+
+def test_the_number_of_workers_changes_nothing() -> None:
+    x, y, image = drawn(11)
+    for coefficient in COEFFICIENTS:
+        data = WithinImages.of(coefficient, {"a": x, "b": -x}, y, image)
+        one, three = (draw_bootstrap(data, resamples=200, seed=2, workers=n).values for n in (1, 3))
+        assert one.tobytes() == three.tobytes()

@@ -1,0 +1,216 @@
+"""Every metric under every protocol: the rankings, and how far they agree with the default's."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from capbench.core.errors import ProtocolError, UsageError
+from capbench.core.records import Item, Judgements, Ratings
+from capbench.datasets.protocol import ItemSelection, StatisticSpec, correlations
+from capbench.datasets.root import DataRoot
+from capbench.studies.all_protocols import (
+    SensitivityResult,
+    agreement_of_rankings,
+    plan_all_protocols,
+    ranks,
+    run_all_protocols,
+)
+from capbench.studies.plan import plan_study
+from capbench.studies.run import run_plan
+from capbench.studies.study import BootstrapSettings, Study, TestSettings
+from tests.studies.toys import Toy
+
+TOY = "tests.studies.toys:Toy"
+METRICS = ("tests.studies.toys:Length", "tests.studies.toys:Zigzag")
+TESTS = TestSettings(alpha=0.5, correction="none", resamples=200, seed=3)
+
+
+class Opposed(Toy):
+    """Thirty images with captions of one to six words: some people like them long, others short."""
+
+    name = "opposed"
+    selections: ClassVar[Mapping[str, ItemSelection]] = {"all": ItemSelection("all", "all items")}
+    statistics: ClassVar[Mapping[str, StatisticSpec]] = {
+        **correlations("long", prefix="long"),
+        **correlations("short", prefix="short"),
+    }
+    default = ("all", "long-tau-c")
+
+    def load(self, selection: ItemSelection) -> tuple[Judgements, ...]:
+        lengths = np.arange(30) % 6 + 1
+        items = tuple(Item(f"image{i}", " ".join(["word"] * n), ("a word",), f"c{i}") for i, n in enumerate(lengths))
+        liking = (lengths + np.arange(30) % 4) // 2
+        ratings = {
+            name: Ratings(np.arange(30), values.astype(np.float64), np.zeros(30, dtype=np.int64), (-5.0, 5.0))
+            for name, values in (("long", liking), ("short", -liking))
+        }
+        return (Judgements(self.name, selection.name, items, ratings, {}),)
+
+
+@contextlib.contextmanager
+def silent(_description: str, _total: int | None) -> Iterator[Callable[[int], None]]:
+    yield lambda _done: None
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> SensitivityResult:
+    root = DataRoot(tmp_path, False, "test")
+    study = Study("toy", "Toy", (TOY,), METRICS, bootstrap=BootstrapSettings(100))
+    return run_all_protocols(plan_all_protocols(study, root), silent)
+
+
+def test_all_protocols_at_hand_are_there_and_the_others_are_named(found: SensitivityResult) -> None:
+    (toy,) = found.datasets
+    assert toy.default == "toy/all/unaggregated-tau-c"
+    # Two selections have files, with eight correlations, two tie-calibrated and three plain accuracies each; the votes
+    # 'other' have none.
+    assert len(toy.protocols) == 2 * (8 + 2 + 3)
+    assert {p.items for p in toy.protocols} == {"all", "drawn"}
+    missing = {m.protocol for m in found.result.missing}
+    assert "toy/gone/mean-tau-b" in missing
+    assert "toy/all/other-strict" in missing
+    assert len(missing) == 16 + 2 * 3
+
+
+def test_ranks_and_moves_follow_from_the_values(found: SensitivityResult) -> None:
+    (toy,) = found.datasets
+    base = next(p for p in toy.protocols if p.id == toy.default)
+    assert set(base.moves.values()) == {0}
+    assert base.tau == 1.0
+    for protocol in toy.protocols:
+        order = sorted(protocol.values.values(), reverse=True)
+        for name, value in protocol.values.items():
+            cell = found.result.cell(protocol.id, name)
+            assert cell is not None
+            assert cell.value == value
+            assert protocol.ranks[name] == order.index(value) + 1
+            assert protocol.moves[name] == base.ranks[name] - protocol.ranks[name]
+    assert any(any(p.moves.values()) for p in toy.protocols)
+
+
+def test_rankings_are_compared_by_tau_b(found: SensitivityResult) -> None:
+    (toy,) = found.datasets
+    columns = list(toy.protocols[0].values)
+    for i, first in enumerate(toy.protocols):
+        for j, second in enumerate(toy.protocols):
+            x, y = ([p.values[c] for c in columns] for p in (first, second))
+            assert toy.taus[i][j] == pytest.approx(scipy.stats.kendalltau(x, y).statistic)
+    place = [p.id for p in toy.protocols].index(toy.default)
+    assert [p.tau for p in toy.protocols] == list(toy.taus[place])
+
+
+def test_items_are_scored_once(found: SensitivityResult) -> None:
+    assert set(found.result.signatures) == {"toy/all", "toy/drawn"}
+    assert all(cell.low is None for cell in found.result.cells)
+
+
+def test_without_tests_nothing_is_said_of_reversals(found: SensitivityResult) -> None:
+    assert found.result.comparisons == ()
+    assert found.datasets[0].reversals is None
+
+
+@pytest.fixture
+def tested(tmp_path: Path) -> SensitivityResult:
+    root = DataRoot(tmp_path, False, "test")
+    return run_all_protocols(plan_all_protocols(Study("toy", "Toy", (TOY,), METRICS, compare=TESTS), root), silent)
+
+
+def test_tests_are_those_of_a_study_and_of_the_overall_values_alone(tested: SensitivityResult, tmp_path: Path) -> None:
+    (toy,) = tested.datasets
+    # acc*_eq has no tests, and a note says so.
+    untested = {p.id for p in toy.protocols if p.id.endswith("acc-eq")}
+    assert len(untested) == 4
+    assert {c.protocol for c in tested.result.comparisons} == {p.id for p in toy.protocols} - untested
+    told = {info.id for info in tested.result.protocols if any("acc-eq takes too long" in note for note in info.notes)}
+    assert told == untested
+    assert {c.group for c in tested.result.comparisons} == {""}
+    ids = (f"{TOY}/all/mean-spearman", f"{TOY}/drawn/unaggregated-tau-b", f"{TOY}/all/votes-ties-half")
+    root = DataRoot(tmp_path, False, "test")
+    alone = run_plan(plan_study(Study("toy", "Toy", ids, METRICS, compare=TESTS), root), silent)
+    assert len(alone.protocols) == 3
+    for info in alone.protocols:
+        assert tested.result.comparison(info.id) == alone.comparison(info.id) is not None
+    assert {c.group for c in alone.comparisons} > {""}  # a study tests groups, too
+
+
+def test_a_reversal_is_real_if_both_orders_are_significant(tested: SensitivityResult) -> None:
+    (toy,) = tested.datasets
+    base = next(p for p in toy.protocols if p.id == toy.default)
+
+    def p_value(protocol: str, better: str, worse: str) -> float | None:
+        comparisons = tested.result.comparison(protocol)
+        if comparisons is None:
+            assert protocol.endswith("acc-eq")
+            return None
+        return next(pair.p_adjusted for pair in comparisons.pairs if (pair.better, pair.worse) == (better, worse))
+
+    expected = []
+    for protocol in toy.protocols:
+        for one, other in itertools.permutations(protocol.values, 2):
+            here, there = (p.values[one] - p.values[other] for p in (protocol, base))
+            if here > 0 > there:
+                p, q = p_value(protocol.id, one, other), p_value(base.id, other, one)
+                real = p is not None and q is not None and p <= TESTS.alpha and q <= TESTS.alpha
+                expected.append((protocol.id, one, other, here, there, p, q, real))
+    assert toy.reversals is not None
+    found = [tuple(reversal.model_dump().values()) for reversal in toy.reversals]
+    assert sorted(found) == sorted(expected)
+    assert {reversal.real for reversal in toy.reversals} == {True, False}
+    assert toy.default not in {reversal.protocol for reversal in toy.reversals}
+
+
+def test_metrics_that_people_prefer_the_other_way_round_are_really_reversed(tmp_path: Path) -> None:
+    dataset = "tests.studies.test_all_protocols:Opposed"
+    study = Study("n", "n", (dataset,), METRICS[:1], compare=TestSettings(resamples=500))
+    (data,) = run_all_protocols(plan_all_protocols(study, DataRoot(tmp_path, False, "test")), silent).datasets
+    assert data.reversals is not None
+    assert [(r.protocol.split("/")[2], r.better, r.worse) for r in data.reversals] == [
+        (f"short-{coefficient}", "negative", "length")
+        for coefficient in ("tau-b", "tau-c", "spearman", "pearson", "acc-eq")
+    ]
+    *tested, untested = data.reversals
+    assert (untested.real, untested.p_adjusted) == (False, None)  # acc*_eq has no tests
+    for reversal in tested:
+        assert reversal.real
+        assert reversal.p_adjusted == reversal.default_p_adjusted == 1 / 501
+        # Under the default the same two metrics, so the difference is that of the same coefficient turned round.
+        assert reversal.difference > 0 > reversal.default_difference
+
+
+def test_a_test_that_does_not_fit_every_protocol_is_refused(tmp_path: Path) -> None:
+    root = DataRoot(tmp_path, False, "test")
+    protocol = f"{TOY}/all/mean-pearson"
+    study = Study("toy", "Toy", (protocol,), METRICS, compare=TestSettings("williams"))
+    assert plan_study(study, root)
+    with pytest.raises(UsageError, match="not all protocols can be tested alike: the test 'williams'"):
+        plan_all_protocols(study, root)
+
+
+def test_a_file_without_tests_of_version_2_is_read(found: SensitivityResult) -> None:
+    raw = found.model_dump(mode="json")
+    for data in raw["datasets"]:
+        del data["reversals"]
+    raw["schema_version"] = 2
+    read = SensitivityResult.model_validate(raw)
+    assert read.schema_version == 2
+    assert read.datasets == found.datasets
+
+
+def test_equal_values_share_the_better_rank_and_one_metric_has_no_tau() -> None:
+    assert ranks({"a": 0.1, "b": 0.3, "c": 0.3, "d": 0.0}) == {"a": 3, "b": 1, "c": 1, "d": 4}
+    assert agreement_of_rankings({"a": 1.0}, {"a": 2.0}) is None
+    assert agreement_of_rankings({"a": 1.0, "b": 1.0}, {"a": 2.0, "b": 3.0}) is None
+    assert agreement_of_rankings({"a": 1.0, "b": 2.0, "z": 0}, {"a": 2.0, "b": 1.0}) == -1.0
+
+
+def test_a_data_set_without_judgements_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ProtocolError, match="no human judgements"):
+        plan_all_protocols(Study("n", "n", ("nocaps",), METRICS), DataRoot(tmp_path, False, "test"))

@@ -1,0 +1,283 @@
+"""Combinations in studies: learnt from each protocol's judgements, out of fold, in every table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import yaml
+
+from capbench.core.errors import ProtocolError, StatisticError, StudyError
+from capbench.core.records import FloatArray, Item, Judgements, Preferences, Ratings, photograph
+from capbench.datasets.opening import open_dataset
+from capbench.datasets.protocol import ItemSelection
+from capbench.datasets.root import DataRoot
+from capbench.metrics.base import Progress
+from capbench.metrics.combination import image_digest
+from capbench.metrics.requests import resolve_metrics
+from capbench.stats.correlation import correlation
+from capbench.studies.combine import image_codes, inputs_of, learn_out_of_fold, learner_for
+from capbench.studies.judged import judge
+from capbench.studies.plan import plan_study
+from capbench.studies.results import StudyResult
+from capbench.studies.run import run_plan
+from capbench.studies.study import CombineEntry, CombineSettings, Study
+from capbench.studies.study_file import load_study
+from tests.studies.test_run import silent
+from tests.studies.toys import Length, Toy
+
+MANY = "tests.studies.test_combine:Many"
+METRICS = ("tests.studies.test_combine:Signal", "tests.studies.test_combine:Distance")
+FEW = CombineSettings(folds=4, inner_folds=3)
+
+
+class Many(Toy):
+    """Forty images with three captions, whose quality stands in the text; a pair of each image."""
+
+    name = "many"
+    title = "Many"
+    default = ("all", "mean-spearman")
+
+    def _draw(self, selection: ItemSelection, draw: int) -> Judgements:
+        random = np.random.default_rng(7)
+        quality = random.normal(size=120)
+        items = tuple(
+            Item(f"image{place // 3:02}", f"{value:.6f} {draw}", ("a word",), f"c{place}")
+            for place, value in enumerate(quality)
+        )
+        index = np.repeat(np.arange(120), 2)
+        values = np.clip(np.round(2.5 + quality[index] + random.normal(scale=0.7, size=240)), 1, 4)
+        first = np.arange(0, 120, 3)
+        preferred = np.where(quality[first] + random.normal(scale=0.7, size=40) > quality[first + 1], 1, -1)
+        pairs = Preferences(first, first + 1, preferred, ("A",) * 40, np.zeros((40, 0), dtype=np.int64))
+        ratings = Ratings(index, values, np.tile(np.arange(2), 120), (1.0, 4.0))
+        return Judgements(self.name, selection.name, items, {"rating": ratings}, {"votes": pairs}, draw)
+
+
+class Noisy(Length):
+    """The quality in the text with noise of its own, which draws change."""
+
+    sign: ClassVar[float] = 1.0
+    seed: ClassVar[int] = 0
+
+    def statistics(self, items: Sequence[Item], progress: Progress) -> FloatArray:
+        progress(len(items))
+        rows = []
+        for item in items:
+            quality, draw = item.candidate.split()
+            noise = np.random.default_rng([int(item.candidate_id[1:]), int(draw), self.seed]).normal()
+            rows.append([self.sign * (float(quality) + noise)])
+        return np.array(rows)
+
+
+class Signal(Noisy):
+    name = "signal"
+    columns: ClassVar[tuple[str, ...]] = ("signal",)
+    titles: ClassVar[dict[str, str]] = {"signal": "Signal"}
+
+
+class Distance(Noisy):
+    """Lower is better."""
+
+    name = "distance"
+    columns: ClassVar[tuple[str, ...]] = ("distance",)
+    titles: ClassVar[dict[str, str]] = {"distance": "Distance"}
+    lower_is_better: ClassVar[frozenset[str]] = frozenset({"distance"})
+    sign: ClassVar[float] = -1.0
+    seed: ClassVar[int] = 1
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> DataRoot:
+    return DataRoot(tmp_path, False, "test")
+
+
+def run(root: DataRoot, *protocols: str, combine: Sequence[CombineEntry], **changes: Any) -> StudyResult:
+    study = Study("s", "S", tuple(f"{MANY}/{protocol}" for protocol in protocols), METRICS, combine=tuple(combine))
+    return run_plan(plan_study(replace(study, **changes), root), silent, cache=False)
+
+
+def value(result: StudyResult, protocol: str, column: str) -> float:
+    cell = result.cell(f"many/{protocol}", column)
+    assert cell is not None
+    return cell.number
+
+
+@pytest.mark.parametrize("learner", ["auto", "monotone"])
+def test_it_stands_in_the_table_and_beats_what_it_combines(learner: str, root: DataRoot) -> None:
+    entry = CombineEntry("both", "Both", settings=replace(FEW, learner=learner))
+    result = run(root, "all/mean-spearman", "all/votes-strict", combine=[entry])
+    assert result.columns == {"signal": "Signal", "distance": "Distance", "both": "Both"}
+    assert value(result, "all/mean-spearman", "both") > value(result, "all/mean-spearman", "signal") > 0.4
+    # A distance agrees with people where it is low, and is turned in the combination.
+    assert value(result, "all/mean-spearman", "distance") < -0.4
+    # Forty pairs tell no more than that both are far from chance.
+    assert value(result, "all/votes-strict", "both") > 0.65
+    note = next(line for line in result.protocols[0].notes if line.startswith("Both: "))
+    assert "over Signal, Distance (turned); every caption is scored by what was learnt on other images" in note
+    signature = result.signatures["many/all"]["both"]
+    assert "|out-of-fold:4x3-by-photograph|seed:0|learnt:many/all,rating,mean|of:signal[signal," in signature
+    assert "+-distance[distance," in signature
+    # Pairs are another human side, so it is another metric there.
+    assert "learnt:many/all,votes|" in result.signatures["many/all"]["both (votes-strict)"]
+
+
+def test_one_metric_alone_agrees_as_it_does(root: DataRoot) -> None:
+    entries = [CombineEntry(name, of=(name.partition("-")[0],), settings=FEW) for name in ("signal-1", "distance-1")]
+    result = run(root, "all/mean-tau-b", "all/votes-strict", combine=entries)
+    for name, sign in (("signal", 1), ("distance", -1)):
+        own = value(result, "all/mean-tau-b", name)
+        assert value(result, "all/mean-tau-b", f"{name}-1") == pytest.approx(sign * own, abs=0.02)
+    # Pairs lie within an image, and so within a fold.
+    assert value(result, "all/votes-strict", "signal-1") == value(result, "all/votes-strict", "signal")
+
+
+def test_intervals_and_tests_take_it_as_any_metric(root: DataRoot) -> None:
+    from capbench.studies.study import BootstrapSettings, TestSettings
+
+    result = run(
+        root,
+        "all/mean-spearman",
+        combine=[CombineEntry(settings=FEW)],
+        bootstrap=BootstrapSettings(resamples=100),
+        compare=TestSettings(resamples=200),
+    )
+    cell = result.cell("many/all/mean-spearman", "combination")
+    assert cell is not None
+    assert cell.low is not None
+    assert cell.high is not None
+    assert cell.low < cell.number < cell.high
+    comparison = result.comparison("many/all/mean-spearman")
+    assert comparison is not None
+    assert {frozenset((pair.better, pair.worse)) for pair in comparison.pairs} == {
+        frozenset(names) for names in (("combination", "signal"), ("combination", "distance"), ("signal", "distance"))
+    }
+
+
+def test_the_same_human_side_gives_the_same_scores_whatever_the_statistic(root: DataRoot) -> None:
+    result = run(root, "all/mean-spearman", "all/mean-tau-b", combine=[CombineEntry(settings=FEW)])
+    assert list(result.signatures["many/all"]) == ["signal", "distance", "combination"]
+
+
+def test_several_draws_of_references_are_several_columns_of_one_combination(root: DataRoot) -> None:
+    dataset = Many(root)
+    requests = resolve_metrics(METRICS)
+    protocol = dataset.protocol("drawn/mean-spearman")
+    scored = judge(dataset, protocol.items, requests, cache=False).score()
+    inputs = inputs_of([row for request in requests for row in request.rows], requests)
+    learnt = learn_out_of_fold(protocol, scored.draws, scored.tables, inputs, FEW)
+    assert learnt.values.shape == (3, 120)
+    assert len(learnt.examples) == 360
+    # Means of an item's ratings, in the order of the items.
+    human = learnt.examples.target
+    assert human is not None
+    rhos = [correlation("spearman", row, human[:120]).value for row in learnt.values]
+    single = [correlation("spearman", table.values[inputs[0].row.key], human[:120]).value for table in scored.tables]
+    assert np.mean(rhos) > np.mean(single)
+    # An image's captions are in the same fold in all draws.
+    assert len(learnt.out_of_fold.fold) == 40
+
+
+def test_a_combination_waits_for_what_is_missing(root: DataRoot) -> None:
+    metrics = (*METRICS, "tiger")
+    result = run(root, "all/mean-spearman", combine=[CombineEntry(settings=FEW)], metrics=metrics)
+    (missing,) = [entry for entry in result.missing if entry.column == "combination"]
+    assert missing.reason.startswith("many/all/mean-spearman: waits for the scores of TIGEr")
+    assert result.cell("many/all/mean-spearman", "signal") is not None
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        (
+            [CombineEntry(of=("sgnal",))],
+            "'combine' names 'sgnal', which is no metric of the study. Did you mean 'signal'",
+        ),
+        ([CombineEntry(of=("signal",), lower=("distance",))], "'combine' names 'distance'"),
+        ([CombineEntry("signal")], "'signal' of 'combine' is the name of another row"),
+        ([CombineEntry(), CombineEntry()], "'combination' of 'combine' is the name of another row"),
+    ],
+)
+def test_names_that_do_not_fit_are_told_when_it_is_planned(
+    entries: list[CombineEntry], message: str, root: DataRoot
+) -> None:
+    with pytest.raises(StudyError) as caught:
+        run(root, "all/mean-spearman", combine=entries)
+    assert message in str(caught.value)
+
+
+def test_what_cannot_be_learnt_from_is_one_line(root: DataRoot) -> None:
+    with pytest.raises(ProtocolError, match=r"^logistic learns from pairs, and many/.* has ratings\. Choose ridge"):
+        run(root, "all/mean-spearman", combine=[CombineEntry(settings=replace(FEW, learner="logistic"))])
+    dataset = Many(root)
+    with pytest.raises(ProtocolError, match="ridge learns from ratings, and many/all/votes-strict has pairs"):
+        learner_for(dataset.protocol("all/votes-strict"), "ridge")
+
+
+STUDY = {"schema": 1, "name": "s", "protocols": ["many"], "metrics": ["cider"]}
+
+
+def written(path: Path, combine: Any) -> Path:
+    path.write_text(yaml.safe_dump({**STUDY, "combine": combine}), encoding="utf-8")
+    return path
+
+
+def test_a_study_file_says_which_and_how(tmp_path: Path) -> None:
+    one = load_study(written(tmp_path / "a.yaml", {"of": "cider", "learner": "monotone", "folds": 4})).combine
+    assert one == (CombineEntry(of=("cider",), settings=CombineSettings("monotone", 4, 5, 0)),)
+    entries = [{"label": "x", "title": "X", "of": ["cider"], "lower": ["cider"], "inner_folds": 3, "seed": 9}, {}]
+    two = load_study(written(tmp_path / "b.yaml", [{**entries[0]}, {**entries[1]}])).combine
+    assert two == (
+        CombineEntry("x", "X", ("cider",), ("cider",), CombineSettings(inner_folds=3, seed=9)),
+        CombineEntry(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("combine", "message"),
+    [
+        ("cider", "'combine' should be a mapping such as {of: [cider, spice], learner: ridge"),
+        ({"of": [3]}, "'of' of 'combine' should be names"),
+        ({"label": ""}, "'label' of 'combine' should be names"),
+        ({"folds": 1}, "combine.folds=1: not a whole number from 2"),
+        ({"learner": "forest"}, "combine.learner=forest: not one of auto, ridge, logistic, monotone"),
+        ({"penalty": 1}, "combine has no option 'penalty'"),
+    ],
+)
+def test_a_study_file_that_says_it_wrongly(combine: Any, message: str, tmp_path: Path) -> None:
+    with pytest.raises(StudyError) as caught:
+        load_study(written(tmp_path / "bad.yaml", combine))
+    assert message in str(caught.value)
+
+
+def test_a_combination_that_cannot_be_learnt_is_refused_before_anything_is_scored(root: DataRoot) -> None:
+    entry = CombineEntry("both", settings=CombineSettings(folds=41))
+    study = Study("s", "S", protocols=(MANY,), metrics=METRICS, combine=(entry,))
+    begun: list[str] = []
+
+    def progress(what: str, steps: int | None) -> AbstractContextManager[Callable[[int], None]]:
+        begun.append(what)
+        return silent(what, steps)
+
+    with pytest.raises(StatisticError, match="40 images cannot be dealt into 41 folds"):
+        run_plan(plan_study(study, root), progress, cache=False)
+    assert not begun
+
+
+@pytest.mark.real_data
+def test_folds_on_the_published_judgements_are_of_photographs(real_data: Path) -> None:
+    root = DataRoot(real_data, False, "test")
+    (expert,) = open_dataset("flickr8k-expert", root).load(open_dataset("flickr8k-expert", root).protocol().items)
+    composite = open_dataset("composite", root)
+    (judgements,) = composite.load(composite.protocol().items)
+    ids = {item.image for item in judgements.items}
+    codes, photographs = image_codes(judgements)
+    assert (len(ids), photographs, len(set(codes.tolist()))) == (3995, 3965, 3965)
+    learnt = {image_digest(item.image) for item in expert.items}
+    shared = {image for image in ids if image_digest(image) in learnt}
+    assert (len(shared), len({photograph(image) for image in shared})) == (1027, 997)

@@ -1,0 +1,282 @@
+"""A combination measured: what each metric adds, what the saved one computes, and what another data set says."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from capbench.core.errors import ProtocolError, StatisticError, UsageError
+from capbench.core.records import FloatArray, Item, Judgements
+from capbench.datasets.protocol import ItemSelection
+from capbench.datasets.root import DataRoot
+from capbench.metrics.combination import write_combination
+from capbench.metrics.requests import MetricRequest, resolve_metrics
+from capbench.metrics.scoring import score
+from capbench.reports.compare import print_combined
+from capbench.stats.correlation import correlation
+from capbench.studies.combine import Combined, combine_metrics
+from capbench.studies.compare import compare_metrics
+from capbench.studies.judged import no_progress
+from capbench.studies.study import CombineSettings, TestSettings
+from tests.studies.test_combine import Distance, Many, Signal
+
+FEW = CombineSettings(folds=4, inner_folds=3)
+TESTS = TestSettings(resamples=200)
+LENGTHS = ("bleu-1", "rouge-l")
+
+
+class Other(Many):
+    """The same judgements; all images but the first ten have other names."""
+
+    name = "other"
+    title = "Other"
+
+    def _draw(self, selection: ItemSelection, draw: int) -> Judgements:
+        judgements = super()._draw(selection, draw)
+        renamed = (
+            item if place < 30 else replace(item, image=f"new-{item.image}")
+            for place, item in enumerate(judgements.items)
+        )
+        return replace(judgements, items=tuple(renamed))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> DataRoot:
+    return DataRoot(tmp_path, False, "test")
+
+
+def requests_of(*names: str) -> tuple[MetricRequest, ...]:
+    return resolve_metrics([f"tests.studies.test_combine:{name}" for name in names])
+
+
+def combined(root: DataRoot, *names: str, settings: CombineSettings = FEW, protocol: str | None = None) -> Combined:
+    dataset = Many(root)
+    requests = requests_of(*(names or ("Signal", "Distance")))
+    return combine_metrics(dataset, dataset.protocol(protocol), requests, settings, compare=TESTS, cache=False)
+
+
+def test_metrics_have_the_numbers_of_compare_and_the_combination_those_of_its_scores(root: DataRoot) -> None:
+    result = combined(root)
+    dataset = Many(root)
+    plain = compare_metrics(dataset, dataset.protocol(), requests_of("Signal", "Distance"), resamples=200, cache=False)
+    for title, interval in plain.intervals.items():
+        assert result.comparison.intervals[title] == interval
+    (table,) = result.tables
+    (scores,) = table.values.values()
+    judgements = dataset.load(dataset.protocol().items)[0]
+    means = judgements.ratings["rating"].value.reshape(120, 2).mean(axis=1)
+    rho = correlation("spearman", scores, means).value
+    assert result.comparison.table.values["combination"] == pytest.approx(rho, abs=1e-12)
+
+
+def test_a_drop_is_the_difference_to_the_combination_without_the_metric(root: DataRoot) -> None:
+    result = combined(root)
+    for part, other in zip(result.parts, ("Distance", "Signal"), strict=True):
+        alone = combined(root, other).comparison.table.values["combination"]
+        assert part.without == pytest.approx(alone, abs=1e-12)
+        assert part.drop == pytest.approx(result.comparison.table.values["combination"] - alone, abs=1e-12)
+        assert part.drop is not None
+        assert part.drop_low is not None
+        assert part.drop_high is not None
+        assert part.drop_low < part.drop < part.drop_high
+    assert [part.lower_is_better for part in result.parts] == [False, True]
+    # Turned, a distance has a weight above 0.
+    assert all(part.weight_low > 0 for part in result.parts)
+    (single,) = combined(root, "Signal").parts
+    assert single.drop is None
+
+
+def test_scores_from_the_file_are_those_of_what_was_learnt_from_everything(root: DataRoot, tmp_path: Path) -> None:
+    # Words of a text, so that registered metrics have something to say.
+    dataset = Worded(root)
+    requests = resolve_metrics(LENGTHS)
+    result = combine_metrics(dataset, dataset.protocol(), requests, FEW, compare=TESTS, cache=False)
+    assert result.file is not None
+    assert len(result.file.learnt_images) == 40
+    write_combination(result.file, tmp_path / "mine.json")
+    judgements = dataset.load(dataset.protocol().items)[0]
+    with pytest.warns(UserWarning, match="learnt from people's judgements of 40 of these 40 images"):
+        table = score(judgements.items, resolve_metrics([f"combination:{tmp_path / 'mine.json'}"]), dataset="d")
+    (scores,) = table.values.values()
+    columns = score(judgements.items, requests, dataset="d", cache=False).values.values()
+    inputs = np.stack(list(columns), axis=1)
+    human = judgements.ratings["rating"].value.reshape(120, 2).mean(axis=1)
+    z = (inputs - inputs.mean(axis=0)) / inputs.std(axis=0)
+    weights = np.linalg.solve(z.T @ z + 120 * result.penalty * np.eye(2), z.T @ (human - human.mean()))
+    np.testing.assert_allclose(scores, human.mean() + z @ weights, atol=1e-9)
+    assert [part.weight for part in result.parts] == pytest.approx(weights.tolist(), abs=1e-9)
+
+
+class Worded(Many):
+    """Captions whose words are shared with the reference the more the better they are."""
+
+    name = "worded"
+
+    def _draw(self, selection: ItemSelection, draw: int) -> Judgements:
+        judgements = super()._draw(selection, draw)
+        reference = [f"w{place}" for place in range(12)]
+
+        def worded(item: Item) -> Item:
+            right = int(np.clip(round(6 + 2.5 * float(item.candidate.split()[0])), 1, 11))
+            wrong = [f"x{item.candidate_id}{place}" for place in range((int(item.candidate_id[1:]) % 4) + 1)]
+            return replace(item, candidate=" ".join(reference[:right] + wrong), references=(" ".join(reference),))
+
+        return replace(judgements, items=tuple(worded(item) for item in judgements.items))
+
+
+def test_a_metric_that_cannot_be_saved_leaves_no_file(root: DataRoot) -> None:
+    assert combined(root).file is None
+
+
+def test_on_another_data_set_shared_images_are_scored_by_folds_without_them(root: DataRoot) -> None:
+    dataset, other = Many(root), Other(root)
+    result = combine_metrics(
+        dataset,
+        dataset.protocol(),
+        requests_of("Signal", "Distance"),
+        FEW,
+        tests=[(other, other.protocol())],
+        compare=TESTS,
+        cache=False,
+    )
+    (transfer,) = result.transfers
+    assert (transfer.images, transfer.shared) == (40, 10)
+    (own,) = result.tables
+    (out_of_fold,) = own.values.values()
+    items = other.load(other.protocol().items)[0].items
+    inputs = _inputs(items)
+    human = dataset.load(dataset.protocol().items)[0].ratings["rating"].value.reshape(120, 2).mean(axis=1)
+    z = (inputs - inputs.mean(axis=0)) / inputs.std(axis=0)
+    weights = np.linalg.solve(z.T @ z + 120 * result.penalty * np.eye(2), z.T @ (human - human.mean()))
+    expected = np.concatenate([out_of_fold[:30], (human.mean() + z @ weights)[30:]])
+    rho = correlation("spearman", expected, human).value
+    assert transfer.comparison.table.values["combination"] == pytest.approx(rho, abs=1e-9)
+    assert "|shared-images:10|of:" in transfer.comparison.signatures["combination"]
+
+
+class Renamed(Many):
+    """The same images; the first ten have the ids of Flickr8k, or where ``twice`` says so ids of Flickr30k, too."""
+
+    name = "renamed"
+    title = "Renamed"
+    twice: ClassVar[bool] = False
+
+    def _draw(self, selection: ItemSelection, draw: int) -> Judgements:
+        judgements = super()._draw(selection, draw)
+
+        def renamed(place: int, item: Item) -> Item:
+            number = f"10071298{place // 3:02}"
+            id_30k = self.twice and place % 3 == 2
+            return item if place >= 30 else replace(item, image=number if id_30k else f"{number}_e794419615")
+
+        return replace(judgements, items=tuple(renamed(*entry) for entry in enumerate(judgements.items)))
+
+
+class Twice(Renamed):
+    name = "twice"
+    twice = True
+
+
+def test_one_photograph_under_two_ids_is_in_one_fold_and_counted_as_learnt_from(root: DataRoot) -> None:
+    learnt_from, other = Renamed(root), Twice(root)
+
+    def learnt(dataset: Many, *tests: Many) -> Combined:
+        requests = requests_of("Signal", "Distance")
+        others = [(entry, entry.protocol()) for entry in tests]
+        return combine_metrics(dataset, dataset.protocol(), requests, FEW, tests=others, compare=TESTS, cache=False)
+
+    result = learnt(learnt_from, other)
+    (transfer,) = result.transfers
+    assert (transfer.images, transfer.shared, transfer.shared_photographs) == (50, 50, 40)
+    # Every caption of a shared photograph is scored by the fold without it: these are the out-of-fold scores.
+    own = result.comparison.table.values["combination"]
+    assert transfer.comparison.table.values["combination"] == pytest.approx(own, abs=1e-12)
+    # Folds, scores and intervals do not depend on which of its ids a photograph has.
+    twice = learnt(other)
+    for first, second in zip(result.tables[0].values.values(), twice.tables[0].values.values(), strict=True):
+        np.testing.assert_array_equal(first, second)
+    assert twice.images == 40
+    assert twice.comparison.table.units == 40
+    assert [part.drop_low for part in twice.parts] == [part.drop_low for part in result.parts]
+    assert "50 image ids show 40 photographs; ids of one photograph are resampled together" in twice.comparison.notes
+
+
+def test_both_counts_of_shared_images_are_printed(root: DataRoot) -> None:
+    dataset, other = Renamed(root), Twice(root)
+    result = combine_metrics(
+        dataset,
+        dataset.protocol(),
+        requests_of("Signal", "Distance"),
+        FEW,
+        tests=[(other, other.protocol())],
+        compare=TESTS,
+        cache=False,
+    )
+    text = io.StringIO()
+    spec = dataset.protocol().statistic
+    print_combined(result, spec, [spec], Console(file=text, width=200))
+    assert "50 of these 50 images (they show 40 photographs) were learnt from" in text.getvalue()
+
+
+def _inputs(items: Sequence[Item]) -> FloatArray:
+    signal, distance = (metric().statistics(items, lambda _: None)[:, 0] for metric in (Signal, Distance))
+    return np.stack([signal, -distance], axis=1)
+
+
+def test_the_same_seed_gives_the_same_and_another_one_deals_other_folds(root: DataRoot) -> None:
+    first, again = combined(root), combined(root)
+    assert first.as_json() == again.as_json()
+    other = combined(root, settings=replace(FEW, seed=1))
+    assert other.comparison.table.values["combination"] != first.comparison.table.values["combination"]
+    assert other.comparison.table.values["Signal"] == first.comparison.table.values["Signal"]
+
+
+def test_pairs_have_accuracies_and_log_odds(root: DataRoot) -> None:
+    result = combined(root, protocol="votes-strict")
+    assert result.on_pairs
+    assert result.settings.learner == "logistic"
+    assert result.comparison.table.values["combination"] > 0.6
+
+
+def test_what_does_not_fit_is_one_line(root: DataRoot) -> None:
+    dataset = Many(root)
+    requests = requests_of("Signal", "Distance")
+
+    def refused(error: type[Exception], match: str, **changes: object) -> None:
+        arguments: dict[str, object] = {"settings": FEW, "compare": TESTS, "cache": False, **changes}
+        with pytest.raises(error, match=match) as caught:
+            combine_metrics(dataset, dataset.protocol(), requests, **arguments)  # type: ignore[arg-type]
+        assert "\n" not in str(caught.value)
+
+    refused(UsageError, "cannot be called 'signal'", label="signal")
+    refused(UsageError, r"'sgnal' is none of the metrics .* Choices: signal, distance", lower=["sgnal"])
+    refused(StatisticError, "40 images cannot be dealt into 41 folds", settings=CombineSettings(folds=41))
+    refused(ProtocolError, "logistic learns from pairs", settings=CombineSettings("logistic"))
+
+
+@pytest.mark.parametrize(
+    "settings", [CombineSettings(folds=41), CombineSettings(inner_folds=37), CombineSettings("logistic")]
+)
+def test_what_judgements_alone_refuse_is_refused_before_anything_is_scored(
+    root: DataRoot, settings: CombineSettings
+) -> None:
+    dataset = Many(root)
+    begun: list[str] = []
+
+    def progress(what: str, steps: int | None) -> AbstractContextManager[Callable[[int], None]]:
+        begun.append(what)
+        return no_progress(what, steps)
+
+    with pytest.raises((StatisticError, ProtocolError)):
+        combine_metrics(
+            dataset, dataset.protocol(), requests_of("Signal", "Distance"), settings, cache=False, progress=progress
+        )
+    assert not begun

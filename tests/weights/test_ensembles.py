@@ -1,0 +1,136 @@
+"""The file of an ensemble: what is written, found again after a move, and refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from capbench.core.errors import ModelError
+from capbench.core.files import sha256_file
+from capbench.metrics.grounding.scan_files import load_scan
+from capbench.weights.ensembles import network_files, read_ensemble, write_ensemble
+from capbench.weights.registry import locate
+from tests.metrics.grounding.test_merge import saved
+
+ODD = "a=b+c, ü 'x' \\ {1}.safetensors"
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    """A folder that can be moved as a whole, with an ensemble of networks below and beside it."""
+    (tmp_path / "set" / "deep").mkdir(parents=True)
+    models = [saved(tmp_path / "set" / "deep" / ODD, 1), saved(tmp_path / "set" / "b.safetensors", 2)]
+    write_ensemble(tmp_path / "set" / "e.json", models)
+    return tmp_path / "set" / "e.json"
+
+
+def test_parts_are_found_after_the_folder_has_moved(made: Path, tmp_path: Path) -> None:
+    before = read_ensemble(made)
+    assert before is not None
+    assert {part.path.name for part in before.parts} == {ODD, "b.safetensors"}
+    shutil.move(made.parent, tmp_path / "elsewhere")
+    after = read_ensemble(tmp_path / "elsewhere" / "e.json")
+    assert after is not None
+    after.verify()
+    assert [part.sha256 for part in after.parts] == [part.sha256 for part in before.parts]
+    assert network_files(tmp_path / "elsewhere" / "e.json") == tuple(part.path for part in after.parts)
+
+
+def test_a_link_to_the_file_stands_for_it(made: Path, tmp_path: Path) -> None:
+    (tmp_path / "link.json").symlink_to(made)
+    assert network_files(tmp_path / "link.json") == network_files(made)
+
+
+def test_the_order_of_networks_changes_no_byte(tmp_path: Path) -> None:
+    models = [saved(tmp_path / f"{seed}.safetensors", seed) for seed in (1, 2, 3)]
+    for name, order in (("one.json", models), ("other.json", models[::-1])):
+        write_ensemble(tmp_path / name, order)
+    assert (tmp_path / "one.json").read_bytes() == (tmp_path / "other.json").read_bytes()
+
+
+def test_weights_and_other_files_are_no_ensembles(made: Path, tmp_path: Path) -> None:
+    weights = made.parent / "b.safetensors"
+    assert read_ensemble(weights) is None
+    assert network_files(weights) == (weights,)
+    (tmp_path / "other.json").write_text('{"kind": "something else"}')
+    assert read_ensemble(tmp_path / "other.json") is None
+    assert read_ensemble(tmp_path / "nowhere") is None
+    assert read_ensemble(tmp_path) is None
+
+
+PART = {"path": "b.safetensors", "sha256": "0" * 64}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"kind": "capbench.ensemble/1", "parts": [', "is not JSON"),
+        ({"kind": "capbench.ensemble/2", "parts": [PART, PART]}, "is no ensemble that this version of capbench reads"),
+        ({"kind": "capbench.ensemble/1"}, "no list of two networks or more"),
+        ({"kind": "capbench.ensemble/1", "parts": [PART]}, "no list of two networks or more"),
+        ({"kind": "capbench.ensemble/1", "parts": [PART, "b"]}, "part 2: has no 'path'"),
+        ({"kind": "capbench.ensemble/1", "parts": [PART, {"path": "a\0b"}]}, "part 2: has no 'path'"),
+        ({"kind": "capbench.ensemble/1", "parts": [PART, {"path": "b", "sha256": "0g"}]}, "part 2: has no 'sha256'"),
+        ({"kind": "capbench.ensemble/1", "parts": [PART, {**PART, "path": "gone"}]}, "there is no such file"),
+    ],
+)
+def test_damaged_files_are_refused_wherever_a_model_is_given(content: Any, message: str, made: Path) -> None:
+    made.write_text(content if isinstance(content, str) else json.dumps(content))
+    for read in (read_ensemble, locate, load_scan):
+        with pytest.raises(ModelError, match=message) as caught:
+            read(made)
+        assert str(made) in str(caught.value)
+        assert "capbench models ensemble" in str(caught.value)
+
+
+def test_networks_that_look_at_other_features_are_refused(tmp_path: Path) -> None:
+    model = saved(tmp_path / "a.safetensors", 1)
+    for changed, message in (
+        (saved(tmp_path / "b.safetensors", 1, features="g"), "trained on features of the kind g"),
+        (saved(tmp_path / "c.safetensors", 1, image_dim=9), "reads features of 9 columns"),
+    ):
+        with pytest.raises(ModelError, match=message) as caught:
+            write_ensemble(tmp_path / "e.json", [model, changed])
+        assert caught.value.path == str(changed.path)
+    with pytest.raises(ModelError, match="two networks or more"):
+        write_ensemble(tmp_path / "e.json", [model])
+    assert not (tmp_path / "e.json").exists()
+
+
+@dataclass(frozen=True)
+class Other:
+    """A loaded network of another kind."""
+
+    path: Path
+    sha256: str
+    shared: tuple[str, ...] = ("is an NNEval network", "reads 8 scores")
+
+
+def test_networks_of_any_kind_make_an_ensemble_and_kinds_are_not_mixed(tmp_path: Path) -> None:
+    networks = []
+    for name in ("a.bin", "b.bin"):
+        (tmp_path / name).write_bytes(name.encode())
+        networks.append(Other(tmp_path / name, sha256_file(tmp_path / name)))
+    write_ensemble(tmp_path / "e.json", networks)
+    ensemble = read_ensemble(tmp_path / "e.json")
+    assert ensemble is not None
+    ensemble.verify()
+    assert {part.path for part in ensemble.parts} == {network.path for network in networks}
+    scan = saved(tmp_path / "s.safetensors", 1)
+    with pytest.raises(ModelError, match=r"is a SCAN network, and .*a\.bin is an NNEval network"):
+        write_ensemble(tmp_path / "mixed.json", [networks[0], scan])
+    assert not (tmp_path / "mixed.json").exists()
+
+
+def test_ensembles_know_no_network() -> None:
+    networks = "m.startswith(('torch', 'capbench.metrics'))"
+    code = f"import sys, capbench.weights.ensembles; print([m for m in sys.modules if {networks}])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
