@@ -9,10 +9,11 @@ import tempfile
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-from capbench.core.errors import NEEDS_PYTORCH, SetupError, missing_pytorch
+from capbench.core.errors import NEEDS_PYTORCH, CapbenchError, SetupError, missing_pytorch
 
 _SETTINGS = (
     "CAPBENCH_DATA",
@@ -135,11 +136,18 @@ def sample() -> Path:
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command left behind."""
+    """The result of a command: its exit code, its output, and the error that it reported."""
 
     code: int
     out: str
     err: str
+    error: CapbenchError | None = None
+
+    @property
+    def failure(self) -> CapbenchError:
+        """The error that the command reported; there must be one."""
+        assert self.error is not None, f"exit code {self.code}, but no error: {self.err}"
+        return self.error
 
 
 @pytest.fixture
@@ -148,19 +156,29 @@ def capbench(
 ) -> Callable[..., Ran]:
     """Runs the command line in this process: ``capbench("score", "--metric", "cider")``."""
 
-    def call(*arguments: str | Path) -> Ran:
-        from capbench.cli.app import main
+    from capbench.cli import app
 
+    reported: list[CapbenchError] = []
+    print_and_exit = app.report_error
+
+    def report_error(error: CapbenchError) -> NoReturn:
+        reported.append(error)
+        print_and_exit(error)
+
+    monkeypatch.setattr(app, "report_error", report_error)
+
+    def call(*arguments: str | Path) -> Ran:
         monkeypatch.setattr(sys, "argv", ["capbench", *map(str, arguments)])
         capsys.readouterr()
+        reported.clear()
         code = 0
         try:
-            main()
+            app.main()
         except SystemExit as leave:
             code = leave.code if isinstance(leave.code, int) else int(leave.code is not None)
         captured = capsys.readouterr()
         if NEEDS_PYTORCH in captured.err and _may_skip(request.path):
             pytest.skip("PyTorch is not installed")
-        return Ran(code, captured.out, captured.err)
+        return Ran(code, captured.out, captured.err, reported[-1] if reported else None)
 
     return call

@@ -14,7 +14,7 @@ import logging
 import os
 import sys
 import warnings
-from typing import Annotated, TextIO
+from typing import Annotated, NoReturn, TextIO
 
 import typer
 from typer.core import TyperGroup
@@ -172,14 +172,12 @@ def main() -> None:
         finally:
             sys.stdout.flush()  # here, and not at the interpreter's exit, where a full device is a traceback
     except CapbenchError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        report_error(error)
     except ModuleNotFoundError as error:
         missing = missing_pytorch(error)
         if missing is None:
             raise
-        print(f"error: {missing}", file=sys.stderr)
-        sys.exit(missing.exit_code)
+        report_error(missing)
     except (MemoryError, RuntimeError) as error:
         if not is_out_of_memory(error):
             raise
@@ -199,6 +197,12 @@ def main() -> None:
         print(f"error: {name}cannot be read or written ({error.strerror}). {_MENDS[error.errno]}.", file=sys.stderr)
         _drop_stdout()
         sys.exit(2)
+
+
+def report_error(error: CapbenchError) -> NoReturn:
+    """Print an error in one line and exit with its code."""
+    print(f"error: {error}", file=sys.stderr)
+    sys.exit(error.exit_code)
 
 
 _MENDS = {

@@ -1,25 +1,26 @@
-"""Every error that capbench raises on purpose.
+"""All errors that capbench raises deliberately.
 
 ::
 
-    CapbenchError              something that the user can mend; one line, exit code 2
-    ├── UsageError             an argument or option that does not fit (unknown metric, bad option value)
-    ├── DataError              a file of judgements, captions or results that does not hold what it should
-    │   └── MissingFileError   a file that a data set needs is not there
-    ├── ProtocolError          an unknown protocol, or one that this data cannot carry
+    CapbenchError              an error that the user can fix; one line, exit code 2
+    ├── UsageError             an argument or option that is not valid (unknown metric, bad option value)
+    ├── DataError              a file of judgements, captions or results with invalid content
+    │   └── MissingFileError   a file that a data set requires does not exist
+    ├── ProtocolError          an unknown protocol, or one that this data does not support
     ├── StudyError             a study file that cannot be run
-    ├── MetricError            a metric could not be computed, or gave a value that is no number
+    ├── MetricError            a metric could not be computed, or returned a value that is not a finite number
     ├── StatisticError         a statistic is not defined on these numbers (constant, NaN, empty)
-    ├── FeatureError           region features that are missing, damaged or of another detector
-    │   └── MissingFeaturesError   a sound store that lacks images which were asked for
-    ├── ModelError             weights that are missing, or are not those that were asked for
-    ├── ToolError              Java or another program that could not be started or did not answer
+    ├── FeatureError           region features that are missing, damaged or from another detector
+    │   └── MissingFeaturesError   a valid store without features of some requested images
+    ├── ModelError             weights that are missing, or differ from the requested ones
+    ├── ToolError              Java or another program that could not be started or did not respond
     │   ├── ToolMemoryError    such a program that was killed, or had too little memory
-    │   └── SetupError         something that 'capbench setup' must fetch once before it works
-    └── UnfinishedError        work of which parts failed; the rest is done and kept; exit code 1
+    │   └── SetupError         a component that 'capbench setup' must install first
+    └── UnfinishedError        part of the work failed; the rest is done and kept; exit code 1
 
-The command line prints ``str(error)`` after ``error:`` and leaves with ``exit_code``. Errors that
-are not in this tree are bugs.
+Each error has a short, stable ``code`` (:data:`ERROR_CODES`), which scripts and tests compare; its sentences may
+change. The command line prints ``str(error)`` after ``error:`` and exits with ``exit_code``. Errors outside this tree
+are bugs.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ import re
 from typing import ClassVar
 
 __all__ = [
+    "ERROR_CODES",
     "NEEDS_PYTORCH",
     "PYTORCH",
     "CapbenchError",
@@ -56,26 +58,89 @@ __all__ = [
 ]
 
 
+ERROR_CODES: dict[str, str] = {
+    "ambiguous": "a name or row matches several things",
+    "changed": "a file changed after it was recorded or while it was read",
+    "conflict": "options or settings exclude each other",
+    "damaged": "a file is truncated, or its checksum does not match",
+    "download-failed": "a file could not be downloaded",
+    "duplicate": "an entry occurs twice",
+    "exists": "the output already exists",
+    "in-use": "another process uses the file",
+    "invalid": "any other invalid input",
+    "mismatch": "two inputs disagree (numbers of rows, ids, texts)",
+    "missing-caption": "there are no candidates, or one of them is absent",
+    "missing-column": "a table has no such column",
+    "missing-data": "a data set is not installed, or CAPBENCH_DATA is not set",
+    "missing-features": "images have no features, or no feature file was passed",
+    "missing-file": "a file or folder does not exist",
+    "missing-image": "an image is not in the folder, features or data set",
+    "missing-key": "an entry has no such key or field",
+    "missing-option": "an argument or option is required",
+    "missing-package": "a Python package is not installed",
+    "missing-references": "an image or a caption has no references",
+    "missing-scores": "items have no score",
+    "missing-value": "a value is empty or absent",
+    "missing-weights": "a metric has no weights",
+    "not-a-number": "a value is not a finite number",
+    "not-converged": "training or a fit did not reach finite values",
+    "not-set-up": "a component must be installed with 'capbench setup'",
+    "out-of-memory": "there is not enough memory",
+    "out-of-range": "a number is outside its range",
+    "timeout": "another program or process did not respond in time",
+    "too-few": "there are fewer values than the computation requires",
+    "too-large": "a file or array exceeds a limit",
+    "too-many": "there are more values than a limit allows",
+    "tool-failed": "another program failed",
+    "undefined": "a statistic has no value on these numbers",
+    "unfinished": "part of the work is not done",
+    "unknown-column": "a table has a column that nothing reads",
+    "unknown-item": "a row names an item or image that the data set does not contain",
+    "unknown-key": "a file has a key that nothing reads",
+    "unknown-name": "no metric, data set, protocol, detector, model, column, statistic ... of that name",
+    "unknown-option": "no option of that name",
+    "unreadable": "a file cannot be read or decoded",
+    "unsafe": "a file could run code or write outside its folder",
+    "unsupported": "the requested combination is not available",
+    "unwritable": "a file cannot be written",
+    "wrong-features": "features come from another detector or have another size",
+    "wrong-format": "a file is not in the expected format",
+    "wrong-shape": "an array has another shape than required",
+    "wrong-type": "a value has another type than required",
+    "wrong-value": "a value is not one of those allowed",
+    "wrong-version": "a file was written in an unsupported version",
+    "wrong-weights": "weights belong to another model or network",
+}
+"""Code of an error → its meaning. Codes never change; new ones may be added."""
+
+
 class CapbenchError(Exception):
-    """Base of all errors that a user can mend.
+    """Base class of all errors that a user can fix.
 
     Args:
-        message: what is wrong, without a final full stop.
-        path: the file it is wrong in.
-        row: where in the file: a line number counted from 1, or a few words (``"entry 3"``).
-        hint: what to do about it, one imperative sentence without a final full stop.
+        message: the problem, without a final full stop.
+        code: one of :data:`ERROR_CODES`; None for the class's default.
+        value: the invalid value itself: a name, a number or a piece of text.
+        path: the file with the problem.
+        row: the place in the file: a line number counted from 1, or a few words (``"entry 3"``).
+        hint: the remedy, one imperative sentence without a final full stop.
     """
 
     exit_code: ClassVar[int] = 2
+    default_code: ClassVar[str] = "invalid"
 
     def __init__(
         self,
         message: str,
         *,
+        code: str | None = None,
+        value: object = None,
         path: str | os.PathLike[str] | None = None,
         row: int | str | None = None,
         hint: str | None = None,
     ) -> None:
+        self.code = self.default_code if code is None else code
+        self.value = value
         self.message = " ".join(message.split())
         self.path = None if path is None else os.fspath(path)
         self.row = row
@@ -92,35 +157,44 @@ class CapbenchError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions with keyword arguments do not pickle by themselves, and errors cross process borders.
-        return (_rebuild, (type(self), self.message, self.path, self.row, self.hint))
+        return (_rebuild, (type(self), self.message, self.code, self.value, self.path, self.row, self.hint))
 
 
 def _rebuild(
-    kind: type[CapbenchError], message: str, path: str | None, row: int | str | None, hint: str | None
+    kind: type[CapbenchError],
+    message: str,
+    code: str,
+    value: object,
+    path: str | None,
+    row: int | str | None,
+    hint: str | None,
 ) -> CapbenchError:
-    return kind(message, path=path, row=row, hint=hint)
+    return kind(message, code=code, value=value, path=path, row=row, hint=hint)
 
 
 class UnfinishedError(CapbenchError):
-    """Work of which parts failed; the rest is done and kept."""
+    """Part of the work failed; the rest is done and kept."""
 
     exit_code: ClassVar[int] = 1
+    default_code: ClassVar[str] = "unfinished"
 
 
 class UsageError(CapbenchError):
-    """An argument or an option that does not fit."""
+    """An argument or option that is not valid."""
 
 
 class DataError(CapbenchError):
-    """A file that does not hold what it should."""
+    """A file with invalid content."""
 
 
 class MissingFileError(DataError):
-    """A file that a data set needs is not there."""
+    """A file that a data set requires does not exist."""
+
+    default_code: ClassVar[str] = "missing-file"
 
 
 class ProtocolError(CapbenchError):
-    """An unknown protocol, or one that the data at hand cannot carry."""
+    """An unknown protocol, or one that the data does not support."""
 
 
 class StudyError(CapbenchError):
@@ -128,39 +202,49 @@ class StudyError(CapbenchError):
 
 
 class MetricError(CapbenchError):
-    """A metric that could not be computed, or whose value is no number."""
+    """A metric that could not be computed, or whose value is not a finite number."""
 
 
 class StatisticError(CapbenchError):
-    """A statistic that is not defined on the numbers given."""
+    """A statistic that is not defined on these numbers."""
+
+    default_code: ClassVar[str] = "undefined"
 
 
 class FeatureError(CapbenchError):
-    """Region features that are missing, damaged or of another detector."""
+    """Region features that are missing, damaged or from another detector."""
 
 
 class MissingFeaturesError(FeatureError):
-    """A sound store that lacks images which were asked for."""
+    """A valid store without features of some requested images."""
+
+    default_code: ClassVar[str] = "missing-features"
 
 
 class ModelError(CapbenchError):
-    """Weights that are missing, or are not those that were asked for."""
+    """Weights that are missing, or differ from the requested ones."""
 
 
 class ToolError(CapbenchError):
-    """A program beside capbench (Java) that could not be started or did not answer."""
+    """An external program (Java) that could not be started or did not respond."""
+
+    default_code: ClassVar[str] = "tool-failed"
 
 
 class ToolMemoryError(ToolError):
-    """A program that was killed, as systems do that run out of memory, or that reported too little memory."""
+    """A program that was killed, as systems do when memory runs out, or that reported too little memory."""
+
+    default_code: ClassVar[str] = "out-of-memory"
 
 
 class SetupError(ToolError):
-    """Something that must be fetched once, with ``capbench setup``, before it works."""
+    """A component that must be installed once with ``capbench setup``."""
+
+    default_code: ClassVar[str] = "not-set-up"
 
 
 class CapbenchWarning(UserWarning):
-    """Something that the user should know but that stops nothing; the command line prints ``warning:`` and its text."""
+    """A message for the user that stops nothing; the command line prints ``warning:`` and its text."""
 
 
 _BEGINNINGS = 3
