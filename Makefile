@@ -9,7 +9,7 @@ STAMP := $(VENV)/.capbench-installed
 LOWEST_PYTHON ?= python3.11
 LOWEST_VENV ?= .venv-lowest
 LOWEST_STAMP := $(LOWEST_VENV)/.capbench-installed
-# docs/cli.md is written with the newest typer; others break its lines elsewhere.
+# docs/cli/ is written with the newest typer; others break its lines elsewhere.
 CLI_DOCS_TEST := tests/cli/test_app.py::test_the_command_reference_is_up_to_date
 # And once without PyTorch, for commands that need no networks.
 LIGHT_VENV ?= .venv-light

@@ -1,4 +1,4 @@
-"""Write docs/cli.md from the commands' own help, so that the two cannot disagree.
+"""Write docs/cli/ from the commands' own help, so that the two cannot disagree.
 
 Run: python scripts/make_cli_docs.py [--check]
 """
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 os.environ["COLUMNS"] = os.environ["TERMINAL_WIDTH"] = "100"
 os.environ["NO_COLOR"] = "1"
 
-TARGET = Path(__file__).resolve().parent.parent / "docs" / "cli.md"
+TARGET = Path(__file__).resolve().parent.parent / "docs" / "cli"
 HEAD = """\
 # Command line
 
-Results go to stdout, everything else to stderr. Exit codes: 0 done; 1 done, but some items failed or some files are
-missing (listed); 2 bad input or set-up, said in one line; 130 interrupted.
+Results go to stdout, messages to stderr. Exit codes: 0 done; 1 done, but some items failed or some files are missing
+(listed); 2 invalid input or set-up, explained in one line; 130 interrupted.
 
-Written by `scripts/make_cli_docs.py` from the commands' own help.
 """
+NOTE = "Written by `scripts/make_cli_docs.py` from the commands' own help.\n"
 
 
 def commands() -> list[list[str]]:
@@ -59,34 +59,43 @@ def _names(app: Typer) -> list[str]:
     ]
 
 
-def render() -> str:
-    """The text of docs/cli.md."""
+def render() -> dict[str, str]:
+    """The pages: one for ``capbench`` itself, and one for each command or group at the top level; name to text."""
     from typer.testing import CliRunner
 
     from capbench.cli.app import app
 
-    blocks = [HEAD]
+    pages: dict[str, list[str]] = {}
     for words in commands():
         result = CliRunner().invoke(app, [*words, "--help"], prog_name="capbench", env={"COLUMNS": "100"})
         if result.exit_code != 0:
             raise SystemExit(f"capbench {' '.join(words)} --help failed: {result.output}")
         text = "\n".join(line.rstrip() for line in result.output.strip("\n").split("\n"))
-        blocks.append(f"## `{' '.join(['capbench', *words])}`\n\n```text\n{text}\n```\n")
-    return "\n".join(blocks)
+        level = "##" if len(words) > 1 else "#"
+        heading = HEAD if not words else f"{level} `{' '.join(['capbench', *words])}`\n\n"
+        pages.setdefault(words[0] if words else "index", []).append(f"{heading}```text\n{text}\n```\n")
+    links = "".join(f"- [`capbench {name}`]({name}.md)\n" for name in sorted(pages) if name != "index")
+    pages["index"] += [links]
+    return {f"{name}.md": "\n".join([*blocks, NOTE]) for name, blocks in pages.items()}
 
 
 def main() -> None:
-    """Write the file, or with --check say whether it is up to date."""
+    """Write the pages, or with --check compare them."""
     unknown = [argument for argument in sys.argv[1:] if argument != "--check"]
     if unknown:
         raise SystemExit(f"unknown arguments: {' '.join(unknown)}. The only one is --check.")
-    text = render()
+    pages = render()
+    written = {path.name: path.read_text(encoding="utf-8") for path in TARGET.glob("*.md")}
     if "--check" in sys.argv:
-        if not TARGET.exists() or TARGET.read_text(encoding="utf-8") != text:
-            raise SystemExit("docs/cli.md is out of date: run python scripts/make_cli_docs.py")
+        if written != pages:
+            raise SystemExit("docs/cli/ is out of date: run python scripts/make_cli_docs.py")
         return
-    TARGET.write_text(text, encoding="utf-8")
-    print(f"wrote {TARGET}")
+    TARGET.mkdir(exist_ok=True)
+    for name in written.keys() - pages:
+        (TARGET / name).unlink()
+    for name, text in pages.items():
+        (TARGET / name).write_text(text, encoding="utf-8")
+    print(f"wrote {len(pages)} pages to {TARGET}")
 
 
 if __name__ == "__main__":

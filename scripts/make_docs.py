@@ -10,6 +10,7 @@ pages become plain text. Nothing is fetched, neither while the site is built nor
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -51,6 +52,7 @@ def stage(out: Path) -> None:
     """Lay the pages out for the builder, in ``out/docs``."""
     names = pages()
     shutil.rmtree(out / "docs", ignore_errors=True)
+    shutil.copytree(ROOT / "docs" / "assets", out / "docs" / "docs" / "assets")
     for page in names:
         with atomic_write(out / "docs" / page, "w") as file:
             file.write(page_text(page, set(names)))
@@ -70,7 +72,8 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(str(error))
     stage(out)
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--config-file", str(out / "mkdocs.yml")]
-    code = subprocess.run(command, check=False).returncode
+    # Material for MkDocs prints an advertisement for its successor unless this is set.
+    code = subprocess.run(command, check=False, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}).returncode
     if code != 0:
         raise SystemExit(code)
     print(f"{out / 'site' / 'index.html'} is written")

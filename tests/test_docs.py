@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -16,7 +17,7 @@ import yaml
 
 from capbench import __version__
 from capbench.studies.study_file import load_study
-from scripts import make_docs, make_requirements
+from scripts import make_docs, make_requirements, readme
 from tests.conftest import Ran
 from tests.metrics.grounding.models import write_features
 from tests.plugged import on_path
@@ -164,12 +165,34 @@ def test_the_site_has_all_pages_and_loads_nothing_from_elsewhere(tmp_path: Path)
         assert loaded == [], path.name
 
 
+@pytest.mark.browser
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH (apt-get install chromium)")
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_sites_search_works_from_disk(tmp_path: Path, width: int) -> None:
+    pytest.importorskip("material", reason="the extra 'docs' is not installed")
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (make setup)")
+    make_docs.main(["--out", str(tmp_path)])
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": width, "height": 800})
+        page.goto((tmp_path / "site" / "index.html").as_uri())
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        if width < 960:
+            page.locator("label[for=__search]").first.click()
+        page.locator("input.md-search__input").press_sequentially("bootstrap")
+        page.locator(".md-search-result__item").first.wait_for()
+        links = page.locator(".md-search-result__link").evaluate_all("links => links.map(link => link.href)")
+        assert any("/docs/statistics.html" in link for link in links)
+        browser.close()
+
+
 def test_a_link_to_what_is_no_page_becomes_text_on_the_site() -> None:
     known = set(make_docs.pages())
+    assert make_docs.page_text("docs/data.md", known).count("](") <= (ROOT / "docs" / "data.md").read_text(
+        "utf-8"
+    ).count("](")
     text = make_docs.page_text("README.md", known)
-    assert "([configs/](configs))" in (ROOT / "README.md").read_text(encoding="utf-8")
-    assert "(configs/)" in text
-    assert "[docs/cli.md](docs/cli.md)" in text
+    assert "[Command line](docs/cli/index.md)" in text
     assert "https://semver.org" in make_docs.page_text("CHANGELOG.md", known)
 
 
@@ -202,24 +225,31 @@ def test_issue_forms_are_forms() -> None:
             assert len({field["id"] for field in content["body"]}) == len(content["body"])
 
 
-def test_readmes_study_is_a_study(tmp_path: Path) -> None:
-    (example,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+def test_the_example_study_is_a_study(tmp_path: Path) -> None:
+    example = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "studies.md").read_text(encoding="utf-8"), re.DOTALL)[0]
     (tmp_path / "my-study.yaml").write_text(example, encoding="utf-8")
     study = load_study(tmp_path / "my-study.yaml")
     assert study.options == {"cider": {"df": "coco-val"}, "cider-items": {}}
     assert "cider-items=cider" in study.metrics
 
 
-def test_readme_shows_what_the_demo_prints(
+def test_readmes_table_is_that_of_the_results() -> None:
+    assert readme.readme() == (ROOT / "README.md").read_text(encoding="utf-8"), "run scripts/readme.py"
+
+
+def test_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 900
+
+
+def test_the_demos_page_shows_its_output(
     capbench: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # where features/sample.h5 is looked for
     assert capbench("extract-features", "--data", "sample", "--out", "features/sample.h5").code == 0
     ran = capbench("correlate", "demo", "--data", "sample", "--out", tmp_path / "out")
     assert ran.code == 0, ran.err
-    (shown,) = re.findall(
-        r"```text\n(data: embedded.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL
-    )
+    page = (ROOT / "docs" / "tutorials" / "demo.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"```text\n(data: embedded.*?)```", page, re.DOTALL)
     text = re.compile(r" (BLEU|ROUGE|METEOR|CIDEr)")
     lines = [line.split() for line in ran.out.splitlines()]
     rows = [line.split() for line in shown.splitlines() if text.match(line)]
@@ -235,7 +265,7 @@ def test_readme_shows_what_the_demo_prints(
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "CONTRIBUTING.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
+    "page", ["README.md", "CONTRIBUTING.md", *(p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").rglob("*.md"))]
 )
 def test_links_within_the_project_lead_somewhere(page: str) -> None:
     path = ROOT / page
