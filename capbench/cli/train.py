@@ -1,4 +1,4 @@
-"""``capbench train``: train what metrics need on a user's own or the known data."""
+"""``capbench train``: word vectors, the networks of metrics and REO's covariance, trained or fitted and evaluated."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typer.core import TyperGroup
 from capbench.cli import common
 from capbench.cli.common import LateCommand
 from capbench.core import plugins
-from capbench.core.errors import DataError, UsageError, install_plug_in
+from capbench.core.errors import UsageError, install_plug_in
 
 if TYPE_CHECKING:
     from capbench.api.training import PlannedTraining
@@ -83,23 +83,12 @@ def word_vectors(
 
     Example: capbench train word-vectors --captions flickr8k --out vectors.bin
     """
-    from capbench.core.files import sha256_file
-    from capbench.datasets.captions import load_captions
-    from capbench.datasets.root import find_root
-    from capbench.text.word_vectors import write_word2vec
-    from capbench.training.word_vectors import WordVectorOptions, train_word_vectors
+    from capbench.api.training import vectors_of
 
-    root = find_root(data)
-    common.announce_root(root)
-    texts: list[str] = []
-    for name in captions:
-        corpus = load_captions(name, root)
-        texts.extend(text for image in corpus.values() for text in image)
-    options = WordVectorOptions(dimension=dimension, window=window, min_count=min_count, epochs=epochs, seed=seed)
-    with common.progress("training", epochs) as done:
-        words, matrix = train_word_vectors(texts, options, done)
-    write_word2vec(out, words, matrix)
-    print(f"{out}: {len(words):,} words x {dimension} from {len(texts):,} captions, sha256 {sha256_file(out)[:16]}")
+    options = {"dimension": dimension, "window": window, "min_count": min_count, "epochs": epochs, "seed": seed}
+    made = vectors_of(captions, out, data, options, common.caller())
+    size = f"{made.words:,} words x {made.dimension}"
+    print(f"{made.path}: {size} from {made.captions:,} captions, sha256 {made.sha256[:16]}")
     common.note(f"use it: capbench score --metric wmd --option wmd.vectors={out}")
 
 
@@ -282,6 +271,7 @@ def _train_network(
             data=data,
             variant=row,
             changes=change or [],
+            caller=common.caller(json_output=json_output),
             **given,  # type: ignore[arg-type]  # each is what it takes
         )
         for row in rows
@@ -467,7 +457,7 @@ def _tell_measured(plan: PlannedTraining, entry: dict[str, Any], json_output: bo
     print(f"{entry['model']}: sha256 {entry['sha256']}")
 
 
-# REO's covariance, which is fitted and not trained.
+# REO's covariance, which is fitted, not trained.
 
 
 @app.command("reo-covariance")
@@ -515,61 +505,28 @@ def reo_covariance(
 
     Example: capbench train reo-covariance --model scan.safetensors --features features/flickr8k.h5 --captions flickr8k
     """
-    from capbench.core.files import check_writable, read_lines, sha256_file
-    from capbench.core.records import image_id
-    from capbench.datasets.captions import load_captions
-    from capbench.datasets.root import find_root
-    from capbench.metrics.grounding.grounding import Attention, GroundingOptions, open_source
-    from capbench.metrics.reo.metric import default_path, write_covariance
-    from capbench.metrics.reo.training import fit_covariance
+    from capbench.api.training import covariance_of
 
-    flags = {"lambda_softmax": lambda_softmax, "norm": norm, "clip": clip, "count_ends": count_ends}
-    chosen = GroundingOptions.read("reo-covariance", flags)
-    if out is None and not model.exists() and str(model) == "sample":
-        raise UsageError("the model 'sample' has its covariance already", hint="Say with --out where to write another")
-    if not features.exists():
-        raise UsageError("there is no such feature store", path=features, hint="Make one: capbench extract-features")
-    source = open_source(
-        str(features),
+    made = covariance_of(
         str(model),
+        features,
+        captions,
+        out,
+        images,
+        data,
+        common.caller(),
+        attention={"lambda_softmax": lambda_softmax, "norm": norm, "clip": clip, "count_ends": count_ends},
+        shrinkage=shrinkage,
         vocabulary=None if vocabulary is None else str(vocabulary),
         any_features=any_features,
     )
-    trained = source.model.options
-    attention = Attention(
-        trained.lambda_softmax if chosen.lambda_softmax is None else chosen.lambda_softmax,
-        trained.feature_norm if chosen.norm is None else chosen.norm,
-        chosen.clip,
-        chosen.count_ends,
-    )
-    target = default_path(source.model.path) if out is None else out
-    check_writable(target)
-    root = find_root(data)
-    corpus = dict(load_captions(captions, root))
-    name = Path(captions).name
-    if images is not None:
-        listed = {image_id(line.strip()) for line in read_lines(images) if line.strip()}
-        absent = sorted(listed - corpus.keys())
-        if absent:
-            raise DataError(
-                f"lists {common.count(len(absent), 'image')} that {name} lacks, such as '{absent[0][:60]}'",
-                path=images,
-                hint="Give a list of images of these captions, one a line",
-            )
-        corpus = {image: texts for image, texts in corpus.items() if image in listed}
-        name += f"/{images.name}"
-    with common.progress("fitting", sum(image in source.store for image in corpus)) as step:
-        covariance = fit_covariance(source, corpus, attention, corpus=name, shrinkage=shrinkage, progress=step)
-    write_covariance(target, covariance)
-    facts = covariance.facts
-    of = " of ".join(common.count(facts[f"{noun}s"], noun) for noun in ("context", "caption", "image"))
-    size = len(covariance.matrix)
+    of = " of ".join(common.count(made.counts[f"{noun}s"], noun) for noun in ("context", "caption", "image"))
     print(
-        f"{target}: {of} of {name}, {size} x {size}, shrinkage {covariance.shrinkage:.4g}, "
-        f"sha256 {sha256_file(target)[:16]}"
+        f"{made.path}: {of} of {made.corpus}, {made.size} x {made.size}, shrinkage {made.shrinkage:.4g}, "
+        f"sha256 {made.sha256[:16]}"
     )
-    if facts["images"] < len(corpus):
-        common.note(f"{len(corpus) - facts['images']:,} images of {name} have no features there and were left out")
+    if made.without_features:
+        common.note(f"{made.without_features:,} images of {made.corpus} have no features there and were left out")
     arguments = ["--features", str(features), "--model", f"reo={model}"]
     arguments += [] if out is None else ["--option", f"reo.covariance_file={out}"]
     common.note(f"use it: capbench score --metric reo {shlex.join(arguments)}")
