@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import shlex
 import time
@@ -130,14 +131,7 @@ _NETWORKS = {
     Example: capbench train scan scan-flickr8k-grid --seed 2 --evaluate test
     """,
         (*_MEASURED, "vocabulary", "folds"),
-        {
-            "model": Annotated[
-                Path | None,
-                typer.Option(
-                    "--model", metavar="FILE", help="With --evaluate: this model, ours or a released checkpoint."
-                ),
-            ]
-        },
+        {"model": _MODEL_OR_RELEASED},
     ),
     "faier": _Network(
         """Train FAIEr on captions, their scene graphs and region features, or go on with an interrupted training.
@@ -297,28 +291,30 @@ def _train_network(
         _tell_result(plan, _train_shown(plan, restart), json_output)
 
 
-_HINTS = get_type_hints(_train_network, include_extras=True)
+class _Command:
+    """The command of a network, which has its options only; typer reads them when somebody asks for them."""
 
+    def __init__(self, name: str, network: _Network) -> None:
+        self._name, self._network = name, network
+        self.__name__, self.__doc__ = name, network.help
 
-def _command(name: str, network: _Network) -> Callable[..., None]:
-    """The command of a network, which has its options only."""
+    def __call__(self, **given: Any) -> None:
+        _train_network(self._name, **given)
 
-    def command(**given: Any) -> None:
-        _train_network(name, **given)
+    @functools.cached_property
+    def __signature__(self) -> inspect.Signature:
+        hints = {**get_type_hints(_train_network, include_extras=True), **self._network.changed}
+        names = {*_SHARED, *self._network.options}
+        parameters = [p for p in inspect.signature(_train_network).parameters.values() if p.name in names]
+        return inspect.Signature([parameter.replace(annotation=hints[parameter.name]) for parameter in parameters])
 
-    hints = {**_HINTS, **network.changed}
-    names = {*_SHARED, *network.options}
-    parameters = [p for p in inspect.signature(_train_network).parameters.values() if p.name in names]
-    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [parameter.replace(annotation=hints[parameter.name]) for parameter in parameters]
-    )
-    command.__annotations__ = {parameter.name: hints[parameter.name] for parameter in parameters}
-    command.__name__, command.__doc__ = name, network.help
-    return command
+    @property
+    def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]
+        return {parameter.name: parameter.annotation for parameter in self.__signature__.parameters.values()}
 
 
 for _name, _network in _NETWORKS.items():
-    app.command(_name)(_command(_name, _network))
+    app.command(_name)(_Command(_name, _network))
 
 
 def _plugged(name: str) -> LateCommand:
@@ -327,7 +323,7 @@ def _plugged(name: str) -> LateCommand:
     def declared(_: LateCommand) -> Callable[..., None]:
         from capbench.training.trainer import find_trainer
 
-        return _command(name, _Network(type(find_trainer(name)).__doc__ or "", _MEASURED))
+        return _Command(name, _Network(type(find_trainer(name)).__doc__ or "", _MEASURED))
 
     # A list of commands shows the short help; the full one is the trainer's.
     full_help = property(lambda self: self._built.help, lambda self, _: None)
