@@ -1,4 +1,4 @@
-"""What every command shares: consoles, notes, JSON output and progress."""
+"""Consoles, notes, JSON output and progress of all commands, and commands whose options are built late."""
 
 from __future__ import annotations
 
@@ -180,9 +180,6 @@ def check_out_folder(out: Path) -> None:
             f"--out {out}: the name of a file, and several files are written",
             hint=f"Give the name of a folder: --out {out.with_suffix('')}",
         )
-
-
-# How commands are built from what they declare: late, and so that an option with one value is given once.
 
 
 class LateCommand(TyperCommand):
