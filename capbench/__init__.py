@@ -20,16 +20,19 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False  # as type checkers know it, without importing 'typing'
 
 if TYPE_CHECKING:
-    from capbench.api.agreement import ComparisonResult, CorrelationResult, compare, correlate
+    from capbench.api.agreement import CorrelationResult, correlate, correlate_all_protocols
     from capbench.api.check_metric import check_metric
     from capbench.api.combining import combine
+    from capbench.api.comparing import ComparisonResult, compare, power
     from capbench.api.data import import_data
     from capbench.api.explaining import explain
     from capbench.api.features import extract_features, import_features
+    from capbench.api.references import references
     from capbench.api.results import Judgements, ScoreTable
+    from capbench.api.retrieving import retrieve
     from capbench.api.scoring import load, score
     from capbench.api.systems import compare_systems
-    from capbench.api.training import train
+    from capbench.api.training import evaluate_model, fit_reo_covariance, train, train_word_vectors
     from capbench.core.errors import CapbenchError, CapbenchWarning, DataError, MetricError, ModelError, UsageError
     from capbench.core.explanations import (
         ExplainedCandidate,
@@ -111,19 +114,26 @@ __all__ = [
     "compare",
     "compare_systems",
     "correlate",
+    "correlate_all_protocols",
     "correlations",
+    "evaluate_model",
     "explain",
     "extract_features",
+    "fit_reo_covariance",
     "image_id",
     "import_data",
     "import_features",
     "load",
     "open_store",
     "option",
+    "power",
+    "references",
     "regions_of",
+    "retrieve",
     "score",
     "tokenizer_version",
     "train",
+    "train_word_vectors",
 ]
 
 _HOMES = {
@@ -131,7 +141,7 @@ _HOMES = {
     "CapbenchWarning": "capbench.core.errors",
     "Choice": "capbench.core.options",
     "CombinedMetric": "capbench.metrics.base",
-    "ComparisonResult": "capbench.api.agreement",
+    "ComparisonResult": "capbench.api.comparing",
     "ContrastiveMetric": "capbench.metrics.clip.metric",
     "ContrastiveOptions": "capbench.metrics.clip.metric",
     "CorrelationResult": "capbench.api.agreement",
@@ -178,22 +188,29 @@ _HOMES = {
     "caption_key": "capbench.core.records",
     "check_metric": "capbench.api.check_metric",
     "combine": "capbench.api.combining",
-    "compare": "capbench.api.agreement",
+    "compare": "capbench.api.comparing",
     "compare_systems": "capbench.api.systems",
     "correlate": "capbench.api.agreement",
+    "correlate_all_protocols": "capbench.api.agreement",
     "correlations": "capbench.datasets.protocol",
+    "evaluate_model": "capbench.api.training",
     "explain": "capbench.api.explaining",
     "extract_features": "capbench.api.features",
+    "fit_reo_covariance": "capbench.api.training",
     "image_id": "capbench.core.records",
     "import_data": "capbench.api.data",
     "import_features": "capbench.api.features",
     "load": "capbench.api.scoring",
     "open_store": "capbench.features.store",
     "option": "capbench.core.options",
+    "power": "capbench.api.comparing",
+    "references": "capbench.api.references",
     "regions_of": "capbench.features.class_names",
+    "retrieve": "capbench.api.retrieving",
     "score": "capbench.api.scoring",
     "tokenizer_version": "capbench.text.vocabulary",
     "train": "capbench.api.training",
+    "train_word_vectors": "capbench.api.training",
 }
 
 

@@ -1,15 +1,18 @@
-"""``capbench.correlate`` and ``capbench.compare``: agreement of metrics with human raters, and its differences."""
+"""``capbench.correlate`` and ``capbench.correlate_all_protocols``: agreement of metrics with human judgements."""
 
 from __future__ import annotations
 
 import dataclasses
 import io
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from capbench.api.checking import check_arguments, check_name
+from capbench.api.checking import check_arguments, check_name, refuse_with_study
 from capbench.api.resolve import (
+    Caller,
     DatasetGiven,
     FilesGiven,
     MetricInputs,
@@ -20,37 +23,50 @@ from capbench.api.resolve import (
     VersionGiven,
     asked,
     python_caller,
-    resolve_judged,
     resolve_study,
     texts,
     warn,
     with_inputs,
 )
 from capbench.api.results import ON_SAMPLE
-from capbench.core import records
 from capbench.core.errors import StatisticError, UsageError, suggest
 from capbench.core.progress import words
 from capbench.datasets.root import find_root
-from capbench.studies.compare import MetricComparison, compare_metrics
-from capbench.studies.judged import Incomplete, ProgressFactory
+from capbench.studies.judged import ProgressFactory
 from capbench.studies.results import StudyResult
-from capbench.studies.run import SlowPart, run_plan
-from capbench.studies.study import StatisticsChoice, Study, TestSettings, protocols_asked, with_statistics
+from capbench.studies.run import Keep, SlowPart, run_plan
+from capbench.studies.study import (
+    StatisticsChoice,
+    Study,
+    protocols_asked,
+    with_statistics,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from capbench.datasets.root import DataRoot
     from capbench.stats.agreement import Unit
     from capbench.stats.significance import Correction, Test
+    from capbench.studies.all_protocols import SensitivityResult
+    from capbench.studies.plan import Plan
     from capbench.studies.study import BootstrapMethod
 
-__all__ = ["ComparisonResult", "CorrelationResult", "compare", "correlate"]
+__all__ = [
+    "CorrelationResult",
+    "PlannedStudy",
+    "StudyRequest",
+    "correlate",
+    "correlate_all_protocols",
+    "plan_agreement",
+]
 
 
 def correlate(
     dataset: DatasetGiven | Sequence[DatasetGiven] | None = None,
     metrics: MetricsGiven = (),
     *,
+    study: PathGiven | None = None,
     protocol: str | Sequence[str] | None = None,
     scores: ScoresGiven = (),
     allow_missing: bool = False,
@@ -72,105 +88,70 @@ def correlate(
     version: VersionGiven | None = None,
     progress: bool | ProgressFactory = False,
 ) -> CorrelationResult:
-    """Measure how well metrics agree with people, as ``capbench correlate`` does.
-
-    What cannot be computed (a metric that waits for weights) stands in the result's ``missing``, and is warned of.
+    """Measure how well metrics agree with human judgements, as ``capbench correlate`` does.
 
     Args:
-        dataset: a data set, or several: names (``flickr8k-expert``, ``composite@8k``), files of judgements, or classes.
+        dataset: a data set, or several: names, files of judgements, or classes.
         metrics: names, functions or classes, or a dictionary of them by label.
-        protocol: ``dataset/items/statistic``, or a part of it that is meant of each data set; by default the
-            literature's. One or several.
-        scores: files of scores that were computed elsewhere; every column of numbers is a metric.
-        allow_missing: whether items without a score in such a file are left out, for all metrics.
+        study: a study file (YAML), or the name of one that comes with capbench, in place of ``dataset``, ``metrics``
+            and ``protocol``. The other arguments override the file.
+        protocol: protocols, or parts of their ids; by default the literature's.
+        scores: see :class:`capbench.api.resolve.MetricInputs`, as for ``allow_missing``, ``options``, ``features``,
+            ``model``, ``images``, ``data``, ``cache`` and ``version``.
         bootstrap: number of resamples for intervals; none by default.
-        interval: how their ends are found, ``percentile`` or ``bca``.
-        compare: the test between all pairs of metrics: ``permutation``, ``bootstrap``, ``williams``, ``steiger`` or
-            ``mcnemar``; none by default.
+        interval: ``percentile`` or ``bca``.
+        compare: test of all pairs of metrics; none by default.
         correction: for the number of pairs, ``holm``, ``bh`` or ``none``.
         alpha: significance level.
-        permutations: their number; by default 1,000, or what is needed.
-        unit: what is resampled: ``image``, ``item`` or ``rating``.
+        permutations: their number; by default 1,000, or the number that the correction requires.
+        unit: unit of resampling: ``image``, ``item`` or ``rating``.
         seed: of resamples and permutations.
         without: metrics, labels or columns that are left out.
-        options: options of metrics: ``{"cider": {"df": "coco-val"}}`` or ``{"cider.df": "coco-val"}``.
-        features: region features for all metrics, or by metric.
-        model: weights for all metrics that need some, or by metric.
-        images: the folder of the pictures; by default the data set's image folders.
-        data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
-        cache: whether the score cache is read and written.
-        version: a version of the functions among the metrics, or versions by name: their scores are then cached under
-            it, whatever they do. Without one, a function that cannot be signed completely is scored anew.
-        progress: True to show progress on stderr; or a function that shows it: it takes a description and the number
-            of steps, and returns a context manager that yields a function of the steps done.
+        progress: see :func:`capbench.api.caller.python_caller`.
 
     Raises:
-        UsageError, StudyError: an argument does not fit; StudyError lists all that do not.
-        DataError: a file does not hold what it should.
-        MetricError: a metric failed, or a function gave no number; the caption is named.
+        UsageError, StudyError: an argument is not valid; StudyError lists all problems.
+        DataError: a file has invalid content.
+        MetricError: a metric failed, or a function returned a value that is not a number; the caption is named.
         StatisticError: a statistic is undefined on these numbers.
     """
     check_arguments(locals(), several=["dataset", "protocol"])
-    inputs = MetricInputs(
-        options=options,
-        features=features,
-        model=model,
-        images=images,
-        data=data,
-        scores=scores,
-        allow_missing=allow_missing,
-        cache=cache,
-        version=version,
+    request = StudyRequest(
+        study=study,
+        datasets=dataset,
+        metrics=metrics,
+        protocols=protocol,
+        statistics=StatisticsChoice(
+            bootstrap=bootstrap,
+            interval=interval,
+            compare=compare,
+            correction=correction,
+            alpha=alpha,
+            permutations=permutations,
+            unit=unit,
+            seed=seed,
+        ),
+        without=without,
     )
-    caller = python_caller(progress)
-    names = asked(metrics, version)
-    protocols = protocols_asked(texts(dataset), texts(protocol), caller.spelled)
-    if not protocols:
-        raise UsageError("no data set is named", hint="Give one, such as 'flickr8k-expert'")
-    if not names and not scores:
-        raise UsageError("no metric is named", hint=caller.no_metric)
-    study = Study(
-        name="quick-look",
-        title="Agreement with human judgements",
-        protocols=tuple(protocols),
-        metrics=tuple(names),
-        without=(without,) if isinstance(without, str) else tuple(without),
-    )
-    choice = StatisticsChoice(
-        bootstrap=bootstrap,
-        interval=interval,
-        compare=compare,
-        correction=correction,
-        alpha=alpha,
-        permutations=permutations,
-        unit=unit,
-        seed=seed,
-    )
-    study = with_statistics(with_inputs(study, inputs, caller), choice, caller.spelled)
-    plan = resolve_study(study, find_root(data), caller)
-    result = run_plan(plan, caller.progress, cache=cache, announce=_announce)
-    for missing in result.missing:
-        if not missing.left_out:
-            text = f"{missing.title or missing.protocol} is not computed: {missing.reason}"
-            warn(text)
-    for cell in result.undefined:
-        place = f"{cell.protocol}{f', {cell.group}' if cell.group else ''}"
-        warn(f"{cell.title} is undefined under {place}: {cell.undefined}")
-    return CorrelationResult.of(result)
+    _refuse_nothing(request, scores)
+    result = plan_agreement(request, MetricInputs.of(locals()), python_caller(progress)).run()
+    _warn_of_missing(result)
+    return result
 
 
-def compare(
-    dataset: DatasetGiven,
+def correlate_all_protocols(
+    dataset: DatasetGiven | Sequence[DatasetGiven],
     metrics: MetricsGiven = (),
     *,
-    protocol: str | None = None,
     scores: ScoresGiven = (),
     allow_missing: bool = False,
-    test: Test = "permutation",
-    correction: Correction = "holm",
-    resamples: int = 1000,
-    seed: int = 0,
-    unit: Unit = "image",
+    compare: Test | None = None,
+    correction: Correction | None = None,
+    alpha: float | None = None,
+    permutations: int | None = None,
+    unit: Unit | None = None,
+    seed: int | None = None,
+    without: str | Sequence[str] = (),
     options: OptionsGiven | None = None,
     features: FilesGiven | None = None,
     model: FilesGiven | None = None,
@@ -179,89 +160,229 @@ def compare(
     cache: bool = True,
     version: VersionGiven | None = None,
     progress: bool | ProgressFactory = False,
-) -> ComparisonResult:
-    """Test whether metrics differ in how well they agree with people, as ``capbench compare`` does.
+) -> SensitivityResult:
+    """Rank metrics under every protocol of data sets, as ``capbench correlate --all-protocols`` does.
 
     Args:
-        dataset: a data set's name, a file of judgements, or a class.
-        metrics: two or more: names, functions or classes, or a dictionary of them by label.
-        protocol: one of the data set's protocols; by default the literature's.
-        scores: files of scores that were computed elsewhere; every column of numbers is a metric, or those that
-            ``metrics`` names.
-        allow_missing: whether items without a score in such a file are left out, for all metrics.
-        test: ``permutation``, ``bootstrap``, ``williams``, ``steiger`` or ``mcnemar``.
-        correction: for the number of pairs, ``holm``, ``bh`` or ``none``.
-        resamples: bootstrap resamples, and permutations, of which more are drawn where the number of pairs needs them.
-        seed: of both.
-        unit: what is resampled: ``image``, ``item`` or ``rating``.
-        options: options of metrics: ``{"cider": {"df": "coco-val"}}`` or ``{"cider.df": "coco-val"}``.
-        features: region features for all metrics, or by metric.
-        model: weights for all metrics that need some, or by metric.
-        images: the folder of the pictures; by default the data set's image folders.
-        data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
-        cache: whether the score cache is read and written.
-        version: a version of the functions among the metrics, or versions by name: their scores are then cached under
-            it, whatever they do. Without one, a function that cannot be signed completely is scored anew.
-        progress: True to show progress on stderr; or a function that shows it: it takes a description and the number
-            of steps, and returns a context manager that yields a function of the steps done.
+        dataset: a data set, or several.
+        metrics: names, functions or classes, or a dictionary of them by label.
+        scores: this and the arguments that follow are those of :func:`correlate`. With ``compare``, the result says
+            which changes of rank are significant.
 
     Raises:
-        UsageError: there is but one metric, or an argument does not fit.
-        ProtocolError: the data set has no such protocol, or the protocol knows no human judgements.
-        DataError, MetricError, StatisticError: as :func:`correlate` raises them.
+        ProtocolError: a data set has no human judgements.
+        UsageError: the test does not fit all protocols; or see :func:`correlate`, as for all other errors.
     """
-    check_arguments(locals(), required=["dataset"])
-    inputs = MetricInputs(
-        options=options,
-        features=features,
-        model=model,
-        images=images,
-        data=data,
-        scores=scores,
-        allow_missing=allow_missing,
-        cache=cache,
-        version=version,
+    check_arguments(locals(), required=["dataset"], several=["dataset"])
+    choice = StatisticsChoice(
+        compare=compare, correction=correction, alpha=alpha, permutations=permutations, unit=unit, seed=seed
     )
-    settings = TestSettings.read(
-        "compare",
-        {"test": test, "correction": correction, "resamples": resamples, "seed": seed, "unit": unit},
+    request = StudyRequest(datasets=dataset, metrics=metrics, statistics=choice, without=without, all_protocols=True)
+    _refuse_nothing(request, scores)
+    found = plan_agreement(request, MetricInputs.of(locals()), python_caller(progress)).run_all_protocols()
+    _warn_of_missing(found.result)
+    return found
+
+
+def _refuse_nothing(request: StudyRequest, scores: ScoresGiven) -> None:
+    """Raise UsageError if a Python program names no study file and no data set, or no metric."""
+    if request.study is not None:
+        return
+    if not texts(request.datasets) and not texts(request.protocols):
+        raise UsageError("no data set is named", hint="Give one, such as 'flickr8k-expert'")
+    if not asked(request.metrics) and not scores:
+        raise UsageError("no metric is named", hint=python_caller(False).no_metric)
+
+
+def _warn_of_missing(result: StudyResult) -> None:
+    """Warn of numbers that are missing or undefined, for the function that the user called."""
+    for missing in result.missing:
+        if not missing.left_out:
+            text = f"{missing.title or missing.protocol} is not computed: {missing.reason}"
+            warn(text)
+    for cell in result.undefined:
+        place = f"{cell.protocol}{f', {cell.group}' if cell.group else ''}"
+        warn(f"{cell.title} is undefined under {place}: {cell.undefined}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyRequest:
+    """A study of agreement, as Python or the command line requests it.
+
+    Attributes:
+        study: a study file, or the name of one that comes with capbench; None for a study of the following.
+        datasets: data sets; if these and ``protocols`` are empty, all published judgements whose files are installed
+            and all imported ones.
+        metrics: metrics; if these and files of scores are empty, all.
+        protocols: ids of protocols, or parts of ids.
+        statistics: intervals and tests, which override a study file.
+        without: metrics, labels or columns that are left out.
+        all_protocols: True for every protocol of the data sets.
+    """
+
+    study: PathGiven | None = None
+    datasets: DatasetGiven | Sequence[DatasetGiven] | None = None
+    metrics: MetricsGiven = ()
+    protocols: str | Sequence[str] | None = None
+    statistics: StatisticsChoice = dataclasses.field(default_factory=StatisticsChoice)
+    without: str | Sequence[str] = ()
+    all_protocols: bool = False
+
+
+@dataclass(frozen=True)
+class PlannedStudy:
+    """A study of agreement that is resolved and checked; nothing is scored.
+
+    Attributes:
+        plan: the study with every name resolved.
+        caller: the side that calls.
+        cache: True to use the score cache.
+    """
+
+    plan: Plan
+    caller: Caller
+    cache: bool
+
+    def run(self, keep: Keep | None = None) -> CorrelationResult:
+        """Score and correlate.
+
+        Args:
+            keep: see :func:`capbench.studies.run.run_plan`, as for errors.
+        """
+        return CorrelationResult.of(
+            run_plan(
+                self.plan,
+                self.caller.progress,
+                cache=self.cache,
+                announce=self._announce,
+                preview=self.caller.preview,
+                keep=keep,
+            )
+        )
+
+    def run_all_protocols(self, keep: Keep | None = None) -> SensitivityResult:
+        """Score, correlate, and rank the metrics under each protocol; the arguments are those of :meth:`run`."""
+        from capbench.studies.all_protocols import run_all_protocols
+
+        return run_all_protocols(self.plan, self.caller.progress, cache=self.cache, announce=self._announce, keep=keep)
+
+    def _announce(self, slow: SlowPart) -> None:
+        """Note work that takes more than half a minute, and how to avoid it."""
+        work = "; ".join(f"{w.subject} {len(w.units):,} {w.unit} first, {words(w.seconds)}" for w in slow.works)
+        self.caller.note(f"{work}; leave it out with {self.caller.leave_out(slow.labels)}")
+
+
+def plan_agreement(request: StudyRequest, inputs: MetricInputs, caller: Caller) -> PlannedStudy:
+    """Resolve a study of agreement, and tell the caller which data is used; nothing is scored.
+
+    Args:
+        request: the study.
+        inputs: what the metrics are given.
+        caller: the side that calls.
+
+    Raises:
+        UsageError: arguments exclude each other, or one is not valid.
+        StudyError: the study file does not exist, or the study does not fit; all problems are listed.
+        ProtocolError: with ``all_protocols``, a data set has no human judgements.
+        FeatureError: a feature store does not exist.
+    """
+    if request.all_protocols:
+        _check_all_protocols(request, caller)
+    root = find_root(inputs.data)
+    if request.study is None:
+        study = _study_without_file(request, inputs, root, caller)
+    else:
+        study = _study_of_file(os.fspath(request.study), request, caller)
+    study = with_statistics(with_inputs(study, inputs, caller), request.statistics, caller.spelled)
+    study = replace(study, without=tuple(texts(request.without)))
+    plan = resolve_study(study, root, caller, all_protocols=request.all_protocols)
+    caller.on_data(root, plan.uses_root)
+    return PlannedStudy(plan, caller, inputs.cache)
+
+
+def _check_all_protocols(request: StudyRequest, caller: Caller) -> None:
+    """Raise UsageError for arguments that ``all_protocols`` excludes."""
+    spelled = caller.spelled
+    if request.study is not None or request.protocols:
+        raise UsageError(
+            f"{spelled('all_protocols')} takes every protocol of the data sets, not a choice of them",
+            code="conflict",
+            hint=f"Give {spelled('dataset')} and {spelled('metrics')} with it, without a study file and "
+            f"{spelled('protocol')}",
+        )
+    if request.statistics.bootstrap:
+        raise UsageError(
+            f"{spelled('all_protocols')} ranks metrics without intervals, so {spelled('bootstrap')} changes nothing",
+            code="conflict",
+            hint=f"Leave {spelled('bootstrap')} out; {spelled('compare')} tests which changes of rank are significant",
+        )
+
+
+def _study_of_file(file: str, request: StudyRequest, caller: Caller) -> Study:
+    from capbench.studies.study_file import find_study, load_study
+
+    refuse_with_study(
+        {
+            "dataset": texts(request.datasets),
+            "metrics": asked(request.metrics),
+            "protocol": texts(request.protocols),
+        },
+        caller,
     )
-    one_alone = UsageError("one metric alone cannot be compared", hint="Name two or more")
-    judged = resolve_judged(metrics, dataset, protocol, inputs, python_caller(progress), one_alone=one_alone)
-    comparison = compare_metrics(
-        judged.dataset,
-        judged.protocol,
-        judged.requests,
-        test=settings.test,
-        correction=settings.correction,
-        resamples=resamples,
-        seed=seed,
-        unit=settings.unit,
-        resources=judged.resources,
-        cache=cache,
-        progress=judged.caller.progress,
+    study = load_study(find_study(file))
+    if study.task is not None:
+        command = f"'capbench {study.task.command} {file}'"
+        if study.published is None:
+            raise UsageError(f"{study.name} is not a study of agreement alone", hint=f"Run {command}")
+        caller.note(f"the published table alone; {command} computes its rows")
+    return study
+
+
+def _study_without_file(request: StudyRequest, inputs: MetricInputs, root: DataRoot, caller: Caller) -> Study:
+    metrics = asked(request.metrics, inputs.version) or ([] if inputs.scores else ["all"])
+    protocols = protocols_asked(texts(request.datasets), texts(request.protocols), caller.spelled)
+    return Study(
+        name="quick-look",
+        title="Agreement with human judgements",
+        protocols=tuple(protocols or _installed_judgements(root, caller)),
+        metrics=tuple(metrics),
     )
-    _warn_of(comparison.incomplete)
-    statistic = judged.protocol.statistic
-    comparison = dataclasses.replace(comparison, sample=judged.sample)
-    return ComparisonResult.of(comparison, statistic.label, percent=statistic.kind == "accuracy")
 
 
-def _warn_of(incomplete: Mapping[str, Incomplete]) -> None:
-    """Warn of columns of files that lack scores, by title, for the function that a user has called."""
-    for title, less in incomplete.items():
-        warn(f"{title} is not computed: {less}")
+_PUBLISHED = (
+    "flickr8k-expert",
+    "flickr8k-crowdflower",
+    "composite",
+    "pascal-50s",
+    "foil",
+    "thumb",
+    "nebula",
+    "polaris",
+)
+"""Data sets of a study that names none. FOIL's whole test set must be named: it has a hundred times as many pairs."""
 
 
-def _announce(slow: SlowPart) -> None:
-    """Warn of what takes more than half a minute, and say how to do without."""
-    what = "; ".join(f"{w.subject} {len(w.units):,} {w.unit} first, {words(w.seconds)}" for w in slow.works)
-    text = f"{what}; leave it out with without={list(slow.labels)}, or see how far it is with progress=True"
-    warn(text)
+def _installed_judgements(root: DataRoot, caller: Caller) -> list[str]:
+    """Published judgements whose files are installed, then imported ones; the others are noted.
+
+    All published ones if none is installed, so that the error names the missing files.
+    """
+    from capbench.datasets.catalog import catalog
+    from capbench.datasets.inventory import missing_needs
+    from capbench.datasets.user.judgements import imported_names
+
+    known = catalog().datasets
+    absent = [name for name in _PUBLISHED if missing_needs(known[name], root)]
+    installed = [*(name for name in _PUBLISHED if name not in absent), *imported_names(root)]
+    if absent and installed:
+        caller.note(f"left out: {', '.join(absent)}; 'capbench data info NAME' says which files are missing")
+    return installed or list(_PUBLISHED)
 
 
 class CorrelationResult(StudyResult):
-    """How well metrics agree with people, as :func:`capbench.correlate` gives it; ``print(result)`` prints its tables.
+    """Agreement of metrics with human judgements, as :func:`capbench.correlate` returns it.
+
+    ``print(result)`` prints its tables.
 
     Attributes are those of :class:`capbench.studies.results.StudyResult`, which is what ``correlate --json`` prints.
     """
@@ -303,6 +424,21 @@ class CorrelationResult(StudyResult):
                 hint="result.cell(protocol, column, group).undefined is the reason, without an exception",
             )
         return cell.value
+
+    def write(self, folder: PathGiven, *, escape_formulas: bool = False, by_source: bool = True) -> list[Path]:
+        """Write CSV, JSON, Markdown and LaTeX files, as ``capbench correlate --out`` does.
+
+        Args:
+            folder: the folder of the files.
+            escape_formulas: True to mark texts in CSV files that a spreadsheet would take for formulas.
+            by_source: True to include the tables by group.
+
+        Returns:
+            The files.
+        """
+        from capbench.reports.markup import write_result
+
+        return write_result(self, Path(folder), escape_formulas=escape_formulas, by_source=by_source)
 
     def to_frame(self) -> pd.DataFrame:
         """A row for each number: protocol, group, column, ``value``, its interval, ``rank`` and ``top`` from tests."""
@@ -350,71 +486,6 @@ class CorrelationResult(StudyResult):
         from capbench.reports.markup import to_html
 
         return to_html(self)
-
-
-@dataclass(frozen=True, repr=False)
-class ComparisonResult(MetricComparison):
-    """Intervals of metrics and tests between all pairs, as :func:`capbench.compare` gives them.
-
-    Attributes:
-        statistic: short name of the statistic (``τ-c``).
-        percent: whether values are shown times 100.
-    """
-
-    statistic: str = ""
-    percent: bool = False
-
-    @classmethod
-    def of(cls, comparison: MetricComparison, statistic: str, *, percent: bool) -> ComparisonResult:
-        """The same comparison, with what its numbers are."""
-        fields = {f.name: getattr(comparison, f.name) for f in dataclasses.fields(comparison)}
-        return cls(**fields, statistic=statistic, percent=percent)
-
-    def as_json(self) -> dict[str, Any]:
-        """What ``compare --json`` prints."""
-        given = {f.name for f in dataclasses.fields(MetricComparison)}
-        return {name: value for name, value in dataclasses.asdict(self).items() if name in given}
-
-    def to_frame(self) -> pd.DataFrame:
-        """A row for each metric, the best first: ``metric``, ``value``, ``low``, ``high``, ``rank``, ``top``."""
-        import pandas as pd
-
-        rows = [
-            {
-                "metric": name,
-                "value": value,
-                "low": self.intervals[name].low,
-                "high": self.intervals[name].high,
-                "rank": self.table.ranks[name],
-                "top": name in self.table.top,
-            }
-            for name, value in self.table.values.items()
-        ]
-        return pd.DataFrame(rows)
-
-    def pairs_to_frame(self) -> pd.DataFrame:
-        """A row for each pair: ``better``, ``worse``, ``difference``, its interval, p-values, ``significant``."""
-        import pandas as pd
-
-        return pd.DataFrame([dataclasses.asdict(pair) for pair in self.table.pairs])
-
-    def __repr__(self) -> str:
-        on_sample = ON_SAMPLE if self.sample else ""
-        return f"ComparisonResult({self.protocol}: {', '.join(self.table.values)}{on_sample})"
-
-    def __str__(self) -> str:
-        from capbench.reports.compare import basis, incomplete, sentence
-        from capbench.reports.markup import SAMPLE
-
-        lines = [SAMPLE] if self.sample else []
-        lines += [sentence(pair, self, self.statistic, percent=self.percent) for pair in self.table.pairs]
-        lines += incomplete(self)
-        return "\n".join([*lines, basis(self), *self.notes, *records.signature_lines(self.signatures)])
-
-    def _repr_html_(self) -> str:
-        from capbench.reports.compare import comparison_html
-
-        return comparison_html(self, self.statistic, percent=self.percent)
 
 
 def _listed(scored: set[str], columns: Mapping[str, str]) -> str:

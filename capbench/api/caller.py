@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from capbench.core.errors import CapbenchWarning
 from capbench.datasets.root import DataRoot
 from capbench.studies.judged import ProgressFactory, no_progress
+
+if TYPE_CHECKING:
+    from capbench.studies.results import StudyResult
 
 __all__ = ["PYTHON", "Caller", "python_caller", "warn"]
 
@@ -30,6 +34,8 @@ class Caller:
         caution: shows one warning that the result holds in its notes, too.
         on_data: is told, before any work, the data folder, and whether anything is read from it.
         progress: shows progress.
+        leave_out: how the user leaves out some metrics, by label.
+        preview: shows numbers that are known before slow work begins.
     """
 
     spelled: Callable[[str], str] = str
@@ -41,6 +47,10 @@ class Caller:
     caution: Callable[[str], None] = lambda line: None
     on_data: Callable[[DataRoot, bool], None] = lambda root, used: None
     progress: ProgressFactory = no_progress
+    leave_out: Callable[[Sequence[str]], str] = lambda labels: (
+        f"without={list(labels)}, or see how far it is with progress=True"
+    )
+    preview: Callable[[StudyResult], None] | None = None
 
 
 def warn(text: str) -> None:
@@ -57,7 +67,12 @@ PYTHON = Caller(note=warn)
 
 
 def python_caller(progress: bool | ProgressFactory) -> Caller:
-    """A Python program that shows progress on stderr (True), as it likes (a function), or not at all."""
+    """A Python program that calls.
+
+    Args:
+        progress: True to show progress on stderr, False for none, or a function that shows it: it takes a description
+            and the number of steps, and returns a context manager that yields a function of the steps done.
+    """
     if progress is False:
         return PYTHON
     if progress is True:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,10 @@ from capbench.core import records
 from capbench.core.errors import UsageError
 from capbench.datasets.base import Dataset
 
-__all__ = ["check_arguments", "check_captions", "check_name"]
+if TYPE_CHECKING:
+    from capbench.api.caller import Caller
+
+__all__ = ["check_arguments", "check_captions", "check_name", "refuse_with_study", "refuse_without"]
 
 _CAPTIONS = (
     "Give a list of captions, {image: captions}, a list of records (a DataFrame's are frame.to_dict('records')), "
@@ -45,6 +48,27 @@ def check_name(name: str, value: object) -> None:
     """Raise UsageError if an argument is not a text."""
     if not isinstance(value, str):
         raise UsageError(f"{name} is {_shown(value)}, which is not a text", hint="Give a name")
+
+
+def refuse_with_study(arguments: Mapping[str, object], caller: Caller) -> None:
+    """Raise UsageError if an argument that defines a study is not empty although there is a study file."""
+    if given := [caller.spelled(name) for name, value in arguments.items() if value]:
+        raise UsageError(
+            f"a study file and {' and '.join(given)} were given together",
+            code="conflict",
+            value=given[0],
+            hint=f"Change the study file, or leave it out and give {' and '.join(given)} alone",
+        )
+
+
+def refuse_without(without: Sequence[str], caller: Caller) -> None:
+    """Raise UsageError if metrics are left out although no study file names any."""
+    if without:
+        raise UsageError(
+            f"{caller.spelled('without')} leaves out metrics of a study file",
+            code="missing-option",
+            hint=f"Leave them out of {caller.spelled('metrics')} instead",
+        )
 
 
 def check_captions(name: str, value: object, other: object) -> None:
@@ -221,6 +245,7 @@ _KINDS: dict[str, tuple[Callable[[object], bool], str, str]] = {
     ),
     "features": _FILES,
     "model": _FILES,
+    "study": (_optional(_is_path), "a study file", "Give the path of a YAML file, or the name of a shipped study"),
     "images": _FOLDER,
     "data": _FOLDER,
     "draw": (_is_place, "a whole number", "Draws are counted from 1"),
@@ -229,6 +254,9 @@ _KINDS: dict[str, tuple[Callable[[object], bool], str, str]] = {
     "resamples": (_is_count, _COUNT, "Example: resamples=1000"),
     "seed": (_optional(_is_seed), "a whole number from 0", "Example: seed=0"),
     "alpha": (_optional(_is_number), "a number", "Example: alpha=0.05"),
+    "power": (_is_number, "a number", "Example: power=0.8"),
+    "gap": (_optional(_is_number), "a number", "Example: gap=0.02"),
+    "draws": (_optional(_is_count), _COUNT, "Example: draws=5"),
     "interval": _NAME,
     "compare": _NAME,
     "correction": _NAME,

@@ -102,37 +102,19 @@ def combine(
         correction: for the number of pairs, ``holm``, ``bh`` or ``none``.
         save: where the combination is written, as the metric ``combination:FILE``.
         out: where out-of-fold scores are written, .csv, .jsonl or .parquet.
-        scores: as of :func:`capbench.correlate`, as are the following.
-        allow_missing: whether items without a score in such a file are left out.
-        options: options of metrics.
-        features: region features for all metrics, or by metric.
-        model: weights for all metrics that need some, or by metric.
-        images: the folder of the pictures.
-        data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
-        cache: whether the score cache is read and written.
-        version: a version of the functions among the metrics, or versions by name.
-        progress: whether progress is shown on stderr, or a function that shows it.
+        scores: see :class:`capbench.api.resolve.MetricInputs`, as for ``allow_missing``, ``options``, ``features``,
+            ``model``, ``images``, ``data``, ``cache`` and ``version``.
+        progress: see :func:`capbench.api.caller.python_caller`.
 
     Raises:
         UsageError, StudyError, DataError, MetricError, StatisticError: as :func:`capbench.correlate` raises them.
     """
     check_arguments({**locals(), "test": None}, required=["dataset"])
-    inputs = MetricInputs(
-        options=options,
-        features=features,
-        model=model,
-        images=images,
-        data=data,
-        scores=scores,
-        allow_missing=allow_missing,
-        cache=cache,
-        version=version,
-    )
     return learn_combination(
         dataset,
         metrics,
         protocol,
-        inputs,
+        MetricInputs.of(locals()),
         python_caller(progress),
         settings=CombineSettings.read(
             "combine", {"learner": learner, "folds": folds, "inner_folds": inner_folds, "seed": seed}

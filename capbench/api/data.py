@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from capbench.api.caller import PYTHON, Caller
 from capbench.api.checking import check_arguments, check_name
 from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
     from capbench.api.resolve import PathGiven
 
-__all__ = ["ImportedData", "import_data"]
+__all__ = ["ImportedData", "import_data", "judgements_of"]
 
 
 @dataclass(frozen=True)
@@ -73,24 +74,47 @@ def import_data(
         UsageError: the name or the scale does not fit, or there is a data set of that name.
         DataError: a row does not fit; nothing is stored. All problems are named.
     """
+    check_arguments({"data": data})
+    check_name("name", name)
+    ignored = (ignore,) if isinstance(ignore, str) else ignore
+    ratings = (rating,) if isinstance(rating, str) else rating
+    return judgements_of(file, name, PYTHON, scale, ignored, ratings, replace=replace, user=user, data=data)
+
+
+def judgements_of(
+    file: PathGiven,
+    name: str,
+    caller: Caller,
+    scale: str | tuple[float, float] | None,
+    ignore: Sequence[str],
+    rating: Sequence[str],
+    *,
+    replace: bool,
+    user: bool,
+    data: PathGiven | None,
+) -> ImportedData:
+    """Import judgements for Python or the command line; see :func:`import_data`."""
     from capbench.datasets.root import find_root
     from capbench.datasets.user.judgement_files import parse_scale
     from capbench.datasets.user.judgements import import_file
 
-    check_arguments({"data": data})
-    check_name("name", name)
     root = find_root(data)
     limits = parse_scale(scale) if isinstance(scale, str) else scale
     if scale is not None and limits is None:
-        raise UsageError(f"--scale {scale}: no scale", hint="Give lowest and highest rating: 1-5")
+        raise UsageError(
+            f"{caller.spelled('scale')} {scale}: not a scale",
+            code="wrong-value",
+            value=scale,
+            hint="Give lowest and highest rating: 1-5",
+        )
     made = import_file(
         Path(file),
         name,
         root,
         replace=replace,
         scale=limits,
-        ignore=(ignore,) if isinstance(ignore, str) else ignore,
-        rating_columns=(rating,) if isinstance(rating, str) else rating,
+        ignore=ignore,
+        rating_columns=rating,
         in_home=user,
     )
     judgements = made.load(made.protocol().items)[0]

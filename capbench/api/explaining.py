@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from capbench.api.checking import check_arguments
+from capbench.api.checking import check_arguments, refuse_with_study
 from capbench.api.resolve import (
     Caller,
     FilesGiven,
@@ -90,25 +90,22 @@ def explain(
         dataset: where references and ratings are; by default flickr8k-expert.
         out: ``NAME`` writes the page NAME.html and the picture NAME.png; ``NAME.svg`` and ``NAME.pdf`` others.
         title: of both.
-        options: options of the metric.
-        features: region features.
-        model: weights.
-        images: the folder of the pictures.
-        data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
-        progress: whether progress is shown on stderr, or a function that shows it.
+        options: see :class:`capbench.api.resolve.MetricInputs`, as for ``features``, ``model``, ``images`` and
+            ``data``.
+        progress: see :func:`capbench.api.caller.python_caller`.
 
     Raises:
         UsageError: the metric explains nothing, or an argument does not fit.
         FeatureError, ModelError, MetricError: something is missing that the metric needs.
     """
-    given = {"options": options, "features": features, "model": model, "images": images, "data": data}
-    check_arguments({**given, "progress": progress})
+    inputs = MetricInputs.of(locals())
+    check_arguments({**vars(inputs), "progress": progress})
     planned = plan_explanation(
         None if image is None else os.fspath(image),
         metric,
         _several(candidates),
         _several(references),
-        MetricInputs(options=options, features=features, model=model, images=images, data=data),
+        inputs,
         python_caller(progress),
         study=None if study is None else os.fspath(study),
         extra=_several(extra),
@@ -214,11 +211,8 @@ def plan_explanation(
 
     title, errors = "", _named_errors(extra, missing, candidates, caller)
     if study is not None:
-        if image or metric or candidates or references or dataset or extra or missing:
-            raise UsageError(
-                "a study file and flags that define a study were given together",
-                hint="Change the study file, or leave it out and use flags alone",
-            )
+        defining = {"image": image, "metric": metric, "caption": candidates, "references": references}
+        refuse_with_study({**defining, "dataset": dataset, "extra": extra, "missing": missing}, caller)
         title, metric, image, dataset, candidates, references, errors = _of_study(study)
     if image is None:
         raise UsageError("no image is named", hint=f"Give {caller.spelled('image')} ID, or a study file")

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from capbench.api.checking import check_arguments
 from capbench.core.errors import UsageError
-from capbench.core.files import check_writable, real_path
+from capbench.core.files import check_folder, check_writable, real_path
 
 if TYPE_CHECKING:
-    from capbench.api.resolve import PathGiven
+    from capbench.api.resolve import Caller, PathGiven
     from capbench.core.workers import Spread
     from capbench.datasets.root import DataRoot
     from capbench.features.detectors.base import Detector
@@ -160,6 +160,7 @@ def extract_features(
     from capbench.api.resolve import python_caller
 
     check_arguments({"data": data, "progress": progress})
+    caller = python_caller(progress)
     planned = plan_extraction(
         [images] if isinstance(images, str | os.PathLike) else images,
         dataset=dataset,
@@ -174,10 +175,9 @@ def extract_features(
         threads=threads,
         shard=shard,
         data=data,
+        caller=caller,
     )
-    return planned.run(
-        python_caller(progress).progress, workers=workers, dtype=dtype, compression=compression, restart=restart
-    )
+    return planned.run(caller.progress, workers=workers, dtype=dtype, compression=compression, restart=restart)
 
 
 def import_features(
@@ -320,12 +320,12 @@ def find_images_and_detector(
     precision: str,
     threads: int | None,
     data: PathGiven | None,
-    on_data: Callable[[DataRoot, bool], None] = lambda _root, _used: None,
+    caller: Caller,
 ) -> tuple[Sequence[ImageFile], Sequence[str], str, Callable[[], Detector]]:
     """The images, ids of those without a file, a word for them, and what opens the detector, here or in a worker.
 
     Args:
-        on_data: told the data folder, and whether images are looked for there, before they are.
+        caller: the side that calls; the data folder is noted before images are searched there.
     """
     from capbench.datasets.root import find_root
 
@@ -333,10 +333,17 @@ def find_images_and_detector(
     given |= {"precision": precision} if precision != "float32" else {}
     opener = partial(_open, detector, weights, device, {**options, **given}, threads)
     if images and dataset:
-        raise UsageError("--images and --dataset cannot be given both", hint="Give one; --image-root adds a folder")
+        raise UsageError(
+            f"{caller.spelled('images')} and {caller.spelled('dataset')} cannot be given both",
+            code="conflict",
+            hint=f"Give one; {caller.spelled('image_root')} adds a folder",
+        )
     root = find_root(data)
-    on_data(root, not images)
-    return *_find(images, dataset, root, None if image_root is None else Path(image_root)), opener
+    caller.on_data(root, not images)
+    folder = None if image_root is None else Path(image_root)
+    if folder is not None:
+        check_folder(folder, caller.spelled("image_root"))
+    return *_find(images, dataset, root, folder), opener
 
 
 def plan_extraction(
@@ -376,10 +383,6 @@ def _find(
     images: Sequence[PathGiven], dataset: str | None, root: DataRoot, image_root: Path | None
 ) -> tuple[list[ImageFile], list[str], str]:
     """The images, ids of those that a data set has and the folder has not, and a word for them."""
-    if image_root is not None:
-        from capbench.core.files import check_folder
-
-        check_folder(image_root, "--image-root")
     if images:
         from capbench.features.images import find_images
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -97,18 +98,20 @@ SAMPLE_MODEL = "sample"
 
 @dataclass(frozen=True, kw_only=True)
 class MetricInputs:
-    """What metrics are given, in Python's forms; the command line parses its flags into them.
+    """Arguments that the functions of ``import capbench`` share; the command line parses its flags into them.
 
     Attributes:
-        options: options by owner.
+        options: options of metrics: ``{"cider": {"df": "coco-val"}}`` or ``{"cider.df": "coco-val"}``.
         features: region features for all metrics, or by metric or label.
         model: weights for all metrics that need some, or by metric or label.
         images: folder of the pictures; by default the data set's image folders.
         data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
-        scores: files of scores that were computed elsewhere.
-        allow_missing: whether items without a score in such a file are left out, for all metrics.
-        cache: whether the score cache is read and written.
-        version: a version of the functions among the metrics, or versions by name.
+        scores: files of scores that were computed elsewhere, a list or by name. Every column of numbers is a metric,
+            or those that ``metrics`` names.
+        allow_missing: True to leave out items without a score in such a file, for all metrics.
+        cache: True to read and write the score cache.
+        version: a version of the functions among the metrics, or versions by name: their scores are then cached under
+            it, whatever they do. Without one, a function that cannot be signed completely is scored anew.
     """
 
     options: OptionsGiven | None = None
@@ -120,6 +123,11 @@ class MetricInputs:
     allow_missing: bool = False
     cache: bool = True
     version: VersionGiven | None = None
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> MetricInputs:
+        """The inputs among the arguments of a function (``locals()``), by their names."""
+        return cls(**{field.name: arguments[field.name] for field in fields(cls) if field.name in arguments})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -312,7 +320,13 @@ def study_of_task(
 
 
 def resolve_study(
-    study: Study, root: DataRoot, caller: Caller = PYTHON, *, task: bool = False, sample: bool | None = None
+    study: Study,
+    root: DataRoot,
+    caller: Caller = PYTHON,
+    *,
+    task: bool = False,
+    sample: bool | None = None,
+    all_protocols: bool = False,
 ) -> Plan:
     """Resolve a study; on the embedded sample, the sample's features and model stand in where none are given.
 
@@ -322,19 +336,25 @@ def resolve_study(
         caller: the side that calls.
         task: True for the command of the study's task.
         sample: True if the sample stands in. By default it does where a study without a file reads the sample.
+        all_protocols: True for all protocols of the study's data sets in place of its own.
 
     Raises:
         StudyError: the study does not fit; all problems are listed.
+        ProtocolError, UsageError: see :func:`capbench.studies.all_protocols.plan_all_protocols`.
     """
-    from capbench.studies.plan import plan_study
+    if all_protocols:
+        from capbench.studies.all_protocols import plan_all_protocols as make_plan
+    else:
+        from capbench.studies.plan import plan_study
 
-    plan = plan_study(study, root, task=task)
+        make_plan = partial(plan_study, task=task)
+    plan = make_plan(study, root)
     if plan.on_sample and study.path is None if sample is None else sample and root.is_sample:
         given = plan.resources
         completed = with_sample(plan.requests, given, root, caller)
         if completed is not given:
             study = replace(study, features_of=dict(completed.features_of), models=dict(completed.models))
-            plan = plan_study(study, root, task=task)
+            plan = make_plan(study, root)
     for line in plan.notes:
         caller.note(line)
     return plan

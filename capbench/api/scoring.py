@@ -117,18 +117,9 @@ def score(
         dataset: instead of candidates and references, a data set whose candidates are scored.
         protocol: which of its items and references; by default the literature's.
         draw: which random draw of references, counted from 1.
-        scores: files of scores that were computed elsewhere.
-        allow_missing: whether captions without a score in such a file are left out, for all metrics.
-        options: options of metrics: ``{"cider": {"df": "coco-val"}}`` or ``{"cider.df": "coco-val"}``.
-        features: region features for all metrics, or by metric.
-        model: weights for all metrics that need some, or by metric.
-        images: the folder of the pictures; by default the data set's image folders.
-        data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
-        cache: whether the score cache is read and written.
-        version: a version of the functions among the metrics, or versions by name: their scores are then cached under
-            it, whatever they do. Without one, a function that cannot be signed completely is scored anew.
-        progress: True to show progress on stderr; or a function that shows it: it takes a description and the number
-            of steps, and returns a context manager that yields a function of the steps done.
+        scores: see :class:`capbench.api.resolve.MetricInputs`, as for ``allow_missing``, ``options``, ``features``,
+            ``model``, ``images``, ``data``, ``cache`` and ``version``.
+        progress: see :func:`capbench.api.caller.python_caller`.
         bootstrap: number of resamples of images for 95 % intervals of corpus scores; none by default.
         seed: of the resamples.
 
@@ -138,17 +129,7 @@ def score(
         MetricError: a metric lacks something, or a function gave no number; the caption is named.
     """
     check_arguments(locals())
-    inputs = MetricInputs(
-        options=options,
-        features=features,
-        model=model,
-        images=images,
-        data=data,
-        scores=scores,
-        allow_missing=allow_missing,
-        cache=cache,
-        version=version,
-    )
+    inputs = MetricInputs.of(locals())
     captions = Captions(candidates, references, dataset=dataset, protocol=protocol, draw=draw)
     resolved = resolve_captions(metrics, captions, inputs, python_caller(progress))
     table = score_captions(resolved, captions, bootstrap=bootstrap, seed=seed)

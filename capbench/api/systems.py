@@ -66,26 +66,18 @@ def compare_systems(
         resamples: bootstrap resamples and permutations; by default 1,000 and 10,000.
         seed: of both.
         all_pairs: whether all pairs are compared, not only each system with the first.
-        options: options of metrics.
-        features: region features for all metrics, or by metric.
-        model: weights for all metrics that need some, or by metric.
-        images: the folder of the pictures.
-        data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
-        cache: whether the score cache is read and written.
-        version: a version of the functions among the metrics, or versions by name.
-        progress: whether progress is shown on stderr, or a function that shows it.
+        options: see :class:`capbench.api.resolve.MetricInputs`, as for ``features``, ``model``, ``images``, ``data``,
+            ``cache`` and ``version``.
+        progress: see :func:`capbench.api.caller.python_caller`.
 
     Raises:
         UsageError: there is one system alone, two have one name, or an argument does not fit.
         DataError: a file does not hold what it should, or systems caption other images.
         MetricError: a metric lacks something, or failed.
     """
-    given = {"options": options, "features": features, "model": model, "images": images, "data": data}
-    check_arguments({**given, "metrics": metrics, "cache": cache, "progress": progress, "seed": seed})
+    inputs = MetricInputs.of(locals())
+    check_arguments({**vars(inputs), "metrics": metrics, "progress": progress, "seed": seed})
     entries = systems.items() if isinstance(systems, Mapping) else ((Path(file).stem, file) for file in systems)
-    inputs = MetricInputs(
-        options=options, features=features, model=model, images=images, data=data, cache=cache, version=version
-    )
     return system_comparison(
         [(name, Path(file)) for name, file in entries],
         Path(references),

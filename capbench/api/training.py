@@ -1,4 +1,4 @@
-"""``capbench.train``: train what metrics need, and measure it, as ``capbench train`` does."""
+"""``capbench.train`` and its siblings: train or fit what metrics need, and evaluate it, as ``capbench train`` does."""
 
 from __future__ import annotations
 
@@ -13,18 +13,32 @@ from typing import TYPE_CHECKING, Any
 
 from capbench.api.checking import check_arguments
 from capbench.core import files
-from capbench.core.errors import MissingFileError, UsageError, suggest
+from capbench.core.errors import DataError, MissingFileError, UsageError, count, suggest
 from capbench.metrics.registry import trainable
 
 if TYPE_CHECKING:
-    from capbench.api.resolve import PathGiven
+    from capbench.api.resolve import Caller, PathGiven
     from capbench.datasets.root import DataRoot
     from capbench.studies.judged import ProgressFactory
     from capbench.training.loop import TrainingResult, Watcher
     from capbench.training.settings import Training
     from capbench.training.trainable import Bars, Trainable
 
-__all__ = ["Measured", "PlannedTraining", "Trained", "as_changes", "plan_training", "train"]
+__all__ = [
+    "FittedCovariance",
+    "Measured",
+    "PlannedTraining",
+    "Trained",
+    "TrainedVectors",
+    "as_changes",
+    "covariance_of",
+    "evaluate_model",
+    "fit_reo_covariance",
+    "plan_training",
+    "train",
+    "train_word_vectors",
+    "vectors_of",
+]
 
 
 @dataclass(frozen=True)
@@ -136,6 +150,322 @@ def train(
     )
 
 
+def evaluate_model(
+    network: str,
+    config: PathGiven,
+    split: str = "test",
+    *,
+    model: PathGiven | None = None,
+    vocabulary: PathGiven | None = None,
+    number: int | None = None,
+    folds: int = 1,
+    out: PathGiven | None = None,
+    data: PathGiven | None = None,
+    features: PathGiven | None = None,
+    captions: PathGiven | None = None,
+    seed: int | None = None,
+    variant: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    progress: bool | ProgressFactory = False,
+) -> Measured:
+    """Evaluate a trained network on a split, as ``capbench train NETWORK CONFIG --evaluate SPLIT`` does.
+
+    Args:
+        network: ``scan``, ``faier``, or the name of a plug-in's trainer that can be evaluated.
+        config: the training file (YAML), or the name of a shipped one.
+        split: ``train``, ``dev`` or ``test``.
+        model: the weights; by default those in the run folder. ``out``, ``seed`` and ``variant`` select that folder as
+            for :func:`train`.
+        vocabulary: the vocabulary (JSON) of a released checkpoint.
+        number: evaluate this number of images, drawn at random; by default all.
+        folds: mean over this number of equal parts of the images.
+        out: the run folder.
+        data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
+        features: region features, instead of the file's.
+        captions: captions with splits, instead of the file's.
+        seed: as for :func:`train`.
+        variant: as for :func:`train`.
+        settings: other settings instead of the file's, by dotted key.
+        progress: see :func:`capbench.api.caller.python_caller`.
+
+    Raises:
+        UsageError: there is no such network, variant or split, or the network cannot be evaluated.
+        MissingFileError: the run folder has no trained model.
+        ModelError: there is no such model.
+        CapbenchError: captions, features or words are missing or do not fit.
+    """
+    from capbench.api.resolve import python_caller
+
+    check_arguments({"data": data, "seed": seed, "progress": progress})
+    caller = python_caller(progress)
+    plan = plan_training(
+        network,
+        os.fspath(config),
+        out=None if out is None else Path(out),
+        data=None if data is None else Path(data),
+        variant=variant,
+        seed=seed,
+        changes=as_changes(settings or {}),
+        caller=caller,
+        features=features,
+        captions=captions,
+    )
+    return plan.measure(
+        split,
+        caller.progress,
+        caller.tell,
+        model=None if model is None else Path(model),
+        vocabulary=None if vocabulary is None else Path(vocabulary),
+        images=number,
+        folds=folds,
+    )
+
+
+@dataclass(frozen=True)
+class TrainedVectors:
+    """Word vectors that were trained.
+
+    Attributes:
+        path: the file, which WMD's option ``vectors`` takes.
+        words: number of words.
+        dimension: components of a vector.
+        captions: number of captions that they were trained on.
+        sha256: of the file.
+    """
+
+    path: Path
+    words: int
+    dimension: int
+    captions: int
+    sha256: str
+
+
+def train_word_vectors(
+    captions: PathGiven | Sequence[PathGiven],
+    out: PathGiven,
+    *,
+    data: PathGiven | None = None,
+    dimension: int = 300,
+    window: int = 5,
+    min_count: int = 2,
+    epochs: int = 20,
+    seed: int = 1,
+    progress: bool | ProgressFactory = False,
+) -> TrainedVectors:
+    """Train word vectors for WMD on captions (word2vec, skip-gram), as ``capbench train word-vectors`` does.
+
+    The same captions, options and seed give the same file. Requires gensim.
+
+    Args:
+        captions: known corpora (``flickr8k``, ``coco-val``, …) or files, one or several.
+        out: the file, in word2vec's binary format.
+        data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
+        dimension: components of a vector.
+        window: words on each side that are predicted.
+        min_count: rarer words get no vector.
+        epochs: passes over the captions.
+        seed: of all randomness.
+        progress: see :func:`capbench.api.caller.python_caller`.
+
+    Raises:
+        UsageError: an option is not valid.
+        DataError: there are no such captions, or no word is frequent enough.
+        ModelError: gensim is not installed.
+    """
+    from capbench.api.resolve import python_caller
+
+    check_arguments({"data": data, "seed": seed, "progress": progress})
+    names = [captions] if isinstance(captions, str | os.PathLike) else captions
+    options = {"dimension": dimension, "window": window, "min_count": min_count, "epochs": epochs, "seed": seed}
+    return vectors_of([os.fspath(name) for name in names], Path(out), data, options, python_caller(progress))
+
+
+def vectors_of(
+    captions: Sequence[str], out: Path, data: PathGiven | None, options: Mapping[str, Any], caller: Caller
+) -> TrainedVectors:
+    """Train word vectors for Python or the command line; see :func:`train_word_vectors`."""
+    from capbench.core.files import sha256_file
+    from capbench.datasets.captions import load_captions
+    from capbench.datasets.root import find_root
+    from capbench.text.word_vectors import write_word2vec
+    from capbench.training import word_vectors
+
+    chosen = word_vectors.WordVectorOptions.read("word-vectors", options)
+    root = find_root(data)
+    caller.on_data(root, True)
+    corpora = [load_captions(name, root) for name in captions]
+    texts = [text for corpus in corpora for of_image in corpus.values() for text in of_image]
+    with caller.progress("training", chosen.epochs) as done:
+        words, matrix = word_vectors.train_word_vectors(texts, chosen, done)
+    write_word2vec(out, words, matrix)
+    return TrainedVectors(out, len(words), chosen.dimension, len(texts), sha256_file(out))
+
+
+@dataclass(frozen=True)
+class FittedCovariance:
+    """A covariance of context vectors that was fitted for REO.
+
+    Attributes:
+        path: the file, which REO's option ``covariance_file`` takes.
+        corpus: name of the captions, for the signature of scores.
+        counts: number of contexts, captions and images, by ``contexts``, ``captions`` and ``images``.
+        without_features: number of images of the corpus without features, which are left out.
+        size: rows of the matrix.
+        shrinkage: that was used.
+        sha256: of the file.
+    """
+
+    path: Path
+    corpus: str
+    counts: Mapping[str, int]
+    without_features: int
+    size: int
+    shrinkage: float
+    sha256: str
+
+
+def fit_reo_covariance(
+    model: PathGiven,
+    features: PathGiven,
+    captions: PathGiven,
+    out: PathGiven | None = None,
+    *,
+    images: PathGiven | None = None,
+    data: PathGiven | None = None,
+    shrinkage: float | None = None,
+    lambda_softmax: float | None = None,
+    norm: str | None = None,
+    clip: str = "leaky",
+    count_ends: bool = True,
+    vocabulary: PathGiven | None = None,
+    any_features: bool = False,
+    progress: bool | ProgressFactory = False,
+) -> FittedCovariance:
+    """Fit the covariance for REO's Mahalanobis distance, as ``capbench train reo-covariance`` does.
+
+    Do not fit it on the captions that are scored: the numbers would then depend on it.
+
+    Args:
+        model: the grounding model (SCAN).
+        features: region features of the images.
+        captions: captions of the images: a known corpus or a file.
+        out: the file; by default next to the model, where REO reads it.
+        images: a file that lists the images to use, one a line; by default all.
+        data: the data folder; by default ``CAPBENCH_DATA``, else the embedded sample.
+        shrinkage: from 0 to 1; by default estimated (Chen et al. 2010).
+        lambda_softmax: λ of the attention; by default the model's.
+        norm: norm of the attention; by default the model's.
+        clip: ``leaky`` or ``relu``.
+        count_ends: True if ``<start>`` and ``<end>`` count as words.
+        vocabulary: the vocabulary (JSON) of a released checkpoint.
+        any_features: True to accept features of another kind than the model was trained on.
+        progress: see :func:`capbench.api.caller.python_caller`.
+
+    Raises:
+        UsageError: an argument is not valid, or there is no such feature store.
+        DataError: no image of the corpus has features, or a listed image has no captions.
+        FeatureError, ModelError: the features or the model do not fit.
+    """
+    from capbench.api.resolve import python_caller
+
+    check_arguments({"features": features, "model": model, "data": data, "progress": progress})
+    return covariance_of(
+        os.fspath(model),
+        Path(features),
+        os.fspath(captions),
+        None if out is None else Path(out),
+        None if images is None else Path(images),
+        data,
+        python_caller(progress),
+        attention={"lambda_softmax": lambda_softmax, "norm": norm, "clip": clip, "count_ends": count_ends},
+        shrinkage=shrinkage,
+        vocabulary=None if vocabulary is None else os.fspath(vocabulary),
+        any_features=any_features,
+    )
+
+
+def covariance_of(
+    model: str,
+    features: Path,
+    captions: str,
+    out: Path | None,
+    images: Path | None,
+    data: PathGiven | None,
+    caller: Caller,
+    *,
+    attention: Mapping[str, Any],
+    shrinkage: float | None,
+    vocabulary: str | None,
+    any_features: bool,
+) -> FittedCovariance:
+    """Fit a covariance for Python or the command line; see :func:`fit_reo_covariance`."""
+    from capbench.datasets.root import find_root
+    from capbench.metrics.grounding.grounding import Attention, GroundingOptions, open_source
+    from capbench.metrics.reo.metric import default_path, write_covariance
+    from capbench.metrics.reo.training import fit_covariance
+
+    chosen = GroundingOptions.read("reo-covariance", attention)
+    if out is None and not Path(model).exists() and model == "sample":
+        raise UsageError(
+            "the model 'sample' has its covariance already",
+            code="exists",
+            value=model,
+            hint=f"Name the file to write with {caller.spelled('out')}",
+        )
+    if not features.exists():
+        raise UsageError("there is no such feature store", path=features, hint="Make one: capbench extract-features")
+    source = open_source(str(features), model, vocabulary=vocabulary, any_features=any_features)
+    trained = source.model.options
+    used = Attention(
+        trained.lambda_softmax if chosen.lambda_softmax is None else chosen.lambda_softmax,
+        trained.feature_norm if chosen.norm is None else chosen.norm,
+        chosen.clip,
+        chosen.count_ends,
+    )
+    target = default_path(source.model.path) if out is None else out
+    files.check_writable(target)
+    corpus, name = _captions_of(captions, images, find_root(data))
+    with caller.progress("fitting", sum(image in source.store for image in corpus)) as step:
+        covariance = fit_covariance(source, corpus, used, corpus=name, shrinkage=shrinkage, progress=step)
+    write_covariance(target, covariance)
+    facts = covariance.facts
+    return FittedCovariance(
+        path=target,
+        corpus=name,
+        counts={noun: facts[noun] for noun in ("contexts", "captions", "images")},
+        without_features=len(corpus) - facts["images"],
+        size=len(covariance.matrix),
+        shrinkage=covariance.shrinkage,
+        sha256=files.sha256_file(target),
+    )
+
+
+def _captions_of(captions: str, images: Path | None, root: DataRoot) -> tuple[dict[str, Sequence[str]], str]:
+    """Captions by image, of the images in a list if there is one, and their name for signatures.
+
+    Raises:
+        DataError: an image of the list has no captions.
+    """
+    from capbench.core.records import image_id
+    from capbench.datasets.captions import load_captions
+
+    corpus: dict[str, Sequence[str]] = dict(load_captions(captions, root))
+    name = Path(captions).name
+    if images is None:
+        return corpus, name
+    listed = {image_id(line.strip()) for line in files.read_lines(images) if line.strip()}
+    absent = sorted(listed - corpus.keys())
+    if absent:
+        raise DataError(
+            f"lists {count(len(absent), 'image')} that {name} lacks, such as '{absent[0][:60]}'",
+            code="unknown-item",
+            value=absent[0],
+            path=images,
+            hint="Give a list of images of these captions, one a line",
+        )
+    return {image: of_image for image, of_image in corpus.items() if image in listed}, f"{name}/{images.name}"
+
+
 def as_changes(given: Mapping[str, Any]) -> list[str]:
     """Values as changes of a training file, ``key=value``; those that are None change nothing."""
     texts = {key: os.fspath(value) if isinstance(value, os.PathLike) else value for key, value in given.items()}
@@ -153,6 +483,7 @@ class PlannedTraining:
         file: the training file.
         root: the data folder.
         run: the run folder.
+        caller: the side that calls.
     """
 
     network: Trainable[Any]
@@ -160,6 +491,7 @@ class PlannedTraining:
     file: Path
     root: DataRoot
     run: Path
+    caller: Caller
 
     @property
     def reads_root(self) -> bool:
@@ -229,17 +561,19 @@ class PlannedTraining:
         from capbench.training.trainable import Measuring
         from capbench.weights.registry import locate
 
-        assert self.network.measure is not None
+        if self.network.measure is None:
+            raise UsageError("this network cannot be evaluated", code="unsupported", hint="SCAN and FAIEr can")
         with self._telling_how_features_are_made():
             if split not in ROLES:
-                raise UsageError(f"--evaluate {split}: there is no such split", hint=suggest(split, list(ROLES)))
+                hint = suggest(split, list(ROLES))
+                raise UsageError(f"there is no split '{split}'", code="unknown-name", value=split, hint=hint)
             if self.settings.threads is not None:
                 import torch
 
                 torch.set_num_threads(self.settings.threads)
             file = self._model if model is None else locate(model, self.network.metric)
             if model is None and not file.is_file():
-                hint = "Train it first, without --evaluate, or name one with --model"
+                hint = f"Train it first, or name one with {self.caller.spelled('model')}"
                 raise MissingFileError("there is no trained model", path=file, hint=hint)
             measuring = Measuring(split, bars, say, images, vocabulary, folds)
             numbers = self.network.measure(self.settings, file, self.root, measuring)
@@ -271,6 +605,7 @@ def plan_training(
     seed: int | None = None,
     variant: str | None = None,
     changes: Sequence[str] = (),
+    caller: Caller | None = None,
     **given: Any,
 ) -> PlannedTraining:
     """A training from what is asked for.
@@ -283,24 +618,33 @@ def plan_training(
         seed: instead of the file's.
         variant: a published variant.
         changes: other settings, ``key=value``, which go over the variant's.
+        caller: the side that calls; by default Python.
         given: settings that are given (not None), before ``seed``: features, captions, vectors.
 
     Raises:
         UsageError: there is no such network or variant.
         CapbenchError: there is no such file, or a setting does not fit.
     """
+    from capbench.api.caller import PYTHON
     from capbench.datasets.root import find_root
     from capbench.training.settings import find_training, load_training
 
+    caller = caller or PYTHON
     found = trainable(network)
     if variant is not None and variant not in found.variants:
         hint = suggest(variant, list(found.variants)) if found.variants else "Leave it out"
-        raise UsageError(f"--variant {variant}: there is no such row", hint=hint)
+        raise UsageError(
+            f"{caller.spelled('variant')} {variant}: there is no such row",
+            code="unknown-name",
+            value=variant,
+            hint=hint,
+        )
     file = find_training(config)
     changed = [*found.variants.get(variant or "", ()), *changes, *as_changes({**given, "seed": seed})]
     settings = load_training(found.settings, file, changed)
     named = [settings.name, *([] if seed is None else [f"seed{seed}"]), *([] if variant is None else [variant])]
-    return PlannedTraining(found, settings, file, find_root(data), out or Path("results/train") / "-".join(named))
+    run = out or Path("results/train") / "-".join(named)
+    return PlannedTraining(found, settings, file, find_root(data), run, caller)
 
 
 def _commands_at_head(training_file: Path) -> list[str]:

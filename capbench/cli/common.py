@@ -1,4 +1,4 @@
-"""What every command shares: consoles, notes, JSON output and progress."""
+"""Consoles, notes, JSON output and progress of all commands, and commands whose options are built late."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from capbench.api.resolve import Caller
     from capbench.datasets.root import DataRoot
     from capbench.studies.judged import Incomplete
+    from capbench.studies.results import StudyResult
 
 __all__ = [
     "Correction",
@@ -117,17 +118,23 @@ def announce_root(root: DataRoot, *, json_output: bool = False, used: bool = Tru
         note(f"data: {root.path} ({root.origin})")
 
 
-def caller(*, json_output: bool = False, no_metric: str = "Name some with -m, or give --scores FILE") -> Caller:
+def caller(
+    *,
+    json_output: bool = False,
+    no_metric: str = "Name some with -m, or give --scores FILE",
+    spelled: Callable[[str], str] | None = None,
+) -> Caller:
     """The command line, for functions of :mod:`capbench.api`: flags in messages, notes and progress on stderr.
 
     Args:
         json_output: True if stdout is JSON.
         no_metric: what to do where no metric is named.
+        spelled: the flag of an argument; by default :func:`flag`.
     """
     from capbench.api.resolve import Caller
 
     return Caller(
-        spelled=flag,
+        spelled=spelled or flag,
         unknown_owner="{argument} {name}={path}: there is no metric '{name}'",
         no_metric=no_metric,
         form="{argument} FILE",
@@ -136,12 +143,26 @@ def caller(*, json_output: bool = False, no_metric: str = "Name some with -m, or
         caution=warn,
         on_data=lambda root, used: announce_root(root, json_output=json_output, used=used),
         progress=progress,
+        leave_out=lambda labels: " ".join(f"--without {label}" for label in labels),
+        preview=_preview,
     )
+
+
+def _preview(result: StudyResult) -> None:
+    """Show on stderr the numbers that are known before slow work begins."""
+    from capbench.reports.terminal import print_tables
+
+    note("so far:")
+    print_tables(result, err())
+
+
+_FLAGS = {"images": "--image-root", "metrics": "--metric"}
+"""Arguments of functions of :mod:`capbench.api` whose flags have another name."""
 
 
 def flag(argument: str) -> str:
     """The flag of an argument of a function of :mod:`capbench.api`."""
-    return "--image-root" if argument == "images" else f"--{argument.replace('_', '-')}"
+    return _FLAGS.get(argument, f"--{argument.replace('_', '-')}")
 
 
 def leave_if_incomplete(incomplete: Mapping[str, Incomplete]) -> None:
@@ -159,9 +180,6 @@ def check_out_folder(out: Path) -> None:
             f"--out {out}: the name of a file, and several files are written",
             hint=f"Give the name of a folder: --out {out.with_suffix('')}",
         )
-
-
-# How commands are built from what they declare: late, and so that an option with one value is given once.
 
 
 class LateCommand(TyperCommand):

@@ -1,8 +1,9 @@
-"""``capbench compare``: is one metric better than another, or is the difference chance?"""
+"""``capbench compare``: test whether one metric agrees better with human judgements than another."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -10,6 +11,9 @@ from capbench.cli import common
 from capbench.cli.options import Given, Target, with_groups
 from capbench.cli.report import ExplanationsOption, ReportOption, explaining, write_page
 from capbench.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from capbench.api.comparing import Comparison
 
 __all__ = ["compare"]
 
@@ -51,62 +55,40 @@ def compare(
 
     Example: capbench compare cider meteor -d composite --report cider-meteor.html
     """
-    from dataclasses import replace
-
-    from capbench.api.resolve import resolve_judged
+    from capbench.api.comparing import compare_judged
     from capbench.core.files import check_writable
-    from capbench.studies.compare import compare_scored, score_all
     from capbench.studies.study import TestSettings
 
     if report is not None:
         check_writable(report)
     elif explanations is not None:
         raise UsageError("--explanations is for the page of --report", hint="Add --report FILE, or leave it out")
-    judged = resolve_judged(
+    made = compare_judged(
         metric or [],
         target.dataset,
         target.protocol,
         given.values(),
+        TestSettings(test, correction, resamples=resamples, seed=seed, unit=unit),
         common.caller(json_output=json_output, no_metric="Name two or more, or give --scores FILE"),
-        one_alone=UsageError("one metric alone cannot be compared", hint="Name two or more"),
     )
-    settings = TestSettings(
-        test,
-        correction,
-        resamples=resamples,
-        seed=seed,
-        unit=unit,
-    )
-    scored = score_all(
-        judged.dataset,
-        judged.protocol,
-        judged.requests,
-        judged.resources,
-        cache=judged.cache,
-        progress=common.progress,
-    )
-    rows = [row for request in judged.requests for row in request.rows]
-    comparison = replace(compare_scored(judged.protocol, scored, rows, settings), sample=judged.sample)
-    used = comparison.table.resamples
-    if used is not None and used > resamples:
-        pairs = len(comparison.table.pairs)
-        common.note(f"{used:,} permutations or resamples were tested with: {resamples:,} are too few for {pairs} pairs")
     if json_output:
-        common.print_json(comparison.as_json())
+        common.print_json(made.result.as_json())
     else:
         from capbench.reports.compare import print_comparison
 
-        print_comparison(comparison, judged.protocol.statistic, common.out())
+        print_comparison(made.result, made.judged.protocol.statistic, common.out())
     if report is not None:
-        from capbench.reports.page import ReportSource
-        from capbench.studies.compare import comparison_result
-        from capbench.studies.item_scores import Collector
-
-        collector = Collector()
-        collector(judged.protocol, scored, scored.tables, rows)
-        result = comparison_result(comparison, judged.protocol, scored, rows)
-        source = ReportSource(result, collector.tables)
-        source = explaining(source, judged.requests, judged.resources, explanations)
-        write_page([source], report, judged.root, image_root=given.image_root, explanations=explanations)
-    if comparison.incomplete:
+        _write_report(made, report, given.image_root, explanations)
+    if made.result.incomplete:
         raise typer.Exit(1)
+
+
+def _write_report(made: Comparison, report: Path, image_root: Path | None, explanations: int | None) -> None:
+    from capbench.reports.page import ReportSource
+    from capbench.studies.item_scores import Collector
+
+    judged, collector = made.judged, Collector()
+    collector(judged.protocol, made.scored, made.scored.tables, judged.rows)
+    source = ReportSource(made.as_study(), collector.tables)
+    source = explaining(source, judged.requests, judged.resources, explanations)
+    write_page([source], report, judged.root, image_root=image_root, explanations=explanations)

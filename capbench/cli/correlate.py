@@ -1,4 +1,4 @@
-"""``capbench correlate``: run a study and print how well each metric agrees with people."""
+"""``capbench correlate``: run a study and print how well each metric agrees with human judgements."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ import typer
 from capbench.cli import common
 from capbench.cli.options import Given, with_groups
 from capbench.cli.report import ExplanationsOption, ReportOption, explaining, write_page
-from capbench.cli.study_flags import StatisticsFlags, StudyFlags, find_study_of_flags
+from capbench.cli.study_flags import StatisticsFlags, StudyFlags
 from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from capbench.datasets.root import DataRoot
     from capbench.studies.all_protocols import SensitivityResult
     from capbench.studies.item_scores import Collector
     from capbench.studies.plan import Plan
     from capbench.studies.results import StudyResult
-    from capbench.studies.run import SlowPart
-    from capbench.studies.study import Study
 
 __all__ = ["correlate"]
 
@@ -98,10 +95,8 @@ def correlate(
 
     Example: capbench correlate --all-protocols -d flickr8k-expert -m all --compare permutation
     """
-    from dataclasses import replace
-
+    from capbench.api.agreement import StudyRequest, plan_agreement
     from capbench.core.files import check_writable
-    from capbench.reports.markup import write_result
     from capbench.reports.sensitivity import write_sensitivity
 
     if escape_formulas and study is None and out is None:
@@ -114,31 +109,45 @@ def correlate(
         raise UsageError("--explanations is for the page of --report", hint="Add --report FILE, or leave it out")
     if out is not None:
         common.check_out_folder(out)
-    collector = _collector(report, items)
-    root = given.root()
-    wanted = replace(find_study_of_flags(study, flags, statistics, given, root), without=tuple(without or ()))
-    if all_protocols:
-        _check_all_protocols(study, flags, statistics)
-        sensitivity, plan = _all_protocols(wanted, root, collector, cache=given.cache, json_output=json_output)
-        if out is not None:
-            _tell(write_sensitivity(sensitivity, out, escape_formulas=escape_formulas))
-            _write_items(collector, out, items)
-        _write_report(report, sensitivity.result, collector, plan, explanations)
-        _leave_if_missing(sensitivity.result)
-        return
+    request = StudyRequest(
+        study=study,
+        datasets=flags.dataset,
+        metrics=flags.metric or (),
+        protocols=flags.protocol,
+        statistics=statistics.choice(),
+        without=without or (),
+        all_protocols=all_protocols,
+    )
+    planned = plan_agreement(request, given.values(), common.caller(json_output=json_output))
+    plan, collector = planned.plan, _collector(report, items)
     if study is not None:
-        out = out or Path("results") / wanted.name
-    result, plan = _run(wanted, root, out, collector, cache=given.cache, json_output=json_output)
-    _print(result, json_output=json_output, by_source=not no_by_source)
+        out = out or Path("results") / plan.study.name
     if out is not None:
-        _tell(write_result(result, out, escape_formulas=escape_formulas, by_source=not no_by_source))
+        check_writable(out / "results.json")
+    if plan.on_sample and plan.study.published and not json_output:
+        print("published numbers are left out: they were measured on the real judgements, not on this sample")
+    result: StudyResult
+    if all_protocols:
+        sensitivity = planned.run_all_protocols(collector)
+        result = sensitivity.result
+        _print_all_protocols(sensitivity, json_output=json_output)
+        written = [] if out is None else write_sensitivity(sensitivity, out, escape_formulas=escape_formulas)
+    else:
+        result = measured = planned.run(collector)
+        _print(result, json_output=json_output, by_source=not no_by_source)
+        written = []
+        if out is not None:
+            written = measured.write(out, escape_formulas=escape_formulas, by_source=not no_by_source)
+    for path in written:
+        common.note(f"wrote {path}")
+    if out is not None:
         _write_items(collector, out, items)
     _write_report(report, result, collector, plan, explanations)
     _leave_if_missing(result)
 
 
 def _collector(report: Path | None, items: bool) -> Collector | None:
-    """What keeps the items behind the numbers, where somebody wants them."""
+    """Collects the items behind the numbers, if they are requested."""
     if report is None and not items:
         return None
     from capbench.studies.item_scores import Collector
@@ -147,13 +156,13 @@ def _collector(report: Path | None, items: bool) -> Collector | None:
 
 
 def _write_items(collector: Collector | None, out: Path, wanted: bool) -> None:
-    """The items beside the results; those of an earlier run belong to other numbers and are removed."""
+    """Write the items next to the results; those of an earlier run belong to other numbers and are removed."""
     from capbench.studies.item_scores import ITEMS_FILE, write_items
 
     path = out / ITEMS_FILE
     if collector is not None and wanted:
         write_items(collector.tables, path)
-        _tell([path])
+        common.note(f"wrote {path}")
     else:
         path.unlink(missing_ok=True)
 
@@ -170,24 +179,6 @@ def _write_report(
     write_page([source], report, plan.root, image_root=images, explanations=explanations)
 
 
-def _run(
-    study: Study, root: DataRoot, out: Path | None, keep: Collector | None, *, cache: bool, json_output: bool
-) -> tuple[StudyResult, Plan]:
-    """Plan, say on which data, and run."""
-    from capbench.api.resolve import resolve_study
-    from capbench.core.files import check_writable
-    from capbench.studies.run import run_plan
-
-    plan = resolve_study(study, root, common.caller())
-    if out is not None:
-        check_writable(out / "results.json")
-    common.announce_root(root, json_output=json_output, used=plan.uses_root)
-    if plan.on_sample and study.published and not json_output:
-        print("published numbers are left out: they were measured on the real judgements, not on this sample")
-    result = run_plan(plan, common.progress, cache=cache, announce=_announce, preview=_preview, keep=keep)
-    return result, plan
-
-
 def _print(result: StudyResult, *, json_output: bool, by_source: bool) -> None:
     from capbench.reports.terminal import print_result
 
@@ -202,63 +193,18 @@ def _print(result: StudyResult, *, json_output: bool, by_source: bool) -> None:
     )
 
 
-def _tell(written: list[Path]) -> None:
-    for path in written:
-        common.note(f"wrote {path}")
-
-
-def _check_all_protocols(study: str | None, flags: StudyFlags, statistics: StatisticsFlags) -> None:
-    """Raise UsageError for what does not go with ``--all-protocols``."""
-    if study is not None or flags.protocol:
-        raise UsageError(
-            "--all-protocols takes every protocol of the data sets, not a choice of them",
-            hint="Give --dataset and --metric with it, without a study file and --protocol",
-        )
-    if statistics.bootstrap:
-        raise UsageError(
-            "--all-protocols ranks metrics without intervals, so --bootstrap changes nothing",
-            hint="Leave --bootstrap out; --compare tests which changes of rank are real",
-        )
-
-
-def _announce(slow: SlowPart) -> None:
-    """Say what takes long, and how to do without."""
-    from capbench.core.progress import words
-
-    what = "; ".join(f"{w.subject} {len(w.units):,} {w.unit} first, {words(w.seconds)}" for w in slow.works)
-    flags = " ".join(f"--without {label}" for label in slow.labels)
-    common.note(f"{what}; leave it out with {flags}")
-
-
-def _preview(result: StudyResult) -> None:
-    """Show on stderr what is known before slow work begins."""
-    from capbench.reports.terminal import print_tables
-
-    common.note("so far:")
-    print_tables(result, common.err())
-
-
-def _leave_if_missing(result: StudyResult) -> None:
-    """Exit code 1 if something is missing that the user did not leave out, or undefined."""
-    if result.undefined or any(not missing.left_out for missing in result.missing):
-        raise typer.Exit(1)
-
-
-def _all_protocols(
-    study: Study, root: DataRoot, keep: Collector | None, *, cache: bool, json_output: bool
-) -> tuple[SensitivityResult, Plan]:
+def _print_all_protocols(sensitivity: SensitivityResult, *, json_output: bool) -> None:
     from capbench.reports.sensitivity import print_sensitivity
-    from capbench.studies.all_protocols import plan_all_protocols, run_all_protocols
 
-    plan = plan_all_protocols(study, root)
-    for line in plan.notes:
-        common.note(line)
-    common.announce_root(root, json_output=json_output, used=plan.uses_root)
-    sensitivity = run_all_protocols(plan, common.progress, cache=cache, announce=_announce, keep=keep)
     if json_output:
         common.print_json(sensitivity.model_dump(mode="json"))
     else:
         print_sensitivity(sensitivity, common.out())
     protocols = sum(len(data.protocols) for data in sensitivity.datasets)
     common.note(f"{protocols} protocols in {sensitivity.result.seconds['total']:.1f} s")
-    return sensitivity, plan
+
+
+def _leave_if_missing(result: StudyResult) -> None:
+    """Exit code 1 if something is missing that the user did not leave out, or undefined."""
+    if result.undefined or any(not missing.left_out for missing in result.missing):
+        raise typer.Exit(1)

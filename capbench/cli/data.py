@@ -568,19 +568,12 @@ def import_(
 
     Example: capbench data import ratings.csv --name mine --scale 1-5
     """
-    from capbench.api.data import import_data
+    from capbench.api.data import judgements_of
     from capbench.datasets.user.rows import ImportProblemsError
 
     try:
-        made = import_data(
-            file,
-            name,
-            scale=scale,
-            ignore=ignore or (),
-            rating=rating or (),
-            replace=replace,
-            user=user,
-            data=data,
+        made = judgements_of(
+            file, name, common.caller(), scale, ignore or (), rating or (), replace=replace, user=user, data=data
         )
     except DataError as error:
         if json_output:

@@ -165,7 +165,7 @@ def named_inputs(pictures: Pictures, which: WhichDetector, threads: int | None, 
         "precision": which.precision,
         "threads": threads,
         "data": pictures.data,
-        "on_data": lambda root, used: common.announce_root(root, json_output=json_output, used=used),
+        "caller": common.caller(json_output=json_output, spelled=lambda argument: f"--{argument.replace('_', '-')}"),
     }
 
 

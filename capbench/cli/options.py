@@ -1,5 +1,8 @@
-"""Options that many commands share, each group declared once: what metrics are given, where work is done, how a figure
-looks."""
+"""Options that many commands share, each group declared once as a dataclass of which a command takes one object.
+
+Groups are inputs of metrics (:class:`Given`), judgements (:class:`Target`), workers (:class:`Place`) and the look of
+figures (:class:`FigureLook`).
+"""
 
 from __future__ import annotations
 
@@ -40,8 +43,6 @@ __all__ = [
     "with_groups",
 ]
 
-
-# Options that many commands share: a group is declared once, as a dataclass, and a command takes one object of it.
 
 Result = TypeVar("Result")
 
@@ -310,9 +311,6 @@ def parse_files(flag: str, texts: Sequence[str]) -> dict[str, str]:
     return files
 
 
-# Where work is done: here, or by workers of a Ray cluster (``--on ray``).
-
-
 @dataclass(frozen=True)
 class Place(OptionGroup):
     """Where the work is done. A command with workers of its own declares ``workers`` and ``threads`` itself."""
@@ -389,8 +387,6 @@ class SpreadPlace(Place):
         with self.engine(self.workers, self.threads) as engine:
             yield engine
 
-
-# What a user chooses of a figure: title, size, font size and file type, for all commands that draw.
 
 _INCHES = {"": 1.0, "in": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4}
 _LEAST, _MOST = 1.0, 50.0

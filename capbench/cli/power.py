@@ -1,4 +1,4 @@
-"""``capbench power``: how much data separates two metrics?"""
+"""``capbench power``: estimate how much data distinguishes two metrics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import typer
 
 from capbench.cli import common
 from capbench.cli.options import Given, Target, with_groups
-from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
     from capbench.studies.compare import MetricPower
@@ -52,33 +51,26 @@ def power(
 
     Example: capbench power bleu-4 rouge-l -d composite --power 0.9 --gap 0.02
     """
-    from capbench.api.resolve import resolve_judged
-    from capbench.studies.compare import metric_power
+    from capbench.api.comparing import power_judged
 
-    for name, value in (("--power", share), ("--alpha", alpha)):
-        if not 0 < value < 1:
-            raise UsageError(f"{name} {value:g}: not a share between 0 and 1", hint=f"Example: {name} 0.8")
-    caller = common.caller(json_output=json_output, no_metric="Name two, or give --scores FILE")
-    judged = resolve_judged(metric or [], target.dataset, target.protocol, given.values(), caller)
-    result = metric_power(
-        judged.dataset,
-        judged.protocol,
-        judged.requests,
-        gap=gap,
+    measured = power_judged(
+        metric or [],
+        target.dataset,
+        target.protocol,
+        given.values(),
+        common.caller(json_output=json_output, no_metric="Name two, or give --scores FILE"),
+        power=share,
         alpha=alpha,
-        target=share,
+        gap=gap,
         resamples=resamples,
         seed=seed,
         unit=unit,
-        resources=judged.resources,
-        cache=judged.cache,
-        progress=common.progress,
     )
     if json_output:
-        common.print_json(result.as_json())
+        common.print_json(measured.result.as_json())
     else:
-        statistic = judged.protocol.statistic
-        _print(result, statistic.label, statistic.data_points, percent=statistic.kind == "accuracy")
+        statistic = measured.statistic
+        _print(measured.result, statistic.label, statistic.data_points, percent=statistic.kind == "accuracy")
 
 
 def _print(result: MetricPower, label: str, data_points: str, *, percent: bool) -> None:

@@ -1,9 +1,9 @@
-"""``capbench references``: how much does a metric's agreement with people depend on the number of references?"""
+"""``capbench references``: agreement with human judgements against the number of references."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,12 +12,12 @@ import typer
 from capbench.cli import common
 from capbench.cli.options import FigureLook, Given, Target, with_groups
 from capbench.cli.study_flags import LeftOut
-from capbench.core.errors import CapbenchError, UsageError
+from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
     from capbench.studies.references import CurvePoint, ReferenceCurves
 
-__all__ = ["parse_counts", "references", "run_study", "show"]
+__all__ = ["parse_counts", "references", "show"]
 
 
 @dataclass(frozen=True)
@@ -87,56 +87,43 @@ def references(
 
     Example: capbench references -d pascal-50s -m meteor -m cider --counts 1,2,5,10,20,50 --group MM --out curves
     """
-    from capbench.api.resolve import resolve_judged
-    from capbench.studies.references import curve_protocol, reference_curves
+    from capbench.api.references import CurveRequest, compute_curves
 
-    if given.scores:
-        raise UsageError(
-            "--scores: numbers of references are taken by scoring again, which a file of scores cannot do",
-            hint="Leave --scores out",
-        )
     if escape_formulas and out is None and study is None:
         raise UsageError("--escape-formulas is for CSV files", hint="Add --out DIR, or leave it out")
     if chosen != FigureLook() and out is None and study is None:
         raise UsageError("--title, --size, --font-size and --format are for the picture", hint="Add --out DIR")
     chosen.endings(())
     chosen.look()
-    numbers = None if counts is None else parse_counts(counts)
     if out is not None:
         common.check_out_folder(out)
-    left_out.refuse_without_study(study)
-    if study is not None:
-        if metric or target != CurveTarget():
-            raise UsageError(
-                "a study file and flags that define a study were given together",
-                hint="Change the study file, or leave it out and use flags alone",
-            )
-        run_study(study, given, left_out, numbers, draws, seed, group or [], out, escape_formulas, chosen, json_output)
-        return
-    judged = resolve_judged(
-        metric or ["bleu-4", "rouge-l", "cider"],
-        target.dataset,
-        target.protocol,
-        given.values(),
-        common.caller(json_output=json_output),
-        find_protocol=curve_protocol,
+    usual = study is not None and target.dataset == CurveTarget.dataset
+    request = CurveRequest(
+        study=study,
+        dataset=None if usual else target.dataset,
+        metrics=metric or (),
+        protocol=target.protocol,
+        counts=None if counts is None else parse_counts(counts),
+        draws=draws,
+        seed=seed,
+        without=left_out.names,
     )
-    with common.progress("scoring", None) as step:
-        curves = reference_curves(
-            judged.dataset,
-            judged.protocol,
-            judged.requests,
-            counts=numbers,
-            draws=5 if draws is None else draws,
-            seed=seed or 0,
-            resources=judged.resources,
-            cache=judged.cache,
-            sample=judged.sample,
-            progress=step,
-        )
-    if json_output:
-        common.print_json(curves.model_dump(mode="json"))
-    show(curves, group or [], out, escape_formulas=escape_formulas, chosen=chosen, printed=not json_output)
+
+    def each(study_name: str, curves: ReferenceCurves) -> None:
+        folder = out
+        if study is not None:
+            folder = (out or Path("results") / study_name) / curves.protocol.replace("/", ".")
+        elif json_output:
+            common.print_json(curves.model_dump(mode="json"))
+        show(curves, group or [], folder, escape_formulas=escape_formulas, chosen=chosen, printed=not json_output)
+
+    found = compute_curves(request, given.values(), common.caller(json_output=json_output), each)
+    if json_output and study is not None:
+        common.print_json(found.to_list())
+    for title, reason in found.missing.items():
+        common.note(f"{title} {reason}")
+    if found.missing:
+        raise typer.Exit(1)
 
 
 def show(
@@ -241,98 +228,3 @@ def _number(point: CurvePoint | None, kind: str) -> str:
     scale, digits = (100, 2) if kind == "accuracy" else (1, 4)
     spread = "" if point.sd is None else f" ± {scale * point.sd:.{digits}f}"
     return f"{scale * point.mean:.{digits}f}{spread}"
-
-
-# ``capbench references STUDY``: curves over the number of references for every protocol of a study file.
-
-
-def run_study(
-    study: str,
-    given: Given,
-    left_out: LeftOut,
-    counts: tuple[int, ...] | None,
-    draws: int | None,
-    seed: int | None,
-    group: Sequence[str],
-    out: Path | None,
-    escape_formulas: bool,
-    chosen: FigureLook,
-    json_output: bool,
-) -> None:
-    """Compute, print and write the curves of each protocol.
-
-    A metric that cannot be computed, and a protocol whose files are not there, are named and left out.
-
-    Args:
-        study: the study file, or the name of one.
-        given: features, weights and the data folder.
-        left_out: metrics that are left out.
-        counts: numbers of references in place of the file's; None for those.
-        draws: likewise.
-        seed: likewise.
-        group: groups that are shown beside all.
-        out: folder of the results; None for ``results/NAME``.
-        escape_formulas: for CSV files.
-        chosen: how pictures look.
-        json_output: whether the curves are printed as JSON.
-
-    Raises:
-        Exit: something is missing (exit code 1).
-        CapbenchError: the study does not fit, or a statistic is undefined.
-    """
-    from capbench.api.resolve import resolve_task, study_of_task
-    from capbench.studies.judged import judge
-    from capbench.studies.references import reference_curves
-    from capbench.studies.tasks import CurveTask
-
-    root = given.root()
-    planned, task = study_of_task(study, CurveTask, given.values(), left_out.names, common.caller())
-    plan, waiting = resolve_task(planned, root, common.caller())
-    if not plan.requests:
-        raise UsageError(f"{planned.name}: every metric waits", hint="; ".join(f"{t} {r}" for t, r in waiting.items()))
-    common.announce_root(root, json_output=json_output, used=plan.uses_root)
-    folder = out or Path("results") / planned.name
-    everything: list[ReferenceCurves] = []
-    for dataset, protocol in plan.protocols:
-        numbers = task.counts if counts is None else counts
-        try:
-            judged = judge(dataset, protocol.items, plan.requests, plan.resources, cache=given.cache)
-            lacking = {less.request.label: less for less in judged.lacking}
-            requests = [request for request in plan.requests if request.label not in lacking]
-            waiting |= {
-                f"{less.request.rows[0].title} on {protocol}": f"waits: {less.error}" for less in lacking.values()
-            }
-            if numbers is not None and not any(r.metric.reference_free() & set(r.columns) for r in requests):
-                numbers = tuple(number for number in numbers if number)
-            with common.progress(f"scoring {protocol}", None) as step:
-                curves = reference_curves(
-                    dataset,
-                    protocol,
-                    requests,
-                    counts=numbers,
-                    draws=task.draws if draws is None else draws,
-                    seed=task.seed if seed is None else seed,
-                    resources=plan.resources,
-                    cache=given.cache,
-                    sample=root.is_sample and dataset.under_root,
-                    progress=step,
-                )
-        except CapbenchError as error:
-            waiting[str(protocol)] = f"waits: {error}"
-            continue
-        everything.append(curves)
-        shown = replace(protocol, version="")
-        show(
-            curves,
-            group,
-            folder / str(shown).replace("/", "."),
-            escape_formulas=escape_formulas,
-            chosen=chosen,
-            printed=not json_output,
-        )
-    if json_output:
-        common.print_json([curves.model_dump(mode="json") for curves in everything])
-    for title, reason in waiting.items():
-        common.note(f"{title} {reason}")
-    if waiting:
-        raise typer.Exit(1)

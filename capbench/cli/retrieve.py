@@ -1,9 +1,8 @@
-"""``capbench retrieve``: does a metric find an image by its caption, and a caption by its image?"""
+"""``capbench retrieve``: retrieval of images by captions and of captions by images, ranked by a metric's scores."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -11,19 +10,18 @@ import typer
 from capbench.cli import common
 from capbench.cli.options import Cached, OptionGroup, with_groups
 from capbench.cli.study_flags import LeftOut
-from capbench.core.errors import CapbenchError, UsageError
+from capbench.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from capbench.api.retrieving import RetrievalStudy
     from capbench.studies.published import PublishedTable
-    from capbench.studies.retrieval import CaptionGallery, MetricRetrieval
-    from capbench.studies.tasks import RetrievalTask
 
 __all__ = ["retrieve"]
 
 
 @dataclass(frozen=True)
 class GalleryFlags(OptionGroup):
-    """What is retrieved; what is given takes the place of what a study file says."""
+    """Captions and images of the retrieval, which override a study file."""
 
     captions: Annotated[
         str | None,
@@ -54,15 +52,6 @@ class GalleryFlags(OptionGroup):
             help="Queries and gallery: all captions that are no references (default), or one of each image.",
         ),
     ] = None
-
-    def applied_to(self, task: RetrievalTask) -> RetrievalTask:
-        """The task with what is given. Raises UsageError if a value does not fit."""
-        from dataclasses import asdict
-
-        from capbench.studies.tasks import RetrievalTask
-
-        given = {name: value for name, value in asdict(self).items() if value is not None}
-        return RetrievalTask.read("retrieval", {**asdict(task), **given})
 
 
 @with_groups
@@ -98,76 +87,31 @@ def retrieve(
 
     Example: capbench retrieve faier-table6 --features nocaps.h5 --model tiger=scan.safetensors
     """
-    from capbench.api.resolve import resolve, resolve_task, study_of_task
-    from capbench.datasets.captions import load_split
-    from capbench.studies.published import load_published
-    from capbench.studies.retrieval import draw_gallery, metric_retrieval
-    from capbench.studies.tasks import RetrievalTask
+    from dataclasses import asdict
+
+    from capbench.api.retrieving import RetrievalRequest, compute_retrieval
 
     if (study is None) == (not metric):
         raise UsageError("give a study file, or metrics with -m", hint="Example: capbench retrieve -m cider")
-    left_out.refuse_without_study(study)
-    root = given.root()
-    waiting: dict[str, str] = {}
-    published = None
-    if study is not None:
-        planned, task = study_of_task(study, RetrievalTask, given.values(), left_out.names, common.caller())
-        task = flags.applied_to(task)
-        plan, waiting = resolve_task(planned, root, common.caller())
-        requests, resources = plan.requests, plan.resources
-        published = load_published(planned.published) if planned.published else None
-    else:
-        task = flags.applied_to(RetrievalTask())
-        of_sample = not Path(task.captions).exists()
-        resolved = resolve(
-            metric or [], given.values(), common.caller(), on_sample=lambda root: root.is_sample and of_sample
-        )
-        requests, resources = resolved.requests, resolved.resources
-    corpus = load_split(task.captions, task.split, root)
-    gallery = draw_gallery(corpus, task)
-    common.announce_root(root, json_output=json_output, used=not Path(task.captions).exists())
-    common.note(f"{_title(task)}: {gallery.source}")
-    results: list[MetricRetrieval] = []
-    for request in requests:
-        try:
-            results += metric_retrieval(
-                gallery,
-                request,
-                resources=resources,
-                cache=given.cache,
-                progress=common.progress,
-                announce=common.note,
-            )
-        except CapbenchError as error:
-            if study is None:
-                raise
-            waiting |= {row.title: f"waits: {error}" for row in request.rows}
+    request = RetrievalRequest(study=study, metrics=metric or (), changes=asdict(flags), without=left_out.names)
+    found = compute_retrieval(request, given.values(), common.caller(json_output=json_output))
     if json_output:
-        common.print_json([result.to_dict() for result in results])
+        common.print_json(found.to_list())
     else:
-        _print(results, gallery, task, published, waiting)
-    for title, reason in waiting.items():
+        _print(found)
+    for title, reason in found.missing.items():
         common.note(f"{title} {reason}")
-    if waiting:
+    if found.missing:
         raise typer.Exit(1)
 
 
-def _title(task: RetrievalTask) -> str:
-    return task.captions if task.split is None else f"{task.captions}, {task.split}"
-
-
-def _print(
-    results: list[MetricRetrieval],
-    gallery: CaptionGallery,
-    task: RetrievalTask,
-    published: PublishedTable | None,
-    waiting: dict[str, str],
-) -> None:
+def _print(found: RetrievalStudy) -> None:
     from rich import box
     from rich.table import Table
 
+    gallery, published = found.gallery, found.published
     table = Table(
-        title=f"{_title(task)}: {len(gallery.images):,} images, {len(gallery.captions):,} captions",
+        title=f"{found.title}: {len(gallery.images):,} images, {len(gallery.captions):,} captions",
         title_justify="left",
         box=box.SIMPLE_HEAD,
     )
@@ -175,12 +119,12 @@ def _print(
     for way in ("caption → image", "image → caption"):
         for head in ("R@1", "R@5", "R@10", "median"):
             table.add_column(f"{way}\n{head}" if head == "R@1" else f"\n{head}", justify="right")
-    for result in results:
+    for result in found.results:
         cells = []
         for direction in (result.retrieval.text_to_image, result.retrieval.image_to_text):
             cells += [*(f"{recall:.1f}" for recall in direction.recalls), f"{direction.median_rank:g}"]
         table.add_row(result.row.title, *cells)
-    for title in waiting:
+    for title in found.missing:
         table.add_row(title, "waits")
     if published is not None:
         for row in published.rows:
@@ -190,7 +134,7 @@ def _print(
     lines = [gallery.source]
     if published is not None:
         lines += [f"published: {published.source}", *published.notes]
-    for line in (*lines, *dict.fromkeys(result.signature for result in results)):
+    for line in (*lines, *dict.fromkeys(result.signature for result in found.results)):
         console.print(line, style="dim", markup=False, soft_wrap=True)
 
 

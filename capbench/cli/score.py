@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 __all__ = ["below_limits", "named_candidates", "parse_limits", "score"]
 
 
-# A user's own captions for ``capbench score``: from files or standard input, and limits for their corpus scores.
-
 _STDIN = "standard input"
 _LIMIT = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 """A number as it is written everywhere: Python also reads ``1_0`` and digits of other scripts."""

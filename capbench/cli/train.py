@@ -1,8 +1,9 @@
-"""``capbench train``: train what metrics need on a user's own or the known data."""
+"""``capbench train``: word vectors, the networks of metrics and REO's covariance, trained or fitted and evaluated."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import shlex
 import time
@@ -17,7 +18,7 @@ from typer.core import TyperGroup
 from capbench.cli import common
 from capbench.cli.common import LateCommand
 from capbench.core import plugins
-from capbench.core.errors import DataError, UsageError, install_plug_in
+from capbench.core.errors import UsageError, install_plug_in
 
 if TYPE_CHECKING:
     from capbench.api.training import PlannedTraining
@@ -83,23 +84,12 @@ def word_vectors(
 
     Example: capbench train word-vectors --captions flickr8k --out vectors.bin
     """
-    from capbench.core.files import sha256_file
-    from capbench.datasets.captions import load_captions
-    from capbench.datasets.root import find_root
-    from capbench.text.word_vectors import write_word2vec
-    from capbench.training.word_vectors import WordVectorOptions, train_word_vectors
+    from capbench.api.training import vectors_of
 
-    root = find_root(data)
-    common.announce_root(root)
-    texts: list[str] = []
-    for name in captions:
-        corpus = load_captions(name, root)
-        texts.extend(text for image in corpus.values() for text in image)
-    options = WordVectorOptions(dimension=dimension, window=window, min_count=min_count, epochs=epochs, seed=seed)
-    with common.progress("training", epochs) as done:
-        words, matrix = train_word_vectors(texts, options, done)
-    write_word2vec(out, words, matrix)
-    print(f"{out}: {len(words):,} words x {dimension} from {len(texts):,} captions, sha256 {sha256_file(out)[:16]}")
+    options = {"dimension": dimension, "window": window, "min_count": min_count, "epochs": epochs, "seed": seed}
+    made = vectors_of(captions, out, data, options, common.caller())
+    size = f"{made.words:,} words x {made.dimension}"
+    print(f"{made.path}: {size} from {made.captions:,} captions, sha256 {made.sha256[:16]}")
     common.note(f"use it: capbench score --metric wmd --option wmd.vectors={out}")
 
 
@@ -141,14 +131,7 @@ _NETWORKS = {
     Example: capbench train scan scan-flickr8k-grid --seed 2 --evaluate test
     """,
         (*_MEASURED, "vocabulary", "folds"),
-        {
-            "model": Annotated[
-                Path | None,
-                typer.Option(
-                    "--model", metavar="FILE", help="With --evaluate: this model, ours or a released checkpoint."
-                ),
-            ]
-        },
+        {"model": _MODEL_OR_RELEASED},
     ),
     "faier": _Network(
         """Train FAIEr on captions, their scene graphs and region features, or go on with an interrupted training.
@@ -282,6 +265,7 @@ def _train_network(
             data=data,
             variant=row,
             changes=change or [],
+            caller=common.caller(json_output=json_output),
             **given,  # type: ignore[arg-type]  # each is what it takes
         )
         for row in rows
@@ -307,28 +291,30 @@ def _train_network(
         _tell_result(plan, _train_shown(plan, restart), json_output)
 
 
-_HINTS = get_type_hints(_train_network, include_extras=True)
+class _Command:
+    """The command of a network, which has its options only; typer reads them when somebody asks for them."""
 
+    def __init__(self, name: str, network: _Network) -> None:
+        self._name, self._network = name, network
+        self.__name__, self.__doc__ = name, network.help
 
-def _command(name: str, network: _Network) -> Callable[..., None]:
-    """The command of a network, which has its options only."""
+    def __call__(self, **given: Any) -> None:
+        _train_network(self._name, **given)
 
-    def command(**given: Any) -> None:
-        _train_network(name, **given)
+    @functools.cached_property
+    def __signature__(self) -> inspect.Signature:
+        hints = {**get_type_hints(_train_network, include_extras=True), **self._network.changed}
+        names = {*_SHARED, *self._network.options}
+        parameters = [p for p in inspect.signature(_train_network).parameters.values() if p.name in names]
+        return inspect.Signature([parameter.replace(annotation=hints[parameter.name]) for parameter in parameters])
 
-    hints = {**_HINTS, **network.changed}
-    names = {*_SHARED, *network.options}
-    parameters = [p for p in inspect.signature(_train_network).parameters.values() if p.name in names]
-    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [parameter.replace(annotation=hints[parameter.name]) for parameter in parameters]
-    )
-    command.__annotations__ = {parameter.name: hints[parameter.name] for parameter in parameters}
-    command.__name__, command.__doc__ = name, network.help
-    return command
+    @property
+    def __annotations__(self) -> dict[str, Any]:  # type: ignore[override]
+        return {parameter.name: parameter.annotation for parameter in self.__signature__.parameters.values()}
 
 
 for _name, _network in _NETWORKS.items():
-    app.command(_name)(_command(_name, _network))
+    app.command(_name)(_Command(_name, _network))
 
 
 def _plugged(name: str) -> LateCommand:
@@ -337,7 +323,7 @@ def _plugged(name: str) -> LateCommand:
     def declared(_: LateCommand) -> Callable[..., None]:
         from capbench.training.trainer import find_trainer
 
-        return _command(name, _Network(type(find_trainer(name)).__doc__ or "", _MEASURED))
+        return _Command(name, _Network(type(find_trainer(name)).__doc__ or "", _MEASURED))
 
     # A list of commands shows the short help; the full one is the trainer's.
     full_help = property(lambda self: self._built.help, lambda self, _: None)
@@ -467,7 +453,7 @@ def _tell_measured(plan: PlannedTraining, entry: dict[str, Any], json_output: bo
     print(f"{entry['model']}: sha256 {entry['sha256']}")
 
 
-# REO's covariance, which is fitted and not trained.
+# REO's covariance, which is fitted, not trained.
 
 
 @app.command("reo-covariance")
@@ -515,61 +501,28 @@ def reo_covariance(
 
     Example: capbench train reo-covariance --model scan.safetensors --features features/flickr8k.h5 --captions flickr8k
     """
-    from capbench.core.files import check_writable, read_lines, sha256_file
-    from capbench.core.records import image_id
-    from capbench.datasets.captions import load_captions
-    from capbench.datasets.root import find_root
-    from capbench.metrics.grounding.grounding import Attention, GroundingOptions, open_source
-    from capbench.metrics.reo.metric import default_path, write_covariance
-    from capbench.metrics.reo.training import fit_covariance
+    from capbench.api.training import covariance_of
 
-    flags = {"lambda_softmax": lambda_softmax, "norm": norm, "clip": clip, "count_ends": count_ends}
-    chosen = GroundingOptions.read("reo-covariance", flags)
-    if out is None and not model.exists() and str(model) == "sample":
-        raise UsageError("the model 'sample' has its covariance already", hint="Say with --out where to write another")
-    if not features.exists():
-        raise UsageError("there is no such feature store", path=features, hint="Make one: capbench extract-features")
-    source = open_source(
-        str(features),
+    made = covariance_of(
         str(model),
+        features,
+        captions,
+        out,
+        images,
+        data,
+        common.caller(),
+        attention={"lambda_softmax": lambda_softmax, "norm": norm, "clip": clip, "count_ends": count_ends},
+        shrinkage=shrinkage,
         vocabulary=None if vocabulary is None else str(vocabulary),
         any_features=any_features,
     )
-    trained = source.model.options
-    attention = Attention(
-        trained.lambda_softmax if chosen.lambda_softmax is None else chosen.lambda_softmax,
-        trained.feature_norm if chosen.norm is None else chosen.norm,
-        chosen.clip,
-        chosen.count_ends,
-    )
-    target = default_path(source.model.path) if out is None else out
-    check_writable(target)
-    root = find_root(data)
-    corpus = dict(load_captions(captions, root))
-    name = Path(captions).name
-    if images is not None:
-        listed = {image_id(line.strip()) for line in read_lines(images) if line.strip()}
-        absent = sorted(listed - corpus.keys())
-        if absent:
-            raise DataError(
-                f"lists {common.count(len(absent), 'image')} that {name} lacks, such as '{absent[0][:60]}'",
-                path=images,
-                hint="Give a list of images of these captions, one a line",
-            )
-        corpus = {image: texts for image, texts in corpus.items() if image in listed}
-        name += f"/{images.name}"
-    with common.progress("fitting", sum(image in source.store for image in corpus)) as step:
-        covariance = fit_covariance(source, corpus, attention, corpus=name, shrinkage=shrinkage, progress=step)
-    write_covariance(target, covariance)
-    facts = covariance.facts
-    of = " of ".join(common.count(facts[f"{noun}s"], noun) for noun in ("context", "caption", "image"))
-    size = len(covariance.matrix)
+    of = " of ".join(common.count(made.counts[f"{noun}s"], noun) for noun in ("context", "caption", "image"))
     print(
-        f"{target}: {of} of {name}, {size} x {size}, shrinkage {covariance.shrinkage:.4g}, "
-        f"sha256 {sha256_file(target)[:16]}"
+        f"{made.path}: {of} of {made.corpus}, {made.size} x {made.size}, shrinkage {made.shrinkage:.4g}, "
+        f"sha256 {made.sha256[:16]}"
     )
-    if facts["images"] < len(corpus):
-        common.note(f"{len(corpus) - facts['images']:,} images of {name} have no features there and were left out")
+    if made.without_features:
+        common.note(f"{made.without_features:,} images of {made.corpus} have no features there and were left out")
     arguments = ["--features", str(features), "--model", f"reo={model}"]
     arguments += [] if out is None else ["--option", f"reo.covariance_file={out}"]
     common.note(f"use it: capbench score --metric reo {shlex.join(arguments)}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from capbench.core import files
 from capbench.core.errors import DataError, MissingFileError
@@ -12,7 +13,9 @@ from capbench.datasets.base import Dataset
 from capbench.datasets.nocaps import Nocaps
 from capbench.datasets.opening import GroupDataset, open_dataset
 from capbench.datasets.root import DataRoot
-from capbench.features.images import ImageFile, images_in, unique
+
+if TYPE_CHECKING:
+    from capbench.features.images import ImageFile
 
 __all__ = ["all_images", "dataset_images", "image_finder", "image_paths"]
 
@@ -24,6 +27,8 @@ def all_images(root: DataRoot) -> list[ImageFile]:
         MissingFileError: there are none.
         DataError: two files would have the same id.
     """
+    from capbench.features.images import ImageFile, images_in, unique
+
     folders = sorted(path for path in root.path.glob("*/images") if path.is_dir() and any(path.iterdir()))
     if not folders:
         raise MissingFileError(
@@ -67,6 +72,8 @@ def dataset_images(name: str, root: DataRoot, folder: Path | None = None) -> tup
             path=places[0],
             hint="Put them there (see 'capbench data info'), or give --image-root",
         )
+    from capbench.features.images import ImageFile
+
     return [ImageFile(image, paths[image]) for image in judged if image in paths], [
         image for image in judged if image not in paths
     ]
@@ -100,6 +107,8 @@ def image_finder(
     places = None if dataset is None else dataset.image_places()
 
     def find(images: Iterable[str]) -> dict[str, Path]:
+        from capbench.features.images import images_in, unique
+
         wanted = dict.fromkeys(images)
         renamed = {number: image_id(name) for number, name in _nocaps_files(root).items()} if numbered else {}
         if folder is not None:
@@ -118,6 +127,8 @@ def image_finder(
 
 
 def _images_below(folder: Path) -> list[ImageFile]:
+    from capbench.features.images import images_in
+
     return images_in(folder) if folder.is_dir() and any(folder.iterdir()) else []
 
 

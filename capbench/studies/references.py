@@ -195,7 +195,9 @@ def reference_curves(
     bound = next((request.label for request in requests if not _free(request).columns), None)
     wanted = _counts(counts, int(sizes.max(initial=0)), bool(free), str(protocol))
     if wanted[-1] == 0 and bound is not None:
-        raise UsageError(f"{bound} needs references, and no number but 0 is asked for", hint="Add 1 to --counts")
+        raise UsageError(
+            f"{bound} needs references, and no number but 0 is asked for", hint="Add 1 to the numbers of references"
+        )
     task = _Task(
         protocol,
         judgements,
@@ -256,7 +258,9 @@ def _counts(counts: Sequence[int] | None, most: int, free: bool, protocol: str) 
     if wanted[-1] > most:
         raise UsageError(f"no item of {protocol} has {wanted[-1]} references", hint=f"The most is {most}")
     if wanted[0] == 0 and not free:
-        raise UsageError("none of these metrics can be computed without references", hint="Leave 0 out of --counts")
+        raise UsageError(
+            "none of these metrics can be computed without references", hint="Leave 0 out of the numbers of references"
+        )
     return tuple(wanted)
 
 

@@ -107,7 +107,7 @@ def draw_gallery(captions: Mapping[str, Sequence[str]], task: RetrievalTask) -> 
         if len(texts) < least:
             raise DataError(
                 f"the image '{image}' has {len(texts)} caption(s), and {least} are needed",
-                hint=f"{task.references} are references and the next is a query: give --references {len(texts) - 1}"
+                hint=f"{task.references} are references and the next is a query: choose {len(texts) - 1} references"
                 if len(texts) > 1
                 else "Leave the image out",
             )

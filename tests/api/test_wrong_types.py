@@ -74,6 +74,7 @@ WRONG: dict[str, Wrong] = {
         "permutations": NUMBERS,
         "unit": [3, THING],
         "seed": ["1", 1.5, True, -1],
+        "study": PATHS,
         "without": [3, THING, [3], b"cider"],
         **SHARED,
     },

@@ -225,7 +225,7 @@ def test_a_file_with_an_unknown_column_names_the_command_that_can_read_it(capben
 def test_import_refuses_a_scale_that_is_none(capbench: Call, tmp_path: Path) -> None:
     ran = capbench("data", "import", tmp_path / "a.csv", "--name", "a", "--scale", "high")
     assert ran.code == 2
-    assert "--scale high: no scale" in ran.err
+    assert "--scale high: not a scale" in ran.err
 
 
 def test_import_of_a_file_that_is_not_there_is_an_error(capbench: Call, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any, NamedTuple
 
 from capbench.core import files, large_json
@@ -615,6 +614,8 @@ def _long(items: Sequence[Item]) -> str:
     references = [text.count(" ") + 1 for item in items for text in item.references]
     if not references:
         return ""
+    from statistics import median
+
     of_candidates, of_references = median(item.candidate.count(" ") + 1 for item in items), median(references)
     if of_candidates < _LONG * max(of_references, 1):
         return ""

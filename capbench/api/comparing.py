@@ -1,0 +1,328 @@
+"""``capbench.compare`` and ``capbench.power``: differences between metrics in agreement with human judgements."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from capbench.api.checking import check_arguments
+from capbench.api.resolve import (
+    Caller,
+    DatasetGiven,
+    FilesGiven,
+    MetricInputs,
+    MetricsGiven,
+    OptionsGiven,
+    PathGiven,
+    ResolvedJudged,
+    ScoresGiven,
+    VersionGiven,
+    python_caller,
+    resolve_judged,
+    warn,
+)
+from capbench.api.results import ON_SAMPLE
+from capbench.core import records
+from capbench.core.errors import UsageError, count
+from capbench.studies.compare import (
+    MetricComparison,
+    MetricPower,
+    compare_scored,
+    comparison_result,
+    metric_power,
+    score_all,
+)
+from capbench.studies.judged import Incomplete, ProgressFactory, Scored
+from capbench.studies.results import StudyResult
+from capbench.studies.study import BootstrapSettings, TestSettings
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from capbench.datasets.protocol import StatisticSpec
+    from capbench.stats.agreement import Unit
+    from capbench.stats.significance import Correction, Test
+
+__all__ = ["Comparison", "ComparisonResult", "MeasuredPower", "compare", "compare_judged", "power", "power_judged"]
+
+
+def compare(
+    dataset: DatasetGiven,
+    metrics: MetricsGiven = (),
+    *,
+    protocol: str | None = None,
+    scores: ScoresGiven = (),
+    allow_missing: bool = False,
+    test: Test = "permutation",
+    correction: Correction = "holm",
+    resamples: int = 1000,
+    seed: int = 0,
+    unit: Unit = "image",
+    options: OptionsGiven | None = None,
+    features: FilesGiven | None = None,
+    model: FilesGiven | None = None,
+    images: PathGiven | None = None,
+    data: PathGiven | None = None,
+    cache: bool = True,
+    version: VersionGiven | None = None,
+    progress: bool | ProgressFactory = False,
+) -> ComparisonResult:
+    """Test whether metrics differ in how well they agree with human judgements, as ``capbench compare`` does.
+
+    Args:
+        dataset: a data set's name, a file of judgements, or a class.
+        metrics: two or more: names, functions or classes, or a dictionary of them by label.
+        protocol: one of the data set's protocols; by default the literature's.
+        scores: see :class:`capbench.api.resolve.MetricInputs`, as for ``allow_missing``, ``options``, ``features``,
+            ``model``, ``images``, ``data``, ``cache`` and ``version``.
+        test: ``permutation``, ``bootstrap``, ``williams``, ``steiger`` or ``mcnemar``.
+        correction: for the number of pairs, ``holm``, ``bh`` or ``none``.
+        resamples: bootstrap resamples, and permutations, of which more are drawn if the number of pairs requires it.
+        seed: of both.
+        unit: unit of resampling: ``image``, ``item`` or ``rating``.
+        progress: see :func:`capbench.api.caller.python_caller`.
+
+    Raises:
+        UsageError: there is only one metric, or an argument is not valid.
+        ProtocolError: the data set has no such protocol, or the protocol has no human judgements.
+        DataError, MetricError, StatisticError: as :func:`correlate` raises them.
+    """
+    check_arguments(locals(), required=["dataset"])
+    settings = TestSettings.read(
+        "compare",
+        {"test": test, "correction": correction, "resamples": resamples, "seed": seed, "unit": unit},
+    )
+    made = compare_judged(metrics, dataset, protocol, MetricInputs.of(locals()), settings, python_caller(progress))
+    _warn_of(made.result.incomplete)
+    return made.result
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A comparison of metrics, and the scores behind it.
+
+    Attributes:
+        result: intervals and tests.
+        judged: metrics, data set and protocol.
+        scored: the scores.
+    """
+
+    result: ComparisonResult
+    judged: ResolvedJudged
+    scored: Scored
+
+    def as_study(self) -> StudyResult:
+        """The comparison as the result of a study, which reports read."""
+        return comparison_result(self.result, self.judged.protocol, self.scored, self.judged.rows)
+
+
+def compare_judged(
+    metrics: MetricsGiven,
+    dataset: DatasetGiven,
+    protocol: str | None,
+    inputs: MetricInputs,
+    settings: TestSettings,
+    caller: Caller,
+) -> Comparison:
+    """Compare metrics for Python or the command line; see :func:`compare`."""
+    one_alone = UsageError("one metric alone cannot be compared", code="too-few", hint="Name two or more")
+    judged = resolve_judged(metrics, dataset, protocol, inputs, caller, one_alone=one_alone)
+    scored = score_all(
+        judged.dataset,
+        judged.protocol,
+        judged.requests,
+        judged.resources,
+        cache=judged.cache,
+        progress=caller.progress,
+    )
+    comparison = compare_scored(judged.protocol, scored, judged.rows, settings)
+    used, wanted = comparison.table.resamples, settings.resamples
+    if used is not None and wanted is not None and used > wanted:
+        pairs = count(len(comparison.table.pairs), "pair")
+        caller.tell(f"{used:,} permutations or resamples were tested with: {wanted:,} are too few for {pairs}")
+    result = ComparisonResult.of(replace(comparison, sample=judged.sample), judged.protocol.statistic)
+    return Comparison(result, judged, scored)
+
+
+def power(
+    dataset: DatasetGiven,
+    metrics: MetricsGiven = (),
+    *,
+    protocol: str | None = None,
+    scores: ScoresGiven = (),
+    allow_missing: bool = False,
+    power: float = 0.8,
+    alpha: float = 0.05,
+    gap: float | None = None,
+    resamples: int = 500,
+    seed: int = 0,
+    unit: Unit = "image",
+    options: OptionsGiven | None = None,
+    features: FilesGiven | None = None,
+    model: FilesGiven | None = None,
+    images: PathGiven | None = None,
+    data: PathGiven | None = None,
+    cache: bool = True,
+    version: VersionGiven | None = None,
+    progress: bool | ProgressFactory = False,
+) -> MetricPower:
+    """Estimate how many images are needed to distinguish two metrics, as ``capbench power`` does.
+
+    Args:
+        dataset: a data set's name, a file of judgements, or a class.
+        metrics: two: names, functions or classes, or a dictionary of them by label.
+        protocol: one of the data set's protocols; by default the literature's.
+        scores: see :class:`capbench.api.resolve.MetricInputs`, as for ``allow_missing``, ``options``, ``features``,
+            ``model``, ``images``, ``data``, ``cache`` and ``version``.
+        power: probability with which the difference should be found.
+        alpha: significance level, two-sided.
+        gap: the difference to find (a share for accuracies); by default the measured one.
+        resamples: resamples at each number of images.
+        seed: of the resamples.
+        unit: unit that is resampled and counted: ``image``, ``item`` or ``rating``.
+        progress: see :func:`capbench.api.caller.python_caller`.
+
+    Raises:
+        UsageError: there are not two columns, or an argument is not valid.
+        ProtocolError, DataError, MetricError, StatisticError: as :func:`compare` raises them.
+    """
+    check_arguments(locals(), required=["dataset", "alpha"])
+    inputs = MetricInputs.of(locals())
+    caller = python_caller(progress)
+    measured = power_judged(
+        metrics,
+        dataset,
+        protocol,
+        inputs,
+        caller,
+        power=power,
+        alpha=alpha,
+        gap=gap,
+        resamples=resamples,
+        seed=seed,
+        unit=unit,
+    )
+    return measured.result
+
+
+@dataclass(frozen=True)
+class MeasuredPower:
+    """How much data distinguishes two metrics, and under which statistic."""
+
+    result: MetricPower
+    statistic: StatisticSpec
+
+
+def power_judged(
+    metrics: MetricsGiven,
+    dataset: DatasetGiven,
+    protocol: str | None,
+    inputs: MetricInputs,
+    caller: Caller,
+    *,
+    power: float,
+    alpha: float,
+    gap: float | None,
+    resamples: int,
+    seed: int,
+    unit: Unit,
+) -> MeasuredPower:
+    """Estimate for Python or the command line how many images are needed; see :func:`power`."""
+    for name, value in (("power", power), ("alpha", alpha)):
+        if not 0 < value < 1:
+            raise UsageError(
+                f"{caller.spelled(name)} {value:g}: not a share between 0 and 1",
+                code="out-of-range",
+                value=value,
+                hint="Example: 0.8",
+            )
+    settings = BootstrapSettings.read("power", {"resamples": resamples, "seed": seed, "unit": unit})
+    judged = resolve_judged(metrics, dataset, protocol, inputs, caller)
+    result = metric_power(
+        judged.dataset,
+        judged.protocol,
+        judged.requests,
+        gap=gap,
+        alpha=alpha,
+        target=power,
+        resamples=settings.resamples,
+        seed=settings.seed,
+        unit=settings.unit,
+        resources=judged.resources,
+        cache=judged.cache,
+        progress=caller.progress,
+    )
+    return MeasuredPower(result, judged.protocol.statistic)
+
+
+def _warn_of(incomplete: Mapping[str, Incomplete]) -> None:
+    """Warn of columns of files that lack scores, by title, for the function that a user has called."""
+    for title, less in incomplete.items():
+        warn(f"{title} is not computed: {less}")
+
+
+@dataclass(frozen=True, repr=False)
+class ComparisonResult(MetricComparison):
+    """Intervals of metrics and tests between all pairs, as :func:`capbench.compare` returns them.
+
+    Attributes:
+        statistic: short name of the statistic (``τ-c``).
+        percent: whether values are shown times 100.
+    """
+
+    statistic: str = ""
+    percent: bool = False
+
+    @classmethod
+    def of(cls, comparison: MetricComparison, statistic: StatisticSpec) -> ComparisonResult:
+        """The same comparison, with the statistic of its protocol."""
+        fields = {f.name: getattr(comparison, f.name) for f in dataclasses.fields(comparison)}
+        return cls(**fields, statistic=statistic.label, percent=statistic.kind == "accuracy")
+
+    def as_json(self) -> dict[str, Any]:
+        """The value that ``compare --json`` prints."""
+        given = {f.name for f in dataclasses.fields(MetricComparison)}
+        return {name: value for name, value in dataclasses.asdict(self).items() if name in given}
+
+    def to_frame(self) -> pd.DataFrame:
+        """A row for each metric, the best first: ``metric``, ``value``, ``low``, ``high``, ``rank``, ``top``."""
+        import pandas as pd
+
+        rows = [
+            {
+                "metric": name,
+                "value": value,
+                "low": self.intervals[name].low,
+                "high": self.intervals[name].high,
+                "rank": self.table.ranks[name],
+                "top": name in self.table.top,
+            }
+            for name, value in self.table.values.items()
+        ]
+        return pd.DataFrame(rows)
+
+    def pairs_to_frame(self) -> pd.DataFrame:
+        """A row for each pair: ``better``, ``worse``, ``difference``, its interval, p-values, ``significant``."""
+        import pandas as pd
+
+        return pd.DataFrame([dataclasses.asdict(pair) for pair in self.table.pairs])
+
+    def __repr__(self) -> str:
+        on_sample = ON_SAMPLE if self.sample else ""
+        return f"ComparisonResult({self.protocol}: {', '.join(self.table.values)}{on_sample})"
+
+    def __str__(self) -> str:
+        from capbench.reports.compare import basis, incomplete, sentence
+        from capbench.reports.markup import SAMPLE
+
+        lines = [SAMPLE] if self.sample else []
+        lines += [sentence(pair, self, self.statistic, percent=self.percent) for pair in self.table.pairs]
+        lines += incomplete(self)
+        return "\n".join([*lines, basis(self), *self.notes, *records.signature_lines(self.signatures)])
+
+    def _repr_html_(self) -> str:
+        from capbench.reports.compare import comparison_html
+
+        return comparison_html(self, self.statistic, percent=self.percent)

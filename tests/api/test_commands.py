@@ -1,0 +1,209 @@
+"""Python functions and commands give the same numbers under the same keys, on the embedded sample."""
+
+from __future__ import annotations
+
+import csv
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import capbench as cb
+from tests.conftest import Ran
+from tests.errors import raises
+
+Capbench = Callable[..., Ran]
+EXPERT = "flickr8k-expert"
+STUDY = """
+schema: 1
+name: small
+protocols: [composite/same-text-out/correctness-tau-c, flickr8k-expert]
+metrics: [bleu-1, {cider: {sigma: 3}}, {label: again, metric: cider}]
+compare: {test: permutation, resamples: 100}
+"""
+
+
+def plain(value: Any) -> Any:
+    """A JSON value without times and numbers of cached scores, which differ from run to run."""
+    if isinstance(value, dict):
+        return {key: plain(entry) for key, entry in value.items() if key not in ("created", "seconds", "cached")}
+    return [plain(entry) for entry in value] if isinstance(value, list | tuple) else value
+
+
+def printed(capbench: Capbench, *arguments: str | Path, code: int = 0) -> Any:
+    ran = capbench(*arguments, "--json")
+    assert ran.code == code, ran.err
+    return plain(json.loads(ran.out))
+
+
+@pytest.fixture
+def incomplete(tmp_path: Path) -> Path:
+    """Scores of all candidates of PASCAL-50S but one."""
+    path = tmp_path / "mine.csv"
+    items = {(item.image, item.candidate) for item in cb.load("pascal-50s", "random-5-refs").items}
+    with path.open("w", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["image", "candidate", "mine"])
+        rows.writerows([image, text, len(text)] for image, text in sorted(items)[1:])
+    return path
+
+
+def test_several_draws_and_metrics_with_a_missing_score(capbench: Capbench, incomplete: Path) -> None:
+    protocol = "pascal-50s/random-5-refs/direct-strict"
+    flags = ("-p", protocol, "-m", "bleu-1", "-m", "rouge-l", "-m", "mine", "--scores", incomplete)
+    command = printed(capbench, "correlate", *flags, "--bootstrap", "100", "--compare", "permutation", code=1)
+    with pytest.warns(cb.CapbenchWarning, match=r"mine is undefined.* 1 of the 240 items"):
+        result = cb.correlate(
+            protocol=protocol,
+            metrics=["bleu-1", "rouge-l", "mine"],
+            scores=[incomplete],
+            bootstrap=100,
+            compare="permutation",
+        )
+    assert plain(result.model_dump(mode="json")) == command
+    (info,) = result.protocols
+    assert info.draws == 5
+    overall = [cell for cell in result.cells if not cell.group and cell.value is not None]
+    assert {cell.column for cell in overall} == {"bleu-1", "rouge-l"}
+    # The groups that the missing caption does not belong to have their numbers.
+    assert {(cell.column, cell.group) for cell in result.undefined} == {("mine", ""), ("mine", "HC"), ("mine", "HI")}
+    assert all(cell.low is not None for cell in overall)
+    assert len(result.comparisons[0].pairs) == 1
+
+    spared = printed(capbench, "correlate", *flags, "--allow-missing")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", cb.CapbenchWarning)
+        whole = cb.correlate(
+            protocol=protocol, metrics=["bleu-1", "rouge-l", "mine"], scores=[incomplete], allow_missing=True
+        )
+    assert plain(whole.model_dump(mode="json")) == spared
+    assert {cell.column for cell in whole.cells if cell.value is not None} == {"bleu-1", "rouge-l", "mine"}
+
+
+def test_a_study_file(capbench: Capbench, tmp_path: Path) -> None:
+    path = tmp_path / "small.yaml"
+    path.write_text(STUDY, encoding="utf-8")
+    command = printed(capbench, "correlate", path, "--without", "again", "--out", tmp_path / "command")
+    result = cb.correlate(study=path, without="again")
+    assert plain(result.model_dump(mode="json")) == command
+    assert result.value("cider", f"{EXPERT}/no-own-captions/unaggregated-tau-c") > 0
+    assert [missing.column for missing in result.missing if missing.left_out]
+    written = result.write(tmp_path / "python")
+    assert {file.name for file in written} == {file.name for file in (tmp_path / "command").glob("[!.]*")}
+    table = "results.csv"
+    assert (tmp_path / "python" / table).read_bytes() == (tmp_path / "command" / table).read_bytes()
+    with raises(cb.UsageError, "conflict", value="metrics"):
+        cb.correlate(study=path, metrics="cider")
+    assert capbench("correlate", path, "-m", "cider").failure.value == "--metric"
+    with pytest.raises(cb.CapbenchError, match=r"gone\.yaml"):
+        cb.correlate(study=tmp_path / "gone.yaml")
+
+
+def test_all_protocols(capbench: Capbench) -> None:
+    flags = ("--all-protocols", "-d", EXPERT, "-m", "bleu-1", "-m", "cider", "--compare", "permutation")
+    command = printed(capbench, "correlate", *flags, "--permutations", "100")
+    found = cb.correlate_all_protocols(EXPERT, ["bleu-1", "cider"], compare="permutation", permutations=100)
+    assert plain(found.model_dump(mode="json")) == command
+    assert len(found.datasets[0].protocols) > 1
+    with raises(cb.UsageError, "invalid"):
+        cb.correlate_all_protocols(EXPERT)
+    assert capbench("correlate", "--all-protocols", "-d", EXPERT, "--bootstrap", "100").failure.code == "conflict"
+
+
+def test_a_comparison_and_its_power(capbench: Capbench) -> None:
+    flags = ("bleu-1", "cider", "-d", "composite", "--resamples", "100", "--seed", "3")
+    comparison = cb.compare("composite", ["bleu-1", "cider"], resamples=100, seed=3)
+    assert plain(json.loads(json.dumps(comparison.as_json()))) == printed(capbench, "compare", *flags)
+    power = cb.power("composite", ["bleu-1", "cider"], resamples=100, seed=3, gap=0.02, alpha=0.1, power=0.9)
+    more = ("--gap", "0.02", "--alpha", "0.1", "--power", "0.9")
+    assert plain(json.loads(json.dumps(power.as_json()))) == printed(capbench, "power", *flags, *more)
+    assert power.power.gap == 0.02
+    with raises(cb.UsageError, "out-of-range", value=2):
+        cb.power("composite", ["bleu-1", "cider"], power=2)
+    assert capbench("power", "bleu-1", "cider", "--alpha", "0").failure.code == "out-of-range"
+    with raises(cb.UsageError, "invalid"):
+        cb.power("composite", ["bleu-1"])
+
+
+def test_reference_curves(capbench: Capbench, tmp_path: Path) -> None:
+    flags = ("references", "-m", "bleu-1", "-m", "rouge-l", "--counts", "1,2,5", "--draws", "2", "--seed", "3")
+    found = cb.references("pascal-50s", ["bleu-1", "rouge-l"], counts=[1, 2, 5], draws=2, seed=3)
+    assert plain(found.to_list()) == [printed(capbench, *flags)]
+    assert len(found.curves[0].curve("bleu", "bleu-1")) == 3
+
+    study = tmp_path / "curves.yaml"
+    study.write_text(
+        "schema: 1\nname: curves\ncurves: {counts: [1, 2], draws: 2}\nmetrics: [bleu-1, tiger]\n"
+        "protocols: [composite/all-references/correctness-tau-c, pascal-50s/random-5-refs/direct-strict]\n"
+        "features: gone.h5\n",
+        encoding="utf-8",
+    )
+    command = printed(capbench, "references", study, "--without", "tiger", "--out", tmp_path / "out", code=1)
+    with pytest.warns(cb.CapbenchWarning, match="random-5-refs/direct-strict waits"):
+        of_study = cb.references(study=study, without="tiger")
+    assert plain(of_study.to_list()) == command
+    assert [curves.protocol for curves in of_study.curves] == ["composite/all-references/correctness-tau-c"]
+    assert list(of_study.missing) == ["pascal-50s/random-5-refs/direct-strict"]
+    with raises(cb.UsageError, "conflict", value="dataset"):
+        cb.references("composite", study=study)
+    with raises(cb.UsageError, "missing-option"):
+        cb.references("composite", "bleu-1", without="cider")
+    assert capbench("references", "--scores", study).failure.code == "conflict"
+
+
+def test_retrieval(capbench: Capbench, tmp_path: Path) -> None:
+    flags = ("retrieve", "-m", "bleu-1", "-m", "rouge-l", "--images", "8", "--seed", "2", "--references", "3")
+    found = cb.retrieve(["bleu-1", "rouge-l"], sample_size=8, seed=2, references=3)
+    assert plain(json.loads(json.dumps(found.to_list()))) == printed(capbench, *flags)
+    assert (len(found.gallery.images), found.task.references) == (8, 3)
+
+    study = tmp_path / "retrieval.yaml"
+    study.write_text(
+        "schema: 1\nname: retrieval\nmetrics: [bleu-1, clipscore]\nretrieval: {images: 8}\n", encoding="utf-8"
+    )
+    command = printed(capbench, "retrieve", study, "--seed", "1", code=1)
+    with pytest.warns(cb.CapbenchWarning, match="CLIPScore waits"):
+        of_study = cb.retrieve(study=study, seed=1)
+    assert plain(json.loads(json.dumps(of_study.to_list()))) == command
+    assert set(of_study.missing) == {"CLIPScore", "RefCLIPScore"}
+    with raises(cb.UsageError, "missing-option"):
+        cb.retrieve()
+    with raises(cb.UsageError, "conflict", value="metrics"):
+        cb.retrieve("bleu-1", study=study)
+
+
+def test_word_vectors(capbench: Capbench, tmp_path: Path) -> None:
+    pytest.importorskip("gensim", reason="gensim is not installed")
+    out = tmp_path / "command.bin"
+    ran = capbench("train", "word-vectors", "-c", "flickr8k", "-o", out, "--dimension", "8", "--epochs", "1")
+    assert ran.code == 0, ran.err
+    made = cb.train_word_vectors("flickr8k", tmp_path / "python.bin", dimension=8, epochs=1)
+    assert made.path.read_bytes() == out.read_bytes()
+    assert f"{made.words:,} words x 8 from {made.captions:,} captions, sha256 {made.sha256[:16]}" in ran.out
+    with pytest.raises(cb.UsageError, match=r"word-vectors\.epochs=0"):
+        cb.train_word_vectors("flickr8k", tmp_path / "x.bin", epochs=0)
+
+
+def test_messages_name_arguments_as_the_caller_writes_them(capbench: Capbench, tmp_path: Path) -> None:
+    ratings = tmp_path / "ratings.csv"
+    ratings.write_text("image,candidate,rating\na,a dog,1\n", encoding="utf-8")
+    with raises(cb.UsageError, "wrong-value", value="high") as caught:
+        cb.import_data(ratings, "mine", scale="high")
+    assert "--" not in str(caught.value)
+    assert "--scale" in str(capbench("data", "import", ratings, "--name", "mine", "--scale", "high").failure)
+    with raises(cb.UsageError, "conflict") as caught:
+        cb.extract_features("photos", dataset=EXPERT)
+    assert "--" not in str(caught.value)
+    assert "--images" in str(capbench("extract-features", "--images", "photos", "--dataset", EXPERT).failure)
+    with pytest.raises(cb.UsageError, match="Correct image_root"):
+        cb.extract_features(dataset=EXPERT, image_root=tmp_path / "gone")
+    with raises(cb.UsageError, "unknown-name", value="row") as caught:
+        cb.train("scan", "scan-flickr8k-grid", variant="row")
+    assert "--" not in str(caught.value)
+    with raises(cb.UsageError, "unknown-name", value="tset"):
+        cb.evaluate_model("scan", "scan-flickr8k-grid", "tset")
+    ran = capbench("train", "faier", "faier-flickr8k", "--variant", "row")
+    assert (ran.failure.value, "--variant" in str(ran.failure)) == ("row", True)
