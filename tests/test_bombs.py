@@ -1,4 +1,4 @@
-"""Small files that expand to very large ones or refer to other places: rejected in one line, in little time and memory."""
+"""Small files that expand to very large ones or point elsewhere: rejected in one line, in little time and memory."""
 
 from __future__ import annotations
 

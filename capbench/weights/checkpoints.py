@@ -315,9 +315,8 @@ def fitting_tensors(
     return fitting
 
 
-# A reader for ``.caffemodel`` files, from the fields of ``caffe.proto`` that contain weights: a net's layers (field 100,
-# or 2 in old files) with name (1; 4 in old files) and blobs (7; 6 in old files); a blob's data (5), shape (7) or old
-# shape (1 to 4).
+# A reader for ``.caffemodel`` files. It uses these fields of ``caffe.proto``: a net's layers (field 100, or 2 in old
+# files) with name (1; 4 in old files) and blobs (7; 6 in old files); a blob's data (5), shape (7) or old shape (1-4).
 
 
 def read_caffemodel(path: str | os.PathLike[str]) -> dict[str, NDArray[np.float32]]:

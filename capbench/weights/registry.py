@@ -209,7 +209,7 @@ def _terms(weights: Any) -> str:
 
 
 def models_dir() -> Path:
-    """The folder of weight files: ``$CAPBENCH_MODELS``, else ``models`` in ``$CAPBENCH_HOME`` or the user data folder."""
+    """The folder of weight files: ``$CAPBENCH_MODELS``, or ``models`` in ``$CAPBENCH_HOME`` or the user data folder."""
     folder = os.environ.get("CAPBENCH_MODELS")
     if folder:
         return Path(folder).expanduser()

@@ -234,8 +234,8 @@ def test_bad_json_captions_are_refused(tmp_path: Path, data: Any, message: str) 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"1.jpg": ["A hat"], "1.jpg": ["A cap"]}', "the key '1.jpg' stands twice"),
-        ('{"1.jpg": ["A hat"', "is not JSON.*cut off"),
+        ('{"1.jpg": ["A hat"], "1.jpg": ["A cap"]}', "the key '1.jpg' occurs twice"),
+        ('{"1.jpg": ["A hat"', "is not JSON.*truncated"),
     ],
 )
 def test_broken_json_is_refused(tmp_path: Path, text: str, message: str) -> None:

@@ -181,7 +181,7 @@ def test_without_a_cache_folder_files_are_verified_and_nothing_is_called_recorde
     (root.path / "not-a-folder").write_text("")
     monkeypatch.setenv("CAPBENCH_CACHE", str(root.path / "not-a-folder" / "cache"))
     (root.path / "a.txt").write_text("first")
-    with pytest.warns(CapbenchWarning, match="hashes cannot be recorded: .*the cache folder cannot be made"):
+    with pytest.warns(CapbenchWarning, match="hashes cannot be recorded: .*the cache folder cannot be created"):
         (report,) = check(root, known, HashRecord())
     assert (report.state, report.hash_status) == ("ok", "")
     assert report.detail == "no hash is known, and none could be recorded"

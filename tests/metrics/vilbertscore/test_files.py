@@ -287,7 +287,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
         _own({}, entries={"text_pooler.weight": {"data_offsets": [0, 2**40]}}),
         "not a complete safetensors file",
     ),
-    "a shape that does not fit": (_own({}, entries={"text_pooler.weight": {"shape": [1, 3]}}), "not a complete safetensors"),
+    "a shape that does not fit": (_own({}, entries={"text_pooler.weight": {"shape": [1, 3]}}), "not a complete"),
     "a lacking tensor of its own": (_of_own(lambda tensors: tensors.pop("text_pooler.weight")), "lacks"),
     "a strange tensor of its own": (_of_own(lambda tensors: tensors.update(more=torch.ones(3))), "does not know"),
     "a NaN of its own": (_own_nan, "NaN or infinity"),
