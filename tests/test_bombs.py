@@ -1,4 +1,4 @@
-"""Small files that stand for very large ones, or lead elsewhere: refused in one line, in little time and memory."""
+"""Small files that expand to very large ones or point elsewhere: rejected in one line, in little time and memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 from capbench.core import files
-from capbench.core.errors import CapbenchError, DataError, UsageError
+from capbench.core.errors import CapbenchError, DataError, StudyError, UsageError
 from capbench.core.yaml import parse_value, read_yaml
 from capbench.datasets.download import unpack
 from capbench.datasets.pascal50s import read_pairs
@@ -30,13 +30,14 @@ from capbench.datasets.user.judgement_files import read_user_file
 from capbench.features.store import open_store
 from capbench.features.writing import StoreWriter
 from capbench.metrics.score_files import COLUMNS, read_score_file
+from tests.errors import raises
 from tests.features.fakes import PRINT, made_up
 
 MEMORY = 400_000_000  # bytes; what the files stand for is a multiple of it
 
 
-def refused(read: Callable[[], object]) -> str:
-    """The one line with which a file is refused, in bounded memory."""
+def refused(read: Callable[[], object], code: str | None = None) -> CapbenchError:
+    """The error for a rejected file, in one line and in bounded memory."""
     tracemalloc.start()
     try:
         with pytest.raises(CapbenchError) as caught:
@@ -48,7 +49,8 @@ def refused(read: Callable[[], object]) -> str:
     assert "\n" not in line
     assert len(line) < 500
     assert peak < MEMORY
-    return line
+    assert code is None or caught.value.code == code, f"code {caught.value.code!r}: {line}"
+    return caught.value
 
 
 # -- HDF5 -------------------------------------------------------------------------------------------------------------
@@ -106,18 +108,17 @@ def test_a_store_that_is_larger_or_elsewhere_is_refused(damage: Callable[[h5py.F
         del file["features"]
         damage(file)
     assert (tmp_path / "a.h5").stat().st_size < 2_000_000
-    line = refused(lambda: list(open_store(tmp_path / "a.h5")))
-    assert line.startswith(f"{tmp_path / 'a.h5'}: ")
+    assert refused(lambda: list(open_store(tmp_path / "a.h5"))).path == str(tmp_path / "a.h5")
 
 
 # -- gzip, zip, MATLAB, Parquet --------------------------------------------------------------------------------------
 
 
 def test_gzip_that_unpacks_to_more_than_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_MOST_UNPACKED", 8_000_000)
+    monkeypatch.setattr(files, "_MAX_UNPACKED", 8_000_000)
     path = tmp_path / "a.gz"
     path.write_bytes(gzip.compress(bytes(9_000_000)))
-    assert "unpacks to more than" in refused(lambda: files.unpack_gzip(path))
+    assert refused(lambda: files.unpack_gzip(path), "too-large").path == str(path)
     path.write_bytes(gzip.compress(bytes(7_000_000)))
     assert len(files.unpack_gzip(path)) == 7_000_000
 
@@ -126,16 +127,16 @@ def test_gzip_of_captions_and_parses_goes_through_the_limit(tmp_path: Path, monk
     from capbench.datasets import captions
     from capbench.text.spice.scene_graph import import_parses
 
-    monkeypatch.setattr(files, "_MOST_UNPACKED", 1_000_000)
+    monkeypatch.setattr(files, "_MAX_UNPACKED", 1_000_000)
     bomb = gzip.compress(b"a dog\n" * 1_000_000)
     (tmp_path / "parses.gz").write_bytes(bomb)
-    assert "unpacks to more than" in refused(lambda: import_parses(tmp_path / "parses.gz"))
+    refused(lambda: import_parses(tmp_path / "parses.gz"), "too-large")
     for folder in ("raw", "image_splits"):
         (tmp_path / folder).mkdir()
     (tmp_path / "image_splits" / "val_images.txt").write_text("1.jpg\n")
     for number in range(1, 6):
         (tmp_path / "raw" / f"val.{number}.en.gz").write_bytes(bomb)
-    assert "unpacks to more than" in refused(lambda: captions.read_multi30k(tmp_path))
+    refused(lambda: captions.read_multi30k(tmp_path), "too-large")
 
 
 def test_a_matlab_file_that_unpacks_to_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +145,7 @@ def test_a_matlab_file_that_unpacks_to_much_is_refused(tmp_path: Path, monkeypat
     monkeypatch.setattr("capbench.datasets.pascal50s._MAT_MOST_UNPACKED", 20_000_000)
     scipy.io.savemat(tmp_path / "a.mat", {"x": np.zeros((1, 3_000_000))}, do_compression=True)
     assert (tmp_path / "a.mat").stat().st_size < 100_000
-    assert "unpacks to more than 20 MB" in refused(lambda: read_pairs(tmp_path / "a.mat"))
+    assert "20 MB" in str(refused(lambda: read_pairs(tmp_path / "a.mat")))
 
 
 def test_weights_that_unpack_to_much_are_refused(tmp_path: Path) -> None:
@@ -152,19 +153,19 @@ def test_weights_that_unpack_to_much_are_refused(tmp_path: Path) -> None:
     from capbench.weights.checkpoints import read_checkpoint
 
     np.savez_compressed(tmp_path / "a.npz", weight=np.zeros(9_000_000))
-    assert "unpacks to 72,000" in refused(lambda: read_checkpoint(tmp_path / "a.npz"))
+    assert "72,000" in str(refused(lambda: read_checkpoint(tmp_path / "a.npz"), "too-large"))
 
 
 def test_a_covariance_that_unpacks_to_much_is_refused(tmp_path: Path) -> None:
     from capbench.metrics.reo.metric import read_covariance
 
     np.savez_compressed(tmp_path / "a.npz", matrix=np.zeros((3000, 3000)))
-    assert "unpacks to 72,000" in refused(lambda: read_covariance(tmp_path / "a.npz"))
+    assert "72,000" in str(refused(lambda: read_covariance(tmp_path / "a.npz")))
     stream = io.BytesIO()
     np.lib.format.write_array_header_1_0(stream, {"descr": "<f8", "fortran_order": False, "shape": (1 << 20, 1 << 20)})
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         archive.writestr("matrix.npy", stream.getvalue())
-    assert "asks for 8,796,093,022,208" in refused(lambda: read_covariance(tmp_path / "a.npz"))
+    assert "8,796,093,022,208" in str(refused(lambda: read_covariance(tmp_path / "a.npz")))
 
 
 def _equal_rows(path: Path, n_rows: int, values: dict[str, Any], **how: Any) -> Path:
@@ -180,13 +181,13 @@ def _equal_rows(path: Path, n_rows: int, values: dict[str, Any], **how: Any) -> 
 
 def test_a_parquet_file_of_too_many_rows_is_refused_before_it_is_read(tmp_path: Path) -> None:
     path = _equal_rows(tmp_path / "a.parquet", 30_000_000, {"id": "a", "x": 1.0})
-    assert "its 30,000,000 rows take more than 2 GB of memory" in refused(lambda: read_score_file(path))
+    assert "30,000,000" in str(refused(lambda: read_score_file(path)))
 
 
 def test_equal_rows_of_a_parquet_file_are_refused_in_little_memory(tmp_path: Path) -> None:
     texts = {name: name * 10 for name in COLUMNS if name != "value"}
     path = _equal_rows(tmp_path / "a.parquet", 1_000_000, {**texts, "value": 1.0})
-    assert "row 2: a second score" in refused(lambda: read_score_file(path))
+    assert refused(lambda: read_score_file(path)).row == 2
 
 
 def test_long_texts_of_a_parquet_file_are_counted_however_they_are_stored(
@@ -198,7 +199,7 @@ def test_long_texts_of_a_parquet_file_are_counted_however_they_are_stored(
     monkeypatch.setattr("capbench.metrics.score_files._MOST_BYTES", 20_000_000)
     for encoding in ("DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY", "PLAIN"):
         path = _equal_rows(tmp_path / "a.parquet", 2000, values, use_dictionary=False, column_encoding={"id": encoding})
-        assert "its 2,000 rows take more than 0.02 GB of memory" in refused(functools.partial(read_score_file, path))
+        assert "0.02 GB" in str(refused(functools.partial(read_score_file, path)))
 
 
 def _archive(path: Path, *members: tuple[str, int]) -> Path:
@@ -216,7 +217,7 @@ def _archive(path: Path, *members: tuple[str, int]) -> Path:
 def test_an_archive_with_names_that_lead_out_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     path = _archive(tmp_path / "a.zip", ("good/a.json", 0o644), (name, 0o644))
-    assert "holds the unsafe name" in refused(lambda: unpack(path, {"a.json": None}, tmp_path / "in"))
+    assert refused(lambda: unpack(path, {"a.json": None}, tmp_path / "in")).path == str(path)
     assert sorted(p.name for p in tmp_path.rglob("*.json")) == []
 
 
@@ -247,7 +248,7 @@ LAUGHS = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
 def test_yaml_whose_aliases_stand_for_billions_is_refused(tmp_path: Path, capbench: Any) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(f"schema: 1\nname: &n [a]\n{LAUGHS}metrics: *i\n")
-    assert "its aliases (*) repeat more than 100,000 values" in refused(lambda: read_yaml(path, "study"))
+    assert "aliases" in str(refused(lambda: read_yaml(path, "study"), "wrong-format"))
     ran = capbench("correlate", path)
     assert (ran.code, ran.err.count("\n")) == (2, 1)
     with pytest.raises(ValueError, match="aliases"):
@@ -271,13 +272,13 @@ def test_deeply_nested_files_are_refused(text: str, tmp_path: Path) -> None:
 
 def test_deeply_nested_yaml_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("a: " + "[" * 2_000 + "]" * 2_000)
-    with pytest.raises(CapbenchError, match="nested too deeply"):
+    with raises(StudyError, "too-large", path=tmp_path / "a.yaml"):
         read_yaml(tmp_path / "a.yaml", "study")
 
 
 def test_nul_bytes_in_a_table_are_refused_with_their_row(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"image,candidate,reference_1,rating\na,a dog,the dog,2\nb,a\0cat,the cat,4\n")
-    assert "row 3: holds a NUL byte" in refused(lambda: read_user_file(tmp_path / "a.csv"))
+    assert refused(lambda: read_user_file(tmp_path / "a.csv"), "damaged").row == 3
 
 
 # -- what is no file --------------------------------------------------------------------------------------------------
@@ -302,16 +303,16 @@ def test_what_is_no_file_is_refused_at_once(kind: str, tmp_path: Path) -> None:
     for read in (files.read_text, files.read_bytes, files.sha256_file, files.check_readable, files.unpack_gzip):
         refused(functools.partial(read, path))
     if kind != "loop":
-        with pytest.raises(UsageError, match="not a file"), files.atomic_write(path) as stream:
+        with raises(UsageError, "unwritable", path=path), files.atomic_write(path) as stream:
             stream.write("a")
-        with pytest.raises(UsageError, match="not a file"):
+        with raises(UsageError, "unwritable", path=path):
             files.check_writable(path)
     assert path.is_symlink() or not path.is_file()
 
 
 def test_devices_are_not_replaced_by_files() -> None:
     for name in ("/dev/null", "/dev/stdout"):
-        with pytest.raises(UsageError, match="not a file"), files.atomic_write(name) as stream:
+        with raises(UsageError, "unwritable", path=name), files.atomic_write(name) as stream:
             stream.write("a")
     assert Path("/dev/null").is_char_device()
 
@@ -335,5 +336,5 @@ def test_a_pipe_that_something_writes_to_is_read(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_still_missing(tmp_path: Path) -> None:
     for name in ("missing", "a\0b"):
-        with pytest.raises(DataError, match="there is no such file"):
+        with raises(DataError, "missing-file", path=tmp_path / name):
             files.read_text(tmp_path / name)

@@ -168,7 +168,7 @@ def test_scores_need_no_cache(cache: str, place: Path) -> None:
     ran = _run(place, *SCORE, "sample", **nowhere)
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr.count("warning:") == 1
-    assert "the cache 'scores' cannot be used" in ran.stderr
+    assert "'scores'" in ran.stderr
 
 
 @pytest.mark.parametrize("cache", ["closed", "secret/below"])

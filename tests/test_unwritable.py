@@ -1,4 +1,4 @@
-"""Caches that cannot be made, and files that may not grow: a clear line, or the work done without the cache."""
+"""Caches that cannot be created, and files that cannot grow: a clear line, or the result without the cache."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_scoring_works_without_a_cache_folder_and_says_so_once(
     ran = capbench(*SCORE)
     assert ran.code == 0
     assert ran.err.count("warning:") == 1
-    assert "the cache 'scores' cannot be used" in ran.err
+    assert "'scores'" in ran.err
 
 
 def test_data_is_verified_without_a_cache_folder(
@@ -41,14 +41,14 @@ def test_data_is_verified_without_a_cache_folder(
     assert "error:" not in ran.err
 
 
-def test_what_needs_the_cache_folder_says_what_to_set(
+def test_a_command_that_requires_the_cache_folder_names_the_variable(
     capbench: Callable[..., Ran], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CAPBENCH_CACHE", NOWHERE)
     ran = capbench("setup", "spice")
     assert (ran.code, ran.err.count("error:")) == (2, 1)
-    assert "the cache folder cannot be made" in ran.err
-    assert "Set CAPBENCH_CACHE to a folder that you may write to" in ran.err
+    assert ran.failure.code == "unwritable"
+    assert "CAPBENCH_CACHE" in ran.err
 
 
 def test_files_that_may_not_grow_are_one_line_and_leave_nothing_half(tmp_path: Path) -> None:
@@ -64,10 +64,9 @@ def test_files_that_may_not_grow_are_one_line_and_leave_nothing_half(tmp_path: P
         [*command, "--out", str(out)], capture_output=True, text=True, preexec_fn=limit, cwd=tmp_path, check=False
     )
     assert full.returncode == 2, full.stderr
-    assert [line for line in full.stderr.splitlines() if line.startswith("error:")] == [
-        f"error: {out}: cannot be written (File too large). Check the folder's permissions and the free space; "
-        "nothing was changed."
-    ]
+    (error,) = (line for line in full.stderr.splitlines() if line.startswith("error:"))
+    assert error.startswith(f"error: {out}: ")
+    assert "File too large" in error
     assert full.stderr.count("warning:") == 1
     assert out.read_text() == "old\n"
     assert not list(tmp_path.glob(".*.part"))

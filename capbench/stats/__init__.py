@@ -1,4 +1,4 @@
-"""Statistics of agreement with people: arrays in, numbers out.
+"""Statistics of agreement with human ratings: arrays in, numbers out.
 
 >>> result = correlation("tau-b", [0.1, 0.4, 0.4, 0.9], [1, 2, 3, 4])
 >>> round(result.value, 4), result.ties_x

@@ -1,4 +1,4 @@
-"""Several metrics on the same human judgements: what intervals and tests between metrics work on."""
+"""Scores of several metrics on the same human judgements, the input of intervals and of tests between metrics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from capbench.stats.within_images import WithinImages
 
 __all__ = ["Accuracies", "Agreement", "Correlations", "Unit"]
 
-#: What is resampled: all judgements of an image together, all of an item, or single ones.
+#: Unit of resampling: all judgements of an image together, all of an item, or single ones.
 Unit = Literal["image", "item", "rating"]
 
 _TIE_CREDIT: dict[TieRule, float] = {"strict": 0.0, "ties-right": 1.0, "ties-half": 0.5}
@@ -38,12 +38,12 @@ _TIE_CREDIT: dict[TieRule, float] = {"strict": 0.0, "ties-right": 1.0, "ties-hal
 class Correlations:
     """Correlations of several metrics with the same human ratings.
 
-    Made by :meth:`of`, which checks everything.
+    Created by :meth:`of`, which checks all arguments.
 
     Attributes:
         coefficient: ``tau-b``, ``tau-c``, ``spearman``, ``pearson`` or ``acc-eq``.
-        scores: (draws, n) scores of each metric at the n data points; with several draws of references, one row for
-            each, and the statistic is the mean over draws.
+        scores: (draws, n) scores of each metric at the n data points; one row for each sample of references. The
+            statistic is the mean over rows.
         human: (n,) human ratings.
         unit: (n,) number of each data point's unit.
         units: number of units.
@@ -63,13 +63,13 @@ class Correlations:
         human: Sequence[float] | NDArray[np.generic],
         unit: Sequence[object] | NDArray[np.generic] | None = None,
     ) -> Correlations:
-        """Check and encode.
+        """Check and encode the data.
 
         Args:
-            coefficient: which correlation.
+            coefficient: name of the coefficient.
             scores: (n,) or (draws, n) scores by metric.
             human: (n,) ratings of the same data points.
-            unit: (n,) label of the unit of each data point (the image id); None if each is a unit of its own.
+            unit: (n,) label of the unit of each data point (the image id); None if each is a separate unit.
 
         Raises:
             StatisticError: see :func:`capbench.stats.correlation.correlation`; also fewer than two units.
@@ -79,7 +79,7 @@ class Correlations:
         for name, values in scores.items():
             arrays[name] = draws_of(values, name)
             for row in arrays[name]:
-                if coefficient == "acc-eq":  # which takes long, and is defined wherever both sides vary
+                if coefficient == "acc-eq":  # slow, and defined wherever both sides vary
                     checked_sides(coefficient, row, ratings, name)
                 else:
                     correlation(coefficient, row, ratings, name_x=name)  # raises where it is not defined
@@ -98,15 +98,17 @@ class Correlations:
         return self.coefficient
 
     def check_resampling(self) -> None:
-        """Raise StatisticError if the statistic takes too long for intervals and tests by resampling."""
+        """Raise StatisticError if the statistic is too slow for intervals and tests by resampling."""
         if self.coefficient == "acc-eq":
             raise StatisticError(
-                "acc-eq takes too long for resampling: its ε is chosen anew for every resample",
+                "acc-eq takes too long for resampling: its ε is calibrated again for every resample",
+                code="unsupported",
+                value=self.coefficient,
                 hint="Choose a correlation for intervals and tests",
             )
 
     def statistic(self, name: str) -> WeightedStatistic:
-        """The correlation of one metric, for resamples: a statistic of (B, U) weights, U the number of units.
+        """The correlation of one metric under resampling: a statistic of (B, U) weights, U the number of units.
 
         Args:
             name: one of :attr:`names`.
@@ -114,20 +116,20 @@ class Correlations:
         return _mean([self._prepare(row, self.human, self.unit, self.units) for row in self.scores[name]])
 
     def swapped(self, first: str, second: str, scale: Scale | None = None) -> WeightedStatistic:
-        """Difference (first - second) after the scores of two metrics changed places on some units (PERM-BOTH).
+        """Difference (first - second) after swapping the scores of two metrics on some units (PERM-BOTH).
 
         Args:
             first: a metric.
-            second: another one.
-            scale: what makes their scores comparable: ``z-scores`` as Deutsch, Dror and Roth (2021) do, or ``ranks``;
-                None for ranks with tau and Spearman's rho, which do not change under increasing maps, and z-scores with
+            second: another metric.
+            scale: common scale of their scores: ``z-scores`` as in Deutsch, Dror and Roth (2021), or ``ranks``;
+                None for ranks with tau and Spearman's rho, which are invariant under increasing maps, and z-scores with
                 Pearson's r.
 
         Returns:
-            A statistic of (B, U) weights 0 (as it is) and 1 (swapped).
+            A statistic of (B, U) weights 0 (unchanged) and 1 (swapped).
 
         Raises:
-            StatisticError: the coefficient is acc*_eq, which takes too long.
+            StatisticError: the coefficient is acc*_eq, which is too slow.
         """
         self.check_resampling()
         chosen = scale or ("z-scores" if self.coefficient == "pearson" else "ranks")
@@ -149,10 +151,10 @@ class Correlations:
 class Accuracies:
     """Pairwise accuracies of several metrics on the same human preferences.
 
-    Made by :meth:`of`. Pairs on which people are even have no right answer and are left out.
+    Created by :meth:`of`. Pairs without a human preference have no right answer and are excluded.
 
     Attributes:
-        ties: what a tie of the metric counts.
+        ties: tie rule of the metric.
         credit: (draws, n) credit of each metric on the n pairs, in [0, 1].
         group: (n,) number of each pair's group; the statistic is the mean of the groups' accuracies.
         unit: (n,) number of each pair's unit.
@@ -175,30 +177,31 @@ class Accuracies:
         groups: Sequence[str] | None = None,
         unit: Sequence[object] | NDArray[np.generic] | None = None,
     ) -> Accuracies:
-        """Check and encode.
+        """Check and encode the data.
 
         Args:
             ties: the tie rule.
             first: (n,) or (draws, n) scores of the pairs' first captions, by metric.
-            second: the same of their second ones.
-            preferred: (n,) +1 if people prefer the first, -1 the second, 0 if they are even.
+            second: the same for the second captions.
+            preferred: (n,) +1 if raters prefer the first, -1 the second, 0 without a preference.
             groups: (n,) group of each pair; None for a single group.
-            unit: (n,) label of each pair's unit; None if each pair is a unit of its own.
+            unit: (n,) label of each pair's unit; None if each pair is a separate unit.
 
         Raises:
             StatisticError: no pairs, unequal lengths, a score that is NaN or infinite, a preference that is not
-                -1, 0 or 1, a group in which people are even on every pair, or fewer than two units.
+                -1, 0 or 1, a group without any human preference, or fewer than two units.
         """
         from capbench.stats.pairwise_accuracy import pairwise_accuracy
 
         credit = {}
         choice = np.asarray(preferred)
         if set(first) != set(second):
-            raise StatisticError("the first and the second scores are not of the same metrics")
+            raise StatisticError("the first and the second scores are of different metrics", code="mismatch")
         for name in first:
             ones, others = draws_of(first[name], name), draws_of(second[name], name)
             if len(ones) != len(others):
-                raise StatisticError(f"{name} has {len(ones)} draws of first and {len(others)} of second scores")
+                message = f"{name} has {len(ones)} samples of first and {len(others)} of second scores"
+                raise StatisticError(message, code="mismatch", value=name)
             for a, b in zip(ones, others, strict=True):
                 pairwise_accuracy(a, b, choice, ties, groups, name=name)  # raises where it is not defined
             order = (ones > others).astype(np.float64) - (ones < others)
@@ -211,7 +214,7 @@ class Accuracies:
             group = unit_codes(np.asarray(groups)[clear])[0]
         labels = np.arange(len(choice)) if unit is None else np.asarray(unit)
         if len(labels) != len(choice):
-            raise StatisticError(f"there are {len(labels)} units for {len(choice)} preferences")
+            raise StatisticError(f"there are {len(labels)} units for {len(choice)} preferences", code="mismatch")
         codes, units = _units(labels[clear], int(clear.sum()))
         return cls(ties, {name: c[:, clear] for name, c in credit.items()}, group, codes, units)
 
@@ -226,10 +229,10 @@ class Accuracies:
         return f"accuracy ({self.ties})"
 
     def check_resampling(self) -> None:
-        """Do nothing: every accuracy can be resampled. (The counterpart in :class:`Correlations` may refuse.)"""
+        """Do nothing: accuracies can always be resampled."""
 
     def statistic(self, name: str) -> WeightedStatistic:
-        """The accuracy of one metric, for resamples: a statistic of (B, U) weights, U the number of units.
+        """The accuracy of one metric under resampling: a statistic of (B, U) weights, U the number of units.
 
         Args:
             name: one of :attr:`names`.
@@ -237,15 +240,15 @@ class Accuracies:
         return _mean([AccuracyStatistic(row, self.group, self.unit, self.units) for row in self.credit[name]])
 
     def swapped(self, first: str, second: str, scale: Scale | None = None) -> WeightedStatistic:
-        """Difference (first - second) after two metrics changed places on some units (PERM-BOTH).
+        """Difference (first - second) after swapping two metrics on some units (PERM-BOTH).
 
         Args:
             first: a metric.
-            second: another one.
-            scale: has no effect. What changes places is whether a metric is right, which needs no scale.
+            second: another metric.
+            scale: has no effect: the credits are swapped, which have the same scale.
 
         Returns:
-            A statistic of (B, U) weights 0 (as it is) and 1 (swapped).
+            A statistic of (B, U) weights 0 (unchanged) and 1 (swapped).
         """
         group, unit = np.tile(self.group, 2), np.concatenate([self.unit, self.unit + self.units])
         parts = [
@@ -265,9 +268,12 @@ def _mean(parts: Sequence[WeightedStatistic]) -> WeightedStatistic:
 def _units(labels: Sequence[object] | NDArray[np.generic] | None, n: int) -> tuple[IntArray, int]:
     codes, units = (np.arange(n), n) if labels is None else unit_codes(labels)
     if len(codes) != n:
-        raise StatisticError(f"there are {len(codes)} units for {n} data points")
+        raise StatisticError(f"there are {len(codes)} units for {n} data points", code="mismatch")
     if units < 2:
         raise StatisticError(
-            "all data points belong to one unit: there is nothing to resample", hint="Resample a smaller unit (rating)"
+            "all data points belong to one unit: there is nothing to resample",
+            code="too-few",
+            value=units,
+            hint="Resample a smaller unit (rating)",
         )
     return codes, units

@@ -1,21 +1,22 @@
-"""Learning one score from several: ridge and logistic regression, and a monotone additive model.
+"""Models that combine several scores: ridge and logistic regression, and a monotone additive model.
 
-All three are linear in a **basis**: of each input its standardised value z, or, for the monotone model, ramps between
-quantiles of z. A combination is ``intercept + Σ weight · (feature - mean)``, and what is minimised is
+All three are linear in a **basis**: the standardised value z of each input, or, for the monotone model, ramps between
+quantiles of z. A combination is ``intercept + Σ weight · (feature - mean)``. Fitting minimises
 
 ``loss + penalty / 2 · Σ weight² / B``
 
-with B the number of features of the weight's input. The loss of ratings is half the mean squared error, that of pairs
-the mean of ``log(1 + exp(-margin))``, with the margin the score of the preferred caption minus that of the other one
-(Bradley and Terry 1952). Of the monotone model all weights are 0 or more, so no score falls where an input rises.
+with B the number of features of the weight's input. The loss for ratings is half the mean squared error. The loss for
+pairs is the mean of ``log(1 + exp(-margin))``, where the margin is the score of the preferred caption minus that of the
+other one (Bradley and Terry 1952). The monotone model has only weights ≥ 0, so no score decreases when an input
+increases.
 
-Adding a constant to the scores, or measuring an input in another unit, changes nothing.
+Shifting the scores or rescaling an input changes nothing.
 
 References:
     Hoerl, A. E. and Kennard, R. W. (1970). Ridge regression: biased estimation for nonorthogonal problems.
     Technometrics 12 (1).
     Bradley, R. A. and Terry, M. E. (1952). Rank analysis of incomplete block designs. Biometrika 39.
-    Ramsay, J. O. (1988). Monotone regression splines in action. Statistical Science 3 (4). (Ours are of degree 1.)
+    Ramsay, J. O. (1988). Monotone regression splines in action. Statistical Science 3 (4). (Degree 1 here.)
     Lawson, C. L. and Hanson, R. J. (1974). Solving Least Squares Problems, chapter 23 (non-negative least squares).
 """
 
@@ -38,18 +39,19 @@ Learner = Literal["ridge", "logistic", "monotone"]
 """Ridge learns from ratings, logistic regression from pairs, and the monotone model from either."""
 
 SEGMENTS = 6
-"""Straight pieces of each input's curve in the monotone model; fewer where quantiles coincide."""
+"""Linear pieces of each input's curve in the monotone model; fewer if quantiles coincide."""
 _SHARED_SLOPE = 0.05
-# A column whose spread is below this share of its size is constant but for rounding.
+# A column whose spread is below this fraction of its magnitude is constant up to rounding.
 _ROUNDING = 1e-12
 _NEWTON_STEPS = 100
-# Newton's method has converged when the next step would lower the objective by less.
+# Newton's method has converged if the next step would lower the objective by less.
 _CONVERGED = 1e-15
+_MORE_PENALTY = "Use a larger penalty, or fewer metrics"
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """What is learnt from: ratings of captions, or choices between two captions.
+    """Training examples: ratings of captions, or preferences between two captions.
 
     Attributes:
         inputs: (n, k) scores of the rated captions, or of the preferred ones, by k metrics; higher is better.
@@ -76,12 +78,12 @@ class Examples:
 
     @classmethod
     def of_pairs(cls, first: FloatArray, second: FloatArray, preferred: IntArray, unit: IntArray) -> Examples:
-        """Choices between two captions; those on which people are even tell nothing and are left out.
+        """Preferences between two captions; pairs without a preference are excluded.
 
         Args:
             first: (n, k) scores of the first captions.
             second: (n, k) scores of the second ones.
-            preferred: (n,) +1 if people prefer the first, -1 the second, 0 if they are even.
+            preferred: (n,) +1 if raters prefer the first, -1 the second, 0 without a preference.
             unit: (n,) number of each pair's image.
         """
         clear = preferred != 0
@@ -94,30 +96,30 @@ class Examples:
 
     @property
     def captions(self) -> FloatArray:
-        """(m, k) scores of all captions that stand in the examples; both of a pair."""
+        """(m, k) scores of all captions of the examples, including both of each pair."""
         return self.inputs if self.others is None else np.concatenate([self.inputs, self.others])
 
     def of_units(self, chosen: NDArray[np.bool_]) -> Examples:
-        """The examples of some units; (units,) says which."""
+        """The examples of the chosen units, a (units,) mask."""
         rows = chosen[self.unit]
         others = None if self.others is None else self.others[rows]
         target = None if self.target is None else self.target[rows]
         return Examples(self.inputs[rows], others, target, self.unit[rows])
 
     def without(self, column: int) -> Examples:
-        """The same without one input."""
+        """The examples without one input."""
         others = None if self.others is None else np.delete(self.others, column, axis=1)
         return Examples(np.delete(self.inputs, column, axis=1), others, self.target, self.unit)
 
 
 @dataclass(frozen=True, eq=False)
 class Basis:
-    """How inputs become features. Learnt from training examples alone.
+    """Map from inputs to features, fitted on training examples only.
 
     Attributes:
         centers: (k,) mean of each input.
-        scales: (k,) standard deviation of each.
-        knots: for each input ascending values of z between which its curve is straight; none for a straight line.
+        scales: (k,) standard deviation of each input.
+        knots: for each input, ascending values of z between which its curve is linear; empty for a straight line.
         means: (F,) mean of each feature.
     """
 
@@ -128,12 +130,12 @@ class Basis:
 
     @classmethod
     def of(cls, inputs: FloatArray, names: Sequence[str], *, monotone: bool) -> Basis:
-        """The basis that fits some captions.
+        """Fit the basis to captions.
 
         Args:
             inputs: (n, k) scores.
-            names: of the k inputs, for messages.
-            monotone: whether each input gets a curve.
+            names: names of the k inputs, for messages.
+            monotone: True if each input gets a curve.
 
         Raises:
             StatisticError: an input is the same for all captions.
@@ -142,13 +144,14 @@ class Basis:
         for name, scale, size in zip(names, scales, np.abs(inputs).max(axis=0), strict=True):
             if not scale > _ROUNDING * size:
                 raise StatisticError(
-                    f"{name} gives all captions that are learnt from the same score: it cannot be combined",
-                    hint=f"Leave {name} out",
+                    f"{name} gives all captions of the training data the same score and cannot be combined",
+                    value=name,
+                    hint=f"Remove {name}",
                 )
         z = (inputs - centers) / scales
         shares = np.arange(1, SEGMENTS) / SEGMENTS
         knots = [np.unique(np.quantile(column, shares)) if monotone else np.empty(0) for column in z.T]
-        # A knot at an end would make a piece that no caption is on.
+        # A knot at an end would create a piece without captions.
         inner = tuple(k[(k > column.min()) & (k < column.max())] for k, column in zip(knots, z.T, strict=True))
         bare = cls(centers, scales, inner, np.zeros(sum(len(k) + 1 for k in inner)))
         return cls(centers, scales, inner, bare.features(inputs).mean(axis=0))
@@ -160,19 +163,19 @@ class Basis:
 
     @property
     def shares(self) -> FloatArray:
-        """(F,) 1 / B: what the square of each weight counts in the penalty.
+        """(F,) 1 / B: factor of each squared weight in the penalty.
 
-        A straight line has the weight w at all B features of its input, and so costs w² whatever B is.
+        A straight line has the weight w at all B features of its input, and so costs w² for any B.
         """
         sizes = np.array([len(knots) + 1 for knots in self.knots])
         return np.asarray(1 / sizes[self.owner], dtype=np.float64)
 
     def features(self, inputs: FloatArray) -> FloatArray:
-        """(n, F) features of captions: mean 0 over the captions that the basis was made of.
+        """(n, F) features of captions, with mean 0 over the captions to which the basis was fitted.
 
-        An input without knots has one feature, z. Else it has one for each piece between knots (the outer ones have no
-        end): ``0.95 clip(z, low, high) + 0.05 z / B``. The second term lets every piece rise with any of them, so that
-        captions which a metric tells apart are never tied if it counts at all.
+        An input without knots has one feature, z. Otherwise it has one for each piece between knots (the outer ones are
+        unbounded): ``0.95 clip(z, low, high) + 0.05 z / B``. With the second term every feature increases everywhere,
+        so that captions with different scores are never tied if the metric has any weight.
         """
         z = (inputs - self.centers) / self.scales
         columns = []
@@ -189,19 +192,19 @@ class Basis:
         return stacked - self.means
 
     def matrix(self, examples: Examples) -> FloatArray:
-        """(n, F) features of examples; of pairs, those of the preferred caption minus those of the other one."""
+        """(n, F) features of examples; for pairs, features of the preferred caption minus those of the other one."""
         first = self.features(examples.inputs)
         return first if examples.others is None else first - self.features(examples.others)
 
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A combination.
+    """A fitted combination.
 
     Attributes:
         basis: its features.
         weights: (F,) their weights.
-        intercept: the score of a caption all of whose features are 0: the mean rating; 0 for pairs.
+        intercept: score of a caption whose features are all 0: the mean rating; 0 for pairs.
     """
 
     basis: Basis
@@ -209,18 +212,17 @@ class Fit:
     intercept: float
 
     def scores(self, inputs: FloatArray) -> FloatArray:
-        """(n,) scores of captions with (n, k) inputs: on the ratings' scale, or in log-odds of being preferred."""
+        """(n,) scores of captions with (n, k) inputs: on the ratings' scale, or log-odds of being preferred."""
         scores: FloatArray = self.intercept + self.basis.features(inputs) @ self.weights
         return scores
 
     def effects(self, captions: FloatArray) -> FloatArray:
-        """(k,) what one standard deviation of each input moves the score over (n, k) captions; see :func:`effects`."""
-        moved: FloatArray = effects(self.basis.owner, self.basis.features(captions), self.weights[None])[0]
-        return moved
+        """(k,) effect of one standard deviation of each input over (n, k) captions; see :func:`effects`."""
+        return np.asarray(effects(self.basis.owner, self.basis.features(captions), self.weights[None])[0])
 
 
 def effects(owner: IntArray, features: FloatArray, weights: FloatArray) -> FloatArray:
-    """What inputs count: the standard deviation of each one's contribution, negative where the score falls with it.
+    """Effect of each input: standard deviation of its contribution, negative if the score decreases with it.
 
     For a straight line this is the weight of z.
 
@@ -253,18 +255,18 @@ def fit(
     """The weights that minimise the penalised loss.
 
     Args:
-        matrix: (n, F) features of examples; of pairs, differences.
+        matrix: (n, F) features of examples; differences for pairs.
         target: (n,) ratings; None for pairs.
         penalty: above 0.
-        shares: (F,) what the square of each weight counts.
-        nonnegative: whether no weight may be below 0.
-        counts: (n,) how often each example counts; None for once.
+        shares: (F,) factor of each squared weight in the penalty.
+        nonnegative: True to allow only weights ≥ 0.
+        counts: (n,) weight of each example; None for equal weights.
 
     Returns:
         (F,) weights, and the intercept: the mean rating, 0 for pairs.
 
     Raises:
-        StatisticError: the search for the minimum did not end.
+        StatisticError: the minimisation did not converge.
     """
     ((weights, intercept),) = fit_path(
         matrix, target, (penalty,), shares=shares, nonnegative=nonnegative, counts=counts
@@ -281,11 +283,11 @@ def fit_path(
     nonnegative: bool = False,
     counts: FloatArray | None = None,
 ) -> list[tuple[FloatArray, float]]:
-    """What :func:`fit` gives for each of several ascending penalties, with the work that they share done once."""
+    """Results of :func:`fit` for several ascending penalties, with shared intermediate results."""
     share = np.full(len(matrix), 1 / len(matrix)) if counts is None else counts / counts.sum()
     fits: list[tuple[FloatArray, float]] = []
     if target is None:
-        # A large penalty is quickly done, and its weights are near those of the next one.
+        # A large penalty converges quickly, and its weights are close to those of the next one.
         weights = np.zeros(matrix.shape[1])
         for penalty in reversed(penalties):
             weights = _newton(matrix, share, np.diag(penalty * shares), nonnegative, weights)
@@ -297,13 +299,13 @@ def fit_path(
     products, slopes = weighted.T @ centered, weighted.T @ (target - mean)
     for penalty in penalties:
         weights = _lowest(products + np.diag(penalty * shares), slopes, nonnegative)
-        # The features' means may have moved with the counts: the mean rating belongs to the moved ones.
+        # The counts may shift the means of the features; the mean rating belongs to the shifted means.
         fits.append((weights, mean - float(means @ weights)))
     return fits
 
 
 def loss(scores: FloatArray, target: FloatArray | None) -> float:
-    """Mean squared error of scores beside ratings; of (n,) margins of pairs (no target) the mean log loss."""
+    """Mean squared error of scores against ratings; mean log loss of (n,) margins of pairs (no target)."""
     if target is None:
         return float(np.logaddexp(0.0, -scores).mean())
     return float(((scores - target) ** 2).mean())
@@ -312,7 +314,7 @@ def loss(scores: FloatArray, target: FloatArray | None) -> float:
 def _newton(
     matrix: FloatArray, share: FloatArray, ridge: FloatArray, nonnegative: bool, weights: FloatArray
 ) -> FloatArray:
-    """Logistic regression on differences, without an intercept: which caption stands first must not matter."""
+    """Logistic regression on differences, without an intercept, so that the order in a pair has no effect."""
 
     def objective(weights: FloatArray) -> float:
         return float(share @ np.logaddexp(0.0, -(matrix @ weights)) + 0.5 * weights @ ridge @ weights)
@@ -329,10 +331,10 @@ def _newton(
         size = 1.0
         while (lower := objective(weights + size * step)) > value + 1e-4 * size * falls:
             size /= 2
-            if size < 1e-12:  # rounding: no point is lower
+            if size < 1e-12:  # no lower point up to rounding
                 return weights
         weights, value = weights + size * step, lower
-    raise StatisticError("learning from pairs did not end", hint="Give a larger penalty, or fewer metrics")
+    raise StatisticError("the fit did not converge", code="not-converged", hint=_MORE_PENALTY)
 
 
 def _lowest(curvature: FloatArray, linear: FloatArray, nonnegative: bool) -> FloatArray:
@@ -346,5 +348,5 @@ def _lowest(curvature: FloatArray, linear: FloatArray, nonnegative: bool) -> Flo
     try:
         weights, _ = nnls(root.T, solve_triangular(root, linear, lower=True), maxiter=100 * len(linear))
     except RuntimeError as error:
-        raise StatisticError("learning did not end", hint="Give a larger penalty, or fewer metrics") from error
+        raise StatisticError("the fit did not converge", code="not-converged", hint=_MORE_PENALTY) from error
     return np.asarray(weights, dtype=np.float64)

@@ -1,7 +1,7 @@
-"""How a metric relates to people's ratings: Kendall's tau-b and tau-c, Spearman's rho, Pearson's r, and acc*_eq.
+"""Correlations of metrics with human ratings: Kendall's tau-b and tau-c, Spearman's rho, Pearson's r, and acc*_eq.
 
-The four correlations agree with :mod:`scipy.stats` to rounding. What has no correlation (constant sides, NaN) is
-refused instead of passing a NaN on.
+The four correlations agree with :mod:`scipy.stats` up to rounding. Data without a correlation (constant sides, NaN)
+raise an error and never return NaN.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ __all__ = ["CorrelationResult", "checked_sides", "correlation", "exact_dot"]
 
 @dataclass(frozen=True)
 class CorrelationResult:
-    """A correlation coefficient and what is needed to read it.
+    """A correlation coefficient with the counts behind it.
 
     Attributes:
-        coefficient: which one.
+        coefficient: name of the coefficient.
         value: the coefficient, in [-1, 1]; acc*_eq in [0, 1].
         n: number of data points.
         p_value: two-sided p-value under the hypothesis of no association, see :func:`correlation`; None for acc*_eq.
@@ -45,8 +45,8 @@ class CorrelationResult:
         ties_xy: pairs that are equal on both sides.
         levels_x: number of distinct values of x.
         levels_y: number of distinct values of y.
-        concordant: pairs ordered alike; None but for the two taus.
-        discordant: pairs ordered in opposite ways; None but for the two taus.
+        concordant: pairs in the same order on both sides; None except for the two taus.
+        discordant: pairs in opposite order; None except for the two taus.
     """
 
     coefficient: Coefficient
@@ -88,20 +88,20 @@ def correlation(
     ========  ==========================================================  =======================================
 
     C and D are the numbers of concordant and discordant pairs among N, Tx and Ty the tied ones, m the smaller
-    number of distinct values that the two sides really take (scipy's rule for tau-c, too). I is the
-    regularised incomplete beta function, which is Student's t with n - 2 degrees of freedom in other words; with n = 2
+    number of distinct values in the data of the two sides (also scipy's rule for tau-c). I is the
+    regularised incomplete beta function, equivalent to Student's t with n - 2 degrees of freedom; with n = 2
     the p-value is 1. A p-value below the smallest float is 0.0.
 
-    P-values take data points as independent. Several ratings of one caption are not, so with unaggregated
-    ratings they are too small.
+    P-values assume independent data points. Several ratings of one caption are dependent, so p-values of unaggregated
+    ratings are too small.
 
     Args:
         coefficient: ``tau-b``, ``tau-c``, ``spearman``, ``pearson`` or ``acc-eq`` (see
             :func:`~capbench.stats.tie_calibration.calibrate_ties`).
         x: (n,) scores of a metric.
         y: (n,) human ratings of the same data points.
-        name_x: what x is, for error messages.
-        name_y: what y is.
+        name_x: name of x in error messages.
+        name_y: name of y in error messages.
 
     Raises:
         StatisticError: fewer than two data points, unequal lengths, a value that is NaN or infinite, or
@@ -135,21 +135,22 @@ def checked_sides(
     name_x: str = "the scores",
     name_y: str = "the human ratings",
 ) -> tuple[FloatArray, FloatArray]:
-    """Both sides as (n,) float64 arrays of which :func:`correlation` is defined. Arguments and errors are its own."""
+    """Both sides as (n,) float64 arrays for which :func:`correlation` is defined; the same arguments and errors."""
     if coefficient not in get_args(Coefficient):
-        raise StatisticError(
-            f"unknown coefficient '{coefficient}'", hint=suggest(str(coefficient), list(get_args(Coefficient)))
-        )
+        hint = suggest(str(coefficient), list(get_args(Coefficient)))
+        raise StatisticError(f"unknown coefficient '{coefficient}'", code="unknown-name", value=coefficient, hint=hint)
     xs, ys = finite_vector(x, name_x), finite_vector(y, name_y)
     if len(xs) != len(ys):
-        raise StatisticError(f"{name_x} has {len(xs)} values but {name_y} has {len(ys)}")
+        raise StatisticError(f"{name_x} has {len(xs)} values but {name_y} has {len(ys)}", code="mismatch")
     if len(xs) < 2:
-        raise StatisticError(f"a correlation of {name_x} with {name_y} needs two data points or more, got {len(xs)}")
+        message = f"a correlation of {name_x} with {name_y} requires two data points or more, got {len(xs)}"
+        raise StatisticError(message, code="too-few", value=len(xs))
     for values, name in ((xs, name_x), (ys, name_y)):
         if values.min() == values.max():
             raise StatisticError(
                 f"the correlation of {name_x} with {name_y} is not defined: all {len(values)} values of {name} "
-                f"are equal to {float(values[0]):g}"
+                f"are equal to {float(values[0]):g}",
+                value=name,
             )
     return xs, ys
 
@@ -179,13 +180,13 @@ def _result(
 
 
 def _joint_ties(x: RankCode, y: RankCode) -> int:
-    # As whole numbers: beyond 2**53 floats would make different pairs equal.
+    # As integers, since floats beyond 2**53 would make different pairs equal.
     counts = np.unique(x.codes * y.levels + y.codes, return_counts=True)[1]
     return int((counts * (counts - 1)).sum()) // 2
 
 
 def _spearman(x: RankCode, y: RankCode) -> tuple[float, float]:
-    """Rho and 1 - rho². Average ranks are halves of whole numbers, so all sums are exact."""
+    """Rho and 1 - rho². Doubled average ranks are integers, so all sums are exact."""
     a, b = x.doubled_ranks(), y.doubled_ranks()
     ab, aa, bb = exact_dot(a, b), exact_dot(a, a), exact_dot(b, b)
     return max(-1.0, min(1.0, ab / math.sqrt(aa * bb))), (aa * bb - ab * ab) / (aa * bb)
@@ -215,7 +216,7 @@ def _unit_deviation(values: FloatArray) -> FloatArray:
     # Scaling by powers of two is exact. First the values, so that their sum cannot overflow ...
     scaled = np.ldexp(values, -int(np.frexp(np.abs(values).max())[1]))
     deviation = scaled - scaled.mean()
-    # ... the second pass takes away the rounding error of the mean, which matters for nearly equal values ...
+    # ... the second pass removes the rounding error of the mean, which matters for nearly equal values ...
     deviation -= deviation.mean()
     # ... and the deviations, so that their squares do not underflow.
     deviation = np.ldexp(deviation, -int(np.frexp(np.abs(deviation).max())[1]))

@@ -1,6 +1,6 @@
-"""How well people agree with each other: the room that is left for a metric.
+"""Human ceiling: agreement between human raters, an upper bound for metrics.
 
-No metric should be expected to agree with a person better than another person does.
+A metric cannot be expected to agree with a rater better than other raters do.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ __all__ = ["LeftOut", "leave_one_rater_out", "vote_credit"]
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
-    """Every rating beside the mean of the item's other ratings.
+    """Every rating with the mean of the item's other ratings.
 
     Attributes:
         item: (n,) item of each rating.
-        own: (n,) the rating.
-        others: (n,) mean of the other ratings of the same item: people as a metric.
-        single: items that are left out because they have one rating only.
+        rating: (n,) the rating.
+        others: (n,) mean of the other ratings of the same item: the other raters as a metric.
+        single: number of items that are excluded because they have only one rating.
     """
 
     item: IntArray
-    own: FloatArray
+    rating: FloatArray
     others: FloatArray
     single: int
 
@@ -41,10 +41,10 @@ def leave_one_rater_out(
 ) -> LeftOut:
     """Pair every rating with the mean of the item's other ratings.
 
-    Correlating ``others`` with ``own`` gives the human ceiling for protocols with unaggregated ratings: it has the same
-    data points on the human side as a metric's correlation. All raters are pooled, so it does not matter which
-    of an item's raters is called the first. A mean of few ratings has ties that most metrics do not have; τ-b and τ-c
-    treat them differently (see docs/statistics.md).
+    The correlation of ``others`` with ``rating`` is the human ceiling for protocols with unaggregated ratings: on the
+    human side it has the same data points as a metric's correlation. All raters are pooled, so the order of an item's
+    raters has no effect. A mean of few ratings has ties that most metrics do not have; τ-b and τ-c treat them
+    differently (see docs/statistics.md).
 
     Args:
         item: (n,) index of the rated item.
@@ -55,7 +55,7 @@ def leave_one_rater_out(
     """
     items, values = np.asarray(item, dtype=np.int64), finite_vector(value, "the human ratings")
     if items.shape != values.shape:
-        raise StatisticError(f"there are {len(values)} ratings for {items.size} items")
+        raise StatisticError(f"there are {len(values)} ratings for {items.size} items", code="mismatch")
     order = np.lexsort((values, items))  # by value, so that equal ratings in any order have the same sum
     items, values = items[order], values[order]
     codes, count = unit_codes(items)
@@ -63,17 +63,17 @@ def leave_one_rater_out(
     sums = np.bincount(codes, weights=values, minlength=count)
     several = sizes[codes] > 1
     if not several.any():
-        raise StatisticError("no item has two ratings: people cannot be compared with each other")
+        raise StatisticError("no item has two ratings: raters cannot be compared with each other", code="too-few")
     codes, items, values = codes[several], items[several], values[several]
     others = (sums[codes] - values) / (sizes[codes] - 1)
     return LeftOut(items, values, others, int(np.count_nonzero(sizes == 1)))
 
 
 def vote_credit(votes: NDArray[np.integer]) -> FloatArray:
-    """(n,) how often one voter of each pair prefers what the majority of its other voters does.
+    """(n,) expected credit of one voter of each pair against the majority of the pair's other voters.
 
     Args:
-        votes: (n, 2) votes for the first and for the second, two or more of each pair.
+        votes: (n, 2) votes for the first and for the second caption, two or more for each pair.
     """
     first, second = votes[:, 0].astype(np.float64), votes[:, 1].astype(np.float64)
     agree = first * np.heaviside(first - 1 - second, 0.5) + second * np.heaviside(second - 1 - first, 0.5)

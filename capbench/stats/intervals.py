@@ -1,4 +1,4 @@
-"""Confidence intervals: bootstrap (percentile, BCa), and those from formulas for comparison.
+"""Confidence intervals: bootstrap (percentile, BCa), and closed formulas for comparison.
 
 References:
     Efron, B. and Tibshirani, R. J. (1993). An Introduction to the Bootstrap, chapters 13 and 14.
@@ -41,7 +41,7 @@ __all__ = [
 
 IntervalMethod = Literal["percentile", "bca", "fisher", "asymptotic", "wilson"]
 
-# A bootstrap in which more than this share of resamples has no value says nothing about the statistic.
+# A bootstrap is rejected if a larger share of its resamples has no value.
 _UNDEFINED = 0.05
 
 
@@ -50,18 +50,18 @@ class Interval:
     """A confidence interval.
 
     Attributes:
-        value: the statistic on the data at hand.
+        value: the statistic on the full data.
         low: lower end.
         high: upper end.
         level: nominal coverage (0.95).
-        method: ``percentile`` or ``bca`` (bootstrap), ``fisher``, ``asymptotic`` or ``wilson`` (formulas, which take
-            data points as independent).
-        standard_error: standard deviation of the bootstrap values, or the formula's; None where there is none.
-        unit: what was resampled; None for formulas.
+        method: ``percentile`` or ``bca`` (bootstrap), ``fisher``, ``asymptotic`` or ``wilson`` (formulas, which assume
+            independent data points).
+        standard_error: standard deviation of the bootstrap values, or of the formula; None if there is none.
+        unit: unit of resampling; None for formulas.
         units: number of units, or of data points for formulas.
         resamples: number of resamples; None for formulas.
         seed: seed of the resamples; None for formulas.
-        undefined: resamples that were left out because the statistic is not defined on them (a constant side).
+        undefined: number of resamples excluded because the statistic is not defined on them (a constant side).
     """
 
     value: float
@@ -79,14 +79,14 @@ class Interval:
 
 @dataclass(frozen=True, eq=False)
 class BootstrapSample:
-    """The values of all metrics on the same resamples.
+    """Values of all metrics on the same resamples.
 
     Attributes:
         names: the metrics.
         label: name of the statistic.
-        estimates: (S,) values on the data at hand.
+        estimates: (S,) values on the full data.
         values: (S, R) values on the resamples; NaN where the statistic is not defined.
-        unit: what was resampled.
+        unit: unit of resampling.
         units: number of units.
         seed: seed of the resamples.
     """
@@ -116,18 +116,19 @@ def draw_bootstrap(
     """Draw units with replacement and evaluate all metrics on each resample (Efron 1979).
 
     Args:
-        data: the metrics and the human side; its units are what is drawn.
-        resamples: number of resamples, 100 or more; the ends of 95 % intervals want 1,000, BCa 2,000.
+        data: the metrics and the human side; its units are drawn.
+        resamples: number of resamples, 100 or more; 1,000 are recommended for 95 % intervals, 2,000 for BCa.
         seed: seed of the resamples.
-        unit: what ``data`` calls a unit; recorded only.
+        unit: name of the units of ``data``; recorded only.
         workers: threads; None for the available cores. The values do not depend on it.
 
     Raises:
-        StatisticError: too few resamples, a statistic that is undefined on more than 5 % of them, or one that takes
-            too long for resampling.
+        StatisticError: too few resamples, a statistic that is undefined on more than 5 % of them, or one that is
+            too slow for resampling.
     """
     if resamples < 100:
-        raise StatisticError(f"{resamples} resamples are too few for an interval", hint="Give 100 or more")
+        message = f"{resamples} resamples are too few for an interval"
+        raise StatisticError(message, code="too-few", value=resamples, hint="Use 100 or more")
     data.check_resampling()
     statistics = [data.statistic(name) for name in data.names]
     whole = np.ones((1, data.units), dtype=np.int32)
@@ -137,7 +138,8 @@ def draw_bootstrap(
         if undefined > _UNDEFINED * resamples:
             raise StatisticError(
                 f"{data.label} of {name} is not defined on {undefined} of {resamples} resamples of {data.units} units",
-                hint="The data is too small for a bootstrap: leave the interval out",
+                value=name,
+                hint="The data set is too small for a bootstrap: omit the interval",
             )
     return BootstrapSample(data.names, data.label, estimates, values, unit, data.units, seed)
 
@@ -155,16 +157,17 @@ def bootstrap_intervals(
     Args:
         data: the metrics and the human side.
         sample: their bootstrap, from :func:`draw_bootstrap`.
-        method: ``percentile`` takes the quantiles of the bootstrap values; ``bca`` corrects them for bias and
-            for a spread that changes with the value, at the cost of one more evaluation for each unit (Efron 1987).
+        method: ``percentile`` uses the quantiles of the bootstrap values; ``bca`` corrects them for bias and for a
+            spread that depends on the value, at the cost of one more evaluation per unit (Efron 1987).
         level: nominal coverage, in (0, 1).
         workers: threads; None for the available cores. The values do not depend on it.
 
     Raises:
-        StatisticError: an argument that does not fit, or BCa where all resamples lie on one side of the estimate.
+        StatisticError: an invalid argument, or BCa with all resamples on one side of the estimate.
     """
     if method not in ("percentile", "bca"):
-        raise StatisticError(f"unknown interval '{method}'", hint=suggest(str(method), ["percentile", "bca"]))
+        hint = suggest(str(method), ["percentile", "bca"])
+        raise StatisticError(f"unknown interval '{method}'", code="unknown-name", value=method, hint=hint)
     _check_level(level)
     left_out = None
     if method == "bca":
@@ -194,19 +197,17 @@ def bootstrap_intervals(
 
 
 def _bca_shares(name: str, value: float, values: FloatArray, left_out: FloatArray, level: float) -> tuple[float, float]:
-    """The quantiles that BCa takes (Efron and Tibshirani 1993, equations 14.9 to 14.15)."""
+    """The quantiles that BCa uses (Efron and Tibshirani 1993, equations 14.9 to 14.15)."""
     from scipy.special import ndtr, ndtri
 
     if np.isnan(left_out).any():
-        raise StatisticError(
-            f"BCa is not defined for {name}: without one of its units it has no value", hint="Use percentile"
-        )
-    # Resamples that hit the estimate exactly count half on either side.
+        message = f"BCa is not defined for {name}: without one of its units the statistic has no value"
+        raise StatisticError(message, value=name, hint="Use percentile")
+    # Resamples that equal the estimate count half on either side.
     share = float(np.mean(values < value) + np.mean(values <= value)) / 2
     if not 0 < share < 1:
-        raise StatisticError(
-            f"BCa is not defined for {name}: all resamples lie on one side of the estimate", hint="Use percentile"
-        )
+        message = f"BCa is not defined for {name}: all resamples are on one side of the estimate"
+        raise StatisticError(message, value=name, hint="Use percentile")
     bias = float(ndtri(share))
     influence = left_out.mean() - left_out
     squares = float((influence**2).sum())
@@ -226,21 +227,20 @@ def correlation_interval(
     level: float = 0.95,
     name: str = "the scores",
 ) -> Interval:
-    """An interval from a formula, for independent data points.
+    """A closed-form interval for independent data points.
 
     ``pearson``: ``tanh(atanh(r) ± z / sqrt(n - 3))`` (Fisher 1921). ``spearman``: the same with
     ``sqrt((1 + r²/2) / (n - 3))`` (Bonett and Wright 2000). ``tau-b`` and ``tau-c``: value ± z ·
-    asymptotic standard error (Brown and Benedetti 1977), which allows for ties, cut off at ±1.
+    asymptotic standard error (Brown and Benedetti 1977), which accounts for ties, clipped to ±1.
 
-    Several ratings of one image are not independent, and then these intervals are too short: they are
-    here to compare with, not to report.
+    Several ratings of one image are dependent, which makes these intervals too short. They are for comparison only.
 
     Args:
         coefficient: ``tau-b``, ``tau-c``, ``spearman`` or ``pearson``.
         x: (n,) scores of a metric.
         y: (n,) human ratings of the same data points.
         level: nominal coverage, in (0, 1).
-        name: what x is, for error messages.
+        name: name of x in error messages.
 
     Raises:
         StatisticError: see :func:`~capbench.stats.correlation.correlation`; fewer than four data points; acc*_eq,
@@ -248,12 +248,13 @@ def correlation_interval(
     """
     _check_level(level)
     if coefficient == "acc-eq":
-        raise StatisticError("acc-eq has no interval from a formula")
+        raise StatisticError("acc-eq has no closed-form interval", code="unsupported", value=coefficient)
     value = correlation(coefficient, x, y, name_x=name).value
     xs, ys = finite_vector(x, name), finite_vector(y, "the human ratings")
     n = len(xs)
     if n < 4:
-        raise StatisticError(f"an interval of {coefficient} of {name} needs four data points or more, got {n}")
+        message = f"an interval of {coefficient} of {name} requires four data points or more, got {n}"
+        raise StatisticError(message, code="too-few", value=n)
     z = _normal_quantile((1 + level) / 2)
     if coefficient in ("pearson", "spearman"):
         if abs(value) == 1:
@@ -295,7 +296,7 @@ def accuracy_interval(right: float, n: int, *, level: float = 0.95) -> Interval:
     """Wilson's (1927) score interval of an accuracy on n independent pairs.
 
     Args:
-        right: number of pairs that count as right; half a pair is possible.
+        right: number of pairs that count as right, may be a multiple of one half.
         n: number of pairs.
         level: nominal coverage.
 
@@ -304,7 +305,7 @@ def accuracy_interval(right: float, n: int, *, level: float = 0.95) -> Interval:
     """
     _check_level(level)
     if n < 1 or not 0 <= right <= n:
-        raise StatisticError(f"an accuracy of {right:g} right pairs among {n} is not defined")
+        raise StatisticError(f"an accuracy of {right:g} right pairs among {n} is not defined", value=right)
     z = _normal_quantile((1 + level) / 2)
     share = right / n
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
@@ -321,4 +322,5 @@ def _normal_quantile(share: float) -> float:
 
 def _check_level(level: float) -> None:
     if not 0 < level < 1:
-        raise StatisticError(f"the level of an interval is {level:g}", hint="Give a number between 0 and 1 (0.95)")
+        message = f"the level of an interval is {level:g}"
+        raise StatisticError(message, code="out-of-range", value=level, hint="Use a number between 0 and 1 (0.95)")

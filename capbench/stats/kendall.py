@@ -1,14 +1,14 @@
-"""Kendall's tau by exact integer counts, in O(n log n).
+"""Kendall's tau from exact integer counts, in O(n log n).
 
-Both sides are first encoded as ranks (:func:`rank_encode`). When one side has few levels, as human
-ratings do, all pairs are counted from the contingency table; otherwise discordant pairs are counted as
-inversions. Encodings can be kept and counted again under other weights, which is what a bootstrap does.
+Both sides are first encoded as ranks (:func:`rank_encode`). If one side has few levels, as human ratings do, all pairs
+are counted from the contingency table; otherwise discordant pairs are counted as inversions. A bootstrap counts the
+same encodings again with other weights.
 
 Notation: of all ``N = n (n - 1) / 2`` pairs of data points, ``C`` are concordant, ``D`` discordant, ``Tx``
 are tied in x, ``Ty`` in y and ``Txy`` in both, so that ``C + D = N - Tx - Ty + Txy``.
 
-A wavelet matrix (Claude, Navarro and Ordóñez 2015) counts how many of the first few elements of a list are smaller than
-a value, here with weights and for arrays of questions at a time.
+:class:`WaveletMatrix` (Claude, Navarro and Ordóñez 2015) counts the elements of a prefix of a list that are smaller
+than a value, here with weights and for arrays of queries.
 
 References:
     Kendall, M. G. (1938). A new measure of rank correlation. Biometrika 30 (1/2).
@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 from capbench.core.records import FloatArray, IntArray
 
 __all__ = [
-    "Dominance",
     "PairCounts",
     "RankCode",
+    "WaveletMatrix",
     "kendall_p_value",
     "pair_counts",
     "partner_differences",
@@ -43,9 +43,9 @@ __all__ = [
 ]
 
 
-# A contingency table may have this many cells a data point before counting inversions is cheaper.
+# With more cells per data point in the contingency table, counting inversions is cheaper.
 _CELLS_PER_POINT = 32
-# Whole numbers in a range up to this width (ratings) are encoded by counting instead of sorting.
+# Integers in a range up to this width (ratings) are encoded by counting instead of sorting.
 _SMALL_RANGE = 4096
 
 
@@ -55,7 +55,7 @@ class RankCode:
 
     Attributes:
         codes: (n,) dense rank of every value, from 0; equal values have equal codes.
-        counts: (k,) how often each of the k distinct values occurs, in ascending order of the values.
+        counts: (k,) frequency of each of the k distinct values, in ascending order of the values.
     """
 
     codes: IntArray
@@ -71,7 +71,7 @@ class RankCode:
         return _pairs(self.counts)
 
     def doubled_ranks(self) -> IntArray:
-        """(n,) twice the average rank minus (n + 1): whole numbers whose sum is 0."""
+        """(n,) twice the average rank minus (n + 1): integers whose sum is 0."""
         ends = np.cumsum(self.counts)
         # The ranks of a run of equal values are starts + 1 ... ends; twice their mean is starts + 1 + ends.
         centred = (ends - self.counts) + 1 + ends - (len(self.codes) + 1)
@@ -80,12 +80,12 @@ class RankCode:
 
 @dataclass(frozen=True)
 class PairCounts:
-    """Numbers of pairs of data points by how the two sides order them.
+    """Numbers of concordant, discordant and tied pairs of data points.
 
     Attributes:
         n: number of data points (sum of the weights).
-        concordant: pairs that both sides order alike.
-        discordant: pairs that they order in opposite ways.
+        concordant: pairs in the same order on both sides.
+        discordant: pairs in opposite order.
         ties_x: pairs tied in x, whether or not they are tied in y.
         ties_y: pairs tied in y, whether or not they are tied in x.
         ties_xy: pairs tied in both.
@@ -115,7 +115,7 @@ def rank_encode(values: FloatArray) -> RankCode:
         values: (n,) finite values, n ≥ 1. ``-0.0`` equals ``0.0``.
     """
     low = float(values.min())
-    width = float(values.max()) - low  # Python floats: a range beyond the largest float is inf, without a warning
+    width = float(values.max()) - low  # Python floats: an overflow gives inf without a warning
     if width < _SMALL_RANGE and bool((values == np.rint(values)).all()):
         offsets = (values - low).astype(np.int64)
         counts = np.bincount(offsets)
@@ -140,7 +140,7 @@ def pair_counts(x: RankCode, y: RankCode, weights: IntArray | None = None) -> Pa
     Args:
         x: one side.
         y: the other side, of the same length n.
-        weights: (n,) how often each data point counts (≥ 0), as a bootstrap draws them; None for once each.
+        weights: (n,) count of each data point (≥ 0), as drawn by a bootstrap; None for one each.
 
     Returns:
         Exact counts; sums stay below 2**63 for n up to 10**9.
@@ -158,7 +158,7 @@ def tau_b(counts: PairCounts) -> float:
     """Tau-b, ``(C - D) / sqrt((N - Tx) (N - Ty))`` (Kendall 1945).
 
     Args:
-        counts: from :func:`pair_counts`. Neither side may be constant: nothing checks it here.
+        counts: from :func:`pair_counts`. Neither side may be constant; this is not checked.
     """
     free = (counts.total - counts.ties_x) * (counts.total - counts.ties_y)
     return _limit((counts.concordant - counts.discordant) / math.sqrt(free))
@@ -167,11 +167,11 @@ def tau_b(counts: PairCounts) -> float:
 def tau_c(counts: PairCounts) -> float:
     """Tau-c, ``2 (C - D) / (n² (m - 1) / m)`` (Stuart 1953).
 
-    m is the smaller number of distinct values of the two sides. It is counted in the data at hand (as
-    ``scipy.stats.kendalltau(variant="c")`` does) and is not the number of levels that a scale allows.
+    m is the smaller number of distinct values of the two sides. It is counted in the data (as in
+    ``scipy.stats.kendalltau(variant="c")``), not taken from the rating scale.
 
     Args:
-        counts: from :func:`pair_counts`. Neither side may be constant: nothing checks it here.
+        counts: from :func:`pair_counts`. Neither side may be constant; this is not checked.
     """
     m = min(counts.levels_x, counts.levels_y)
     return _limit(2 * (counts.concordant - counts.discordant) * m / (counts.n**2 * (m - 1)))
@@ -180,22 +180,21 @@ def tau_c(counts: PairCounts) -> float:
 def kendall_p_value(x: RankCode, y: RankCode, counts: PairCounts) -> float:
     """Two-sided p-value of ``C - D`` under independence; the same for tau-b and tau-c.
 
-    Without ties, and if n ≤ 33 or at most one pair is out of order, it is exact: the share of the n!
-    orders with at most ``min(C, D)`` inversions, doubled (Kendall 1970, chapter 5). Otherwise ``C - D`` is
-    taken as normal with the variance under ties (Kendall 1970, chapter 4; t and u are the sizes of the
+    Without ties, and if n ≤ 33 or at most one pair is out of order, it is exact: twice the share of the n!
+    orders with at most ``min(C, D)`` inversions (Kendall 1970, chapter 5). Otherwise ``C - D`` is
+    assumed normal with the variance under ties (Kendall 1970, chapter 4; t and u are the sizes of the
     groups of equal values in x and y)::
 
         v0 = n (n-1) (2n+5),  vt = Σ t (t-1) (2t+5),  vu = Σ u (u-1) (2u+5)
         var = (v0 - vt - vu) / 18  +  Σ t (t-1) · Σ u (u-1) / (2 n (n-1))
               +  Σ t (t-1) (t-2) · Σ u (u-1) (u-2) / (9 n (n-1) (n-2))
 
-    This is the choice that ``scipy.stats.kendalltau(method="auto")`` makes. The result is 0.0 where
-    it is smaller than the smallest float.
+    ``scipy.stats.kendalltau(method="auto")`` makes the same choice. A result below the smallest float is 0.0.
 
     Args:
         x: one side.
-        y: the other one.
-        counts: what :func:`pair_counts` gave for them, unweighted.
+        y: the other side.
+        counts: unweighted counts from :func:`pair_counts`.
     """
     fewer = min(counts.concordant, counts.discordant)
     if counts.ties_x == 0 and counts.ties_y == 0 and (counts.n <= 33 or fewer <= 1):
@@ -204,8 +203,8 @@ def kendall_p_value(x: RankCode, y: RankCode, counts: PairCounts) -> float:
     m = n * (n - 1)
     x3, xv = _tie_terms(x.counts)
     y3, yv = _tie_terms(y.counts)
-    # Python integers over the common denominator 18 m (n - 2): nothing cancels. n ≥ 3 where there are
-    # ties, since two tied points are a constant side.
+    # Python integers over the common denominator 18 m (n - 2), without cancellation. With ties n ≥ 3, since two tied
+    # points are a constant side.
     numerator = (m * (2 * n + 5) - xv - yv) * m * (n - 2) + 36 * counts.ties_x * counts.ties_y * (n - 2) + 2 * x3 * y3
     variance = numerator / (18 * m * (n - 2))
     z = (counts.concordant - counts.discordant) / math.sqrt(variance)
@@ -232,13 +231,13 @@ def _repeat(code: RankCode, weights: IntArray) -> RankCode:
 
 
 def _count_by_table(x: RankCode, y: RankCode, weights: IntArray | None) -> PairCounts:
-    # One row for each of the few levels of x: running sums then go along the long, contiguous axis.
+    # One row for each of the few levels of x, so that cumulative sums run along the long, contiguous axis.
     rows, columns = x.levels, y.levels
     cells = np.bincount(x.codes * columns + y.codes, weights=weights, minlength=rows * columns)
-    # Weighted counts come as float64, which holds whole numbers up to 2**53 exactly.
+    # Weighted counts are float64, which represents integers up to 2**53 exactly.
     table = cells.astype(np.int64, copy=False).reshape(rows, columns)
     x_counts, y_counts = table.sum(axis=1), table.sum(axis=0)
-    # below[j]: points under the current row with a y under j; each concordant pair has one such end.
+    # below[j]: points in earlier rows with y < j; each concordant pair has one such point.
     below = np.zeros(columns, dtype=np.int64)
     concordant = 0
     for row in table:
@@ -253,7 +252,7 @@ def _count_by_table(x: RankCode, y: RankCode, weights: IntArray | None) -> PairC
 
 def _count_by_inversions(x: RankCode, y: RankCode) -> PairCounts:
     n = len(x.codes)
-    # Ordered by x and, among equal x, by y: what is then out of order in y is discordant.
+    # Sorted by x and, for equal x, by y: pairs that are then out of order in y are discordant.
     keys = np.sort(x.codes * y.levels + y.codes)
     runs = np.diff(np.flatnonzero(keys[1:] != keys[:-1]) + 1, prepend=0, append=n)
     discordant = _inversions(keys % y.levels)
@@ -263,13 +262,13 @@ def _count_by_inversions(x: RankCode, y: RankCode) -> PairCounts:
 
 
 def _inversions(values: IntArray) -> int:
-    """Number of pairs i < j with values[i] > values[j], by a merge sort run from the top, one step for each bit.
+    """Number of pairs i < j with values[i] > values[j], by a top-down merge sort with one step per bit.
 
     Positions are listed in ascending order of the values (equal values: by position). A pair whose positions
-    first differ in bit b is an inversion if the one with the bit set is listed first. Then the list is split
-    by that bit, and both halves go on with the next one. With the length filled up to a power of two
-    every half has the same length, so a step is a few operations on the whole array. Filled-up positions
-    are the last in either order and invert nothing.
+    first differ in bit b is an inversion if the one with the bit set is listed first. The list is then split
+    by that bit, and both halves continue with the next bit. With the length padded to a power of two,
+    all halves have the same length, so a step is a few operations on the whole array. Padded positions
+    are last in both orders and cause no inversions.
     """
     n = len(values)
     bits = max(1, (n - 1).bit_length())
@@ -278,9 +277,8 @@ def _inversions(values: IntArray) -> int:
     # 16-bit keys are sorted by radix.
     sortable = values.astype(np.uint16) if values.max() < 1 << 16 else values
     positions[:n] = np.argsort(sortable, kind="stable")
-    # Members without the bit, size / 2 of them at the places p0 < p1 < ...: the k-th has p_k - k members with the bit
-    # before it. Over all groups at once that also counts the members of earlier groups, which
-    # are half · half for every two groups.
+    # The size / 2 members without the bit have the positions p0 < p1 < ...; p_k - k members with the bit precede the
+    # k-th. Summed over all groups, this also counts members of earlier groups, half · half for every two groups.
     first_half = size // 2
     total = 0
     for bit in range(bits - 1, -1, -1):
@@ -297,7 +295,7 @@ def _inversions(values: IntArray) -> int:
 
 
 def _tie_terms(counts: IntArray) -> tuple[int, int]:
-    """Σ t (t-1) (t-2) and Σ t (t-1) (2t+5) as Python integers (they pass 2**63 for n above two million)."""
+    """Σ t (t-1) (t-2) and Σ t (t-1) (2t+5) as Python integers (they exceed 2**63 for n above two million)."""
     sizes, repeats = np.unique(counts[counts > 1], return_counts=True)
     pairs = list(zip(sizes.tolist(), repeats.tolist(), strict=True))
     return (
@@ -311,7 +309,7 @@ def _exact_p_value(n: int, fewer: int) -> float:
         return 1.0
     if n > 200:  # fewer is 0 or 1 here, and 2 / 199! is smaller than any float
         return 0.0
-    # ways[i] = number of orders of j elements with i inversions; the j-th element adds 0 ... j - 1 of them.
+    # ways[i] = number of orders of j elements with i inversions; the j-th element adds 0 ... j - 1 inversions.
     ways = [1] + [0] * fewer
     for j in range(2, n + 1):
         running = 0
@@ -323,11 +321,11 @@ def _exact_p_value(n: int, fewer: int) -> float:
     return min(1.0, 2 * sum(ways) / math.factorial(n))
 
 
-class Dominance:
-    """Answers for a list of codes, in O(log levels) a question after O(n log levels) preparation.
+class WaveletMatrix:
+    """Prefix counts over a list of codes, in O(log levels) per query after O(n log levels) preparation.
 
     Args:
-        codes: (n,) whole numbers in [0, levels).
+        codes: (n,) integers in [0, levels).
         weights: (n,) weight of each element, ≥ 0.
         levels: number of levels.
     """
@@ -337,7 +335,7 @@ class Dominance:
         self._steps: list[tuple[NDArray[np.int32], IntArray, int]] = []
         for bit in range(self._bits - 1, -1, -1):
             clear = (codes >> bit & 1) == 0
-            # Elements, and weight, without the bit among the first 0 ... n.
+            # Number and weight of elements without the bit among the first 0 ... n.
             places = np.concatenate([[0], np.cumsum(clear)]).astype(np.int32)
             heavy = np.concatenate([[0], np.cumsum(np.where(clear, weights, 0))]).astype(np.int64)
             self._steps.append((places, heavy, int(places[-1])))
@@ -346,14 +344,14 @@ class Dominance:
         self._total = np.concatenate([[0], np.cumsum(weights)]).astype(np.int64)
 
     def below_and_equal(self, first: IntArray, value: IntArray) -> tuple[IntArray, IntArray]:
-        """Weight of the smaller and of the equal elements.
+        """Weight of smaller and of equal elements in a prefix.
 
         Args:
-            first: (q,) how many elements from the front are asked about, in [0, n].
+            first: (q,) length of the prefix, in [0, n].
             value: (q,) the code to compare with.
 
         Returns:
-            (q,) weight of the elements among them with a smaller code, and (q,) with the same code.
+            (q,) weight of its elements with a smaller code, and (q,) with the same code.
         """
         low = np.zeros(len(first), dtype=np.int64)
         high = np.asarray(first, dtype=np.int64)
@@ -362,14 +360,14 @@ class Dominance:
             is_set = (value >> (self._bits - 1 - step) & 1).astype(np.bool_)
             places_low, places_high = places[low], places[high]
             below += np.where(is_set, heavy[high] - heavy[low], 0)
-            # With the bit: the elements that have it lie behind those that do not.
+            # Elements with the bit follow those without it.
             low = np.where(is_set, clear + low - places_low, places_low)
             high = np.where(is_set, clear + high - places_high, places_high)
         return below, self._total[high] - self._total[low]
 
 
 def partner_differences(a: IntArray, b: IntArray, levels_a: int, levels_b: int) -> FloatArray:
-    """(n,) concordant minus discordant partners of each data point, in O(n log n).
+    """(n,) number of concordant minus discordant partners of each data point, in O(n log n).
 
     Args:
         a: (n,) codes of one side, in [0, ``levels_a``).
@@ -378,7 +376,7 @@ def partner_differences(a: IntArray, b: IntArray, levels_a: int, levels_b: int) 
         levels_b: number of levels of b.
     """
     order = np.argsort(a, kind="stable")
-    table = Dominance(b[order], np.ones(len(a), dtype=np.int64), levels_b)
+    table = WaveletMatrix(b[order], np.ones(len(a), dtype=np.int64), levels_b)
     counts_a = np.bincount(a, minlength=levels_a)
     ends = np.cumsum(counts_a)[a]  # data points with a smaller or the same a
     starts = ends - counts_a[a]

@@ -1,13 +1,13 @@
-"""Nested cross-validation by image: honest scores of a learnt combination for every caption.
+"""Nested cross-validation by image: out-of-fold scores of a learned combination for every caption.
 
-Images are dealt into outer folds. A fold's captions are scored by a combination that was learnt on the other folds:
-its penalty was chosen there, by a second, inner cross-validation, again by image. So neither the weights, nor the
-penalty, nor the means and deviations that inputs are standardised by have seen a judgement of the image that is scored.
+Images are assigned to outer folds. A fold's captions are scored by a combination that was learned on the other folds.
+Its penalty was also chosen there, by an inner cross-validation, again by image. So the weights, the penalty, and the
+means and deviations that standardise the inputs do not depend on judgements of the scored image.
 
-Scores of different folds must be comparable, since agreement is measured over all captions together. Learners end in an
-intercept, the mean rating of the training folds. That mean is low exactly where the fold that is left out has high
-ratings, so intercepts by fold push the agreement of out-of-fold scores below chance. All folds share one constant
-instead, the mean rating of all: it changes neither ranks nor differences.
+Scores of different folds must be comparable, since agreement is measured over all captions together. The intercept of
+a model is the mean rating of its training folds. This mean is low if the held-out fold has high ratings, so intercepts
+by fold would push the agreement of out-of-fold scores below chance. All folds therefore share one constant, the mean of
+all ratings, which changes neither ranks nor differences.
 
 References:
     Stone, M. (1974). Cross-validatory choice and assessment of statistical predictions. Journal of the Royal
@@ -15,7 +15,7 @@ References:
     Varma, S. and Simon, R. (2006). Bias in error estimation when using cross-validation for model selection. BMC
     Bioinformatics 7 (91).
     Parker, B. J., Günter, S. and Bedo, J. (2007). Stratification bias in low signal microarray studies. BMC
-    Bioinformatics 8 (326). (What intercepts by fold do.)
+    Bioinformatics 8 (326). (effect of intercepts by fold)
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from capbench.core.errors import StatisticError
+from capbench.core.errors import StatisticError, count
 from capbench.core.records import FloatArray, IntArray
 from capbench.stats.combination import Basis, Examples, Fit, Learner, effects, fit, fit_path, loss
 from capbench.stats.resampling import BLOCK, Bootstrap
@@ -46,21 +46,21 @@ __all__ = [
 ]
 
 PENALTIES: tuple[float, ...] = tuple(float(f"{digit}e{exponent}") for exponent in range(-5, 2) for digit in (1, 3))
-"""Penalties that are tried, 0.00001 to 30: at the last, a weight is shrunk to a thirtieth or less."""
+"""Candidate penalties, 0.00001 to 30; the largest shrinks a weight to a thirtieth or less."""
 
 _NO_PROGRESS: Callable[[int], None] = lambda _: None  # noqa: E731
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a combination is learnt.
+    """Settings for learning a combination.
 
     Attributes:
         learner: the model.
-        folds: outer folds.
-        inner_folds: inner folds.
-        seed: of the folds.
-        penalties: what is tried, ascending.
+        folds: number of outer folds.
+        inner_folds: number of inner folds.
+        seed: seed of the folds.
+        penalties: candidate penalties, ascending.
     """
 
     learner: Learner
@@ -71,19 +71,19 @@ class Settings:
 
     @property
     def steps(self) -> int:
-        """How often :func:`nested_scores` calls ``progress`` with 1."""
+        """Number of calls of ``progress`` in :func:`nested_scores`."""
         return self.folds
 
 
 @dataclass(frozen=True, eq=False)
 class OutOfFold:
-    """Scores that no judgement of their own image had a part in.
+    """Scores that do not depend on judgements of the same image.
 
     Attributes:
         scores: (m,) scores.
-        fold: (units,) the fold of each unit; the scores of its captions come from the other folds.
-        fits: what was learnt without each fold.
-        penalties: the penalty that was chosen without it.
+        fold: (units,) the fold of each unit; its captions are scored by the model of the other folds.
+        fits: the model learned without each fold.
+        penalties: the penalty chosen without each fold.
     """
 
     scores: FloatArray
@@ -94,10 +94,10 @@ class OutOfFold:
 
 @dataclass(frozen=True)
 class WeightInterval:
-    """What an input counts in a combination.
+    """Effect of an input in a combination.
 
     Attributes:
-        value: what one standard deviation of the input moves the score.
+        value: effect of one standard deviation of the input on the score.
         low: lower end of its bootstrap interval over units.
         high: upper end.
     """
@@ -108,19 +108,19 @@ class WeightInterval:
 
 
 def deal(units: IntArray, folds: int, total: int, seed: int, stream: int = 0) -> IntArray:
-    """Deal units into folds of almost equal size.
+    """Assign units to folds of almost equal size.
 
-    Units are dealt by their number, so the order of the data points plays no part.
+    The assignment depends on the units' numbers, not on the order of the data points.
 
     Args:
-        units: numbers of the units that are dealt, repeats allowed.
+        units: numbers of the units to assign; repeats allowed.
         folds: number of folds.
         total: number of all units.
-        seed: of the shuffle.
-        stream: tells shuffles of one seed apart.
+        seed: seed of the shuffle.
+        stream: number that distinguishes shuffles with the same seed.
 
     Returns:
-        (total,) fold of each unit, from 0; -1 for units that are not dealt.
+        (total,) fold of each unit, from 0; -1 for units that are not assigned.
     """
     dealt = np.unique(units)
     random = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(3, stream)))
@@ -130,13 +130,13 @@ def deal(units: IntArray, folds: int, total: int, seed: int, stream: int = 0) ->
 
 
 def check(examples: Examples, settings: Settings, names: Sequence[str], unit: str = "image") -> None:
-    """See to it that a combination can be learnt.
+    """Check that a combination can be learned.
 
     Args:
-        examples: what is learnt from.
-        settings: how.
-        names: of the inputs, for messages.
-        unit: what a unit is called.
+        examples: training examples.
+        settings: settings of the model and the folds.
+        names: names of the inputs, for messages.
+        unit: name of a unit, for messages.
 
     Raises:
         StatisticError: see :func:`check_judgements`; or an input is constant.
@@ -146,55 +146,63 @@ def check(examples: Examples, settings: Settings, names: Sequence[str], unit: st
 
 
 def check_judgements(examples: Examples, settings: Settings, unit: str = "image") -> None:
-    """See to it that a combination can be learnt, as far as judgements tell; what the captions are scored is not read.
+    """Check that a combination can be learned from the judgements; does not read the scores.
 
     Args:
-        examples: what is learnt from.
-        settings: how.
-        unit: what a unit is called.
+        examples: training examples.
+        settings: settings of the model and the folds.
+        unit: name of a unit, for messages.
 
     Raises:
-        StatisticError: no examples, too few units for the folds, a learner that is for other examples, or ratings that
-            are all the same.
+        StatisticError: no examples, too few units for the folds, a learner for another kind of examples, or constant
+            ratings.
     """
     if settings.folds < 2 or settings.inner_folds < 2:
-        raise StatisticError("cross-validation needs 2 folds or more, outer and inner", hint="Give 5 or 10")
+        message = "cross-validation requires 2 outer and 2 inner folds or more"
+        raise StatisticError(message, code="out-of-range", hint="Use 5 or 10")
     if not len(examples):
-        raise StatisticError("there are no judgements to learn from")
+        raise StatisticError("there are no judgements to learn from", code="too-few", value=0)
     if examples.target is None and settings.learner == "ridge":
-        raise StatisticError("ridge learns from ratings, and these judgements are pairs", hint="Choose logistic")
+        message = "ridge learns from ratings, but these judgements are pairs"
+        raise StatisticError(message, code="unsupported", value=settings.learner, hint="Choose logistic")
     if examples.target is not None and settings.learner == "logistic":
-        raise StatisticError("logistic learns from pairs, and these judgements are ratings", hint="Choose ridge")
+        message = "logistic learns from pairs, but these judgements are ratings"
+        raise StatisticError(message, code="unsupported", value=settings.learner, hint="Choose ridge")
     units = len(np.unique(examples.unit))
     if units < settings.folds:
         raise StatisticError(
-            f"judgements of {units} {unit}{'' if units == 1 else 's'} cannot be dealt into {settings.folds} folds",
-            hint=f"Give {units} folds or fewer" if units > 2 else f"Judgements of three {unit}s or more are needed",
+            f"judgements of {count(units, unit)} cannot be split into {settings.folds} folds",
+            code="too-few",
+            value=units,
+            hint=f"Use {units} folds or fewer" if units > 2 else f"Judgements of three {unit}s or more are required",
         )
     left = units - -(-units // settings.folds)
     if left < settings.inner_folds:
         raise StatisticError(
-            f"the {left} {unit}{'' if left == 1 else 's'} outside a fold cannot be dealt into {settings.inner_folds} "
-            "inner folds",
-            hint=f"Give {left} inner folds or fewer" if left > 1 else f"Judgements of three {unit}s or more are needed",
+            f"the {count(left, unit)} outside a fold cannot be split into {settings.inner_folds} inner folds",
+            code="too-few",
+            value=left,
+            hint=f"Use {left} inner folds or fewer"
+            if left > 1
+            else f"Judgements of three {unit}s or more are required",
         )
     if examples.target is not None and np.ptp(examples.target) == 0:
-        raise StatisticError("all ratings are the same: there is nothing to learn")
+        raise StatisticError("all ratings are equal: there is nothing to learn")
 
 
 def choose_penalty(
     examples: Examples, settings: Settings, names: Sequence[str], stream: int
 ) -> tuple[float, FloatArray]:
-    """The penalty with the lowest loss on images that were left out; of equally good ones the largest.
+    """The penalty with the lowest loss on held-out images; the largest one among ties.
 
     Args:
-        examples: what is learnt from; nothing else is looked at.
+        examples: training examples; the only data used.
         settings: learner, inner folds, penalties and seed.
-        names: of the inputs, for messages.
-        stream: tells shuffles of one seed apart.
+        names: names of the inputs, for messages.
+        stream: number that distinguishes shuffles with the same seed.
 
     Returns:
-        The penalty, and (P,) the mean loss under each.
+        The penalty, and (P,) the mean loss of each candidate.
     """
     total = int(examples.unit.max()) + 1
     fold = deal(examples.unit, settings.inner_folds, total, settings.seed, stream)
@@ -213,9 +221,9 @@ def choose_penalty(
 
 
 def learn(examples: Examples, settings: Settings, names: Sequence[str], stream: int) -> tuple[Fit, float]:
-    """A combination learnt from all of some examples, with the penalty that cross-validation among them chooses.
+    """Learn a combination from all examples, with the penalty chosen by cross-validation among them.
 
-    Arguments are those of :func:`choose_penalty`. Gives the combination and the penalty.
+    Arguments as of :func:`choose_penalty`. Returns the combination and the penalty.
     """
     penalty, _ = choose_penalty(examples, settings, names, stream)
     basis = _basis(examples, settings, names)
@@ -237,14 +245,14 @@ def nested_scores(
     names: Sequence[str],
     progress: Callable[[int], None] = _NO_PROGRESS,
 ) -> OutOfFold:
-    """Score captions by combinations that saw no judgement of their image.
+    """Score captions by combinations that were learned without judgements of their image.
 
     Args:
-        examples: what is learnt from.
+        examples: training examples.
         inputs: (m, k) scores of all captions by the metrics.
         unit: (m,) number of each caption's image, in the numbering of the examples.
-        settings: how.
-        names: of the k metrics, for messages.
+        settings: settings of the model and the folds.
+        names: names of the k metrics, for messages.
         progress: called with 1 for each fold.
 
     Raises:
@@ -253,15 +261,15 @@ def nested_scores(
     check(examples, settings, names)
     total = int(max(unit.max(), examples.unit.max())) + 1
     fold = deal(examples.unit, settings.folds, total, settings.seed)
-    # Captions of an image that nobody judged may be scored by any of the combinations.
+    # Captions of an image without judgements may be scored by any combination.
     fold[fold < 0] = 0
     scores = np.empty(len(inputs))
     constant = 0.0 if examples.target is None else float(examples.target.mean())
     fits: list[Fit] = []
     penalties: list[float] = []
     for outer in range(settings.folds):
-        learnt, penalty = learn(examples.of_units(fold != outer), settings, names, stream=1 + outer)
-        shared = Fit(learnt.basis, learnt.weights, constant)
+        learned, penalty = learn(examples.of_units(fold != outer), settings, names, stream=1 + outer)
+        shared = Fit(learned.basis, learned.weights, constant)
         rows = fold[unit] == outer
         scores[rows] = shared.scores(inputs[rows])
         fits.append(shared)
@@ -272,7 +280,7 @@ def nested_scores(
 
 def weight_intervals(
     examples: Examples,
-    learnt: Fit,
+    learned: Fit,
     settings: Settings,
     penalty: float,
     *,
@@ -281,33 +289,33 @@ def weight_intervals(
     level: float = 0.95,
     progress: Callable[[int], None] = _NO_PROGRESS,
 ) -> tuple[WeightInterval, ...]:
-    """What each input counts in a combination, with bootstrap intervals over images (percentile).
+    """Effects of the inputs in a combination, with bootstrap intervals over images (percentile).
 
-    The combination is learnt again on each resample, with the same features and the same penalty.
+    The combination is learned again on each resample, with the same features and the same penalty.
 
     Args:
-        examples: what it was learnt from.
-        learnt: the combination.
+        examples: its training examples.
+        learned: the combination.
         settings: the learner.
         penalty: its penalty.
         resamples: number of resamples.
         seed: their seed.
         level: coverage.
-        progress: called with numbers of resamples done.
+        progress: called with the number of resamples done.
 
     Returns:
-        One for each of the k inputs.
+        One interval for each of the k inputs.
     """
     codes = np.unique(examples.unit, return_inverse=True)[1]
-    matrix, owner = learnt.basis.matrix(examples), learnt.basis.owner
+    matrix, owner = learned.basis.matrix(examples), learned.basis.owner
     draws = Bootstrap(int(codes.max()) + 1, resamples, seed)
     weights: list[FloatArray] = []
     for index in range(-(-resamples // BLOCK)):
         for counts in draws.block(index):
-            weights.append(_refit(matrix, examples.target, counts[codes], learnt, settings, penalty))
+            weights.append(_refit(matrix, examples.target, counts[codes], learned, settings, penalty))
             progress(1)
-    features = learnt.basis.features(examples.captions)
-    values = effects(owner, features, learnt.weights[None])[0]
+    features = learned.basis.features(examples.captions)
+    values = effects(owner, features, learned.weights[None])[0]
     lows, highs = np.quantile(effects(owner, features, np.stack(weights)), ((1 - level) / 2, (1 + level) / 2), axis=0)
     triples = zip(values.tolist(), lows.tolist(), highs.tolist(), strict=True)
     return tuple(WeightInterval(*triple) for triple in triples)
@@ -317,7 +325,7 @@ def _refit(
     matrix: FloatArray,
     target: FloatArray | None,
     counts: NDArray[np.integer],
-    learnt: Fit,
+    learned: Fit,
     settings: Settings,
     penalty: float,
 ) -> FloatArray:
@@ -326,7 +334,7 @@ def _refit(
         matrix[drawn],
         None if target is None else target[drawn],
         penalty,
-        shares=learnt.basis.shares,
+        shares=learned.basis.shares,
         nonnegative=settings.learner == "monotone",
         counts=counts[drawn].astype(np.float64),
     )

@@ -1,4 +1,7 @@
-"""Pairwise accuracy: how often a metric prefers the caption that people prefer."""
+"""Pairwise accuracy: the share of pairs on which a metric and human raters prefer the same caption; aggregated ratings.
+
+:func:`aggregate` turns several ratings of an item into data points.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,10 @@ class GroupAccuracy:
     Attributes:
         name: the group (``HC``), or ``""`` for all pairs.
         value: accuracy, in [0, 1].
-        n: number of pairs on which people prefer one side.
-        ties: how many of them the metric scores equally.
-        chance: what coin flips on the metric's untied pairs would get, its ties counted by the same rule.
-        even: further pairs on which people are even; they have no right answer and are not in n.
+        n: number of pairs with a human preference.
+        ties: number of these pairs that the metric scores equally.
+        chance: expected accuracy of coin flips on the metric's untied pairs, with its ties counted by the same rule.
+        even: number of further pairs without a human preference; they have no right answer and are not in n.
     """
 
     name: str
@@ -46,9 +49,9 @@ class AccuracyResult:
 
     Attributes:
         pooled: over all pairs together.
-        groups: by group, in order of first appearance; one group named ``""`` if none were given.
-        mean: mean of the groups' accuracies, which is what the literature prints as "All" or "AVG".
-            Equal to ``pooled.value`` when the groups are of equal size.
+        groups: by group, in order of first appearance; a single group named ``""`` without groups.
+        mean: mean of the groups' accuracies, called "All" or "AVG" in the literature.
+            Equal to ``pooled.value`` for groups of equal size.
         mean_chance: mean of the groups' chance levels.
     """
 
@@ -67,13 +70,12 @@ def pairwise_accuracy(
     *,
     name: str = "the scores",
 ) -> AccuracyResult:
-    """Share of pairs that a metric orders as people do.
+    """Share of pairs that a metric orders as human raters do.
 
-    A metric is right on a pair if it scores the caption that people prefer higher. A tie, two scores that are equal
-    as float64, counts 0 (``strict``: TIGEr, section 4.3), 1 (``ties-right``: SPICE, Anderson et al. 2016)
-    or ½ (``ties-half``). So a metric that gives every caption the same score has the accuracy 0, 1 or ½, and
-    ½ is not the accuracy of ignorance for every metric. The chance level given beside each accuracy is
-    what coin flips on the untied pairs would get, with the metric's own ties::
+    A metric is right on a pair if it gives the caption that raters prefer the higher score. A tie, two scores that are
+    equal as float64, counts 0 (``strict``: TIGEr, section 4.3), 1 (``ties-right``: SPICE, Anderson et al. 2016)
+    or ½ (``ties-half``). A constant metric therefore has the accuracy 0, 1 or ½, and chance is not ½ for every metric.
+    The chance level of each accuracy is the expected accuracy of coin flips on the untied pairs, with the same ties::
 
         chance = (½ (n - ties) + credit · ties) / n,    credit = 0, 1 or ½
 
@@ -82,34 +84,35 @@ def pairwise_accuracy(
 
     Args:
         first_scores: (n,) score of each pair's first caption.
-        second_scores: (n,) score of its second one.
-        preferred: (n,) +1 if people prefer the first, -1 the second, 0 if they are even. Even pairs have no
-            right answer: they are left out and counted in ``even``.
+        second_scores: (n,) score of its second caption.
+        preferred: (n,) +1 if raters prefer the first, -1 the second, 0 without a preference. Pairs without a
+            preference have no right answer: they are excluded and counted in ``even``.
         ties: the tie rule.
         groups: (n,) group of each pair; None for a single group.
-        name: what the scores are, for error messages.
+        name: name of the scores in error messages.
 
     Raises:
         StatisticError: no pairs, unequal lengths, a score that is NaN or infinite, a preference that is not
-            -1, 0 or 1, or a group in which people are even on every pair.
+            -1, 0 or 1, or a group without any human preference.
     """
     if ties not in _TIE_CREDIT:
-        raise StatisticError(f"unknown tie rule '{ties}'", hint=suggest(str(ties), list(get_args(TieRule))))
+        hint = suggest(str(ties), list(get_args(TieRule)))
+        raise StatisticError(f"unknown tie rule '{ties}'", code="unknown-name", value=ties, hint=hint)
     first = finite_vector(first_scores, f"{name} (first of the pair)")
     second = finite_vector(second_scores, f"{name} (second of the pair)")
     choice = finite_vector(preferred, "the human preferences")
     n = len(choice)
     if not len(first) == len(second) == n:
-        raise StatisticError(f"{name} has {len(first)} first and {len(second)} second values for {n} preferences")
+        message = f"{name} has {len(first)} first and {len(second)} second values for {n} preferences"
+        raise StatisticError(message, code="mismatch", value=name)
     if groups is not None and len(groups) != n:
-        raise StatisticError(f"there are {len(groups)} groups for {n} preferences")
+        raise StatisticError(f"there are {len(groups)} groups for {n} preferences", code="mismatch")
     if n == 0:
-        raise StatisticError(f"the accuracy of {name} is not defined: there are no pairs")
+        raise StatisticError(f"the accuracy of {name} is not defined: there are no pairs", code="too-few", value=0)
     odd = np.flatnonzero(~np.isin(choice, (-1.0, 0.0, 1.0)))
     if len(odd):
-        raise StatisticError(
-            f"the human preferences: the value at position {odd[0]} is {choice[odd[0]]:g}", hint="Give -1, 0 or 1"
-        )
+        message = f"the human preferences: the value at position {odd[0]} is {choice[odd[0]]:g}"
+        raise StatisticError(message, code="wrong-value", value=float(choice[odd[0]]), hint="Use -1, 0 or 1")
     # Not the sign of a difference: that of two huge scores overflows.
     order = (first > second).astype(np.float64) - (first < second)
     names = dict.fromkeys(groups) if groups is not None else {"": None}
@@ -129,7 +132,8 @@ def _accuracy(group: str, order: FloatArray, choice: FloatArray, ties: TieRule, 
     if n == 0:
         where = f" on group '{group}'" if group else ""
         raise StatisticError(
-            f"the accuracy of {name}{where} is not defined: people are even on all {len(choice)} pairs"
+            f"the accuracy of {name}{where} is not defined: raters have no preference on any of {len(choice)} pairs",
+            value=group,
         )
     right = int(np.count_nonzero(clear & (order == choice)))
     tied = int(np.count_nonzero(clear & (order == 0)))
@@ -144,7 +148,7 @@ def _accuracy(group: str, order: FloatArray, choice: FloatArray, ties: TieRule, 
     )
 
 
-# Several ratings of one item → one, or not.
+# Aggregation of several ratings of an item.
 
 Aggregation = Literal["unaggregated", "mean", "median", "mode"]
 
@@ -164,24 +168,25 @@ def aggregate(
         how: ``unaggregated`` keeps every rating; ``mean``, ``median`` (of an even number: the mean of the middle
             two) and ``mode`` (the most frequent rating; among equally frequent ones the lowest) give one data
             point for every rated item. Items with the same ratings in any order get exactly the same mean,
-            so that rounding neither makes nor breaks a tie.
-        name: what the values are, for error messages.
+            so that rounding neither creates nor breaks a tie.
+        name: name of the values in error messages.
 
     Returns:
-        (m,) item of each data point and (m,) its value: in the given order if unaggregated, else by
+        (m,) item of each data point and (m,) its value: in the order of the input if unaggregated, else by
         ascending item.
 
     Raises:
         StatisticError: no ratings, unequal lengths, or a rating that is NaN or infinite.
     """
     if how not in get_args(Aggregation):
-        raise StatisticError(f"unknown aggregation '{how}'", hint=suggest(str(how), list(get_args(Aggregation))))
+        hint = suggest(str(how), list(get_args(Aggregation)))
+        raise StatisticError(f"unknown aggregation '{how}'", code="unknown-name", value=how, hint=hint)
     items = np.ascontiguousarray(item, dtype=np.int64)
     values = finite_vector(value, name)
     if items.shape != values.shape:
-        raise StatisticError(f"{name} has {len(values)} values for {items.size} items")
+        raise StatisticError(f"{name} has {len(values)} values for {items.size} items", code="mismatch", value=name)
     if not len(values):
-        raise StatisticError(f"{name} is empty: there is nothing to aggregate")
+        raise StatisticError(f"{name} is empty: there is nothing to aggregate", code="too-few", value=0)
     if how == "unaggregated":
         return items, values
     order = np.lexsort((values, items))
@@ -192,7 +197,7 @@ def aggregate(
         return items[starts], np.add.reduceat(values, starts) / counts
     if how == "median":
         low, high = values[starts + (counts - 1) // 2], values[starts + counts // 2]
-        # Halved first: the sum of two huge ratings may overflow. Equal middles stay exactly as they are.
+        # Halved first, since the sum of two huge ratings may overflow. Equal middle values are unchanged.
         return items[starts], np.where(low == high, low, low / 2 + high / 2)
     return _modes(items, values)
 
@@ -203,7 +208,7 @@ def _modes(items: IntArray, values: FloatArray) -> tuple[IntArray, FloatArray]:
     new[1:] = (items[1:] != items[:-1]) | (values[1:] != values[:-1])
     runs = np.flatnonzero(new)
     lengths = np.diff(runs, append=len(items))
-    # Longest run of each item first; the sort is stable, so the lowest value stays first among equals.
+    # Longest run of each item first; the sort is stable, so the lowest value remains first among ties.
     order = np.lexsort((-lengths, items[runs]))
     chosen = runs[order]
     first = np.flatnonzero(np.diff(items[chosen], prepend=items[0] - 1))

@@ -1,24 +1,24 @@
 """PERM-BOTH: the permutation test between two metrics, prepared once for all permutations.
 
 Deutsch, D., Dror, R. and Roth, D. (2021). A statistical analysis of summarization evaluation metrics using resampling
-methods. Transactions of the ACL 9. There, scores of systems or inputs are swapped; here there are no systems, and
-the two metrics' scores, put to one scale, change places image by image.
+methods. Transactions of the ACL 9. The paper swaps scores of systems or inputs. Here there are no systems: the two
+metrics' scores are put on a common scale and swapped image by image.
 
-Both metrics' scores stand in one list of 2n data points, and a permutation gives each unit's points of the one half
-the weight 1 and those of the other half 0, for the first metric, and the opposite weights for the second.
-Because the two weights always add up to 1, most sums of the second follow from those of the first.
+The scores of both metrics form one list of 2n data points. For the first metric, a permutation gives each unit's points
+in one half the weight 1 and those in the other half 0; the second metric gets the opposite weights. The two weights
+always add up to 1, so most sums of the second metric follow from those of the first.
 
 For tau-b and Spearman's rho, bounds decide most permutations, and only the others are counted. A coefficient is
 S / √(f h). S is the number of concordant minus discordant pairs (tau-b), or the sum of products of doubled, centred
-average ranks (Spearman); f is the spread of the scores and h that of the ratings. Of two lists of scores with changed
-places S₁ - S₂ is linear in what is swapped, and quickly known; S₁ + S₂ is not. But no coefficient is beyond ±1, so that
-their difference::
+average ranks (Spearman); f is the spread of the scores and h that of the ratings. For two swapped lists of scores,
+S₁ - S₂ is linear in the swaps and fast to compute; S₁ + S₂ is not. But coefficients are within ±1, so their
+difference::
 
     S₁ / √(f₁ h) - S₂ / √(f₂ h) = (S₁ - S₂) / √(f₁ h) + r₂ (√(f₂ / f₁) - 1),  |r₂| ≤ 1
 
-lies between two ends. They are close to each other, since only ties make f₁ and f₂ differ. A p-value counts differences
-as large as the one observed: where both ends agree, they are the answer. First f₁ and f₂ are only bounded, which is
-quickest; where that does not decide, they are computed; and where that does not decide either, the pairs are counted.
+has a lower and an upper bound. They are close together, since f₁ and f₂ differ only by ties. A p-value counts
+differences as large as the observed one, so a permutation is decided if both bounds agree. The first step bounds f₁ and
+f₂, which is fastest; the second step computes them; the last step counts the pairs.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from capbench.stats.resampling import PearsonStatistic, RankStatistic, WeightedS
 __all__ = ["BoundedSwap", "Scale", "SwapDifference", "swap_difference"]
 
 
-# Rounding moves an end by far less than this.
+# Rounding changes a bound by far less than this.
 _MARGIN = 1e-9
 
-#: (B,) least and (B,) largest spread of the first list, and of the second one.
+#: (B,) minimum and (B,) maximum spread of the first list, and of the second list.
 _Spreads = tuple[tuple[FloatArray, FloatArray], tuple[FloatArray, FloatArray]]
 
 
 class BoundedSwap:
-    """Difference (first - second) of two correlations after the metrics changed places on some units.
+    """Difference (first - second) of two correlations after swapping the metrics on some units.
 
     Args:
         coefficient: ``tau-b`` or ``spearman``.
         first: (n,) scores of the first metric.
-        second: (n,) scores of the second one, on the same scale.
+        second: (n,) scores of the second metric, on the same scale.
         human: (n,) human ratings.
         unit: (n,) unit of each data point, in [0, units).
         units: number of units, U.
-        exact: makes the statistic that evaluates a permutation by counting.
+        exact: creates the statistic that evaluates a permutation by counting.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class BoundedSwap:
     ) -> None:
         import scipy.sparse
 
-        csr_array: Any = scipy.sparse.csr_array  # its stubs know no (values, (rows, columns))
+        csr_array: Any = scipy.sparse.csr_array  # its stubs do not declare (values, (rows, columns))
         self.units = units
         self._coefficient = coefficient
         self._make_exact = exact
@@ -88,14 +88,14 @@ class BoundedSwap:
             self._human = float((ranks * ranks).sum())
             partners = _partner_products(scores, ranks)
         place, sign = np.tile(unit, 2), np.repeat([1, -1], self._n).astype(np.int32)
-        # With σ_u = 1 for units that keep their places and -1 for the others, S₁ - S₂ = ½ Σ_u σ_u d_u.
+        # With σ_u = 1 for unchanged units and -1 for swapped ones, S₁ - S₂ = ½ Σ_u σ_u d_u.
         self._linear = np.bincount(place, weights=sign * partners, minlength=units) / 2
         self._sizes = sizes = scores.counts.astype(np.float64)
         self._surplus = csr_array((sign, (scores.codes, place)), shape=(scores.levels, units))
         self._surplus.sum_duplicates()
-        # Of the lists' sums of squares (or cubes) of tied points what is linear in σ; the largest |g| of each score.
+        # The part of the sums of squares (or cubes) of tied points that is linear in σ; the maximum |g| of each score.
         self._uneven = self._surplus.T @ (sizes if coefficient == "tau-b" else 0.75 * sizes**2)
-        self._most = np.asarray(abs(self._surplus).sum(axis=1), dtype=np.float64).ravel()
+        self._max_surplus = np.asarray(abs(self._surplus).sum(axis=1), dtype=np.float64).ravel()
 
     @cached_property
     def _exact(self) -> WeightedStatistic:
@@ -107,7 +107,7 @@ class BoundedSwap:
 
     @property
     def unswapped(self) -> float:
-        """The difference while all units keep their places; neither metric may be constant."""
+        """The observed difference, without swaps; neither metric may be constant."""
         spreads = self._spreads(np.ones((1, self.units), dtype=np.int32))
         values = [
             self._factor * total / np.sqrt(float(spread[0]) * self._human)
@@ -116,29 +116,29 @@ class BoundedSwap:
         return float(values[0] - values[1])
 
     def against(self, observed: float) -> _Against:
-        """What tells only whether the difference is as large as ``observed``, in either direction."""
+        """A statistic that only decides if the absolute difference is at least that of ``observed``."""
         return _Against(self, observed)
 
     def bounds(self, weights: NDArray[np.integer], *, closely: bool) -> tuple[FloatArray, FloatArray]:
-        """Ends between which the difference lies.
+        """Bounds of the difference.
 
         Args:
-            weights: (B, U) zeros (as it is) and ones (swapped).
-            closely: whether the spreads of both lists are computed, not only bounded.
+            weights: (B, U) zeros (unchanged) and ones (swapped).
+            closely: True to compute the spreads of both lists, False to bound them.
 
         Returns:
-            (B,) lower and (B,) upper ends; NaN where a list may be constant.
+            (B,) lower and (B,) upper bounds; NaN where a list may be constant.
         """
         signs = 1 - 2 * weights.astype(np.int32)
         spreads = self._spreads(signs) if closely else self._spread_bounds(signs)
         apart = signs.astype(np.float64) @ self._linear
         with np.errstate(divide="ignore", invalid="ignore"):
-            (least_first, most_first), (least_second, most_second) = (
-                (np.sqrt(least * self._human) / self._factor, np.sqrt(most * self._human) / self._factor)
-                for least, most in spreads
+            (min_first, max_first), (min_second, max_second) = (
+                (np.sqrt(low * self._human) / self._factor, np.sqrt(high * self._human) / self._factor)
+                for low, high in spreads
             )
-            rest = np.maximum(most_second / least_first - 1, 1 - least_second / most_first)
-            ends = apart / least_first, apart / most_first
+            rest = np.maximum(max_second / min_first - 1, 1 - min_second / max_first)
+            ends = apart / min_first, apart / max_first
         return np.minimum(*ends) - rest, np.maximum(*ends) + rest
 
     @property
@@ -148,7 +148,7 @@ class BoundedSwap:
     def _spreads(self, signs: NDArray[np.int32]) -> _Spreads:
         """Spread of each list's scores: n² - Σ t² (tau-b) or Σ rank² = (n³ - Σ t³) / 3, t points with one score.
 
-        With T points of both lists at a score, and g more of the first list than of the second, t = (T ± g) / 2.
+        With T points of both lists at a score, and g more from the first list than from the second, t = (T ± g) / 2.
         """
         surplus = (self._surplus @ np.ascontiguousarray(signs.T)).astype(np.float64)
         squares = surplus * surplus
@@ -161,11 +161,11 @@ class BoundedSwap:
         return self._from_ties(signs, (even, even), (cubes, cubes))
 
     def _spread_bounds(self, signs: NDArray[np.int32]) -> _Spreads:
-        """Least and largest spreads, from the largest |g| of each score."""
+        """Minimum and maximum spreads, from the maximum |g| of each score."""
         if self._coefficient == "tau-b":
-            return self._from_ties(signs, (0.0, float((self._most**2).sum())), (0.0, 0.0))
-        cubes = float((self._most**3).sum())
-        return self._from_ties(signs, (0.0, float((self._sizes * self._most**2).sum())), (-cubes, cubes))
+            return self._from_ties(signs, (0.0, float((self._max_surplus**2).sum())), (0.0, 0.0))
+        cubes = float((self._max_surplus**3).sum())
+        return self._from_ties(signs, (0.0, float((self._sizes * self._max_surplus**2).sum())), (-cubes, cubes))
 
     def _from_ties(
         self,
@@ -173,7 +173,7 @@ class BoundedSwap:
         even: tuple[FloatArray | float, FloatArray | float],
         cubes: tuple[FloatArray | float, FloatArray | float],
     ) -> _Spreads:
-        """Spreads of both lists from the least and the largest Σ g² (tau-b), or Σ T g² and Σ g³ (Spearman)."""
+        """Spreads of both lists from the minimum and maximum of Σ g² (tau-b), or of Σ T g² and Σ g³ (Spearman)."""
         n, sizes = float(self._n), self._sizes
         uneven = signs.astype(np.float64) @ self._uneven
         power = 2 if self._coefficient == "tau-b" else 3
@@ -182,14 +182,14 @@ class BoundedSwap:
         for side in (1, -1):
             # Σ t² or Σ t³ of the first list is half of (together + apart), of the second half of (together - apart).
             apart = [side * uneven + (value / 4 if power == 3 else 0.0) for value in (side * cubes[0], side * cubes[1])]
-            least, most = (together[0] + np.minimum(*apart)) / 2, (together[1] + np.maximum(*apart)) / 2
+            low, high = (together[0] + np.minimum(*apart)) / 2, (together[1] + np.maximum(*apart)) / 2
             scale = 1 if power == 2 else 3
-            lists.append(((n**power - most) / scale, (n**power - least) / scale))
+            lists.append(((n**power - high) / scale, (n**power - low) / scale))
         return lists[0], lists[1]
 
 
 class _Against:
-    """Infinite where the difference is surely larger than the observed one, 0 where surely smaller, exact elsewhere."""
+    """Infinity if the difference is certainly larger than the observed one, 0 if smaller, else the exact value."""
 
     def __init__(self, swap: BoundedSwap, observed: float) -> None:
         self._swap = swap
@@ -213,13 +213,13 @@ class _Against:
 
 
 def _partner_differences(scores: RankCode, ratings: RankCode) -> FloatArray:
-    """(2 n,) concordant minus discordant partners of each data point in the list of both metrics."""
+    """(2 n,) number of concordant minus discordant partners of each data point in the list of both metrics."""
     level = np.tile(ratings.codes, 2)
     if ratings.levels * scores.levels > 32 * len(level):
         return partner_differences(scores.codes, level, scores.levels, ratings.levels)
     at = np.bincount(level * scores.levels + scores.codes, minlength=ratings.levels * scores.levels)
     counts = at.reshape(ratings.levels, scores.levels)
-    # Points with a smaller score minus those with a larger one, by level; lower levels count for and higher against.
+    # Points with a smaller score minus those with a larger one, by level; lower levels add, higher levels subtract.
     smaller = 2 * np.cumsum(counts, axis=1) - counts - counts.sum(axis=1, keepdims=True)
     differences = 2 * np.cumsum(smaller, axis=0) - smaller - smaller.sum(axis=0)
     return np.asarray(differences[level, scores.codes], dtype=np.float64)
@@ -233,7 +233,7 @@ def _partner_products(scores: RankCode, ranks: FloatArray) -> FloatArray:
     return np.asarray(both * scores.doubled_ranks() - of_smaller[scores.codes], dtype=np.float64)
 
 
-#: How the scores of two metrics are made comparable before they change places.
+#: Common scale of the scores of two metrics before they are swapped.
 Scale = Literal["ranks", "z-scores"]
 
 
@@ -246,20 +246,20 @@ def swap_difference(
     units: int,
     scale: Scale,
 ) -> WeightedStatistic:
-    """Difference of two correlations (first - second) after the metrics changed places on some units.
+    """Difference of two correlations (first - second) after swapping the metrics on some units.
 
     Args:
-        coefficient: which correlation.
-        first: (n,) scores of the first metric; they are put to scale here.
-        second: (n,) scores of the second one.
+        coefficient: name of the coefficient.
+        first: (n,) scores of the first metric, on any scale.
+        second: (n,) scores of the second metric, on any scale.
         human: (n,) human ratings.
         unit: (n,) unit of each data point, in [0, units).
         units: number of units, U.
-        scale: ``z-scores`` (Deutsch et al.) or ``ranks``, which keep the test of a rank statistic the same under any
-            increasing map of either metric's scores.
+        scale: ``z-scores`` (Deutsch et al.) or ``ranks``, which make the test of a rank statistic invariant under
+            increasing maps of either metric's scores.
 
     Returns:
-        A statistic of (B, U) weights 0 (as it is) and 1 (swapped).
+        A statistic of (B, U) weights 0 (unchanged) and 1 (swapped).
 
     Raises:
         StatisticError: the coefficient is acc*_eq.
@@ -268,7 +268,7 @@ def swap_difference(
     both = np.concatenate([first, second])
     twice, place = np.tile(human, 2), np.concatenate([unit, unit + units])
     if coefficient == "acc-eq":
-        raise StatisticError("acc-eq takes too long for a permutation test")
+        raise StatisticError("acc-eq is too slow for a permutation test", code="unsupported", value=coefficient)
     if coefficient == "pearson":
         return SwapDifference(PearsonStatistic(both, twice, place, 2 * units), units)
     if coefficient == "spearman":
@@ -291,10 +291,10 @@ def _to_scale(scores: FloatArray, scale: Scale) -> FloatArray:
 
 
 class SwapDifference:
-    """Difference of a statistic between two metrics that change places on some of U units (PERM-BOTH).
+    """Difference of a statistic between two metrics that are swapped on some of U units (PERM-BOTH).
 
     Args:
-        both: a statistic of 2 U units: the first U as one metric scores them, the others as the second one does.
+        both: a statistic of 2 U units: the first U with the scores of one metric, the others with those of the second.
         units: number of units, U.
     """
 
@@ -310,9 +310,9 @@ class SwapDifference:
 
 
 def _keeps_levels(codes: IntArray, place: IntArray, units: int, levels: int) -> bool:
-    """Whether a swapped metric has at least so many distinct values, whichever units are swapped.
+    """True if a swapped metric has at least ``levels`` distinct values for any choice of swapped units.
 
-    It has if there are so many units of which no two share a value, on either side.
+    This holds if there are that many units of which no two share a value on either side.
     """
     order = np.argsort(place % units, kind="stable")
     ends = np.cumsum(np.bincount(place % units, minlength=units))
@@ -330,7 +330,7 @@ def _keeps_levels(codes: IntArray, place: IntArray, units: int, levels: int) -> 
 
 
 class _Linear:
-    """What is linear in the weights of the 2 U units: C - D of the first metric minus that of the second.
+    """C - D of the first metric minus that of the second, which is linear in the weights of the 2 U units.
 
     With σ = +1 for points of the first metric and -1 for those of the second, ``S₁ - S₂ = ½ Σ_i σ_i d_i``, where
     d_i is the number of concordant minus discordant partners of point i in the whole list.
@@ -344,12 +344,12 @@ class _Linear:
         self._whole = float(self._sums.sum())
 
     def __call__(self, swapped: FloatArray) -> FloatArray:
-        # ½ Σ (1 - 2 swapped) d: whole numbers below 2**53, so the product is exact in any order.
+        # ½ Σ (1 - 2 swapped) d: integers below 2**53, so the product is exact in any order.
         return np.asarray(0.5 * self._whole - swapped @ self._sums, dtype=np.float64)
 
 
 class _TauCSwap:
-    """Tau-c: its denominator is the same for both metrics, so the difference is linear."""
+    """Tau-c, whose denominator is the same for both metrics, so that the difference is linear."""
 
     def __init__(self, both: FloatArray, twice: FloatArray, place: IntArray, units: int) -> None:
         self.units = units
@@ -362,7 +362,7 @@ class _TauCSwap:
 
 
 class _TauSwap:
-    """Tau-b and tau-c, counting the first metric's pairs only."""
+    """Tau-b and tau-c, counting only the first metric's pairs."""
 
     def __init__(
         self, coefficient: Literal["tau-b", "tau-c"], both: FloatArray, twice: FloatArray, place: IntArray, units: int
@@ -373,7 +373,7 @@ class _TauSwap:
         if coefficient == "tau-b":
             self._linear = _Linear(both, twice, place, units)
             code = rank_encode(both)
-            # Σ T t over the values of the list, T how often they occur and t their weight: linear in the weights.
+            # Σ T t over the values of the list, T their frequency and t their weight: linear in the weights.
             self._ties = np.bincount(place, weights=code.counts[code.codes].astype(np.float64), minlength=2 * units)
             self._all_ties = float((code.counts**2).sum())
             levels = rank_encode(twice).counts // 2
@@ -394,12 +394,12 @@ class _TauSwap:
 
 
 class _SpearmanSwap:
-    """Spearman's rho: the human ranks never change, and the two metrics' ranks add up to those of the whole list."""
+    """Spearman's rho: the human ranks are constant, and the two metrics' ranks add up to those of the whole list."""
 
     def __init__(self, both: FloatArray, human: FloatArray, place: IntArray, units: int) -> None:
         import scipy.sparse
 
-        csr_array: Any = scipy.sparse.csr_array  # its stubs know no (values, (rows, columns))
+        csr_array: Any = scipy.sparse.csr_array  # its stubs do not declare (values, (rows, columns))
         self.units = units
         code = rank_encode(both)
         human_ranks = rank_encode(human).doubled_ranks()

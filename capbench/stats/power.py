@@ -1,7 +1,7 @@
-"""How much data it takes to tell two metrics apart.
+"""Power analysis: the amount of data needed to distinguish two metrics.
 
-The standard error of the difference is found by resampling the data at hand at several sizes, which also shows whether
-it falls with the square root of the size, as the extrapolation takes for granted.
+The standard error of the difference is estimated by resampling the data at several sizes. This also shows if it
+decreases with the square root of the size, as the extrapolation assumes.
 
 Efron, B. and Tibshirani, R. J. (1993). An Introduction to the Bootstrap, chapter 25.
 """
@@ -30,9 +30,9 @@ class PowerPoint:
 
     Attributes:
         units: number of units.
-        standard_error: of the difference, from resamples of so many units.
-        power: how often a two-sided test at α finds the gap: the share of resamples with the difference, moved to the
-            gap, beyond ``z_{1-α/2}`` standard errors.
+        standard_error: of the difference, from resamples of this size.
+        power: power of a two-sided test at α for the gap: the share of resamples whose difference, shifted to the gap,
+            exceeds ``z_{1-α/2}`` standard errors.
     """
 
     units: int
@@ -42,18 +42,18 @@ class PowerPoint:
 
 @dataclass(frozen=True)
 class Power:
-    """How many units separate two metrics.
+    """Number of units needed to distinguish two metrics.
 
     Attributes:
         first: one metric.
-        second: the other one.
-        difference: first minus second on the data at hand.
-        gap: the difference to be found.
+        second: the other metric.
+        difference: first minus second on the full data.
+        gap: the difference to detect.
         alpha: significance level, two-sided.
-        target: wanted power.
-        unit: what a unit is.
-        units: number of units at hand.
-        needed: units that reach the target, ``((z_{1-α/2} + z_target) σ / gap)²``, where σ² is the mean of
+        target: target power.
+        unit: unit of resampling.
+        units: number of units in the data.
+        needed: units for the target power, ``((z_{1-α/2} + z_target) σ / gap)²``, where σ² is the mean of
             units · standard_error² over the sizes.
         points: power at several sizes.
         resamples: resamples at each size.
@@ -88,45 +88,50 @@ def power(
     unit: Unit = "image",
     workers: int | None = None,
 ) -> Power:
-    """Find how many units are needed to separate two metrics.
+    """Estimate the number of units needed to distinguish two metrics.
 
     Args:
         data: the metrics and the human side.
         first: one metric.
-        second: the other one.
-        gap: the difference to be found; None for the one at hand. Power for the observed difference only restates
-            its p-value at the size at hand; what it is good for is another size.
-        sizes: numbers of units to resample, 10 or more each; None for a quarter, a half, one and two times those at
-            hand.
+        second: the other metric.
+        gap: the difference to detect; None for the observed one. At the size of the data, power for the observed
+            difference only restates its p-value; it is useful for other sizes.
+        sizes: numbers of units to resample, 10 or more each; None for a quarter, a half, one and two times the size of
+            the data.
         alpha: significance level, two-sided.
-        target: wanted power.
+        target: target power.
         resamples: resamples at each size, 100 or more.
         seed: their seed.
-        unit: what ``data`` calls a unit; recorded only.
+        unit: name of the units of ``data``; recorded only.
         workers: threads; None for the available cores. The values do not depend on it.
 
     Raises:
-        StatisticError: unknown metrics; a gap of 0; sizes or numbers that do not fit; metrics that differ on no
+        StatisticError: unknown metrics; a gap of 0; invalid sizes or numbers; metrics that never differ on a
             resample; or a statistic that is undefined on more than 5 % of the resamples.
     """
     for name in (first, second):
         if name not in data.names:
-            raise StatisticError(f"there is no metric '{name}'", hint=f"Choices: {', '.join(data.names)}")
+            hint = f"Choices: {', '.join(data.names)}"
+            raise StatisticError(f"there is no metric '{name}'", code="unknown-name", value=name, hint=hint)
     if not (0 < alpha < 1 and 0 < target < 1 and alpha < target):
-        raise StatisticError(f"a power of {target:g} at the significance level {alpha:g} does not make sense")
+        message = f"the power {target:g} and the significance level {alpha:g} must satisfy 0 < level < power < 1"
+        raise StatisticError(message, code="out-of-range", value=target)
     if resamples < 100:
-        raise StatisticError(f"{resamples} resamples are too few for a standard error", hint="Give 100 or more")
+        message = f"{resamples} resamples are too few for a standard error"
+        raise StatisticError(message, code="too-few", value=resamples, hint="Use 100 or more")
     data.check_resampling()
     statistics = [data.statistic(first), data.statistic(second)]
     whole = np.ones((1, data.units), dtype=np.int32)
     difference = float(statistics[0](whole)[0] - statistics[1](whole)[0])
-    wanted = abs(difference) if gap is None else abs(gap)
-    if wanted == 0:
-        raise StatisticError(f"{first} and {second} are equal: no data tells them apart", hint="Give a gap to look for")
+    target_gap = abs(difference) if gap is None else abs(gap)
+    if target_gap == 0:
+        message = f"{first} and {second} have equal values: no amount of data distinguishes them"
+        raise StatisticError(message, value=0, hint="Set the gap to detect")
     if sizes is None:
         sizes = sorted({max(_SMALLEST, data.units * quarters // 4) for quarters in (1, 2, 4, 8)})
     if not sizes or min(sizes) < _SMALLEST:
-        raise StatisticError(f"sizes of fewer than {_SMALLEST} units are too small for a standard error")
+        message = f"sizes of fewer than {_SMALLEST} units are too small for a standard error"
+        raise StatisticError(message, code="too-few", value=min(sizes, default=None))
     z = NormalDist().inv_cdf(1 - alpha / 2)
     points, variances = [], []
     for size in sizes:
@@ -136,15 +141,17 @@ def power(
         if len(values) < 0.95 * resamples:
             raise StatisticError(
                 f"{data.label} is not defined on {resamples - len(values)} of {resamples} resamples of {size} units",
-                hint="Leave this size out",
+                value=size,
+                hint="Omit this size",
             )
         error = float(values.std(ddof=1))
         if error == 0:
-            raise StatisticError(f"{first} and {second} never differ: no data tells them apart")
-        detected = np.abs(values - difference + wanted) > z * error
+            message = f"{first} and {second} never differ: no amount of data distinguishes them"
+            raise StatisticError(message, value=0)
+        detected = np.abs(values - difference + target_gap) > z * error
         points.append(PowerPoint(int(size), error, float(detected.mean())))
         variances.append(size * error * error)
-    needed = math.ceil((z + NormalDist().inv_cdf(target)) ** 2 * float(np.mean(variances)) / wanted**2)
+    needed = math.ceil((z + NormalDist().inv_cdf(target)) ** 2 * float(np.mean(variances)) / target_gap**2)
     return Power(
-        first, second, difference, wanted, alpha, target, unit, data.units, needed, tuple(points), resamples, seed
+        first, second, difference, target_gap, alpha, target, unit, data.units, needed, tuple(points), resamples, seed
     )

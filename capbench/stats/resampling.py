@@ -1,13 +1,13 @@
-"""Resamples (random units, their order, their workers), and statistics that are evaluated for many of them at a time.
+"""Resamples (bootstrap, permutations, jackknife), and statistics that are evaluated on many resamples at a time.
 
-Resamples come in blocks, and every block has a random stream of its own that is named by the seed and the block's
-number. So the same seed gives the same bits whatever the number of workers, all metrics share the same resamples,
-and the first thousand of two thousand resamples are the same as one thousand.
+Resamples are generated in blocks. Each block has a separate random stream, determined by the seed and the block's
+number. The same seed therefore gives the same bits with any number of workers, all metrics share the same resamples,
+and the first thousand of two thousand resamples equal one thousand resamples.
 
-A resample is a list of whole-number weights, one for each unit (an image, an item, a rating): how often the unit was
-drawn. A statistic is prepared once, which sorts and encodes the data, and then costs, for n data points with levels of
-the human side (2 to 12 in practice), O(n · levels) a resample, or O(n log n) when both sides have many levels. All
-counts are exact whole numbers, so both ways give the same answers, and so does any number of workers.
+A resample is a list of integer weights, one for each unit (an image, an item, a rating): how often the unit was drawn.
+A statistic is prepared once, by sorting and encoding the data. Each resample then costs O(n · levels) for n data points
+with few levels of the human side (2 to 12 in practice), or O(n log n) if both sides have many levels. All counts are
+exact integers, so both methods give the same results, with any number of workers.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ __all__ = [
 ]
 
 
-# A side with this many levels at most is counted level by level; the measured break-even is between 10 and 20.
+# A side with at most this many levels is counted level by level; the measured break-even is between 10 and 20.
 _FEW_LEVELS = 16
-# Resamples are evaluated a few at a time, so that an array of theirs has this many elements: it stays in the
-# processor's cache, and memory is used again instead of being asked for anew.
+# Resamples are evaluated a few at a time in arrays of this many elements, which fit into the processor's cache and
+# reuse memory.
 _TOGETHER = 100_000
-# Counts fit into 32 bits, which are faster, while n² does.
+# Counts use 32 bits, which are faster, as long as n² fits.
 _SQUARE_FITS = 46_340
-# A variance below this share of the mean square is rounding: all values of the resample are equal.
+# A variance below this fraction of the mean square is rounding: all values of the resample are equal.
 _ROUNDING = 1e-12
 
 
@@ -72,9 +72,9 @@ class RankStatistic:
     """Tau-b, tau-c or Spearman's rho.
 
     Args:
-        coefficient: which one.
+        coefficient: name of the coefficient.
         x: (n,) one side, finite.
-        y: (n,) the other one.
+        y: (n,) the other side.
         unit: (n,) unit of each data point, in [0, units).
         units: number of units.
     """
@@ -85,10 +85,10 @@ class RankStatistic:
         a, b = rank_encode(x), rank_encode(y)
         self._turned = a.levels < b.levels
         if self._turned:
-            a, b = b, a  # all three are symmetric: b is the side with fewer levels
+            a, b = b, a  # all three coefficients are symmetric: b is the side with fewer levels
         self._sizes = np.bincount(unit, minlength=units).astype(np.int64)
         kind = _ByLevels if b.levels <= _FEW_LEVELS else _ByMerging
-        # Counts have 32 bits, products of ranks 64; merging has many short steps and wants many resamples for each.
+        # Counts have 32 bits, products of ranks 64; merging has many short steps, so each covers many resamples.
         self._width = a.levels * (2 if coefficient == "spearman" else 1)
         if kind is _ByMerging:
             self._width = min(self._width, _TOGETHER // 16)
@@ -133,10 +133,10 @@ class RankStatistic:
 
 
 class _ByLevels:
-    """Counting over a table of (levels of b) × (levels of a), where b has few levels.
+    """Counts from a table of (levels of b) × (levels of a), for b with few levels.
 
-    With ``h[k]`` the weights at level k of b, running along a, and ``below[k]`` the sum of the levels under
-    k, concordant minus discordant pairs are ``Σ_k h[k] · (2 cumsum(below[k]) - below[k]) - Σ h[k] Σ below[k]``.
+    With ``h[k]`` the weights at level k of b, along a, and ``below[k]`` the sum of the levels below k, the number of
+    concordant minus discordant pairs is ``Σ_k h[k] · (2 cumsum(below[k]) - below[k]) - Σ h[k] Σ below[k]``.
     """
 
     def __init__(self, a: IntArray, b: IntArray, levels_a: int, levels_b: int, unit: IntArray, units: int) -> None:
@@ -147,7 +147,7 @@ class _ByLevels:
     def _tables(self) -> list[Any]:
         import scipy.sparse
 
-        csr_array: Any = scipy.sparse.csr_array  # its stubs know no (values, (rows, columns))
+        csr_array: Any = scipy.sparse.csr_array  # its stubs do not declare (values, (rows, columns))
         tables = []
         for rows, columns in self._places:
             table = csr_array((np.ones(len(rows), dtype=np.int32), (rows, columns)), shape=self._shape, dtype=np.int32)
@@ -156,13 +156,13 @@ class _ByLevels:
         return tables
 
     def _levels(self, weights: NDArray[np.integer]) -> list[NDArray[np.integer]]:
-        if len(weights) == 1:  # the value itself: importing scipy.sparse takes longer than counting it
+        if len(weights) == 1:  # the estimate: importing scipy.sparse takes longer than counting
             return [
                 np.bincount(rows, weights[0, units], self._shape[0]).astype(weights.dtype)[None]
                 for rows, units in self._places
             ]
         columns = np.ascontiguousarray(weights.T)
-        # Running sums are fastest along a contiguous axis, products with sparse tables over one: hence the turn.
+        # Transposed twice: sparse products are fastest over a contiguous axis, cumulative sums along one.
         return [np.ascontiguousarray((table @ columns).T) for table in self._tables]
 
     def pair_sums(self, weights: NDArray[np.integer], n: IntArray) -> tuple[IntArray, IntArray, IntArray, IntArray]:
@@ -203,11 +203,11 @@ class _ByLevels:
 
 
 class _ByMerging:
-    """Counting inversions by a merge sort from the top whose splits do not depend on the weights.
+    """Inversion counts by a top-down merge sort whose splits do not depend on the weights.
 
     Cells (distinct a, b and unit) are numbered by a, then b. Listed by b, a pair of cells is out of order if the
     first bit in which their numbers differ is set in the one that is listed first. The list is split by one bit after
-    the other; the lists are the same for all resamples, and only sums over them are not.
+    another. The lists are the same for all resamples; only sums over them differ.
     """
 
     def __init__(self, a: IntArray, b: IntArray, levels_a: int, levels_b: int, unit: IntArray, units: int) -> None:
@@ -254,11 +254,11 @@ class _ByMerging:
         for listed, is_set, starts in self._splits:
             weight = np.take(cells, listed, axis=1)
             with_bit = weight * is_set
-            weight -= with_bit  # now those without the bit
+            weight -= with_bit  # now the weights without the bit
             running = np.cumsum(with_bit, axis=1, dtype=with_bit.dtype)
             total += np.einsum("bc,bc->b", weight, running)
             if len(starts) > 1:
-                # What was listed in earlier groups does not count.
+                # Elements of earlier groups do not count.
                 before = running[:, starts[1:] - 1].astype(np.int64)
                 total -= np.einsum("bg,bg->b", np.add.reduceat(weight, starts, axis=1)[:, 1:], before)
         return total
@@ -283,7 +283,7 @@ class PearsonStatistic:
 
     Args:
         x: (n,) one side, finite and not constant.
-        y: (n,) the other one.
+        y: (n,) the other side.
         unit: (n,) unit of each data point, in [0, units).
         units: number of units, U.
     """
@@ -309,8 +309,8 @@ class PearsonStatistic:
 class TieCalibratedStatistic:
     """acc*_eq, pairwise accuracy with tie calibration (Deutsch et al. 2023).
 
-    ε is calibrated for each resample by itself. That takes a fraction of a second for 10,000 data points, so this is
-    for a few weightings and not for a bootstrap.
+    ε is calibrated separately for each resample. This takes a fraction of a second for 10,000 data points, which is
+    suitable for a few weightings but not for a bootstrap.
 
     Args:
         x: (n,) scores of a metric, finite.
@@ -349,7 +349,7 @@ class AccuracyStatistic:
         self.units = units
         groups = int(group.max()) + 1
         at = unit * groups + group
-        # (U, groups) credit and number of pairs; credits are halves of whole numbers, so their sums are exact.
+        # (U, groups) credit and number of pairs; credits are multiples of one half, so their sums are exact.
         self._credit = np.bincount(at, weights=credit, minlength=units * groups).reshape(units, groups)
         self._pairs = np.bincount(at, minlength=units * groups).reshape(units, groups).astype(np.float64)
 
@@ -361,10 +361,10 @@ class AccuracyStatistic:
 
 
 class MeanStatistic:
-    """The mean of several statistics of the same units: a protocol with several draws of references.
+    """The mean of several statistics of the same units, for a protocol with several samples of references.
 
     Args:
-        parts: one statistic a draw, at least one.
+        parts: one statistic per sample, at least one.
     """
 
     def __init__(self, parts: Sequence[WeightedStatistic]) -> None:
@@ -372,7 +372,7 @@ class MeanStatistic:
         self.units = self._parts[0].units
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
-        """See :class:`WeightedStatistic`; NaN where any of them is."""
+        """See :class:`WeightedStatistic`; NaN where any of them is NaN."""
         return np.asarray(np.mean([statistic(weights) for statistic in self._parts], axis=0), dtype=np.float64)
 
 
@@ -382,7 +382,7 @@ def standardise(values: FloatArray) -> FloatArray:
     Args:
         values: (n,) finite values that are not all equal.
     """
-    # Powers of two scale exactly, and keep sums and squares of huge or tiny values in range.
+    # Scaling by powers of two is exact, and keeps sums and squares of huge or tiny values in range.
     scaled = np.ldexp(values, -int(np.frexp(np.abs(values).max())[1]))
     deviation = scaled - scaled.mean()
     deviation = np.ldexp(deviation, -int(np.frexp(np.abs(deviation).max())[1]))
@@ -390,21 +390,21 @@ def standardise(values: FloatArray) -> FloatArray:
 
 
 def in_parts(weights: NDArray[np.integer], width: int) -> list[NDArray[np.integer]]:
-    """Cut resamples into slices that are evaluated together, so that what a slice needs stays small.
+    """Split resamples into slices that are evaluated together, to limit memory.
 
     Args:
         weights: (B, U) weights.
-        width: length of the arrays that one resample needs.
+        width: length of the arrays for one resample.
 
     Returns:
-        (b, U) slices in their order, of 2 resamples or more each (the last may be of 1).
+        (b, U) slices in order, of 2 resamples or more each (the last may have 1).
     """
     together = max(2, _TOGETHER // width)
     return [weights[i : i + together] for i in range(0, len(weights), together)]
 
 
 def _starts(labels: IntArray) -> IntArray:
-    """Where the runs of equal labels begin."""
+    """Start positions of the runs of equal labels."""
     new = np.ones(len(labels), dtype=np.bool_)
     np.not_equal(labels[1:], labels[:-1], out=new[1:])
     return np.flatnonzero(new)
@@ -414,21 +414,21 @@ def _square_sum(sizes: NDArray[np.integer]) -> IntArray:
     return np.asarray(np.einsum("bg,bg->b", sizes, sizes), dtype=np.int64)
 
 
-#: Resamples in a block.
+#: Number of resamples in a block.
 BLOCK = 64
-#: Resamples and permutations that can be drawn: results of all of them are kept at once.
+#: Maximum number of resamples or permutations, since all results are in memory at once.
 MOST_RESAMPLES = 1_000_000
 
 
 class Draws(Protocol):
-    """A list of resamples of U units, made block by block."""
+    """A list of resamples of U units, generated block by block."""
 
     @property
     def count(self) -> int:
         """Number of resamples."""
 
     def block(self, index: int) -> NDArray[np.integer]:
-        """(b, U) weights of the resamples ``index * BLOCK`` and following; b is ``BLOCK``, less at the end."""
+        """(b, U) weights of the resamples from ``index * BLOCK``; b is ``BLOCK``, or less for the last block."""
 
 
 @dataclass(frozen=True)
@@ -438,8 +438,8 @@ class Bootstrap:
     Attributes:
         units: number of units, U.
         count: number of resamples.
-        seed: names the random streams.
-        size: units drawn for a resample; None for U.
+        seed: determines the random streams.
+        size: number of units drawn for a resample; None for U.
     """
 
     units: int
@@ -448,26 +448,26 @@ class Bootstrap:
     size: int | None = None
 
     def __post_init__(self) -> None:
-        _refuse_too_many(self.count, "resamples")
+        _check_count(self.count, "resamples")
 
     def block(self, index: int) -> NDArray[np.integer]:
-        """(b, U) how often each unit was drawn, b as in :class:`Draws`."""
+        """(b, U) number of times that each unit was drawn, b as in :class:`Draws`."""
         size = self.units if self.size is None else self.size
         rng = _stream(self.seed, 0, index)
         drawn = rng.integers(0, self.units, (BLOCK, size))
-        drawn += np.arange(BLOCK)[:, None] * self.units  # so that all resamples are counted at once
+        drawn += np.arange(BLOCK)[:, None] * self.units  # to count all resamples at once
         weights = np.bincount(drawn.ravel(), minlength=BLOCK * self.units).reshape(BLOCK, self.units)
         return weights[: self.count - index * BLOCK].astype(np.int32)
 
 
 @dataclass(frozen=True)
 class Swaps:
-    """For every unit a fair coin: 1 if the two metrics change places on it.
+    """Random permutations: a fair coin for every unit, 1 if the two metrics are swapped on it.
 
     Attributes:
         units: number of units, U.
         count: number of permutations.
-        seed: names the random streams.
+        seed: determines the random streams.
     """
 
     units: int
@@ -475,17 +475,17 @@ class Swaps:
     seed: int
 
     def __post_init__(self) -> None:
-        _refuse_too_many(self.count, "permutations")
+        _check_count(self.count, "permutations")
 
     def block(self, index: int) -> NDArray[np.integer]:
-        """(b, U) zeros (as it is) and ones (swapped), b as in :class:`Draws`."""
+        """(b, U) zeros (unchanged) and ones (swapped), b as in :class:`Draws`."""
         coins = _stream(self.seed, 1, index).integers(0, 2, (BLOCK, self.units), dtype=np.int8)
         return coins[: self.count - index * BLOCK].astype(np.int32)
 
 
 @dataclass(frozen=True)
 class LeaveOneOut:
-    """The jackknife: each unit is left out once.
+    """The jackknife: each unit is omitted once.
 
     Attributes:
         units: number of units, U.
@@ -499,7 +499,7 @@ class LeaveOneOut:
         return self.units
 
     def block(self, index: int) -> NDArray[np.integer]:
-        """(b, U) ones, with a zero at the unit that is left out; b as in :class:`Draws`."""
+        """(b, U) ones, with a zero at the omitted unit; b as in :class:`Draws`."""
         left_out = np.arange(index * BLOCK, min((index + 1) * BLOCK, self.units))
         weights = np.ones((len(left_out), self.units), dtype=np.int32)
         weights[np.arange(len(left_out)), left_out] = 0
@@ -512,8 +512,8 @@ def evaluate(statistics: Sequence[WeightedStatistic], draws: Draws, workers: int
     Args:
         statistics: S statistics of the same units.
         draws: R resamples.
-        workers: number of threads (numpy works outside the interpreter's lock); None for the available cores.
-            It does not change the values.
+        workers: number of threads (numpy releases the interpreter's lock); None for the available cores. The values
+            do not depend on it.
 
     Returns:
         (S, R) values; NaN where a statistic is not defined on a resample.
@@ -540,14 +540,15 @@ def evaluate(statistics: Sequence[WeightedStatistic], draws: Draws, workers: int
 
 
 def worker_count(workers: int | None) -> int:
-    """The number of workers to use: the given one, or the number of cores that this process may use.
+    """The number of workers to use: ``workers``, or the number of cores that this process may use.
 
     Raises:
         StatisticError: fewer than one.
     """
     if workers is not None:
         if workers < 1:
-            raise StatisticError(f"the number of workers is {workers}", hint="Give 1 or more")
+            message = f"the number of workers is {workers}"
+            raise StatisticError(message, code="out-of-range", value=workers, hint="Use 1 or more")
         return workers
     return usable_cores()
 
@@ -566,14 +567,14 @@ def unit_codes(labels: Sequence[object] | NDArray[np.generic]) -> tuple[IntArray
     return np.ascontiguousarray(codes, dtype=np.int64), len(names)
 
 
-def _refuse_too_many(count: int, what: str) -> None:
+def _check_count(count: int, noun: str) -> None:
     if count > MOST_RESAMPLES:
-        raise StatisticError(
-            f"{count:,} {what} are more than can be drawn", hint=f"Give {MOST_RESAMPLES:,} or fewer; 1,000 is usual"
-        )
+        hint = f"Use {MOST_RESAMPLES:,} or fewer; 1,000 is usual"
+        raise StatisticError(f"{count:,} {noun} are too many", code="too-many", value=count, hint=hint)
 
 
 def _stream(seed: int, kind: int, index: int) -> np.random.Generator:
     if seed < 0:
-        raise StatisticError(f"the seed is {seed}", hint="Give a whole number from 0")
+        message = f"the seed is {seed}"
+        raise StatisticError(message, code="out-of-range", value=seed, hint="Use a whole number from 0")
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(kind, index)))

@@ -1,8 +1,8 @@
-"""Recall of images by captions and of captions by images, from a matrix of similarities.
+"""Recall of images by captions and of captions by images, from a similarity matrix.
 
-As in Karpathy and Fei-Fei, "Deep Visual-Semantic Alignments" (CVPR 2015), and Lee et al. (ECCV 2018): R@K is the
-percentage of queries with a right answer among the first K. The original sorts, so that a network which finds all alike
-gets the recall of the order in the file; here whatever is as similar as the right answer stands before it.
+As in Karpathy and Fei-Fei, "Deep Visual-Semantic Alignments" (CVPR 2015), and Lee et al. (ECCV 2018), R@K is the
+percentage of queries with a right answer among the first K. The original code sorts, so a network with constant
+similarities gets the recall of the file order. Here, answers as similar as the right one are ranked before it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from capbench.core.errors import StatisticError
 __all__ = ["RECALLS", "Direction", "Retrieval", "ranks", "retrieval"]
 
 RECALLS = (1, 5, 10)
-"""The K of R@K."""
+"""Values of K in R@K."""
 _BLOCK = 1 << 22  # similarities that are compared at once
 
 
@@ -62,11 +62,11 @@ class Retrieval:
 
     @property
     def recall_sum(self) -> float:
-        """The sum of the six recalls, by which models are chosen; 600 at most."""
+        """Sum of the six recalls, the criterion for choosing models; at most 600."""
         return float(sum(self.image_to_text.recalls) + sum(self.text_to_image.recalls))
 
     def to_dict(self) -> dict[str, Any]:
-        """All numbers as a dictionary that JSON can hold, rounded to six decimals."""
+        """All numbers as a dictionary for JSON, rounded to six decimals."""
         return {
             "images": self.images,
             "captions": self.captions,
@@ -81,55 +81,59 @@ def ranks(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Ranks of the first right answers, from 1.
 
-    The matrix is read in blocks of rows (it may be memory-mapped); beside it some ten megabytes are needed.
+    The matrix is read in blocks of rows (it may be memory-mapped), with about ten megabytes of additional memory.
 
     Args:
-        similarities: (images, captions); higher is more alike.
+        similarities: (images, captions); higher is more similar.
         image_of: (captions,) row of each caption's image; every image has one caption or more.
 
     Returns:
-        (images,) the rank of an image's best own caption among all captions; its other captions do not count against
-        it. (captions,) the rank of a caption's image among all images.
+        (images,) the rank of the image's best caption among all captions, not counting its other captions; and
+        (captions,) the rank of the caption's image among all images.
 
     Raises:
-        StatisticError: shapes do not fit, an image has no caption, or a similarity is NaN or infinite.
+        StatisticError: the shapes disagree, an image has no caption, or a similarity is NaN or infinite.
     """
     n, m = _check(similarities, image_of)
     rows = max(1, _BLOCK // m)
     for first in range(0, n, rows):
         if not np.isfinite(similarities[first : first + rows]).all():
-            raise StatisticError("a similarity is NaN or infinite", hint="The model is damaged or has diverged")
+            hint = "The model is damaged or has diverged"
+            raise StatisticError("a similarity is NaN or infinite", code="not-a-number", hint=hint)
     of_pairs = similarities[image_of, np.arange(m)]  # (m,) of each caption with its own image
     best = np.full(n, -np.inf, dtype=similarities.dtype)
     np.maximum.at(best, image_of, of_pairs)
     if np.isinf(best).any():
-        raise StatisticError(f"image {int(np.flatnonzero(np.isinf(best))[0])} has no caption")
+        image = int(np.flatnonzero(np.isinf(best))[0])
+        raise StatisticError(f"image {image} has no caption", code="missing-caption", value=image)
     to_text, to_image = np.zeros(n, dtype=np.int64), np.zeros(m, dtype=np.int64)
     for first in range(0, n, rows):
         block = similarities[first : first + rows]
         to_text[first : first + rows] = np.count_nonzero(block >= best[first : first + rows, None], axis=1)
         to_image += np.count_nonzero(block >= of_pairs, axis=0)
-    # An image's captions that reach its best one are taken out again: the best itself, and its equals.
+    # Subtract the image's captions that are as similar as its best one, including the best itself.
     reaching = np.bincount(image_of[of_pairs >= best[image_of]], minlength=n)
     return to_text - reaching + 1, to_image
 
 
 def retrieval(similarities: NDArray[np.floating[Any]], image_of: NDArray[np.integer[Any]], folds: int = 1) -> Retrieval:
-    """R@1, R@5, R@10, median and mean rank, both ways; memory as :func:`ranks`, and one part of the folds.
+    """R@1, R@5, R@10, median and mean rank in both directions.
+
+    Memory as for :func:`ranks`, plus one part of the matrix with ``folds``.
 
     Args:
-        similarities: (images, captions); higher is more alike: a network's similarities, or a metric's scores of every
-            caption for every image.
+        similarities: (images, captions); higher is more similar: a network's similarities, or a metric's scores of
+            every caption for every image.
         image_of: (captions,) row of each caption's image; every image has one caption or more.
-        folds: the images are cut into so many equal parts in their order, and the numbers are means over the parts
+        folds: number of equal parts into which the images are split in order; the results are means over the parts
             (COCO's 5,000 test images are often reported as five times 1,000).
 
     Raises:
-        StatisticError: as :func:`ranks`, or the images cannot be cut into so many equal parts.
+        StatisticError: as for :func:`ranks`, or the images cannot be split into equal parts.
     """
     n, _ = _check(similarities, image_of)
     if folds < 1 or n % folds:
-        raise StatisticError(f"{n:,} images cannot be cut into {folds} equal parts")
+        raise StatisticError(f"{n:,} images cannot be split into {folds} equal parts", code="mismatch", value=folds)
     if folds == 1:
         to_text, to_image = ranks(similarities, image_of)
         return Retrieval(_direction(to_text), _direction(to_image), n, len(image_of))
@@ -145,10 +149,12 @@ def retrieval(similarities: NDArray[np.floating[Any]], image_of: NDArray[np.inte
 
 def _check(similarities: NDArray[Any], image_of: NDArray[Any]) -> tuple[int, int]:
     if similarities.ndim != 2:
-        raise StatisticError(f"similarities of shape {similarities.shape} are no matrix of images and captions")
+        message = f"similarities of shape {similarities.shape} are not a matrix of images and captions"
+        raise StatisticError(message, code="wrong-shape", value=similarities.shape)
     n, m = similarities.shape
     if image_of.shape != (m,) or not n or not m or image_of.min() < 0 or image_of.max() >= n:
-        raise StatisticError(f"{len(image_of)} captions' images do not fit similarities of {n} images, {m} captions")
+        message = f"the images of {len(image_of)} captions do not match similarities of {n} images and {m} captions"
+        raise StatisticError(message, code="mismatch", value=len(image_of))
     return n, m
 
 

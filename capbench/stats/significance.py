@@ -1,6 +1,14 @@
-"""Tests between all pairs of metrics on the same judgements, correction for their number, and clusters of equal rank.
+"""Significance tests between all pairs of metrics, corrections for multiple tests, and significance clusters.
+
+:func:`williams`, :func:`steiger` and :func:`mcnemar` are closed-form tests for independent data points; :func:`compare`
+offers them next to permutation and bootstrap tests.
 
 References:
+    Williams, E. J. (1959). The comparison of regression variables. Journal of the Royal Statistical Society B 21 (2).
+    Steiger, J. H. (1980). Tests for comparing elements of a correlation matrix. Psychological Bulletin 87 (2).
+    Graham, Y. and Baldwin, T. (2014). Testing for significance of increased correlation with human judgment. EMNLP.
+    McNemar, Q. (1947). Note on the sampling error of the difference between correlated proportions or percentages.
+    Psychometrika 12 (2).
     Holm, S. (1979). A simple sequentially rejective multiple test procedure. Scandinavian Journal of Statistics 6.
     Benjamini, Y. and Hochberg, Y. (1995). Controlling the false discovery rate. Journal of the Royal Statistical
     Society B 57 (1).
@@ -39,6 +47,7 @@ __all__ = [
     "FormulaTest",
     "Test",
     "adjust",
+    "check_alpha",
     "compare",
     "mcnemar",
     "permutations_needed",
@@ -50,14 +59,7 @@ __all__ = [
 ]
 
 
-# Tests from formulas between two metrics on the same judgements, for independent data points.
-#
-# References:
-#     Williams, E. J. (1959). The comparison of regression variables. Journal of the Royal Statistical Society B 21 (2).
-#     Steiger, J. H. (1980). Tests for comparing elements of a correlation matrix. Psychological Bulletin 87 (2).
-#     Graham, Y. and Baldwin, T. (2014). Testing for significance of increased correlation with human judgment. EMNLP.
-#     McNemar, Q. (1947). Note on the sampling error of the difference between correlated proportions or percentages.
-#     Psychometrika 12 (2).
+# Closed-form tests.
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class FormulaTest:
     """A test statistic and its two-sided p-value.
 
     Attributes:
-        statistic: t, z, or the number of pairs that only the first metric has right.
+        statistic: t, z, or the number of pairs on which only the first metric is right.
         p_value: two-sided.
         degrees: degrees of freedom of t; None for other statistics.
     """
@@ -76,24 +78,24 @@ class FormulaTest:
 
 
 def williams(r12: float, r13: float, r23: float, n: int) -> FormulaTest:
-    """Williams' t: does variable 1 (people) correlate differently with 2 and 3 (two metrics)?
+    """Williams' t test for equal correlations of variable 1 (human ratings) with variables 2 and 3 (two metrics).
 
     ::
 
         t = (r12 - r13) sqrt( (n - 1) (1 + r23) / ( 2 K (n - 1) / (n - 3) + ((r12 + r13) / 2)² (1 - r23)³ ) )
         K = 1 - r12² - r13² - r23² + 2 r12 r13 r23        with n - 3 degrees of freedom
 
-    (Williams 1959, in the form that Steiger 1980 gives.) It is for Pearson's r of independent data points; for
+    (Williams 1959, in the form of Steiger 1980.) It is for Pearson's r of independent data points; for
     Spearman's rho it is an approximation, and for tau it is not defined.
 
     Args:
-        r12: correlation of people with the first metric.
-        r13: correlation of people with the second one.
+        r12: correlation of the human ratings with the first metric.
+        r13: correlation of the human ratings with the second metric.
         r23: correlation of the two metrics.
         n: number of data points, 4 or more.
 
     Raises:
-        StatisticError: fewer data points, or three numbers that cannot be correlations of three variables.
+        StatisticError: fewer data points, or numbers that cannot be the correlations of three variables.
     """
     _check(r12, r13, r23, n)
     if r12 == r13:
@@ -109,24 +111,24 @@ def williams(r12: float, r13: float, r23: float, n: int) -> FormulaTest:
 
 
 def steiger(r12: float, r13: float, r23: float, n: int) -> FormulaTest:
-    """Steiger's z: Fisher's transform of both correlations, with their covariance at the mean correlation.
+    """Steiger's z test: Fisher's transform of both correlations, with their covariance at the mean correlation.
 
     ::
 
         z = (atanh(r12) - atanh(r13)) sqrt(n - 3) / sqrt(2 - 2 s)
         s = (r23 (1 - 2 r²) - r² (1 - 2 r² - r23²) / 2) / (1 - r²)²,   r = (r12 + r13) / 2
 
-    (Steiger 1980; a modification of Dunn and Clark 1969.) It is for Pearson's r of independent data points, as
-    :func:`williams` is.
+    (Steiger 1980; a modification of Dunn and Clark 1969.) Like :func:`williams`, it is for Pearson's r of independent
+    data points.
 
     Args:
-        r12: correlation of people with the first metric.
-        r13: correlation of people with the second one.
+        r12: correlation of the human ratings with the first metric.
+        r13: correlation of the human ratings with the second metric.
         r23: correlation of the two metrics.
         n: number of data points, 4 or more.
 
     Raises:
-        StatisticError: as :func:`williams`; or a correlation of exactly 1 or -1, whose transform is infinite.
+        StatisticError: as for :func:`williams`; or a correlation of exactly 1 or -1, whose transform is infinite.
     """
     _check(r12, r13, r23, n)
     if r12 == r13:
@@ -145,18 +147,19 @@ def steiger(r12: float, r13: float, r23: float, n: int) -> FormulaTest:
 def mcnemar(only_first: int, only_second: int) -> FormulaTest:
     """McNemar's exact test of two accuracies on the same pairs.
 
-    Of the pairs that just one of the two metrics has right, each has one half under the null hypothesis;
-    the p-value is the binomial one, doubled and at most 1. For independent pairs.
+    Under the null hypothesis, each of the two metrics is right on half of the pairs on which exactly one is right. The
+    p-value is twice the binomial probability, at most 1. For independent pairs.
 
     Args:
-        only_first: pairs that only the first metric has right.
-        only_second: pairs that only the second one has right.
+        only_first: number of pairs on which only the first metric is right.
+        only_second: number of pairs on which only the second metric is right.
 
     Raises:
         StatisticError: a negative number.
     """
     if only_first < 0 or only_second < 0:
-        raise StatisticError("McNemar's test wants numbers of pairs from 0")
+        value = min(only_first, only_second)
+        raise StatisticError(f"a number of pairs is {value}", code="out-of-range", value=value)
     n, fewer = only_first + only_second, min(only_first, only_second)
     if n == 0:
         return FormulaTest(0.0, 1.0)
@@ -171,25 +174,27 @@ def _determinant(r12: float, r13: float, r23: float) -> float:
 
 def _check(r12: float, r13: float, r23: float, n: int) -> None:
     if n < 4:
-        raise StatisticError(f"a test between two correlations needs four data points or more, got {n}")
-    # A determinant of 0 is allowed (a metric that follows from the others), with what rounding does to it.
+        message = f"a test between two correlations requires four data points or more, got {n}"
+        raise StatisticError(message, code="too-few", value=n)
+    # A determinant of 0 (a metric that follows from the others) is allowed up to rounding.
     if not all(-1 <= r <= 1 for r in (r12, r13, r23)) or _determinant(r12, r13, r23) < -1e-9:
-        raise StatisticError(f"{r12:g}, {r13:g} and {r23:g} are not the correlations of three variables")
+        message = f"{r12:g}, {r13:g} and {r23:g} cannot be the correlations of three variables"
+        raise StatisticError(message, code="out-of-range", value=(r12, r13, r23))
 
 
 Correction = Literal["holm", "bh", "none"]
 
 
 def adjust(p_values: Sequence[float] | NDArray[np.generic], correction: Correction) -> FloatArray:
-    """Adjusted p-values: reject where they are at most α.
+    """Adjusted p-values; a test is significant if its adjusted p-value is at most α.
 
     With the p-values in ascending order, p_(1) ≤ … ≤ p_(m):
 
-    - ``holm``: ``max_{j ≤ i} min(1, (m - j + 1) p_(j))``. The chance of one false difference or more in the
-      table is at most α, whatever the dependence between the tests.
-    - ``bh``: ``min_{j ≥ i} min(1, m p_(j) / j)``. Of the differences found, a share of at most α is false on average,
-      for independent or positively dependent tests.
-    - ``none``: as they are.
+    - ``holm``: ``max_{j ≤ i} min(1, (m - j + 1) p_(j))``. Bounds the probability of one or more false differences in
+      the table by α, for any dependence between the tests.
+    - ``bh``: ``min_{j ≥ i} min(1, m p_(j) / j)``. Bounds the expected share of false differences among the significant
+      ones by α, for independent or positively dependent tests.
+    - ``none``: unchanged.
 
     Args:
         p_values: (m,) p-values in any order.
@@ -199,12 +204,12 @@ def adjust(p_values: Sequence[float] | NDArray[np.generic], correction: Correcti
         StatisticError: an unknown correction, or a p-value outside [0, 1].
     """
     if correction not in get_args(Correction):
-        raise StatisticError(
-            f"unknown correction '{correction}'", hint=suggest(str(correction), list(get_args(Correction)))
-        )
+        hint = suggest(str(correction), list(get_args(Correction)))
+        raise StatisticError(f"unknown correction '{correction}'", code="unknown-name", value=correction, hint=hint)
     p = finite_vector(p_values, "the p-values")
     if len(p) and (p.min() < 0 or p.max() > 1):
-        raise StatisticError("the p-values: there is one outside [0, 1]")
+        outside = float(p[(p < 0) | (p > 1)][0])
+        raise StatisticError(f"the p-value {outside:g} is outside [0, 1]", code="out-of-range", value=outside)
     if correction == "none" or not len(p):
         return p.copy()
     m = len(p)
@@ -220,15 +225,15 @@ def adjust(p_values: Sequence[float] | NDArray[np.generic], correction: Correcti
 
 
 def significance_ranks(values: Mapping[str, float], differ: Callable[[str, str], bool]) -> dict[str, int]:
-    """Ranks with ties, as the WMT metrics task gives them (Freitag et al. 2022, Results of the WMT22 shared task).
+    """Significance clusters: ranks with ties as in the WMT metrics task (Freitag et al. 2022, WMT22 shared task).
 
-    From the best metric downwards, metrics get the rank 1 until one differs significantly from any metric that has that
-    rank; it gets the rank 2, and only metrics of rank 2 are looked at from there on; and so forth.
-    So two metrics of one rank never differ significantly, while two of different ranks may not either.
+    From the best metric downwards, metrics get rank 1 until one differs significantly from any metric of rank 1. It
+    gets rank 2, and the following metrics are compared with those of rank 2 only, and so on. Two metrics of the same
+    rank never differ significantly; two of different ranks need not differ significantly either.
 
     Args:
         values: the statistic by metric, larger is better. Equal values keep their order.
-        differ: whether two metrics differ significantly.
+        differ: True if two metrics differ significantly.
 
     Returns:
         The rank by metric, from 1, best first.
@@ -248,7 +253,7 @@ def top_metrics(values: Mapping[str, float], differ: Callable[[str, str], bool])
 
     Args:
         values: the statistic by metric, larger is better. Equal values keep their order.
-        differ: whether two metrics differ significantly.
+        differ: True if two metrics differ significantly.
     """
     order = sorted(values, key=lambda name: -values[name])
     return tuple(name for name in order if name == order[0] or not differ(order[0], name))
@@ -256,9 +261,9 @@ def top_metrics(values: Mapping[str, float], differ: Callable[[str, str], bool])
 
 Test = Literal["permutation", "bootstrap", "williams", "steiger", "mcnemar"]
 
-# Differences that are equal but for rounding count as equal: they are extreme, which is the careful side.
+# Differences that are equal up to rounding count as extreme, which is conservative.
 _ROUNDING = 1e-12
-# Pairs of metrics that are prepared at a time: each needs tables of all scores.
+# Number of pairs of metrics prepared at a time: each requires tables of all scores.
 _PAIRS_TOGETHER = 64
 _RESAMPLING: tuple[Test, ...] = ("permutation", "bootstrap")
 
@@ -269,13 +274,13 @@ class Comparison:
 
     Attributes:
         better: the metric with the larger value.
-        worse: the other one.
+        worse: the other metric.
         difference: value of ``better`` minus value of ``worse``, ≥ 0.
         low: lower end of the difference's percentile bootstrap interval; None without a bootstrap.
         high: upper end.
         p_value: two-sided, not corrected.
         p_adjusted: after the correction for all pairs of the table.
-        significant: whether ``p_adjusted`` is at most α.
+        significant: True if ``p_adjusted`` is at most α.
     """
 
     better: str
@@ -298,9 +303,9 @@ class ComparisonTable:
         correction: the correction for the number of pairs.
         alpha: significance level.
         level: coverage of the intervals of the differences; None without a bootstrap.
-        unit: what changes places or is drawn; None for tests from formulas, which take data points as independent.
+        unit: unit of permutation or resampling; None for closed-form tests, which assume independent data points.
         units: number of units, or of data points.
-        resamples: number of permutations or resamples; None for tests from formulas.
+        resamples: number of permutations or resamples; None for closed-form tests.
         seed: their seed.
         values: the statistic by metric, best first.
         ranks: significance clusters: rank by metric, from 1, best first.
@@ -324,7 +329,7 @@ class ComparisonTable:
 
 
 def permutations_needed(pairs: int, alpha: float = 0.05, correction: Correction = "holm") -> int:
-    """How many permutations a single difference needs to be significant at all, among so many pairs.
+    """Minimum number of permutations with which a single difference can be significant.
 
     The smallest possible p-value of R permutations is ``1 / (R + 1)``. After a correction for m pairs it is up to m
     times as large, so R must be ``m / α - 1`` or more.
@@ -337,26 +342,28 @@ def permutations_needed(pairs: int, alpha: float = 0.05, correction: Correction 
     return max(1, math.ceil((pairs if correction != "none" else 1) / alpha) - 1)
 
 
-def permutations_to_use(asked: int | None, metrics: int, alpha: float = 0.05, correction: Correction = "holm") -> int:
-    """How many permutations (or resamples of the bootstrap test) to draw for all pairs of so many metrics.
+def permutations_to_use(
+    requested: int | None, metrics: int, alpha: float = 0.05, correction: Correction = "holm"
+) -> int:
+    """Number of permutations (or resamples of the bootstrap test) to draw for all pairs of metrics.
 
-    That is what was asked for, if with it a difference can be significant at all; otherwise twice
-    :func:`permutations_needed`, so that the smallest p-value is not the only one that counts.
+    This is the requested number if a difference can be significant with it; otherwise twice
+    :func:`permutations_needed`, so that more than the smallest p-value can be significant.
 
-    Testing each metric against the best one alone would need fewer, but the best one is found on the same data:
-    whichever pair it turns out to be, it was picked from all of them, so all of them are corrected for (Hsu 1996,
-    Multiple Comparisons, chapter 4, on comparisons with the best).
+    Tests of each metric against the best one would require fewer. But the best metric is determined on the same data,
+    from among all pairs, so the correction covers all pairs (Hsu 1996, Multiple Comparisons, chapter 4, on comparisons
+    with the best).
 
     Args:
-        asked: the wanted number; None for 1,000.
+        requested: the requested number; None for 1,000.
         metrics: number of metrics.
         alpha: significance level.
         correction: for the number of pairs.
     """
     needed = permutations_needed(metrics * (metrics - 1) // 2, alpha, correction)
-    if asked is None:
+    if requested is None:
         return max(1000, 2 * needed)
-    return asked if asked >= needed else 2 * needed
+    return requested if requested >= needed else 2 * needed
 
 
 def compare(
@@ -376,12 +383,11 @@ def compare(
     """Test every pair of metrics, two-sided.
 
     ===========  ====================================================================================================
-    permutation  PERM-BOTH (Deutsch et al. 2021): under the null hypothesis it does not matter which of the two metrics
-                 gave the scores of an image, so their scores, put to one scale (their credits for its pairs, for
-                 accuracies), change places on random images. ``p = (1 + #{|δ*| ≥ |δ|}) / (1 + R)`` (Phipson and
-                 Smyth 2010).
+    permutation  PERM-BOTH (Deutsch et al. 2021): under the null hypothesis the two metrics are exchangeable, so their
+                 scores of an image on a common scale (for accuracies, their credits for its pairs) are swapped on
+                 random images. ``p = (1 + #{|δ*| ≥ |δ|}) / (1 + R)`` (Phipson and Smyth 2010).
     bootstrap    paired bootstrap: ``p = (1 + #{|δ* - δ| ≥ |δ|}) / (1 + R)``, δ* the difference on the same resample of
-                 images (Efron and Tibshirani 1993, chapter 16: the distribution is moved to the null hypothesis).
+                 images (Efron and Tibshirani 1993, chapter 16: the distribution is shifted to the null hypothesis).
     williams     Williams' t (1959), Pearson and Spearman only, independent data points.
     steiger      Steiger's z (1980), likewise.
     mcnemar      McNemar's exact test (1947), accuracies only, independent pairs; ties must count 0 or 1.
@@ -394,23 +400,23 @@ def compare(
         alpha: significance level.
         permutations: number of permutations; None for 1,000, or twice :func:`permutations_needed` if that is more.
         seed: seed of the permutations. All pairs share them.
-        unit: what ``data`` calls a unit; recorded only.
-        scale: how ``permutation`` makes two metrics' scores comparable, see :meth:`Correlations.swapped`.
-        sample: a bootstrap of the same data: gives the differences intervals, and is what ``bootstrap`` tests with.
+        unit: name of the units of ``data``; recorded only.
+        scale: common scale of two metrics' scores for ``permutation``, see :meth:`Correlations.swapped`.
+        sample: a bootstrap of the same data, for intervals of the differences and for the test ``bootstrap``.
         level: coverage of these intervals.
         workers: threads; None for the available cores. The values do not depend on it.
 
     Raises:
-        StatisticError: a test that does not fit the data; fewer than two metrics; resamples too few for any
+        StatisticError: a test that is not available for the data; fewer than two metrics; too few resamples for any
             difference to be significant after the correction.
     """
     for value, choices in ((test, get_args(Test)), (correction, get_args(Correction))):
         if value not in choices:
-            raise StatisticError(f"unknown choice '{value}'", hint=suggest(str(value), list(choices)))
-    if not 0 < alpha < 1:
-        raise StatisticError(f"the significance level is {alpha:g}", hint="Give a number between 0 and 1 (0.05)")
+            hint = suggest(str(value), list(choices))
+            raise StatisticError(f"unknown choice '{value}'", code="unknown-name", value=value, hint=hint)
+    check_alpha(alpha)
     if len(data.names) < 2:
-        raise StatisticError("there is one metric only: nothing to compare")
+        raise StatisticError("there is only one metric: nothing to compare", code="too-few", value=len(data.names))
     whole = np.ones((1, data.units), dtype=np.int32)
     value_by_name = {name: float(data.statistic(name)(whole)[0]) for name in data.names}
     values = dict(sorted(value_by_name.items(), key=lambda entry: -entry[1]))
@@ -424,7 +430,8 @@ def compare(
         p_values = _permutation(data, pairs, resamples, seed, scale, workers)
     elif test == "bootstrap":
         if sample is None:
-            raise StatisticError("the paired bootstrap test needs a bootstrap", hint="Ask for resamples, too")
+            message = "the paired bootstrap test requires a bootstrap"
+            raise StatisticError(message, code="missing-option", value=test, hint="Also set the number of resamples")
         resamples, seed = sample.resamples, sample.seed
         _check_resamples(resamples, len(pairs), alpha, correction, "resamples")
         p_values = _paired_bootstrap(sample, pairs)
@@ -459,12 +466,21 @@ def compare(
     )
 
 
-def _check_resamples(resamples: int, pairs: int, alpha: float, correction: Correction, what: str) -> None:
+def check_alpha(alpha: float) -> None:
+    """Raise StatisticError if a significance level is not between 0 and 1."""
+    if not 0 < alpha < 1:
+        message = f"the significance level is {alpha:g}"
+        raise StatisticError(message, code="out-of-range", value=alpha, hint="Use a number between 0 and 1 (0.05)")
+
+
+def _check_resamples(resamples: int, pairs: int, alpha: float, correction: Correction, noun: str) -> None:
     needed = permutations_needed(pairs, alpha, correction)
     if resamples < needed:
         raise StatisticError(
-            f"with {resamples} {what} and {pairs} comparisons no single difference can be significant at {alpha:g}",
-            hint=f"Give {needed} or more",
+            f"with {resamples} {noun} and {pairs} comparisons no single difference can be significant at {alpha:g}",
+            code="too-few",
+            value=resamples,
+            hint=f"Use {needed} or more",
         )
 
 
@@ -476,17 +492,17 @@ def _permutation(
     scale: Scale | None,
     workers: int | None,
 ) -> FloatArray:
-    as_it_is = np.zeros((1, data.units), dtype=np.int32)
+    unchanged = np.zeros((1, data.units), dtype=np.int32)
     p_values = []
     for start in range(0, len(pairs), _PAIRS_TOGETHER):
         statistics = [data.swapped(first, second, scale) for first, second in pairs[start : start + _PAIRS_TOGETHER]]
         observed = np.array(
             [
-                abs(statistic.unswapped if isinstance(statistic, BoundedSwap) else float(statistic(as_it_is)[0]))
+                abs(statistic.unswapped if isinstance(statistic, BoundedSwap) else float(statistic(unchanged)[0]))
                 for statistic in statistics
             ]
         )
-        # What is compared with the observed difference only need not be counted in full.
+        # Differences that are only compared with the observed one need not be computed exactly.
         compared = [
             statistic.against(difference) if isinstance(statistic, BoundedSwap) else statistic
             for statistic, difference in zip(statistics, observed.tolist(), strict=True)
@@ -508,7 +524,7 @@ def _paired_bootstrap(sample: BootstrapSample, pairs: list[tuple[str, str]]) -> 
 
 
 def _share(values: FloatArray, observed: FloatArray) -> FloatArray:
-    """(1 + c) / (1 + R), c the values that are as extreme; one that is not defined (NaN) counts as extreme."""
+    """(1 + c) / (1 + R), c the number of values as extreme as observed; undefined ones (NaN) count as extreme."""
     extreme = ~(values < observed[:, None] - _ROUNDING)
     return np.asarray((1 + extreme.sum(axis=1)) / (1 + values.shape[1]), dtype=np.float64)
 
@@ -523,10 +539,13 @@ def _difference_interval(sample: BootstrapSample, better: str, worse: str, level
 def _formula(data: Agreement, test: Test, first: str, second: str) -> FormulaTest:
     if isinstance(data, Correlations):
         if test == "mcnemar":
-            raise StatisticError("McNemar's test is for accuracies", hint="Choose permutation for correlations")
+            message = "McNemar's test is for accuracies"
+            raise StatisticError(message, code="unsupported", value=test, hint="Choose permutation for correlations")
         if data.coefficient not in ("pearson", "spearman"):
             raise StatisticError(
                 f"the test '{test}' is for Pearson's r and Spearman's rho, not for {data.coefficient}",
+                code="unsupported",
+                value=test,
                 hint="Choose permutation",
             )
         a, b = _single_draw(data.scores, first, test), _single_draw(data.scores, second, test)
@@ -536,7 +555,9 @@ def _formula(data: Agreement, test: Test, first: str, second: str) -> FormulaTes
         return (williams if test == "williams" else steiger)(r12, r13, r23, len(data.human))
     if not isinstance(data, Accuracies):
         raise StatisticError(
-            f"the test '{test}' takes captions as independent data points, and {data.label} does not",
+            f"the test '{test}' assumes that captions are independent data points, which {data.label} does not",
+            code="unsupported",
+            value=test,
             hint="Choose permutation or bootstrap",
         )
     return _mcnemar(data, test, first, second)
@@ -544,17 +565,18 @@ def _formula(data: Agreement, test: Test, first: str, second: str) -> FormulaTes
 
 def _mcnemar(data: Accuracies, test: Test, first: str, second: str) -> FormulaTest:
     if test != "mcnemar":
-        raise StatisticError(f"the test '{test}' is for correlations", hint="Choose permutation or mcnemar")
+        message = f"the test '{test}' is for correlations"
+        raise StatisticError(message, code="unsupported", value=test, hint="Choose permutation or mcnemar")
     a, b = _single_draw(data.credit, first, test), _single_draw(data.credit, second, test)
     if data.ties == "ties-half" and (np.any(a == 0.5) or np.any(b == 0.5)):
-        raise StatisticError("McNemar's test is not defined where ties count one half", hint="Choose permutation")
+        message = "McNemar's test is not defined if ties count one half"
+        raise StatisticError(message, code="unsupported", value=test, hint="Choose permutation")
     return mcnemar(int(np.sum(a > b)), int(np.sum(b > a)))
 
 
 def _single_draw(rows: Mapping[str, FloatArray], name: str, test: Test) -> FloatArray:
     draws = rows[name]
     if len(draws) > 1:
-        raise StatisticError(
-            f"the test '{test}' is for one draw of references, not {len(draws)}", hint="Choose permutation"
-        )
+        message = f"the test '{test}' is for one sample of references, not {len(draws)}"
+        raise StatisticError(message, code="unsupported", value=test, hint="Choose permutation")
     return np.asarray(draws[0], dtype=np.float64)

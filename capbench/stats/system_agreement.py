@@ -1,10 +1,10 @@
-"""Agreement over systems: does a metric rank the programs that wrote the captions as people do?
+"""System-level agreement: does a metric rank the captioning systems as human raters do?
 
-A system's score is the mean over its captions, and so is its rating. What belongs to an image is drawn together, so
-intervals say how far the value depends on the images, not how it would be with other systems.
+A system's score and rating are means over its captions. All captions of an image are resampled together, so intervals
+reflect the choice of images, not of systems.
 
-Soft pairwise accuracy (Thompson et al. 2024) compares how certain human raters and a metric are which of two systems is
-better.
+Soft pairwise accuracy (Thompson et al. 2024) compares the certainty of human raters and of a metric about which of two
+systems is better.
 
 References:
     Kocmi, T. et al. (2021). To ship or not to ship: An extensive evaluation of automatic metrics for machine
@@ -45,25 +45,24 @@ __all__ = [
 ]
 
 
-#: Paired permutations behind each p-value (Thompson et al. draw as many).
+#: Number of paired permutations for each p-value (as in Thompson et al.).
 PERMUTATIONS = 1000
 _SEED = 0
-# Pairs of systems, times resamples, whose sums are made in one product.
+# Pairs of systems times resamples in one matrix product.
 _COLUMNS = 512
-# Sums that are equal but for rounding count as equal.
+# Sums that are equal up to rounding count as equal.
 _ROUNDING = 1e-9
 
 
 class PairPermutations:
     """One-sided p-values of pairs of systems from paired permutations, on weighted images.
 
-    An image that was drawn several times changes places each time for itself, as in a sample in which it stands so
-    often.
+    Each copy of an image that was drawn several times is permuted separately.
 
     Args:
-        differences: (U, pairs) difference of the two systems on each image, 0 where one of them has no caption.
-        permutations: how many.
-        seed: of the permutations.
+        differences: (U, pairs) difference of the two systems on each image, 0 if one of them has no caption.
+        permutations: number of permutations.
+        seed: their seed.
     """
 
     def __init__(self, differences: FloatArray, permutations: int = PERMUTATIONS, seed: int = _SEED) -> None:
@@ -74,7 +73,7 @@ class PairPermutations:
         self._lock = threading.Lock()
 
     def _first_signs(self, count: int) -> FloatArray:
-        """(permutations, count) fair signs; the first ones are the same for any count."""
+        """(permutations, count) random signs; the first ones are the same for any count."""
         with self._lock:
             if self._signs.shape[1] < count:
                 rng = np.random.default_rng(self._seed)
@@ -89,21 +88,21 @@ class PairPermutations:
         values = []
         for start in range(0, len(weights), together):
             part = weights[start : start + together]
-            # One column a pair and resample: the images that were drawn, one below the other, then zeros.
+            # One column per pair and resample: the drawn images in rows, padded with zeros.
             sample = np.zeros((int(part.sum(axis=1).max()), len(part), pairs))
             for column, drawn in enumerate(part):
                 places = np.repeat(np.arange(images), drawn)
                 sample[: len(places), column] = self._differences[places]
             flat = sample.reshape(len(sample), -1)
-            least = flat.sum(axis=0) - _ROUNDING * np.abs(flat).sum(axis=0)
-            # Counts do not depend on how the products are rounded.
-            extreme = np.count_nonzero(self._first_signs(len(flat)) @ flat >= least, axis=0)
+            threshold = flat.sum(axis=0) - _ROUNDING * np.abs(flat).sum(axis=0)
+            # Counts do not depend on the rounding of the products.
+            extreme = np.count_nonzero(self._first_signs(len(flat)) @ flat >= threshold, axis=0)
             values.append(extreme.reshape(len(part), pairs) / self._permutations)
         return np.concatenate(values) if values else np.empty((0, pairs))
 
 
 class SharedPValues:
-    """P-values of people, computed once for all metrics that are evaluated on the same weights one after the other."""
+    """P-values of the human ratings, computed once for consecutive metrics on the same weights."""
 
     def __init__(self, permutations: PairPermutations) -> None:
         self._permutations = permutations
@@ -119,16 +118,16 @@ class SharedPValues:
 
 
 class SoftAccuracy:
-    """Soft pairwise accuracy (Thompson et al. 2024): one minus the mean distance of people's and metric's p-values."""
+    """Soft pairwise accuracy (Thompson et al. 2024): one minus the mean distance of human and metric p-values."""
 
-    def __init__(self, people: SharedPValues, differences: FloatArray) -> None:
+    def __init__(self, human: SharedPValues, differences: FloatArray) -> None:
         self.units = len(differences)
-        self._people = people
+        self._human = human
         self._metric = PairPermutations(differences)
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
         """See :class:`~capbench.stats.resampling.WeightedStatistic`."""
-        return np.asarray(1.0 - np.abs(self._people(weights) - self._metric(weights)).mean(axis=1), dtype=np.float64)
+        return np.asarray(1.0 - np.abs(self._human(weights) - self._metric(weights)).mean(axis=1), dtype=np.float64)
 
 
 def system_differences(sums: FloatArray, captions: FloatArray) -> FloatArray:
@@ -139,7 +138,7 @@ def system_differences(sums: FloatArray, captions: FloatArray) -> FloatArray:
     return np.asarray(np.where(both, means[firsts] - means[seconds], 0.0).T, dtype=np.float64)
 
 
-#: With fewer systems than these a value over systems says little.
+#: A system-level value with fewer systems is unreliable.
 FEW_SYSTEMS = 10
 
 
@@ -153,7 +152,7 @@ class SystemResult:
         scores: (S,) mean score of each system.
         human: (S,) mean rating of each system.
         images: number of images.
-        shared: images of which every system has a caption.
+        shared: number of images for which every system has a caption.
     """
 
     value: float
@@ -173,18 +172,18 @@ def system_agreement(
     *,
     name: str = "the scores",
 ) -> SystemResult:
-    """One metric's agreement with people over systems.
+    """One metric's system-level agreement with human ratings.
 
     Args:
-        coefficient: ``pearson`` or ``tau-b`` of the systems' means; ``accuracy``, the share of pairs of systems that
-            means of scores and of ratings order alike (Kocmi et al. 2021); or ``soft-accuracy``, which is
+        coefficient: ``pearson`` or ``tau-b`` of the systems' means; ``accuracy``, the share of pairs of systems with
+            the same order of mean scores and of mean ratings (Kocmi et al. 2021); or ``soft-accuracy``, which is
             ``1 - mean |p_human - p_metric|`` over pairs of systems (Thompson et al. 2024), see
             :class:`PairPermutations`.
         scores: (n,) scores of captions.
         human: (n,) their ratings.
         system: (n,) name of each caption's system.
         image: (n,) label of each caption's image.
-        name: what the scores are, for error messages.
+        name: name of the scores in error messages.
 
     Raises:
         StatisticError: see :meth:`Systems.of`.
@@ -204,12 +203,12 @@ def system_agreement(
 
 @dataclass(frozen=True, eq=False)
 class Systems:
-    """Several metrics' agreement with the same ratings, over systems.
+    """System-level agreement of several metrics with the same ratings.
 
-    Made by :meth:`of`, which checks everything.
+    Created by :meth:`of`, which checks all arguments.
 
     Attributes:
-        coefficient: which statistic.
+        coefficient: name of the statistic.
         scores: (draws, S, U) sums of each metric's scores over a system's captions of an image.
         human: (S, U) the same sums of ratings.
         captions: (S, U) number of a system's captions of an image.
@@ -233,10 +232,10 @@ class Systems:
         system: Sequence[str] | NDArray[np.str_],
         image: Sequence[object] | NDArray[np.generic],
     ) -> Systems:
-        """Check and encode.
+        """Check and encode the data.
 
         Args:
-            coefficient: which statistic.
+            coefficient: name of the statistic.
             scores: (n,) or (draws, n) scores by metric.
             human: (n,) ratings of the same captions.
             system: (n,) name of each caption's system.
@@ -250,6 +249,8 @@ class Systems:
         if coefficient not in get_args(SystemCoefficient):
             raise StatisticError(
                 f"unknown statistic over systems '{coefficient}'",
+                code="unknown-name",
+                value=coefficient,
                 hint=suggest(str(coefficient), list(get_args(SystemCoefficient))),
             )
         ratings = finite_vector(human, "the human ratings")
@@ -263,21 +264,24 @@ class Systems:
             ("the list of images", len(image_of_caption)),
         ):
             if length != len(ratings):
-                raise StatisticError(f"{name} has {length} values for {len(ratings)} ratings")
+                message = f"{name} has {length} values for {len(ratings)} ratings"
+                raise StatisticError(message, code="mismatch", value=name)
         unnamed = int((system_names == "").sum())
         if unnamed:
-            raise StatisticError(
-                f"{unnamed:,} of {len(ratings):,} captions name no system", hint="Name the system of every caption"
-            )
+            message = f"{unnamed:,} of {len(ratings):,} captions have no system"
+            raise StatisticError(message, code="missing-value", value=unnamed, hint="Name the system of every caption")
         code, count = unit_codes(system_names) if len(ratings) else (np.empty(0, dtype=np.int64), 0)
-        least = 3 if coefficient in ("pearson", "tau-b") else 2
-        if count < least:
+        minimum = 3 if coefficient in ("pearson", "tau-b") else 2
+        if count < minimum:
             raise StatisticError(
-                f"{coefficient} over systems needs {least} systems or more, got {count}",
+                f"{coefficient} over systems requires {minimum} systems or more, got {count}",
+                code="too-few",
+                value=count,
                 hint="Choose a statistic over captions, such as tau-b",
             )
         if images < 2:
-            raise StatisticError("all captions are of one image: there is nothing to resample")
+            message = "all captions are of one image: there is nothing to resample"
+            raise StatisticError(message, code="too-few", value=images)
         place = code * images + image_of_caption
 
         def sums(values: FloatArray) -> FloatArray:
@@ -301,18 +305,21 @@ class Systems:
             for a, b in itertools.combinations(range(len(self.systems)), 2):
                 if not (there[a] & there[b]).any():
                     raise StatisticError(
-                        f"the systems {self.systems[a]} and {self.systems[b]} have no image in common, and soft "
+                        f"the systems {self.systems[a]} and {self.systems[b]} have no image in common, but soft "
                         "pairwise accuracy compares systems image by image",
+                        value=(self.systems[a], self.systems[b]),
                         hint="Choose system-pearson, system-tau-b or system-accuracy",
                     )
         if self.coefficient in ("pearson", "tau-b"):
             captions = self.captions.sum(axis=1)
-            for name, rows in (*self.scores.items(), ("people", self.human[None])):
+            for name, rows in (*self.scores.items(), ("the human ratings", self.human[None])):
                 for row in rows:
                     means = row.sum(axis=1) / captions
                     if np.ptp(means) <= _ROUNDING * np.abs(means).max():
                         raise StatisticError(
-                            f"{self.coefficient} over systems is not defined: to {name} all {len(means)} are equal"
+                            f"{self.coefficient} over systems is not defined: all {len(means)} systems have the same "
+                            f"mean of {name}",
+                            value=name,
                         )
 
     @property
@@ -337,31 +344,33 @@ class Systems:
 
     @property
     def shared(self) -> int:
-        """Images of which every system has a caption."""
+        """Number of images for which every system has a caption."""
         return int((self.captions > 0).all(axis=0).sum())
 
     def check_resampling(self) -> None:
-        """Nothing: images can be resampled."""
+        """Do nothing: images can always be resampled."""
 
     def statistic(self, name: str) -> WeightedStatistic:
         """The statistic of one metric under resampling of images."""
         if self.coefficient == "soft-accuracy":
-            people = SharedPValues(PairPermutations(system_differences(self.human, self.captions)))
-            people = self.__dict__.setdefault("_people", people)  # of all metrics: they share the resamples
-            return _mean([SoftAccuracy(people, system_differences(row, self.captions)) for row in self.scores[name]])
+            human = SharedPValues(PairPermutations(system_differences(self.human, self.captions)))
+            human = self.__dict__.setdefault("_human_p_values", human)  # shared by all metrics
+            return _mean([SoftAccuracy(human, system_differences(row, self.captions)) for row in self.scores[name]])
         return _mean([_OfMeans(self.coefficient, row, self.human, self.captions) for row in self.scores[name]])
 
     def swapped(self, first: str, second: str, scale: Scale | None = None) -> WeightedStatistic:
-        """Difference (first - second) after two metrics' z-scores changed places on some images (PERM-BOTH).
+        """Difference (first - second) after swapping two metrics' z-scores on some images (PERM-BOTH).
 
-        Means over captions are not the same under any increasing map of the scores, so ``scale`` has no effect.
+        Means over captions are not invariant under increasing maps of the scores, so ``scale`` has no effect.
 
         Raises:
-            StatisticError: soft pairwise accuracy, which would need its permutations inside of every permutation.
+            StatisticError: soft pairwise accuracy, which would require permutations within every permutation.
         """
         if self.coefficient == "soft-accuracy":
             raise StatisticError(
                 "system-soft-accuracy has no permutation test: it would be a permutation test in every permutation",
+                code="unsupported",
+                value=self.coefficient,
                 hint="Choose the test 'bootstrap'",
             )
         human, captions = np.tile(self.human, 2), np.tile(self.captions, 2)
@@ -378,7 +387,7 @@ class _OfMeans:
     def __init__(self, coefficient: SystemCoefficient, x: FloatArray, y: FloatArray, captions: FloatArray) -> None:
         self.units = int(x.shape[1])
         self._coefficient = coefficient
-        # Powers of two scale exactly, and keep squares of huge or tiny means in range.
+        # Scaling by powers of two is exact, and keeps squares of huge or tiny means in range.
         self._sums = tuple(np.ldexp(side, -int(np.frexp(np.abs(side).max())[1])) for side in (x, y))
         self._captions = captions
 
@@ -393,7 +402,7 @@ class _OfMeans:
                 a, b = (side - side.mean(axis=1, keepdims=True) for side in (x, y))
                 aa, bb = (np.einsum("bs,bs->b", side, side) for side in (a, b))
                 value = np.einsum("bs,bs->b", a, b) / np.sqrt(aa * bb)
-                # What is left of equal means is rounding.
+                # Differences of equal means are only rounding.
                 defined = np.ones(len(value), dtype=np.bool_)
                 for squares, side in ((aa, x), (bb, y)):
                     defined &= squares > (_ROUNDING * np.abs(side).max(axis=1)) ** 2

@@ -1,8 +1,8 @@
 """Paired tests between captioning systems on the same images, and corpus scores under resampling.
 
-A corpus score is mostly a function of sums over images (BLEU of summed n-gram counts, a mean of a sum and a number),
-and then a block of resamples is one product of matrices (:class:`SumScores`). :class:`RowScores` computes any other
-from the drawn rows. Neither scores a caption again.
+Most corpus scores are functions of sums over images (BLEU of summed n-gram counts, a mean of a sum and a number). A
+block of resamples is then one matrix product (:class:`SumScores`). :class:`RowScores` computes other corpus scores from
+the drawn rows. Neither scores a caption again.
 
 References:
     Koehn, P. (2004). Statistical significance tests for machine translation evaluation. EMNLP.
@@ -27,7 +27,7 @@ from capbench.core.errors import StatisticError, suggest
 from capbench.core.records import FloatArray, IntArray
 from capbench.stats.intervals import Interval
 from capbench.stats.resampling import BLOCK, Bootstrap, Draws, Swaps
-from capbench.stats.significance import Correction, adjust, permutations_needed
+from capbench.stats.significance import Correction, adjust, check_alpha, permutations_needed
 
 __all__ = [
     "Corpora",
@@ -59,7 +59,7 @@ class SumScores:
     """Corpus scores of one system that are a function of sums over units.
 
     Attributes:
-        terms: (U, t) what each unit adds.
+        terms: (U, t) terms of each unit.
         scores: (r, t) sums → (r, C) scores.
     """
 
@@ -70,14 +70,14 @@ class SumScores:
     def of_items(
         cls, terms: FloatArray, unit: IntArray, units: int, scores: Callable[[FloatArray], FloatArray]
     ) -> SumScores:
-        """From terms (n, t) of items, whose unit in [0, units) is given by ``unit`` (n,)."""
+        """From terms (n, t) of items and their units ``unit`` (n,) in [0, units)."""
         by_unit = [np.bincount(unit, weights=column, minlength=units) for column in terms.T]
         return cls(np.column_stack(by_unit), scores)
 
 
 @dataclass(frozen=True, eq=False)
 class RowScores:
-    """Corpus scores of one system that have to be computed from the rows that count.
+    """Corpus scores of one system that must be computed from the drawn rows.
 
     Attributes:
         rows: (n, k) statistics of the items.
@@ -90,17 +90,18 @@ class RowScores:
     scores: Callable[[FloatArray], FloatArray]
 
     def drawn(self, weights: NDArray[np.integer]) -> FloatArray:
-        """(B, C) scores where every unit counts as often as (B, U) weights say."""
+        """(B, C) scores with the units weighted by (B, U) weights."""
         return np.stack([self.scores(np.repeat(self.rows, counts[self.unit], axis=0)) for counts in weights])
 
     def swapped(self, other: RowScores, swaps: NDArray[np.integer]) -> tuple[FloatArray, FloatArray]:
-        """(B, C) scores of this system and of another one after they exchanged the units of which (B, U) swaps are 1.
+        """(B, C) scores of this system and of another one after exchanging the units with 1 in (B, U) swaps.
 
         Raises:
-            StatisticError: the other system's rows are not of the same units.
+            StatisticError: the other system's rows belong to other units.
         """
         if not np.array_equal(self.unit, other.unit):
-            raise StatisticError("two systems' scores cannot be exchanged: they are not of the same units")
+            message = "two systems' scores cannot be exchanged, because they belong to different units"
+            raise StatisticError(message, code="mismatch")
         ours, theirs = [], []
         for coins in swaps:
             change = coins[self.unit].astype(bool)[:, None]
@@ -111,11 +112,11 @@ class RowScores:
 
 @dataclass(frozen=True, eq=False)
 class CorpusGroup:
-    """Corpus scores that come from the same statistics: the columns of one metric.
+    """Corpus scores from the same statistics: the columns of one metric.
 
     Attributes:
-        names: (C) the scores' names.
-        systems: by system's name.
+        names: (C) names of the scores.
+        systems: by system name.
     """
 
     names: tuple[str, ...]
@@ -123,10 +124,10 @@ class CorpusGroup:
 
 
 class Corpora:
-    """Groups of corpus scores, evaluated on blocks of resamples: one product of matrices for all sums.
+    """Groups of corpus scores, evaluated on blocks of resamples with one matrix product for all sums.
 
     Args:
-        groups: the scores. All are of the same U units.
+        groups: the scores, all of the same U units.
     """
 
     def __init__(self, groups: Sequence[CorpusGroup]) -> None:
@@ -145,7 +146,7 @@ class Corpora:
         self._totals = None if self._terms is None else self._terms.sum(axis=0)
 
     def drawn(self, weights: NDArray[np.integer]) -> Iterator[tuple[str, str, FloatArray]]:
-        """Name, system and (B,) values of every score where units count as often as (B, U) weights say."""
+        """Name, system and (B,) values of every score with the units weighted by (B, U) weights."""
         sums = self._sums(weights)
         for number, group in enumerate(self.groups):
             for system, scores in group.systems.items():
@@ -159,7 +160,7 @@ class Corpora:
     def differences(
         self, swaps: NDArray[np.integer], pairs: Sequence[tuple[str, str]]
     ) -> Iterator[tuple[str, str, str, FloatArray]]:
-        """Name, system, other system and (B,) differences after the two exchanged the units of which swaps are 1."""
+        """Name, system, other system and (B,) differences after exchanging the units with 1 in (B, U) swaps."""
         sums = self._sums(swaps)
         for number, group in enumerate(self.groups):
             for system, other in pairs:
@@ -167,7 +168,7 @@ class Corpora:
                 if isinstance(first, SumScores) and isinstance(second, SumScores):
                     ours, theirs = self._places[number, system], self._places[number, other]
                     assert self._totals is not None
-                    gained = sums[:, theirs] - sums[:, ours]  # what the one gains the other loses
+                    gained = sums[:, theirs] - sums[:, ours]  # the other system loses the same amount
                     a, b = first.scores(self._totals[ours] + gained), second.scores(self._totals[theirs] - gained)
                 else:
                     assert isinstance(first, RowScores)
@@ -184,10 +185,10 @@ class Corpora:
 
 
 def each_block(draws: Draws, work: Callable[[slice, NDArray[np.integer]], None], progress: Progress) -> None:
-    """Call ``work`` with the place and the weights of each block of resamples."""
+    """Call ``work`` with the slice and the weights of each block of resamples."""
     from threadpoolctl import threadpool_limits
 
-    # The products are small: several threads wait for each other longer than they multiply.
+    # The products are so small that synchronising several threads takes longer than multiplying.
     with threadpool_limits(1, user_api="blas"):
         for index in range(-(-draws.count // BLOCK)):
             weights = draws.block(index)
@@ -203,18 +204,20 @@ def draw_corpora(
     Args:
         groups: the scores.
         draws: R resamples.
-        progress: called with resamples done.
+        progress: called with the number of resamples done.
 
     Returns:
-        By score's and system's name (R,) values.
+        (R,) values by score name and system name.
 
     Raises:
-        StatisticError: fewer than two units or fewer than 100 resamples, or a value that is no number.
+        StatisticError: fewer than two units or fewer than 100 resamples, or a value that is not finite.
     """
     if draws.units < 2:
-        raise StatisticError("there is one image only: nothing to resample", hint="Give captions of more images")
+        message = "there is only one image: nothing to resample"
+        raise StatisticError(message, code="too-few", value=draws.units, hint="Provide captions of more images")
     if draws.count < 100:
-        raise StatisticError(f"{draws.count} resamples are too few for an interval", hint="Give 100 or more")
+        message = f"{draws.count} resamples are too few for an interval"
+        raise StatisticError(message, code="too-few", value=draws.count, hint="Use 100 or more")
     values = {name: {s: np.empty(draws.count) for s in group.systems} for group in groups for name in group.names}
     corpora = Corpora(groups)
 
@@ -226,7 +229,8 @@ def draw_corpora(
     for name, by_system in values.items():
         for system, of_system in by_system.items():
             if not np.isfinite(of_system).all():
-                raise StatisticError(f"{name} of {system} is not defined on some resamples of {draws.units} images")
+                message = f"{name} of {system} is not defined on some resamples of {draws.units} images"
+                raise StatisticError(message, value=name)
     return values
 
 
@@ -234,10 +238,10 @@ def percentile_interval(value: float, values: FloatArray, units: int, seed: int)
     """The 95 % percentile bootstrap interval over images (Efron and Tibshirani 1993, chapter 13).
 
     Args:
-        value: on the data at hand.
-        values: (R,) on the resamples.
+        value: value on the full data.
+        values: (R,) values on the resamples.
         units: number of images.
-        seed: the resamples' seed.
+        seed: seed of the resamples.
     """
     low, high = (float(q) for q in np.quantile(values, ((1 - _LEVEL) / 2, (1 + _LEVEL) / 2)))
     error = float(values.std(ddof=1))
@@ -251,16 +255,16 @@ def corpus_intervals(
     *,
     progress: Progress = lambda _: None,
 ) -> dict[str, dict[str, Interval]]:
-    """Percentile intervals over images, by score's and system's name.
+    """Percentile intervals over images, by score name and system name.
 
     Args:
         groups: the scores.
-        estimates: their values on the data at hand, by score's and system's name.
+        estimates: their values on the full data, by score name and system name.
         draws: the resamples.
-        progress: called with resamples done.
+        progress: called with the number of resamples done.
 
     Raises:
-        StatisticError: as :func:`draw_corpora` does.
+        StatisticError: as for :func:`draw_corpora`.
     """
     values = draw_corpora(groups, draws, progress)
     return {
@@ -274,7 +278,7 @@ def corpus_intervals(
 
 SystemTest = Literal["permutation", "bootstrap"]
 
-# Differences that are equal but for rounding count as equal: they are extreme, which is the careful side.
+# Differences that are equal up to rounding count as extreme, which is conservative.
 _ROUNDING = 1e-12
 _BOOTSTRAPS, _PERMUTATIONS = 1_000, 10_000
 
@@ -284,15 +288,15 @@ class SystemPair:
     """One pair of systems under one corpus score.
 
     Attributes:
-        score: the score's name.
+        score: name of the score.
         system: a system.
-        other: the system that it is compared with: the baseline, or one that was named before it.
+        other: the system that it is compared with: the baseline, or an earlier one.
         difference: value of ``system`` minus value of ``other``.
         low: lower end of the difference's percentile bootstrap interval.
         high: upper end.
         p_value: two-sided, not corrected.
         p_adjusted: after the correction for all comparisons of the table.
-        significant: whether ``p_adjusted`` is at most α.
+        significant: True if ``p_adjusted`` is at most α.
     """
 
     score: str
@@ -316,9 +320,9 @@ class SystemTable:
         alpha: significance level.
         units: number of images.
         resamples: bootstrap resamples.
-        permutations: permutations; None under the bootstrap test.
-        seed: of both.
-        intervals: by score's and system's name; each holds its score's value.
+        permutations: permutations; None for the bootstrap test.
+        seed: seed of both.
+        intervals: by score name and system name, with the values of the scores.
         pairs: the comparisons, score by score.
     """
 
@@ -334,32 +338,32 @@ class SystemTable:
 
 
 def system_pairs(systems: Sequence[str], *, all_pairs: bool = False) -> list[tuple[str, str]]:
-    """Pairs (system, other): every system after the first with the first, or with every one before it."""
+    """Pairs (system, other): each system with the first one, or with every earlier one."""
     if all_pairs:
         return [(second, first) for first, second in itertools.combinations(systems, 2)]
     return [(system, systems[0]) for system in systems[1:]]
 
 
 def resamples_to_use(
-    asked: int | None, test: SystemTest, comparisons: int, alpha: float = 0.05, correction: Correction = "holm"
+    requested: int | None, test: SystemTest, comparisons: int, alpha: float = 0.05, correction: Correction = "holm"
 ) -> tuple[int, int]:
-    """Bootstrap resamples, and draws of the test, of which one difference alone can be significant.
+    """Numbers of bootstrap resamples and of the test's draws, with which a single difference can be significant.
 
     Args:
-        asked: the wanted number of both; None for 1,000 resamples and 10,000 permutations.
-        test: the test; a bootstrap test's draws are the resamples.
-        comparisons: how many differences are tested.
+        requested: the requested number of both; None for 1,000 resamples and 10,000 permutations.
+        test: the test; the draws of a bootstrap test are the resamples.
+        comparisons: number of tested differences.
         alpha: significance level.
         correction: for their number.
 
     Returns:
-        The number of resamples, and that of the test's draws: what is asked for, or twice
-        :func:`~capbench.stats.significance.permutations_needed` where that would be too few.
+        The number of resamples, and the number of the test's draws: the requested number, or twice
+        :func:`~capbench.stats.significance.permutations_needed` if that is too few.
     """
     needed = permutations_needed(comparisons, alpha, correction)
-    draws = asked if asked is not None else (_PERMUTATIONS if test == "permutation" else _BOOTSTRAPS)
+    draws = requested if requested is not None else (_PERMUTATIONS if test == "permutation" else _BOOTSTRAPS)
     draws = draws if draws >= needed else 2 * needed
-    return (draws if test == "bootstrap" else asked or _BOOTSTRAPS), draws
+    return (draws if test == "bootstrap" else requested or _BOOTSTRAPS), draws
 
 
 def compare_corpora(
@@ -378,25 +382,25 @@ def compare_corpora(
     """Intervals of corpus scores, and two-sided tests of their differences.
 
     ===========  ====================================================================================================
-    permutation  paired approximate randomisation (Riezler and Maxwell 2005): under the null hypothesis it does not
-                 matter which of the two systems wrote the caption of an image, so the captions change places on random
-                 images. ``p = (1 + #{|δ*| ≥ |δ|}) / (1 + R)``.
-    bootstrap    paired bootstrap (Koehn 2004), its distribution moved to the null hypothesis (Efron and Tibshirani
+    permutation  paired approximate randomisation (Riezler and Maxwell 2005): under the null hypothesis the two systems
+                 are exchangeable, so their captions are swapped on random images.
+                 ``p = (1 + #{|δ*| ≥ |δ|}) / (1 + R)``.
+    bootstrap    paired bootstrap (Koehn 2004), its distribution shifted to the null hypothesis (Efron and Tibshirani
                  1993, chapter 16): ``p = (1 + #{|δ* - δ| ≥ |δ|}) / (1 + R)``, δ* the difference on resampled images.
     ===========  ====================================================================================================
 
     Args:
         groups: the scores, each with the same systems in the same order; the first is the baseline.
-        estimates: the values on the data at hand, by score's and system's name.
+        estimates: the values on the full data, by score name and system name.
         units: number of images.
         test: the test.
         correction: over all comparisons: scores times pairs.
         alpha: significance level.
         resamples: see :func:`resamples_to_use`.
         seed: of resamples and permutations. All systems and scores share them.
-        all_pairs: whether all pairs are compared; default: each system with the first.
-        progress: called with the draws done, of :func:`resamples_to_use`'s two numbers (of the first alone under the
-            bootstrap test).
+        all_pairs: True to compare all pairs; default: each system with the first.
+        progress: called with the number of draws done, of both numbers of :func:`resamples_to_use` (only the first for
+            the bootstrap test).
 
     Raises:
         StatisticError: fewer than two systems or two units, an unknown test or correction, too few resamples, or a
@@ -404,12 +408,12 @@ def compare_corpora(
     """
     for value, choices in ((test, get_args(SystemTest)), (correction, get_args(Correction))):
         if value not in choices:
-            raise StatisticError(f"unknown choice '{value}'", hint=suggest(str(value), list(choices)))
-    if not 0 < alpha < 1:
-        raise StatisticError(f"the significance level is {alpha:g}", hint="Give a number between 0 and 1 (0.05)")
+            hint = suggest(str(value), list(choices))
+            raise StatisticError(f"unknown choice '{value}'", code="unknown-name", value=value, hint=hint)
+    check_alpha(alpha)
     systems = list(groups[0].systems)
     if len(systems) < 2:
-        raise StatisticError("there is one system only: nothing to compare")
+        raise StatisticError("there is only one system: nothing to compare", code="too-few", value=len(systems))
     names = [name for group in groups for name in group.names]
     pairs = system_pairs(systems, all_pairs=all_pairs)
     bootstraps, permutations = resamples_to_use(resamples, test, len(names) * len(pairs), alpha, correction)
@@ -454,14 +458,15 @@ def _permuted(
     draws: Swaps,
     progress: Progress,
 ) -> dict[tuple[str, str, str], int]:
-    """How many permuted differences are as large as the observed one, by score, system and other system."""
+    """Number of permuted differences as large as the observed one, by score, system and other system."""
     extreme = {(name, *pair): 0 for group in groups for name in group.names for pair in pairs}
     corpora = Corpora(groups)
 
     def work(_: slice, swaps: NDArray[np.integer]) -> None:
         for name, system, other, differences in corpora.differences(swaps, pairs):
             if not np.isfinite(differences).all():
-                raise StatisticError(f"{name} of {system} and {other} is not defined on some permutations")
+                message = f"{name} of {system} and {other} is not defined on some permutations"
+                raise StatisticError(message, value=name)
             first, second = estimates[name][system], estimates[name][other]
             extreme[name, system, other] += _count(differences, first - second, _rounding(first, second))
 

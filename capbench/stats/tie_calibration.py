@@ -1,8 +1,9 @@
-"""Statistics of pairs that give ties their due: Kendall-like, τ-10 to τ-23, and pairwise accuracy with tie calibration.
+"""Pairwise accuracy with tie calibration.
 
-A metric's scores of two data points count as tied if they differ by ε at most. Of all pairs, C are ordered alike
-by metric and people, D in opposite ways, T_h are tied by people only, T_m by the metric only, and T_hm by both.
-Most metrics never tie while people often do; tie calibration chooses the ε under which the metric agrees best.
+A metric's scores of two data points count as tied if they differ by at most ε. Of all pairs, C are in the same order
+for metric and raters, D in opposite order, T_h are tied only for the raters, T_m only for the metric, and T_hm for
+both. Most metrics produce few ties while raters often give equal ratings; tie calibration chooses the ε with the best
+agreement.
 
 References:
     Deutsch, D., Foster, G. and Freitag, M. (2023). Ties matter: Meta-evaluating modern metrics with pairwise accuracy
@@ -22,26 +23,26 @@ from numpy.typing import NDArray
 
 from capbench.core.errors import StatisticError
 from capbench.core.records import FloatArray, IntArray
-from capbench.stats.kendall import Dominance, rank_encode
+from capbench.stats.kendall import WaveletMatrix, rank_encode
 from capbench.stats.vectors import finite_vector
 
 __all__ = ["TieCalibration", "TiedPairs", "calibrate_ties"]
 
-# Intervals of ε with this many pairs at most are looked at pair by pair.
+# Intervals of ε with at most this many pairs are evaluated pair by pair.
 _LEAF = 100_000
 
 
 @dataclass(frozen=True)
 class TiedPairs:
-    """Pairs of data points by how people and a metric order them.
+    """Numbers of concordant, discordant and tied pairs.
 
     Attributes:
         epsilon: differences up to this one are ties of the metric.
-        concordant: C, ordered alike.
-        discordant: D, ordered in opposite ways.
-        ties_human: T_h, tied by people only.
-        ties_metric: T_m, tied by the metric only.
-        ties_both: T_hm, tied by both.
+        concordant: C, same order.
+        discordant: D, opposite order.
+        ties_human: T_h, tied only for the raters.
+        ties_metric: T_m, tied only for the metric.
+        ties_both: T_hm, tied for both.
     """
 
     epsilon: float
@@ -64,12 +65,12 @@ class TiedPairs:
 
 @dataclass(frozen=True)
 class TieCalibration:
-    """Pairwise accuracy under the best ε.
+    """Pairwise accuracy with the best ε.
 
     Attributes:
         accuracy: acc*_eq.
-        epsilon: the smallest ε that reaches it.
-        pairs: all pairs under it.
+        epsilon: the smallest ε with this accuracy.
+        pairs: counts with this ε.
     """
 
     accuracy: float
@@ -85,15 +86,15 @@ def calibrate_ties(
 ) -> TieCalibration:
     """Pairwise accuracy with tie calibration, acc*_eq (Deutsch et al. 2023).
 
-    The exact maximum of acc_eq over every ε, found without listing the n (n - 1) / 2 differences. acc_eq at one ε costs
-    O(n log n). Between two values of ε it gains at most the pairs tied by people whose scores differ by
-    something in between; intervals that cannot reach the best value so far are dropped, others are
-    halved, and those with few pairs are listed. Memory stays O(n).
+    The exact maximum of acc_eq over all ε, without listing the n (n - 1) / 2 differences. acc_eq at one ε costs
+    O(n log n). Between two values of ε it gains at most the pairs with equal ratings whose score difference lies
+    between them. Intervals that cannot reach the best value so far are dropped, others are bisected, and those with few
+    pairs are listed. Memory is O(n).
 
     Args:
         scores: (n,) scores of a metric.
         human: (n,) human ratings.
-        name: what the scores are, for error messages.
+        name: name of the scores in error messages.
 
     Raises:
         StatisticError: fewer than two data points, unequal lengths, or NaN or infinite values.
@@ -101,11 +102,11 @@ def calibrate_ties(
     windows = _Windows(scores, human, name)
     start = windows.counts(0.0)
     best_value, best_epsilon = start.concordant + start.ties_both, 0.0
-    # An interval (a, b] of ε: what is right at a, and the pairs tied by people that are within a and within b.
+    # An interval (a, b] of ε: the counts at a and at b.
     end = windows.counts(windows.range)
     intervals = [(start, end)]
     while intervals:
-        # The most promising interval first: the sooner the best value is known, the more is dropped.
+        # The most promising interval first, so that more intervals are dropped.
         intervals.sort(key=_bound)
         low, high = intervals.pop()
         if _bound((low, high)) < best_value or (_bound((low, high)) == best_value and low.epsilon >= best_epsilon):
@@ -117,7 +118,7 @@ def calibrate_ties(
             continue
         middle = low.epsilon + (high.epsilon - low.epsilon) / 2
         if not low.epsilon < middle < high.epsilon:
-            # Neighbouring numbers: the only ε in between is the upper end.
+            # Adjacent floats: the only ε in between is the upper end.
             value = high.concordant + high.ties_both
             if value > best_value or (value == best_value and high.epsilon < best_epsilon):
                 best_value, best_epsilon = value, high.epsilon
@@ -133,13 +134,13 @@ def _within(pairs: TiedPairs) -> int:
 
 
 def _bound(interval: tuple[TiedPairs, TiedPairs]) -> int:
-    """What acc_eq's numerator can reach at most between two values of ε."""
+    """Upper bound of acc_eq's numerator between two values of ε."""
     low, high = interval
     return low.concordant + high.ties_both
 
 
 class _Windows:
-    """Cells (distinct score and rating) in ascending order of the scores, and counts of pairs over windows of them."""
+    """Cells (distinct score and rating) in ascending order of the scores, with counts of pairs over windows."""
 
     def __init__(
         self,
@@ -150,11 +151,13 @@ class _Windows:
     ) -> None:
         x, y = finite_vector(scores, name), finite_vector(human, name_human)
         if len(x) != len(y):
-            raise StatisticError(f"{name} has {len(x)} values but {name_human} has {len(y)}")
+            raise StatisticError(f"{name} has {len(x)} values but {name_human} has {len(y)}", code="mismatch")
         if len(x) < 2:
-            raise StatisticError(f"pairs of {name} need two data points or more, got {len(x)}")
+            message = f"pairs of {name} require two data points or more, got {len(x)}"
+            raise StatisticError(message, code="too-few", value=len(x))
         if float(x.max()) - float(x.min()) == np.inf:
-            raise StatisticError(f"{name}: the largest difference of two values is no finite number")
+            message = f"{name}: the largest difference of two values is not finite"
+            raise StatisticError(message, code="not-a-number", value=name)
         codes = rank_encode(y)
         order = np.lexsort((codes.codes, x))
         x, rating = x[order], codes.codes[order]
@@ -165,14 +168,14 @@ class _Windows:
         self.rating: IntArray = rating[first]
         self.weight: IntArray = np.diff(first, append=len(x)).astype(np.int64)
         self.range = float(self.x[-1] - self.x[0])
-        self._table = Dominance(self.rating, self.weight, codes.levels)
+        self._table = WaveletMatrix(self.rating, self.weight, codes.levels)
         self._before = np.concatenate([[0], np.cumsum(self.weight)]).astype(np.int64)
         n = len(x)
         self._total = n * (n - 1) // 2
         self._human_ties = codes.ties()
 
     def counts(self, epsilon: float) -> TiedPairs:
-        """All pairs under ε."""
+        """Counts of all pairs with this ε."""
         ends = self._ends(epsilon)
         below, equal = self._table.below_and_equal(ends, self.rating)
         beyond = int((self.weight * self._before[ends]).sum())
@@ -183,9 +186,9 @@ class _Windows:
         return TiedPairs(epsilon, concordant, discordant, ties_human, self._total - beyond - ties_both, ties_both)
 
     def _ends(self, epsilon: float) -> IntArray:
-        """(m,) how many cells lie more than ε below each cell."""
+        """(m,) number of cells more than ε below each cell."""
         ends = np.searchsorted(self.x, self.x - epsilon, side="left").astype(np.int64)
-        # x_i - ε is rounded, and so is x_i - x_j, which decides: mend what the rounding put on the wrong side.
+        # x_i - ε is rounded, but x_i - x_j decides: correct the ends that rounding put on the wrong side.
         last = len(self.x) - 1
         while True:
             up = (ends <= last) & (self.x - self.x[np.minimum(ends, last)] > epsilon)
@@ -199,7 +202,7 @@ class _Windows:
             ends -= down
 
     def best_between(self, low: TiedPairs, high: float) -> tuple[int, float]:
-        """The largest C + T_hm for ε in (low, high], and the smallest ε that has it, from a list of these pairs."""
+        """The maximum C + T_hm for ε in (low, high], and its smallest ε, from a list of these pairs."""
         outer, inner = self._ends(high), self._ends(low.epsilon)
         many = inner - outer
         upper = np.repeat(np.arange(len(many)), many)
@@ -207,7 +210,7 @@ class _Windows:
             return low.concordant + low.ties_both, low.epsilon
         lower = np.arange(len(upper)) - np.repeat(np.cumsum(many) - many, many) + outer[upper]
         difference = self.x[upper] - self.x[lower]
-        # Becoming tied is right for pairs that people tie, and loses those that were ordered as people do.
+        # A new tie is right for pairs with equal ratings, and wrong for pairs that were in the right order.
         rating_up, rating_low = self.rating[upper], self.rating[lower]
         gain = self.weight[upper] * self.weight[lower] * ((rating_up == rating_low) - 1 * (rating_up > rating_low))
         order = np.argsort(difference, kind="stable")

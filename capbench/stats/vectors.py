@@ -1,7 +1,7 @@
-"""Checked vectors, which every statistic begins with, and two-sided p-values of Student's t.
+"""Validation of input vectors, and two-sided p-values of Student's t.
 
-The p-values need no :mod:`scipy.special`, which takes longer to import than a whole table of correlations takes to
-compute. Both agree to rounding.
+The p-values do not use :mod:`scipy.special`, whose import takes longer than a whole table of correlations. Both agree
+up to rounding.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def finite_vector(values: Sequence[float] | NDArray[np.generic], name: str) -> F
     """Values as a (n,) float64 array.
 
     Args:
-        values: n numbers; booleans and whole numbers are numbers, too.
-        name: what they are, for error messages.
+        values: n numbers; booleans and integers count as numbers.
+        name: their name in error messages.
 
     Raises:
         StatisticError: not numbers, not one-dimensional, or a value is NaN or infinite (its position,
@@ -37,25 +37,26 @@ def finite_vector(values: Sequence[float] | NDArray[np.generic], name: str) -> F
             raise TypeError
         vector = np.ascontiguousarray(array, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise StatisticError(f"{name} does not consist of numbers") from error
+        raise StatisticError(f"{name} does not consist of numbers", code="wrong-type", value=name) from error
     if array.ndim != 1:
-        raise StatisticError(f"{name} should be a list of numbers but has the shape {array.shape}")
+        message = f"{name} should be a list of numbers but has the shape {array.shape}"
+        raise StatisticError(message, code="wrong-shape", value=array.shape)
     finite = np.isfinite(vector)
     if not finite.all():
         where = int(np.argmin(finite))
         count = int(np.count_nonzero(~finite))
-        what = "is NaN" if math.isnan(vector[where]) else "is infinite"
+        problem = "is NaN" if math.isnan(vector[where]) else "is infinite"
         more = f" ({count} such values)" if count > 1 else ""
-        raise StatisticError(f"{name}: the value at position {where} {what}{more}")
+        raise StatisticError(f"{name}: the value at position {where} {problem}{more}", code="not-a-number", value=name)
     return vector
 
 
 def draws_of(values: Sequence[float] | NDArray[np.generic], name: str) -> FloatArray:
-    """(n,) or (draws, n) values as a (draws, n) array. Raises StatisticError as :func:`finite_vector`."""
+    """(n,) or (draws, n) values as a (draws, n) array. Raises the errors of :func:`finite_vector`."""
     if np.ndim(values) == 2:
         rows = np.asarray(values)
         if not len(rows):
-            raise StatisticError(f"{name} has no draws")
+            raise StatisticError(f"{name} has no samples of references", code="too-few", value=name)
         return np.stack([finite_vector(row, f"{name} (draw {i + 1})") for i, row in enumerate(rows)])
     return finite_vector(values, name)[None, :]
 
@@ -63,26 +64,26 @@ def draws_of(values: Sequence[float] | NDArray[np.generic], name: str) -> FloatA
 def same_draws(arrays: Mapping[str, FloatArray]) -> None:
     """Raise StatisticError if there are no metrics, or metrics with different numbers of draws."""
     if not arrays:
-        raise StatisticError("there are no metrics to compare")
+        raise StatisticError("there are no metrics to compare", code="too-few")
     draws = {name: len(rows) for name, rows in arrays.items()}
     if len(set(draws.values())) > 1:
-        raise StatisticError(f"the metrics have different numbers of draws: {draws}")
+        raise StatisticError(f"the metrics have different numbers of samples of references: {draws}", code="mismatch")
 
 
-_MANY = 100.0  # from here on the series of the gamma functions' ratio is exact to rounding
+_MANY = 100.0  # from here on the series of the ratio of gamma functions is exact up to rounding
 _RATIO_SERIES = (1.0, -1 / 8, 1 / 128, 5 / 1024, -21 / 32768, -399 / 262144, 869 / 4194304)
-_FAR = 3.0  # from this t² on the tail is computed, below it what lies between -t and t
-_MOST_STEPS = 10_000  # some 150 are needed where they are needed most
+_FAR = 3.0  # above this t² the tail is computed, below it the probability between -t and t
+_MAX_STEPS = 10_000  # at most about 150 are needed
 
 
 def t_p_value(rest: float, degrees: int) -> float:
-    """Probability that abs(t) is as large or larger: ``I(rest; degrees / 2, 1/2)``, I the regularised incomplete beta.
+    """Two-sided p-value of t: ``I(rest; degrees / 2, 1/2)``, I the regularised incomplete beta function.
 
-    The tail is the continued fraction of DiDonato and Morris (ACM TOMS 18, 1992), what lies between -t and t the series
-    DLMF 8.17.8. In neither does a difference of nearly equal numbers arise, so the error is that of rounding.
+    The tail is the continued fraction of DiDonato and Morris (ACM TOMS 18, 1992), the probability between -t and t the
+    series DLMF 8.17.8. Neither subtracts nearly equal numbers, so the error is only rounding.
 
     Args:
-        rest: ``degrees / (degrees + t²)``, from 0 to 1; of a correlation r of n points, ``1 - r²``.
+        rest: ``degrees / (degrees + t²)``, from 0 to 1; ``1 - r²`` for a correlation r of n points.
         degrees: degrees of freedom, 1 or more.
 
     Returns:
@@ -93,7 +94,7 @@ def t_p_value(rest: float, degrees: int) -> float:
     if rest >= 1.0:
         return 1.0
     a = degrees / 2
-    # x^a y^b / B(a, b), in which b is 1/2.
+    # x^a y^b / B(a, b) with b = 1/2.
     factor = math.pow(rest, a) * math.sqrt(1.0 - rest) * _gamma_ratio(a) / math.sqrt(math.pi)
     if degrees * (1.0 - rest) >= _FAR * rest:
         return factor * _tail(rest, a)
@@ -101,19 +102,19 @@ def t_p_value(rest: float, degrees: int) -> float:
 
 
 def _gamma_ratio(a: float) -> float:
-    """``Γ(a + 1/2) / Γ(a)``: 1 over the beta function B(a, 1/2), times the root of π."""
+    """``Γ(a + 1/2) / Γ(a) = √π / B(a, 1/2)``, B the beta function."""
     if a < _MANY:
         return math.gamma(a + 0.5) / math.gamma(a)
     return math.sqrt(a) * sum(term / a**power for power, term in enumerate(_RATIO_SERIES))
 
 
 def _tail(x: float, a: float) -> float:
-    """The continued fraction ``1 / (β1 + α1 / (β2 + α2 / …))``, evaluated as Lentz does."""
+    """The continued fraction ``1 / (β1 + α1 / (β2 + α2 / …))``, evaluated with Lentz's method."""
     b, y = 0.5, 1.0 - x
-    gap = (a + b) * y - b  # a - (a + b) x, without taking away what is nearly as large
+    gap = (a + b) * y - b  # a - (a + b) x without cancellation
     value = c = a / (a + 1.0) * (gap + 1.0)
     d = 0.0
-    for n in range(1, _MOST_STEPS):
+    for n in range(1, _MAX_STEPS):
         alpha = (a + n - 1) * (a + b + n - 1) * n * (b - n) * (x / (a + 2 * n - 1)) ** 2
         beta = n + n * (b - n) * x / (a + 2 * n - 1) + (a + n) / (a + 2 * n + 1) * (gap + 1.0 + n * (1.0 + y))
         d = 1.0 / (beta + alpha * d)
@@ -125,9 +126,9 @@ def _tail(x: float, a: float) -> float:
 
 
 def _between(y: float, a: float) -> float:
-    """``Σ (a + 1/2)_k / (3/2)_k y^k``, all of its terms positive."""
+    """``Σ (a + 1/2)_k / (3/2)_k y^k``; all terms are positive."""
     total = term = 1.0
-    for k in range(_MOST_STEPS):
+    for k in range(_MAX_STEPS):
         term *= (a + 0.5 + k) / (1.5 + k) * y
         total += term
         if term < 1e-17 * total:

@@ -1,15 +1,15 @@
-"""Agreement within images: is the better caption of one image told from the worse one?
+"""Within-image agreement: does the metric rank the captions of one image as the raters do?
 
-A statistic over all captions mixes two questions: which image is hard, and which of an image's captions is better.
-Here the statistic is computed for each image by itself and averaged over images (the segment level of machine
-translation, "group by item"), which leaves the second question alone. Two statistics are of all images at once, and
-still of pairs of captions of one image only: acc*_eq, whose tie threshold ε is the same for all images, and the
+A statistic over all captions mixes two questions: which images are difficult, and which of an image's captions is
+better. Here the statistic is computed for each image separately and averaged over images (the segment level of machine
+translation, "group by item"), which isolates the second question. Two statistics are computed over all images at once,
+but only from pairs of captions of one image: acc*_eq, whose tie threshold ε is the same for all images, and the
 pairwise difference correlation.
 
-An image counts if it has two captions or more, and if people do not give all of them one rating; for the two statistics
-of pairs the first is enough, since pairs that people tie count there. Where people order captions and a metric gives
-all of them one score, no correlation is defined. The image counts 0 then, because a metric that were spared such images
-would gain by tying where it is unsure (what Deutsch et al. call the NaN problem).
+An image counts if it has two captions or more and its ratings are not all equal. For the two statistics of pairs, two
+captions are sufficient, since they include pairs with equal ratings. If a metric gives all captions of an image the
+same score although their ratings differ, no correlation is defined, and the image counts 0. Without this rule a metric
+would gain by producing ties where it is uncertain (the NaN problem of Deutsch et al.).
 
 Captions are sorted by image; all images are computed at once.
 
@@ -51,49 +51,52 @@ __all__ = [
 ]
 
 
-# Pairs that are listed at a time.
+# Number of pairs that are listed at a time.
 _PAIRS = 2_000_000
-# acc*_eq keeps all pairs of captions of one image at hand: more are refused.
-_MOST_PAIRS = 50_000_000
+# Maximum number of pairs for acc*_eq, which stores all pairs of captions of one image.
+_MAX_PAIRS = 50_000_000
 _ROUNDING = 1e-12
 
 
 class CalibratedPairs:
-    """acc*_eq with one ε for all images, the accuracy of each image averaged: a statistic of weighted images.
+    """acc*_eq with one ε for all images, averaged over images: a statistic of weighted images.
 
-    ε is chosen anew for every resample. All pairs are listed by the ε from which on they are tied, so that the
-    accuracy under every ε is one running sum.
+    ε is calibrated for every resample. All pairs are sorted by the ε from which on they are tied, so that the accuracy
+    for every ε is one cumulative sum.
 
     Args:
         x: (n,) scores, image by image.
         y: (n,) ratings.
         unit: (n,) number of the image, ascending.
         units: number of images; each has two captions or more.
-        name: what the scores are, for error messages.
+        name: name of the scores in error messages.
 
     Raises:
-        StatisticError: more pairs than fit into memory, or scores whose differences are no finite numbers.
+        StatisticError: more pairs than fit into memory, or scores whose differences are not finite.
     """
 
     def __init__(self, x: FloatArray, y: FloatArray, unit: IntArray, units: int, name: str) -> None:
         self.units = units
         sizes = np.bincount(unit, minlength=units).astype(np.float64)
         pairs_of_image = sizes * (sizes - 1) / 2
-        if pairs_of_image.sum() > _MOST_PAIRS:
+        if pairs_of_image.sum() > _MAX_PAIRS:
             raise StatisticError(
                 f"{int(pairs_of_image.sum()):,} pairs of captions of one image are too many for tie calibration by "
-                f"image ({_MOST_PAIRS:,} at most)",
+                f"image ({_MAX_PAIRS:,} at most)",
+                code="too-many",
+                value=int(pairs_of_image.sum()),
                 hint="Choose within-image-tau-b",
             )
         if float(x.max()) - float(x.min()) == np.inf:
-            raise StatisticError(f"{name}: the largest difference of two values is no finite number")
+            message = f"{name}: the largest difference of two values is not finite"
+            raise StatisticError(message, code="not-a-number", value=name)
         right = np.zeros(units)
         epsilons, images, gains = [], [], []
         for first, second in pairs_within(unit, units):
             order_x, order_y = orders(x, first, second), orders(y, first, second)
             image = unit[first]
             right += np.bincount(image, weights=order_x == order_y, minlength=units)
-            # Becoming tied is right for pairs that people tie, and loses those that were ordered as people do.
+            # A new tie is right for pairs with equal ratings, and wrong for pairs that were in the right order.
             gain = (order_y == 0).astype(np.int8) - (order_x == order_y)
             changes = (order_x != 0) & (gain != 0)
             epsilons.append(np.abs(x[first[changes]] - x[second[changes]]))
@@ -105,7 +108,7 @@ class CalibratedPairs:
         self._image: IntArray = np.concatenate(images)[by_epsilon]
         self._gain: FloatArray = np.concatenate(gains)[by_epsilon] / pairs_of_image[self._image]
         self._start: FloatArray = right / pairs_of_image
-        # The accuracy under an ε is known once all pairs up to it are tied.
+        # The accuracy of an ε is the sum up to the last pair that it ties.
         self._last = np.flatnonzero(np.append(self._epsilon[1:] != self._epsilon[:-1], True)[: len(self._epsilon)])
 
     def __call__(self, weights: NDArray[np.integer]) -> FloatArray:
@@ -128,39 +131,39 @@ class CalibratedPairs:
         if not len(self._last):
             return 0.0, start
         gained = np.cumsum(self._gain)[self._last] / self.units
-        most = float(gained.max())
-        if most <= _ROUNDING:
+        best = float(gained.max())
+        if best <= _ROUNDING:
             return 0.0, start
-        at = int(np.argmax(gained >= most - _ROUNDING))
+        at = int(np.argmax(gained >= best - _ROUNDING))
         return float(self._epsilon[self._last[at]]), start + float(gained[at])
 
     def by_image(self) -> FloatArray:
-        """(U,) accuracy of each image under the calibrated ε."""
+        """(U,) accuracy of each image with the calibrated ε."""
         tied = self._epsilon <= self.calibrated()[0]
         gained = np.bincount(self._image[tied], weights=self._gain[tied], minlength=self.units)
         return np.asarray(self._start + (gained if tied.any() and self.calibrated()[0] > 0 else 0.0), dtype=np.float64)
 
 
 def starts_of(unit: IntArray) -> IntArray:
-    """Where the images begin."""
+    """Start positions of the images."""
     new = np.ones(len(unit), dtype=np.bool_)
     np.not_equal(unit[1:], unit[:-1], out=new[1:])
     return np.flatnonzero(new)
 
 
 def varied_within(values: FloatArray, starts: IntArray) -> NDArray[np.bool_]:
-    """(U,) whether an image has two different values."""
+    """(U,) True if an image has two different values."""
     return np.asarray(np.maximum.reduceat(values, starts) != np.minimum.reduceat(values, starts), dtype=np.bool_)
 
 
 def orders(values: FloatArray, first: IntArray, second: IntArray) -> NDArray[np.int8]:
-    """(p,) +1 where the first of a pair has the larger value, -1 where the second has, 0 where they are equal."""
+    """(p,) +1 if the first of a pair has the larger value, -1 if the second has, 0 if they are equal."""
     a, b = values[first], values[second]
     return (a > b).astype(np.int8) - (a < b).astype(np.int8)
 
 
 def pairs_within(unit: IntArray, units: int) -> Iterator[tuple[IntArray, IntArray]]:
-    """All pairs of captions of one image, some at a time."""
+    """All pairs of captions of one image, in batches."""
     ends = np.cumsum(np.bincount(unit, minlength=units))[unit]
     partners = ends - np.arange(len(unit)) - 1
     before = np.concatenate([[0], np.cumsum(partners)])
@@ -178,7 +181,7 @@ def pairs_within(unit: IntArray, units: int) -> Iterator[tuple[IntArray, IntArra
 def correlations_by_image(
     coefficient: WithinCoefficient, x: FloatArray, y: FloatArray, unit: IntArray, units: int
 ) -> FloatArray:
-    """(U,) correlation of each image, 0 where the scores of all its captions are equal."""
+    """(U,) correlation of each image, 0 if the scores of all its captions are equal."""
     if coefficient in ("tau-b", "tau-c"):
         return _kendall(coefficient, x, y, unit, units)
     if coefficient == "spearman":
@@ -212,7 +215,7 @@ def _kendall(coefficient: WithinCoefficient, x: FloatArray, y: FloatArray, unit:
 def difference_sums(x: FloatArray, y: FloatArray, unit: IntArray, units: int) -> FloatArray:
     """(3, U) sums over the pairs of captions of each image, in both orders, halved: dx dy, dx², dy².
 
-    ``Σ_ij (x_i - x_j)(y_i - y_j) = 2 n Σ_i (x_i - x̄)(y_i - ȳ)``: no pair has to be listed.
+    Uses ``Σ_ij (x_i - x_j)(y_i - y_j) = 2 n Σ_i (x_i - x̄)(y_i - ȳ)`` instead of listing pairs.
     """
     sizes = np.bincount(unit, minlength=units)
     sums = _products(_centred(x, unit, units), _centred(scaled_values(y), unit, units), unit, units)
@@ -228,22 +231,22 @@ def _products(a: FloatArray, b: FloatArray, unit: IntArray, units: int) -> tuple
 
 
 def _centred(values: FloatArray, unit: IntArray, units: int) -> FloatArray:
-    """(n,) deviations from the mean of the image, exactly 0 where all values of an image are equal."""
+    """(n,) deviations from the mean of the image, exactly 0 if all values of an image are equal."""
     sizes = np.bincount(unit, minlength=units)
-    # From a value of the image first: the mean of equal values is exact.
+    # Relative to a value of the image first, so that the mean of equal values is exact.
     deviation = values - values[starts_of(unit)][unit]
     return np.asarray(deviation - (np.bincount(unit, weights=deviation, minlength=units) / sizes)[unit])
 
 
 def _deviations(values: FloatArray, unit: IntArray, units: int) -> FloatArray:
-    """(n,) deviations from the mean of the image, the largest of each image ±1."""
+    """(n,) deviations from the mean of the image, scaled so that the largest of each image is ±1."""
     deviation = _centred(scaled_values(values), unit, units)
     largest = np.maximum.reduceat(np.abs(deviation), starts_of(unit))
     return np.asarray(deviation / np.where(largest > 0, largest, 1.0)[unit], dtype=np.float64)
 
 
 def scaled_values(values: FloatArray) -> FloatArray:
-    """(n,) values below 1: powers of two scale exactly, and keep sums and squares of huge or tiny values in range."""
+    """(n,) values scaled below 1 by a power of two, which is exact and keeps sums and squares in range."""
     return np.asarray(np.ldexp(values, -int(np.frexp(np.abs(values).max())[1])), dtype=np.float64)
 
 
@@ -267,7 +270,7 @@ def _levels(values: FloatArray, unit: IntArray, units: int) -> FloatArray:
     return np.bincount(different // codes.levels, minlength=units).astype(np.float64)
 
 
-# Pairs that people tie count here, too.
+# Statistics that include pairs with equal ratings.
 _WITH_TIES: tuple[WithinCoefficient, ...] = ("acc-eq", "difference-pearson")
 
 
@@ -277,11 +280,11 @@ class WithinResult:
 
     Attributes:
         value: the statistic, in [-1, 1]; acc*_eq in [0, 1].
-        n: captions of the images that count.
-        images: images that count.
-        few: images left out because they have one caption only.
-        tied: images left out because people give all their captions one rating.
-        flat: images that count 0 because the metric gives all their captions one score.
+        n: number of captions of the images that count.
+        images: number of images that count.
+        few: number of images excluded because they have only one caption.
+        tied: number of images excluded because all their ratings are equal.
+        flat: number of images that count 0 because the metric gives all their captions the same score.
         epsilon: the tie threshold of acc*_eq, None for others.
     """
 
@@ -302,20 +305,20 @@ def within_images(
     *,
     name: str = "the scores",
 ) -> WithinResult:
-    """One metric's agreement with people within images.
+    """One metric's within-image agreement with human ratings.
 
     Args:
-        coefficient: ``tau-b``, ``tau-c``, ``spearman``, ``pearson`` (the mean over images of what
-            :func:`~capbench.stats.correlation.correlation` gives for each), ``acc-eq`` or ``difference-pearson``.
+        coefficient: ``tau-b``, ``tau-c``, ``spearman``, ``pearson`` (the mean over images of
+            :func:`~capbench.stats.correlation.correlation`), ``acc-eq`` or ``difference-pearson``.
         scores: (n,) scores of captions.
-        human: (n,) their ratings, one a caption.
+        human: (n,) their ratings, one per caption.
         image: (n,) label of each caption's image.
-        name: what the scores are, for error messages.
+        name: name of the scores in error messages.
 
     Raises:
-        StatisticError: see :meth:`WithinImages.of`; one image that counts is enough here.
+        StatisticError: see :meth:`WithinImages.of`; one image that counts is sufficient here.
     """
-    data = WithinImages.of(coefficient, {name: scores}, human, image, least=1)
+    data = WithinImages.of(coefficient, {name: scores}, human, image, minimum=1)
     statistic = data.statistic(name)
     value = float(statistic(np.ones((1, data.units), dtype=np.int32))[0])
     epsilon = None
@@ -326,21 +329,22 @@ def within_images(
 
 @dataclass(frozen=True, eq=False)
 class WithinImages:
-    """Several metrics' agreement with the same ratings, within images.
+    """Within-image agreement of several metrics with the same ratings.
 
-    Made by :meth:`of`, which checks everything. Data points stand image by image, and images that do not count are
-    left out: the others are what is resampled.
+    Created by :meth:`of`, which checks all arguments. Data points are sorted by image. Images that do not count are
+    excluded; the others are resampled.
 
     Attributes:
-        coefficient: which statistic.
-        scores: (draws, n) scores of each metric; with several draws the statistic is the mean over draws.
+        coefficient: name of the statistic.
+        scores: (draws, n) scores of each metric, one row for each sample of references. The statistic is the mean over
+            rows.
         human: (n,) ratings.
         unit: (n,) number of each caption's image, ascending.
         images: number of images that count.
-        few: images left out because they have one caption only.
-        tied: images left out because people give all their captions one rating.
-        drawn: (images,) number of what each image is resampled with.
-        units: number of what is resampled: as many as images that count, unless some are drawn together.
+        few: number of images excluded because they have only one caption.
+        tied: number of images excluded because all their ratings are equal.
+        drawn: (images,) resampling unit of each image.
+        units: number of resampling units: the number of images that count, unless some are drawn together.
     """
 
     coefficient: WithinCoefficient
@@ -362,26 +366,28 @@ class WithinImages:
         image: Sequence[object] | NDArray[np.generic],
         *,
         drawn: Sequence[object] | NDArray[np.generic] | None = None,
-        least: int = 2,
+        minimum: int = 2,
     ) -> WithinImages:
-        """Check and encode.
+        """Check and encode the data.
 
         Args:
-            coefficient: which statistic.
+            coefficient: name of the statistic.
             scores: (n,) or (draws, n) scores by metric.
             human: (n,) ratings of the same captions.
             image: (n,) label of each caption's image.
-            drawn: (n,) label of what each caption's image is resampled with, one for all captions of an image (the
-                photograph behind two image ids); default: each image by itself.
-            least: how many units have to be left to resample.
+            drawn: (n,) label of the resampling unit of each caption's image, the same for all captions of an image (the
+                photograph of two image ids); default: each image separately.
+            minimum: minimum number of resampling units.
 
         Raises:
             StatisticError: an unknown coefficient, unequal lengths, NaN or infinite values, too few images that count,
-                or a metric that gives all captions of each image one score.
+                or a metric that gives all captions of each image the same score.
         """
         if coefficient not in get_args(WithinCoefficient):
             raise StatisticError(
                 f"unknown statistic within images '{coefficient}'",
+                code="unknown-name",
+                value=coefficient,
                 hint=suggest(str(coefficient), list(get_args(WithinCoefficient))),
             )
         ratings = finite_vector(human, "the human ratings")
@@ -390,9 +396,10 @@ class WithinImages:
         codes, images = unit_codes(image)
         for name, values in (*arrays.items(), ("the list of images", codes[None])):
             if values.shape[1] != len(ratings):
-                raise StatisticError(f"{name} has {values.shape[1]} values for {len(ratings)} ratings")
+                message = f"{name} has {values.shape[1]} values for {len(ratings)} ratings"
+                raise StatisticError(message, code="mismatch", value=name)
         if not len(ratings):
-            raise StatisticError("there are no ratings")
+            raise StatisticError("there are no ratings", code="too-few", value=0)
         order = np.argsort(codes, kind="stable")
         codes, ratings = codes[order], ratings[order]
         starts = starts_of(codes)
@@ -403,19 +410,21 @@ class WithinImages:
         counting = int(counts.sum())
         labels = image if drawn is None else drawn
         together, units = unit_codes(np.asarray(labels)[order][starts][counts])
-        if units < least:
-            wanted = "two captions" if coefficient in _WITH_TIES else "two captions with different ratings"
+        if units < minimum:
+            required = "two captions" if coefficient in _WITH_TIES else "two captions with different ratings"
             raise StatisticError(
-                f"{units or 'none'} of {images} images has {wanted}: there is nothing to compare within images",
+                f"{units or 'none'} of {images} images has {required}: there is nothing to compare within images",
+                code="too-few",
+                value=units,
                 hint="Choose a statistic over all captions, such as tau-b",
             )
-        kept = np.repeat(counts, sizes)
+        included = np.repeat(counts, sizes)
         place = np.cumsum(counts) - 1
         data = cls(
             coefficient,
-            {name: values[:, order][:, kept] for name, values in arrays.items()},
-            ratings[kept],
-            np.repeat(place, sizes)[kept].astype(np.int64),
+            {name: values[:, order][:, included] for name, values in arrays.items()},
+            ratings[included],
+            np.repeat(place, sizes)[included].astype(np.int64),
             counting,
             few,
             images - few - counting,
@@ -423,12 +432,13 @@ class WithinImages:
             units,
         )
         if not varied.any():
-            raise StatisticError("people give all captions of each image one rating: no caption is better than another")
+            raise StatisticError("all captions of each image have the same rating: no caption is better than another")
         for name, values in data.scores.items():
             for row in values:
                 if not varied_within(row, starts_of(data.unit)).any():
                     raise StatisticError(
-                        f"{name} gives all captions of each image one score: it has no agreement within images"
+                        f"{name} gives all captions of each image the same score: it has no within-image agreement",
+                        value=name,
                     )
         return data
 
@@ -444,29 +454,29 @@ class WithinImages:
 
     @property
     def n(self) -> int:
-        """Captions of the images that count."""
+        """Number of captions of the images that count."""
         return len(self.human)
 
     def flat(self, name: str) -> tuple[int, ...]:
-        """For each draw the number of images whose captions all have one score; 0 where such images need no rule."""
+        """Number of images with a constant score, for each sample of references; 0 for statistics with ties."""
         if self.coefficient in _WITH_TIES:
             return (0,) * len(self.scores[name])
         starts = starts_of(self.unit)
         return tuple(int((~varied_within(scores, starts)).sum()) for scores in self.scores[name])
 
     def check_resampling(self) -> None:
-        """Nothing: images can be resampled."""
+        """Do nothing: images can always be resampled."""
 
     def statistic(self, name: str) -> WeightedStatistic:
         """The statistic of one metric under resampling of images."""
         return self._resampled(_mean([self._prepare(row) for row in self.scores[name]]))
 
     def swapped(self, first: str, second: str, scale: Scale | None = None) -> WeightedStatistic:
-        """Difference (first - second) after two metrics changed places on some images; weights are 0 and 1.
+        """Difference (first - second) after swapping two metrics on some images; weights are 0 and 1.
 
-        The correlation of an image changes places as a whole and needs no scale; so does the share of an image's pairs
-        that a metric has right under its own ε, which stays as it was calibrated on all images. Differences of scores
-        are put to one scale as z-scores, whatever ``scale`` says.
+        The correlations of an image are swapped as a whole and require no common scale. The same holds for the accuracy
+        of an image with the metric's ε, which remains calibrated on all images. Score differences are put on a common
+        scale as z-scores, regardless of ``scale``.
         """
         parts = [self._swapped(a, b) for a, b in zip(self.scores[first], self.scores[second], strict=True)]
         return self._resampled(_mean(parts))
@@ -475,7 +485,7 @@ class WithinImages:
         return of_images if self.units == self.images else _Together(of_images, self.drawn, self.units)
 
     def pairs(self, name: str, draw: int = 0) -> CalibratedPairs:
-        """The pairs of captions of one image, as tie calibration sees them."""
+        """The pairs of captions of one image for tie calibration."""
         return CalibratedPairs(self.scores[name][draw], self.human, self.unit, self.images, name)
 
     def _prepare(self, row: FloatArray) -> WeightedStatistic:
@@ -497,7 +507,7 @@ class WithinImages:
 
 
 class _Together:
-    """A statistic of images, some of which are drawn together.
+    """A statistic of images of which some are drawn together.
 
     Args:
         of_images: the statistic.
@@ -515,7 +525,7 @@ class _Together:
 
 
 class _ImageMean:
-    """The weighted mean of a number for each image."""
+    """The weighted mean of one number per image."""
 
     def __init__(self, values: FloatArray) -> None:
         self.units = len(values)

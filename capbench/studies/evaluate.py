@@ -250,10 +250,10 @@ def people(protocol: Protocol, judgements: Judgements, unit: Unit, group: str = 
         data: Agreement = Correlations.of(
             spec.coefficient,
             {PEOPLE: agreement_of_raters.others},
-            agreement_of_raters.own,
+            agreement_of_raters.rating,
             unit=_labels(images, agreement_of_raters.item, unit),
         )
-        return data, _ceiling(data, protocol, group, len(agreement_of_raters.own), "leave-one-rater-out")
+        return data, _ceiling(data, protocol, group, len(agreement_of_raters.rating), "leave-one-rater-out")
     if spec.kind != "accuracy" or spec.ties is None:
         return None
     preferences = judgements.preferences[spec.human]

@@ -1,2 +1,1 @@
-"""Weight files of networks: which are known, how they are read, several as one, and what they made of captions and
-images."""
+"""Weight files of networks: registry, readers, ensembles, and stored encodings of captions and images."""

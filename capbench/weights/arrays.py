@@ -1,4 +1,4 @@
-"""Weights as NumPy arrays, for networks that need no PyTorch: ``.npz`` and safetensors, told apart by content."""
+"""Weights as NumPy arrays, for networks without PyTorch: ``.npz`` and safetensors, recognised by content."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class Arrays:
     Attributes:
         path: the file.
         sha256: of the whole file, 64 hex digits.
-        arrays: by name, as they stand in the file.
-        metadata: texts beside them; none in ``.npz``.
+        arrays: by name, unchanged.
+        metadata: texts of the file; empty for ``.npz``.
     """
 
     path: Path
@@ -64,14 +64,14 @@ def read_arrays(path: str | os.PathLike[str], hint: str) -> Arrays:
 
     Args:
         path: the file.
-        hint: how to make such a file, for messages.
+        hint: remedy for files of other formats, for messages.
 
     Raises:
         MissingFileError: there is no such file.
-        ModelError: it is something else, or damaged.
+        ModelError: it has another format, or is damaged.
     """
     file = Path(path)
-    digest = sha256_file(file)  # also says what is wrong with a missing or unreadable file
+    digest = sha256_file(file)  # raises the error for a missing or unreadable file
     with open(file, "rb") as stream:
         head = stream.read(64)
     refuse_other_kinds(head, file)
@@ -85,15 +85,16 @@ def read_arrays(path: str | os.PathLike[str], hint: str) -> Arrays:
     except MissingFileError:
         raise
     except DataError as error:
-        raise ModelError(error.message, path=file, hint=error.hint or "Get the file again") from error
+        hint = error.hint or "Download the file again"
+        raise ModelError(error.message, code=error.code, value=error.value, path=file, hint=hint) from error
     except (ModelError, MemoryError):
         raise
     except Exception as error:  # zip and NumPy raise many kinds on a damaged file
         raise unreadable(file, error) from error
-    raise ModelError("is neither .npz nor safetensors", path=file, hint=hint)
+    raise ModelError("is neither .npz nor safetensors", code="wrong-format", path=file, hint=hint)
 
 
-# How files begin that people give in place of weights, and what to say then.
+# First bytes of files that users pass instead of weights → name of the format.
 _OTHER_KINDS = (
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file, such as a store of region features,"),
     (b"\x89PNG", "a picture"),
@@ -107,30 +108,31 @@ _OTHER_KINDS = (
 
 
 def refuse_other_kinds(head: bytes, file: Path) -> None:
-    """Say what a file is that holds no weights whatever follows. Raises ModelError."""
-    hint = "Give the file of the model's weights"
+    """Raise ModelError if the first bytes of a file are those of another format."""
+    hint = "Pass the file of the model's weights"
     if not head:
-        raise ModelError("is empty", path=file, hint="Get the file again")
-    for start, what in _OTHER_KINDS:
+        raise ModelError("is empty", code="damaged", path=file, hint="Download the file again")
+    for start, kind in _OTHER_KINDS:
         if head.startswith(start):
-            raise ModelError(f"is {what} and no weights", path=file, hint=hint)
+            raise ModelError(f"is {kind} and not weights", code="wrong-format", path=file, hint=hint)
     if head.lstrip()[:1] in (b"{", b"[") and b"\0" not in head:
-        raise ModelError("is JSON and no weights", path=file, hint=hint)
+        raise ModelError("is JSON and not weights", code="wrong-format", path=file, hint=hint)
 
 
 def unreadable(file: Path, error: Exception) -> ModelError:
-    """What to raise where a file cannot be read as weights."""
+    """The error for a file that cannot be read as weights."""
     line = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
-    return ModelError(f"cannot be read as weights ({line})", path=file, hint="Get the file again")
+    message = f"cannot be read as weights ({line})"
+    return ModelError(message, code="unreadable", path=file, hint="Download the file again")
 
 
 def is_safetensors(head: bytes, size: int) -> bool:
-    """Whether a file is one of safetensors, by its first bytes and its size."""
+    """True if the first bytes and the size of a file are those of safetensors."""
     return len(head) > 9 and head[8:9] == b"{" and 8 + int.from_bytes(head[:8], "little") <= size
 
 
 def read_safetensors(file: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of a safetensors file. Raises ModelError, or what a damaged header makes of it."""
+    """The arrays of a safetensors file. Raises ModelError; a damaged header may raise other exceptions."""
     with open(file, "rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         header = json.loads(stream.read(length))
@@ -142,20 +144,22 @@ def read_safetensors(file: Path) -> dict[str, NDArray[Any]]:
         begin, end = entry["data_offsets"]
         raw = body[begin:end]
         if len(raw) != end - begin:
-            raise ModelError(f"'{name}' is cut off", path=file, hint="Get the file again")
+            message = f"'{name}' is truncated"
+            raise ModelError(message, code="damaged", value=name, path=file, hint="Download the file again")
         if entry["dtype"] == "BF16":
             # The upper half of a float32.
             values = (np.frombuffer(raw, np.uint16).astype(np.uint32) << 16).view(np.float32)
         elif entry["dtype"] in _SAFETENSORS:
             values = np.frombuffer(raw, _SAFETENSORS[entry["dtype"]]).copy()
         else:
-            raise ModelError(f"'{name}' is of the unknown type {entry['dtype']}", path=file)
+            message = f"'{name}' has the unknown type {entry['dtype']}"
+            raise ModelError(message, code="wrong-type", value=name, path=file)
         arrays[name] = values.reshape(entry["shape"])
     return arrays
 
 
 def read_metadata(path: str | os.PathLike[str]) -> dict[str, str] | None:
-    """The texts of a safetensors file, or None if the file is none."""
+    """The metadata of a safetensors file, or None if the file has another format."""
     try:
         check_readable(path)
         with open(path, "rb") as stream:

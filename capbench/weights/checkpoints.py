@@ -1,8 +1,8 @@
-"""Reading weights that others made, without running anything that they contain.
+"""Readers for third-party weight files, which never execute code from them.
 
-Known are PyTorch files (:mod:`capbench.weights.torch_files`), pickled dictionaries of arrays as Detectron and
-detectron2 write them (read with the restricted unpickler), ``.npz`` and safetensors, told apart by content and not by
-name, and ``.caffemodel``. Whatever the container, the result is one flat dictionary from a tensor's name to the tensor.
+Supported are PyTorch files (:mod:`capbench.weights.torch_files`), pickled dictionaries of arrays from Detectron and
+detectron2 (with the restricted unpickler), ``.npz`` and safetensors, all recognised by content, and ``.caffemodel``.
+The result is always a flat dictionary from tensor names to tensors. :func:`fit_state` loads them into a network.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 
-# Where the tensors lie in a file that holds more than tensors, in the order of trial.
+# Keys of the tensors in training checkpoints, in order of trial.
 _INSIDE = ("model", "state_dict", "model_state_dict", "weights", "blobs")
 _PREFIXES = ("module.", "_orig_mod.")
 _COUNTER = "num_batches_tracked"
@@ -54,8 +54,8 @@ class Checkpoint:
 
     Attributes:
         path: the file.
-        sha256: of the whole file, 64 hex digits.
-        tensors: by name; half precision is widened to float32.
+        sha256: SHA-256 of the file, 64 hex digits.
+        tensors: by name; half precision is converted to float32.
     """
 
     path: Path
@@ -72,10 +72,10 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
 
     Raises:
         MissingFileError: there is no such file.
-        ModelError: it is none of these, is damaged, asks for classes that are refused, or holds no tensors.
+        ModelError: it has another format, is damaged, contains classes that are not allowed, or has no tensors.
     """
     file = Path(path)
-    digest = sha256_file(file)  # also says what is wrong with a missing or unreadable file
+    digest = sha256_file(file)  # raises the error for a missing or unreadable file
     with open(file, "rb") as stream:
         head = stream.read(64)
     refuse_other_kinds(head, file)
@@ -95,7 +95,8 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     except MissingFileError:
         raise
     except DataError as error:
-        raise ModelError(error.message, path=file, hint=error.hint or "Get the file again") from error
+        hint = error.hint or "Download the file again"
+        raise ModelError(error.message, code=error.code, value=error.value, path=file, hint=hint) from error
     except (ModelError, MemoryError):
         raise
     except Exception as error:  # zip, torch and NumPy raise many kinds on a damaged file
@@ -104,13 +105,13 @@ def read_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
 
 
 def read_torch(path: str | os.PathLike[str]) -> Any:
-    """Read all of a PyTorch file, of either format: what a training script saved.
+    """Read the whole content of a PyTorch file of either format, as saved by a training script.
 
-    Lists, dictionaries, numbers, texts, tensors, NumPy arrays and ``argparse.Namespace`` may be in it.
+    It may contain lists, dictionaries, numbers, strings, tensors, NumPy arrays and ``argparse.Namespace``.
 
     Raises:
         MissingFileError: there is no such file.
-        ModelError: it is no such file, is damaged, or asks for other classes.
+        ModelError: it is not a PyTorch file, is damaged, or contains other classes.
     """
     file = Path(path)
     check_readable(file)
@@ -122,7 +123,8 @@ def read_torch(path: str | os.PathLike[str]) -> Any:
     except FileNotFoundError as error:
         raise MissingFileError("there is no such file", path=file) from error
     except DataError as error:
-        raise ModelError(error.message, path=file, hint=error.hint or "Get the file again") from error
+        hint = error.hint or "Download the file again"
+        raise ModelError(error.message, code=error.code, value=error.value, path=file, hint=hint) from error
     except (ModelError, MemoryError):
         raise
     except Exception as error:
@@ -132,97 +134,107 @@ def read_torch(path: str | os.PathLike[str]) -> Any:
 def tensors_of(content: Any, file: Path) -> dict[str, torch.Tensor]:
     """The tensors of a state dict, of one inside a training checkpoint, or of a dictionary of arrays.
 
-    Prefixes that wrappers add are taken off, half and double precision become float32.
+    Removes prefixes of wrappers; half and double precision become float32.
 
     Raises:
-        ModelError: there are none, or one holds NaN or infinity.
+        ModelError: there are no tensors, or one contains NaN or infinity.
     """
     for key in _INSIDE:
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
             content = content[key]
             break
     if not isinstance(content, Mapping):
-        raise ModelError(f"holds a {type(content).__name__} and no dictionary of tensors", path=file)
+        message = f"contains a {type(content).__name__} instead of a dictionary of tensors"
+        raise ModelError(message, code="wrong-type", path=file)
     result: dict[str, torch.Tensor] = {}
     for key, value in content.items():
         if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
-            # ascontiguousarray makes a vector of a scalar.
+            # ascontiguousarray turns a scalar into a vector.
             native = np.ascontiguousarray(value.astype(value.dtype.newbyteorder("="), copy=False)).reshape(value.shape)
             value = torch.from_numpy(native)
         if not isinstance(key, str) or not isinstance(value, torch.Tensor):
             continue  # epochs, options, names of classes
         if value.is_meta or value.is_complex() or value.is_quantized or value.layout != torch.strided:
-            raise ModelError(f"'{key}' holds no plain numbers", path=file, hint="Save it as a dense tensor of floats")
+            message, hint = f"'{key}' is not a dense tensor of real numbers", "Save it as a dense tensor of floats"
+            raise ModelError(message, code="wrong-type", value=key, path=file, hint=hint)
         if value.numel() * value.element_size() > value.untyped_storage().nbytes():
-            # A kilobyte can ask for a terabyte: one number that stands for all of them.
-            raise ModelError(f"'{key}' is larger than its data", path=file, hint="Do not trust where it came from")
+            # With strides of 0, a kilobyte can describe a terabyte.
+            message, hint = f"'{key}' is larger than its data", "Do not trust the source of this file"
+            raise ModelError(message, code="unsafe", value=key, path=file, hint=hint)
         name = key
-        while name.startswith(_PREFIXES):  # a wrapper may be wrapped
+        while name.startswith(_PREFIXES):  # wrappers may be nested
             name = name.partition(".")[2]
         if name in result:
-            raise ModelError(f"two tensors stand for '{name}', one of them '{key}'", path=file)
+            raise ModelError(
+                f"two tensors stand for '{name}', one of them '{key}'", code="duplicate", value=name, path=file
+            )
         result[name] = value.float() if value.dtype in (torch.float16, torch.bfloat16, torch.float64) else value
     if not result:
-        raise ModelError("holds no tensors", path=file, hint="Give the file of the model's weights")
+        message, hint = "contains no tensors", "Pass the file of the model's weights"
+        raise ModelError(message, code="wrong-format", path=file, hint=hint)
     for name, tensor in result.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise ModelError(f"'{name}' holds NaN or infinity", path=file, hint="The file is damaged: get it again")
+            message, hint = f"'{name}' contains NaN or infinity", "The file is damaged: download it again"
+            raise ModelError(message, code="not-a-number", value=name, path=file, hint=hint)
     return result
 
 
 def shape_of(
     tensors: Mapping[str, torch.Tensor], name: str, axes: int, path: str | os.PathLike[str], hint: str
 ) -> torch.Size:
-    """The shape of a tensor that a network's sizes are read off.
+    """The shape of a tensor from which a network's sizes are derived.
 
     Args:
         tensors: by the network's names.
-        name: which one.
-        axes: how many axes it must have, none of them empty.
+        name: name of the tensor.
+        axes: required number of axes, none of them empty.
         path: the file, for messages.
-        hint: which weights are wanted, for messages.
+        hint: the required weights, for messages.
 
     Raises:
-        ModelError: it is missing, or has other axes.
+        ModelError: it is missing, or has another number of axes.
     """
     if name not in tensors:
-        raise ModelError(f"lacks '{name}'", path=path, hint=hint)
+        raise ModelError(f"lacks '{name}'", code="missing-key", value=name, path=path, hint=hint)
     shape = tensors[name].shape
     if len(shape) != axes or 0 in shape:
         needed = f"{axes} axes" if axes > 1 else "one axis"
-        raise ModelError(f"'{name}' has shape {tuple(shape)}, the network needs {needed} of 1 or more", path=path)
+        message = f"'{name}' has shape {tuple(shape)}, the network needs {needed} of 1 or more"
+        raise ModelError(message, code="wrong-shape", value=name, path=path)
     return shape
 
 
 def width_of(
     tensors: Mapping[str, torch.Tensor], name: str, path: str | os.PathLike[str], hint: str, multiple: int = 1
 ) -> int:
-    """A width that is read off a bias or a normalisation, so that a matrix which does not fit it is found to be wrong.
+    """A width derived from a bias or a normalisation, so that the error is attributed to a matrix of another width.
 
     Args:
         tensors: by the network's names.
-        name: of a vector.
+        name: name of a vector.
         path: the file, for messages.
-        hint: which weights are wanted, for messages.
-        multiple: what the vector holds for each unit of the width.
+        hint: the required weights, for messages.
+        multiple: number of components of the vector per unit of the width.
 
     Raises:
-        ModelError: it is missing, no vector, or no multiple.
+        ModelError: it is missing, is not a vector, or its size is not a multiple.
     """
     size = shape_of(tensors, name, 1, path, hint)[0]
     if size % multiple:
-        raise ModelError(f"'{name}' has shape ({size},), the network needs a multiple of {multiple}", path=path)
+        message = f"'{name}' has shape ({size},), the network needs a multiple of {multiple}"
+        raise ModelError(message, code="wrong-shape", value=name, path=path)
     return size // multiple
 
 
 def blocks_of(tensors: Mapping[str, torch.Tensor], stage: str, path: str | os.PathLike[str], hint: str) -> int:
-    """How many blocks a stage of a ResNet has. Raises ModelError if it has none, or one between them is missing."""
+    """Number of blocks of a stage of a ResNet. Raises ModelError if it has no blocks or lacks one."""
     pattern = re.compile(rf"{re.escape(stage)}\.(\d+)\.")
     numbers = {int(match[1]) for name in tensors if (match := pattern.match(name))}
     count = len(numbers)
     if not numbers or numbers != set(range(count)):
         first = min(set(range(count + 1)) - numbers)
-        raise ModelError(f"lacks '{stage}.{first}.conv1.weight'", path=path, hint=hint)
+        name = f"{stage}.{first}.conv1.weight"
+        raise ModelError(f"lacks '{name}'", code="missing-key", value=name, path=path, hint=hint)
     return count
 
 
@@ -235,10 +247,10 @@ def fit_state(
     optional: Collection[str] = (),
     assign: bool = False,
 ) -> None:
-    """Put tensors into a network: those of :func:`fitting_tensors`, which also says what is wrong with others.
+    """Load the tensors of :func:`fitting_tensors` into a network, in place, and set it to evaluation mode.
 
-    Arguments and errors are its own; the network is changed in place and set to evaluation mode. With ``assign`` it
-    takes the tensors themselves and not copies of them, so that a network of meta tensors gets mapped ones.
+    Arguments and errors as of :func:`fitting_tensors`. With ``assign`` the network uses the tensors themselves instead
+    of copies, so that a network of meta tensors gets memory-mapped ones.
     """
     fitting = fitting_tensors(module, tensors, path, rename=rename, optional=optional)
     module.load_state_dict(fitting, strict=False, assign=assign)
@@ -253,60 +265,65 @@ def fitting_tensors(
     rename: Callable[[str], str | None] = lambda name: name,
     optional: Collection[str] = (),
 ) -> dict[str, torch.Tensor]:
-    """Tensors by a network's names; every parameter must be given, with its own shape, and nothing may be left over.
+    """Tensors by a network's names; every parameter must exist with its shape, without surplus tensors.
 
     Args:
-        module: the network; only names and shapes of its parameters are looked at.
+        module: the network; only names and shapes of its parameters are used.
         tensors: by the file's names.
         path: the file, for messages.
-        rename: the network's name for a file's name, or None for a tensor that inference does not need.
-        optional: endings of names that may be missing, beside ``num_batches_tracked``, which inference never reads.
+        rename: the network's name for a file's name, or None for a tensor that inference does not use.
+        optional: suffixes of names that may be missing, in addition to ``num_batches_tracked``, which inference never
+            reads.
 
     Raises:
-        ModelError: something is missing, left over or of another shape; the first of each is named.
+        ModelError: a tensor is missing, surplus or of another shape; the first one is named.
     """
     state = module.state_dict()
     fitting: dict[str, torch.Tensor] = {}
-    left_over: list[str] = []
+    surplus: list[str] = []
     for name, tensor in tensors.items():
         parameter = rename(name)
         if parameter is None:
             continue
         if parameter not in state:
-            left_over.append(name)
+            surplus.append(name)
             continue
         if parameter in fitting:
-            raise ModelError(f"two tensors stand for '{parameter}', one of them '{name}'", path=path)
+            message = f"two tensors stand for '{parameter}', one of them '{name}'"
+            raise ModelError(message, code="duplicate", value=parameter, path=path)
         if tuple(state[parameter].shape) != tuple(tensor.shape):
             if parameter.endswith(_COUNTER):
-                continue  # NumPy makes a vector of it
+                continue  # NumPy turns it into a vector
             raise ModelError(
                 f"'{name}' has shape {tuple(tensor.shape)}, the network needs {tuple(state[parameter].shape)}",
+                code="wrong-shape",
+                value=name,
                 path=path,
                 hint="These weights are of another architecture",
             )
         fitting[parameter] = tensor
     endings = (*optional, _COUNTER)
     missing = [name for name in state if name not in fitting and not name.endswith(endings)]
-    for names, what in ((missing, "lacks"), (left_over, "holds what the network does not know:")):
+    for names, code, problem in (
+        (missing, "missing-key", "lacks"),
+        (surplus, "unknown-key", "contains tensors that the network does not know:"),
+    ):
         if names:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             hint = "These weights are of another architecture"
-            raise ModelError(f"{what} '{names[0]}'{more}", path=path, hint=hint)
+            raise ModelError(f"{problem} '{names[0]}'{more}", code=code, value=names[0], path=path, hint=hint)
     return fitting
 
 
-# Reading ``.caffemodel`` files without Caffe: a reader of the few protocol-buffer fields that hold weights.
-#
-# The fields are those of Caffe's ``caffe.proto``: a net's layers (field 100, or 2 in old files) with name (1; 4 in old
-# files) and blobs (7; 6 in old files); a blob's data (5), shape (7) or old shape (1 to 4).
+# A reader for ``.caffemodel`` files. It uses these fields of ``caffe.proto``: a net's layers (field 100, or 2 in old
+# files) with name (1; 4 in old files) and blobs (7; 6 in old files); a blob's data (5), shape (7) or old shape (1-4).
 
 
 def read_caffemodel(path: str | os.PathLike[str]) -> dict[str, NDArray[np.float32]]:
-    """The blobs of a net: ``LAYER.0``, ``LAYER.1`` ... in the layer's order.
+    """The blobs of a Caffe net: ``LAYER.0``, ``LAYER.1`` ... in the layer's order.
 
     Raises:
-        ModelError: it is no such file, or is cut off.
+        ModelError: it is not a ``.caffemodel`` file, or is truncated.
     """
     data = memoryview(Path(path).read_bytes())
     blobs_by_name: dict[str, NDArray[np.float32]] = {}
@@ -320,10 +337,12 @@ def read_caffemodel(path: str | os.PathLike[str]) -> dict[str, NDArray[np.float3
                 for i, blob in enumerate(blobs):
                     blobs_by_name[f"{bytes(names[0]).decode('utf-8')}.{i}"] = _blob(blob)
     except (IndexError, ValueError) as error:
-        hint = "The file is damaged or no .caffemodel: get it again"
-        raise ModelError(f"cannot be read as a Caffe net ({error})", path=path, hint=hint) from error
+        message = f"cannot be read as a Caffe net ({error})"
+        hint = "The file is damaged or not a .caffemodel: download it again"
+        raise ModelError(message, code="damaged", path=path, hint=hint) from error
     if not blobs_by_name:
-        raise ModelError("holds no layers with weights", path=path, hint="Give the .caffemodel, not the .prototxt")
+        message, hint = "contains no layers with weights", "Pass the .caffemodel, not the .prototxt"
+        raise ModelError(message, code="wrong-format", path=path, hint=hint)
     return blobs_by_name
 
 
@@ -341,7 +360,7 @@ def _varint(data: memoryview, at: int) -> tuple[int, int]:
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Number and value of each field: a whole number, or the bytes of anything else."""
+    """Number and value of each field: an integer, or the bytes of any other type."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
@@ -357,7 +376,7 @@ def _fields(data: memoryview) -> Iterator[tuple[int, int | memoryview]]:
         else:
             raise ValueError(f"a field has the unknown kind {kind}")
         if at + size > len(data):
-            raise ValueError("it is cut off")
+            raise ValueError("it is truncated")
         yield tag >> 3, data[at : at + size]
         at += size
 
@@ -396,14 +415,14 @@ _BRANCHES = {"1": "shortcut", "2a": "conv1", "2b": "conv2", "2c": "conv3"}
 
 
 def bottom_up_names(blobs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The bottom-up attention net's blobs under the names that
-    :class:`~capbench.features.detectors.bottom_up_network.BottomUp` has.
+    """The blobs of the bottom-up attention net, renamed for
+    :class:`~capbench.features.detectors.bottom_up_network.BottomUp`.
 
-    Caffe's ``BatchNorm`` keeps sums of means and variances and the factor to divide them by; its ``Scale`` layer keeps
-    what follows.
+    Caffe's ``BatchNorm`` stores sums of means and variances and their divisor; its ``Scale`` layer stores scale and
+    bias.
 
     Raises:
-        ModelError: a normalisation lacks one of its blobs.
+        ModelError: a normalisation has not all of its blobs.
     """
     renamed: dict[str, Tensor] = {}
     for name, tensor in blobs.items():
@@ -427,9 +446,11 @@ def bottom_up_names(blobs: Mapping[str, Tensor]) -> dict[str, Tensor]:
             elif index in ("0", "1"):
                 factor = blobs.get(f"{layer}.2")
                 if factor is None:
-                    raise ModelError(f"the normalisation '{layer}' lacks its third blob")
+                    message = f"the third blob of the normalisation '{layer}' is missing"
+                    raise ModelError(message, code="missing-key", value=f"{layer}.2")
                 if factor.numel() != 1:
-                    raise ModelError(f"'{layer}.2' has shape {tuple(factor.shape)}, the network needs (1,)")
+                    message = f"'{layer}.2' has shape {tuple(factor.shape)}, the network needs (1,)"
+                    raise ModelError(message, code="wrong-shape", value=f"{layer}.2")
                 scale = float(factor)
                 values = tensor.reshape(-1) * (0.0 if scale == 0 else 1.0 / scale)
                 renamed[f"{where}.norm.{'running_mean' if index == '0' else 'running_var'}"] = values
@@ -437,14 +458,14 @@ def bottom_up_names(blobs: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _matrix(tensor: Tensor) -> Tensor:
-    """Without the leading ones that old files give every matrix."""
+    """The matrix without the leading axes of size 1 in old files."""
     while tensor.ndim > 2 and tensor.shape[0] == 1:
         tensor = tensor[0]
     return tensor
 
 
 def _place(layer: str) -> tuple[str, str] | None:
-    """What a layer of the ResNet is (``res``, ``bn``, ``scale``) and the convolution that it belongs to."""
+    """Kind of a layer of the ResNet (``res``, ``bn``, ``scale``) and the convolution that it belongs to."""
     if layer in ("conv1", "bn_conv1", "scale_conv1"):
         return {"c": "res", "b": "bn", "s": "scale"}[layer[0]], "backbone.stem.conv1"
     match: Any = re.fullmatch(r"(res|bn|scale)([2-5])([a-z])(\d*)_branch(1|2[abc])", layer)
@@ -453,10 +474,10 @@ def _place(layer: str) -> tuple[str, str] | None:
     kind, stage, letter, number, branch = match.groups()
     # Blocks are a, b, c, or a, b1, b2 ...
     block = int(number) if number else ord(letter) - ord("a")
-    room = "roi_heads" if stage == "5" else "backbone"
-    return kind, f"{room}.res{stage}.{block}.{_BRANCHES[branch]}"
+    module = "roi_heads" if stage == "5" else "backbone"
+    return kind, f"{module}.res{stage}.{block}.{_BRANCHES[branch]}"
 
 
 def is_bottom_up(names: Mapping[str, Tensor]) -> bool:
-    """Whether these are blobs of a Caffe ResNet with a proposal network."""
+    """True for the blobs of a Caffe ResNet with a proposal network."""
     return "bn_conv1.0" in names and "rpn_cls_score.0" in names

@@ -1,4 +1,9 @@
-"""What networks have encoded, kept in memory up to one limit for all of them."""
+"""Encodings of captions and images by networks, cached in memory and on disk.
+
+:class:`Encodings` caches arrays in memory, up to one limit for all networks. :class:`StoredEncodings` caches float32
+arrays in one file of the cache folder, unchanged, so that scores do not depend on the source of an array. The name of a
+space contains the network and everything else that determines its arrays; the key identifies the encoded text or image.
+"""
 
 from __future__ import annotations
 
@@ -34,15 +39,15 @@ LIMIT_BYTES = 768 << 20
 Key = tuple[int, ...]
 """A text as word numbers."""
 
-_TEXTS_AT_ONCE = 128
-_WORDS_AT_ONCE = 128 * 128
+_MAX_TEXTS = 128  # of a batch
+_MAX_WORDS = 128 * 128  # of a batch
 _STEP = 4
-_FEWEST_TOKENS = 24
+_MIN_TOKENS = 24
 _Text = TypeVar("_Text")
 
 
-class _Kept:
-    """Arrays by key; the longest unused are thrown away first once all take more than the limit."""
+class _Store:
+    """Arrays by key up to a total size; evicts the least recently used ones."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -51,34 +56,34 @@ class _Kept:
 
 
 class Encodings:
-    """Arrays that one network made of captions or images; all networks share the limit.
+    """In-memory cache of one network's arrays of captions or images; all networks share the limit.
 
     Args:
-        kept: where arrays of several networks are kept together; by default the process's own place.
+        store: the shared store of several networks; by default that of the process.
     """
 
-    def __init__(self, kept: _Kept | None = None) -> None:
-        self._kept = kept or _PROCESS
-        self._owner = object()  # keeps networks apart, and cannot be another one's while a key holds it
+    def __init__(self, store: _Store | None = None) -> None:
+        self._store = store or _PROCESS
+        self._owner = object()  # identifies the network; unique as long as a key refers to it
 
     def get(self, key: object) -> NDArray[Any] | None:
-        """The array, or None if it was never put or is thrown away."""
-        array = self._kept.arrays.get((self._owner, key))
+        """The array, or None if it was not stored or is evicted."""
+        array = self._store.arrays.get((self._owner, key))
         if array is not None:
-            self._kept.arrays.move_to_end((self._owner, key))
+            self._store.arrays.move_to_end((self._owner, key))
         return array
 
     def put(self, key: object, array: NDArray[Any]) -> None:
-        """Keep an array. It should own its memory: a view keeps all that it looks at."""
-        kept, place = self._kept, (self._owner, key)
-        if place not in kept.arrays:
-            kept.bytes += array.nbytes
-            kept.arrays[place] = array
-        while kept.bytes > kept.limit and len(kept.arrays) > 1:
-            kept.bytes -= kept.arrays.popitem(last=False)[1].nbytes
+        """Store an array. It should own its memory, since a view keeps its whole base alive."""
+        store, place = self._store, (self._owner, key)
+        if place not in store.arrays:
+            store.bytes += array.nbytes
+            store.arrays[place] = array
+        while store.bytes > store.limit and len(store.arrays) > 1:
+            store.bytes -= store.arrays.popitem(last=False)[1].nbytes
 
 
-_PROCESS = _Kept(LIMIT_BYTES)
+_PROCESS = _Store(LIMIT_BYTES)
 
 
 def encode_by_length(
@@ -88,21 +93,21 @@ def encode_by_length(
     filling: int,
     place: Callable[[Key], object] = lambda key: key,
 ) -> tuple[dict[Key, NDArray[Any]], int]:
-    """Encode texts by a network that reads texts of one length together; what was encoded before is taken from memory.
+    """Encode texts with a network that processes texts of equal length together, using cached encodings.
 
-    Each text goes with others of its length, in batches of a multiple of four that are filled up. Such batches were
-    seen to give a text the same bits whatever stands beside it; others differ in the eighth digit, since other kernels
-    do the sums.
+    Texts of equal length form batches, padded to a multiple of four. In such batches the encoding of a text was
+    observed to be bitwise independent of the other texts; in other batches it differs in the eighth digit, since other
+    kernels compute the sums.
 
     Args:
         keys: texts, none of them empty.
-        kept: where encodings are kept.
-        encode: texts of one length → arrays (texts, …).
-        filling: the word that fills batches up.
-        place: under what a text's encoding is kept.
+        kept: cache of the encodings.
+        encode: texts of equal length → arrays (texts, …).
+        filling: the word number for padding.
+        place: text → its key in the cache.
 
     Returns:
-        The encodings, and how many texts were encoded.
+        The encodings, and the number of texts that were encoded.
     """
     vectors: dict[Key, NDArray[Any]] = {}
     by_length: dict[int, list[Key]] = {}
@@ -112,56 +117,52 @@ def encode_by_length(
             vectors[key] = known
         else:
             by_length.setdefault(len(key), []).append(key)
-    for length, waiting in sorted(by_length.items()):
-        # Fewer of long ones: what the network remembers of a batch grows with its words.
-        number = min(_TEXTS_AT_ONCE, max(_STEP, _WORDS_AT_ONCE // length // _STEP * _STEP))
-        for start in range(0, len(waiting), number):
-            batch = waiting[start : start + number]
+    for length, texts in sorted(by_length.items()):
+        # Smaller batches of long texts, since memory grows with the number of words.
+        number = min(_MAX_TEXTS, max(_STEP, _MAX_WORDS // length // _STEP * _STEP))
+        for start in range(0, len(texts), number):
+            batch = texts[start : start + number]
             rows = [*batch, *[(filling,) * length] * (-len(batch) % _STEP)]
             for key, encoded in zip(batch, encode(rows), strict=False):
-                vectors[key] = encoded.copy()  # a view would keep the whole batch
+                vectors[key] = encoded.copy()  # a view would keep the whole batch alive
                 kept.put(place(key), vectors[key])
     return vectors, sum(map(len, by_length.values()))
 
 
 def filled(batch: Sequence[_Text], length: int) -> list[_Text]:
-    """A batch of texts of one length for a transformer, with its last one repeated if it has few tokens.
+    """A batch of texts of equal length for a transformer, with its last text repeated if it has few tokens.
 
-    Batches of 24 tokens and more were seen to give a text the same bits whatever stands beside it; others differ in the
-    seventh digit, since other kernels do the sums.
+    In batches of 24 tokens or more the encoding of a text was observed to be bitwise independent of the other texts; in
+    smaller ones it differs in the seventh digit, since other kernels compute the sums.
     """
-    return [*batch, *[batch[-1]] * (-(-_FEWEST_TOKENS // length) - len(batch))]
+    return [*batch, *[batch[-1]] * (-(-_MIN_TOKENS // length) - len(batch))]
 
 
-# What networks have encoded, kept on disk in the cache folder, so that a later run need not encode it again.
-#
-# Arrays of float32 stand there as they are, so that scores are the same bytes wherever an array comes from. Which
-# network made them, and everything else that decides them, is in the name of their space; a key says what was encoded.
-# One file holds the arrays of all networks, up to a limit (:mod:`capbench.core.cache`).
+# Encodings on disk.
 
 DEFAULT_MB = 2048
-"""Megabytes (of 2**20 bytes) that are kept, for all networks together."""
+"""Maximum size of the file in megabytes (2**20 bytes), for all networks together."""
 
 _FILE = "encodings"
 _TYPE = np.dtype("<f4")
 
 
 class StoredEncodings:
-    """Arrays by space and key. To be closed, or used as a context manager; it must not be shared by processes.
+    """On-disk cache of arrays by space and key. A context manager; an instance must not be shared by processes.
 
     Args:
-        limit_mb: what the file may hold; 0 keeps nothing and opens no file.
+        limit_mb: maximum size of the content; 0 disables the cache and opens no file.
     """
 
     def __init__(self, limit_mb: int = DEFAULT_MB) -> None:
         self._cache = BoundedCache(_FILE, limit_mb << 20)
 
     def get(self, space: str, shapes: Mapping[bytes, tuple[int, ...]]) -> dict[bytes, NDArray[np.float32]]:
-        """Those arrays that are there.
+        """The cached arrays among the requested ones.
 
         Args:
             space: from :func:`space_of`.
-            shapes: of what is asked for, by key.
+            shapes: key → shape of the requested arrays.
         """
         arrays = {}
         for key, value in self._cache.get(space, list(shapes)).items():
@@ -170,7 +171,7 @@ class StoredEncodings:
         return arrays
 
     def put(self, space: str, arrays: Mapping[bytes, NDArray[np.float32]]) -> None:
-        """Keep arrays, as far as there is room."""
+        """Store arrays, as long as there is space."""
         self._cache.put(space, [(key, array.astype(_TYPE).tobytes()) for key, array in arrays.items()])
 
     def close(self) -> None:
@@ -191,22 +192,22 @@ def space_of(network: str, packages: Sequence[str], **facts: object) -> str:
 
     Args:
         network: its kind, and the version of the code that encodes.
-        packages: libraries whose versions decide arrays, too.
-        facts: everything else that does: weights, layer, precision, :func:`place_of`.
+        packages: libraries whose versions affect the arrays.
+        facts: everything else that affects them: weights, layer, precision, :func:`place_of`.
     """
     versions = {name: _version(name) for name in packages}
     return "|".join((network, *(f"{name}:{value}" for name, value in {**facts, **versions}.items())))
 
 
 def place_of(device: str) -> str:
-    """Where a network runs, as far as it decides the last digits: a CPU rounds in another order with other threads."""
+    """The device, and for a CPU the number of threads, which affects the last digits."""
     import torch
 
     return f"{device}-{torch.get_num_threads()}-threads" if device == "cpu" else device
 
 
 def key_of(*parts: bytes) -> bytes:
-    """A key of 16 bytes of what decides an array within its space."""
+    """A key of 16 bytes from everything that determines an array within its space."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         digest.update(len(part).to_bytes(8, "little") + part)

@@ -1,8 +1,7 @@
-"""Trained networks as files of capbench's own: one ``.safetensors`` with options, vocabulary and facts of the training.
+"""capbench's file format for trained networks: a ``.safetensors`` file with options, vocabulary and training facts.
 
-What a network of one kind adds to it stands in its own folder (``metrics/grounding/scan_files.py``,
-``metrics/faier/files.py``): a :class:`Family`, a subclass of :class:`TrainedModel`, and functions that read and write
-it.
+The folder of each kind of network adds its part (``metrics/grounding/scan_files.py``, ``metrics/faier/files.py``): a
+:class:`Family`, a subclass of :class:`TrainedModel`, and functions for reading and writing.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ __all__ = [
 ]
 
 
-# Writing safetensors files: a JSON header with free text beside the tensors, then the numbers; nothing can run.
+# Safetensors files: a JSON header with metadata, then the numbers; no code.
 
 _TYPES = {torch.float32: "F32", torch.float16: "F16", torch.int64: "I64"}
 
@@ -57,15 +56,15 @@ def to_bytes(
     metadata: Mapping[str, str],
     precision: Literal["float32", "float16"] = "float32",
 ) -> bytes:
-    """A file of tensors by name, in the order of names: the same content gives the same bytes.
+    """The bytes of a file of tensors, sorted by name: the same content gives the same bytes.
 
     Args:
         tensors: floating point (stored in ``precision``) or int64.
         metadata: texts by name.
-        precision: of floating point numbers in the file.
+        precision: precision of floating point numbers in the file.
 
     Raises:
-        ModelError: a tensor holds NaN or infinity, or ``precision`` cannot hold it.
+        ModelError: a tensor contains NaN or infinity, or overflows in ``precision``.
     """
     return b"".join(_pieces(tensors, metadata, precision))
 
@@ -73,7 +72,7 @@ def to_bytes(
 def _pieces(
     tensors: Mapping[str, Tensor], metadata: Mapping[str, str], precision: Literal["float32", "float16"]
 ) -> Iterator[bytes]:
-    """The header, and tensor by tensor what follows, so that a large file is never in memory twice."""
+    """The header and the tensors one by one, so that a large file is never in memory twice."""
     header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
     at = 0
     for name in sorted(tensors):
@@ -88,7 +87,8 @@ def _pieces(
         if tensor.is_floating_point():
             tensor = tensor.to(getattr(torch, precision))
             if not bool(torch.isfinite(tensor).all()):
-                raise ModelError(f"'{name}' holds NaN or infinity in {precision}", hint="Nothing is written")
+                message = f"'{name}' contains NaN or infinity in {precision}"
+                raise ModelError(message, code="not-a-number", value=name, hint="No file was written")
         yield tensor.contiguous().numpy().tobytes()
 
 
@@ -104,7 +104,7 @@ def write_safetensors(
     metadata: Mapping[str, str],
     precision: Literal["float32", "float16"] = "float32",
 ) -> None:
-    """Write what :func:`to_bytes` gives, atomically.
+    """Write the bytes of :func:`to_bytes`, atomically.
 
     Raises:
         ModelError: see :func:`to_bytes`.
@@ -114,21 +114,22 @@ def write_safetensors(
             for piece in _pieces(tensors, metadata, precision):
                 stream.write(piece)
     except ModelError as error:
-        raise ModelError(error.message, path=path, hint=error.hint) from error
+        raise ModelError(error.message, code=error.code, value=error.value, path=path, hint=error.hint) from error
 
 
 def map_safetensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
-    """The float32 tensors of a file by name, mapped into memory: what is never read is never loaded.
+    """The float32 tensors of a file by name, mapped into memory, so that unused parts are never loaded.
 
-    Processes that map one file share its memory. Changing a tensor changes this process's copy and not the file.
+    Processes that map the same file share its memory. Changes to a tensor affect this process only, not the file.
 
     Raises:
         MissingFileError: there is no such file.
-        ModelError: it is no safetensors file, is cut off, or holds other numbers than float32.
+        ModelError: it is not a safetensors file, is truncated, or contains other types than float32.
     """
     file = Path(path)
     check_readable(file)
-    damaged = ModelError("is no whole safetensors file", path=file, hint="Get or make the file again")
+    hint = "Download or create the file again"
+    damaged = ModelError("is not a complete safetensors file", code="damaged", path=file, hint=hint)
     with open(file, "rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         text = stream.read(length) if 2 <= length <= LONGEST_HEADER else b""
@@ -143,7 +144,8 @@ def map_safetensors(path: str | os.PathLike[str]) -> dict[str, Tensor]:
         tensors = {}
         for name, entry in places.items():
             if entry["dtype"] != "F32":
-                raise ModelError(f"'{name}' is of the type {entry['dtype']} and not F32", path=file)
+                message = f"'{name}' has the type {entry['dtype']} instead of F32"
+                raise ModelError(message, code="wrong-type", value=name, path=file)
             begin, end = entry["data_offsets"]
             tensors[name] = torch.from_numpy(whole[begin:end].view(np.float32).reshape(entry["shape"]))
     except ModelError:
@@ -159,12 +161,12 @@ T = TypeVar("T", bound="TrainedModel[Any, Any]")
 
 
 class TrainedWeights(Generic[O]):
-    """What is known of any trained network that was read from a file.
+    """A trained network that was read from a file.
 
     Attributes:
-        network: in evaluation mode; it says its ``options``.
-        sha256: of the weights' file, 64 hex digits.
-        path: that file.
+        network: in evaluation mode, with an attribute ``options``.
+        sha256: SHA-256 of the weight file, 64 hex digits.
+        path: the weight file.
         training: facts of the training, as stored (JSON values).
     """
 
@@ -175,17 +177,17 @@ class TrainedWeights(Generic[O]):
 
     @property
     def options(self) -> O:
-        """The network's shape, and what else it was made with."""
+        """The network's options, including its sizes."""
         return cast(O, self.network.options)
 
     @property
     def features(self) -> str | None:
-        """Id of the fingerprint of the features it was trained on (sixteen hex digits), or None if unknown."""
+        """Fingerprint id of the training features (sixteen hex digits), or None if unknown."""
         return trained_on(self.training)
 
     @property
     def trained_on_kind(self) -> str:
-        """What networks of an ensemble must have in common of their training, in words."""
+        """Predicate about the training that networks of an ensemble must share."""
         return f"was trained on features of the kind {self.features or 'unknown'}"
 
 
@@ -194,12 +196,12 @@ class TrainedModel(TrainedWeights[O], Generic[N, O]):
     """A trained network with its vocabulary.
 
     Attributes:
-        network: in evaluation mode; it says its ``options``, with ``image_dim`` among them.
-        vocabulary: as many words as the network has.
-        sha256: of the weights' file, 64 hex digits.
-        path: that file.
+        network: in evaluation mode, with an attribute ``options`` that has ``image_dim``.
+        vocabulary: its words, one for each of the network's.
+        sha256: SHA-256 of the weight file, 64 hex digits.
+        path: the weight file.
         training: facts of the training, as stored (JSON values).
-        device: where the network runs.
+        device: device of the network.
     """
 
     network: N = field(repr=False)
@@ -211,38 +213,38 @@ class TrainedModel(TrainedWeights[O], Generic[N, O]):
 
     @property
     def shared(self) -> tuple[str, ...]:
-        """What networks of an ensemble must have in common; vocabularies and sizes may differ."""
+        """Predicates that networks of an ensemble must share; vocabularies and sizes may differ."""
         reads = f"reads features of {self.network.options.image_dim} columns"  # type: ignore[union-attr]
         return (*self.alike, reads, self.trained_on_kind)
 
     @property
     def alike(self) -> tuple[str, ...]:
-        """What :attr:`shared` says of networks of this kind alone: what they are, first."""
+        """Predicates of :attr:`shared` that are specific to this kind of network, beginning with the kind."""
         raise NotImplementedError
 
     def signature_parts(self) -> dict[str, str]:
-        """Everything of the model that can change a score, for a metric's signature."""
+        """All properties of the model that can change a score, for a metric's signature."""
         raise NotImplementedError
 
     def summary(self) -> dict[str, object]:
-        """What is told of it in lists."""
+        """Properties for listings."""
         raise NotImplementedError
 
     @property
     def words_signature(self) -> str:
-        """Its vocabulary, and how captions become words, for :meth:`signature_parts`."""
+        """Vocabulary and tokeniser version, for :meth:`signature_parts`."""
         return f"{self.vocabulary.sha256[:16]}+{tokenizer_version()}"
 
 
 @dataclass(frozen=True)
 class Family:
-    """A kind of network as its files and messages name it.
+    """Names of a kind of network in files and messages.
 
     Attributes:
-        kind: what a file says that it holds, with the form's version: ``capbench.scan/1``.
-        name: of the kind (``SCAN``).
-        noun: what one is (``FAIEr model``).
-        command: that makes one.
+        kind: identifier in the file, with the version of the format: ``capbench.scan/1``.
+        name: name of the kind (``SCAN``).
+        noun: noun for one network (``FAIEr model``).
+        command: command that trains one.
     """
 
     kind: str
@@ -253,12 +255,12 @@ class Family:
 
 @dataclass(frozen=True)
 class Stored(Generic[O]):
-    """What a file holds.
+    """The content of a file.
 
     Attributes:
         tensors: weights by name.
-        options: of the network.
-        vocabulary: as many words as the network has.
+        options: options of the network.
+        vocabulary: its words.
         training: facts of the training, JSON values; ``features`` is the fingerprint id of the features.
     """
 
@@ -281,15 +283,15 @@ def write_trained(
 
     Args:
         path: the file.
-        kind: of network, with the form's version: ``capbench.scan/1``.
-        network: its weights.
-        options: of the network; a field ``vocabulary_size`` among them.
-        vocabulary: as many words as the network has.
-        training: facts worth keeping, JSON values.
-        precision: ``float16`` halves the file; reading widens it to float32 again.
+        kind: identifier with the version of the format: ``capbench.scan/1``.
+        network: the network.
+        options: its options, with a field ``vocabulary_size``.
+        vocabulary: its words.
+        training: facts of the training, JSON values.
+        precision: ``float16`` halves the size of the file; reading converts it to float32 again.
 
     Raises:
-        ModelError: the vocabulary is of another size, or a weight is no number.
+        ModelError: the vocabulary has another size, or a weight is not finite.
     """
     facts = dataclasses.asdict(options)
     check_size(vocabulary, facts["vocabulary_size"], path)
@@ -304,37 +306,43 @@ def write_trained(
 
 
 def read_trained(path: Path, kind: str, name: str, command: str, option_type: type[O]) -> Stored[O] | None:
-    """Read such a file.
+    """Read a file of :func:`write_trained`.
 
     Args:
         path: the file.
-        kind: of network, as it was written.
-        name: of the kind, for messages (``SCAN``).
-        command: that makes one, for messages.
+        kind: identifier of the kind, as written.
+        name: name of the kind, for messages (``SCAN``).
+        command: command that trains one, for messages.
         option_type: the class of its options.
 
     Returns:
-        What it holds; None if it is no safetensors file.
+        The content; None if it is not a safetensors file.
 
     Raises:
-        ModelError: it holds something else, is damaged, or options and vocabulary do not fit each other.
+        ModelError: it contains another kind of network, or is damaged.
     """
     metadata = read_metadata(path)
     if metadata is None:
         return None
     if metadata.get("kind") != kind:
-        raise ModelError(f"is no {name} model of capbench", path=path, hint=f"Make one with '{command}'")
+        raise _other_kind(f"{name} model", metadata.get("kind"), path, command)
     try:
         options = option_type(**json.loads(metadata["options"]))
         vocabulary = Vocabulary(tuple(json.loads(metadata["vocabulary"])))
         training = dict(json.loads(metadata["training"]))
-    except UsageError as error:  # an option that the network refuses
-        raise ModelError(error.message, path=path, hint=error.hint) from error
+    except UsageError as error:  # an option that the network rejects
+        raise ModelError(error.message, code=error.code, value=error.value, path=path, hint=error.hint) from error
     except CapbenchError:
         raise
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ModelError(f"its metadata cannot be read ({error})", path=path, hint="Get the file again") from error
+        message = f"its metadata cannot be read ({error})"
+        raise ModelError(message, code="damaged", path=path, hint="Download the file again") from error
     return Stored(read_checkpoint(path).tensors, options, vocabulary, training)
+
+
+def _other_kind(noun: str, kind: str | None, path: Path, command: str) -> ModelError:
+    message = f"is not a {noun} of capbench"
+    return ModelError(message, code="wrong-weights", value=kind, path=path, hint=f"Create one with '{command}'")
 
 
 def load_trained(
@@ -345,47 +353,48 @@ def load_trained(
     model_type: type[T],
     device: str = "cpu",
 ) -> T:
-    """Load a model that :func:`write_trained` wrote.
+    """Load a model from a file of :func:`write_trained`.
 
     Args:
         path: the file.
-        family: of the network.
+        family: family of the network.
         option_type: the class of its options.
-        network_type: makes a network of them; its weights do not matter.
-        model_type: what is given back.
+        network_type: creates the network from its options.
+        model_type: class of the result.
         device: ``cpu`` or ``cuda``.
 
     Raises:
         MissingFileError: there is no such file.
-        ModelError: it is of another family, is an ensemble, is damaged, or its parts do not fit one another.
+        ModelError: it has another family, is an ensemble, is damaged, or its parts have different sizes.
     """
     file = Path(path)
     digest = sha256_file(file)
     refuse_ensemble(file)
     stored = read_trained(file, family.kind, family.name, family.command, option_type)
     if stored is None:
-        raise ModelError(f"is no {family.noun} of capbench", path=file, hint=f"Make one with '{family.command}'")
+        raise _other_kind(family.noun, None, file, family.command)
     check_size(stored.vocabulary, getattr(stored.options, "vocabulary_size"), file)  # noqa: B009  # of all options here
     network = with_weights(lambda: network_type(stored.options), stored.tensors, file)
     return model_type(network.to(device), stored.vocabulary, digest, file, stored.training, device)
 
 
 def with_weights(make: Callable[[], N], tensors: Mapping[str, torch.Tensor], path: Path) -> N:
-    """A network with a file's weights, in evaluation mode; its gradients are not asked for.
+    """A network with a file's weights, in evaluation mode and without gradients.
 
     Args:
-        make: makes it; its weights do not matter.
-        tensors: the file's.
+        make: creates the network.
+        tensors: tensors of the file.
         path: the file, for messages.
 
     Raises:
-        ModelError: sizes and weights do not fit each other.
+        ModelError: the tensors have other names or shapes.
     """
-    with torch.device("meta"):  # sizes that do not fit are found before memory is asked for
+    with torch.device("meta"):  # detects wrong sizes before memory is allocated
         try:
             network = make()
-        except RuntimeError as error:  # a size is more than can be counted
-            raise ModelError("its sizes are larger than any network's", path=path, hint="Get the file again") from error
+        except RuntimeError as error:  # a size overflows
+            message, hint = "its sizes are larger than those of any network", "Download the file again"
+            raise ModelError(message, code="too-large", path=path, hint=hint) from error
         weights = fitting_tensors(network, tensors, path)
     network.to_empty(device="cpu").load_state_dict(weights)
     network.eval().requires_grad_(False)
@@ -393,27 +402,31 @@ def with_weights(make: Callable[[], N], tensors: Mapping[str, torch.Tensor], pat
 
 
 def refuse_ensemble(path: Path) -> None:
-    """Raise ModelError if a file is an ensemble where one network is asked for."""
+    """Raise ModelError if a file is an ensemble instead of a single network."""
     ensemble = read_ensemble(path)
     if ensemble is not None:
         raise ModelError(
             f"is an ensemble of {len(ensemble.parts)} networks, and this needs a single one",
+            code="unsupported",
+            value=len(ensemble.parts),
             path=path,
-            hint=f"Give one of them, such as {ensemble.parts[0].path}",
+            hint=f"Pass one of them, such as {ensemble.parts[0].path}",
         )
 
 
 def check_size(vocabulary: Vocabulary, size: int, path: str | os.PathLike[str]) -> None:
-    """Raise ModelError unless a vocabulary has as many words as the weights are for."""
+    """Raise ModelError if a vocabulary has another size than the weights."""
     if len(vocabulary) != size:
         raise ModelError(
             f"the vocabulary has {len(vocabulary)} words but the weights are for {size}",
+            code="mismatch",
+            value=len(vocabulary),
             path=path,
-            hint="Give the vocabulary that the model was trained with",
+            hint="Pass the vocabulary with which the model was trained",
         )
 
 
 def trained_on(training: Mapping[str, Any]) -> str | None:
-    """Id of the fingerprint of the features that a network was trained on (sixteen hex digits); None if unknown."""
+    """Fingerprint id of the features on which a network was trained (sixteen hex digits); None if unknown."""
     kind = training.get("features")
     return kind if isinstance(kind, str) else None

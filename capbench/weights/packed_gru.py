@@ -1,8 +1,9 @@
 """A gated recurrent unit over sequences of different lengths, for the CPU (Cho et al. 2014, in the form of ``nn.GRU``).
 
-``nn.GRU`` on packed sequences is exact, but its backward pass on a CPU adds up the weights' gradient at every time
-step and fills a buffer as large as the whole batch at each; here both directions step together, and the gradient of
-each weight is one matrix product over all steps. Products of the inputs are computed once for each distinct input row.
+``nn.GRU`` on packed sequences is exact, but its backward pass on a CPU accumulates the weights' gradient at every time
+step and fills a buffer of the size of the whole batch each time. Here both directions advance together, and the
+gradient of each weight is one matrix product over all steps. Products of the inputs are computed once for each distinct
+input row.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ __all__ = ["Packing", "packed_captions", "packed_gru", "recurrence"]
 
 
 class Packing:
-    """Where the words of captions lie when they are packed by time: all first words, then all second words, …
+    """Positions of the words of captions packed by time: all first words, then all second words, …
 
-    Longer captions come first, so that those still running at a time step are the first rows of the step before.
+    Longer captions come first, so that the captions that continue at a time step are the first rows of the step before.
 
     Args:
-        lengths: words of each caption, each 1 or more.
+        lengths: number of words of each caption, each 1 or more.
 
     Attributes:
-        batch_sizes: captions that have a word at each time step.
-        captions, steps: of each packed row, (T,) int64: which caption and which of its words.
-        reverse: of each packed row, the row of the word as far from the caption's end; its own inverse.
-        before: of each packed row from the second step on, the row one step earlier.
+        batch_sizes: number of captions with a word at each time step.
+        captions, steps: (T,) int64 caption and word position of each packed row.
+        reverse: for each packed row, the row of the word at the same distance from the caption's end; its own inverse.
+        before: for each packed row from the second step on, the row one step earlier.
     """
 
     def __init__(self, lengths: Tensor) -> None:
@@ -45,21 +46,21 @@ class Packing:
         self._start, self._rank = start, torch.argsort(order)
 
     def row(self, captions: Tensor, steps: Tensor) -> Tensor:
-        """The packed row of each word: of which caption, and which of its words."""
+        """The packed rows of words, given by caption and position."""
         return self._start[steps] + self._rank[captions]
 
 
 def packed_gru(network: nn.GRU, rows: Tensor, which: Tensor, packing: Packing) -> Tensor:
-    """What ``network`` gives for packed captions.
+    """States of ``network`` for packed captions.
 
     Args:
         network: any number of layers and directions, without dropout.
         rows: (u, input) distinct input rows.
         which: (T,) the input row of each packed word.
-        packing: of the captions.
+        packing: packing of the captions.
 
     Returns:
-        (T, D), or (T, 2D) with the backward direction's states behind the forward ones.
+        (T, D), or (T, 2D) with the backward states after the forward ones.
     """
     directions = 2 if network.bidirectional else 1
     for layer in range(network.num_layers):
@@ -87,33 +88,33 @@ def packed_captions(
 
     Args:
         network: as for :func:`packed_gru`.
-        embedding: of words.
-        ids: (b, m) int64 word numbers; those past a caption's length are not looked at.
+        embedding: word vectors.
+        ids: (b, m) int64 word numbers; those after a caption's end are ignored.
         lengths: (b,), each 1 or more.
         dropout: share of the word vectors' components that are dropped.
 
     Returns:
-        (T, D) or (T, 2D) states, and where they lie.
+        (T, D) or (T, 2D) states, and their packing.
     """
     packing = Packing(lengths)
-    packed_ids = ids[packing.captions, packing.steps]  # (T,): the words of all captions
+    packed_ids = ids[packing.captions, packing.steps]  # (T,) words of all captions
     if dropout:
         rows = nn.functional.dropout(embedding(packed_ids), dropout)
         which = torch.arange(len(packed_ids))
-    else:  # the same word is multiplied once
+    else:  # each distinct word is multiplied once
         distinct, which = torch.unique(packed_ids, return_inverse=True)
         rows = embedding(distinct)
     return packed_gru(network, rows, which, packing), packing
 
 
 def recurrence(gates: Tensor, weights: Tensor, biases: Tensor, packing: Packing) -> Tensor:
-    """The recurrent half of ``nn.GRU``, when the products of its inputs are known.
+    """The recurrent half of ``nn.GRU``, given the products of its inputs.
 
     Args:
-        gates: (T, 3D) products of packed inputs with ``weight_ih``, ``bias_ih`` added.
+        gates: (T, 3D) products of packed inputs with ``weight_ih``, plus ``bias_ih``.
         weights: (3D, D), ``weight_hh``.
         biases: (3D,), ``bias_hh``.
-        packing: of the sequences; every first state is zero.
+        packing: packing of the sequences; initial states are zero.
 
     Returns:
         (T, D) states.
@@ -129,7 +130,7 @@ class _Recurrence(torch.autograd.Function):
     def forward(ctx: Any, gates: Tensor, weights: Tensor, biases: Tensor, packing: Packing) -> Tensor:
         d, total, size = gates.shape[0], gates.shape[1], weights.shape[2]
         states = gates.new_empty(d, total, size)
-        # Kept for the backward pass: reset and update gates, new state, and what the reset gate multiplies.
+        # Saved for the backward pass: reset and update gates, new state, and the factor of the reset gate.
         reset_update, new, inner = (
             gates.new_empty(d, total, 2 * size),
             torch.empty_like(states),

@@ -1,10 +1,10 @@
-"""The registry of weights: where they come from, where they lie, and whether a file is the right one.
+"""The registry of weight files: their sources, locations and checksums.
 
-The facts are in ``registry.yaml``. Weights of ``grid:BACKBONE`` are not listed there: torchvision itself knows their
-official addresses, whose names end in the first digits of the SHA-256.
+The entries are in ``registry.yaml``. Weights of ``grid:BACKBONE`` are not listed: torchvision provides their official
+addresses, whose names end in the first digits of the SHA-256.
 
-A file lies in ``$CAPBENCH_MODELS/NAME/FILE`` (default: ``$CAPBENCH_HOME/models`` or the user's data folder), with a
-record of its SHA-256 beside it. What differs from what is known or was recorded is refused.
+A file is stored in ``$CAPBENCH_MODELS/NAME/FILE`` (default: ``$CAPBENCH_HOME/models`` or the user's data folder), with
+a record of its SHA-256 next to it. Files with another checksum than the official or the recorded one are rejected.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ __all__ = [
 
 
 UNKNOWN = "unknown"
-"""Stands for the SHA-256 of an address whose publisher states none."""
+"""Value of ``sha256`` for an address whose publisher does not state one."""
 
 
 class Entry(BaseModel):
-    """What is known of one file of weights."""
+    """Facts about one weight file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -75,34 +75,35 @@ class Entry(BaseModel):
         if sum(digits is not None for digits in (self.sha256, self.sha256_prefix, self.sha256_observed)) > 1:
             raise ValueError("give one of 'sha256', 'sha256_prefix' and 'sha256_observed'")
         if self.url is not None and not (self.sha256 or self.sha256_prefix or self.sha256_observed):
-            raise ValueError(f"an address needs a checksum, or 'sha256: {UNKNOWN}' where none is known")
+            raise ValueError(f"an address requires a checksum, or 'sha256: {UNKNOWN}' if it is unknown")
         return self
 
     @property
     def expected(self) -> str | None:
-        """The official SHA-256 or its first digits, or None."""
+        """The official SHA-256 or its first digits; None if unknown."""
         return self.sha256_prefix if self.sha256 in (None, UNKNOWN) else self.sha256
 
     @property
     def path(self) -> Path:
-        """Where the file lies once it is added."""
+        """Location of the file after it is added."""
         return models_dir() / re.sub(r"[^\w.+-]", "_", self.name) / self.file
 
 
 @dataclass(frozen=True)
 class Status:
-    """What is here of an entry.
+    """Installation status of an entry.
 
     Attributes:
-        name: of the entry.
-        state: ``here`` (and right), ``missing``, or ``wrong`` (another file than is known or was recorded).
-        path: where the file lies or should lie.
-        sha256: of the file that is here.
-        expected: what it should be: official digits, else those recorded when the file was added.
-        official: whether ``expected`` is the publisher's word.
-        remark: what is odd about a file that is taken all the same, or None.
-        fits: True if its tensors are as many and as large as those of the published file, False if not, None if they
-            were not compared.
+        name: name of the entry.
+        state: ``here`` (installed and correct), ``missing``, or ``wrong`` (another checksum than the official or the
+            recorded one).
+        path: location of the file.
+        sha256: SHA-256 of the installed file.
+        expected: official digits, or else the digits recorded when the file was added.
+        official: True if ``expected`` is from the publisher.
+        remark: warning about an accepted file, or None.
+        fits: True if its tensors have the number and shapes of the published file, False if not, None if they were not
+            compared.
     """
 
     name: str
@@ -123,7 +124,7 @@ class _Registry(BaseModel):
 
 
 def parse_registry(text: str, path: str = "registry.yaml") -> dict[str, Entry]:
-    """Parse and check a registry's YAML text. Raises DataError that names the first wrong key."""
+    """Parse and check a registry's YAML text. Raises DataError for the first invalid key."""
     import yaml
 
     from capbench.core.yaml import parse_own
@@ -137,27 +138,28 @@ def parse_registry(text: str, path: str = "registry.yaml") -> dict[str, Entry]:
             }
         return _Registry.model_validate(registry).models
     except yaml.YAMLError as error:
-        raise DataError(f"is not YAML ({error})", path=path) from error
+        raise DataError(f"is not YAML ({error})", code="wrong-format", path=path) from error
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(key) for key in first["loc"])
-        raise DataError(f"{place}: {first['msg']}" if place else first["msg"], path=path) from error
+        raise DataError(f"{place}: {first['msg']}" if place else first["msg"], value=place, path=path) from error
 
 
 @functools.cache
 def entries() -> dict[str, Entry]:
-    """The registry that comes with capbench, by name."""
+    """capbench's registry, by name."""
     text = importlib.resources.files("capbench.weights").joinpath("registry.yaml").read_text(encoding="utf-8")
     return parse_registry(text)
 
 
 def entry(name: str) -> Entry:
-    """An entry by its name; ``grid:BACKBONE`` is asked of torchvision. Raises UsageError with the choices."""
+    """An entry by its name, from torchvision for ``grid:BACKBONE``. Raises UsageError with the choices."""
     if name in entries():
         return entries()[name]
     if name.startswith("grid:"):
         return _grid_entry(name)
-    raise UsageError(f"unknown model '{name}'", hint=suggest(name, [*entries(), "grid:BACKBONE"]))
+    hint = suggest(name, [*entries(), "grid:BACKBONE"])
+    raise UsageError(f"unknown model '{name}'", code="unknown-name", value=name, hint=hint)
 
 
 @functools.cache
@@ -170,7 +172,10 @@ def _grid_entry(name: str) -> Entry:
         near = suggest(backbone, backbones).split(" Choices")[0]
         hint = near if near.startswith("Did") else f"torchvision's backbones: {', '.join(backbones)}"
         raise UsageError(
-            f"torchvision knows no backbone '{backbone}'", hint=hint.rstrip("?") + "?" * hint.endswith("?")
+            f"torchvision has no backbone '{backbone}'",
+            code="unknown-name",
+            value=backbone,
+            hint=hint.rstrip("?") + "?" * hint.endswith("?"),
         )
     weights = models.get_model_weights(backbone).DEFAULT
     file = str(weights.url).rsplit("/", 1)[-1]
@@ -194,17 +199,17 @@ def _grid_entry(name: str) -> Entry:
 
 
 def _terms(weights: Any) -> str:
-    """What torchvision says of a backbone's weights."""
-    if "license" in weights.meta:  # the SWAG weights; of others torchvision names no licence
-        return f"CC BY-NC 4.0 as torchvision's README says ({weights.meta['license']})"
+    """Licence terms of a backbone's weights."""
+    if "license" in weights.meta:  # the SWAG weights; torchvision names no licence for others
+        return f"CC BY-NC 4.0 according to torchvision's README ({weights.meta['license']})"
     return (
-        "torchvision's code is under the BSD 3-clause licence; of the weights its README says that terms may derive "
-        "from the training data: ImageNet (non-commercial research and education)"
+        "torchvision's code is under the BSD 3-clause licence; according to its README, terms for the weights may "
+        "derive from the training data: ImageNet (non-commercial research and education)"
     )
 
 
 def models_dir() -> Path:
-    """The folder of weights: ``$CAPBENCH_MODELS``, else ``models`` in ``$CAPBENCH_HOME`` or the user's data folder."""
+    """The folder of weight files: ``$CAPBENCH_MODELS``, or ``models`` in ``$CAPBENCH_HOME`` or the user data folder."""
     folder = os.environ.get("CAPBENCH_MODELS")
     if folder:
         return Path(folder).expanduser()
@@ -221,19 +226,20 @@ def _record_path(path: Path) -> Path:
 
 
 def _recorded(path: Path) -> dict[str, Any]:
-    """What was recorded when a file was added, its ``sha256`` at least; empty if nothing was."""
+    """The record from when a file was added, with at least its ``sha256``; empty without a record."""
     record = _record_path(path)
     if not record.exists():
         return {}
     facts = read_json(record)
     digest = facts.get("sha256") if isinstance(facts, dict) else None
     if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
-        raise DataError("holds no SHA-256", path=record, hint="Remove it and add the weights again")
+        hint = "Remove the record and add the weights again"
+        raise DataError("has no SHA-256", code="missing-key", value="sha256", path=record, hint=hint)
     return dict(facts)
 
 
 def status(name: str) -> Status:
-    """What is here of an entry; a file that is here is read and compared.
+    """Installation status of an entry; reads an installed file to compare its checksum.
 
     Raises:
         UsageError: there is no such entry.
@@ -267,7 +273,7 @@ def _remark(weights: Entry, digest: str, difference: str | None) -> str | None:
 
 
 def _difference(weights: Entry, tensors: Mapping[str, torch.Tensor]) -> str | None:
-    """The first difference between a file's tensors and what the entry states of them, or None."""
+    """The first difference between a file's tensors and those of the entry, or None."""
     for name, shape in weights.shapes.items():
         if name not in tensors:
             return f"it has no '{name}'"
@@ -278,13 +284,15 @@ def _difference(weights: Entry, tensors: Mapping[str, torch.Tensor]) -> str | No
     return None
 
 
-def _refuse(path: Path, expected: str, actual: str, *, official: bool) -> ModelError:
-    whose = "official" if official else "recorded when it was added"
+def _wrong_file(path: Path, expected: str, actual: str, *, official: bool) -> ModelError:
+    source = "official" if official else "recorded when it was added"
     digits = f"{expected}... ({len(expected)} digits are known)" if len(expected) < 64 else expected
     return ModelError(
-        f"these are other weights: expected SHA-256 {digits}, {whose}; found {actual}",
+        f"these are other weights: expected SHA-256 {digits}, {source}; found {actual}",
+        code="wrong-weights",
+        value=actual,
         path=path,
-        hint="Get the file again from its official source",
+        hint="Download the file again from its official source",
     )
 
 
@@ -301,20 +309,20 @@ def add(
     replace: bool = False,
     read: Callable[[Path], Mapping[str, torch.Tensor]] | None = None,
 ) -> Status:
-    """Check a file of weights and take it into the folder of weights.
+    """Check a weight file and copy it to the folder of weight files.
 
-    Tensors of other shapes than the entry states are no error: the status has a remark on them.
+    Tensors of other shapes than those of the entry are not an error: the status has a remark on them.
 
     Args:
-        name: of the entry.
-        file: the downloaded file; it is copied.
-        replace: replace a file that is already there, and its record.
-        read: reads the tensors of a file whose form only its metric knows; by default any usual checkpoint is read.
+        name: name of the entry.
+        file: the downloaded file.
+        replace: replace an existing file and its record.
+        read: reads the tensors of a metric-specific format; by default any usual checkpoint is read.
 
     Raises:
         UsageError: there is no such entry, or the folder cannot be written.
         MissingFileError: there is no such file.
-        ModelError: it is another file than the official one, it holds no weights, or another one is already there.
+        ModelError: it is not the official file, it contains no weights, or another file already exists.
     """
     weights = entry(name)
     source = Path(file).expanduser()
@@ -322,8 +330,8 @@ def add(
         raise MissingFileError("there is no such file", path=source, hint=f"See 'capbench models info {name}'")
     digest = sha256_file(source)
     if weights.expected is not None and not digest.startswith(weights.expected):
-        raise _refuse(source, weights.expected, digest, official=True)
-    # Where nobody says what the file should be, it must at least hold weights.
+        raise _wrong_file(source, weights.expected, digest, official=True)
+    # Without an official checksum, the file must at least contain weights.
     difference = None if weights.expected is not None else _difference(weights, (read or _read_tensors)(source))
     target = weights.path
     with lock(target):
@@ -331,9 +339,11 @@ def add(
             present = sha256_file(target)
             if present != digest:
                 raise ModelError(
-                    f"other weights are there already: SHA-256 {present}; the new file has {digest}",
+                    f"other weights already exist: SHA-256 {present}; the new file has {digest}",
+                    code="exists",
+                    value=present,
                     path=target,
-                    hint="Use --replace to put the new ones in their place",
+                    hint="Use --replace to replace them",
                 )
         elif not (target.exists() and target.samefile(source)):
             with open(source, "rb") as stream, atomic_write(target, "wb") as copy:
@@ -346,24 +356,26 @@ def add(
 
 
 def find_weights(used_by: str) -> Path:
-    """The file of weights for a detector or metric: the first of its entries that is here.
+    """The weight file of a detector or metric: the first of its entries that is installed.
 
     Raises:
-        ModelError: none is here (where to get it is said), or the one that is here is another file than is known.
+        ModelError: none is installed, or the installed one has a wrong checksum.
     """
     names = [name for name, weights in entries().items() if used_by in weights.used_by]
     names = names or [entry(used_by).name]
     for name in names:
         file = status(name)
         if file.state == "wrong":
-            raise _refuse(Path(file.path), file.expected or "", file.sha256 or "", official=file.official)
+            raise _wrong_file(Path(file.path), file.expected or "", file.sha256 or "", official=file.official)
         if file.state == "here":
             return Path(file.path)
     weights = entry(names[0])
     raise ModelError(
-        f"the weights of '{used_by}' are not here ({weights.file})",
+        f"the weights of '{used_by}' are not installed ({weights.file})",
+        code="missing-weights",
+        value=used_by,
         path=weights.path,
-        hint=f"'capbench models info {names[0]}' says where to get them; then: capbench models add {names[0]} FILE",
+        hint=f"'capbench models info {names[0]}' shows their source; then: capbench models add {names[0]} FILE",
     )
 
 
@@ -372,18 +384,18 @@ class _Kind:
     """Models of one kind.
 
     Attributes:
-        what: what they are called.
-        sample: the sample's file; None: no sample of this kind is made.
-        command: makes one; None: no command does.
+        noun: noun for one model.
+        sample: file of the sample; None without a sample.
+        command: command that creates one, or None.
     """
 
-    what: str
+    noun: str
     sample: str | None
     command: str | None
 
     @property
     def sample_path(self) -> Path | None:
-        """The sample, if one comes with this version."""
+        """The sample, if this version includes one."""
         if self.sample is None:
             return None
         path = Path(str(importlib.resources.files("capbench.weights") / "sample" / self.sample))
@@ -405,33 +417,33 @@ _KINDS = {
     "bertscore": _BERT,
     "bert-tbr": _BERT,
 }
-"""By the metric; "" stands for all metrics together."""
-_OTHER = _Kind("file of weights", _GROUNDING.sample, None)  # a plug-in's metric, which may be over grounding models
+"""By metric; "" stands for all metrics."""
+_OTHER = _Kind("file of weights", _GROUNDING.sample, None)  # a metric of a plug-in, which may use grounding models
 
 
 def has_sample(metric: str) -> bool:
-    """True if a sample of a metric's model comes with capbench."""
+    """True if capbench includes a sample of a metric's model."""
     return metric in _KINDS and _KINDS[metric].sample_path is not None
 
 
 def is_known(name: str) -> bool:
-    """Whether ``--model`` may mean weights by this name: ``sample``, or one of ``capbench models list``."""
+    """True if ``--model`` accepts this name: ``sample``, or one of ``capbench models list``."""
     return name == "sample" or name in entries()
 
 
 def locate(model: str | os.PathLike[str], metric: str = "tiger") -> Path:
-    """The model that ``--model`` means: a path, ``sample`` for the one that comes with capbench, or a name.
+    """The file of a ``--model`` value: a path, ``sample`` for capbench's sample, or a name.
 
     Args:
-        model: what is given.
-        metric: for which it is; each kind of network has a sample of its own.
+        model: the value.
+        metric: the metric; each kind of network has a separate sample.
 
     Raises:
-        ModelError: there is no such file or name, or the weights of that name are not here or are other weights; or
-            the file is an ensemble that is damaged or lacks a part.
+        ModelError: there is no such file or name; the weights of that name are not installed or have a wrong checksum;
+            or the file is an ensemble that is damaged or without one of its parts.
     """
     path = Path(model).expanduser()
-    if os.path.exists(path):  # noqa: PTH110  Path.exists raises where a name is too long
+    if os.path.exists(path):  # noqa: PTH110  Path.exists raises if a name is too long
         read_ensemble(path)
         return path
     kind = _KINDS.get(metric, _OTHER)
@@ -439,21 +451,22 @@ def locate(model: str | os.PathLike[str], metric: str = "tiger") -> Path:
     if text == "sample":
         sample = kind.sample_path
         if sample is None:
-            hint = f"Make one with '{kind.command}'" if kind.command else f"Give a folder: --model {metric}=FOLDER"
-            raise ModelError(f"capbench comes with no sample of a {kind.what}", hint=hint)
+            hint = f"Create one with '{kind.command}'" if kind.command else f"Pass a folder: --model {metric}=FOLDER"
+            message = f"capbench includes no sample of a {kind.noun}"
+            raise ModelError(message, code="missing-weights", value=text, hint=hint)
         return sample
     if not is_known(text):
         names = ["sample"] if kind.sample else []
         names += [name for name, weights in entries().items() if metric in weights.used_by]
-        hint = f"Give a file. {suggest(text, names)}"
-        if path.suffix or path.name != text:  # a path, and no name
+        hint = f"Pass a file. {suggest(text, names)}"
+        if path.suffix or path.name != text:  # a path, not a name
             hint = "Correct the path"
             if kind.command:
-                hint += f", or make one with '{kind.command}' or 'capbench models ensemble'"
-        raise ModelError(f"there is no such {kind.what}", path=path, hint=hint)
+                hint += f", or create one with '{kind.command}' or 'capbench models ensemble'"
+        raise ModelError(f"there is no such {kind.noun}", code="missing-weights", value=text, path=path, hint=hint)
     weights_status = status(text)
     if weights_status.state == "wrong":
-        raise _refuse(
+        raise _wrong_file(
             Path(weights_status.path),
             weights_status.expected or "",
             weights_status.sha256 or "",
@@ -461,8 +474,10 @@ def locate(model: str | os.PathLike[str], metric: str = "tiger") -> Path:
         )
     if weights_status.state == "missing":
         raise ModelError(
-            f"the weights '{text}' are not here",
+            f"the weights '{text}' are not installed",
+            code="missing-weights",
+            value=text,
             path=weights_status.path,
-            hint=f"'capbench models info {text}' says where to get them; then: capbench models add {text} FILE",
+            hint=f"'capbench models info {text}' shows their source; then: capbench models add {text} FILE",
         )
     return Path(weights_status.path)

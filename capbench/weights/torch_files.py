@@ -1,8 +1,8 @@
-"""PyTorch's files, read without ``torch.load``, which small damaged or hostile files can crash the interpreter with.
+"""Safe reader for PyTorch files, without ``torch.load``, which small damaged or malicious files can crash.
 
-Both formats are pickles with the tensors' numbers outside of them: a zip archive (from PyTorch 1.6 on), or several
-pickles with the numbers behind them. The pickles are read by :mod:`capbench.core.pickles`; a tensor is made here, after
-its shape was compared with the numbers that there are.
+Both formats are pickles with the tensors' numbers outside them: a zip archive (since PyTorch 1.6), or several
+pickles followed by the numbers. :mod:`capbench.core.pickles` reads the pickles. This module creates the tensors, after
+checking their shapes against the stored numbers.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from capbench.core.pickles import NAMESPACE, Extension, Outside, RefusedError, l
 __all__ = ["LEGACY_MAGIC", "load_torch"]
 
 LEGACY_MAGIC = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"
-"""The number, as a pickle, with which files of PyTorch before 1.6 begin."""
+"""The pickled magic number at the start of files of PyTorch before 1.6."""
 
-_MOST_PICKLED = 256 << 20  # bytes of a file's pickles: names, shapes and options, not the tensors' numbers
-_MOST_AXES = 64
-_MOST_NUMBERS = 1 << 48  # one number may stand for all numbers of a tensor
+_MAX_PICKLED = 256 << 20  # bytes of a file's pickles: names, shapes and options, without the tensors' numbers
+_MAX_AXES = 64
+_MAX_NUMBERS = 1 << 48  # with strides of 0, one stored number is enough for a tensor of any size
 _BLOCK = 16 << 20
-_AGAIN = "Get the file again"
-_CUT = "The file is cut off or damaged: get it again"
+_AGAIN = "Download the file again"
+_TRUNCATED = "The file is truncated or damaged: download it again"
 
 _STORAGES = {
     "Double": torch.float64, "Float": torch.float32, "Half": torch.float16, "BFloat16": torch.bfloat16,
@@ -46,13 +46,13 @@ _NOT_DENSE = ("torch._utils._rebuild_sparse_tensor", "torch._utils._rebuild_meta
 def load_torch(file: Path) -> Any:
     """Read all of a PyTorch file of either format, onto the CPU.
 
-    Lists, dictionaries, numbers, texts, tensors, NumPy's arrays and scalars and ``argparse.Namespace`` may be in it.
-    Tensors that share their numbers in the file share them here. A tensor that is sparse, conjugated or without numbers
-    becomes an empty one on the device ``meta``.
+    It may contain lists, dictionaries, numbers, strings, tensors, NumPy arrays and scalars and ``argparse.Namespace``.
+    Tensors that share their numbers in the file also share them in memory. A tensor that is sparse, conjugated or
+    without numbers becomes an empty one on the device ``meta``.
 
     Raises:
-        DataError: it names another class, or its pickle is damaged.
-        ModelError: it is no such file, or is damaged.
+        DataError: it contains another class, or its pickle is damaged.
+        ModelError: it is not a PyTorch file, or is damaged.
         OSError, zipfile.BadZipFile: it cannot be read.
     """
     with open(file, "rb") as stream:
@@ -69,71 +69,75 @@ def _load_zip(stream: BinaryIO, file: Path) -> Any:
         pickles = [name for name in members if name.count("/") == 1 and name.endswith("/data.pkl")]
         if any(name.endswith("/constants.pkl") for name in members):
             raise ModelError(
-                "is a TorchScript archive, which is a program and is not run",
+                "is a TorchScript archive, which is a program and is not executed",
+                code="unsafe",
                 path=file,
-                hint="Give the weights as a state dict or as safetensors",
+                hint="Provide the weights as a state dict or as safetensors",
             )
         if len(pickles) != 1 or len(members) != len(archive.infolist()):
-            raise ModelError("is no PyTorch file: its archive holds no single data.pkl", path=file, hint=_AGAIN)
+            message = "is not a PyTorch file: its archive does not contain exactly one data.pkl"
+            raise ModelError(message, code="wrong-format", path=file, hint=_AGAIN)
         root = pickles[0].removesuffix("data.pkl")
-        # PyTorch packs nothing: what is larger unpacked than packed, or shares its place with another, is not its own.
+        # PyTorch does not compress: larger unpacked members or overlapping ones come from another program.
         packed = any(member.compress_type != zipfile.ZIP_STORED for member in members.values())
         if packed or sum(member.file_size for member in members.values()) > size:
-            raise ModelError("is no PyTorch file: its archive is compressed", path=file, hint=_AGAIN)
+            message = "is not a PyTorch file: its archive is compressed"
+            raise ModelError(message, code="wrong-format", path=file, hint=_AGAIN)
         if f"{root}byteorder" in members and archive.read(f"{root}byteorder") != b"little":
-            raise ModelError("was written on a big-endian machine", path=file, hint="Save it again as safetensors")
+            raise _big_endian(file)
 
         def fetch(storage: _Storage) -> torch.Tensor:
             member = members.get(f"{root}data/{storage.key}")
             if member is None or member.file_size != storage.n_bytes:
-                raise ModelError(f"the numbers of storage '{storage.key}' are cut off", path=file, hint=_CUT)
+                raise _damaged(file, storage.key, "truncated")
             with archive.open(member) as numbers:
                 return _numbers(numbers, storage, file)
 
-        if members[pickles[0]].file_size > _MOST_PICKLED:
-            raise ModelError(f"its pickle is larger than {_MOST_PICKLED:,} bytes", path=file, hint=_AGAIN)
+        if members[pickles[0]].file_size > _MAX_PICKLED:
+            message = f"its pickle is larger than {_MAX_PICKLED:,} bytes"
+            raise ModelError(message, code="too-large", path=file, hint=_AGAIN)
         return _Reader(fetch).load(archive.read(pickles[0]), file)
 
 
 def _load_legacy(stream: BinaryIO, file: Path) -> Any:
-    head = stream.read(_MOST_PICKLED)
+    head = stream.read(_MAX_PICKLED)
     pickles: list[bytes] = []  # magic number, version, the machine's sizes, the content, keys of storages
     begin = 0
     if LEGACY_MAGIC not in head[:64]:
-        raise ModelError("is no PyTorch file", path=file, hint=_AGAIN)
+        raise ModelError("is not a PyTorch file", code="wrong-format", path=file, hint=_AGAIN)
     for _ in range(5):
         try:
             end = scan(head, begin, persistent=True)
         except RefusedError as error:
-            raise ModelError(f"is refused as a pickle: {error}", path=file, hint=_CUT) from None
+            raise ModelError(f"is not a safe pickle: {error}", code="unsafe", path=file, hint=_TRUNCATED) from None
         pickles.append(head[begin:end])
         begin = end
     machine = load_pickle(pickles[2], name=str(file))
     if not isinstance(machine, dict) or machine.get("little_endian") is not True:
-        raise ModelError("was not written on a little-endian machine", path=file, hint="Save it again as safetensors")
+        raise _big_endian(file)
     keys = load_pickle(pickles[4], name=str(file))
     size = file.stat().st_size
     places: dict[str, int] = {}
 
     def find() -> None:
-        # The file has the count of each storage's numbers, but not how many bytes a number has: the content has that.
+        # The file has the count of each storage's numbers; the content has the bytes per number.
         position = begin
         for key in keys if isinstance(keys, list) else ():
             storage = reader.storages.get(key) if isinstance(key, str) else None
             stream.seek(position)
             count = stream.read(8)
             if storage is None or key in places or int.from_bytes(count, "little") != storage.count:
-                raise ModelError(f"the numbers of storage '{str(key)[:40]}' are damaged", path=file, hint=_CUT)
+                raise _damaged(file, str(key), "damaged")
             places[key] = position + 8
             position += 8 + storage.n_bytes
             if position > size:
-                raise ModelError(f"the numbers of storage '{key[:40]}' are cut off", path=file, hint=_CUT)
+                raise _damaged(file, key, "truncated")
 
     def fetch(storage: _Storage) -> torch.Tensor:
         if not places:
             find()
         if storage.key not in places:
-            raise ModelError(f"the numbers of storage '{storage.key[:40]}' are missing", path=file, hint=_CUT)
+            raise _damaged(file, storage.key, "missing")
         stream.seek(places[storage.key])
         return _numbers(stream, storage, file)
 
@@ -141,24 +145,34 @@ def _load_legacy(stream: BinaryIO, file: Path) -> Any:
     return reader.load(pickles[3], file)
 
 
+def _damaged(file: Path, key: str, state: str) -> ModelError:
+    message = f"the numbers of storage '{key[:40]}' are {state}"
+    return ModelError(message, code="damaged", value=key[:40], path=file, hint=_TRUNCATED)
+
+
+def _big_endian(file: Path) -> ModelError:
+    message = "was not written on a little-endian machine"
+    return ModelError(message, code="unsupported", path=file, hint="Save it again as safetensors")
+
+
 def _numbers(stream: Any, storage: _Storage, file: Path) -> torch.Tensor:
-    """A storage's bytes from where a stream is."""
+    """A storage's bytes from the current position of a stream."""
     array = np.empty(storage.n_bytes, np.uint8)
     for begin in range(0, len(array), _BLOCK):
         block = array[begin : begin + _BLOCK].data
         while len(block):
             count = stream.readinto(block)
             if not count:
-                raise ModelError(f"the numbers of storage '{storage.key[:40]}' are cut off", path=file, hint=_CUT)
+                raise _damaged(file, storage.key, "truncated")
             block = block[count:]
     if storage.dtype == torch.bool:
-        np.minimum(array, 1, out=array)  # what other bytes do as truth values is undefined
+        np.minimum(array, 1, out=array)  # the behaviour of other bytes as booleans is undefined
     return torch.from_numpy(array)
 
 
 @dataclass(frozen=True)
 class _Storage:
-    """Numbers that several tensors may share, as the pickle names them."""
+    """Numbers that several tensors may share."""
 
     key: str
     dtype: torch.dtype
@@ -170,7 +184,7 @@ class _Storage:
 
 
 class _StorageName(Outside):
-    """What stands for a storage in the pickle."""
+    """Placeholder for a storage in the pickle."""
 
     __slots__ = ("begin", "storage")
 
@@ -178,11 +192,11 @@ class _StorageName(Outside):
         self.storage, self.begin = storage, begin
 
     def value(self) -> Any:
-        raise RefusedError("it holds a storage that belongs to no tensor")
+        raise RefusedError("it contains a storage without a tensor")
 
 
 class _TensorName(Outside):
-    """What stands for a tensor in the pickle."""
+    """Placeholder for a tensor in the pickle."""
 
     __slots__ = ("_make",)
 
@@ -197,7 +211,7 @@ class _Reader:
     """Reads the pickle of one file.
 
     Attributes:
-        storages: those that the pickle names, by key.
+        storages: storages in the pickle, by key.
     """
 
     def __init__(self, fetch: Callable[[_Storage], torch.Tensor]) -> None:
@@ -230,14 +244,14 @@ class _Reader:
 
     def _storage(self, name: Any) -> _StorageName:
         if not isinstance(name, tuple) or len(name) not in (5, 6) or name[0] != "storage":
-            raise RefusedError("it names something outside that is no storage")
+            raise RefusedError("it refers to an outside value that is not a storage")
         _, dtype, key, _, count = name[:5]
         if not isinstance(dtype, torch.dtype) or not isinstance(key, str) or not _counts(count):
             raise RefusedError("it names a storage in an unknown way")
         storage = self.storages.setdefault(key, _Storage(key, dtype, count))
         if storage != _Storage(key, dtype, count):
             raise RefusedError(f"it names the storage '{key[:40]}' in two ways")
-        view = name[5] if len(name) == 6 else None  # of PyTorch before 0.4: a storage that begins inside another
+        view = name[5] if len(name) == 6 else None  # PyTorch before 0.4: a storage that begins inside another
         if view is None:
             return _StorageName(storage, 0)
         if not isinstance(view, tuple) or len(view) != 3 or not _counts(view[1]):
@@ -248,7 +262,7 @@ class _Reader:
         if not isinstance(storage, _StorageName):
             raise RefusedError("a tensor has no storage")
         if len(rest) > 2 and rest[2]:
-            return _not_dense()  # conjugated or negated: its numbers are not the stored ones
+            return _not_dense()  # conjugated or negated: its numbers differ from the stored ones
         return self._view(storage, storage.storage.dtype, begin, shape, strides)
 
     def _tensor_v3(self, storage: Any, begin: Any, shape: Any, strides: Any, *rest: Any) -> _TensorName:
@@ -259,15 +273,15 @@ class _Reader:
         return self._view(storage, rest[2], begin, shape, strides)
 
     def _view(self, name: _StorageName, dtype: torch.dtype, begin: Any, shape: Any, strides: Any) -> _TensorName:
-        sound = isinstance(shape, tuple) and isinstance(strides, tuple) and len(shape) == len(strides) <= _MOST_AXES
+        sound = isinstance(shape, tuple) and isinstance(strides, tuple) and len(shape) == len(strides) <= _MAX_AXES
         if not sound or not all(map(_counts, (begin, *shape, *strides))):
             raise RefusedError("a tensor has a shape of unknown form")
-        if math.prod(max(n, 1) for n in shape) > _MOST_NUMBERS:
+        if math.prod(max(n, 1) for n in shape) > _MAX_NUMBERS:
             raise RefusedError("a tensor is larger than any memory")
         begin += name.begin
         last = begin + sum((n - 1) * stride for n, stride in zip(shape, strides, strict=True))
-        there = name.storage.n_bytes // dtype.itemsize
-        if 0 not in shape and last >= there:
+        stored = name.storage.n_bytes // dtype.itemsize
+        if 0 not in shape and last >= stored:
             raise RefusedError("a tensor is larger than its storage")
 
         def make() -> torch.Tensor:
@@ -276,13 +290,13 @@ class _Reader:
             key = name.storage.key
             if key not in self._fetched:
                 self._fetched[key] = self._fetch(name.storage)
-            return self._fetched[key][: there * dtype.itemsize].view(dtype).as_strided(shape, strides, begin)
+            return self._fetched[key][: stored * dtype.itemsize].view(dtype).as_strided(shape, strides, begin)
 
         return _TensorName(make)
 
 
 def _counts(value: object) -> bool:
-    return type(value) is int and 0 <= value < _MOST_NUMBERS
+    return type(value) is int and 0 <= value < _MAX_NUMBERS
 
 
 def _first(data: Any, *_: Any) -> Any:
@@ -293,7 +307,7 @@ def _first(data: Any, *_: Any) -> Any:
 
 def _with_attributes(function: Any, _class: Any, arguments: Any, _state: Any) -> Any:
     if not isinstance(arguments, tuple):
-        raise RefusedError("a tensor is made in an unknown way")
+        raise RefusedError("a tensor is constructed in an unknown way")
     return _first(function(*arguments))
 
 
@@ -314,7 +328,7 @@ def _layout(name: Any) -> str:
 
 
 def _not_called(*_: Any) -> Any:
-    raise RefusedError("it makes a tensor in an unknown way")
+    raise RefusedError("it constructs a tensor in an unknown way")
 
 
 def _not_dense(*_: Any) -> _TensorName:

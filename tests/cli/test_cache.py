@@ -43,7 +43,7 @@ def test_flipped_bits_in_the_cache_cost_a_warning_and_no_number(
     assert (ran.code, ran.out) == (0, fresh.out)
     (warning,) = _warnings(ran)
     assert warning.startswith("warning: 600 of 600 entries of the cache ")
-    assert warning.endswith("scores.sqlite do not fit their checksum; they are computed again")
+    assert warning.endswith("scores.sqlite have a wrong checksum; they are computed again")
     again = capbench("score", *METRICS, "--json")
     assert (again.out, _warnings(again)) == (fresh.out, [])
     assert "300 of 300 scores came from the cache" in again.err
@@ -86,5 +86,5 @@ def test_zeroed_bytes_in_meteors_table_cost_a_warning_and_no_number(
     ran = capbench("score", "--metric", "meteor", "--json", flag)
     assert (ran.code, ran.out) == (0, fresh.out)
     (warning,) = _warnings(ran)
-    assert warning == f"warning: the table {table} is damaged: it does not fit its checksum; it is made again"
+    assert warning == f"warning: the table {table} is damaged: it has a wrong checksum; it is built again"
     assert table.read_bytes() == content

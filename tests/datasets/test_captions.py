@@ -234,8 +234,8 @@ def test_bad_json_captions_are_refused(tmp_path: Path, data: Any, message: str) 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"1.jpg": ["A hat"], "1.jpg": ["A cap"]}', "the key '1.jpg' stands twice"),
-        ('{"1.jpg": ["A hat"', "is not JSON.*cut off"),
+        ('{"1.jpg": ["A hat"], "1.jpg": ["A cap"]}', "the key '1.jpg' occurs twice"),
+        ('{"1.jpg": ["A hat"', "is not JSON.*truncated"),
     ],
 )
 def test_broken_json_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -254,7 +254,7 @@ def test_multi30k_with_other_line_counts_is_refused(tmp_path: Path) -> None:
 def test_damaged_gz_is_refused(tmp_path: Path, content: bytes) -> None:
     multi30k(tmp_path, packed=True)
     write(tmp_path / "raw/val.2.en.gz", content)
-    with pytest.raises(DataError, match=r"val\.2\.en\.gz: is no whole gzip file"):
+    with pytest.raises(DataError, match=r"val\.2\.en\.gz: is not a complete gzip file"):
         read_multi30k(tmp_path)
 
 

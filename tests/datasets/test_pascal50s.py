@@ -383,7 +383,7 @@ def test_a_damaged_copy_is_made_anew_with_a_warning(tmp_path: Path) -> None:
     content = bytearray(copy.read_bytes())
     content[-70] ^= 1
     copy.write_bytes(content)
-    with pytest.warns(CapbenchWarning, match="it is made again"):
+    with pytest.warns(CapbenchWarning, match="it is built again"):
         assert load(tmp_path).items == first.items
 
 

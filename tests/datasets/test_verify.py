@@ -84,7 +84,7 @@ def test_folder_counts_images_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "how", "more", "message"),
     [
-        (b"\x1f\x8b\x08\x00cut", "lines", {}, "is no whole gzip file"),
+        (b"\x1f\x8b\x08\x00cut", "lines", {}, "is not a complete gzip file"),
         (b"caf\xe9\n", "lines", {}, "not UTF-8"),
         (b'{"images": [1', "json", {}, "not JSON"),
         (b'{"pictures": []}', "json", {"at": "images"}, "no list of things"),
@@ -181,7 +181,7 @@ def test_without_a_cache_folder_files_are_verified_and_nothing_is_called_recorde
     (root.path / "not-a-folder").write_text("")
     monkeypatch.setenv("CAPBENCH_CACHE", str(root.path / "not-a-folder" / "cache"))
     (root.path / "a.txt").write_text("first")
-    with pytest.warns(CapbenchWarning, match="hashes cannot be recorded: .*the cache folder cannot be made"):
+    with pytest.warns(CapbenchWarning, match="hashes cannot be recorded: .*the cache folder cannot be created"):
         (report,) = check(root, known, HashRecord())
     assert (report.state, report.hash_status) == ("ok", "")
     assert report.detail == "no hash is known, and none could be recorded"

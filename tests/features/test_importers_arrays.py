@@ -41,7 +41,7 @@ def test_pickle_bombs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     arrays: dict[str, Any] = {"x": image.features, "bbox": image.boxes, "image_h": 9, "image_w": 9}
     np.savez("bomb.npz", info=np.array(Bomb(), dtype=object), **arrays)
     for name in ("bomb.npy", "bomb.npz"):
-        with pytest.raises(DataError, match=rf"{name}.*'posix\.system', which is refused"):
+        with pytest.raises(DataError, match=rf"{name}.*'posix\.system', which is not allowed"):
             import_features([name], "a.h5")
     assert not Path("fallen").exists()
 

@@ -23,6 +23,7 @@ from capbench.stats.nested_cross_validation import (
     nested_scores,
     weight_intervals,
 )
+from tests.errors import raises
 
 NAMES = ("a", "b", "c", "d")
 
@@ -254,27 +255,32 @@ def test_intervals_of_weights_have_the_width_of_the_sampling_error() -> None:
     np.testing.assert_allclose(widths, 2 * 1.96 * error, rtol=0.25)
 
 
-def test_what_cannot_be_learnt_is_said_in_one_line() -> None:
+def test_unsuitable_examples_are_rejected_in_one_line() -> None:
     inputs, ratings, unit = judged(0, images=6)
     examples = Examples.of_ratings(inputs, ratings, unit)
     settings = Settings("ridge", 3, 2)
 
-    def refused(match: str, given: Examples = examples, how: Settings = settings) -> None:
-        with pytest.raises(StatisticError, match=match) as caught:
-            nested_scores(given, inputs, unit, how, NAMES)
+    def rejected(code: str, value: object, data: Examples = examples, how: Settings = settings) -> None:
+        with raises(StatisticError, code, value=value) as caught:
+            nested_scores(data, inputs, unit, how, NAMES)
         assert "\n" not in str(caught.value)
 
-    refused(
-        r"judgements of 6 images cannot be dealt into 7 folds\. Give 6 folds or fewer", how=replace(settings, folds=7)
-    )
-    refused(r"the 4 images outside a fold cannot be dealt into 5 inner", how=replace(settings, inner_folds=5))
-    refused("2 folds or more", how=replace(settings, folds=1))
+    rejected("too-few", 6, how=replace(settings, folds=7))
+    rejected("too-few", 4, how=replace(settings, inner_folds=5))
+    rejected("out-of-range", None, how=replace(settings, folds=1))
     alone = Examples.of_ratings(inputs, ratings, np.zeros(len(unit), dtype=np.int64))
-    refused(r"judgements of 1 image cannot be dealt into 3 folds", alone)
-    refused("all ratings are the same", Examples.of_ratings(inputs, np.ones(len(unit)), unit))
-    refused("no judgements to learn from", Examples.of_ratings(inputs[:0], ratings[:0], unit[:0]))
-    refused("logistic learns from pairs", how=replace(settings, learner="logistic"))
-    refused("ridge learns from ratings", pairs_of(inputs, ratings, unit))
+    rejected("too-few", 1, alone)
+    rejected("undefined", None, Examples.of_ratings(inputs, np.ones(len(unit)), unit))
+    rejected("too-few", 0, Examples.of_ratings(inputs[:0], ratings[:0], unit[:0]))
+    rejected("unsupported", "logistic", how=replace(settings, learner="logistic"))
+    rejected("unsupported", "ridge", pairs_of(inputs, ratings, unit))
     constant = inputs.copy()
     constant[:, 2] = 0.3
-    refused("c gives all captions", Examples.of_ratings(constant, ratings, unit))
+    rejected("undefined", "c", Examples.of_ratings(constant, ratings, unit))
+
+
+def test_too_few_images_are_counted_in_the_message() -> None:
+    inputs, ratings, unit = judged(0, images=6)
+    with raises(StatisticError, "too-few") as caught:
+        nested_scores(Examples.of_ratings(inputs, ratings, unit), inputs, unit, Settings("ridge", 7, 2), NAMES)
+    assert str(caught.value) == "judgements of 6 images cannot be split into 7 folds. Use 6 folds or fewer."

@@ -11,6 +11,7 @@ import pytest
 from capbench.core.errors import StatisticError
 from capbench.stats.agreement import Accuracies, Correlations
 from capbench.stats.power import power
+from tests.errors import raises
 
 
 def accuracies(n: int = 400, gap: float = 0.1, seed: int = 0) -> Accuracies:
@@ -74,18 +75,18 @@ def test_results_are_reproducible_and_serialise() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "code", "value"),
     [
-        ({"second": "c"}, "there is no metric 'c'. Choices: a, b"),
-        ({"second": "a"}, "a and a are equal"),
-        ({"gap": 0.0}, "are equal: no data tells them apart"),
-        ({"second": "a", "gap": 0.1}, "a and a never differ"),
-        ({"sizes": [9]}, "fewer than 10 units"),
-        ({"resamples": 50}, "50 resamples are too few"),
-        ({"target": 0.01}, "does not make sense"),
+        ({"second": "c"}, "unknown-name", "c"),
+        ({"second": "a"}, "undefined", 0),
+        ({"gap": 0.0}, "undefined", 0),
+        ({"second": "a", "gap": 0.1}, "undefined", 0),
+        ({"sizes": [9]}, "too-few", 9),
+        ({"resamples": 50}, "too-few", 50),
+        ({"target": 0.01}, "out-of-range", 0.01),
     ],
 )
-def test_what_does_not_fit_is_refused(arguments: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_are_rejected(arguments: dict[str, Any], code: str, value: object) -> None:
     chosen: dict[str, Any] = {"first": "a", "second": "b", **arguments}
-    with pytest.raises(StatisticError, match=message):
+    with raises(StatisticError, code, value=value):
         power(accuracies(), **chosen)

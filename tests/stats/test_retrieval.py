@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from capbench.core.errors import StatisticError
 from capbench.stats.retrieval import ranks, retrieval
+from tests.errors import raises
 
 IMAGE_OF = np.array([0, 0, 1, 2])
 SIMILARITIES = np.array(
@@ -73,19 +74,19 @@ def test_folds_are_means_over_parts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("similarities", "image_of", "folds", "why"),
+    ("similarities", "image_of", "folds", "code", "value"),
     [
-        (np.full((2, 2), np.nan), np.arange(2), 1, "NaN"),
-        (np.zeros((2, 2)), np.array([0, 0]), 1, "image 1 has no caption"),
-        (np.zeros((2, 2)), np.array([0, 2]), 1, "do not fit"),
-        (np.zeros((3, 3)), np.arange(3), 2, "equal parts"),
-        (np.zeros(3), np.arange(3), 1, "no matrix"),
+        (np.full((2, 2), np.nan), np.arange(2), 1, "not-a-number", None),
+        (np.zeros((2, 2)), np.array([0, 0]), 1, "missing-caption", 1),
+        (np.zeros((2, 2)), np.array([0, 2]), 1, "mismatch", 2),
+        (np.zeros((3, 3)), np.arange(3), 2, "mismatch", 2),
+        (np.zeros(3), np.arange(3), 1, "wrong-shape", (3,)),
     ],
 )
-def test_what_has_no_recall_is_refused(
-    similarities: NDArray[np.float64], image_of: NDArray[np.int64], folds: int, why: str
+def test_invalid_similarities_are_rejected(
+    similarities: NDArray[np.float64], image_of: NDArray[np.int64], folds: int, code: str, value: object
 ) -> None:
-    with pytest.raises(StatisticError, match=why):
+    with raises(StatisticError, code, value=value):
         retrieval(similarities, image_of, folds)
 
 

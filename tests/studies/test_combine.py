@@ -264,7 +264,7 @@ def test_a_combination_that_cannot_be_learnt_is_refused_before_anything_is_score
         begun.append(what)
         return silent(what, steps)
 
-    with pytest.raises(StatisticError, match="40 images cannot be dealt into 41 folds"):
+    with pytest.raises(StatisticError, match="40 images cannot be split into 41 folds"):
         run_plan(plan_study(study, root), progress, cache=False)
     assert not begun
 

@@ -258,7 +258,7 @@ def test_what_does_not_fit_is_one_line(root: DataRoot) -> None:
 
     refused(UsageError, "cannot be called 'signal'", label="signal")
     refused(UsageError, r"'sgnal' is none of the metrics .* Choices: signal, distance", lower=["sgnal"])
-    refused(StatisticError, "40 images cannot be dealt into 41 folds", settings=CombineSettings(folds=41))
+    refused(StatisticError, "40 images cannot be split into 41 folds", settings=CombineSettings(folds=41))
     refused(ProtocolError, "logistic learns from pairs", settings=CombineSettings("logistic"))
 
 

@@ -130,7 +130,7 @@ def test_damaged_tables_are_made_again(
         vectors = WordVectors(path)
     else:
         file.write_bytes(damage(whole))
-        with pytest.warns(CapbenchWarning, match=f"{table}-.* is damaged.*; it is made again"):
+        with pytest.warns(CapbenchWarning, match=f"{table}-.* is damaged.*; it is built again"):
             vectors = WordVectors(path)
     np.testing.assert_array_equal(np.stack(list(vectors.vectors(WORDS).values())), matrix)
     assert file.read_bytes() == whole

@@ -10,6 +10,7 @@ import torch
 from capbench.core.errors import ModelError
 from capbench.features.detectors.bottom_up_network import BottomUpConfig, load_bottom_up, random_bottom_up
 from capbench.weights.checkpoints import bottom_up_names, read_checkpoint
+from tests.errors import raises
 
 CONFIG = BottomUpConfig(
     blocks=(3, 4, 5), stem=4, bottleneck=2, res2=8, rpn=6, objectness=2, outputs=6, box_outputs=6, embedding=3,
@@ -94,30 +95,31 @@ def test_the_original_net_gives_the_same_network(tmp_path: Path, old: bool) -> N
             assert torch.allclose(loaded.state_dict()[name].float(), tensor.float(), rtol=1e-6), name
 
 
-def test_a_net_without_a_layer_or_a_factor_is_refused(tmp_path: Path) -> None:
+def test_a_net_without_a_layer_or_a_factor_is_rejected(tmp_path: Path) -> None:
     layers = as_caffe(random_bottom_up(CONFIG, 2).state_dict())
     del layers["scale4b3_branch2b"]
     path = tmp_path / "final.caffemodel"
     path.write_bytes(net(layers))
-    with pytest.raises(ModelError, match=r"lacks 'backbone\.res4\.3\.conv2\.norm\.weight'"):
+    with raises(ModelError, "missing-key", path=path, value="backbone.res4.3.conv2.norm.weight"):
         load_bottom_up(read_checkpoint(path).tensors, path)
-    with pytest.raises(ModelError, match="'bn_conv1' lacks its third blob"):
+    with raises(ModelError, "missing-key", value="bn_conv1.2"):
         bottom_up_names({"bn_conv1.0": torch.ones(1), "rpn_cls_score.0": torch.ones(1, 1)})
 
 
 @pytest.mark.parametrize("cut", [1, 40, 5000])
-def test_a_cut_off_net_gives_one_line(tmp_path: Path, cut: int) -> None:
+def test_a_truncated_net_gives_one_line(tmp_path: Path, cut: int) -> None:
     data = net(as_caffe(random_bottom_up(CONFIG, 2).state_dict()))
     path = tmp_path / "cut.caffemodel"
     path.write_bytes(data[:-cut])
-    with pytest.raises(ModelError) as caught:
+    with raises(ModelError, "damaged", path=path):
         read_checkpoint(path)
-    assert str(path) in str(caught.value)
 
 
-def test_what_is_no_net_is_refused(tmp_path: Path) -> None:
+def test_other_files_are_rejected(tmp_path: Path) -> None:
     path = tmp_path / "no.caffemodel"
     for data in (b"", b"name: 'ResNet-101'\n", b"\xff" * 40, struct.pack("<Q", 3)):
         path.write_bytes(data)
-        with pytest.raises(ModelError):
+        with pytest.raises(ModelError) as caught:
             read_checkpoint(path)
+        assert caught.value.path == str(path)
+        assert caught.value.code in ("damaged", "wrong-format")

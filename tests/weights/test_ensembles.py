@@ -1,4 +1,4 @@
-"""The file of an ensemble: what is written, found again after a move, and refused."""
+"""Ensemble files: writing, reading after a move, and errors."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from capbench.core.files import sha256_file
 from capbench.metrics.grounding.scan_files import load_scan
 from capbench.weights.ensembles import network_files, read_ensemble, write_ensemble
 from capbench.weights.registry import locate
+from tests.errors import raises
 from tests.metrics.grounding.test_merge import saved
 
 ODD = "a=b+c, ü 'x' \\ {1}.safetensors"
@@ -69,37 +70,43 @@ PART = {"path": "b.safetensors", "sha256": "0" * 64}
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "code", "row", "value"),
     [
-        ('{"kind": "capbench.ensemble/1", "parts": [', "is not JSON"),
-        ({"kind": "capbench.ensemble/2", "parts": [PART, PART]}, "is no ensemble that this version of capbench reads"),
-        ({"kind": "capbench.ensemble/1"}, "no list of two networks or more"),
-        ({"kind": "capbench.ensemble/1", "parts": [PART]}, "no list of two networks or more"),
-        ({"kind": "capbench.ensemble/1", "parts": [PART, "b"]}, "part 2: has no 'path'"),
-        ({"kind": "capbench.ensemble/1", "parts": [PART, {"path": "a\0b"}]}, "part 2: has no 'path'"),
-        ({"kind": "capbench.ensemble/1", "parts": [PART, {"path": "b", "sha256": "0g"}]}, "part 2: has no 'sha256'"),
-        ({"kind": "capbench.ensemble/1", "parts": [PART, {**PART, "path": "gone"}]}, "there is no such file"),
+        ('{"kind": "capbench.ensemble/1", "parts": [', "wrong-format", 1, None),
+        ({"kind": "capbench.ensemble/2", "parts": [PART, PART]}, "wrong-version", None, "capbench.ensemble/2"),
+        ({"kind": "capbench.ensemble/1"}, "too-few", None, None),
+        ({"kind": "capbench.ensemble/1", "parts": [PART]}, "too-few", None, None),
+        ({"kind": "capbench.ensemble/1", "parts": [PART, "b"]}, "missing-key", "part 2", "path"),
+        ({"kind": "capbench.ensemble/1", "parts": [PART, {"path": "a\0b"}]}, "missing-key", "part 2", "path"),
+        (
+            {"kind": "capbench.ensemble/1", "parts": [PART, {"path": "b", "sha256": "0g"}]},
+            "missing-key",
+            "part 2",
+            "sha256",
+        ),
+        ({"kind": "capbench.ensemble/1", "parts": [PART, {**PART, "path": "gone"}]}, "missing-file", None, None),
     ],
 )
-def test_damaged_files_are_refused_wherever_a_model_is_given(content: Any, message: str, made: Path) -> None:
+def test_damaged_files_are_rejected_wherever_a_model_is_read(
+    content: Any, code: str, row: int | str | None, value: object, made: Path
+) -> None:
     made.write_text(content if isinstance(content, str) else json.dumps(content))
     for read in (read_ensemble, locate, load_scan):
-        with pytest.raises(ModelError, match=message) as caught:
+        with raises(ModelError, code, row=row, value=value) as caught:
             read(made)
         assert str(made) in str(caught.value)
-        assert "capbench models ensemble" in str(caught.value)
+        assert "capbench models ensemble" in (caught.value.hint or "")
 
 
-def test_networks_that_look_at_other_features_are_refused(tmp_path: Path) -> None:
+def test_networks_of_other_features_are_rejected(tmp_path: Path) -> None:
     model = saved(tmp_path / "a.safetensors", 1)
-    for changed, message in (
-        (saved(tmp_path / "b.safetensors", 1, features="g"), "trained on features of the kind g"),
+    for changed, predicate in (
+        (saved(tmp_path / "b.safetensors", 1, features="g"), "was trained on features of the kind g"),
         (saved(tmp_path / "c.safetensors", 1, image_dim=9), "reads features of 9 columns"),
     ):
-        with pytest.raises(ModelError, match=message) as caught:
+        with raises(ModelError, "mismatch", path=changed.path, value=predicate):
             write_ensemble(tmp_path / "e.json", [model, changed])
-        assert caught.value.path == str(changed.path)
-    with pytest.raises(ModelError, match="two networks or more"):
+    with raises(ModelError, "too-few", value=1):
         write_ensemble(tmp_path / "e.json", [model])
     assert not (tmp_path / "e.json").exists()
 
@@ -124,7 +131,7 @@ def test_networks_of_any_kind_make_an_ensemble_and_kinds_are_not_mixed(tmp_path:
     ensemble.verify()
     assert {part.path for part in ensemble.parts} == {network.path for network in networks}
     scan = saved(tmp_path / "s.safetensors", 1)
-    with pytest.raises(ModelError, match=r"is a SCAN network, and .*a\.bin is an NNEval network"):
+    with raises(ModelError, "mismatch", value="is a SCAN network"):
         write_ensemble(tmp_path / "mixed.json", [networks[0], scan])
     assert not (tmp_path / "mixed.json").exists()
 

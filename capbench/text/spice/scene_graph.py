@@ -297,7 +297,7 @@ def _unpacked(path: str | os.PathLike[str]) -> bytes:
     try:
         return unpack_gzip(path)
     except DataError as error:
-        if not error.message.startswith("is no whole gzip"):
+        if error.code != "damaged":
             raise
         reason = error.message.partition("(")[2].removesuffix(")")
         raise DataError(f"is damaged or no file of parses ({reason})", path=path, hint=_AGAIN) from error

@@ -187,7 +187,7 @@ def test_damaged_encodings_are_computed_again(folders: dict[str, Path], new_proc
     connection.execute("UPDATE entries SET value = zeroblob(length(value))")
     connection.close()
     new_process()
-    with pytest.warns(CapbenchWarning, match="do not fit their checksum"):
+    with pytest.warns(CapbenchWarning, match="have a wrong checksum"):
         metric, after = scored(folders["bert"], ITEMS, layer=2)
     assert metric.bert.encoded_texts > 0
     assert after.tobytes() == before.tobytes()

@@ -369,7 +369,7 @@ def test_a_missing_checkpoint_is_an_error_and_no_other_number(capbench: Callable
     assert "clipscore waits for a CLIP (--model clipscore=FOLDER|FILE; 'capbench models info clip-vit-b32'" in ran.err
     ran = capbench("score", "-m", "pac-s", "--model", "pac-s=pac-s-vit-b32")
     assert ran.code == 2
-    assert "the weights 'pac-s-vit-b32' are not here" in ran.err
+    assert "the weights 'pac-s-vit-b32' are not installed" in ran.err
 
 
 def test_python_takes_a_folder_of_pictures(world: Path) -> None:

@@ -214,7 +214,7 @@ def test_a_checkpoint_that_calls_something_runs_nothing(
     mark = tmp_path / "ran"
     call = _Call(function, f"touch {mark}")
     for found in (_checkpoint(extra=call), _checkpoint(opt=_options(x=call))):
-        with pytest.raises(ModelError, match=rf"asks for '(builtins\.)?{name}', which is refused") as caught:
+        with pytest.raises(ModelError, match=rf"'(builtins\.)?{name}', which is not allowed") as caught:
             load_scan(_save(tmp_path, found, old))
         assert "\n" not in str(caught.value)
     assert not mark.exists()

@@ -322,7 +322,7 @@ def test_the_signature_names_all_that_changes_a_score(saved: Path, tmp_path: Pat
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("kind", "other/1", "is no SCAN model of capbench"),
+        ("kind", "other/1", "is not a SCAN model of capbench"),
         ("options", None, "metadata cannot be read"),
         ("options", "{}", "metadata cannot be read"),
         ("options", '{"vocabulary_size": 9, "layers": 0}', "layers=0"),

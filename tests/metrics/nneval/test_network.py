@@ -176,7 +176,7 @@ def _other_kind(path: Path) -> None:
     [
         (lambda path: path.write_bytes(b""), "is empty"),
         (lambda path: path.write_text("W1: 3"), "is neither .npz nor safetensors"),
-        (lambda path: path.write_text("{}"), "is JSON and no weights"),
+        (lambda path: path.write_text("{}"), "is JSON and not weights"),
         (_torch_zip, "is neither .npz nor safetensors"),
         (_objects, "holds|W1"),
         (_cut, "npz|read"),

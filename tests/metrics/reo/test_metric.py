@@ -107,7 +107,7 @@ def test_many_captions_and_references_are_worked_on_in_parts(made: Files, monkey
     wanted = statistics(Reo(made.resources))
     monkeypatch.setattr(grounding, "_AT_ONCE", 2)
     monkeypatch.setattr(reo, "_WHITENED_AT_ONCE", 2)
-    monkeypatch.setattr(encodings, "_PROCESS", encodings._Kept(500))
+    monkeypatch.setattr(encodings, "_PROCESS", encodings._Store(500))
     assert statistics(Reo(made.resources)) == pytest.approx(wanted, rel=1e-9)
 
 

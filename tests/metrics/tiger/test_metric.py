@@ -144,7 +144,7 @@ def test_what_is_held_in_memory_is_bounded(made: Files, monkeypatch: pytest.Monk
     grounding_source._open.clear()
     from capbench.weights import encodings
 
-    kept = encodings._Kept(2000)
+    kept = encodings._Store(2000)
     monkeypatch.setattr(encodings, "_PROCESS", kept)
     monkeypatch.setattr(ImageMetric, "texts_at_once", 5)
     metric = Tiger(made.resources)

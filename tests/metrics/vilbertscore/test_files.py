@@ -285,13 +285,13 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
     "pieces without special ones": (_own({"pieces": json.dumps([f"w{n}" for n in range(60)])}), "there is no [PAD]"),
     "places beyond the file": (
         _own({}, entries={"text_pooler.weight": {"data_offsets": [0, 2**40]}}),
-        "no whole safetensors file",
+        "not a complete safetensors file",
     ),
-    "a shape that does not fit": (_own({}, entries={"text_pooler.weight": {"shape": [1, 3]}}), "no whole safetensors"),
+    "a shape that does not fit": (_own({}, entries={"text_pooler.weight": {"shape": [1, 3]}}), "not a complete"),
     "a lacking tensor of its own": (_of_own(lambda tensors: tensors.pop("text_pooler.weight")), "lacks"),
     "a strange tensor of its own": (_of_own(lambda tensors: tensors.update(more=torch.ones(3))), "does not know"),
     "a NaN of its own": (_own_nan, "NaN or infinity"),
-    "its own cut off": (_own_cut_off, "no whole safetensors"),
+    "its own cut off": (_own_cut_off, "not a complete safetensors"),
     "another type": (_own({}, entries={"text_pooler.weight": {"dtype": "I64"}}), "and not F32"),
 }  # fmt: skip
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capbench.core.records import FloatArray
-from capbench.stats.kendall import Dominance, pair_counts, partner_differences, rank_encode
+from capbench.stats.kendall import WaveletMatrix, pair_counts, partner_differences, rank_encode
 from tests.stats.strategies import paired_values
 
 
@@ -14,7 +14,7 @@ from tests.stats.strategies import paired_values
 def test_questions_are_answered_as_by_looking(cells: list[tuple[int, int]], data: st.DataObject) -> None:
     codes, weights = np.array(cells).T
     levels = data.draw(st.integers(int(codes.max()) + 1, 20))
-    table = Dominance(codes, weights, levels)
+    table = WaveletMatrix(codes, weights, levels)
     first = np.array(data.draw(st.lists(st.integers(0, len(codes)), min_size=1, max_size=10)))
     value = np.array(data.draw(st.lists(st.integers(0, levels - 1), min_size=len(first), max_size=len(first))))
     below, equal = table.below_and_equal(first, value)
