@@ -22,7 +22,7 @@ def starts():
 
 
 def fake_java(folder: Path, body: str, version: str = VERSION_17) -> Path:
-    """An executable ``java`` in ``folder`` that tells ``version`` and otherwise runs ``body``.
+    """An executable ``java`` in ``folder`` that reports ``version`` and otherwise runs ``body``.
 
     ``starts()`` counts in the body how often it was started.
     """
