@@ -1,4 +1,4 @@
-"""Programs that pretend to be Java and misbehave in one way each."""
+"""Programs that replace Java in tests and misbehave in one way each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules that cut out a caption's person and scene and distract captions by them, on invented captions."""
+"""The rules that find a caption's person and scene and make distractors, on invented captions."""
 
 from __future__ import annotations
 

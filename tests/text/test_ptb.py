@@ -22,7 +22,7 @@ def _no_jar(captions: object) -> list[str]:
 
 
 def _reference(captions: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Tokens by pycocoevalcap's own wrapper, which starts ``java`` from the PATH."""
+    """Tokens by pycocoevalcap's wrapper, which starts ``java`` from the PATH."""
     from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
     monkeypatch.setenv("PATH", str(find_java().path.parent), prepend=":")

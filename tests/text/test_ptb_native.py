@@ -183,7 +183,7 @@ _ANY_TEXT = st.one_of(
 
 
 def _answers(captions: Sequence[str]) -> list[str]:
-    """Those captions that are answered, each once."""
+    """Distinct captions for which the native tokeniser has a result."""
     return [caption for caption in dict.fromkeys(captions) if native_tokenizer().tokenize(caption) is not None]
 
 

@@ -121,7 +121,7 @@ def test_properties_have_a_category(caption: str, word: str, category: str, simi
         ("A black man on a bench", "black"),  # not a colour of a thing
         ("The two dogs in a yard", "two"),
         ("A red haired girl", "red"),
-        ("A young boy in a yard", "young"),  # "elderly boy" is no English
+        ("A young boy in a yard", "young"),  # "elderly boy" is not English
         ("A pair of pants on a bed with a red tennis court", "red"),
     ],
 )

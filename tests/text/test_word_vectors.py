@@ -1,4 +1,4 @@
-"""Word-vector files: what is read, what is refused and how."""
+"""Word-vector files: supported formats, and errors for invalid files."""
 
 from __future__ import annotations
 

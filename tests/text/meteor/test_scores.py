@@ -1,4 +1,4 @@
-"""METEOR without Java against METEOR's jar."""
+"""METEOR without Java compared with METEOR's jar."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Pairs = list[tuple[str, list[str]]]
 
 
 class Jar:
-    """The jar's counts and scores, as pycocoevalcap asks for them."""
+    """The jar's counts and scores, requested in the same way as by pycocoevalcap."""
 
     def __init__(self) -> None:
         jar = meteor_jar()

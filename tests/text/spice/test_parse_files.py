@@ -20,7 +20,7 @@ from tests.text.parsed_captions import CAPTIONS
 
 @pytest.fixture
 def exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file of parses; the cache is another, and empty."""
+    """A parse file; the cache is another one, and empty."""
     path = tmp_path / "parses.gz"
     with parsed(CAPTIONS):
         assert export_parses(path) == len(CAPTIONS)

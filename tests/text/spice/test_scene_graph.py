@@ -151,7 +151,7 @@ def test_an_answer_without_tuples_names_the_caption(
 
 
 class _FakeProgram:
-    """Answers everything with one line; captions of more than three words are too long for it if it is small."""
+    """Gives one answer to every request; with little memory, captions of more than three words are too long."""
 
     def __init__(self, answer: str = "", memory_mb: int = 0) -> None:
         self.answer, self.memory_mb = answer, memory_mb
