@@ -543,12 +543,12 @@ class _Text:
 
     def _goes_on(self, place: int, rule: ActionRule) -> bool:
         for pattern in rule.before:
-            for offset, wanted in enumerate(pattern, 1):
+            for offset, expected in enumerate(pattern, 1):
                 token = self.at(place + offset)
-                if wanted == "DET":
+                if expected == "DET":
                     fits = token in self.words.determiners
                 else:
-                    fits = token in _STOPS if wanted == "." else token == wanted
+                    fits = token in _STOPS if expected == "." else token == expected
                 if not fits:
                     break
             else:

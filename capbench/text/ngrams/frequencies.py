@@ -92,12 +92,12 @@ class DocumentFrequencies:
         return int(self.counts[len(words) - 1][place])
 
 
-def _find(keys: IntArray, wanted: IntArray) -> IntArray:
+def _find(keys: IntArray, requested: IntArray) -> IntArray:
     """Indices of requested keys among ascending ones, -1 if absent."""
     if not len(keys):
-        return np.full(len(wanted), -1, dtype=np.int64)
-    places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where(keys[places] == wanted, places, -1)
+        return np.full(len(requested), -1, dtype=np.int64)
+    places = np.minimum(np.searchsorted(keys, requested), len(keys) - 1)
+    return np.where(keys[places] == requested, places, -1)
 
 
 class Documents:

@@ -45,7 +45,7 @@ function parse(caption) {
   }
 }
 
-// Where memory runs out in the middle of a sentence, CoreNLP puts a flat tree under the label X and says nothing.
+// If memory runs out within a sentence, CoreNLP returns a flat tree with the label X and reports no error.
 function hasFlatTree(annotation) {
   var sentences = annotation.get(sentencesKey);
   for (var i = 0; i < sentences.size(); i++) {
@@ -86,5 +86,5 @@ function submit(caption) {
 
 writer.start();
 for (var line = input.readLine(); line !== null; line = input.readLine()) pending.put(submit(String(line)));
-// Whoever asked waits for all answers before it lets go: it has been killed.
+// The caller waits for all answers before it closes the input; if some are pending, it has been killed.
 java.lang.Runtime.getRuntime().halt(0);
