@@ -578,7 +578,7 @@ def stop_on_signal(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
         if requested.is_set():
             raise KeyboardInterrupt
         requested.set()
-        say("stopping after this step (once more to stop at once)")
+        say("stopping after this step (interrupt again to stop immediately)")
 
     before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
