@@ -68,7 +68,7 @@ def drop_words(ids: torch.Tensor, lengths: torch.Tensor, rate: float, rng: np.ra
     Args:
         ids: (b, m) word numbers, padded at the end.
         lengths: (b,) with ``<start>`` and ``<end>``.
-        rate: the probability; for 0 no random numbers are random.
+        rate: the probability; for 0 no random numbers are drawn.
         rng: source of (b, m) uniform numbers.
     """
     if not rate:
