@@ -109,8 +109,7 @@ class Vocabulary:
     def __post_init__(self) -> None:
         if self.words[:4] != SPECIAL:
             raise UsageError(
-                f"a vocabulary must begin with {', '.join(SPECIAL)}; this one begins with "
-                f"{', '.join(self.words[:4]) or 'nothing'}",
+                f"a vocabulary begins with {', '.join(SPECIAL)}, not with {', '.join(self.words[:4]) or 'nothing'}",
                 code="wrong-format",
             )
         if len(self._places) != len(self.words):

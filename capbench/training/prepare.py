@@ -106,7 +106,7 @@ class WordStart:
         """
         if self.vectors.shape[1] != embedding.embedding_dim:
             raise UsageError(
-                f"its vectors have {self.vectors.shape[1]} components, the network's have {embedding.embedding_dim}",
+                f"its vectors have {self.vectors.shape[1]} components, the network's {embedding.embedding_dim}",
                 code="mismatch",
                 value=self.vectors.shape[1],
                 path=self.path,
