@@ -1,1 +1,1 @@
-"""Texts: PTB tokenisation, n-grams, vocabularies."""
+"""Text processing: PTB tokenisation, n-grams, METEOR, SPICE, vocabularies, word vectors."""

@@ -1,14 +1,13 @@
-"""Distracted captions: the person and the scene of a caption as phrases, replaced by six tasks.
+"""Distractors: captions whose person or scene is replaced, for six tasks.
 
-Hodosh and Hockenmaier (2016) distract captions by the chunks of their persons and scenes, which they take from
-annotated captions. Here the phrases are found by rules over ``distractions_lexicon.yaml``, only where their neighbours
-are clear:
+Hodosh and Hockenmaier (2016) make distractors from the person and scene chunks of annotated captions. This module
+finds the phrases by rules over ``distractions_lexicon.yaml``, and only where their neighbours are unambiguous:
 
-- The **person** is the first word of a caption that is a noun for people, with its modifiers and its determiner or
-  number ("two young men"), or a group with its people ("a group of people"). No other noun follows, so "man" in "man
-  cave" is none. Without a determiner stand plurals, and what begins the caption.
-- The **scene** is the last noun of the lexicon's scenes that a preposition leads in ("in the snow"), with its modifiers
-  and its determiner, where a preposition, a conjunction or the end of a clause follows.
+- The **person** is the first noun for people in a caption, with its modifiers and its determiner or number ("two young
+  men"), or a group of people ("a group of people"). No other noun may follow, so "man" in "man cave" is skipped. The
+  determiner may be missing before plurals and at the beginning of the caption.
+- The **scene** is the last scene noun of the lexicon that follows a preposition ("in the snow"), with its modifiers and
+  its determiner. A preposition, a conjunction or the end of a clause must follow.
 """
 
 from __future__ import annotations
@@ -55,16 +54,16 @@ class Phrase:
     """A phrase of a caption that names its person or its scene.
 
     Attributes:
-        part: what it names.
-        kind: which kind of person or scene (``man``, ``beach``); ``group`` for people in a group.
-        head: the noun in lower case, as it stands.
+        part: ``person`` or ``scene``.
+        kind: the kind of person or scene (``man``, ``beach``); ``group`` for a group of people.
+        head: the noun in lower case, as in the caption.
         lemma: the noun's singular.
-        plural: whether a verb that follows is a plural's.
+        plural: True if a following verb takes the plural.
         text: the phrase, from its determiner to its noun.
-        start: where it begins in the caption.
-        end: where it ends.
-        key: its words in lower case, without the determiner: phrases with one key name the same.
-        preposition: what leads a scene in; ``""`` for persons.
+        start: offset of its beginning in the caption.
+        end: offset of its end.
+        key: its words in lower case, without the determiner; phrases with the same key have the same meaning.
+        preposition: the preposition before a scene; ``""`` for persons.
     """
 
     part: Literal["person", "scene"]
@@ -81,19 +80,19 @@ class Phrase:
 
 @dataclass(frozen=True, eq=False)
 class Words:
-    """The lexicon.
+    """The parsed lexicon.
 
     Attributes:
-        version: of the rules.
-        fingerprint: eight hex digits that name both lexicons that are read.
-        people: form → (kind, singular, is it a plural).
+        version: version of the rules.
+        fingerprint: eight hex digits that identify this lexicon and that of :mod:`capbench.text.swaps`.
+        people: form → (kind, singular, True for a plural).
         sex_of: kind of person → its sex, if it has one.
-        replaced_by: kind of person → kinds that may stand in its place.
-        sexes: words that say that somebody is of a sex.
+        replaced_by: kind of person → kinds that may replace it.
+        sexes: sex → words that indicate it.
         groups: words such as "group", before "of" and people.
-        modifiers: words that may stand before the noun.
+        modifiers: words that may precede the noun.
         scenes: form → kind.
-        may_be: kind of scene → words under which the scene of an image may be of it.
+        may_be: kind of scene → words which indicate that the image may show such a scene.
     """
 
     version: str
@@ -109,12 +108,12 @@ class Words:
 
 
 def tokens(caption: str) -> list[str]:
-    """The words and marks of a caption, in lower case."""
+    """Words and punctuation marks of a caption, in lower case."""
     return [token.lower() for token in _TOKEN.findall(caption)]
 
 
 def find_person(caption: str) -> Phrase | None:
-    """The first person of a caption; None if there is none, or the rules cannot tell where the phrase ends."""
+    """The first person of a caption; None if there is none, or if the rules cannot determine its boundaries."""
     text = _Text(caption)
     lexicon = words()
     place = next((place for place, token in enumerate(text.tokens) if token in lexicon.people), None)
@@ -136,7 +135,7 @@ def find_person(caption: str) -> Phrase | None:
 
 
 def find_scene(caption: str) -> Phrase | None:
-    """The last scene of a caption that a preposition leads in; None if there is none that the rules can cut out."""
+    """The last scene of a caption that follows a preposition; None if the rules find none."""
     text = _Text(caption)
     lexicon = words()
     for place in range(len(text.tokens) - 1, 0, -1):
@@ -160,25 +159,25 @@ def find_scene(caption: str) -> Phrase | None:
     return None
 
 
-def make_wrong(phrase: Phrase, other: Phrase, said: Collection[str]) -> bool:
-    """Whether a caption becomes wrong when one phrase stands in place of another.
+def make_wrong(phrase: Phrase, other: Phrase, image_words: Collection[str]) -> bool:
+    """True if a caption becomes wrong when ``other`` replaces ``phrase``.
 
     Args:
-        phrase: of the caption.
-        other: what would take its place, from a caption of another image.
-        said: all words of all captions of the image, in lower case.
+        phrase: a phrase of the caption.
+        other: its replacement, from a caption of another image.
+        image_words: all words of all captions of the image, in lower case.
     """
     lexicon = words()
     if phrase.part == "person":
         return (
             other.kind in lexicon.replaced_by.get(phrase.kind, ())
             and other.plural == phrase.plural
-            and lexicon.sexes[lexicon.sex_of[other.kind]].isdisjoint(said)
+            and lexicon.sexes[lexicon.sex_of[other.kind]].isdisjoint(image_words)
         )
     return (
         other.kind != phrase.kind
         and other.preposition == phrase.preposition
-        and lexicon.may_be[other.kind].isdisjoint(said)
+        and lexicon.may_be[other.kind].isdisjoint(image_words)
     )
 
 
@@ -193,22 +192,22 @@ class _Text:
         self.nouns = self.common.nouns
 
     def at(self, place: int) -> str:
-        """The token at a place; ``.`` before the first and after the last."""
+        """The token at a place; ``.`` outside the caption."""
         return self.tokens[place] if 0 <= place < len(self.tokens) else "."
 
     def before(self, place: int) -> int:
-        """Where the noun's modifiers begin."""
+        """Place at which the noun's modifiers begin."""
         modifiers = words().modifiers
         while self.at(place - 1) in modifiers or self.at(place - 1) in self.common.adjectives:
             place -= 1
         return place
 
     def is_determiner(self, place: int) -> bool:
-        """Whether a determiner or a number stands at a place."""
+        """True if the token is a determiner or a number."""
         return self.at(place) in self.common.determiners or self.at(place) in self.common.numbers
 
     def leads_in(self, place: int) -> bool:
-        """Whether what stands at a place lets a plural without a determiner begin behind it."""
+        """True if a plural without a determiner may begin after this token."""
         return self.at(place) in self.common.prepositions or self.at(place) in _BEFORE_PEOPLE
 
     def phrase(
@@ -222,9 +221,9 @@ class _Text:
         place: int,
         preposition: str = "",
     ) -> Phrase:
-        """The phrase from the token ``first`` to the noun at ``place``; behind its determiner it begins at ``bare``.
+        """The phrase from the token ``first`` to the noun at ``place``; without its determiner it begins at ``bare``.
 
-        A number tells persons apart and belongs to the key; a determiner does not.
+        A number distinguishes persons and belongs to the key; a determiner does not.
         """
         start, end = self.spans[first][0], self.spans[place][1]
         begin = first if self.at(first) in self.common.numbers else bare
@@ -235,7 +234,7 @@ class _Text:
 
 @functools.cache
 def words() -> Words:
-    """The lexicon that comes with capbench."""
+    """The lexicon that is part of capbench."""
     text = importlib.resources.files("capbench.text").joinpath("distractions_lexicon.yaml").read_text(encoding="utf-8")
     return parse_words(text)
 
@@ -245,20 +244,20 @@ def parse_words(text: str, path: str = "distractions_lexicon.yaml") -> Words:
 
     Args:
         text: the YAML text.
-        path: its name, for error messages.
+        path: its file name, for error messages.
 
     Raises:
-        DataError: it is no YAML, or a part does not hold what it should; the part is named.
+        DataError: the text is not YAML, or a section has the wrong content; the error names the section.
     """
     import yaml
 
     try:
-        # The base loader makes text of everything and can make nothing else.
+        # The base loader returns strings only.
         data = yaml.load(text, Loader=yaml.BaseLoader)
     except yaml.YAMLError as error:
-        raise DataError(f"is not YAML ({error})", path=path) from error
+        raise DataError(f"is not YAML ({error})", code="wrong-format", path=path) from error
     if not isinstance(data, dict) or data.get("schema") != "1":
-        raise DataError("is no lexicon of schema 1", path=path)
+        raise DataError("is not a lexicon of schema 1", code="wrong-version", path=path)
     sexes = {name: frozenset(_list(listed, path, name)) for name, listed in _part(data, "sexes", path).items()}
     people: dict[str, tuple[str, str, bool]] = {}
     sex_of: dict[str, str] = {}
@@ -274,7 +273,13 @@ def parse_words(text: str, path: str = "distractions_lexicon.yaml") -> Words:
     for kind, others in replaced_by.items():
         for other in others:
             if sex_of.get(other) not in sexes:
-                raise DataError(f"{kind} is replaced by {other}, of which no sex is known", path=path, row="people")
+                raise DataError(
+                    f"{kind} is replaced by {other}, which has no sex",
+                    code="invalid",
+                    value=other,
+                    path=path,
+                    row="people",
+                )
     scenes: dict[str, str] = {}
     may_be: dict[str, frozenset[str]] = {}
     for kind, entry in _part(data, "scenes", path).items():
@@ -298,33 +303,33 @@ def parse_words(text: str, path: str = "distractions_lexicon.yaml") -> Words:
 def _part(data: Any, name: str, path: str) -> dict[str, Any]:
     value = data.get(name) if isinstance(data, dict) else None
     if not isinstance(value, dict) or not value:
-        raise DataError(f"has no mapping '{name}'", path=path, row=name)
+        raise DataError(f"has no mapping '{name}'", code="missing-key", value=name, path=path, row=name)
     return value
 
 
 def _list(value: Any, path: str, name: str) -> Sequence[str]:
     if not isinstance(value, list) or not all(isinstance(word, str) and word == word.lower() for word in value):
-        raise DataError("is no list of words in lower case", path=path, row=name)
+        raise DataError("is not a list of words in lower case", code="wrong-type", path=path, row=name)
     return value
 
 
 Task = Literal["replace-person", "replace-scene", "share-person", "share-scene", "just-person", "just-scene"]
 TASKS: tuple[Task, ...] = get_args(Task)
 _MORE_TOKENS = 3
-"""A right caption has so many tokens besides its phrase, or the phrase alone would leave hardly anything out."""
+"""Minimum number of tokens of a caption outside its phrase; otherwise the phrase alone would be almost the caption."""
 
 
 @dataclass(frozen=True)
 class Distraction:
-    """A right caption and a distractor.
+    """A correct caption and a distractor.
 
     Attributes:
-        task: what was done.
+        task: one of :data:`TASKS`.
         image: image id.
-        place: which of the image's captions is the right one, from 0.
-        caption: the right caption.
-        distractor: the wrong one.
-        phrase: the person or scene of the right caption.
+        place: index of the correct caption among the image's captions, from 0.
+        caption: the correct caption.
+        distractor: the wrong caption.
+        phrase: the person or scene of the correct caption.
     """
 
     task: Task
@@ -344,18 +349,20 @@ class _Known:
     caption: str
     phrase: Phrase
     rest: frozenset[str]
-    """Its content words besides the phrase's."""
+    """Content words of the caption outside the phrase."""
 
 
 def make_distractions(captions: Mapping[str, Sequence[str]]) -> list[Distraction]:
-    """At most one pair of every task for each image, task by task; distractors come from the other images.
+    """Make at most one pair of each task for each image, ordered by task; distractors come from other images.
 
     Args:
         captions: image id → its captions.
     """
     made: list[Distraction] = []
     gendered = common_lexicon().gendered
-    said = {image: frozenset(token for text in texts for token in tokens(text)) for image, texts in captions.items()}
+    image_words = {
+        image: frozenset(token for text in texts for token in tokens(text)) for image, texts in captions.items()
+    }
     for part, find in (("person", find_person), ("scene", find_scene)):
         known_by_image = {image: _known(image, texts, find) for image, texts in captions.items()}
         every = [known for of_image in known_by_image.values() for known in of_image]
@@ -377,9 +384,9 @@ def make_distractions(captions: Mapping[str, Sequence[str]]) -> list[Distraction
                         if part == "person" and gendered & set(tokens(right.caption)):
                             continue
                         fit = _fit(right.phrase)
-                        distractors = _replaced(right, by_fit[fit], one_by_kind[fit], said[image], task)
+                        distractors = _replaced(right, by_fit[fit], one_by_kind[fit], image_words[image], task)
                     elif kind == "share":
-                        distractors = _sharing(right, by_key[right.phrase.key], said[image], task)
+                        distractors = _sharing(right, by_key[right.phrase.key], image_words[image], task)
                     else:
                         distractors = iter([right.phrase.text])
                     text = next((text for text in distractors if caption_key(text) not in taken), None)
@@ -404,12 +411,12 @@ def _known(image: str, texts: Sequence[str], find: Callable[[str], Phrase | None
 
 
 def _fit(phrase: Phrase) -> tuple[bool, str]:
-    """What phrases have in common that can stand in each other's place."""
+    """Key of phrases that can replace each other: number (of persons) and preposition."""
     return (phrase.plural if phrase.part == "person" else False, phrase.preposition)
 
 
 def _in_turn(of: Sequence[_Known], right: _Known, task: Task) -> Iterator[_Known]:
-    """All of other images, from a place on that a hash of the image, the task and the caption says."""
+    """All captions of other images, beginning at a place derived from a hash of image, task and caption."""
     if not of:
         return
     first = pick(range(len(of)), right.image, task, str(right.place), "distractor")
@@ -420,12 +427,12 @@ def _in_turn(of: Sequence[_Known], right: _Known, task: Task) -> Iterator[_Known
 
 
 def _replaced(
-    right: _Known, others: Sequence[_Known], one_by_kind: Mapping[str, Phrase], said: frozenset[str], task: Task
+    right: _Known, others: Sequence[_Known], one_by_kind: Mapping[str, Phrase], image_words: frozenset[str], task: Task
 ) -> Iterator[str]:
-    """The right caption with the phrases of others that make it wrong; of each kind of these one is given, too."""
+    """The correct caption with each phrase that makes it wrong; ``one_by_kind`` has an example of each kind."""
     phrase = right.phrase
-    # What makes a caption wrong hangs on the kind alone, since others fit in number and preposition.
-    wrong_kinds = {kind for kind, one in one_by_kind.items() if make_wrong(phrase, one, said)}
+    # Number and preposition agree, so only the kind decides if the caption becomes wrong.
+    wrong_kinds = {kind for kind, one in one_by_kind.items() if make_wrong(phrase, one, image_words)}
     if not wrong_kinds:
         return
     for other in _in_turn(others, right, task):
@@ -436,8 +443,8 @@ def _replaced(
             yield right.caption[: phrase.start] + new + right.caption[phrase.end :]
 
 
-def _sharing(right: _Known, others: Sequence[_Known], said: frozenset[str], task: Task) -> Iterator[str]:
-    """Captions of other images with the same phrase and no other content word of the image's captions."""
+def _sharing(right: _Known, others: Sequence[_Known], image_words: frozenset[str], task: Task) -> Iterator[str]:
+    """Captions of other images with the same phrase that share no other content word with the image's captions."""
     for other in _in_turn(others, right, task):
-        if other.rest and not other.rest & said:
+        if other.rest and not other.rest & image_words:
             yield other.caption

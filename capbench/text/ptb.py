@@ -1,28 +1,28 @@
-r"""PTB tokenisation of captions, as the field's reference scores were computed with.
+r"""PTB tokenisation of captions, as used for the field's reference scores.
 
-The text goes through Stanford CoreNLP 3.4.1's ``PTBTokenizer`` (lower-cased), then eighteen punctuation
-tokens are dropped and the rest is joined by single spaces. This is what pycocoevalcap's
-``PTBTokenizer`` does, with two of its accidents fixed:
+The text is tokenised with Stanford CoreNLP 3.4.1's ``PTBTokenizer`` (lower-cased), eighteen punctuation tokens are
+removed and the rest is joined by single spaces. pycocoevalcap's ``PTBTokenizer`` does the same, but with two defects
+that are fixed here:
 
-- It feeds all captions as lines of one text, so a character that ends a line for Java (``\r``, ``\x0b``,
-  ``\x0c``, U+2028, U+2029) shifts every caption after it by one. Here such characters become spaces, as ``\n``
-  does there.
-- The tokeniser looks past the end of a caption: ``no.`` before a caption that begins with a digit is an
-  abbreviation, elsewhere it is a word and a full stop. Here every caption is followed by the same neutral
-  line, so its tokens are its own and do not change with the order of the captions.
+- It passes all captions as lines of one text, so a character that ends a line in Java (``\r``, ``\x0b``, ``\x0c``,
+  U+2028, U+2029) shifts all following captions by one. Here such characters become spaces, as ``\n`` does there.
+- The tokeniser reads beyond the end of a caption: ``no.`` before a caption that begins with a digit is an abbreviation,
+  elsewhere it is a word and a full stop. Here the same neutral line follows every caption, so its tokens do not depend
+  on the order of the captions.
 
-By default no Java runs. The same automaton is followed in Python over the tables that :mod:`capbench.text.ptb_tables`
-reads from the installed jar, so that every boundary falls where the reference puts it; the treatment of each token
-(brackets to ``-lrb-``, dashes, quotes, ellipses, currency, entities, soft hyphens) is written out below, by rule
+By default no Java runs. The same automaton is followed in Python with the tables that :mod:`capbench.text.ptb_tables`
+reads from the installed jar, so that all token boundaries equal the reference's; the normalisation of each token
+(brackets to ``-lrb-``, dashes, quotes, ellipses, currency, entities, soft hyphens) is implemented below, by rule
 number.
 
-Two things make it quick. A piece of text between two spaces is tokenised once: its tokens are remembered unless the
-automaton looked beyond the space after it, which abbreviations, numbers with fractions and the like can do. And only a
-caption that holds such a piece is read as a whole. Since remembered pieces can be numbers of words as well, a batch of
-captions becomes one array of numbers in a few passes, without a string for any of its tokens.
+Two caches make it fast. A piece of text between two spaces is tokenised once: its tokens are cached unless the
+automaton looked beyond the following space, as it does for abbreviations, numbers with fractions and the like. Only a
+caption with such a piece is read as a whole. The cached pieces can also be word numbers, so that a batch of captions
+becomes one array of numbers in a few passes, without a string for any token.
 
-A caption goes to the Java program only where it holds a capital sigma, whose lower case Java finds by other rules than
-Python, and where it is not valid Unicode. None of the 452,090 distinct texts in the published data is such a caption.
+The Java program is required only for captions that contain a capital sigma, which Java converts to lower case by other
+rules than Python, or that are not valid Unicode. None of the 452,090 distinct texts in the published data is such a
+caption.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from __future__ import annotations
 import hashlib
 import re
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Final, Literal, NamedTuple, get_args
 
@@ -64,12 +64,12 @@ __all__ = [
 PUNCTUATION: Final = frozenset(
     ["''", "'", "``", "`", "-LRB-", "-RRB-", "-LCB-", "-RCB-", ".", "?", "!", ",", ":", "-", "--", "...", ";"]
 )
-"""Tokens that pycocoevalcap drops. It compares after lower-casing, so that ``-lrb-`` and its kin stay."""
+"""Tokens that pycocoevalcap removes. It compares after lower-casing, so that ``-lrb-`` and other brackets remain."""
 
 _START = 2  # the lexer's state for Treebank text with sentence-final full stops kept on abbreviations
 _NEWLINE_RULE, _UNTOKENIZABLE_RULE = 5, 1
-_SKIP = frozenset([_UNTOKENIZABLE_RULE, 7, 23])  # rules that consume text and give no token
-_REMEMBERED = 400_000  # pieces; beyond that the memory is emptied, so that it stays under some 100 MB
+_SKIP = frozenset([_UNTOKENIZABLE_RULE, 7, 23])  # rules that consume text without a token
+_REMEMBERED = 400_000  # pieces; a full cache is cleared, so that it stays below some 100 MB
 
 _FIXED = {
     2: "<",
@@ -83,19 +83,19 @@ _FIXED = {
     21: "-RSB-",
     22: "-LSB-",
 }
-# How much of the match is look-ahead and is read again: a number of characters, or the pair of automaton
-# states (forwards, backwards) that find where a look-ahead of any length begins.
-_GIVEN_BACK = {25: 1, 26: 1, 32: 1, 34: 1, 36: 1, 46: 1, 51: 1, 42: 2, 48: 2, 50: 3, 53: 4}
+# Look-ahead of a match, which is read again: a number of characters, or the pair of automaton states (forwards,
+# backwards) that determine the beginning of a look-ahead of any length.
+_PUSHED_BACK = {25: 1, 26: 1, 32: 1, 34: 1, 36: 1, 46: 1, 51: 1, 42: 2, 48: 2, 50: 3, 53: 4}
 _LOOK_AHEAD = {24: (13, 14), 30: (3, 4), 40: (5, 6), 41: (16, 17), 43: (15, 14), 44: (9, 10), 47: (7, 8), 49: (11, 12)}
 _SOFT_HYPHENS = frozenset([6, 12, 29, 30, 32, 40, 46])
 _OPENING, _CLOSING = frozenset([26, 35]), frozenset([8, 36])
 _AMPERSAND, _PARENTHESES, _HARD_SPACES = frozenset([37, 51]), frozenset([28, 34, 54]), frozenset([27, 38, 39, 54])
-# These keep the abbreviation's full stop in the token and read it once more as a token of its own.
+# These rules keep the abbreviation's full stop in the token and read it again as a separate token.
 _STOP_TWICE = frozenset([33, 47, 49])
 LINE_ENDS = str.maketrans(dict.fromkeys("\n\r\x0b\x0c\u2028\u2029", " "))
 _OTHER_LINE_ENDS = "\r\x0b\x0c\u2028\u2029"
 UNSETTLED: Final = "\ud800"
-"""Stands in the tokens of a piece that depend on its neighbours. No token holds it: it is half of a pair."""
+"""Marks a piece whose tokens depend on its neighbours. No token contains it: it is half of a surrogate pair."""
 _TRAILING_SPACE = frozenset(" \t\n\x0b\x0c\r\x85")
 
 _FRACTIONS = str.maketrans({"¼": "1/4", "½": "1/2", "¾": "3/4", "⅓": "1/3", "⅔": "2/3"})
@@ -117,7 +117,7 @@ def _quotes(text: str, mark: str) -> str:
 
 
 def _normalise(rule: int, text: str) -> str:
-    """The token that the reference makes of a match."""
+    """The token that the reference produces from a match."""
     if rule in _FIXED:
         return _FIXED[rule]
     if rule == 4:
@@ -142,11 +142,11 @@ def _normalise(rule: int, text: str) -> str:
 
 
 class _NoAnswerError(Exception):
-    """The reference has no answer for this text alone."""
+    """The reference has no result for this text alone."""
 
 
 def _code_units(text: str) -> str:
-    """The text as Java sees it: a character beyond the basic plane becomes a pair of surrogates."""
+    """UTF-16 code units as in Java: a character beyond the basic plane becomes a surrogate pair."""
     if text.isascii():
         return text
     try:
@@ -157,10 +157,10 @@ def _code_units(text: str) -> str:
 
 
 def _lower(units: str) -> str:
-    """Lower case as Java has it."""
+    """Lower case by Java's rules."""
     if units.isascii():
         return units.lower()
-    if "Σ" in units:  # whether a sigma is a word's last is decided otherwise in Java
+    if "Σ" in units:  # Java has another rule for a sigma at the end of a word
         raise _NoAnswerError
     try:
         return units.encode("utf-16-le", "surrogatepass").decode("utf-16-le").lower()
@@ -169,7 +169,7 @@ def _lower(units: str) -> str:
 
 
 def _in_place(pieces: Sequence[str], i: int) -> str:
-    """A piece, the space behind it and the first character of the next; "" if that is another space.
+    """A piece, the following space and the first character of the next piece; "" if that is another space.
 
     One more character settles most cases: "a " could begin "a. m.", "a d" could not.
     """
@@ -182,7 +182,7 @@ def _in_place(pieces: Sequence[str], i: int) -> str:
 
 
 class _Memory(dict[str, str]):
-    """Text → its tokens, each behind a space; with :data:`UNSETTLED` where they depend on more than this text."""
+    """Text → its tokens, each preceded by a space; :data:`UNSETTLED` if they depend on more than this text."""
 
     def __init__(self, tokenize: Callable[[str], str]) -> None:
         super().__init__()
@@ -196,36 +196,36 @@ class _Memory(dict[str, str]):
 
 
 class NativeTokenizer:
-    """Follows the reference's automaton over one caption at a time.
+    """Follows the reference's automaton, one caption at a time.
 
     Args:
         automaton: its tables; by default those of the installed jar.
 
     Raises:
-        ToolError: the jar is missing or of another version.
+        ToolError: the jar is missing or has another version.
     """
 
     def __init__(self, automaton: Automaton | None = None) -> None:
         automaton = automaton or load_automaton()
         self._classes: list[int] = automaton.classes.tolist()
         self._table = automaton.next_state
-        # Rows are turned into lists when first used: a list answers faster than an array, and few states occur.
+        # Rows become lists on first use: lists are faster to index than arrays, and few states occur.
         self._rows: list[list[int] | None] = [None] * len(automaton.rule)
         self._rule: list[int] = automaton.rule.tolist()
         self._accepts: list[bool] = automaton.accepts.tolist()
         self.pieces: Mapping[str, str] = _Memory(self._remember_piece)
         self._before = _Memory(self._remember_before)
-        self._open_ends: set[str] = set()  # keys of both whose tokens the next line could change
+        self._open_ends: set[str] = set()  # keys of both caches whose tokens depend on the next line
 
     def tokenize(self, caption: str) -> str | None:
-        """The reference's tokens of one caption, joined by spaces; None where it holds what is not matched."""
+        """The reference's tokens of one caption, joined by spaces; None if the caption requires the jar."""
         return self._tokenize(caption)[0]
 
     def tokenize_all(self, captions: Sequence[str]) -> list[str | None]:
-        """What :meth:`tokenize` gives for each caption, for many captions in a fraction of the time.
+        """Vectorised :meth:`tokenize`: the tokens of many captions in a fraction of the time.
 
-        They are cut into pieces and put together again all at once. Only captions with a piece that needs its
-        neighbours are taken one by one.
+        The captions are split into pieces and joined together. Only captions with a piece that depends on its
+        neighbours are tokenised individually.
         """
         if not captions:
             return []
@@ -238,7 +238,7 @@ class NativeTokenizer:
         return tokens
 
     def pieces_of(self, captions: Sequence[str]) -> list[str]:
-        """The pieces of one or more captions, one caption after the other; a caption's last one ends in a line feed."""
+        """Pieces of one or more captions in sequence; a caption's last piece ends in a line feed."""
         text = "\n".join(captions)
         if text.count("\n") >= len(captions) or any(end in text for end in _OTHER_LINE_ENDS):
             text = "\n".join([caption.translate(LINE_ENDS) for caption in captions])
@@ -247,11 +247,11 @@ class NativeTokenizer:
         return pieces
 
     def tokenize_batch(self, captions: Sequence[str]) -> list[str | None]:
-        """The reference's tokens of captions that it is given together, in this order.
+        """The reference's tokens of captions that it processes together, in this order.
 
-        It reads them as one text, a line each, and some look-ahead crosses the end of a line: *"… the letter S."*
-        ends in ``s`` if the next caption begins with *"A"*, and in ``s.`` if it is the only one. About 3 captions in
-        1,000 look ahead that far; for all others this is :meth:`tokenize`.
+        It reads them as one text with one line each, and some look-ahead crosses the end of a line: *"… the letter S."*
+        ends in ``s`` if the next caption begins with *"A"*, and in ``s.`` if there is no other. About 3 captions in
+        1,000 look ahead that far; for all others the result equals :meth:`tokenize`.
         """
         tokens_of_captions: list[str | None] = []
         for i, caption in enumerate(captions):
@@ -262,7 +262,7 @@ class NativeTokenizer:
         return tokens_of_captions
 
     def _tokenize(self, caption: str) -> tuple[str | None, bool]:
-        """Tokens, and whether they are surely the same whatever caption comes next."""
+        """Tokens, and True if they do not depend on the next caption."""
         if not caption.isprintable():
             caption = caption.translate(LINE_ENDS)
         pieces = caption.split(" ")
@@ -283,7 +283,7 @@ class NativeTokenizer:
         return tokens[1:-1], settled
 
     def _remember_piece(self, piece: str) -> str:
-        """Tokens of a piece; if it ends in a line feed, it is a caption's last, and so do they."""
+        """Tokens of a piece; a line feed ends a caption's last piece and its tokens."""
         if piece.endswith("\n"):
             return self._remember(piece[:-1], "\n", piece) + "\n"
         return self._remember(piece, " ", " ")
@@ -293,7 +293,7 @@ class NativeTokenizer:
         return self._remember(piece, f" {following}", key)
 
     def _remember(self, piece: str, after: str, key: str) -> str:
-        """Tokens of a piece with ``after`` behind it, or :data:`UNSETTLED` if that is too little to tell."""
+        """Tokens of a piece followed by ``after``; :data:`UNSETTLED` if they depend on more text."""
         try:
             units = _code_units(piece)
             tokens, looked_beyond = self._scan(units + _code_units(after), len(units))
@@ -303,13 +303,13 @@ class NativeTokenizer:
             if not after.endswith("\n"):
                 return f" {UNSETTLED}"
             self._open_ends.add(key)
-        # The reference strips white space from a caption's end, and hard spaces can be part of a token.
+        # The reference strips white space at the end of a caption, and hard spaces can be part of a token.
         if any(token.split() != [token] for token in tokens):
             return f" {UNSETTLED}"
         return "".join([f" {token}" for token in tokens if token not in PUNCTUATION])
 
     def _whole(self, caption: str, following: str = "") -> str | None:
-        """Tokens of a caption read from end to end, with the lines that follow it."""
+        """Tokens of a complete caption, with the lines that follow it."""
         try:
             units = _code_units(caption.translate(LINE_ENDS))
             tokens, _ = self._scan(f"{units}\n{_code_units(following)}", len(units))
@@ -319,9 +319,9 @@ class NativeTokenizer:
         return " ".join([word for word in words if word not in PUNCTUATION])
 
     def _scan(self, text: str, end: int) -> tuple[list[str], bool]:
-        """Tokens in lower case, up to ``end``, and whether any match wanted to read on behind the text.
+        """Tokens in lower case, up to ``end``, and True if a match could continue beyond the text.
 
-        Raises _NoAnswerError where a match crosses ``end``.
+        Raises _NoAnswerError if a match crosses ``end``.
         """
         classes = self._classes
         symbols = [classes[ord(c)] for c in text]
@@ -343,7 +343,7 @@ class NativeTokenizer:
         return tokens, looked_beyond
 
     def _match(self, symbols: Sequence[int], start: int) -> tuple[int, int, bool]:
-        """The longest match from ``start``: its rule, its end, and whether the automaton wanted to read on."""
+        """The longest match from ``start``: its rule, its end, and True if the automaton could read on."""
         rows, rules, state = self._rows, self._rule, _START
         rule, stop = 0, start
         for position in range(start, len(symbols)):
@@ -358,23 +358,23 @@ class NativeTokenizer:
         return rule, stop, True
 
     def _token(self, rule: int, text: str, symbols: Sequence[int], start: int, stop: int) -> tuple[str, int]:
-        """The token of a match and where the next one begins."""
+        """The token of a match and the beginning of the next one."""
         if rule in _LOOK_AHEAD:
             stop = self._before_look_ahead(symbols, start, stop, *_LOOK_AHEAD[rule])
             if rule in (44, 47):
                 while stop > start and text[stop - 1] in _TRAILING_SPACE:
                     stop -= 1
-        stop -= _GIVEN_BACK.get(rule, 0)
+        stop -= _PUSHED_BACK.get(rule, 0)
         if rule == 35:
             stop = start + 1
         if rule in _STOP_TWICE:
             stop -= 1
-            alone = rule == 47 and stop - start == 1  # a single letter before a full stop is no abbreviation
+            alone = rule == 47 and stop - start == 1  # a single letter before a full stop is not an abbreviation
             return text[start : stop if alone else stop + 1], stop
         return _normalise(rule, text[start:stop]), stop
 
     def _before_look_ahead(self, symbols: Sequence[int], start: int, stop: int, forwards: int, backwards: int) -> int:
-        """Where a match of the form *token / look-ahead* is cut: the last place where both parts fit."""
+        """End of the token in a match of *token / look-ahead*: the last place where both parts match."""
         fits = [False] * (stop - start + 1)
         state = forwards
         for position in range(start, stop + 1):
@@ -392,33 +392,32 @@ class NativeTokenizer:
 
 
 def tokenize_native_all(captions: Sequence[str]) -> list[str | None]:
-    """Tokens of captions as pycocoevalcap gives them, joined by spaces, without Java.
+    """Tokens of captions as in pycocoevalcap, joined by spaces, without Java.
 
-    ``None`` means that a caption holds something that is not matched (a capital sigma, half a pair of surrogates):
-    give it to the reference.
+    ``None`` marks a caption that requires the reference (a capital sigma, half a surrogate pair).
 
     >>> tokenize_native_all(["A man's dog can't jump, it's (too) small."])
     ["a man 's dog ca n't jump it 's -lrb- too -rrb- small"]
 
     Raises:
-        ToolError: the jar that holds the tables is missing or of another version.
+        ToolError: the jar with the tables is missing or has another version.
     """
     return native_tokenizer().tokenize_all(captions)
 
 
 @cache
 def native_tokenizer() -> NativeTokenizer:
-    """The one tokeniser of this process, which remembers pieces."""
+    """The shared tokeniser of this process, which caches pieces."""
     return NativeTokenizer()
 
 
-_REMEMBERED_WORDS: Final = 400_000  # pieces; beyond that the memory is emptied
+_REMEMBERED_WORDS: Final = 400_000  # pieces; a full cache is cleared
 _AT_ONCE: Final = 8_192  # captions whose pieces exist as strings at the same time
 _END, _UNSETTLED = -1, -2  # in place of a word's number
 
 
 class WordNumbers(dict[str, int]):
-    """Word → number, in order of first occurrence; an unknown word gets the next one."""
+    """Word → number, in order of first occurrence; unknown words are added."""
 
     def __missing__(self, word: str) -> int:
         number = self[word] = len(self)
@@ -429,10 +428,10 @@ class Encoded(NamedTuple):
     """Captions as numbers.
 
     Attributes:
-        words: (tokens,) numbers of all captions' words, one caption after the other.
-        lengths: (captions,) words of each.
-        spaced: place of a caption → its words cut at single spaces only, where that differs from cutting at white space
-            (no tokens at all, hard spaces).
+        words: (tokens,) word numbers of all captions in sequence.
+        lengths: (captions,) number of words of each caption.
+        spaced: index of a caption → its words split at single spaces only, if that differs from splitting at white
+            space (no tokens at all, hard spaces).
     """
 
     words: NDArray[np.int32]
@@ -441,7 +440,7 @@ class Encoded(NamedTuple):
 
 
 class _PieceNumbers(dict[str, bytes]):
-    """Piece → numbers of its words as int32; with :data:`_END` behind those of a caption's last piece."""
+    """Piece → its word numbers as int32; :data:`_END` follows those of a caption's last piece."""
 
     def __init__(self, pieces: Mapping[str, str], vocabulary: WordNumbers) -> None:
         super().__init__()
@@ -459,11 +458,11 @@ class _PieceNumbers(dict[str, bytes]):
 
 
 class CaptionEncoder:
-    """Gives captions as numbers over one vocabulary, which grows.
+    """Encodes captions as numbers over one growing vocabulary.
 
     Args:
-        tokenizer: cuts captions into tokens.
-        tokenize: tokens, joined by spaces, of captions that the tokeniser hands back.
+        tokenizer: splits captions into tokens.
+        tokenize: returns the tokens, joined by spaces, of captions for which ``tokenizer`` returns None.
     """
 
     def __init__(self, tokenizer: NativeTokenizer, tokenize: Callable[[Sequence[str]], list[str]]) -> None:
@@ -472,7 +471,7 @@ class CaptionEncoder:
         self._numbers = _PieceNumbers(tokenizer.pieces, self.vocabulary)
 
     def encode(self, captions: Sequence[str]) -> Encoded:
-        """Word numbers of captions. Raises as the ``tokenize`` that was given does."""
+        """Word numbers of captions. Raises the errors of ``tokenize``."""
         if len(captions) <= _AT_ONCE:
             return self._encode(captions)
         parts = [self._encode(captions[begin : begin + _AT_ONCE]) for begin in range(0, len(captions), _AT_ONCE)]
@@ -506,7 +505,7 @@ class CaptionEncoder:
     def _one_by_one(
         self, captions: Sequence[str], places: Sequence[int], spaced: dict[int, list[int]]
     ) -> list[NDArray[np.int32]]:
-        """Words of the captions at some places; ``spaced`` gets those that are cut in two ways."""
+        """Words of the captions at some places; adds captions with two splittings to ``spaced``."""
         known = [self._tokenizer.tokenize(captions[place]) for place in places]
         missing = iter(
             self._tokenize([captions[place] for place, text in zip(places, known, strict=True) if text is None])
@@ -523,37 +522,42 @@ class CaptionEncoder:
 
 
 VERSION = "ptb-3.4.1"
-"""Goes into metrics' signatures and names the space of cached tokens."""
+"""Part of metrics' signatures; name of the space of cached tokens."""
 
 Engine = Literal["native", "jar"]
 
 _ENGINES: tuple[str, ...] = get_args(Engine)
-_FOLLOWER = "x"  # begins with neither a capital nor a digit: no rule of the tokeniser looks at it
+_FOLLOWER = "x"  # neither a capital nor a digit, so no look-ahead rule applies
 _BATCH = 20_000
 _known: dict[str, str] = {}
-_MOST_WORDS = 2_000_000  # in one vocabulary
+_MAX_WORDS = 2_000_000  # in one vocabulary
 _encoders: dict[bool, CaptionEncoder] = {}
 
 
 def tokenize(captions: Sequence[str], *, engine: Engine = "native", cache: bool = True) -> list[str]:
-    """Tokenise captions: for each its lower-case tokens, joined by single spaces, without punctuation.
+    """Tokenise captions: lower-case tokens of each, joined by single spaces, without punctuation.
 
-    A caption of nothing but punctuation, or an empty one, gives ``""``. What the jar tokenises it does once in a
-    process and, with ``cache``, once in the life of the cache folder.
+    An empty caption, or one with punctuation only, yields ``""``. The jar tokenises each caption once per process and,
+    with ``cache``, once per cache folder.
 
     Args:
         captions: texts as published.
-        engine: ``native`` gives the jar's tokens without Java, and hands the jar what it does not match (a capital
-            sigma); ``jar`` is the reference.
-        cache: whether to use the cache on disk.
+        engine: ``native`` yields the jar's tokens without Java and passes only captions with a capital sigma to the
+            jar; ``jar`` is the reference.
+        cache: True to use the cache on disk.
 
     Raises:
-        UsageError: no such engine.
-        DataError: a caption is not valid Unicode (a lone surrogate, which JSON can smuggle in).
+        UsageError: the engine is unknown.
+        DataError: a caption is not valid Unicode (a lone surrogate, which JSON can contain).
         ToolError: Java could not be started or failed.
     """
     if engine not in _ENGINES:
-        raise UsageError(f"unknown tokeniser engine '{engine}'", hint=f"Choices: {', '.join(_ENGINES)}")
+        raise UsageError(
+            f"unknown tokeniser engine '{engine}'",
+            code="unknown-name",
+            value=engine,
+            hint=f"Choices: {', '.join(_ENGINES)}",
+        )
     if engine == "native":
         tokens = _native(captions)
         if None not in tokens:
@@ -568,20 +572,20 @@ def tokenize(captions: Sequence[str], *, engine: Engine = "native", cache: bool 
 
 
 def caption_encoder(*, cache: bool = True) -> CaptionEncoder:
-    """What gives captions as numbers of the words that :func:`tokenize` finds; mostly the same one in a process.
+    """The encoder of captions as numbers of the words that :func:`tokenize` finds; usually shared within a process.
 
     Args:
-        cache: whether to use the cache on disk, for captions that the jar tokenises.
+        cache: True to use the cache on disk, for captions that the jar tokenises.
     """
     encoder = _encoders.get(cache)
-    if encoder is None or len(encoder.vocabulary) > _MOST_WORDS:
+    if encoder is None or len(encoder.vocabulary) > _MAX_WORDS:
         encoder = CaptionEncoder(native_tokenizer(), lambda captions: tokenize(captions, cache=cache))
         _encoders[cache] = encoder
     return encoder
 
 
 def _native(captions: Sequence[str]) -> list[str | None]:
-    """Native tokens of captions, of which many may be the same."""
+    """Native tokens of captions, many of which may be equal."""
     distinct = list(dict.fromkeys(captions))
     tokens = tokenize_native_all(distinct)
     if len(distinct) == len(captions):
@@ -607,16 +611,18 @@ def _key(caption: str) -> bytes:
         return hashlib.blake2b(caption.encode(), digest_size=16).digest()
     except UnicodeEncodeError as error:
         raise DataError(
-            f"the caption {caption!r} holds half of a surrogate pair, which is no character",
-            hint="Mend the file that it comes from",
+            f"the caption {caption!r} contains half of a surrogate pair, which is not a character",
+            code="unreadable",
+            value=caption,
+            hint="Correct the file that contains it",
         ) from error
 
 
 def tokenize_jar(captions: Sequence[str]) -> list[str]:
-    """Tokenise captions with the jar in one run, without any memory (the reference engine itself).
+    """Tokenise captions with the jar in one run, without a cache (the reference engine).
 
     Raises:
-        ToolError: Java could not be started or failed, or its answer does not fit the captions.
+        ToolError: Java could not be started or failed, or its output does not match the captions.
     """
     if not captions:
         return []
@@ -632,15 +638,12 @@ def tokenize_jar(captions: Sequence[str]) -> list[str]:
     lines = output.replace("\r\n", "\n").split("\n")
     if len(lines) != 2 * len(captions) + 1 or any(line != _FOLLOWER for line in lines[1::2]):
         raise ToolError(
-            f"the PTB tokeniser answered {len(captions)} captions with {len(lines) // 2} lines, or out of step",
-            hint="'capbench doctor' checks Java; if it is well, please report the captions",
+            f"the PTB tokeniser returned {len(lines) // 2} lines for {len(captions)} captions, or in another order",
+            code="mismatch",
+            hint="Check Java with 'capbench doctor'; if it works, please report the captions",
         )
     return [_without_punctuation(line) for line in lines[:-1:2]]
 
 
 def _without_punctuation(line: str) -> str:
-    return " ".join(_kept(line.rstrip().split(" ")))
-
-
-def _kept(tokens: Iterable[str]) -> list[str]:
-    return [token for token in tokens if token not in PUNCTUATION]
+    return " ".join([token for token in line.rstrip().split(" ") if token not in PUNCTUATION])

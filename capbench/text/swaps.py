@@ -1,20 +1,20 @@
-"""Captions with one object, action or property replaced: by a similar word, and by one that makes them wrong.
+"""Captions with one object, action or property replaced: by a similar word, and by a word that makes them wrong.
 
-TIGEr (Jiang and others, EMNLP-IJCNLP 2019, section 4.6) tests metrics with such pairs and does not publish its own.
-Here they are made by rules over the lexicon ``swaps_lexicon.yaml``. A word is replaced only where its neighbours say
-that it is what the lexicon takes it for, so most captions give few pairs and what they give is right English:
+TIGEr (Jiang et al., EMNLP-IJCNLP 2019, section 4.6) tests metrics with such pairs but did not publish them. Here they
+follow from rules over the lexicon ``swaps_lexicon.yaml``. A word is replaced only where its neighbours confirm its part
+of speech and sense, so most captions yield few pairs, but correct English:
 
-- An **object** is a noun behind a determiner, a preposition, a number or an adjective that the lexicon knows, and
-  before a preposition, a form of *be*, a conjunction or the end of a clause; people and animals also before a verb.
-  So "bike" in "bike rack" stays. A noun that says where something is may be bound to its preposition ("on the beach").
-- An **action** is a verb in its *-ing* form, third person or plural, behind a noun, before what the lexicon lists for
-  that sense of it ("looking **at**", "holding **a**").
-- A **property** is an adjective or number (colour, count, size, state) in front of a noun that the lexicon knows, with
-  nothing but other adjectives between them.
+- An **object** is a noun after a determiner, a preposition, a number or an adjective of the lexicon, and before a
+  preposition, a form of *be*, a conjunction or the end of a clause; people and animals also before a verb. So "bike" in
+  "bike rack" is not replaced. A noun for a location may require its preposition ("on the beach").
+- An **action** is a verb in its *-ing* form, third person or plural, after a noun and before words that the lexicon
+  lists for this sense of the verb ("looking **at**", "holding **a**").
+- A **property** is an adjective or number (colour, count, size, state) before a noun of the lexicon, with only other
+  adjectives between them.
 
-Number, person, ``a`` or ``an`` and the first capital follow. A word is never replaced by a *different* one that, or a
-synonym of which, stands in any reference of the image: it might be right. Nor is a noun that stands twice, or a person
-where a pronoun (*he*, *her*) would give the new word away.
+Number, person, ``a`` or ``an`` and the first capital are adapted. A *different* word is never used if the word or one
+of its synonyms occurs in a reference of the image, since it might be correct. Nouns that occur twice are not replaced,
+nor are persons where a pronoun (*he*, *her*) would reveal the replacement.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ _LISTS = ("determiners", "prepositions", "numbers", "gendered", "adjectives", "n
 
 @dataclass(frozen=True)
 class ObjectRule:
-    """A noun and what may stand for it; the YAML file says more.
+    """A noun and its replacements; the comments of the YAML file give details.
 
     Attributes:
         noun: the noun, singular.
         similar: nouns that leave a caption true.
         different: nouns that make it wrong.
         kind: ``person``, ``animal`` or ``""``.
-        after: words of which one must stand before the noun; empty for any.
-        as_is: True if it has one form only.
+        after: words of which one must precede the noun; empty for any.
+        as_is: True if the noun has one form only.
     """
 
     noun: str
@@ -72,14 +72,14 @@ class ObjectRule:
 
 @dataclass(frozen=True)
 class ActionRule:
-    """A verb in one sense and what may stand for it.
+    """A verb in one sense and its replacements.
 
     Attributes:
         verb: the infinitive.
-        before: what follows the verb in this sense, each as tokens; one of them must.
+        before: token sequences of which one must follow the verb in this sense.
         similar: verbs that leave a caption true.
         different: verbs that make it wrong.
-        unless: words that keep the rule from a caption in which they stand.
+        unless: words that disable the rule for a caption.
     """
 
     verb: str
@@ -91,15 +91,15 @@ class ActionRule:
 
 @dataclass(frozen=True)
 class PropertyRule:
-    """An adjective or number and what may stand for it.
+    """An adjective or number and its replacements.
 
     Attributes:
         word: the word, in tokens.
         category: ``colour``, ``count``, ``size`` or ``state``.
         similar: words that leave a caption true.
         different: words that make it wrong.
-        people: False if it is left alone before nouns for people.
-        nouns: the nouns that it is replaced before; empty for any noun.
+        people: False if the rule does not apply before nouns for people.
+        nouns: nouns before which the rule applies; empty for any noun.
     """
 
     word: tuple[str, ...]
@@ -112,18 +112,18 @@ class PropertyRule:
 
 @dataclass(frozen=True, eq=False)
 class Lexicon:
-    """All rules by the forms that words have in a caption.
+    """All rules, indexed by word form.
 
     Attributes:
-        version: of the rules.
-        fingerprint: eight hex digits that name the file.
-        objects: form → (rule, is it a plural).
+        version: version of the rules.
+        fingerprint: eight hex digits that identify the file.
+        objects: form → (rule, True for a plural).
         verbs: form → (rule, ``ing``, ``third`` or ``plural``).
         properties: first token → rules.
-        nouns: form of every known noun → is it a plural.
+        nouns: form of every known noun → True for a plural.
         as_is: nouns that have one form only.
-        people: forms of nouns that stand for people and parts of them.
-        adjectives: known adjectives, properties among them.
+        people: forms of nouns for people and parts of people.
+        adjectives: known adjectives, including properties.
         colours: words for colours.
     """
 
@@ -146,7 +146,7 @@ class Lexicon:
     related: dict[str, set[str]] = field(default_factory=dict)
 
     def plural(self, noun: str) -> str:
-        """Many of a noun; of a phrase its last word changes."""
+        """Plural of a noun; of a phrase, the last word is inflected."""
         *head, last = noun.split(" ")
         many = self.irregular_plurals.get(last)
         if many is None:
@@ -159,7 +159,7 @@ class Lexicon:
         return " ".join([*head, many])
 
     def verb(self, verb: str, form: str) -> str:
-        """A verb in the form ``ing``, ``third`` or ``plural``; of a phrase its first word changes.
+        """A verb in the form ``ing``, ``third`` or ``plural``; of a phrase, the first word is inflected.
 
         ``be seated`` gives ``seated``, ``is seated`` and ``are seated``.
         """
@@ -181,11 +181,11 @@ class Lexicon:
         return " ".join([f"{first}s", *particles])
 
     def noun_forms(self, noun: str) -> list[str]:
-        """One and many of a noun; for a word of one form that form and what looks like its plural."""
+        """Singular and plural of a noun; the plural is formed even if the noun has one form only."""
         return [noun, self.plural(noun)]
 
     def verb_forms(self, verb: str) -> list[str]:
-        """A verb in all forms."""
+        """All forms of a verb."""
         return [verb, *(self.verb(verb, form) for form in ("ing", "third", "plural"))]
 
     def kin(self, word: str) -> list[str]:
@@ -199,7 +199,7 @@ class Lexicon:
 
 @functools.cache
 def lexicon() -> Lexicon:
-    """The lexicon that comes with capbench."""
+    """The lexicon that is part of capbench."""
     text = importlib.resources.files("capbench.text").joinpath("swaps_lexicon.yaml").read_text(encoding="utf-8")
     return parse_lexicon(text)
 
@@ -209,23 +209,23 @@ def parse_lexicon(text: str, path: str = "swaps_lexicon.yaml") -> Lexicon:
 
     Args:
         text: the YAML text.
-        path: its name, for error messages.
+        path: its file name, for error messages.
 
     Raises:
-        DataError: it is no YAML, or an entry does not hold what it should; the entry is named.
+        DataError: the text is not YAML, or an entry has the wrong content; the error names the entry.
     """
     import yaml
 
     try:
-        # The base loader makes text of everything ("on" and "no" are words here) and can make nothing else.
+        # The base loader returns strings only: "on" and "no" are words here.
         data = yaml.load(text, Loader=yaml.BaseLoader)
     except yaml.YAMLError as error:
-        raise DataError(f"is not YAML ({error})", path=path) from error
+        raise DataError(f"is not YAML ({error})", code="wrong-format", path=path) from error
     if not isinstance(data, dict) or data.get("schema") != "1":
-        raise DataError("is no lexicon of schema 1", path=path)
+        raise DataError("is not a lexicon of schema 1", code="wrong-version", path=path)
     known = {*_LISTS, "schema", "version", "irregular_plurals", "irregular_verbs", "objects", "actions", "properties"}
     if known - set(data) or set(data) - known:
-        raise DataError(f"its parts should be {', '.join(sorted(known))}", path=path)
+        raise DataError(f"must have the sections {', '.join(sorted(known))}", code="unknown-key", path=path)
     lists = {name: frozenset(_words(data, name, path, name)) for name in _LISTS}
     made = Lexicon(
         version=str(data["version"]),
@@ -255,21 +255,26 @@ def parse_lexicon(text: str, path: str = "swaps_lexicon.yaml") -> Lexicon:
 def _words(entry: Mapping[str, Any], key: str, path: str, row: str) -> tuple[str, ...]:
     value = entry.get(key, [])
     if not isinstance(value, list) or not all(isinstance(word, str) and word for word in value):
-        raise DataError(f"'{key}' is no list of words", path=path, row=row)
+        raise DataError(f"'{key}' is not a list of words", code="wrong-type", value=key, path=path, row=row)
     return tuple(value)
 
 
 def _checked(entry: Any, keys: set[str], path: str, row: str) -> dict[str, Any]:
     if not isinstance(entry, dict) or set(entry) - keys - {"similar", "different"}:
-        raise DataError(f"should hold {', '.join(sorted(keys))}, similar and different", path=path, row=row)
+        raise DataError(
+            f"must have the keys {', '.join(sorted(keys))}, similar and different",
+            code="unknown-key",
+            path=path,
+            row=row,
+        )
     similar, different = (_words(entry, key, path, row) for key in ("similar", "different"))
     if not similar or not different or set(similar) & set(different):
-        raise DataError("needs similar and different words, none of them both", path=path, row=row)
+        raise DataError("requires similar and different words without overlap", code="invalid", path=path, row=row)
     return {**entry, "similar": similar, "different": different, "row": row}
 
 
 def _relate(made: Lexicon, word: str, similar: Iterable[str]) -> None:
-    """Note synonyms in both directions."""
+    """Record synonyms in both directions."""
     for other in similar:
         made.related.setdefault(word, set()).add(other)
         made.related.setdefault(other, set()).add(word)
@@ -283,7 +288,9 @@ def _know(made: Lexicon, noun: str) -> None:
 def _add_object(made: Lexicon, entry: Mapping[str, Any], path: str) -> None:
     noun, kind = entry["noun"], entry.get("is", "")
     if kind not in ("", "person", "animal"):
-        raise DataError(f"'is' cannot be '{kind}'", path=path, row=entry["row"])
+        raise DataError(
+            f"'is' must be person or animal, not '{kind}'", code="wrong-value", value=kind, path=path, row=entry["row"]
+        )
     as_is = entry.get("number") == "as-is"
     after = frozenset(_words(entry, "after", path, entry["row"]))
     rule = ObjectRule(noun, entry["similar"], entry["different"], kind, after, as_is)
@@ -303,7 +310,9 @@ def _add_action(made: Lexicon, entry: Mapping[str, Any], path: str) -> None:
     verb = entry["verb"]
     before = tuple(tuple(words.split()) for words in _words(entry, "before", path, entry["row"]))
     if not before:
-        raise DataError("needs the words that follow it ('before')", path=path, row=entry["row"])
+        raise DataError(
+            "requires the words that follow it ('before')", code="missing-value", path=path, row=entry["row"]
+        )
     unless = frozenset(_words(entry, "unless", path, entry["row"]))
     rule = ActionRule(verb, before, entry["similar"], entry["different"], unless)
     for form in ("ing", "third", "plural"):
@@ -316,7 +325,7 @@ def _add_property(made: Lexicon, category: str, entry: Mapping[str, Any], path: 
     nouns = frozenset(form for n in _words(entry, "with", path, entry["row"]) for form in made.noun_forms(n))
     people = entry.get("people", "yes")
     if people not in ("yes", "no"):
-        raise DataError("'people' is yes or no", path=path, row=entry["row"])
+        raise DataError("'people' must be yes or no", code="wrong-value", value=people, path=path, row=entry["row"])
     rule = PropertyRule(tuple(word.split()), category, entry["similar"], entry["different"], people == "yes", nouns)
     made.properties.setdefault(rule.word[0], []).append(rule)
     if category != "count":
@@ -329,7 +338,7 @@ def _add_property(made: Lexicon, category: str, entry: Mapping[str, Any], path: 
 Component = Literal["object", "action", "property"]
 COMPONENTS: tuple[Component, ...] = get_args(Component)
 CATEGORIES = ("colour", "count", "size", "state")
-"""What a property can be."""
+"""Categories of properties."""
 
 _TOKEN = re.compile(r"\w+(?:[-']\w+)*|[^\w\s]")
 _STOPS = frozenset(".,;:!")
@@ -349,11 +358,11 @@ class Swap:
     """One place in a caption where a word can be replaced.
 
     Attributes:
-        component: what the word is.
-        category: what a property is, one of :data:`CATEGORIES`; ``""`` for objects and actions.
-        word: the word as it stands in the caption.
-        similar: words that can stand for it and leave the caption true, inflected.
-        different: words that make it wrong, inflected.
+        component: ``object``, ``action`` or ``property``.
+        category: category of a property, one of :data:`CATEGORIES`; ``""`` for objects and actions.
+        word: the word in the caption.
+        similar: inflected replacements that leave the caption true.
+        different: inflected replacements that make it wrong.
     """
 
     component: Component
@@ -366,11 +375,11 @@ class Swap:
 
     @property
     def word(self) -> str:
-        """The word as it stands in the caption."""
+        """The word in the caption."""
         return self.caption[self.start : self.end]
 
     def put(self, new: str) -> str:
-        """The caption with ``new`` in the word's place; a directly preceding ``a`` or ``an`` follows."""
+        """The caption with ``new`` in the word's place; a directly preceding ``a`` or ``an`` is adapted."""
         before, behind = self.caption[: self.start], self.caption[self.end :]
         if self.word[:1].isupper():
             new = new[:1].upper() + new[1:]
@@ -381,26 +390,26 @@ class Swap:
 
 
 def pick(options: Sequence[str] | range, *key: str) -> int:
-    """The place of one of some options, the same for the same key on every machine (by a hash of the key)."""
+    """Index of one of the options, determined by a hash of the key and therefore the same on every machine."""
     digest = hashlib.blake2b("\x1f".join(key).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") % len(options)
 
 
 def find_swaps(caption: str, references: Sequence[str] = ()) -> list[Swap]:
-    """Every place of a caption where the rules replace something.
+    """Find all places of a caption where the rules replace a word.
 
     Args:
         caption: a caption in English as published.
-        references: all captions of its image; what they say is not used as a wrong word.
+        references: all captions of its image; their words are not used as wrong words.
     """
     words = lexicon()
     text = _Text(caption, words)
-    said = " ".join([" ", *(" ".join(_tokens(reference)) for reference in (*references, caption)), " "])
+    image_words = " ".join([" ", *(" ".join(_tokens(reference)) for reference in (*references, caption)), " "])
     swaps: list[Swap] = []
     for place in range(len(text.tokens)):
-        swaps += text.objects(place, said)
-        swaps += text.actions(place, said)
-        swaps += text.properties(place, said)
+        swaps += text.objects(place, image_words)
+        swaps += text.actions(place, image_words)
+        swaps += text.properties(place, image_words)
     return swaps
 
 
@@ -414,7 +423,7 @@ def _takes_an(text: str) -> bool:
 
 
 class _Text:
-    """One caption in tokens, with the tests that the rules are made of."""
+    """One caption in tokens, with the conditions of the rules."""
 
     def __init__(self, caption: str, words: Lexicon) -> None:
         self.caption, self.words = caption, words
@@ -424,7 +433,7 @@ class _Text:
         self.joined = f" {' '.join(self.tokens)} "
 
     def at(self, place: int) -> str:
-        """The token at a place; ``.`` before the first and after the last."""
+        """The token at a place; ``.`` outside the caption."""
         return self.tokens[place] if 0 <= place < len(self.tokens) else "."
 
     def swap(
@@ -434,27 +443,27 @@ class _Text:
         places: tuple[int, int],
         similar: Sequence[tuple[str, Sequence[str]]],
         different: Sequence[tuple[str, Sequence[str]]],
-        said: str,
+        image_words: str,
     ) -> list[Swap]:
-        """The swap, unless nothing is left of its similar or of its different words.
+        """The swap, unless no similar or no different words remain.
 
         Args:
-            component: what the word is.
-            category: what kind of property.
+            component: component of the word.
+            category: category of a property.
             places: of the first token and of the one after the last.
-            similar: the words as they will stand, each with all forms that must not stand in the caption already.
-            different: the same, with all forms that must stand in no reference.
-            said: all references and the caption in tokens.
+            similar: inflected words, each with all forms that must not occur in the caption.
+            different: inflected words, each with all forms that must not occur in any reference.
+            image_words: tokens of all references and the caption, joined by spaces.
         """
         right = tuple(new for new, forms in similar if not any(f" {form} " in self.joined for form in forms))
-        wrong = tuple(new for new, forms in different if not any(f" {form} " in said for form in forms))
+        wrong = tuple(new for new, forms in different if not any(f" {form} " in image_words for form in forms))
         if not right or not wrong:
             return []
         start, end = self.spans[places[0]][0], self.spans[places[1] - 1][1]
         return [Swap(component, category, self.caption, start, end, right, wrong)]
 
     def behind(self, place: int) -> tuple[str, str]:
-        """The determiner (or ``""``) and what stands before the phrase of the noun at a place."""
+        """The determiner of the noun at a place (or ``""``) and the token before the noun phrase."""
         place -= 1
         while self.at(place) in self.words.adjectives:
             place -= 1
@@ -466,7 +475,7 @@ class _Text:
 
     # Objects
 
-    def objects(self, place: int, said: str) -> list[Swap]:
+    def objects(self, place: int, image_words: str) -> list[Swap]:
         words = self.words
         swaps = []
         for rule, plural in words.objects.get(self.tokens[place], ()):
@@ -478,7 +487,7 @@ class _Text:
             many = plural and not rule.as_is
             similar = [(words.plural(n) if many else n, words.noun_forms(n)) for n in rule.similar]
             different = [(words.plural(n) if many else n, words.kin(n)) for n in rule.different]
-            swaps += self.swap("object", "", (place, place + 1), similar, different, said)
+            swaps += self.swap("object", "", (place, place + 1), similar, different, image_words)
         return swaps
 
     def _is_noun(self, place: int, rule: ObjectRule, plural: bool) -> bool:
@@ -509,7 +518,7 @@ class _Text:
 
     # Actions
 
-    def actions(self, place: int, said: str) -> list[Swap]:
+    def actions(self, place: int, image_words: str) -> list[Swap]:
         words = self.words
         swaps = []
         for rule, form in words.verbs.get(self.tokens[place], ()):
@@ -520,7 +529,7 @@ class _Text:
             verbs = [v for v in rule.similar if not (self.at(place - 1) == "to" and v.startswith("be "))]
             similar = [(words.verb(v, form), words.verb_forms(v)) for v in verbs]
             different = [(words.verb(v, form), words.verb_kin(v)) for v in rule.different]
-            swaps += self.swap("action", "", (place, place + 1), similar, different, said)
+            swaps += self.swap("action", "", (place, place + 1), similar, different, image_words)
         return swaps
 
     def _is_verb(self, place: int, form: str) -> bool:
@@ -534,12 +543,12 @@ class _Text:
 
     def _goes_on(self, place: int, rule: ActionRule) -> bool:
         for pattern in rule.before:
-            for offset, wanted in enumerate(pattern, 1):
+            for offset, expected in enumerate(pattern, 1):
                 token = self.at(place + offset)
-                if wanted == "DET":
+                if expected == "DET":
                     fits = token in self.words.determiners
                 else:
-                    fits = token in _STOPS if wanted == "." else token == wanted
+                    fits = token in _STOPS if expected == "." else token == expected
                 if not fits:
                     break
             else:
@@ -548,7 +557,7 @@ class _Text:
 
     # Properties
 
-    def properties(self, place: int, said: str) -> list[Swap]:
+    def properties(self, place: int, image_words: str) -> list[Swap]:
         words = self.words
         swaps = []
         for rule in words.properties.get(self.tokens[place], ()):
@@ -560,7 +569,7 @@ class _Text:
                 continue
             similar = [(new, [new]) for new in rule.similar]
             different = [(new, words.kin(new)) for new in rule.different]
-            swaps += self.swap("property", rule.category, (place, end), similar, different, said)
+            swaps += self.swap("property", rule.category, (place, end), similar, different, image_words)
         return swaps
 
     def _may_stand(self, place: int, rule: PropertyRule) -> bool:
@@ -575,7 +584,7 @@ class _Text:
         return any(before in group for group in known)
 
     def _noun(self, place: int) -> str | None:
-        """The noun that a phrase goes on to, past other adjectives; None if that is not clear."""
+        """The noun of the phrase, after other adjectives; None if it is ambiguous."""
         while self.at(place) in self.words.adjectives and self.at(place) not in self.words.nouns:
             place += 1
         noun = self.at(place)

@@ -1,15 +1,14 @@
-"""Words as the image-text matching models of the SCAN family (Lee et al., ECCV 2018) read them, and their vocabulary.
+"""Tokens and vocabularies of the image-text matching models of the SCAN family (Lee et al., ECCV 2018); stop words.
 
-A caption is lowered and split like NLTK's ``word_tokenize``, punctuation kept. NLTK finds sentences first, because
-its Treebank rules split a full stop off only at a sentence's end; the model that it uses for that must be downloaded.
-Here the same algorithm (Punkt; Kiss and Strunk 2006) runs with that model's abbreviations alone. On lowered text the
-rest of it says next to nothing, since capital letters tell where a sentence begins: 1,844 published captions with a
-full stop inside (of 263,173 texts) all got the tokens that the whole model gives.
+A caption is converted to lower case and split like NLTK's ``word_tokenize``, with punctuation. NLTK first splits
+sentences, because its Treebank rules separate a full stop only at the end of a sentence; the sentence model must be
+downloaded. Here the same algorithm (Punkt; Kiss and Strunk 2006) runs with that model's abbreviations only. On
+lower-case text the rest of the model has almost no effect, since it relies on capital letters: 1,844 published captions
+with an inner full stop (of 263,173 texts) all have the same tokens as with the complete model.
 
-:data:`ENGLISH` holds the function words that metrics over word vectors leave out: NLTK's English list as it stood for
-years (179 words; NLTK keeps it in a data package that its wheel does not hold). It has three kinds of entries: whole
-words, contractions with their apostrophe, and the pieces that a split at the apostrophe leaves behind (``couldn``,
-``ll``, ``t``).
+:data:`ENGLISH` is the stop word list of metrics based on word vectors: NLTK's English list in its long-standing version
+(179 words; NLTK distributes it as a separate data package). It has three kinds of entries: whole words, contractions
+with their apostrophe, and the pieces of contractions split at the apostrophe (``couldn``, ``ll``, ``t``).
 """
 
 from __future__ import annotations
@@ -57,10 +56,10 @@ ABBREVIATIONS = frozenset(
     u.s u.s.a u.s.s.r v va vs vt w w.c w.r w.va w.w wash wed wis yr
     """.split()  # noqa: SIM905  # a list would fill a page
 )
-"""Words after whose full stop a sentence goes on: those of NLTK's English Punkt model (nltk_data, ``punkt``), which
-were learnt from newspapers; hence the places and months."""
+"""Abbreviations whose full stop does not end a sentence, from NLTK's English Punkt model (nltk_data, ``punkt``), which
+was trained on newspapers; hence the places and months."""
 
-# Only a mark that something follows can end a sentence inside a text; most captions have none.
+# A mark ends a sentence inside a text only if text follows; most captions have no such mark.
 _INNER_END = re.compile(r"[.?!]\s*\S")
 
 
@@ -78,7 +77,7 @@ def tokenize_caption(text: str) -> list[str]:
 
 
 def tokenizer_version() -> str:
-    """What can change a token, for signatures: ``nltk-3.9.1+punkt-en``."""
+    """Version string for signatures, of everything that can change a token: ``nltk-3.9.1+punkt-en``."""
     import nltk
 
     return f"nltk-{nltk.__version__}+punkt-en"
@@ -96,13 +95,13 @@ def _tokenizers() -> tuple[Callable[[str], list[str]], Callable[[str], list[str]
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The words that a model knows; a word's number is its place.
+    """The words that a model knows; a word's number is its index.
 
     Attributes:
-        words: all different; the first four are :data:`SPECIAL`.
+        words: distinct words, beginning with :data:`SPECIAL`.
 
     Raises:
-        UsageError: the first four are others, or a word stands twice or is empty.
+        UsageError: the first four words differ from :data:`SPECIAL`, or a word occurs twice or is empty.
     """
 
     words: tuple[str, ...]
@@ -110,27 +109,30 @@ class Vocabulary:
     def __post_init__(self) -> None:
         if self.words[:4] != SPECIAL:
             raise UsageError(
-                f"a vocabulary begins with {', '.join(SPECIAL)}, not {', '.join(self.words[:4]) or 'void'}"
+                f"a vocabulary begins with {', '.join(SPECIAL)}, not with {', '.join(self.words[:4]) or 'nothing'}",
+                code="wrong-format",
             )
         if len(self._places) != len(self.words):
             twice = next(word for i, word in enumerate(self.words) if self._places[word] != i)
-            raise UsageError(f"the word '{twice}' stands twice in the vocabulary")
+            raise UsageError(f"the word '{twice}' occurs twice in the vocabulary", code="duplicate", value=twice)
         if "" in self._places:
-            raise UsageError(f"word {self._places['']} of the vocabulary is empty")
+            raise UsageError(
+                f"word {self._places['']} of the vocabulary is empty", code="missing-value", value=self._places[""]
+            )
 
     @classmethod
     def build(cls, captions: Iterable[str], min_count: int = 4) -> Vocabulary:
-        """The words that occur ``min_count`` times or more, the most frequent first, equals by alphabet.
+        """The words that occur at least ``min_count`` times, by descending frequency, then alphabetically.
 
         Args:
-            captions: all that the model may see in training; repeats count as often as they occur.
+            captions: all captions of the training split; repeats count as often as they occur.
             min_count: 4 as in the published SCAN models.
         """
         if min_count < 1:
-            raise UsageError(f"min_count is {min_count}", hint="Give 1 or more")
+            raise UsageError(f"min_count is {min_count}", code="out-of-range", value=min_count, hint="Pass 1 or more")
         counts = Counter(token for caption in captions for token in tokenize_caption(caption))
-        kept = [word for word, count in counts.items() if count >= min_count]
-        return cls((*SPECIAL, *sorted(kept, key=lambda word: (-counts[word], word))))
+        frequent = [word for word, count in counts.items() if count >= min_count]
+        return cls((*SPECIAL, *sorted(frequent, key=lambda word: (-counts[word], word))))
 
     def __len__(self) -> int:
         return len(self.words)
@@ -139,16 +141,16 @@ class Vocabulary:
         return word in self._places
 
     def number(self, word: str) -> int:
-        """The word's number, or that of ``<unk>``."""
+        """Number of a word; that of ``<unk>`` if the word is unknown."""
         return self._places.get(word, UNKNOWN)
 
     def encode(self, text: str) -> list[int]:
-        """The numbers of a caption's tokens, between those of ``<start>`` and ``<end>``."""
+        """Numbers of a caption's tokens, between those of ``<start>`` and ``<end>``."""
         return [START, *(self._places.get(token, UNKNOWN) for token in tokenize_caption(text)), END]
 
     @cached_property
     def sha256(self) -> str:
-        """Of the words in their order, 64 hex digits; the same whatever file they came from."""
+        """SHA-256 of the words in their order, 64 hex digits; independent of the file format."""
         return hashlib.sha256("\n".join(self.words).encode("utf-8", "surrogatepass")).hexdigest()
 
     @cached_property
@@ -160,33 +162,57 @@ def read_vocabulary(path: str | os.PathLike[str]) -> Vocabulary:
     """Read the JSON of the published models: ``word2idx``, ``idx2word`` (keys are text), ``idx``.
 
     Raises:
-        DataError: it is no such file, numbers are missing or given twice, the two directions differ, or the first
-            four words are others.
+        DataError: the file is not a vocabulary, a number is missing or repeated, ``idx2word`` differs from
+            ``word2idx``, or the first four words differ from :data:`SPECIAL`.
     """
-    hint = "Give the vocabulary JSON that belongs to the weights"
+    hint = "Pass the vocabulary JSON that belongs to the weights"
     record: Any = read_json(path)
     places = record.get("word2idx") if isinstance(record, dict) else None
     if not isinstance(places, dict) or not places:
-        raise DataError("is no vocabulary: it has no 'word2idx'", path=path, hint=hint)
+        raise DataError(
+            "is not a vocabulary: 'word2idx' is missing or empty",
+            code="missing-key",
+            value="word2idx",
+            path=path,
+            hint=hint,
+        )
     words: list[str | None] = [None] * len(places)
     for word, place in places.items():
         if type(place) is not int or not 0 <= place < len(words):
             raise DataError(
-                f"'{word}' has the number {place!r}, not one from 0 to {len(words) - 1}", path=path, hint=hint
+                f"'{word}' has the number {place!r}; numbers must be from 0 to {len(words) - 1}",
+                code="out-of-range",
+                value=word,
+                path=path,
+                hint=hint,
             )
         if words[place] is not None:
-            raise DataError(f"'{words[place]}' and '{word}' have the same number {place}", path=path, hint=hint)
+            raise DataError(
+                f"'{words[place]}' and '{word}' have the same number {place}",
+                code="duplicate",
+                value=place,
+                path=path,
+                hint=hint,
+            )
         words[place] = word
-    ordered = tuple(word for word in words if word is not None)  # as many numbers as words: none is left out
+    ordered = tuple(word for word in words if word is not None)  # as many numbers as words, so none is missing
     back = record.get("idx2word")
     if back is not None and back != {str(i): word for i, word in enumerate(ordered)}:
-        raise DataError("'word2idx' and 'idx2word' are not each other's inverse", path=path, hint=hint)
+        raise DataError(
+            "'word2idx' and 'idx2word' are not inverse to each other", code="mismatch", path=path, hint=hint
+        )
     if record.get("idx") not in (None, len(ordered)):
-        raise DataError(f"'idx' is {record['idx']!r} but there are {len(ordered)} words", path=path, hint=hint)
+        raise DataError(
+            f"'idx' is {record['idx']!r} but there are {len(ordered)} words",
+            code="mismatch",
+            value=record["idx"],
+            path=path,
+            hint=hint,
+        )
     try:
         return Vocabulary(ordered)
     except UsageError as error:
-        raise DataError(error.message, path=path, hint=hint) from error
+        raise DataError(error.message, code=error.code, value=error.value, path=path, hint=hint) from error
 
 
 _PRONOUNS = """
@@ -216,7 +242,7 @@ ENGLISH: Final[frozenset[str]] = frozenset(
         *_PIECES.split(),
     ]
 )
-"""179 lower-case words."""
+"""NLTK's English stop words: 179 lower-case words."""
 
 _GLASGOW = """
     a about above across after afterwards again against all almost alone along already also although always am among
@@ -241,4 +267,4 @@ _GLASGOW = """
 """
 
 GLASGOW: Final[frozenset[str]] = frozenset(_GLASGOW.split())
-"""The 318 words of the Glasgow Information Retrieval Group's list, slips included, as scikit-learn has it."""
+"""The 318 stop words of the Glasgow Information Retrieval Group, in scikit-learn's version with its misspellings."""

@@ -1,7 +1,7 @@
-"""Word pieces as BERT reads them (Devlin et al., NAACL 2019): lower case, no accents, words cut into known pieces.
+"""BERT's word pieces (Devlin et al., NAACL 2019): lower case, no accents, words split into known pieces.
 
-The library ``tokenizers`` cuts the words. A text is only text here: ``[SEP]`` in a caption is two brackets and a word,
-and no special token.
+The library ``tokenizers`` splits the words. Special tokens are not recognised in texts: ``[SEP]`` in a caption is two
+brackets and a word.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ _LONGEST_WORD = 100  # letters; a longer word is unknown
 
 @dataclass(frozen=True)
 class WordPieces:
-    """The pieces that a model knows; a piece's number is its place.
+    """The pieces that a model knows; a piece's number is its index.
 
     Attributes:
-        pieces: all different, with ``[PAD]``, ``[UNK]``, ``[CLS]`` and ``[SEP]`` among them; ``##`` begins one that
-            goes on with a word.
+        pieces: distinct pieces, including ``[PAD]``, ``[UNK]``, ``[CLS]`` and ``[SEP]``; ``##`` marks a piece that
+            continues a word.
 
     Raises:
-        UsageError: one of these is missing, or a piece stands twice.
+        UsageError: a special token is missing, or a piece occurs twice.
     """
 
     pieces: tuple[str, ...]
@@ -55,22 +55,22 @@ class WordPieces:
     def __post_init__(self) -> None:
         if len(self.places) != len(self.pieces):
             twice = next(piece for place, piece in enumerate(self.pieces) if self.places[piece] != place)
-            raise UsageError(f"the word piece '{twice[:40]}' stands twice")
+            raise UsageError(f"the word piece '{twice[:40]}' occurs twice", code="duplicate", value=twice)
         for piece in _NEEDED:
             if piece not in self.places:
-                raise UsageError(f"among the word pieces there is no {piece}")
+                raise UsageError(f"the word pieces do not contain {piece}", code="missing-value", value=piece)
 
     def __len__(self) -> int:
         return len(self.pieces)
 
     @cached_property
     def places(self) -> dict[str, int]:
-        """Each piece's number."""
+        """Number of each piece."""
         return {piece: place for place, piece in enumerate(self.pieces)}
 
     @cached_property
     def sha256(self) -> str:
-        """Of the pieces, one a line: 64 hex digits."""
+        """SHA-256 of the pieces, one per line: 64 hex digits."""
         return hashlib.sha256("\n".join(self.pieces).encode("utf-8", "surrogatepass")).hexdigest()
 
     @cached_property
@@ -82,21 +82,21 @@ class WordPieces:
         return tokenizer
 
     def encode(self, text: str) -> list[int]:
-        """Numbers of a text's pieces, without ``[CLS]`` and ``[SEP]``; none for an empty text."""
+        """Numbers of a text's pieces, without ``[CLS]`` and ``[SEP]``; empty for an empty text."""
         numbers: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return numbers
 
-    def sequence(self, text: str, most: int) -> list[int]:
+    def sequence(self, text: str, maximum: int) -> list[int]:
         """Numbers of ``[CLS]``, a text's pieces, and ``[SEP]``.
 
-        What is longer than ``most`` is cut off, ``[SEP]`` included, as ViLBERT's released code does.
+        A sequence longer than ``maximum`` is truncated, ``[SEP]`` included, as in ViLBERT's released code.
         """
         numbers = [self.places[BEGIN], *self.encode(text), self.places[END]]
-        return numbers[:most]
+        return numbers[:maximum]
 
 
 def tokenizer_version() -> str:
-    """What can change a piece, for signatures: ``tokenizers-0.22.1``."""
+    """Version string for signatures, of everything that can change a piece: ``tokenizers-0.22.1``."""
     from importlib.metadata import version
 
     return f"tokenizers-{version('tokenizers')}"
@@ -115,41 +115,41 @@ def _pre_tokenizer() -> Any:
 
 
 def read_word_pieces(path: str | os.PathLike[str]) -> WordPieces:
-    """Read a vocabulary, one piece a line, as BERT's ``vocab.txt`` is.
+    """Read a vocabulary with one piece per line, the format of BERT's ``vocab.txt``.
 
     Raises:
-        MissingFileError: there is no such file.
-        DataError: it is not UTF-8, a piece stands twice, or a special token is missing.
+        MissingFileError: the file does not exist.
+        DataError: the file is not UTF-8, a piece occurs twice, or a special token is missing.
     """
     try:
         return WordPieces(tuple(read_lines(path)))
     except UsageError as error:
-        hint = "Give the vocab.txt that the weights were trained with (bert-base-uncased's for ViLBERT)"
-        raise DataError(error.message, path=Path(path), hint=hint) from error
+        hint = "Pass the vocab.txt that the weights were trained with (that of bert-base-uncased for ViLBERT)"
+        raise DataError(error.message, code=error.code, value=error.value, path=Path(path), hint=hint) from error
 
 
 def learn_word_pieces(texts: Iterable[str], size: int) -> WordPieces:
-    """Word pieces for a model of one's own: characters, then the pairs of pieces that stand together most often.
+    """Learn word pieces for a custom model: characters, then the most frequent pairs of adjacent pieces.
 
-    That is byte-pair encoding (Sennrich et al., ACL 2016) on words. Of equally frequent pairs the first in the order of
-    their letters comes first, so that the same texts give the same pieces; the trainer of ``tokenizers`` does not.
+    This is byte-pair encoding (Sennrich et al., ACL 2016) on words. Equally frequent pairs are merged in alphabetical
+    order, so that the same texts yield the same pieces; the trainer of ``tokenizers`` is not deterministic.
 
     Args:
-        texts: what to learn from.
-        size: how many pieces there shall be at most, special tokens included.
+        texts: the training texts.
+        size: maximum number of pieces, including special tokens.
 
     Raises:
-        UsageError: the texts hold no words, or ``size`` is too small for more than the special tokens.
+        UsageError: the texts contain no words, or ``size`` leaves no room beyond the special tokens.
     """
     special = [*_NEEDED, MASK]
     if size <= len(special):
-        raise UsageError(f"{size} word pieces are too few", hint="Ask for some thousands")
+        raise UsageError(f"{size} word pieces are too few", code="too-few", value=size, hint="Request several thousand")
     normalizer, pre_tokenizer = _normalizer(), _pre_tokenizer()
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(word for word, _ in pre_tokenizer.pre_tokenize_str(normalizer.normalize_str(text)))
     if not counts:
-        raise UsageError("the texts hold no words to learn pieces from")
+        raise UsageError("the texts contain no words from which pieces could be learned", code="missing-value")
     words = [[word[0], *(_CONTINUED + letter for letter in word[1:])] for word in counts]
     numbers = list(counts.values())
     letters: Counter[str] = Counter()
@@ -165,11 +165,11 @@ def learn_word_pieces(texts: Iterable[str], size: int) -> WordPieces:
 
 
 def _merged(words: list[list[str]], numbers: Sequence[int]) -> Iterator[str]:
-    """New pieces, the pair that stands together most often first; ``words`` are changed on the way.
+    """New pieces, from the most frequent pair; ``words`` are changed in the process.
 
     Args:
-        words: each distinct word's pieces.
-        numbers: how often each word stands.
+        words: pieces of each distinct word.
+        numbers: frequency of each word.
     """
     pairs: Counter[tuple[str, str]] = Counter()
     places: dict[tuple[str, str], set[int]] = {}
@@ -182,9 +182,9 @@ def _merged(words: list[list[str]], numbers: Sequence[int]) -> Iterator[str]:
     while queue:
         number, best = heapq.heappop(queue)
         if -number != pairs[best]:
-            continue  # it stood there before the pair lost some places to another one
+            continue  # an outdated entry: another merge took occurrences of this pair
         if number >= -1:
-            return  # what stands once teaches nothing
+            return  # pairs that occur once are not merged
         joined = best[0] + best[1].removeprefix(_CONTINUED)
         changed = {best}
         for place in places.pop(best):

@@ -1,10 +1,10 @@
-"""Word vectors from files that a user has: word2vec ``.bin``, GloVe or word2vec text, gensim KeyedVectors.
+"""Word vectors from user-supplied files: word2vec ``.bin``, GloVe or word2vec text, gensim KeyedVectors.
 
-A file is mapped into memory, not read: only the rows of words that are asked for are touched. Its first
-opening checks every row and notes where each one lies; this index and the file's SHA-256 go to a table in the
-cache folder, under the file's path, size and time of change, so that later openings take no scan.
+Files are memory-mapped: only the rows of requested words are read. The first opening of a file checks every row and
+records its offset; this index and the file's SHA-256 are cached in a table, keyed by the file's path, size and
+modification time, so that later openings need no scan.
 
-What gensim's ``KeyedVectors.save`` pickles is read without running anything.
+The pickles of gensim's ``KeyedVectors.save`` are read without running any code.
 """
 
 from __future__ import annotations
@@ -43,15 +43,19 @@ __all__ = [
 ]
 
 
-AGAIN: Final = "Get the file again, or check that it is whole"
+AGAIN: Final = "Get the file again, or check that it is complete"
 
 
 class _KeyedVectors:
-    """Stands in for gensim's class: takes the pickled attributes and does nothing with them."""
+    """Placeholder for gensim's class that only takes the pickled attributes."""
+
+
+class _UnsafeError(pickle.UnpicklingError):
+    """The pickle contains a class or function that is not allowed."""
 
 
 class _Unpickler(pickle.Unpickler):
-    """Loads KeyedVectors and arrays, and nothing that could run code."""
+    """Unpickles KeyedVectors and arrays, and rejects everything that could run code."""
 
     _ARRAYS = frozenset({("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")})
     _CLASSES = frozenset({"KeyedVectors", "Word2VecKeyedVectors", "EuclideanKeyedVectors", "Vocab"})
@@ -65,62 +69,70 @@ class _Unpickler(pickle.Unpickler):
             return getattr(importlib.import_module(f"{home}.multiarray"), name)
         if (module, name) in self._ARRAYS or (module, name) in self._CONTAINERS:
             return super().find_class(module, name)
-        raise pickle.UnpicklingError(f"it holds a {module}.{name}")
+        raise _UnsafeError(f"it contains a {module}.{name}")
 
 
 def read_attributes(path: Path) -> dict[str, Any]:
-    """The attributes of pickled KeyedVectors.
+    """Attributes of pickled KeyedVectors.
 
     Raises:
-        DataError: the file is damaged, or holds anything else.
+        DataError: the file is damaged or contains other objects.
     """
     hint = "Save the vectors themselves with gensim's model.wv.save(), or model.wv.save_word2vec_format(binary=True)"
     files.check_readable(path)
     try:
         with open(path, "rb") as stream:
             loaded = _Unpickler(stream).load()
-    except pickle.UnpicklingError as error:
-        reason = str(error) if str(error).startswith("it holds") else "it is damaged or cut off"
-        raise DataError(f"is not read as gensim KeyedVectors: {reason}", path=path, hint=hint) from error
+    except _UnsafeError as error:
+        raise DataError(
+            f"cannot be read as gensim KeyedVectors: {error}", code="unsafe", path=path, hint=hint
+        ) from error
     except Exception as error:  # a damaged pickle may raise anything
         raise DataError(
-            "is not read as gensim KeyedVectors: it is damaged or cut off", path=path, hint=AGAIN
+            "cannot be read as gensim KeyedVectors: it is damaged or truncated", code="damaged", path=path, hint=AGAIN
         ) from error
     if not isinstance(loaded, _KeyedVectors):
-        raise DataError(f"holds a {type(loaded).__name__} and not gensim KeyedVectors", path=path, hint=hint)
+        raise DataError(
+            f"contains a {type(loaded).__name__}, not gensim KeyedVectors",
+            code="wrong-type",
+            value=type(loaded).__name__,
+            path=path,
+            hint=hint,
+        )
     return vars(loaded)
 
 
 def pickled_vectors(attributes: dict[str, Any], path: Path) -> NDArray[np.float32]:
-    """The (n, d) array that lies among the attributes.
+    """The (n, d) array among the attributes.
 
     Args:
         attributes: from :func:`read_attributes`.
         path: the file, for the error message.
 
     Raises:
-        DataError: there is no array of numbers among them.
+        DataError: the attributes contain no array of numbers.
     """
     try:
         return np.ascontiguousarray(attributes["vectors"], dtype=np.float32)
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError("holds no array of numbers", path=path, hint=AGAIN) from error
+        raise DataError("contains no array of numbers", code="missing-value", path=path, hint=AGAIN) from error
 
 
 FORMATS: Final = ("word2vec", "text", "keyed-vectors")
-"""word2vec's binary format; GloVe's text, or word2vec's with its header line; what gensim's ``save`` writes."""
+"""word2vec's binary format; GloVe's text format, or word2vec's with a header line; the format of gensim's ``save``."""
 
 FOLDER: Final = "word-vectors"
-"""Of their tables, below the cache folder."""
+"""Folder of the tables, below the cache folder."""
 
 _COPY_VERSION: Final = 1
 _NUMBER = b"0123456789+-.eE "
 _LONGEST_WORD = 10_000
+_NOT_FINITE = "contains a value that is not a finite number"
 
 
 @dataclass(frozen=True, eq=False)
 class FileIndex:
-    """Where the vectors lie.
+    """Offsets of the vectors in a file.
 
     Attributes:
         kind: one of :data:`FORMATS`.
@@ -129,7 +141,7 @@ class FileIndex:
         words: (n) words in file order.
         starts: (n,) offset in bytes of each row's numbers.
         ends: (n,) offset in bytes of their end.
-        array_path: the file that the offsets belong to, if it is not the file itself.
+        array_path: the file to which the offsets refer, if different from the file itself.
         array_size: its size in bytes.
         dtype: numpy's name of the numbers' type; ``""`` for text.
     """
@@ -157,14 +169,14 @@ class FileIndex:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> FileIndex:
-        """The index that :meth:`arrays` was called on."""
+        """The inverse of :meth:`arrays`."""
         kind, dimension, sha256, array_path, array_size, dtype = json.loads(arrays["notes"].tobytes())
         words = arrays["words"].tobytes().decode("utf-8", "surrogateescape").split("\n")
         return cls(kind, dimension, sha256, words, arrays["starts"], arrays["ends"], array_path, array_size, dtype)
 
 
 def guess_format(path: Path) -> str:
-    """Tell a format from a file's first bytes; ``text`` if nothing else fits.
+    """Guess a format from a file's first bytes; ``text`` if no other format fits.
 
     Raises:
         DataError: the file is empty, compressed, or cannot be read.
@@ -174,11 +186,15 @@ def guess_format(path: Path) -> str:
         with open(path, "rb") as stream:
             head = stream.read(4096)
     except OSError as error:
-        raise DataError(f"cannot be read ({error.strerror})", path=path, hint="Check its permissions") from error
+        raise DataError(
+            f"cannot be read ({error.strerror})", code="unreadable", path=path, hint="Check its permissions"
+        ) from error
     if not head:
-        raise DataError("is empty", path=path, hint=AGAIN)
+        raise DataError("is empty", code="missing-value", path=path, hint=AGAIN)
     if head[:2] == b"\x1f\x8b" or head[:2] == b"PK":
-        raise DataError("is compressed", path=path, hint="Unpack it first: vectors are mapped into memory as they lie")
+        raise DataError(
+            "is compressed", code="wrong-format", path=path, hint="Decompress it first: vectors are memory-mapped"
+        )
     if head[:1] == b"\x80" and head[1:2] in b"\x02\x03\x04\x05":
         return "keyed-vectors"
     line, newline, rest = head.partition(b"\n")
@@ -191,13 +207,13 @@ def guess_format(path: Path) -> str:
 
 
 def index_file(path: Path, kind: str) -> FileIndex:
-    """Check every row of a file and note where it lies.
+    """Check every row of a file and record its offset.
 
     Raises:
-        DataError: the file is not what it should be; file and row are named.
+        DataError: the file is invalid; the error names file and row.
     """
     if path.stat().st_size == 0:
-        raise DataError("is empty", path=path, hint=AGAIN)
+        raise DataError("is empty", code="missing-value", path=path, hint=AGAIN)
     readers: dict[str, Callable[[Path], FileIndex]] = {"word2vec": _binary, "text": _text, "keyed-vectors": _keyed}
     return readers[kind](path)
 
@@ -207,7 +223,7 @@ def read_row(data: NDArray[np.uint8], index: FileIndex, row: int, path: Path) ->
 
     Args:
         data: the mapped file, as bytes.
-        index: where its rows lie.
+        index: offsets of its rows.
         row: the row, from 0.
         path: the file, for the error message.
 
@@ -221,9 +237,20 @@ def read_row(data: NDArray[np.uint8], index: FileIndex, row: int, path: Path) ->
         try:
             vector = np.array(cut.split(), dtype=np.float64).astype(np.float32)
         except ValueError as error:
-            raise DataError(f"the vector of '{index.words[row]}' holds what is no number", path=path) from error
+            raise DataError(
+                f"the vector of '{index.words[row]}' {_NOT_FINITE}",
+                code="not-a-number",
+                value=index.words[row],
+                path=path,
+            ) from error
     if len(vector) != index.dimension or not np.isfinite(vector).all():
-        raise DataError(f"the vector of '{index.words[row]}' holds a value that is no number", path=path, hint=AGAIN)
+        raise DataError(
+            f"the vector of '{index.words[row]}' {_NOT_FINITE}",
+            code="not-a-number",
+            value=index.words[row],
+            path=path,
+            hint=AGAIN,
+        )
     return vector
 
 
@@ -237,9 +264,16 @@ def _header(line: bytes) -> tuple[int, int] | None:
 def _word(raw: bytes, seen: set[bytes], path: Path, row: int) -> str:
     if raw in seen:
         shown = raw.decode("utf-8", "replace")
-        raise DataError(f"the word '{shown}' is here a second time", path=path, row=row, hint="Remove one of the two")
+        raise DataError(
+            f"the word '{shown}' occurs a second time",
+            code="duplicate",
+            value=shown,
+            path=path,
+            row=row,
+            hint="Remove one of the two",
+        )
     seen.add(raw)
-    # Public files hold some words cut in the middle of a character: they can never be asked for, and are kept.
+    # Public files contain words that are cut inside a character; they are kept but match no request.
     return raw.decode("utf-8", "surrogateescape")
 
 
@@ -251,7 +285,8 @@ def _binary(path: Path) -> FileIndex:
         header = _header(data[:head_end]) if head_end > 0 else None
         if header is None or min(header) < 1:
             raise DataError(
-                "does not begin with the number of words and of dimensions, as word2vec's binary format does",
+                "does not begin with the numbers of words and dimensions, as required by word2vec's binary format",
+                code="wrong-format",
                 path=path,
                 row=1,
                 hint="Check that this is a word2vec .bin file",
@@ -261,7 +296,8 @@ def _binary(path: Path) -> FileIndex:
         if head_end + 1 + n * (width + 2) > len(data):
             fits = max(0, (len(data) - head_end - 1) // (width + 2))
             raise DataError(
-                f"is cut off: its header tells of {n} words x {dimension}, and it can hold {fits} at most",
+                f"is truncated: its header announces {n} words x {dimension}, but its size allows at most {fits}",
+                code="damaged",
                 path=path,
                 hint=AGAIN,
             )
@@ -270,11 +306,18 @@ def _binary(path: Path) -> FileIndex:
         for row in range(n):
             space = data.find(b" ", at, at + _LONGEST_WORD)
             if space < 0 or space + 1 + width > len(data):
-                raise DataError(f"is cut off: {n} words are announced", path=path, row=f"word {row + 1}", hint=AGAIN)
+                raise DataError(
+                    f"is truncated: the header announces {n} words",
+                    code="damaged",
+                    path=path,
+                    row=f"word {row + 1}",
+                    hint=AGAIN,
+                )
             raw = data[at:space].lstrip(b"\n")
             if not raw or b"\n" in raw:
                 raise DataError(
-                    f"has no word where one must be: the vectors are not of {dimension} dimensions each",
+                    f"has no word at the expected place: the vectors do not have {dimension} dimensions each",
+                    code="wrong-shape",
                     path=path,
                     row=f"word {row + 1}",
                     hint=AGAIN,
@@ -287,14 +330,20 @@ def _binary(path: Path) -> FileIndex:
             del vector  # a view would keep the map open
             if not finite:
                 raise DataError(
-                    f"the vector of '{words[-1]}' holds a value that is no number (NaN or infinite)",
+                    f"the vector of '{words[-1]}' {_NOT_FINITE}",
+                    code="not-a-number",
+                    value=words[-1],
                     path=path,
                     row=f"word {row + 1}",
                     hint=AGAIN,
                 )
         if data[at:].strip():
             raise DataError(
-                f"goes on after the {n} words x {dimension} of its header", path=path, row=1, hint="Mend the header"
+                f"continues after the {n} words x {dimension} of its header",
+                code="mismatch",
+                path=path,
+                row=1,
+                hint="Correct the header",
             )
         size = len(data)
     return FileIndex("word2vec", dimension, files.sha256_file(path), words, starts, starts + width, "", size, "<f4")
@@ -319,15 +368,19 @@ def _text(path: Path) -> FileIndex:
                     continue
                 dimension = text.count(b" ")
                 if dimension < 2:
-                    raise DataError("is no word followed by its numbers", path=path, row=1, hint=AGAIN)
+                    raise DataError(
+                        "is not a word followed by its numbers", code="wrong-format", path=path, row=1, hint=AGAIN
+                    )
             if not text:
-                raise DataError("is an empty row", path=path, row=number, hint="Remove it")
-            # Words may hold spaces (GloVe 840B has ". . ."), so the numbers are counted from the right.
+                raise DataError("is an empty row", code="missing-value", path=path, row=number, hint="Remove it")
+            # Words may contain spaces (GloVe 840B has ". . ."), so the numbers are counted from the right.
             parts = text.rsplit(b" ", dimension)
             numbers = len(parts[0]) + 1
             if len(parts) != dimension + 1 or not parts[0]:
                 raise DataError(
-                    f"has {text.count(b' ')} numbers and not {dimension} like the rows before",
+                    f"has {text.count(b' ')} numbers instead of {dimension} as in the rows before",
+                    code="wrong-shape",
+                    value=text.count(b" "),
                     path=path,
                     row=number,
                     hint=AGAIN,
@@ -339,10 +392,15 @@ def _text(path: Path) -> FileIndex:
             at += len(line)
     if header is not None and header[0] != len(words):
         raise DataError(
-            f"tells of {header[0]} words in its header and holds {len(words)}", path=path, row=1, hint=AGAIN
+            f"announces {header[0]} words in its header but contains {len(words)}",
+            code="mismatch",
+            value=header[0],
+            path=path,
+            row=1,
+            hint=AGAIN,
         )
     if not words:
-        raise DataError("holds no word", path=path, hint=AGAIN)
+        raise DataError("contains no word", code="missing-value", path=path, hint=AGAIN)
     return FileIndex(
         "text",
         dimension,
@@ -365,14 +423,22 @@ def _check_numbers(parts: list[bytes], dimension: int, path: Path, row: int) -> 
     if not finite.all():
         shown = parts[1 + int(np.argmin(finite))][:40].decode("utf-8", "replace")
         raise DataError(
-            f"'{shown}' is no finite number: the row should be a word and {dimension} numbers",
+            f"'{shown}' is not a finite number: the row must be a word and {dimension} numbers",
+            code="not-a-number",
+            value=shown,
             path=path,
             row=row,
             hint=AGAIN,
         )
     head, _, last = parts[0].rpartition(b" ")
     if head and _is_number(last):
-        raise DataError(f"has more numbers than the {dimension} of the rows before", path=path, row=row, hint=AGAIN)
+        raise DataError(
+            f"has more numbers than the {dimension} of the rows before",
+            code="wrong-shape",
+            path=path,
+            row=row,
+            hint=AGAIN,
+        )
 
 
 def _is_number(text: bytes) -> bool:
@@ -386,21 +452,23 @@ def _keyed(path: Path) -> FileIndex:
     attributes = read_attributes(path)
     keys = attributes.get("index_to_key", attributes.get("index2word"))
     if not isinstance(keys, list) or not keys or not all(isinstance(key, str) for key in keys):
-        raise DataError("holds no list of words", path=path, hint=AGAIN)
+        raise DataError("contains no list of words", code="missing-value", path=path, hint=AGAIN)
     digest = hashlib.sha256(bytes.fromhex(files.sha256_file(path)))
     if attributes.get("vectors") is None:
         array_path = path.with_name(f"{path.name}.vectors.npy")
         if not array_path.exists():
             raise MissingFileError(
-                "is not there: gensim keeps large arrays in a file of their own",
+                "does not exist: gensim saves large arrays in a separate file",
                 path=array_path,
-                hint=f"Put it beside {path}",
+                hint=f"Place it next to {path}",
             )
         digest.update(bytes.fromhex(files.sha256_file(array_path)))
         try:
             mapped = np.load(array_path, mmap_mode="r", allow_pickle=False)
         except (ValueError, OSError, EOFError) as error:
-            raise DataError("is no numpy array or is cut off", path=array_path, hint=AGAIN) from error
+            raise DataError(
+                "is not a numpy array or is truncated", code="damaged", path=array_path, hint=AGAIN
+            ) from error
         _check_vectors(mapped, keys, path, array_path)
     else:
         vectors = pickled_vectors(attributes, path)
@@ -423,10 +491,10 @@ def _keyed(path: Path) -> FileIndex:
 
 
 def check_copy(path: Path, index: FileIndex) -> FileIndex:
-    """See to it that the copy of vectors that an index tells of is there and right; the index with its path.
+    """Make sure that the copy of the vectors to which an index refers exists and is valid; returns the index with its
+    path.
 
-    Only vectors that lie inside gensim's pickle have a copy, which is a table in the cache. It is made again if it is
-    lost or damaged.
+    Only vectors inside gensim's pickle have a copy, a table in the cache. It is rebuilt if it is missing or damaged.
     """
     if not index.array_path.endswith(".table"):
         return index
@@ -439,7 +507,7 @@ def check_copy(path: Path, index: FileIndex) -> FileIndex:
 
 
 def _copy(sha256: str, read: Callable[[], dict[str, NDArray[Any]]]) -> np.memmap[Any, Any]:
-    """Vectors that lie inside a pickle, as a table in the cache: there they can be mapped like any other file's."""
+    """Vectors from inside a pickle as a table in the cache, so that they can be memory-mapped."""
     return derived_table(FOLDER, f"vectors-{sha256[:24]}", _COPY_VERSION, read)["vectors"]
 
 
@@ -447,18 +515,26 @@ def _check_vectors(vectors: NDArray[Any], words: list[str], path: Path, array_pa
     sound = vectors.ndim == 2 and vectors.size > 0 and vectors.flags.c_contiguous
     if not sound or vectors.dtype not in (np.float32, np.float64):
         raise DataError(
-            f"holds an array of shape {vectors.shape} and type {vectors.dtype}", path=array_path, hint=AGAIN
+            f"contains an array of shape {vectors.shape} and type {vectors.dtype}, not words x dimensions as floats",
+            code="wrong-shape",
+            value=vectors.shape,
+            path=array_path,
+            hint=AGAIN,
         )
     if len(vectors) != len(words):
-        raise DataError(f"has {len(words)} words and {len(vectors)} vectors", path=path, hint=AGAIN)
+        raise DataError(f"has {len(words)} words but {len(vectors)} vectors", code="mismatch", path=path, hint=AGAIN)
     if len(set(words)) != len(words) or any("\n" in word for word in words):
-        raise DataError("holds a word twice, or one with a line break in it", path=path, hint=AGAIN)
+        raise DataError(
+            "contains a repeated word, or a word with a line break", code="duplicate", path=path, hint=AGAIN
+        )
     for start in range(0, len(vectors), 10_000):
         finite = np.isfinite(vectors[start : start + 10_000]).all(axis=1)
         if not finite.all():
             row = start + int(np.argmin(finite))
             raise DataError(
-                f"the vector of '{words[row]}' holds a value that is no number",
+                f"the vector of '{words[row]}' {_NOT_FINITE}",
+                code="not-a-number",
+                value=words[row],
                 path=path,
                 row=f"word {row + 1}",
                 hint=AGAIN,
@@ -469,36 +545,41 @@ _INDEX_VERSION: Final = 1
 
 
 class WordVectors:
-    """Vectors of words, read from a file as they are asked for.
+    """Word vectors, read from a file on request.
 
     Args:
         path: the file.
-        kind: one of :data:`FORMATS`; by default told from the file's first bytes.
+        kind: one of :data:`FORMATS`; by default guessed from the file's first bytes.
 
     Attributes:
         path: the file.
         kind: its format.
         dimension: number of components d of a vector.
-        sha256: SHA-256 of the file, and for KeyedVectors whose array lies in a second file, of both.
+        sha256: SHA-256 of the file; of both files for KeyedVectors whose array is in a second file.
 
     Raises:
-        UsageError: no such format.
-        MissingFileError, DataError: there is no such file, or it is not what it should be (truncated, wrong
-            header, rows of different lengths, a value that is no number, a repeated word); file and row are named.
+        UsageError: the format is unknown.
+        MissingFileError, DataError: the file does not exist or is invalid (truncated, wrong header, rows of different
+            lengths, NaN or infinity, a repeated word); the error names file and row.
     """
 
     def __init__(self, path: str | os.PathLike[str], kind: str | None = None) -> None:
         if kind is not None and kind not in FORMATS:
-            raise UsageError(f"unknown format of word vectors '{kind}'", hint=f"Choices: {', '.join(FORMATS)}")
+            raise UsageError(
+                f"unknown format of word vectors '{kind}'",
+                code="unknown-name",
+                value=kind,
+                hint=f"Choices: {', '.join(FORMATS)}",
+            )
         self.path = Path(path)
         if not self.path.exists():
             raise MissingFileError(
-                "there is no such file of word vectors",
+                "the file of word vectors does not exist",
                 path=path,
-                hint="Give the path of a word2vec .bin, a GloVe text or a gensim KeyedVectors file",
+                hint="Pass the path of a word2vec .bin, GloVe text or gensim KeyedVectors file",
             )
         if not self.path.is_file():
-            raise DataError("is not a file of word vectors", path=path)
+            raise DataError("is a folder, not a file of word vectors", code="wrong-format", path=path)
         self.kind = kind or guess_format(self.path)
         self._index = _cached_index(self.path, self.kind)
         self.dimension = self._index.dimension
@@ -522,16 +603,18 @@ class WordVectors:
         return list(self._row_numbers())
 
     def vectors(self, words: Iterable[str]) -> dict[str, NDArray[np.float32]]:
-        """Word → (d,) float32 vector as it stands in the file, for those words that are in it.
+        """Word → (d,) float32 vector as stored, for the words that the file contains.
 
         Raises:
-            DataError: the file was changed since it was opened.
+            DataError: the file changed after it was opened.
         """
         rows = self._row_numbers()
         if self._data is None:
             self._data = np.memmap(self._index.array_path or self.path, dtype=np.uint8, mode="r")
             if len(self._data) != self._index.array_size:
-                raise DataError("was changed while it was in use", path=self.path, hint="Run the command again")
+                raise DataError(
+                    "changed while it was in use", code="changed", path=self.path, hint="Run the command again"
+                )
         return {
             word: read_row(self._data, self._index, rows[word], self.path)
             for word in dict.fromkeys(words)
@@ -539,10 +622,9 @@ class WordVectors:
         }
 
     def unit_vectors(self, words: Iterable[str]) -> dict[str, NDArray[np.float32]]:
-        """Word → (d,) float32 vector of length 1, for those words that are in the file.
+        """Word → (d,) float32 vector of length 1, for the words that the file contains.
 
-        The division is done in float32, as gensim's ``get_vector(word, norm=True)`` does it. A vector of
-        zeros has no direction and stays zero.
+        The division is done in float32, as in gensim's ``get_vector(word, norm=True)``. A zero vector stays zero.
         """
         vectors = self.vectors(words)
         if not vectors:
@@ -573,21 +655,26 @@ def write_word2vec(path: str | os.PathLike[str], words: Sequence[str], matrix: N
     """Write vectors in word2vec's binary format: a line ``n d``, then for each word its text, a space, d float32.
 
     Args:
-        path: the file; it appears when it is whole.
+        path: the file; written atomically.
         words: (n) words without white space.
         matrix: (n, d) finite float32.
 
     Raises:
-        DataError: words and matrix do not fit together, a word holds white space or a value is no number.
+        DataError: words and matrix have different lengths, a word contains white space, or a value is not finite.
         UsageError: the file cannot be written.
     """
     if matrix.ndim != 2 or len(words) != len(matrix) or not len(words):
-        raise DataError(f"{len(words)} words do not fit an array of shape {matrix.shape}", path=path)
+        raise DataError(f"{len(words)} words do not match an array of shape {matrix.shape}", code="mismatch", path=path)
     if not np.isfinite(matrix).all():
-        raise DataError("a vector holds a value that is no number", path=path)
+        raise DataError(f"a vector {_NOT_FINITE}", code="not-a-number", path=path)
     for word in words:
         if not word or word.split() != [word]:
-            raise DataError(f"'{word}' is no word: it is empty or holds white space", path=path)
+            raise DataError(
+                f"'{word}' is not a word: it is empty or contains white space",
+                code="wrong-value",
+                value=word,
+                path=path,
+            )
     little = np.ascontiguousarray(matrix, dtype="<f4")
     with files.atomic_write(path, "wb") as stream:
         stream.write(f"{len(words)} {matrix.shape[1]}\n".encode())

@@ -1,1 +1,1 @@
-"""Models and word vectors that can be trained here, one a file."""
+"""Training of networks: loop, settings, run folders, and batches of captions and regions."""

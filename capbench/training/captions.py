@@ -1,11 +1,11 @@
-"""What networks of images and captions are trained on: captions with their images, split by split.
+"""Captions with images and splits as training data, and the settings of trainers that use them.
 
-Three sources are known, told apart by what is there:
+Three sources are supported and recognised by their files:
 
-- captions that name their splits: Karpathy's JSON (``train``, ``restval``, ``val``, ``test``), Multi30k's folder;
+- captions with named splits: Karpathy's JSON (``train``, ``restval``, ``val``, ``test``), Multi30k's folder;
 - Flickr8k's folder: ``Flickr8k.token.txt`` with ``Flickr_8k.{train,dev,test}Images.txt``;
-- the folder that the original SCAN reads: ``{split}_caps.txt`` (a caption a line), ``{split}_ids.txt`` and
-  ``{split}_ims.npy`` (images, regions, columns): one row a caption, or one row for every five captions.
+- the folder format of the original SCAN: ``{split}_caps.txt`` (one caption per line), ``{split}_ids.txt`` and
+  ``{split}_ims.npy`` (images, regions, columns): one row for each caption, or one row for every five captions.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ __all__ = [
 
 
 ROLES = ("train", "dev", "test")
-"""What splits are for."""
+"""Roles of splits."""
 ARRAYS = "ims"
-"""In place of a feature store: the arrays ``{split}_ims.npy`` beside the captions."""
+"""Value of ``features`` for the arrays ``{split}_ims.npy`` in the captions' folder instead of a feature store."""
 
-# The names that a role's splits have where the training file does not say; all of a tuple that are there are taken.
+# Default names of a role's splits; of the first matching tuple, all existing splits are used.
 _NAMES: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "train": (("train", "restval"),),
     "dev": (("dev",), ("val",), ("valid",), ("validation",)),
@@ -61,23 +61,23 @@ _CAPTIONS_AN_IMAGE = 5
 
 @dataclass(frozen=True, kw_only=True)
 class SplitOptions(Options):
-    """Which images are for what; None: the names that the format has."""
+    """The splits for each role; None: the default names of the format."""
 
-    train: tuple[str, ...] | None = option(None, Names(), "what is learned from")
-    dev: tuple[str, ...] | None = option(None, Names(), "what is measured during training")
-    test: tuple[str, ...] | None = option(None, Names(), "what a finished model is measured on")
+    train: tuple[str, ...] | None = option(None, Names(), "splits for training")
+    dev: tuple[str, ...] | None = option(None, Names(), "splits for validation during training")
+    test: tuple[str, ...] | None = option(None, Names(), "splits for testing the trained model")
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """The captions of one or several splits and the images that they belong to.
+    """Captions of one or several splits with their images.
 
     Attributes:
-        images: ids, each once.
-        captions: texts, an image's captions beside each other.
-        image_of: (captions,) place of each caption's image in ``images``.
-        arrays: SCAN's feature arrays with, for each, the row of every image in it that it holds; else empty.
-        source: where the captions came from, for messages.
+        images: distinct ids.
+        captions: texts; the captions of an image are adjacent.
+        image_of: (captions,) index in ``images`` of each caption's image.
+        arrays: SCAN's feature arrays, each with the rows of its images; empty for other features.
+        source: the captions' file or folder, for messages.
     """
 
     images: tuple[str, ...]
@@ -87,16 +87,16 @@ class Pairs:
     arrays: tuple[tuple[Path, NDArray[np.int64]], ...] = ()
 
     def sample(self, images: int | None, captions: int | None, seed: int) -> Pairs:
-        """Some images, drawn at random and left in their order, with the first so many captions of each.
+        """A random sample of images in their original order, with the first ``captions`` captions of each.
 
-        None takes all; so does a number that is larger than what there is.
+        None, or a number that exceeds the available ones, selects all.
         """
         n = len(self.images)
-        kept = np.arange(n)
+        selected = np.arange(n)
         if images is not None and images < n:
-            kept = np.sort(np.random.default_rng(seed).permutation(n)[:images])
+            selected = np.sort(np.random.default_rng(seed).permutation(n)[:images])
         place = np.full(n, -1, dtype=np.int64)
-        place[kept] = np.arange(len(kept))
+        place[selected] = np.arange(len(selected))
         seen = np.zeros(n, dtype=np.int64)
         chosen = []
         for i, image in enumerate(self.image_of.tolist()):
@@ -105,11 +105,11 @@ class Pairs:
             seen[image] += 1
         arrays, first = [], 0
         for path, rows in self.arrays:
-            inside = kept[(kept >= first) & (kept < first + len(rows))] - first
+            inside = selected[(selected >= first) & (selected < first + len(rows))] - first
             arrays.append((path, rows[inside]))
             first += len(rows)
         return Pairs(
-            tuple(self.images[i] for i in kept.tolist()),
+            tuple(self.images[i] for i in selected.tolist()),
             tuple(self.captions[i] for i in chosen),
             place[self.image_of[chosen]],
             self.source,
@@ -117,7 +117,7 @@ class Pairs:
         )
 
     def fingerprint(self) -> str:
-        """Sixteen hex digits that name images and captions in their order."""
+        """Sixteen hex digits that identify images and captions in their order."""
         import hashlib
 
         digest = hashlib.blake2b(digest_size=8)
@@ -132,47 +132,57 @@ class CaptionSource:
     def __init__(self, path: Path, splits: SplitOptions, features: str, captions: Captions | None) -> None:
         self.path = path
         self._splits, self._features = splits, features
-        self._captions = captions  # None: SCAN's own folder
+        self._captions = captions  # None: SCAN's folder format
 
     def names(self) -> list[str]:
-        """The splits that there are."""
+        """Names of the available splits."""
         if self._captions is not None:
             return sorted(set(self._captions.groups.values()))
         return sorted(p.name.removesuffix("_caps.txt") for p in self.path.glob("*_caps.txt"))
 
     def splits(self, role: str) -> tuple[str, ...]:
-        """The splits of a role (``train``, ``dev``, ``test``), as asked for or by their usual names.
+        """The splits of a role (``train``, ``dev``, ``test``): as configured, or by their default names.
 
         Raises:
-            DataError: there is none.
+            DataError: there is no such split.
         """
         names = self.names()
-        asked: tuple[str, ...] | None = getattr(self._splits, role)
-        if asked is not None:
-            for name in asked:
+        requested: tuple[str, ...] | None = getattr(self._splits, role)
+        if requested is not None:
+            for name in requested:
                 if name not in names:
-                    raise DataError(f"has no split '{name}'", path=self.path, hint=suggest(name, names))
-            return asked
+                    raise DataError(
+                        f"has no split '{name}'",
+                        code="unknown-name",
+                        value=name,
+                        path=self.path,
+                        hint=suggest(name, names),
+                    )
+            return requested
         for usual in _NAMES[role]:
             splits = tuple(name for name in usual if name in names)
             if splits:
                 return splits
         raise DataError(
-            f"has no split that is known to be for {role} (there are: {', '.join(names)})",
+            f"has no split with a default name for {role} (splits: {', '.join(names)})",
+            code="missing-option",
+            value=role,
             path=self.path,
             hint=f"Name it in the training file, as 'splits: {{{role}: NAME}}'",
         )
 
     def pairs(self, role: str) -> Pairs:
-        """All captions of a role. Raises DataError or MissingFileError, naming file and row."""
+        """All captions of a role. Raises DataError or MissingFileError with file and row."""
         if self._captions is None:
             return _joined([_scan_split(self.path, name, self._features) for name in self.splits(role)])
         chosen = self._captions.of_groups(*self.splits(role))
         if self._features == ARRAYS:
             raise UsageError(
-                "'features: ims' takes the arrays of SCAN's folder, and the captions are not from one",
+                "'features: ims' refers to arrays of SCAN's folder format, but the captions have another format",
+                code="conflict",
+                value=self._features,
                 path=self.path,
-                hint="Name a feature store",
+                hint="Set 'features' to a feature store",
             )
         counts = [len(texts) for texts in chosen.values()]
         return Pairs(
@@ -184,14 +194,14 @@ class CaptionSource:
 
 
 def epoch_order(pairs: Pairs, batch: int, order: str, seed: int, epoch: int) -> list[NDArray[np.int64]]:
-    """The captions of each batch of an epoch, each caption once; the same for the same seed and epoch.
+    """Captions of each batch of an epoch, each caption once; determined by seed and epoch.
 
     Args:
-        pairs: what is trained on.
-        batch: largest number of captions of a batch.
-        order: ``captions`` shuffles all; ``rounds`` gives every image one caption before any has its second, and a
-            batch is of one round.
-        seed: of the training.
+        pairs: the training data.
+        batch: maximum number of captions in a batch.
+        order: ``captions`` shuffles all captions; ``rounds`` uses one caption of every image before the second of any,
+            and each batch is within one round.
+        seed: seed of the training.
         epoch: from 0.
     """
     rng = np.random.default_rng((seed, 1, epoch))
@@ -214,7 +224,7 @@ def _cut(order: NDArray[np.int64], batch: int) -> list[NDArray[np.int64]]:
 
 
 def locate(name: str, root: DataRoot | None, what: str) -> Path:
-    """A path as it stands, else below the data folder. Raises MissingFileError naming both."""
+    """An existing path, or one below the data folder. Raises MissingFileError with both paths."""
     path = Path(name).expanduser()
     if path.exists():
         return path
@@ -222,22 +232,22 @@ def locate(name: str, root: DataRoot | None, what: str) -> Path:
     if below is not None and below.exists():
         return below
     nor = f", nor {below}" if below is not None else ""
-    hint = "Correct the training file, or give the data folder with --data or CAPBENCH_DATA"
-    raise MissingFileError(f"there is no such file or folder of {what}{nor}", path=path, hint=hint)
+    hint = "Correct the training file, or set the data folder with --data or CAPBENCH_DATA"
+    raise MissingFileError(f"there is no such file or folder of {what}{nor}", value=name, path=path, hint=hint)
 
 
 def open_captions(captions: str, splits: SplitOptions, features: str, root: DataRoot | None) -> CaptionSource:
     """Find and read the captions of a training.
 
     Args:
-        captions: a file or folder, in the current or the data folder.
+        captions: a file or folder, in the current folder or the data folder.
         splits: their names.
-        features: of the images; :data:`ARRAYS` reads those of the released SCAN code.
+        features: features of the images; :data:`ARRAYS` means the arrays of the released SCAN code.
         root: the data folder.
 
     Raises:
-        MissingFileError: they are neither in the current nor in the data folder.
-        DataError: they are in no known format, have no splits, or something in them is wrong.
+        MissingFileError: the captions exist neither in the current folder nor in the data folder.
+        DataError: the format is unknown, there are no splits, or the content is invalid.
     """
     path = locate(captions, root, "captions")
     if path.is_dir() and any(path.glob("*_caps.txt")):
@@ -246,17 +256,20 @@ def open_captions(captions: str, splits: SplitOptions, features: str, root: Data
         return CaptionSource(path, splits, features, _flickr8k(path))
     if path.is_dir() and not any(path.rglob("*_images.txt")):
         raise DataError(
-            "holds no captions in a known format",
+            "contains no captions in a supported format",
+            code="wrong-format",
             path=path,
-            hint="Known are Flickr8k's and Multi30k's folders, SCAN's {split}_caps.txt, and Karpathy's JSON",
+            hint="Supported are Flickr8k's and Multi30k's folders, SCAN's {split}_caps.txt, and Karpathy's JSON",
         )
     read = read_any(path)
     ungrouped = next((image for image in read if image not in read.groups), None)
     if ungrouped is not None:
         raise DataError(
-            f"does not say which split '{ungrouped}' is in",
+            f"does not assign the image '{ungrouped}' to a split",
+            code="missing-value",
+            value=ungrouped,
             path=path,
-            hint="Give Karpathy's JSON, or a folder with lists of splits",
+            hint="Use Karpathy's JSON, or a folder with lists of splits",
         )
     return CaptionSource(path, splits, features, read)
 
@@ -273,15 +286,26 @@ def _flickr8k(folder: Path) -> Captions:
             if not image and row > 1:
                 continue  # an empty last line
             if image not in captions:
-                raise DataError(f"the image '{line.strip()}' has no captions", path=listed, row=row)
+                raise DataError(
+                    f"the image '{line.strip()}' has no captions",
+                    code="unknown-item",
+                    value=line.strip(),
+                    path=listed,
+                    row=row,
+                )
             if image in groups:
-                raise DataError(f"the image '{line.strip()}' is listed already", path=listed, row=row)
+                raise DataError(
+                    f"the image '{line.strip()}' is listed already",
+                    code="duplicate",
+                    value=line.strip(),
+                    path=listed,
+                    row=row,
+                )
             groups[image] = split
     if not groups:
-        raise MissingFileError("there is no list of images", path=folder / "Flickr_8k.trainImages.txt")
-    # Images that are in no split are of no use here.
-    kept = Captions(captions, captions.source, captions.file_names, groups)
-    return kept.of_groups(*ROLES)
+        raise MissingFileError("no list of images exists", path=folder / "Flickr_8k.trainImages.txt")
+    # Images without a split are not used.
+    return Captions(captions, captions.source, captions.file_names, groups).of_groups(*ROLES)
 
 
 def _scan_split(folder: Path, split: str, features: str) -> Pairs:
@@ -289,33 +313,37 @@ def _scan_split(folder: Path, split: str, features: str) -> Pairs:
     texts = [line.strip() for line in files.read_lines(listed)]
     for row, text in enumerate(texts, 1):
         if not text:
-            raise DataError("the caption is empty", path=listed, row=row, hint="Give one caption a line")
+            raise DataError(
+                "the caption is empty", code="missing-caption", path=listed, row=row, hint="Write one caption per line"
+            )
     ids_file = folder / f"{split}_ids.txt"
     ids = [image_id(line.strip()) for line in files.read_lines(ids_file)] if ids_file.is_file() else None
     if features == ARRAYS:
         return _array_split(folder / f"{split}_ims.npy", split, texts, ids, listed)
     if ids is None:
         raise MissingFileError(
-            "the images' ids are not there", path=ids_file, hint="They say which features belong to which caption"
+            "the file of image ids does not exist", path=ids_file, hint="Provide it: it assigns features to captions"
         )
     return _numbered(ids, _image_rows(len(ids), len(texts), ids_file, "ids"), texts, listed)
 
 
 def _image_rows(rows: int, captions: int, path: Path, what: str) -> NDArray[np.int64]:
-    """The row of each caption."""
+    """Row of each caption."""
     if rows == captions:
         return np.arange(captions)
     if rows * _CAPTIONS_AN_IMAGE == captions:
         return np.arange(captions) // _CAPTIONS_AN_IMAGE
     raise DataError(
-        f"holds {rows:,} {what} for {captions:,} captions",
+        f"contains {rows:,} {what} for {captions:,} captions",
+        code="mismatch",
+        value=rows,
         path=path,
-        hint="There should be one for each caption, or one for every five captions",
+        hint="Provide one for each caption, or one for every five captions",
     )
 
 
 def _numbered(ids: list[str], row_of: NDArray[np.int64], texts: list[str], source: Path) -> Pairs:
-    """Captions beside each other that name the same image become that image's; others are refused."""
+    """Group captions by image id; captions of one image become adjacent."""
     place: dict[str, int] = {}
     image_of = np.array([place.setdefault(ids[row], len(place)) for row in row_of.tolist()], dtype=np.int64)
     order = np.argsort(image_of, kind="stable")
@@ -327,33 +355,40 @@ def _array_split(path: Path, split: str, texts: list[str], ids: list[str] | None
     row_of = _image_rows(len(array), len(texts), path, "images")
     first = np.arange(len(array))
     if len(array) == len(texts) > 1:
-        # One row a caption: rows beside each other that are equal are one image.
+        # One row for each caption: equal adjacent rows are one image.
         begins = np.array([True, *(not _same(array, i) for i in range(1, len(array)))])
         first = np.flatnonzero(begins)
         row_of = np.cumsum(begins) - 1
     known = ids if ids is not None and len(ids) == len(array) else None
     names = [known[i] if known else f"{split}-{i}" for i in first.tolist()]
-    if len(set(names)) < len(names):  # ids of captions or of repeated images name no rows
+    if len(set(names)) < len(names):  # ids of captions or of repeated images do not identify rows
         names = [f"{split}-{i}" for i in first.tolist()]
     return Pairs(tuple(names), tuple(texts), row_of.astype(np.int64), source, ((path, first.astype(np.int64)),))
 
 
 def _same(array: NDArray[Any], i: int) -> bool:
-    # The first region decides nearly always, so that a large file is not read whole.
+    # The first regions nearly always differ, so that large files are not read completely.
     return bool(np.array_equal(array[i, 0], array[i - 1, 0]) and np.array_equal(array[i], array[i - 1]))
 
 
 def open_array(path: Path) -> NDArray[Any]:
-    """SCAN's ``{split}_ims.npy``, mapped and not read. Raises DataError or MissingFileError."""
+    """SCAN's ``{split}_ims.npy`` as a memory map. Raises DataError or MissingFileError."""
     if not path.is_file():
-        raise MissingFileError("there is no such array of features", path=path, hint="Or name a feature store")
+        raise MissingFileError(
+            "the array of features does not exist", path=path, hint="Provide it, or set 'features' to a feature store"
+        )
     try:
         array: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise DataError(f"is no array of numbers ({error})", path=path, hint="Get the file again") from error
+        raise DataError(
+            f"is not an array of numbers ({error})", code="unreadable", path=path, hint="Get the file again"
+        ) from error
     if array.ndim != 3 or array.dtype.kind != "f" or 0 in array.shape:
         raise DataError(
-            f"has shape {array.shape} of {array.dtype}, not (images, regions, columns) of floats", path=path
+            f"has shape {array.shape} and type {array.dtype}; required are floats of shape (images, regions, columns)",
+            code="wrong-shape",
+            value=array.shape,
+            path=path,
         )
     return array
 
@@ -367,7 +402,12 @@ def _joined(splits: list[Pairs]) -> Pairs:
     for split in splits:
         twice = set(images) & set(split.images)
         if twice:
-            raise DataError(f"the image '{min(twice)}' is in more than one split", path=split.source)
+            raise DataError(
+                f"the image '{min(twice)}' is in more than one split",
+                code="duplicate",
+                value=min(twice),
+                path=split.source,
+            )
         image_of.append(split.image_of + len(images))
         images += split.images
         captions += split.captions
@@ -375,21 +415,18 @@ def _joined(splits: list[Pairs]) -> Pairs:
     return Pairs(tuple(images), tuple(captions), np.concatenate(image_of), splits[0].source, arrays)
 
 
-# Settings that trainers on captions and images share, beside those of any training.
-#
-# All of them read captions with splits and region features, and draw batches of pairs that belong together. Some train
-# networks that match captions with images and are measured by recall: SCAN's
-# (:mod:`capbench.metrics.grounding.training`) does.
+# Settings of trainers that use captions with splits and region features. MatchingTraining is for networks that match
+# captions with images and are evaluated by recall, such as SCAN.
 
 
 @dataclass(frozen=True, kw_only=True)
 class VocabularyOptions(Options):
-    """Which words the network knows."""
+    """The words that the network knows."""
 
-    min_count: int = option(4, Count(1), "words that are rarer become <unk>")
-    splits: tuple[str, ...] = option(("train", "dev"), Names(("train", "dev")), "whose captions are counted")
+    min_count: int = option(4, Count(1), "minimum frequency; rarer words become <unk>")
+    splits: tuple[str, ...] = option(("train", "dev"), Names(("train", "dev")), "splits whose captions are counted")
     file: str | None = option(
-        None, Text("vocab.json"), "a vocabulary to take instead, in the JSON format of the original"
+        None, Text("vocab.json"), "an existing vocabulary in the JSON format of the original SCAN"
     )
 
 
@@ -400,31 +437,33 @@ class LossOptions(Options):
     kind: Literal["hinge", "info-nce"] = option(
         "hinge",
         Choice("hinge", "info-nce"),
-        "triplets with a margin, or a softmax over the batch in both directions",
+        "triplets with a margin, or softmax over the batch in both directions",
     )
-    margin: float = option(0.2, Positive(), "of the hinge")
-    hardest: bool = option(False, Flag(), "whether the hinge counts only the hardest negative of each row and column")
+    margin: float = option(0.2, Positive(), "margin of the hinge loss")
+    hardest: bool = option(False, Flag(), "true: use only the hardest negative of each row and column")
     hardest_after: int = option(
         0,
         Count(),
-        "steps during which the hinge counts all negatives before 'hardest' sets in: with hardest negatives from the "
-        "start training can collapse",
+        "number of first steps that use all negatives although 'hardest' is set: with hardest negatives from the start "
+        "training can collapse",
     )
-    reduction: Literal["sum", "mean"] = option("sum", Choice("sum", "mean"), "of the hinge; the sum is as published")
-    temperature: float = option(0.1, Positive(), "of the softmax")
+    reduction: Literal["sum", "mean"] = option(
+        "sum", Choice("sum", "mean"), "reduction of the hinge loss; 'sum' as published"
+    )
+    temperature: float = option(0.1, Positive(), "temperature of the softmax")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationOptions(ValidationOptions):
-    """When and on what recall is measured during training; the score is the sum of recalls."""
+    """Frequency and sample of recall evaluations during training; the score is the sum of recalls."""
 
-    images: int | None = option(None, Count(1), "how many images of the dev split, drawn with 'seed'; null: all")
-    seed: int = option(1, Count(), "of the draw")
+    images: int | None = option(None, Count(1), "number of images of the dev split, sampled with 'seed'; null: all")
+    seed: int = option(1, Count(), "seed of the sample")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DropoutOptions(Options):
-    """What is dropped at random in training; each a probability."""
+    """Dropout probabilities in training."""
 
     regions: float = option(0.0, Fraction(), "components of the region features")
     words: float = option(0.0, Fraction(), "words, which become <unk>; not <start> and <end>")
@@ -433,61 +472,61 @@ class DropoutOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionTraining(Training):
-    """A training on captions and images that belong together.
+    """Settings of a training on pairs of captions and images.
 
     ``captions`` is Karpathy's JSON, another caption file with splits, Flickr8k's folder (``Flickr8k.token.txt`` and
     ``Flickr_8k.*Images.txt``), Multi30k's folder, or the original SCAN's (``{split}_caps.txt``). ``features: ims``
-    takes the arrays ``{split}_ims.npy`` beside the latter. ``order: rounds`` gives every image one caption before any
-    has its second, so that no batch holds two captions of an image as each other's negatives.
+    selects the arrays ``{split}_ims.npy`` of the latter. ``order: rounds`` uses one caption of every image before the
+    second of any, so that no batch contains two captions of an image as each other's negatives.
     """
 
-    # Paths are free: what lies there is compared.
+    # Paths may change within a run, since their contents are compared.
     undeciding = (*Training.undeciding, "captions", "features", "memory_mb")
 
     captions: str = option(MISSING, Text("dataset_coco.json"), "captions with their splits")
     splits: SplitOptions = option(SplitOptions(), Section(), "names of the splits in the captions")
     features: str = option(MISSING, Text("features.h5"), "a store of region features, or 'ims'")
     regions: int | None = option(
-        None, Count(1), "the first so many of each image; null: all, which must then be equally many"
+        None, Count(1), "number of regions of each image, the first ones; null: all, if all images have equally many"
     )
-    evaluation: EvaluationOptions = option(EvaluationOptions(), Section(), "when and on what recall is measured")
-    batch: int = option(128, Count(2), "caption-image pairs a step")
+    evaluation: EvaluationOptions = option(EvaluationOptions(), Section(), "evaluations of recall")
+    batch: int = option(128, Count(2), "caption-image pairs per step")
     order: Literal["captions", "rounds"] = option(
-        "captions", Choice("captions", "rounds"), "shuffle all captions, as published, or in rounds over the images"
+        "captions", Choice("captions", "rounds"), "shuffle all captions, as published, or rounds over the images"
     )
     memory_mb: float = option(
-        4096.0, Number(0), "features up to this size are kept in memory; larger ones are read batch by batch"
+        4096.0, Number(0), "maximum size of features in memory; larger ones are read batch by batch"
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class MatchingTraining(CaptionTraining):
-    """A training of a network that matches captions of words with images."""
+    """Settings of a training of a network that matches captions with images."""
 
-    vocabulary: VocabularyOptions = option(VocabularyOptions(), Section(), "which words the network knows")
+    vocabulary: VocabularyOptions = option(VocabularyOptions(), Section(), "the words that the network knows")
     word_vectors: str | None = option(
-        None, Text("glove.txt"), "vectors that the words begin with: GloVe, word2vec or KeyedVectors; null: drawn ones"
+        None, Text("glove.txt"), "initial word vectors: GloVe, word2vec or KeyedVectors; null: random"
     )
-    loss: LossOptions = option(LossOptions(), Section(), "of a batch")
-    dropout: DropoutOptions = option(DropoutOptions(), Section(), "what is dropped at random in training")
+    loss: LossOptions = option(LossOptions(), Section(), "loss of a batch")
+    dropout: DropoutOptions = option(DropoutOptions(), Section(), "dropout probabilities")
 
     def problems(self) -> list[str]:
-        """Settings that do nothing where they stand."""
+        """Settings without effect in combination with others."""
         loss, vocabulary = self.loss, self.vocabulary
         idle = {"hinge": ("temperature",), "info-nce": ("margin", "hardest", "hardest_after", "reduction")}[loss.kind]
-        # A default may stand there: a run's own record of its settings writes all of them out.
+        # Defaults are allowed, since a run's record contains all settings.
         default = next(declared.default for declared in self.declared() if declared.name == "loss")
         problems = [
-            f"'loss.{key}' does nothing where 'loss.kind' is {loss.kind}"
+            f"'loss.{key}' does nothing if 'loss.kind' is {loss.kind}"
             for key in idle
             if getattr(loss, key) != getattr(default, key)
         ]
         if vocabulary.file and vocabulary.min_count != VocabularyOptions().min_count:
-            problems.append("'vocabulary.min_count' does nothing where 'vocabulary.file' is given")
+            problems.append("'vocabulary.min_count' does nothing if 'vocabulary.file' is set")
         if loss.hardest_after and not loss.hardest:
             problems.append("'loss.hardest_after' does nothing without 'loss.hardest: true'")
         return problems
 
     def dev_captions(self) -> int | None:
-        """How many captions of each dev image are read, the first ones; None: all."""
+        """Number of captions of each dev image, the first ones; None: all."""
         return None

@@ -1,13 +1,13 @@
-"""The training of any network: steps, learning rate, clipping, averaging, choice of weights, log and checkpoints.
+"""The training loop: steps, learning rate, clipping, averaging, selection of weights, log and checkpoints.
 
-A trainer writes a :class:`capbench.training.loop.Task`, which knows the network and its data, and settings that extend
-:class:`capbench.training.settings.Training`; :func:`train` does the rest in a run folder
+A trainer implements a :class:`capbench.training.loop.Task`, which contains the network and its data, and settings that
+extend :class:`capbench.training.settings.Training`; :func:`train` does the rest in a run folder
 (:mod:`capbench.training.run_folder`).
 
-A run that is interrupted or killed goes on from its last checkpoint and ends with the same weights, bit for bit, as one
-that was left alone (on a CPU, with the same machine, libraries and number of threads). So nothing random hangs on what
-was drawn before: an epoch's batches are drawn from (seed, epoch), and all that a step draws from (seed, step). The
-random state that a checkpoint needs is thus the seed and the step.
+An interrupted or killed run resumes from its last checkpoint and ends with the same weights, bit for bit, as an
+uninterrupted run (on a CPU, with the same machine, libraries and number of threads). Random numbers therefore never
+depend on earlier ones: an epoch's batches are drawn from (seed, epoch), and all random numbers of a step from (seed,
+step), so a checkpoint requires no random state.
 """
 
 from __future__ import annotations
@@ -53,27 +53,27 @@ __all__ = [
 ]
 
 
-# What the training loop and its users say to each other: the task, the result, and who looks on.
+# The interface of the loop: task, result and watcher.
 
 M = TypeVar("M", bound=nn.Module)
 B = TypeVar("B")
 
 Say: TypeAlias = Callable[[str], None]
-"""Is told, in one line, what takes its time."""
+"""Receives one-line messages about long operations."""
 
 
 class Task(ABC, Generic[M, B]):
-    """What is trained, on what: all that a new trainer has to write.
+    """A network with its training data: the interface that a trainer implements.
 
     Attributes:
-        model: the network, on its device, with its first weights drawn from the seed.
-        optimiser: over ``model``'s weights; the loop sets its learning rate.
+        model: the network, on its device, initialised from the seed.
+        optimiser: optimiser of ``model``'s weights; the loop sets its learning rate.
         steps_per_epoch: batches of an epoch.
-        data: names of what is learned from (a fingerprint of the captions, say): a run goes on with the same data only.
-        score: which of :meth:`validate`'s numbers says how good weights are; higher is better.
-        prefetch: whether batches are made by a thread ahead of their use. They must not draw from torch's own random
-            numbers.
-        facts: what else to keep with the model, as JSON values.
+        data: identifiers of the training data (for example a fingerprint of the captions); a run resumes only with the
+            same data.
+        score: key of :meth:`validate`'s result that measures the quality of weights; higher is better.
+        prefetch: True to produce batches ahead in a thread. They must not use torch's random numbers.
+        facts: further facts to save with the model, as JSON values.
     """
 
     model: M
@@ -86,22 +86,22 @@ class Task(ABC, Generic[M, B]):
 
     @abstractmethod
     def batches(self, epoch: int, first: int) -> Iterator[B]:
-        """The batches of an epoch (from 0) from its ``first``-th on, drawn from the seed and the epoch alone."""
+        """The batches of an epoch (from 0), starting with the ``first``-th, determined by seed and epoch."""
 
     @abstractmethod
     def loss(self, batch: B, step: int) -> torch.Tensor:
-        """The loss of a batch, a scalar with its gradient; ``step`` counts from 0 over all epochs.
+        """Loss of a batch, a scalar with its gradient; ``step`` counts from 0 over all epochs.
 
-        What it draws by torch's random numbers follows from the seed and the step.
+        Torch's random numbers in it are determined by seed and step.
         """
 
     @abstractmethod
     def validate(self, model: M, pause: Callable[[], None]) -> dict[str, Any]:
-        """Numbers of a network on held-out data, as JSON values; among them ``score``.
+        """Evaluate a network on held-out data; returns JSON values including ``score``.
 
         Args:
-            model: the network being trained, or the average of its weights; left in the mode it is in.
-            pause: called now and then; it leaves by an exception if the user has asked to stop.
+            model: the network in training, or the average of its weights; its mode must not change.
+            pause: to be called regularly; raises an exception if the user requested to stop.
         """
 
     @abstractmethod
@@ -111,17 +111,17 @@ class Task(ABC, Generic[M, B]):
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """How a training ended.
+    """Result of a training.
 
     Attributes:
-        ended: ``epochs``, ``max_steps`` or ``patience``; ``interrupted`` if it can go on.
+        ended: ``epochs``, ``max_steps`` or ``patience``; ``interrupted`` if it can be resumed.
         step: steps done.
         epoch: epochs begun.
         model: the file, None if the training was interrupted.
-        sha256: of the file.
-        chosen: the evaluation of the saved weights: step, epoch and :meth:`Task.validate`'s numbers; while interrupted,
-            the best so far or None.
-        seconds: of training, over all parts of an interrupted one.
+        sha256: SHA-256 of the file.
+        chosen: the evaluation of the saved weights: step, epoch and the result of :meth:`Task.validate`; if
+            interrupted, the best evaluation so far or None.
+        seconds: training time, over all parts of an interrupted run.
     """
 
     ended: str
@@ -133,7 +133,7 @@ class TrainingResult:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """The result as JSON values."""
         return {
             **vars(self),
             "model": None if self.model is None else str(self.model),
@@ -142,24 +142,25 @@ class TrainingResult:
 
 
 class Watcher:
-    """Looks on; does nothing unless overridden."""
+    """Observer of a training; its methods do nothing unless overridden."""
 
     def say(self, text: str) -> None:
-        """One line about what was read."""
+        """One line about the data."""
 
     def start(self, steps: int, done: int) -> None:
-        """Training begins, of so many steps in all, some of them done before."""
+        """Training begins, with the total number of steps and the number done before."""
 
     def step(self) -> None:
-        """A step is done."""
+        """A step was completed."""
 
     def log(self, entry: dict[str, Any]) -> None:
         """A line was written to the log."""
 
 
 class Running(TypedDict, total=False):
-    """How a training is carried out in its run folder, whatever is trained: keywords that every trainer hands on to
-    :func:`capbench.training.loop.train`, which says what they mean and what holds without them."""
+    """Keyword arguments that every trainer passes on to :func:`capbench.training.loop.train`, where they are
+    documented.
+    """
 
     restart: bool
     stop: Callable[[], bool]
@@ -173,13 +174,13 @@ class WeightAverage(Generic[M]):
     """The exponentially weighted average of a network's weights over its steps.
 
     Args:
-        network: what is trained; the average begins as a copy of it.
-        decay: of a step's share in the average.
-        warmup: True uses min(decay, (1 + step) / (10 + step)), so that the average forgets the first weights;
-            ``unbiased`` weighs all steps so far by decay^age, and the weights before the first not at all.
+        network: the network in training; the average begins as a copy of it.
+        decay: decay of a step's weight in the average.
+        warmup: True uses min(decay, (1 + step) / (10 + step)), so that the average forgets the initial weights;
+            ``unbiased`` weights all steps so far by decay^age and ignores the initial weights.
 
     Attributes:
-        network: the average, a network of its own.
+        network: the average, a separate network.
     """
 
     def __init__(self, network: M, decay: float, warmup: bool | Literal["unbiased"]) -> None:
@@ -188,7 +189,7 @@ class WeightAverage(Generic[M]):
 
     @torch.no_grad()
     def update(self, network: M, step: int) -> None:
-        """Take in the weights after a step, counted from 0; what is no weight (a batch norm's state) is copied."""
+        """Add the weights after a step, counted from 0; buffers (a batch norm's state) are copied."""
         decay = self._decay
         if self._warmup == "unbiased":
             # A plain average that began at zero, divided by 1 - decay^step (Kingma and Ba 2015, section 3).
@@ -199,20 +200,20 @@ class WeightAverage(Generic[M]):
         weights: list[torch.Tensor] = list(network.parameters())
         # average += (1 - decay) (weights - average)
         get_ema_multi_avg_fn(decay)(averages, weights, 0)  # type: ignore[no-untyped-call]
-        for kept, buffer in zip(self.network.buffers(), network.buffers(), strict=True):
-            kept.copy_(buffer)
+        for average, buffer in zip(self.network.buffers(), network.buffers(), strict=True):
+            average.copy_(buffer)
 
 
-# Batches made ahead of their use, by a thread.
+# Batches produced ahead in a thread.
 
 _T = TypeVar("_T")
 
 
 def prefetch(items: Iterator[_T]) -> Iterator[_T]:
-    """The same items, made by a thread ahead of their use. An error in it is raised where the item would have come.
+    """The same items, produced ahead in a thread. Its errors are raised in place of the next item.
 
     Args:
-        items: none of them is None.
+        items: an iterator without None.
     """
     ready: queue.Queue[tuple[_T | None, BaseException | None]] = queue.Queue(maxsize=2)
     leave = threading.Event()
@@ -251,16 +252,15 @@ def prefetch(items: Iterator[_T]) -> Iterator[_T]:
         thread.join()
 
 
-_STEP_STREAM = 3  # of random numbers within a step; tasks draw from (seed, 1, ...) and (seed, 2, ...)
+_STEP_STREAM = 3  # random stream of a step; tasks use (seed, 1, ...) and (seed, 2, ...)
 
 
-class _Interrupted(Exception):  # noqa: N818  # no error
-    """Leaves the loop, or an evaluation, when the user has asked to stop."""
+class _Interrupted(Exception):  # noqa: N818  # not an error
+    """Leaves the loop, or an evaluation, if the user requested to stop."""
 
 
 def learning_rate(settings: Training, steps_per_epoch: int, step: int) -> float:
-    """The learning rate at a step, counted from 0: a linear rise, then a tenth every ``lr_update`` epochs, or what
-    else the optimiser's settings leave of it."""
+    """The learning rate at a step, counted from 0: linear warm-up times :meth:`OptimiserOptions.share` of the epoch."""
     optimiser = settings.optimiser
     rate = optimiser.lr * optimiser.share(step // steps_per_epoch)
     return rate * min(1.0, (step + 1) / optimiser.warmup) if optimiser.warmup else rate
@@ -276,22 +276,22 @@ def train(
     watcher: Watcher | None = None,
     smaller: str = "'batch'",
 ) -> TrainingResult:
-    """Train, or go on training, in a run folder.
+    """Train, or resume a training, in a run folder.
 
     Args:
-        settings: how; the folder is refused if it holds a run with other ones.
-        prepare: reads the data and makes the task, on the device it is given, and says what it reads; called once the
-            folder is held.
+        settings: the settings; a folder with a run of other settings is rejected.
+        prepare: reads the data and returns the task on the given device, with messages about the data; called once the
+            folder is locked.
         run: the folder.
-        restart: forget what the folder holds.
-        stop: asked after every step, and during evaluations; True saves a checkpoint and leaves.
-        watcher: is told what happens.
-        smaller: the settings to lower where memory runs out, in quotes.
+        restart: True to remove an earlier run in the folder.
+        stop: called after every step, and during evaluations; True saves a checkpoint and stops.
+        watcher: receives the progress.
+        smaller: the settings to lower if memory is insufficient, in quotes.
 
     Raises:
-        UsageError: the folder is in use or of a run with other settings or data, or there is not enough memory.
+        UsageError: the folder is in use, has a run with other settings or data, or there is not enough memory.
         ModelError: the loss is NaN or infinite, or the checkpoint is damaged.
-        CapbenchError: what ``prepare`` raises.
+        CapbenchError: any error of ``prepare``.
     """
     watcher = watcher or Watcher()
     device = choose_device(settings.device)
@@ -310,8 +310,9 @@ def train(
                 raise
             raise UsageError(
                 "there is not enough memory for this training",
+                code="out-of-memory",
                 path=run,
-                hint=f"Lower {smaller}; the checkpoint of an earlier step is kept",
+                hint=f"Lower {smaller}; the last checkpoint remains",
             ) from error
         finally:
             torch.set_num_threads(threads)
@@ -340,7 +341,7 @@ class _Loop(Generic[M, B]):
         self._last: dict[str, Any] | None = None
         self._best_weights: dict[str, torch.Tensor] | None = None
         self._ended: str | None = None
-        self._seconds_before = 0.0  # of earlier parts of the run
+        self._seconds_before = 0.0  # time of earlier parts of the run
         self._begin = self._saved = time.monotonic()
         self._unchecked: list[tuple[int, torch.Tensor, torch.Tensor]] = []  # step, loss, gradient's norm
         self._losses: list[float] = []  # since the last line of the log
@@ -408,7 +409,7 @@ class _Loop(Generic[M, B]):
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, settings.optimiser.clip or math.inf)
         self._unchecked.append((self._step + 1, loss.detach(), norm.detach()))
         if self._device.type == "cpu":
-            self._check_losses()  # costs nothing here; a GPU would have to wait
+            self._check_losses()  # free on a CPU; a GPU would have to synchronise
         optimiser.step()
         if self._average is not None:
             self._average.update(self._task.model, self._step)
@@ -418,14 +419,16 @@ class _Loop(Generic[M, B]):
         return learning_rate(self._settings, self._task.steps_per_epoch, step)
 
     def _check_losses(self) -> None:
-        """Read the losses of the last steps. Raises ModelError at one that is no number."""
+        """Read the losses of the last steps. Raises ModelError for NaN or infinity."""
         for step, loss, norm in self._unchecked:
             for value, what in ((float(loss), "loss"), (float(norm), "gradient's norm")):
                 if not math.isfinite(value):
                     raise ModelError(
                         f"the {what} is {value} at step {step}: training has diverged",
+                        code="not-converged",
+                        value=value,
                         path=self._folder.path,
-                        hint="Lower 'optimiser.lr' or 'optimiser.clip', or check the loss's numbers and the features; "
+                        hint="Lower 'optimiser.lr' or 'optimiser.clip', or check the loss settings and the features; "
                         "no model was written",
                     )
             self._losses.append(float(loss))
@@ -449,13 +452,18 @@ class _Loop(Generic[M, B]):
         numbers = self._task.validate(model, self._pause)
         score = numbers[self._task.score]
         if not math.isfinite(score):
-            raise ModelError(f"the score '{self._task.score}' is {score} at step {self._step}", path=self._folder.path)
+            raise ModelError(
+                f"the score '{self._task.score}' is {score} at step {self._step}",
+                code="not-converged",
+                value=score,
+                path=self._folder.path,
+            )
         self._evaluated = self._step
         self._last = {"step": self._step, "epoch": self._epoch(), **numbers}
         self._stale += 1
         if self._best is None or score > self._best[self._task.score]:
             self._best, self._stale = self._last, 0
-            # What is saved in the end; a copy, as training goes on in the same memory.
+            # A copy to save in the end, since training continues in the same memory.
             self._best_weights = {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
         patience = self._settings.evaluation.patience
         if self._step >= self._steps:
@@ -471,11 +479,13 @@ class _Loop(Generic[M, B]):
             raise _Interrupted
 
     def _network(self) -> M:
-        """What is evaluated and saved."""
+        """The network to evaluate and save."""
         return self._task.model if self._average is None else self._average.network
 
     def _write_model(self) -> None:
-        """The chosen weights with the facts of their training; no times, so that equal trainings give equal files."""
+        """Write the selected weights with the facts of their training; without times, so that equal trainings give
+        equal files.
+        """
         best = self._settings.select == "best"
         model = copy.deepcopy(self._network())
         if best and self._best_weights is not None:
@@ -492,7 +502,6 @@ class _Loop(Generic[M, B]):
         self._task.save(self._folder.model, model.cpu(), facts)
 
     def _epoch(self) -> int:
-        """Epochs begun."""
         return -(-self._step // self._task.steps_per_epoch)
 
     def _seconds(self) -> float:
@@ -548,32 +557,32 @@ class _Loop(Generic[M, B]):
         )
 
 
-# Ctrl-C while a network is trained: the step is finished, a checkpoint is written, and the run can go on.
+# Ctrl-C during training: the loop finishes the step and writes a checkpoint, so that the run can be resumed.
 
 
 @contextlib.contextmanager
 def stop_on_signal(say: Callable[[str], None]) -> Iterator[Callable[[], bool]]:
-    """Yields a function that is true once Ctrl-C or SIGTERM has come; a second Ctrl-C interrupts at once.
+    """Yield a function that returns True after Ctrl-C or SIGTERM; a second signal interrupts immediately.
 
-    It is the ``stop`` of :func:`capbench.training.loop.train`. Outside of the main thread no signal is caught.
+    It is the ``stop`` of :func:`capbench.training.loop.train`. Signals are handled in the main thread only.
 
     Args:
-        say: is told, once, that training stops and how to stop it at once.
+        say: receives one message when training stops, with the way to stop immediately.
     """
-    asked = threading.Event()
+    requested = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield asked.is_set
+        yield requested.is_set
         return
 
-    def ask(number: int, _frame: object) -> None:
-        if asked.is_set():
+    def request(number: int, _frame: object) -> None:
+        if requested.is_set():
             raise KeyboardInterrupt
-        asked.set()
-        say("stopping after this step (once more to stop at once)")
+        requested.set()
+        say("stopping after this step (interrupt again to stop immediately)")
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield asked.is_set
+        yield requested.is_set
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

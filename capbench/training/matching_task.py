@@ -1,4 +1,4 @@
-"""What training a network that matches captions with images has in common, whatever the network."""
+"""Tasks, losses and recall evaluation of networks that match captions with images."""
 
 from __future__ import annotations
 
@@ -63,40 +63,37 @@ __all__ = [
 ]
 
 
-# What training a network on captions and their images has in common, whatever the network.
-
-
 class CaptionTask(Task[M, B], Generic[M, B]):
-    """A task whose batches are captions and their images, drawn for each epoch from the seed and the epoch.
+    """A task whose batches are captions with their images, determined by seed and epoch.
 
     Args:
         config: the settings.
-        pairs: captions and images that are learned from.
+        pairs: captions and images for training.
         regions: features of these images.
-        model: the network, with its first weights drawn on the CPU, so that a seed means the same on every device.
-        device: where the network is trained.
+        model: the network, initialised on the CPU, so that a seed has the same effect on every device.
+        device: the device for training.
     """
 
     def __init__(self, config: CaptionTraining, pairs: Pairs, regions: Regions, model: M, device: torch.device) -> None:
         self._pairs, self._device = pairs, device
-        self._drawn = (config.batch, config.order, config.seed)
+        self._sampling = (config.batch, config.order, config.seed)
         self.model = model.to(device)
         self.optimiser = adam(self.model, config.optimiser)
         self.steps_per_epoch = len(self.order(0))
-        # It pays where features are read from disk, or a GPU computes meanwhile.
+        # Useful if features are read from disk, or if a GPU computes at the same time.
         self.prefetch = device.type == "cuda" or not regions.in_memory
 
     def order(self, epoch: int) -> list[NDArray[np.int64]]:
-        """The captions of each batch of an epoch."""
-        return epoch_order(self._pairs, *self._drawn, epoch)
+        """Captions of each batch of an epoch."""
+        return epoch_order(self._pairs, *self._sampling, epoch)
 
     def batches(self, epoch: int, first: int) -> Iterator[B]:
-        """The batches of an epoch from the ``first``-th on."""
+        """Batches of an epoch, starting with the ``first``-th."""
         return self.make_batches(self.order(epoch)[first:], epoch * self.steps_per_epoch + first)
 
     @abstractmethod
     def make_batches(self, orders: list[NDArray[np.int64]], first_step: int) -> Iterator[B]:
-        """Batches of chosen captions; what is drawn for each follows from the seed and its step.
+        """Make batches of selected captions; random numbers are determined by the seed and the step.
 
         Args:
             orders: captions of each batch.
@@ -108,16 +105,16 @@ E = TypeVar("E")
 
 
 class MatchingTask(CaptionTask[M, B], Generic[M, B, E]):
-    """A task on captions of words, whose score is recall.
+    """A task with tokenised captions, whose score is recall.
 
     Args:
         config: the settings.
-        data: what is learned from, read.
-        device: where the network is trained.
-        model: the network, with its first weights drawn on the CPU; its embeddings are word vectors.
+        data: the prepared data.
+        device: the device for training.
+        model: the network, initialised on the CPU; its embeddings are word vectors.
 
     Raises:
-        UsageError: the vectors to begin with are of another size than the network's.
+        UsageError: the initial word vectors and the network have different sizes.
     """
 
     score = "recall_sum"
@@ -133,7 +130,7 @@ class MatchingTask(CaptionTask[M, B], Generic[M, B, E]):
 
 
 class Readable(Protocol):
-    """A trained model, as far as a split of images and captions has to fit it."""
+    """A trained model, with the properties that its data must match."""
 
     @property
     def path(self) -> Path | None:
@@ -141,61 +138,65 @@ class Readable(Protocol):
 
     @property
     def features(self) -> str | None:
-        """The kind of features that it was trained on, or None if unknown."""
+        """Kind of the features that it was trained on, or None if unknown."""
 
     @property
     def vocabulary(self) -> Any:
-        """Its words."""
+        """Its vocabulary."""
 
     @property
     def options(self) -> Any:
-        """Its shape, with ``image_dim``."""
+        """Its sizes, including ``image_dim``."""
 
 
 def split_for(
     config: MatchingTraining, model: Readable, pairs: Pairs, reading: Reading[E], root: DataRoot | None
 ) -> Split[E]:
-    """A split as a trained model reads it.
+    """A split, prepared for a trained model.
 
     Args:
-        config: says where the features are.
-        model: whose vocabulary encodes the captions.
+        config: names the features.
+        model: its vocabulary encodes the captions.
         pairs: images and captions.
-        reading: how it reads them.
+        reading: how the network reads captions and regions.
         root: the data folder.
 
     Raises:
         ModelError: the model was trained on features of another kind or size.
-        CapbenchError: captions or features are missing or do not fit.
+        CapbenchError: captions or features are missing or do not match.
     """
     kind, named = signature_of_features(config, root, pairs)
     if None not in (model.features, kind) and model.features != kind:
         raise ModelError(
-            f"was trained on features of another kind ({model.features}, here {kind})",
+            f"was trained on features of another kind: {model.features}, not {kind}",
+            code="wrong-features",
+            value=kind,
             path=model.path,
-            hint="Give the features that it was trained on with --features",
+            hint="Pass the features that it was trained on with --features",
         )
     reading.more_words(pairs.captions)
     split = prepare_split(config, pairs, reading, model.vocabulary, root)
     if split.regions.shape[2] != model.options.image_dim:
         raise ModelError(
-            f"reads features of {model.options.image_dim} columns; these ({named}) have {split.regions.shape[2]}",
+            f"requires features of {model.options.image_dim} columns; these ({named}) have {split.regions.shape[2]}",
+            code="wrong-features",
+            value=split.regions.shape[2],
             path=model.path,
         )
     return split
 
 
-# Losses on a square matrix of similarities: row i is image i, column j caption j, pairs that belong together on the
+# Losses on a square matrix of similarities: row i is image i, column j is caption j, matching pairs are on the
 # diagonal.
 
 
 def batch_loss(scores: Tensor, options: LossOptions, step: int) -> Tensor:
-    """The loss that the settings ask for.
+    """The loss that the settings select.
 
     Args:
         scores: (b, b).
-        options: which loss, and its numbers.
-        step: from 0; ``hardest_after`` counts it.
+        options: kind and parameters of the loss.
+        step: from 0; compared with ``hardest_after``.
     """
     if options.kind == "info-nce":
         return info_nce(scores, options.temperature)
@@ -209,18 +210,20 @@ def hinge_loss(
 
     Args:
         scores: (b, b).
-        margin: by how much a pair shall be above its negatives.
-        hardest: only the worst negative of each row and of each column counts (``max_violation``), else all do.
+        margin: required difference between a pair and its negatives.
+        hardest: True to use only the hardest negative of each row and column (``max_violation``), else all.
         reduction: ``sum`` over the batch as released, or ``mean`` over the b·(b − 1) negatives of each direction
             (``hardest``: over its b), the two directions added.
 
     Raises:
-        UsageError: the matrix is not square, or ``reduction`` is another.
+        UsageError: the matrix is not square, or ``reduction`` is unknown.
     """
     size = _size(scores)
     if reduction not in ("sum", "mean"):
-        raise UsageError(f"reduction is '{reduction}'", hint="Choices: sum, mean")
-    pairs = scores.diagonal()  # of what belongs together
+        raise UsageError(
+            f"unknown reduction '{reduction}'", code="wrong-value", value=reduction, hint="Choices: sum, mean"
+        )
+    pairs = scores.diagonal()  # matching pairs
     same = torch.eye(size, dtype=torch.bool, device=scores.device)
     captions = (margin + scores - pairs[:, None]).clamp_min(0).masked_fill(same, 0)  # another caption of the image
     images = (margin + scores - pairs[None, :]).clamp_min(0).masked_fill(same, 0)  # another image of the caption
@@ -235,13 +238,15 @@ def info_nce(scores: Tensor, temperature: float = 0.1) -> Tensor:
 
     Args:
         scores: (b, b).
-        temperature: that the scores are divided by.
+        temperature: divisor of the scores.
 
     Raises:
         UsageError: the matrix is not square, or the temperature is not above 0.
     """
     if not temperature > 0:
-        raise UsageError(f"temperature is {temperature}", hint="Give a number above 0")
+        raise UsageError(
+            f"temperature is {temperature}", code="out-of-range", value=temperature, hint="Choose a number above 0"
+        )
     partners = torch.arange(_size(scores), device=scores.device)
     logits = scores / temperature
     return (functional.cross_entropy(logits, partners) + functional.cross_entropy(logits.t(), partners)) / 2
@@ -249,35 +254,39 @@ def info_nce(scores: Tensor, temperature: float = 0.1) -> Tensor:
 
 def _size(scores: Tensor) -> int:
     if scores.ndim != 2 or scores.shape[0] != scores.shape[1] or not len(scores):
-        raise UsageError(f"the matrix of similarities has shape {tuple(scores.shape)}, which is not square")
+        raise UsageError(
+            f"the matrix of similarities has shape {tuple(scores.shape)}, which is not square",
+            code="wrong-shape",
+            value=tuple(scores.shape),
+        )
     return len(scores)
 
 
 # Similarities of every image with every caption of a split, block by block.
 
 IMAGES = 128
-"""How many images are encoded at once."""
+"""Images that are encoded at once."""
 CAPTIONS = 256
-"""How many captions are encoded at once."""
+"""Captions that are encoded at once."""
 
 I = TypeVar("I")  # noqa: E741  # an encoded block of images
 C = TypeVar("C")  # an encoded block of captions
 
 
 class Network(Protocol):
-    """A network, as far as it is set to evaluation mode and back."""
+    """A network with evaluation and training mode."""
 
     training: bool
 
     def eval(self) -> Any:
-        """Set it to evaluation mode."""
+        """Set evaluation mode."""
 
     def train(self, mode: bool = True) -> Any:
-        """Set it to training mode, or not."""
+        """Set training mode, or evaluation mode."""
 
 
 def blocks(n: int, size: int) -> list[NDArray[np.int64]]:
-    """The numbers from 0 to n - 1 in runs of a size."""
+    """The numbers from 0 to n - 1 in blocks of ``size``."""
     return [np.arange(first, min(first + size, n)) for first in range(0, n, size)]
 
 
@@ -293,17 +302,17 @@ def similarity_matrix(
 ) -> NDArray[np.float32]:
     """(images, captions) similarities.
 
-    Each image and each caption is encoded once. Captions are done in the order of their lengths, whatever order they
-    are given in, so that there is next to no padding.
+    Each image and each caption is encoded once. Captions are processed in the order of their lengths, which minimises
+    padding.
 
     Args:
-        network: is set to evaluation mode while this runs.
-        images: their number.
-        lengths: of each caption.
-        encode_images: of a block of images, by their places.
-        encode_captions: of a block of captions, by their places.
-        compare: (block of images, block of captions) similarities of what these two give.
-        progress: called with numbers of captions done; an exception from it leaves.
+        network: in evaluation mode during this function.
+        images: number of images.
+        lengths: length of each caption.
+        encode_images: encodes a block of images, by their indices.
+        encode_captions: encodes a block of captions, by their indices.
+        compare: (block of images, block of captions) similarities of two encoded blocks.
+        progress: called with numbers of captions done; may raise an exception to stop.
 
     Raises:
         ModelError: a similarity is NaN or infinite.
@@ -323,18 +332,19 @@ def similarity_matrix(
     finally:
         network.train(was_training)
     if not np.isfinite(matrix).all():
-        raise ModelError("a similarity is NaN or infinite", hint="The model is damaged or has diverged")
+        raise ModelError(
+            "a similarity is NaN or infinite", code="not-a-number", hint="The model is damaged or has diverged"
+        )
     return matrix
 
 
-# Matching captions that are word numbers with images that are region features alone: batches, the task, and recall.
-#
-# SCAN, and the dual encoder of the plug-in in ``examples/``, are trained and measured so.
+# Networks that read captions as word numbers and images as region features only: batches, task and recall. SCAN and the
+# dual encoder in ``examples/`` are of this kind.
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What one step sees.
+    """The input of one step.
 
     Attributes:
         images: (b, n, d) float32 region features.
@@ -358,17 +368,17 @@ def batches(
     first_step: int,
     pin: bool,
 ) -> Iterator[Batch]:
-    """Batches in order. Words are dropped by a generator of seed and step, so that nothing hangs on what came before.
+    """Batches in order. Word dropout is determined by seed and step and does not depend on earlier batches.
 
     Args:
         orders: captions of each batch.
-        pairs: what they are captions of.
+        pairs: captions and their images.
         captions: word numbers of all captions, with ``<start>`` and ``<end>``, which are never dropped.
         regions: features of the images.
         word_dropout: probability that a word becomes ``<unk>``.
-        seed: of the training.
+        seed: seed of the training.
         first_step: number of the first batch's step, from 0.
-        pin: put features in page-locked memory, from which a GPU copies while it computes.
+        pin: True to use page-locked memory, from which a GPU copies while it computes.
     """
     for step, chosen in enumerate(orders, first_step):
         ids, lengths = pad([captions[i] for i in chosen.tolist()])
@@ -378,15 +388,14 @@ def batches(
 
 
 class WordTask(MatchingTask[M, Batch, list[int]], Generic[M]):
-    """A task on such batches; its arguments and errors are those of
-    :class:`~capbench.training.matching_task.MatchingTask`."""
+    """A task on :func:`batches`; arguments and errors are those of :class:`MatchingTask`."""
 
     def __init__(self, config: MatchingTraining, data: Prepared[list[int]], device: torch.device, model: M) -> None:
         super().__init__(config, data, device, model)
         self._word_dropout, self._seed = config.dropout.words, config.seed
 
     def make_batches(self, orders: list[NDArray[np.int64]], first_step: int) -> Iterator[Batch]:
-        """Batches of chosen captions."""
+        """Batches of selected captions."""
         return batches(
             orders,
             self._split.pairs,
@@ -399,7 +408,7 @@ class WordTask(MatchingTask[M, Batch, list[int]], Generic[M]):
         )
 
     def dev_recalls(self, model: WordNetwork, pause: Callable[[], None]) -> Retrieval:
-        """Recalls on dev; ``pause`` as in :meth:`capbench.training.loop.Task.validate`."""
+        """Recalls on the dev set; ``pause`` as in :meth:`capbench.training.loop.Task.validate`."""
         dev = self._dev
         return recalls_of(
             model, dev.pairs, dev.captions, dev.regions, self._device, progress=lambda _captions_done: pause()
@@ -407,20 +416,20 @@ class WordTask(MatchingTask[M, Batch, list[int]], Generic[M]):
 
 
 class WordNetwork(Network, Protocol):
-    """A network that compares images with captions, as far as recall asks it to."""
+    """A network that compares images with captions, with the methods required for recall."""
 
     def encode_images(self, regions: torch.Tensor, /) -> torch.Tensor:
-        """Of region features (a, n, image_dim), a images first."""
+        """Encode region features (a, n, image_dim); the first axis of the result is images."""
 
     def encode_captions(self, ids: torch.Tensor, lengths: torch.Tensor, /) -> torch.Tensor:
-        """Of word numbers (b, m) and (b,) lengths, b captions first."""
+        """Encode word numbers (b, m) of (b,) lengths; the first axis of the result is captions."""
 
     def similarities(self, images: torch.Tensor, captions: torch.Tensor, lengths: torch.Tensor, /) -> torch.Tensor:
-        """(a, b) of what these two give."""
+        """(a, b) similarities of encoded images and captions."""
 
 
 class MeasuredModel(Readable, Protocol):
-    """A trained model of such a network."""
+    """A trained model with a :class:`WordNetwork`."""
 
     @property
     def network(self) -> WordNetwork:
@@ -428,7 +437,7 @@ class MeasuredModel(Readable, Protocol):
 
     @property
     def device(self) -> str:
-        """Where it runs."""
+        """Its device."""
 
 
 def similarity_matrix_of_words(
@@ -438,14 +447,14 @@ def similarity_matrix_of_words(
     device: torch.device | None = None,
     progress: Callable[[int], None] = lambda _done: None,
 ) -> NDArray[np.float32]:
-    """(images, captions) similarities (:func:`capbench.training.matching_task.similarity_matrix`).
+    """(images, captions) similarities, see :func:`similarity_matrix`.
 
     Args:
-        network: is set to evaluation mode while this runs.
+        network: in evaluation mode during this function.
         regions: features of the images.
         captions: word numbers of the captions, with ``<start>`` and ``<end>``.
-        device: where the network is.
-        progress: called with numbers of captions done; an exception from it leaves.
+        device: device of the network.
+        progress: called with numbers of captions done; may raise an exception to stop.
 
     Raises:
         ModelError: a similarity is NaN or infinite.
@@ -495,23 +504,28 @@ def evaluate_words(
     """Recalls of a trained model on a split.
 
     Args:
-        config: says where captions and features are.
-        model: capbench's own or a released one, with its vocabulary.
+        config: names captions and features.
+        model: a model trained with capbench or a released one, with its vocabulary.
         role: ``train``, ``dev`` or ``test``.
         root: the data folder.
-        images: only so many images, drawn as for dev in training.
-        captions: only so many captions of each.
-        folds: as :func:`capbench.stats.retrieval.retrieval`.
+        images: number of images, sampled as for dev in training; None: all.
+        captions: number of captions of each image; None: all.
+        folds: see :func:`capbench.stats.retrieval.retrieval`.
         total: called once with the number of captions.
         progress: called with numbers of captions done.
 
     Raises:
         ModelError: the model was trained on features of another fingerprint or size.
-        CapbenchError: captions or features are missing or do not fit.
+        CapbenchError: captions or features are missing or do not match.
     """
     pairs = caption_source(config, root).pairs(role).sample(images, captions, config.evaluation.seed)
     if len(pairs.images) % folds:
-        raise UsageError(f"{len(pairs.images):,} images cannot be cut into {folds} equal parts", hint="Change --folds")
+        raise UsageError(
+            f"{len(pairs.images):,} images cannot be divided into {folds} equal parts",
+            code="wrong-value",
+            value=folds,
+            hint="Change --folds",
+        )
     split = split_for(config, model, pairs, WordNumbers(), root)
     total(len(pairs.captions))
     device = torch.device(model.device)
@@ -519,7 +533,7 @@ def evaluate_words(
 
 
 def measure_words(config: MatchingTraining, model: MeasuredModel, root: DataRoot, measuring: Measuring) -> Retrieval:
-    """As :func:`evaluate_words`, showing how far it is."""
+    """:func:`evaluate_words` with progress bars."""
     with contextlib.ExitStack() as stack:
         advance: list[Callable[[int], None]] = []
         return evaluate_words(

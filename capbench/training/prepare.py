@@ -1,4 +1,5 @@
-"""From the settings of a training on captions and images to what is in memory when its first step runs."""
+"""Preparation of the data of a training on captions and images: vocabulary, encoded captions, features, word
+vectors."""
 
 from __future__ import annotations
 
@@ -52,9 +53,6 @@ __all__ = [
 ]
 
 
-# Captions as padded word numbers, with some words dropped at random, and vectors that words begin with.
-
-
 def pad(captions: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
     """Word numbers of captions as (b, longest) int64, padded at the end, with their (b,) lengths."""
     lengths = [len(one) for one in captions]
@@ -65,13 +63,13 @@ def pad(captions: Sequence[Sequence[int]]) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def drop_words(ids: torch.Tensor, lengths: torch.Tensor, rate: float, rng: np.random.Generator) -> torch.Tensor:
-    """Each word becomes ``<unk>`` with a probability; not ``<start>``, ``<end>`` and padding.
+    """Replace each word by ``<unk>`` with a probability, except ``<start>``, ``<end>`` and padding.
 
     Args:
         ids: (b, m) word numbers, padded at the end.
         lengths: (b,) with ``<start>`` and ``<end>``.
-        rate: the probability; with 0 nothing is drawn.
-        rng: draws (b, m) uniform numbers.
+        rate: the probability; for 0 no random numbers are drawn.
+        rng: source of (b, m) uniform numbers.
     """
     if not rate:
         return ids
@@ -83,11 +81,11 @@ def drop_words(ids: torch.Tensor, lengths: torch.Tensor, rate: float, rng: np.ra
 
 @dataclass(frozen=True, eq=False)
 class WordStart:
-    """Word vectors that a network begins with, for the words that have one.
+    """Initial word vectors of a network, for the words that have one.
 
     Attributes:
         path: the file.
-        sha256: of it.
+        sha256: SHA-256 of the file.
         numbers: (k,) int64 numbers of these words.
         vectors: (k, d) float32, as in the file.
     """
@@ -99,43 +97,47 @@ class WordStart:
 
     @torch.no_grad()
     def begin(self, embedding: nn.Embedding) -> None:
-        """Put them in the place of first weights: centred, and as long on average as those were.
+        """Replace initial weights by the vectors: centred, and scaled to the mean length of these weights.
 
-        So the layers behind see numbers of the size that they were initialised for, whatever the file's.
+        The following layers thus receive values of the magnitude for which they were initialised.
 
         Raises:
-            UsageError: the network's word vectors are of another size.
+            UsageError: the network's word vectors have another size.
         """
         if self.vectors.shape[1] != embedding.embedding_dim:
             raise UsageError(
                 f"its vectors have {self.vectors.shape[1]} components, the network's {embedding.embedding_dim}",
+                code="mismatch",
+                value=self.vectors.shape[1],
                 path=self.path,
                 hint=f"Set 'network.word_dim: {self.vectors.shape[1]}'",
             )
         rows = torch.from_numpy(self.numbers).to(embedding.weight.device)
-        drawn = embedding.weight[rows]
+        random = embedding.weight[rows]
         centred = self.vectors - self.vectors.mean(axis=0)
         size = float(np.sqrt(np.square(centred).mean()))
-        length = float(drawn.square().mean().sqrt())
-        given = torch.from_numpy(centred * np.float32(length / max(size, 1e-12)))
-        embedding.weight[rows] = given.to(embedding.weight)
+        length = float(random.square().mean().sqrt())
+        scaled = torch.from_numpy(centred * np.float32(length / max(size, 1e-12)))
+        embedding.weight[rows] = scaled.to(embedding.weight)
 
 
 def read_word_start(path: Path, vocabulary: Vocabulary) -> WordStart:
-    """The vectors of a file for the words of a vocabulary; ``<start>`` and the like have none.
+    """Vectors of a file for the words of a vocabulary, except ``<start>`` and other special words.
 
     Args:
-        path: as :class:`capbench.text.word_vectors.WordVectors` reads it.
+        path: a file that :class:`capbench.text.word_vectors.WordVectors` can read.
         vocabulary: the network's words.
 
     Raises:
-        MissingFileError, DataError: there is no such file, it is damaged, or it has none of the words.
+        MissingFileError, DataError: the file does not exist, is damaged, or has none of the words.
     """
     opened = WordVectors(path)
     numbers = {word: number for number, word in enumerate(vocabulary.words) if number >= len(SPECIAL)}
     vectors = opened.vectors(numbers)
     if not vectors:
-        raise DataError("has no word of the captions", path=path, hint="Give vectors of the captions' language")
+        raise DataError(
+            "has no word of the captions", code="mismatch", path=path, hint="Use vectors of the captions' language"
+        )
     places = np.array([numbers[word] for word in vectors], dtype=np.int64)
     return WordStart(path, opened.sha256, places, np.stack(list(vectors.values())).astype(np.float32))
 
@@ -146,25 +148,25 @@ E_co = TypeVar("E_co", covariant=True)
 
 
 class Reading(Protocol[E_co]):
-    """How a network reads captions and regions."""
+    """A network's input format of captions and regions."""
 
     place: PlaceOf | None
-    """What of an image's boxes the network reads; None: nothing."""
+    """Box features that the network reads; None: none."""
 
     def more_words(self, texts: Sequence[str]) -> Iterable[str]:
-        """Texts whose words the vocabulary counts beside those of the captions; called once, with all captions."""
+        """Additional texts whose words the vocabulary counts; called once, with all captions."""
 
     def encode(self, text: str, vocabulary: Vocabulary) -> E_co:
-        """A caption as the network reads it."""
+        """A caption in the network's input format."""
 
 
 class WordNumbers:
-    """Captions are their words, and images are features alone."""
+    """Input format of networks that read captions as word numbers and images as features only."""
 
     place: PlaceOf | None = None
 
     def more_words(self, _texts: Sequence[str]) -> Iterable[str]:
-        """None."""
+        """No additional texts."""
         return ()
 
     def encode(self, text: str, vocabulary: Vocabulary) -> list[int]:
@@ -174,7 +176,7 @@ class WordNumbers:
 
 @dataclass(frozen=True)
 class Split(Generic[E]):
-    """A split with its captions as a network reads them and its features.
+    """A split with its features and its captions in the network's input format.
 
     Attributes:
         pairs: images and captions.
@@ -189,15 +191,15 @@ class Split(Generic[E]):
 
 @dataclass(frozen=True)
 class Prepared(Generic[E]):
-    """What a training reads.
+    """The data of a training.
 
     Attributes:
-        train: what is learned from.
-        dev: what recall is measured on; a sample if the settings ask for one.
-        vocabulary: built, or read.
-        features: the features' fingerprint (sixteen hex digits), None for SCAN's own arrays.
-        names: what names the data, for resuming and for the model's facts.
-        word_start: vectors that the words begin with, or None.
+        train: training data.
+        dev: data for recall evaluations; a sample if the settings request one.
+        vocabulary: built from captions, or read.
+        features: the features' fingerprint (sixteen hex digits), None for SCAN's arrays.
+        names: identifiers of the data, for resuming and for the model's facts.
+        word_start: initial word vectors, or None.
     """
 
     train: Split[E]
@@ -208,7 +210,7 @@ class Prepared(Generic[E]):
     word_start: WordStart | None = None
 
     def sized(self, options: O) -> O:
-        """A network's options with the two sizes that the data decides."""
+        """A network's options with the two sizes that depend on the data."""
         sizes = {"vocabulary_size": len(self.vocabulary), "image_dim": self.train.regions.shape[2]}
         return dataclasses.replace(options, **sizes)
 
@@ -223,12 +225,12 @@ def prepare(
 
     Args:
         config: the settings.
-        reading: how the network reads them.
-        root: the data folder, for relative paths that are not in the current folder.
-        say: called with one line for each thing that takes its time.
+        reading: the network's input format.
+        root: the data folder, for relative paths that do not exist in the current folder.
+        say: called with a one-line message for each long operation.
 
     Raises:
-        CapbenchError: something is missing or does not fit; file and row are named.
+        CapbenchError: something is missing or does not match; the error names file and row.
     """
     source = caption_source(config, root)
     pairs = training_pairs(source, config.features, say)
@@ -240,7 +242,7 @@ def prepare(
     train = prepare_split(config, pairs["train"], reading, vocabulary, root)
     dev = prepare_split(config, dev_pairs, reading, vocabulary, root)
     if train.regions.shape[2] != dev.regions.shape[2]:
-        raise DataError("the features of train and dev have different sizes", path=source.path)
+        raise DataError("the features of train and dev have different sizes", code="wrong-features", path=source.path)
     say_features(train.regions, say)
     features, named = signature_of_features(config, root, pairs["train"], dev_pairs)
     names = names_of(pairs["train"], dev_pairs, {"vocabulary": vocabulary.sha256}, named, train.regions)
@@ -253,24 +255,26 @@ def prepare(
 
 
 def training_pairs(source: CaptionSource, features: str, say: Say) -> dict[str, Pairs]:
-    """The captions of ``train`` and ``dev``.
+    """Captions of ``train`` and ``dev``.
 
     Args:
         source: the captions.
-        features: as the settings name them; arrays in SCAN's form have no names of images, so that none are compared.
-        say: told how many there are.
+        features: the setting; images of SCAN's arrays have no ids, so the roles are not compared.
+        say: receives their numbers.
 
     Raises:
-        DataError: an image is for both.
-        CapbenchError: as :meth:`capbench.training.captions.CaptionSource.pairs`.
+        DataError: an image has both roles.
+        CapbenchError: see :meth:`capbench.training.captions.CaptionSource.pairs`.
     """
     pairs = {role: source.pairs(role) for role in ("train", "dev")}
     both = set(pairs["train"].images) & set(pairs["dev"].images)
     if both and features != ARRAYS:
         raise DataError(
-            f"{len(both):,} images are for train and for dev, one of them '{min(both)}'",
+            f"{len(both):,} images are for train and for dev, for example '{min(both)}'",
+            code="duplicate",
+            value=min(both),
             path=source.path,
-            hint="Name other 'splits' in the training file",
+            hint="Set other 'splits' in the training file",
         )
     counts = ", ".join(f"{role} {len(p.images):,} images, {len(p.captions):,} captions" for role, p in pairs.items())
     say(f"captions: {source.path}: {counts}")
@@ -278,21 +282,21 @@ def training_pairs(source: CaptionSource, features: str, say: Say) -> dict[str, 
 
 
 def say_features(regions: Regions, say: Say) -> None:
-    """Say how large the features are that are learned from, and where they are."""
+    """Report the size of the training features, and if they are in memory."""
     n, each, columns = regions.shape
     where = "in memory" if regions.in_memory else "read batch by batch"
     say(f"features: {n:,} x {each} regions x {columns}, {where}")
 
 
 def names_of(train: Pairs, dev: Pairs, words: Mapping[str, str], features: str, regions: Regions) -> dict[str, str]:
-    """What names the data of a training, for resuming and for the model's facts.
+    """Identifiers of the training data, for resuming and for the model's facts.
 
     Args:
-        train: what is learned from.
-        dev: what is measured.
-        words: the name of what captions are made of.
-        features: a line that names the features.
-        regions: of the images that are learned from.
+        train: training data.
+        dev: dev data.
+        words: identifiers of the vocabulary or word pieces.
+        features: a line that identifies the features.
+        regions: features of the training images.
     """
     _, each, columns = regions.shape
     return {
@@ -305,7 +309,7 @@ def names_of(train: Pairs, dev: Pairs, words: Mapping[str, str], features: str, 
 
 
 def caption_source(config: CaptionTraining, root: DataRoot | None) -> CaptionSource:
-    """The captions that the settings name. Raises as :func:`capbench.training.captions.open_captions`."""
+    """The captions of the settings. Raises the errors of :func:`capbench.training.captions.open_captions`."""
     return open_captions(config.captions, config.splits, config.features, root)
 
 
@@ -320,6 +324,8 @@ def _vocabulary(
     if len(vocabulary) == 4:
         raise DataError(
             f"no word occurs {options.min_count} times in {len(texts):,} captions",
+            code="too-few",
+            value=options.min_count,
             path=pairs["train"].source,
             hint="Lower 'vocabulary.min_count' in the training file",
         )
@@ -329,7 +335,7 @@ def _vocabulary(
 def prepare_split(
     config: MatchingTraining, pairs: Pairs, reading: Reading[E], vocabulary: Vocabulary, root: DataRoot | None
 ) -> Split[E]:
-    """A split with its captions encoded and its features opened. Raises FeatureError where they do not fit."""
+    """A split with encoded captions and opened features. Raises FeatureError if they do not match."""
     regions = open_regions(pairs, _store(config, root), config.regions, config.memory_mb, reading.place)
     return Split(pairs, [reading.encode(text, vocabulary) for text in pairs.captions], regions)
 
@@ -339,7 +345,7 @@ def _store(config: CaptionTraining, root: DataRoot | None) -> Path | None:
 
 
 def signature_of_features(config: CaptionTraining, root: DataRoot | None, *splits: Pairs) -> tuple[str | None, str]:
-    """The kind of the features (:attr:`Fingerprint.kind`), and a line that names them."""
+    """Kind of the features (:attr:`Fingerprint.kind`), and a line that identifies them."""
     store_path = _store(config, root)
     if store_path is not None:
         with open_store(store_path) as store:
@@ -348,7 +354,7 @@ def signature_of_features(config: CaptionTraining, root: DataRoot | None, *split
     for path, _ in (array_rows for pairs in splits for array_rows in pairs.arrays):
         array = open_array(path)
         digest.update(f"{array.shape} {array.dtype}\n".encode())
-        # These arrays are large: some rows must do.
+        # These arrays are large, so only some rows are hashed.
         for row in np.linspace(0, len(array) - 1, 16).astype(int).tolist():
             digest.update(np.ascontiguousarray(array[row]).tobytes())
     return None, f"ims:{digest.hexdigest()}"

@@ -1,6 +1,7 @@
-"""What a network declares that can be trained: the command line and ``capbench.train`` are driven by it.
+"""Declarations of trainable networks, which the command line and ``capbench.train`` use.
 
-A metric's folder makes one :class:`Trainable` beside its training; :mod:`capbench.metrics.registry` has them by name.
+Each metric's folder defines a :class:`Trainable` in its training module; :mod:`capbench.metrics.registry` lists them by
+name.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ __all__ = ["Bars", "Measuring", "Trainable", "recall_line", "recall_table"]
 S = TypeVar("S", bound="Training")
 
 Bars = Callable[[str, "int | None"], AbstractContextManager["Progress"]]
-"""Shows how far work is: given what it is and its steps in all, gives what is told of steps done."""
+"""Opens a progress bar: description and number of steps → a function that takes the steps done."""
 
 DIRECTIONS = (("image to text", "image_to_text"), ("text to image", "text_to_image"))
 
@@ -34,7 +35,7 @@ def recall_line(entry: Mapping[str, Any]) -> str:
 
 
 def recall_table(entry: Mapping[str, Any]) -> list[str]:
-    """Recalls in both directions as a table, and their sum."""
+    """Recalls in both directions as a table, with their sum."""
     lines = [f"{'':15}{'R@1':>7}{'R@5':>7}{'R@10':>7}{'median rank':>13}{'mean rank':>11}"]
     for label, key in DIRECTIONS:
         row = entry[key]
@@ -45,15 +46,15 @@ def recall_table(entry: Mapping[str, Any]) -> list[str]:
 
 @dataclass(frozen=True)
 class Measuring:
-    """How a trained network is measured.
+    """Settings of an evaluation of a trained network.
 
     Attributes:
         split: ``train``, ``dev`` or ``test``.
-        bars: shows how far it is.
-        say: is told what takes its time.
-        images: only so many, drawn at random.
-        vocabulary: of a released checkpoint.
-        folds: mean over so many equal parts of the images.
+        bars: opens progress bars.
+        say: receives messages about long operations.
+        images: number of images, sampled at random; None: all.
+        vocabulary: vocabulary of a released checkpoint.
+        folds: number of equal parts of the images over which the mean is computed.
     """
 
     split: str
@@ -69,19 +70,19 @@ class Trainable(Generic[S]):
     """A network that can be trained.
 
     Attributes:
-        settings: the class of its training files.
-        train: takes settings, run folder, ``root`` and what :class:`capbench.training.loop.Running` names.
-        shows_work: whether ``train`` takes ``bars``, too, for work before the first step.
-        more_data: whether it reads more of the data folder than captions.
-        line: an evaluation's numbers in one line.
-        table: those of the chosen weights, line by line.
-        score: what did not rise any more where patience ended the training.
-        metric: the metric that its weights are for.
-        use: arguments of ``capbench score`` that use the model; None: nothing is said.
-        measure: takes settings, the model's file, the data folder and :class:`Measuring`; gives the numbers on a split,
-            as JSON values, with ``sha256`` of the model. None: a trained network is not measured.
+        settings: class of its training files.
+        train: takes settings, run folder, ``root`` and the arguments of :class:`capbench.training.loop.Running`.
+        shows_work: True if ``train`` also takes ``bars``, for work before the first step.
+        more_data: True if it reads more of the data folder than captions.
+        line: formats the numbers of an evaluation in one line.
+        table: formats those of the selected weights as lines of a table.
+        score: name of the score that patience observes.
+        metric: the metric that uses its weights.
+        use: returns arguments of ``capbench score`` that use the model; None: no example is printed.
+        measure: takes settings, the model's file, the data folder and :class:`Measuring`; returns the numbers on a
+            split, as JSON values, with ``sha256`` of the model. None: trained networks cannot be evaluated.
         variants: names of published variants → the settings that they change, ``key=value``.
-        seconds: how long a training should take, on one core at 20 GFLOP/s.
+        seconds: estimated duration of a training, on one core at 20 GFLOP/s.
     """
 
     settings: type[S]

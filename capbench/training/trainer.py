@@ -1,4 +1,4 @@
-"""The contract of a trainer that a plug-in registers: ``capbench train NAME``.
+"""Base class of trainers that plug-ins register: ``capbench train NAME``.
 
 The entry point group ``capbench.trainers`` maps NAME to a subclass of :class:`Trainer`. The module of the class is
 imported when the command runs; it should import PyTorch within the methods. ``docs/extend.md`` has an example.
@@ -28,17 +28,17 @@ __all__ = ["Trainer", "as_trainable", "find_trainer"]
 class Trainer(abc.ABC):
     """Trains a network that matches captions with images, and measures its recall.
 
-    The docstring of a subclass is the help of its command. An object is made without arguments.
+    The docstring of a subclass is the help of its command. The class is instantiated without arguments.
     """
 
     metric: ClassVar[str]
-    """The metric whose weights the network is."""
+    """The metric that uses the network."""
     kind: ClassVar[str]
-    """Kind of its weight files, with the version of their form (:class:`capbench.weights.files.Family`)."""
+    """Kind of its weight files, with the version of their format (:class:`capbench.weights.files.Family`)."""
 
     @abc.abstractmethod
     def settings_type(self) -> type[CaptionTraining]:
-        """The class of the settings in a training file."""
+        """Class of the settings in a training file."""
 
     @abc.abstractmethod
     def train(
@@ -47,27 +47,27 @@ class Trainer(abc.ABC):
         """Train in a run folder, or resume an interrupted run.
 
         Args:
-            settings: of the type :meth:`settings_type`.
+            settings: an instance of :meth:`settings_type`.
             run: the run folder.
             root: the data folder, for relative paths.
             running: arguments of :func:`capbench.training.loop.train`.
 
         Raises:
-            CapbenchError: captions or features are missing or do not fit.
+            CapbenchError: captions or features are missing or do not match.
         """
 
     @abc.abstractmethod
     def load(self, path: Path, device: str = "cpu") -> TrainedModel[Any, Any]:
-        """Read a weight file. Raises ModelError if it is of another kind, or damaged."""
+        """Read a weight file. Raises ModelError if it has another kind or is damaged."""
 
     @abc.abstractmethod
     def evaluate(
         self, settings: Any, model: Any, split: str, root: DataRoot | None = None, *, images: int | None = None
     ) -> Retrieval:
-        """Recalls of a loaded model on a split (``train``, ``dev`` or ``test``), or on so many ``images`` of it."""
+        """Recalls of a loaded model on a split (``train``, ``dev`` or ``test``), or on ``images`` images of it."""
 
     def describe(self, entry: Mapping[str, Any]) -> str:
-        """Numbers of an evaluation on dev to print after its recalls, such as ``temperature 0.07``; by default none."""
+        """Numbers of a dev evaluation to print after its recalls, such as ``temperature 0.07``; by default none."""
         return ""
 
 
@@ -75,21 +75,21 @@ def find_trainer(name: str) -> Trainer:
     """The trainer that a plug-in registers under a name.
 
     Raises:
-        UsageError: there is none, it cannot be imported, or it does not keep the contract.
+        UsageError: it does not exist, cannot be imported, or is not a valid trainer.
     """
     known = plugins.names("capbench.trainers")
     if name not in known:
         hint = install_plug_in(f"train {name}") or suggest(name, known)
-        raise UsageError(f"'capbench train {name}' has no trainer here", hint=hint)
+        raise UsageError(f"no installed trainer has the name '{name}'", code="unknown-name", value=name, hint=hint)
     cls = plugins.load("capbench.trainers", name)
     if not issubclass(cls, Trainer) or not all(hasattr(cls, fact) for fact in ("metric", "kind")):
         hint = "It must be a subclass of capbench.Trainer with 'metric' and 'kind'"
-        raise UsageError(f"the trainer '{name}' is not one", hint=hint)
+        raise UsageError(f"'{name}' is not a trainer", code="wrong-type", value=name, hint=hint)
     return cls()
 
 
 def as_trainable(trainer: Trainer) -> Trainable[Any]:
-    """What the command line and ``capbench.train`` read of a trainer, as the built-in networks declare it."""
+    """The declaration of a plug-in's trainer, in the form of the built-in networks."""
     from capbench.training.trainable import Trainable, recall_line, recall_table
 
     def line(entry: Mapping[str, Any]) -> str:

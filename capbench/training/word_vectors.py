@@ -1,4 +1,4 @@
-"""Word vectors from caption corpora (word2vec, Mikolov et al. 2013), for where no large ready-made ones are at hand."""
+"""Training of word vectors on caption corpora (word2vec, Mikolov et al. 2013)."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["WordVectorOptions", "train_sequence_vectors", "train_word_vectors"]
 
 @dataclass(frozen=True)
 class WordVectorOptions(Options):
-    """How word vectors are trained."""
+    """Settings of word vector training."""
 
     dimension: int = option(300, Count(1), "components of a vector")
-    window: int = option(5, Count(1), "words on each side that are predicted")
-    min_count: int = option(2, Count(1), "rarer words get no vector")
+    window: int = option(5, Count(1), "predicted words on each side")
+    min_count: int = option(2, Count(1), "minimum frequency of words with a vector")
     epochs: int = option(20, Count(1), "passes over the captions")
-    negative: int = option(5, Count(1), "noise words drawn for each word")
-    seed: int = option(1, Count(0, 2**32 - 1), "of all randomness")
+    negative: int = option(5, Count(1), "noise words sampled for each word")
+    seed: int = option(1, Count(0, 2**32 - 1), "seed of all random numbers")
 
 
 def train_word_vectors(
@@ -35,8 +35,8 @@ def train_word_vectors(
 ) -> tuple[list[str], NDArray[np.float32]]:
     """Train skip-gram vectors with negative sampling on the PTB tokens of captions.
 
-    One thread does all the work, so that the same captions in the same order and the same seed give the same
-    vectors, bit for bit, with the same gensim and numpy on the same kind of processor.
+    Training uses one thread, so that the same captions in the same order and the same seed yield the same vectors, bit
+    for bit, with the same gensim and numpy on the same kind of processor.
 
     Args:
         captions: texts as published; repeats count as often as they occur.
@@ -47,12 +47,12 @@ def train_word_vectors(
         The words, most frequent first, and their (n, dimension) float32 vectors.
 
     Raises:
-        UsageError: an option does not fit.
+        UsageError: an option is invalid.
         DataError: no word is frequent enough.
         ModelError: gensim is not installed.
     """
     options = WordVectorOptions.read("word-vectors", vars(options or WordVectorOptions()))
-    _word2vec()  # where it is missing, that is told before the captions are split
+    _word2vec()  # reports a missing package before the captions are tokenised
     return train_sequence_vectors([text.split() for text in ptb.tokenize(captions)], options, progress)
 
 
@@ -61,7 +61,7 @@ def train_sequence_vectors(
     options: WordVectorOptions,
     progress: Callable[[int], None] = lambda _done: None,
 ) -> tuple[list[str], NDArray[np.float32]]:
-    """As :func:`train_word_vectors`, of texts that are split already."""
+    """:func:`train_word_vectors` for tokenised texts."""
     word2vec = _word2vec()
     model = word2vec(
         vector_size=options.dimension,
@@ -76,9 +76,11 @@ def train_sequence_vectors(
     if not len(model.wv):
         raise DataError(
             f"no word occurs {options.min_count} times in {len(sentences)} captions",
-            hint="Give more captions or a lower --min-count",
+            code="too-few",
+            value=options.min_count,
+            hint="Provide more captions or a lower --min-count",
         )
-    # The learning rate falls over all epochs, so they are one call; progress comes from its callback.
+    # One call for all epochs, since the learning rate decreases over all of them; the callback reports progress.
     model.train(
         sentences,
         total_examples=model.corpus_count,
@@ -87,7 +89,9 @@ def train_sequence_vectors(
     )
     matrix = np.array(model.wv.vectors, dtype=np.float32)
     if not np.isfinite(matrix).all():
-        raise ModelError("the training did not converge: a vector is not finite", hint="Try fewer epochs")
+        raise ModelError(
+            "the training did not converge: a vector is not finite", code="not-converged", hint="Try fewer epochs"
+        )
     return list(model.wv.index_to_key), matrix
 
 
@@ -96,7 +100,10 @@ def _word2vec() -> Any:
         from gensim.models import Word2Vec
     except ImportError as error:
         raise ModelError(
-            "training word vectors needs the package gensim", hint=f"Install it with {install_command('gensim')}"
+            "training word vectors requires the package gensim",
+            code="missing-package",
+            value="gensim",
+            hint=f"Install it with {install_command('gensim')}",
         ) from error
     return Word2Vec
 

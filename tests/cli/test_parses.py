@@ -36,7 +36,7 @@ def test_what_is_wrong_is_one_line(capbench: Callable[..., Ran], tmp_path: Path)
     (tmp_path / "bad.gz").write_bytes(b"rubbish")
     ran = capbench("data", "parses", "import", tmp_path / "bad.gz")
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
-    assert "is damaged or no file of parses" in ran.err
+    assert (ran.failure.code, ran.failure.path) == ("damaged", str(tmp_path / "bad.gz"))
 
 
 def test_captions_are_parsed_beforehand_and_once(capbench: Callable[..., Ran], tmp_path: Path) -> None:

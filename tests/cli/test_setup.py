@@ -175,16 +175,16 @@ def test_a_damaged_file_in_the_cache_is_replaced(source: Path) -> None:
 def test_another_file_under_the_name_is_refused(source: Path) -> None:
     (source / "parser-1.0-models.jar").write_bytes(b"y" * 30000)
     error = _fails("--from", source)
-    assert "parser-1.0-models.jar: is not the published file: its SHA-256 is" in str(error)
+    assert (error.code, error.path) == ("damaged", str(source / "parser-1.0-models.jar"))
     assert _names(spice_folder()) == ["parser-1.0.jar"]
 
 
 def test_a_folder_that_lacks_a_file_or_is_none_is_named(source: Path) -> None:
     (source / "parser-1.0.jar").unlink()
-    assert "parser-1.0.jar: there is no such file. The folder must hold parser-1.0.jar," in str(
-        _fails("--from", source)
-    )
-    assert "nowhere: there is no such folder" in str(_fails("--from", source / "nowhere"))
+    error = _fails("--from", source)
+    assert (error.code, error.path) == ("missing-file", str(source / "parser-1.0.jar"))
+    error = _fails("--from", source / "nowhere")
+    assert (error.code, error.path) == ("missing-file", str(source / "nowhere"))
 
 
 def test_without_network_the_other_way_is_told(repository: _Repository) -> None:
@@ -192,14 +192,18 @@ def test_without_network_the_other_way_is_told(repository: _Repository) -> None:
         raise ConnectionError("no route to host")
 
     repository.breaks = breaks
-    assert "could not be downloaded (ConnectionError). Check the network" in str(_fails())
-    assert "give their folder with --from" in str(_fails())
+    error = _fails()
+    assert (error.code, error.value) == ("download-failed", "parser-1.0.jar")
+    assert "ConnectionError" in error.message
+    assert "--from" in str(error.hint)
 
 
 def test_without_jgo_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "jgo", None)
     monkeypatch.setitem(sys.modules, "jgo.maven", None)
-    assert "Run 'pip install jgo'" in str(_fails())
+    error = _fails()
+    assert (error.code, error.value) == ("missing-package", "jgo")
+    assert "pip install jgo" in str(error.hint)
 
 
 def test_a_full_disk_is_one_line(source: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,7 @@ def test_settings_on_the_command_line(
         (("tiny.yaml", "--evaluate", "tset"), "Did you mean 'test'?"),
         (("tiny.yaml", "--set", "vocabulary.min_count=99"), "no word occurs 99 times"),
         (("tiny.yaml", "--set", "device=cuda:77"), "there is no device 'cuda:77'"),
-        (("tiny.yaml", "--set", "regions=4"), "fewer than 'regions' asks for (4)"),
+        (("tiny.yaml", "--set", "regions=4"), "fewer than 'regions' (4)"),
         (("tiny.yaml", "--set", "splits.dev=train"), "18 images are for train and for dev"),
         (("tiny.yaml", "--set", "network.embed_dim=10000000"), "GB of memory. Lower 'network.embed_dim'"),
         (("tiny.yaml", "--set", "network.layers=1000000000"), "not a whole number from 1 to 100"),

@@ -1,4 +1,4 @@
-"""Programs that pretend to be Java and misbehave in one way each."""
+"""Programs that replace Java in tests and misbehave in one way each."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def starts():
 
 
 def fake_java(folder: Path, body: str, version: str = VERSION_17) -> Path:
-    """An executable ``java`` in ``folder`` that tells ``version`` and otherwise runs ``body``.
+    """An executable ``java`` in ``folder`` that reports ``version`` and otherwise runs ``body``.
 
     ``starts()`` counts in the body how often it was started.
     """

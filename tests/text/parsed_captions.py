@@ -1,4 +1,4 @@
-"""Invented captions, tokenised, and the tuples that SPICE's parser gives for them."""
+"""Invented captions, tokenised, with the tuples of SPICE's parser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Invented captions and the tokens that the reference gives each of them alone."""
+"""Invented captions, each with the tokens of the reference."""
 
 TABLE: list[tuple[str, str]] = [
     ("A man's dog can't cannot won't shan't ain't jump.", "a man 's dog ca n't can not wo n't sha n't ai n't jump"),

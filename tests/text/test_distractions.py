@@ -1,4 +1,4 @@
-"""The rules that cut out a caption's person and scene and distract captions by them, on invented captions."""
+"""The rules that find a caption's person and scene and make distractors, on invented captions."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from capbench.text.distractions import (
     tokens,
     words,
 )
+from tests.errors import raises
 
 # What is the person
 
@@ -204,18 +205,20 @@ def test_the_lexicons_kinds_can_be_replaced_by_known_sexes_and_scenes_know_their
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "code", "row", "value"),
     [
-        ("schema: [", "is not YAML"),
-        ("schema: 2", "no lexicon of schema 1"),
-        ("schema: 1", "has no mapping 'sexes'"),
-        ("schema: 1\nsexes: {male: [Man]}", "no list of words in lower case"),
+        ("schema: [", "wrong-format", None, None),
+        ("schema: 2", "wrong-version", None, None),
+        ("schema: 1", "missing-key", "sexes", "sexes"),
+        ("schema: 1\nsexes: {male: [Man]}", "wrong-type", "male", None),
         (
             "schema: 1\nsexes: {male: [man]}\npeople: {man: {nouns: {man: men}, replaced_by: [cat]}}",
-            "man is replaced by cat, of which no sex is known",
+            "invalid",
+            "people",
+            "cat",
         ),
     ],
 )
-def test_lexicons_that_do_not_hold_what_they_should_are_refused(text: str, message: str) -> None:
-    with pytest.raises(DataError, match=message):
+def test_invalid_lexicons_are_rejected(text: str, code: str, row: str | None, value: str | None) -> None:
+    with raises(DataError, code, path="distractions_lexicon.yaml", row=row, value=value):
         parse_words(text)

@@ -11,7 +11,7 @@ from capbench.text.greedy_matching import Frequencies, Tokens, f_score, greedy_m
 
 
 def _plain(candidate: Tokens, reference: Tokens) -> tuple[float, float, float]:
-    """Once more, word by word."""
+    """The same computation word by word."""
 
     def side(texts: tuple[Tokens, Tokens]) -> float:
         one, other = texts

@@ -9,6 +9,7 @@ import pytest
 from capbench.core.errors import ToolError
 from capbench.text import java
 from capbench.text.java import LineProcess, find_java, meteor_jar, run_batch, tokenizer_jar
+from tests.errors import raises
 
 
 def test_jars_are_found_without_importing_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,7 +22,7 @@ def test_jars_are_found_without_importing_the_package(monkeypatch: pytest.Monkey
 
 def test_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(java, "_package_folders", lambda: ())
-    with pytest.raises(ToolError, match=r"pycocoevalcap is not installed.*pip install"):
+    with raises(ToolError, "missing-package", value="pycocoevalcap"):
         tokenizer_jar()
 
 
@@ -29,9 +30,9 @@ def test_empty_jar_counts_as_missing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / "tokenizer").mkdir()
     (tmp_path / "tokenizer" / "stanford-corenlp-3.4.1.jar").touch()
     monkeypatch.setattr(java, "_package_folders", lambda: (tmp_path,))
-    with pytest.raises(ToolError, match=r"missing or empty.*--force-reinstall"):
+    with raises(ToolError, "missing-file", path=tmp_path / "tokenizer" / "stanford-corenlp-3.4.1.jar"):
         tokenizer_jar()
-    with pytest.raises(ToolError, match=r"paraphrase-en.gz"):
+    with raises(ToolError, "missing-file", path=tmp_path / "meteor" / "data" / "paraphrase-en.gz"):
         meteor_jar()
 
 

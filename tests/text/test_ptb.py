@@ -9,6 +9,7 @@ from capbench.core.cache import Cache
 from capbench.core.errors import CapbenchWarning, DataError, ToolError, UsageError
 from capbench.text import ptb
 from capbench.text.java import find_java
+from tests.errors import raises
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +22,7 @@ def _no_jar(captions: object) -> list[str]:
 
 
 def _reference(captions: list[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Tokens by pycocoevalcap's own wrapper, which starts ``java`` from the PATH."""
+    """Tokens by pycocoevalcap's wrapper, which starts ``java`` from the PATH."""
     from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
     monkeypatch.setenv("PATH", str(find_java().path.parent), prepend=":")
@@ -130,7 +131,7 @@ def test_a_later_process_reads_the_cache(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(ptb, "_known", {})
     monkeypatch.setattr(ptb, "tokenize_jar", _no_jar)
     assert ptb.tokenize(["A dog!", ""], engine="jar") == first == ["a dog", ""]
-    with pytest.raises(AssertionError, match="was started"):
+    with pytest.raises(AssertionError):
         ptb.tokenize(["A dog!", "another"], engine="jar")
 
 
@@ -157,7 +158,7 @@ def test_without_a_cache_it_still_works(tmp_path: Path, monkeypatch: pytest.Monk
     (tmp_path / "file").touch()
     monkeypatch.setenv("CAPBENCH_CACHE", str(tmp_path / "file" / "cache"))
     monkeypatch.setattr(ptb, "tokenize_jar", lambda captions: ["tokens"] * len(captions))
-    with pytest.warns(CapbenchWarning, match="'tokens' cannot be used"):
+    with pytest.warns(CapbenchWarning, match="'tokens'"):
         assert ptb.tokenize(["a"], engine="jar") == ["tokens"]
 
 
@@ -171,18 +172,19 @@ def test_switched_off_cache_is_not_touched(monkeypatch: pytest.MonkeyPatch) -> N
 def test_answer_that_is_out_of_step_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     for answer in ("a\nx\n", "a\nb\nx\nx\n", "a\nx\nb\nx\nc\n", ""):
         monkeypatch.setattr(ptb, "run_batch", lambda *_, answer=answer, **__: answer)
-        with pytest.raises(ToolError, match="answered 2 captions with"):
+        with raises(ToolError, "mismatch"):
             ptb.tokenize(["a", "b"], engine="jar", cache=False)
 
 
 def test_half_a_surrogate_pair_is_a_data_error() -> None:
-    with pytest.raises(DataError, match="half of a surrogate pair"):
+    with raises(DataError, "unreadable", value="broken \ud83d"):
         ptb.tokenize(["a dog", "broken \ud83d"])
 
 
 def test_unknown_engine_prints_the_choices() -> None:
-    with pytest.raises(UsageError, match=r"unknown tokeniser engine 'nltk'\. Choices: native, jar"):
+    with raises(UsageError, "unknown-name", value="nltk") as caught:
         ptb.tokenize(["a"], engine="nltk")  # type: ignore[arg-type]
+    assert "native, jar" in str(caught.value.hint)
 
 
 def test_no_captions_start_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

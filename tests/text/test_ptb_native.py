@@ -18,6 +18,7 @@ from capbench.text import ptb as ptb_native
 from capbench.text import ptb_tables
 from capbench.text.java import Jar, run_batch, tokenizer_jar
 from capbench.text.ptb import PUNCTUATION, NativeTokenizer, native_tokenizer, tokenize_jar
+from tests.errors import raises
 from tests.text.ptb_reference_table import TABLE
 
 
@@ -65,7 +66,7 @@ def test_punctuation_is_that_of_the_reference_engine() -> None:
     assert ptb_native.PUNCTUATION == PUNCTUATION
 
 
-def test_a_jar_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_jar_of_another_version_is_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def load(path: Path) -> None:
         monkeypatch.setattr(ptb_tables, "tokenizer_jar", lambda: Jar(path, "3.4.1"))
         ptb_tables.load_automaton.__wrapped__()
@@ -73,18 +74,18 @@ def test_a_jar_of_another_version_is_refused(tmp_path: Path, monkeypatch: pytest
     other = tmp_path / "other.jar"
     with zipfile.ZipFile(other, "w") as archive:
         archive.writestr("edu/stanford/nlp/process/PTBLexer.class", b"\xca\xfe\xba\xbe of another version")
-    with pytest.raises(ToolError, match=r"other\.jar: the PTB tokeniser's jar is not that of CoreNLP 3\.4\.1"):
+    with raises(ToolError, "wrong-version", path=other):
         load(other)
     empty = tmp_path / "empty.jar"
     with zipfile.ZipFile(empty, "w"):
         pass
-    with pytest.raises(ToolError, match="cannot be read"):
+    with raises(ToolError, "unreadable", path=empty):
         load(empty)
     broken = tmp_path / "broken.jar"
     broken.write_bytes(b"PK no archive")
-    with pytest.raises(ToolError, match="Reinstall it"):
+    with raises(ToolError, "unreadable", path=broken):
         load(broken)
-    with pytest.raises(ToolError, match="cannot be read"):
+    with raises(ToolError, "unreadable", path=tmp_path / "missing.jar"):
         load(tmp_path / "missing.jar")
 
 
@@ -182,7 +183,7 @@ _ANY_TEXT = st.one_of(
 
 
 def _answers(captions: Sequence[str]) -> list[str]:
-    """Those captions that are answered, each once."""
+    """Distinct captions for which the native tokeniser has a result."""
     return [caption for caption in dict.fromkeys(captions) if native_tokenizer().tokenize(caption) is not None]
 
 
@@ -233,7 +234,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _real_texts(folder: Path) -> list[str]:
-    """Every text of more than one word in the data: captions of people and machines, and some titles."""
+    """Every text of more than one word in the data: human and machine captions, and some titles."""
     from scipy.io import loadmat
 
     texts: set[str] = set()

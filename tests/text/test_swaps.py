@@ -6,6 +6,7 @@ import pytest
 
 from capbench.core.errors import DataError
 from capbench.text.swaps import COMPONENTS, Swap, find_swaps, lexicon, parse_lexicon, pick
+from tests.errors import raises
 
 
 def swap(caption: str, word: str, *references: str) -> Swap | None:
@@ -120,7 +121,7 @@ def test_properties_have_a_category(caption: str, word: str, category: str, simi
         ("A black man on a bench", "black"),  # not a colour of a thing
         ("The two dogs in a yard", "two"),
         ("A red haired girl", "red"),
-        ("A young boy in a yard", "young"),  # "elderly boy" is no English
+        ("A young boy in a yard", "young"),  # "elderly boy" is not English
         ("A pair of pants on a bed with a red tennis court", "red"),
     ],
 )
@@ -218,23 +219,36 @@ def test_some_similar_words_are_wordnets_synonyms_and_some_are_not() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "message"),
+    ("old", "new", "code", "row", "value"),
     [
-        ("schema: 1 ", "schema: 2 ", "is no lexicon of schema 1"),
-        ("\nobjects:", "\nobject:", "its parts should be actions"),
-        ("{noun: dog, is: animal,", "{noun: dog, is: beast,", "'is' cannot be 'beast'"),
-        ("{noun: dog, is: animal,", "{noun: dog, kind: animal,", "object [0-9]+: should hold after, is, noun"),
-        ("{noun: cat, is: animal, similar: [feline]", "{noun: cat, is: animal, similar: [dog]", "none of them both"),
-        ("{noun: cat, is: animal, similar: [feline]", "{noun: cat, is: animal, similar: feline", "no list of words"),
-        ("{verb: jump, before: [over, across]", "{verb: jump, before: []", "needs the words that follow it"),
-        ("{word: red, people: no,", "{word: red, people: never,", "'people' is yes or no"),
-        ("version: 1", "version: [", "is not YAML"),
+        ("schema: 1 ", "schema: 2 ", "wrong-version", None, None),
+        ("\nobjects:", "\nobject:", "unknown-key", None, None),
+        ("{noun: dog, is: animal,", "{noun: dog, is: beast,", "wrong-value", "object", "beast"),
+        ("{noun: dog, is: animal,", "{noun: dog, kind: animal,", "unknown-key", "object", None),
+        (
+            "{noun: cat, is: animal, similar: [feline]",
+            "{noun: cat, is: animal, similar: [dog]",
+            "invalid",
+            "object",
+            None,
+        ),
+        (
+            "{noun: cat, is: animal, similar: [feline]",
+            "{noun: cat, is: animal, similar: feline",
+            "wrong-type",
+            "object",
+            "similar",
+        ),
+        ("{verb: jump, before: [over, across]", "{verb: jump, before: []", "missing-value", "action", None),
+        ("{word: red, people: no,", "{word: red, people: never,", "wrong-value", "colour", "never"),
+        ("version: 1", "version: [", "wrong-format", None, None),
     ],
 )
-def test_mistakes_in_the_lexicon_are_named(old: str, new: str, message: str) -> None:
+def test_mistakes_in_the_lexicon_are_named(old: str, new: str, code: str, row: str | None, value: str | None) -> None:
     import importlib.resources
 
     text = importlib.resources.files("capbench.text").joinpath("swaps_lexicon.yaml").read_text(encoding="utf-8")
     assert text.count(old) == 1, old
-    with pytest.raises(DataError, match=message):
+    with raises(DataError, code, path="swaps_lexicon.yaml", value=value) as caught:
         parse_lexicon(text.replace(old, new))
+    assert (str(caught.value.row).partition(" ")[0] if caught.value.row else None) == row

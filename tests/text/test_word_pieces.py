@@ -6,6 +6,7 @@ import pytest
 
 from capbench.core.errors import DataError, MissingFileError, UsageError
 from capbench.text.word_pieces import WordPieces, learn_word_pieces, read_word_pieces
+from tests.errors import raises
 
 PIECES = WordPieces(
     ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "play", "##ing", "##s", "cafe", "a", "[", "]", "sep", ",", "犬")
@@ -53,21 +54,28 @@ def test_a_vocabulary_is_read_line_by_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("content", "code", "value"),
     [
-        ("[PAD]\n[UNK]\n[CLS]\n", r"there is no \[SEP\]"),
-        ("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\na\n", "'a' stands twice"),
-        ("", "is empty"),
+        ("[PAD]\n[UNK]\n[CLS]\n", "missing-value", "[SEP]"),
+        ("[PAD]\n[UNK]\n[CLS]\n[SEP]\na\na\n", "duplicate", "a"),
     ],
 )
-def test_a_vocabulary_that_is_none_is_refused(tmp_path: Path, content: str, message: str) -> None:
+def test_an_invalid_vocabulary_is_rejected(tmp_path: Path, content: str, code: str, value: str) -> None:
     path = tmp_path / "vocab.txt"
     path.write_text(content)
-    with pytest.raises(DataError, match=message) as error:
+    with raises(DataError, code, path=path, value=value):
         read_word_pieces(path)
-    assert str(path) in str(error.value)
-    with pytest.raises(MissingFileError):
+
+
+def test_an_empty_or_missing_vocabulary_is_rejected(tmp_path: Path) -> None:
+    path = tmp_path / "vocab.txt"
+    path.touch()
+    with pytest.raises(DataError) as caught:
+        read_word_pieces(path)
+    assert caught.value.path == str(path)
+    with pytest.raises(MissingFileError) as caught:
         read_word_pieces(tmp_path / "other.txt")
+    assert caught.value.path == str(tmp_path / "other.txt")
 
 
 def test_pieces_are_learned_from_texts_and_the_same_texts_give_the_same_pieces() -> None:
@@ -87,8 +95,8 @@ def test_the_pair_that_stands_together_most_often_is_joined_first() -> None:
     assert pieces[5:] == ("##b", "a", "##c", "##d", "c", "ab", "abc")
 
 
-def test_learning_from_nothing_is_refused() -> None:
-    with pytest.raises(UsageError, match="no words"):
+def test_learning_from_nothing_is_an_error() -> None:
+    with raises(UsageError, "missing-value"):
         learn_word_pieces(["", " "], 100)
-    with pytest.raises(UsageError, match="too few"):
+    with raises(UsageError, "too-few", value=5):
         learn_word_pieces(["a"], 5)

@@ -9,7 +9,7 @@ from capbench.text.vocabulary import Vocabulary
 
 
 def write_vocabulary(path: Path | str, vocabulary: Vocabulary) -> None:
-    """Write the JSON that the published models come with."""
+    """Write the JSON format of the published models."""
     words = vocabulary.words
     record = {
         "word2idx": {word: i for i, word in enumerate(words)},

@@ -1,4 +1,4 @@
-"""Trainings that are stopped or killed, and go on: they end as one that is left alone."""
+"""Trainings that are stopped or killed and resumed: the result equals that of an uninterrupted one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["check_stopped", "end", "kill_at", "train_command"]
 def check_stopped(
     train: Callable[..., TrainingResult], config: Any, folder: Path, every: Sequence[int]
 ) -> TrainingResult:
-    """A training that stops every so many steps ends with the file and the log of one that is left alone.
+    """A training that stops every so many steps ends with the file and the log of an uninterrupted one.
 
     Returns the result of the latter, which is in the folder ``whole``.
     """
@@ -44,13 +44,13 @@ def check_stopped(
 
 
 def train_command(network: str, config: Training, file: Path, run: Path) -> list[str]:
-    """The command that trains a network, by a training file that is written first."""
+    """The command that trains a network with a training file, which is written first."""
     file.write_text(yaml.safe_dump(config.to_dict()), encoding="utf-8")
     return [sys.executable, "-m", "capbench", "train", network, str(file), "--out", str(run), "--json"]
 
 
 def kill_at(command: list[str], run: Path, lines: int) -> None:
-    """Begin a training, or go on, and kill it once its log has so many lines."""
+    """Start or resume a training, and kill it when its log has the given number of lines."""
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     log = run / "log.jsonl"
     try:
@@ -67,7 +67,7 @@ def kill_at(command: list[str], run: Path, lines: int) -> None:
 
 
 def end(command: list[str]) -> tuple[str, str]:
-    """Let a training end. Returns the SHA-256 of its model, and what it said."""
+    """Let a training finish. Returns the SHA-256 of its model, and its stderr."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     sha256: str = json.loads(done.stdout)["sha256"]

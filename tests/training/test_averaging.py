@@ -1,4 +1,4 @@
-"""The running average of a network's weights, to the last bit."""
+"""The running average of a network's weights, compared bitwise."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ import torch
 from capbench.core.errors import DataError, MissingFileError
 from capbench.training.captions import CaptionSource, SplitOptions, epoch_order, open_captions
 from capbench.training.regions import open_regions
+from tests.errors import raises
 from tests.training.world import make_world
 
 
@@ -55,7 +56,7 @@ def test_restval_is_for_training_and_named_splits_are_kept_to(tmp_path: Path) ->
     named = _open(path, train=("train",), dev=("restval",))
     assert named.pairs("train").images == ("train",)
     assert named.pairs("dev").images == ("restval",)
-    with pytest.raises(DataError, match=r"no split 'vall'. Did you mean 'val'"):
+    with raises(DataError, "unknown-name", path=path, value="vall"):
         _open(path, dev=("vall",)).pairs("dev")
 
 
@@ -67,13 +68,13 @@ def test_flickr8ks_own_files(tmp_path: Path) -> None:
     source = _open(tmp_path)
     assert source.pairs("train").captions == ("a one 0 .", "a one 1 .", "a two 0 .", "a two 1 .")
     assert source.pairs("dev").images == ("six",)
-    with pytest.raises(DataError, match=r"for test \(there are: dev, train\)"):
+    with raises(DataError, "missing-option", path=tmp_path, value="test"):
         source.pairs("test")
     (tmp_path / "Flickr_8k.devImages.txt").write_text("two.jpg\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"row 1: the image 'two.jpg' is listed already"):
+    with raises(DataError, "duplicate", path=tmp_path / "Flickr_8k.devImages.txt", row=1, value="two.jpg"):
         _open(tmp_path)
     (tmp_path / "Flickr_8k.devImages.txt").write_text("six.jpg\nten.jpg\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"row 2: the image 'ten.jpg' has no captions"):
+    with raises(DataError, "unknown-item", path=tmp_path / "Flickr_8k.devImages.txt", row=2, value="ten.jpg"):
         _open(tmp_path)
 
 
@@ -105,26 +106,26 @@ def test_one_id_a_caption_joins_captions_of_an_image(tmp_path: Path) -> None:
     assert pairs.image_of.tolist() == [0, 0, 1]
 
 
-def test_counts_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+def test_counts_that_do_not_match_are_an_error(tmp_path: Path) -> None:
     folder = _scan_folder(tmp_path / "s", [f"caption {i}" for i in range(9)], ["1", "2"], 2)
-    with pytest.raises(DataError, match=r"train_ids.txt: holds 2 ids for 9 captions"):
+    with raises(DataError, "mismatch", path=folder / "train_ids.txt", value=2):
         _open(folder).pairs("train")
-    with pytest.raises(DataError, match=r"train_ims.npy: holds 2 images for 9 captions"):
+    with raises(DataError, "mismatch", path=folder / "train_ims.npy", value=2):
         _open(folder, features="ims").pairs("train")
     (folder / "train_caps.txt").write_text("one\n\ntwo\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"train_caps.txt, row 2: the caption is empty"):
+    with raises(DataError, "missing-caption", path=folder / "train_caps.txt", row=2):
         _open(folder).pairs("train")
 
 
-def test_captions_that_are_nowhere_or_in_no_split_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(MissingFileError, match="no such file or folder of captions"):
+def test_captions_that_are_nowhere_or_in_no_split_are_an_error(tmp_path: Path) -> None:
+    with raises(MissingFileError, "missing-file", path="nowhere.json", value="nowhere.json"):
         _open(Path("nowhere.json"))
     token = tmp_path / "x.token"
     token.write_text("a.jpg#0\ta thing\n", encoding="utf-8")
-    with pytest.raises(DataError, match="does not say which split 'a' is in"):
+    with raises(DataError, "missing-value", path=token, value="a"):
         _open(token)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match="no captions in a known format"):
+    with raises(DataError, "wrong-format", path=tmp_path / "empty"):
         _open(tmp_path / "empty")
 
 

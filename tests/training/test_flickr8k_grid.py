@@ -1,4 +1,4 @@
-"""What the scripts for Flickr8k's grid features compute beside training: columns, ensembles, the analysis."""
+"""Computations of the scripts for Flickr8k's grid features beside training: columns, ensembles, the analysis."""
 
 from __future__ import annotations
 

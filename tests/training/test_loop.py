@@ -1,4 +1,4 @@
-"""The loop with a network that is no SCAN: whatever is trained can be interrupted, chosen, averaged and refused."""
+"""The training loop with a small network: interruption, selection, averaging and errors."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from capbench.core.errors import ModelError, StudyError, UsageError
 from capbench.training.loop import WeightAverage, learning_rate, stop_on_signal
 from capbench.weights.checkpoints import read_checkpoint
 from capbench.weights.files import read_metadata
+from tests.errors import raises
 from tests.training.interruptions import check_stopped
 from tests.training.toy import Points, Toy, ToyTraining, settings, train_toy
 from tests.training.world import log_of
@@ -83,13 +84,15 @@ def test_patience_counts_evaluations_without_a_better_score(tmp_path: Path) -> N
     assert (result.ended, result.step) == ("patience", 8)
 
 
-def test_a_score_that_is_no_number_stops_the_run(tmp_path: Path) -> None:
+def test_a_nan_score_stops_the_run(tmp_path: Path) -> None:
     class Nameless(Toy):
         def validate(self, model: nn.Sequential, pause: Any) -> dict[str, Any]:
             return {"accuracy": float("nan")}
 
-    with pytest.raises(ModelError, match="the score 'accuracy' is nan at step 5"):
+    with raises(ModelError, "not-converged", path=tmp_path / "run") as caught:
         train_toy(settings(), tmp_path / "run", task=Nameless)
+    assert str(caught.value.value) == "nan"
+    assert "step 5" in caught.value.message
 
 
 def test_gradients_are_clipped_and_the_learning_rate_is_the_schedules(tmp_path: Path) -> None:
@@ -136,15 +139,16 @@ def test_an_average_takes_weights_by_decay_and_copies_the_rest() -> None:
 
 def test_a_folder_is_for_one_run_of_one_setting_and_one_data_set(tmp_path: Path) -> None:
     train_toy(settings(), tmp_path / "run")
-    with pytest.raises(UsageError, match=r"width \(4 there, 6 now\).*--restart"):
+    with raises(UsageError, "conflict", path=tmp_path / "run", value="width") as caught:
         train_toy(settings(width=6), tmp_path / "run")
+    assert "--restart" in str(caught.value.hint)
 
     class Moved(Toy):
         def __init__(self, chosen: ToyTraining) -> None:
             super().__init__(chosen)
             self.data = {"points": "others"}
 
-    with pytest.raises(UsageError, match=r"begun on other data \(points differ\)"):
+    with raises(UsageError, "conflict", path=tmp_path / "run", value="points"):
         train_toy(settings(), tmp_path / "run", task=Moved)
     assert train_toy(settings(width=6), tmp_path / "run", restart=True).ended == "epochs"
     assert train_toy(settings(width=6, log_every=7, name="renamed"), tmp_path / "run").ended == "epochs"
@@ -155,21 +159,22 @@ def test_memory_that_runs_out_names_what_to_lower(tmp_path: Path) -> None:
         def loss(self, batch: Points, step: int) -> Tensor:
             raise MemoryError
 
-    with pytest.raises(UsageError, match=r"not enough memory for this training\. Lower 'batch'"):
+    with raises(UsageError, "out-of-memory", path=tmp_path / "run") as caught:
         train_toy(settings(), tmp_path / "run", task=Large)
+    assert "'batch'" in str(caught.value.hint)
 
 
 def test_settings_of_any_trainer_are_checked_in_one_style() -> None:
-    with pytest.raises(StudyError) as caught:
+    with raises(StudyError, "wrong-value") as caught:
         settings(width=0, wdith=3, optimiser={"lr": "0.1", "kind": "sgd"}, ema_warmup="biased", threads=0)
     message = str(caught.value)
     for problem in (
-        "width=0: not a whole number from 1",
-        "training has no option 'wdith'. Did you mean 'width'?",
-        "optimiser.lr is the text '0.1' and no number",
-        "optimiser.kind=sgd: not one of adam",
-        "ema_warmup=biased: not true, false or unbiased. Did you mean 'unbiased'?",
-        "threads=0: not a whole number from 1 to 1024",
+        "width=0",
+        "'wdith'",
+        "optimiser.lr is the text '0.1'",
+        "optimiser.kind=sgd",
+        "ema_warmup=biased",
+        "threads=0",
     ):
         assert problem in message
     assert settings(optimiser={"warmup": 3}).optimiser.lr == 0.05

@@ -3,10 +3,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Generator, Iterator
 
-import pytest
-
-from capbench.core.errors import CapbenchError, DataError
+from capbench.core.errors import DataError
 from capbench.training.loop import prefetch
+from tests.errors import raises
 
 
 def test_prefetching_changes_nothing_and_hands_errors_on() -> None:
@@ -14,11 +13,11 @@ def test_prefetching_changes_nothing_and_hands_errors_on() -> None:
 
     def broken() -> Iterator[int]:
         yield 1
-        raise DataError("the disk is gone")
+        raise DataError("cannot be read", code="unreadable", path="captions.txt")
 
     items = prefetch(broken())
     assert next(items) == 1
-    with pytest.raises(CapbenchError, match="the disk is gone"):
+    with raises(DataError, "unreadable", path="captions.txt"):
         next(items)
 
 

@@ -59,7 +59,7 @@ def test_kinds_are_what_they_are_called() -> None:
         return captions[image][0].split()[1]
 
     def share(kind: str) -> float:
-        """How many candidates of a kind are of the image's own animal."""
+        """Share of candidates of a kind that show the image's animal."""
         chosen = [item for item in items if item.group == kind]
         same = [animal(item.image) == animal(item.candidate_id.split("#")[0]) for item in chosen]
         return float(np.mean(same))
@@ -68,7 +68,7 @@ def test_kinds_are_what_they_are_called() -> None:
     assert share("anywhere") < 0.4
 
     def overlap(kind: str) -> float:
-        """How many words candidates of a kind share with the references."""
+        """Mean number of words that candidates of a kind share with the references."""
         words = [(set(i.candidate.split()), set(" ".join(i.references).split())) for i in items if i.group == kind]
         return float(np.mean([len(mine & theirs) for mine, theirs in words]))
 
@@ -93,15 +93,15 @@ def test_a_text_of_another_image_that_is_the_images_own_is_no_candidate() -> Non
             assert caption_key(item.candidate) not in shared
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_invalid_arguments_are_an_error() -> None:
     captions, looks = made_up()
-    with pytest.raises(DataError, match=r"looks of shape \(3, 6\) for 72 images"):
+    with pytest.raises(DataError, match=r"\(3, 6\)"):
         draw_candidates(captions, looks[:3], OPTIONS)
-    with pytest.raises(DataError, match="72 images with 144 captions are too few"):
+    with pytest.raises(DataError, match="144"):
         draw_candidates(captions, looks, PseudoOptions(look=72))
-    with pytest.raises(UsageError, match="9 candidates of each kind cannot be drawn from 8 images"):
+    with pytest.raises(UsageError, match="9 "):
         draw_candidates(captions, looks, PseudoOptions(each=9, look=8, near=8, middle=40))
-    with pytest.raises(UsageError, match="1 levels order nothing"):
+    with pytest.raises(UsageError, match="1 "):
         PseudoOptions(levels=1).check()
 
 
@@ -123,7 +123,7 @@ def test_levels_are_equally_full_and_follow_the_metrics_mean() -> None:
     means = [truth[levels == level].mean() for level in (1, 2, 3, 4)]
     assert means == sorted(means)
     assert pseudo_levels([np.arange(10.0)], levels=2).tolist() == [1] * 5 + [2] * 5
-    with pytest.raises(DataError, match="nothing to cut into 4 levels"):
+    with pytest.raises(DataError, match="4 levels"):
         pseudo_levels([np.arange(3.0)])
-    with pytest.raises(DataError, match="nothing to cut"):
+    with pytest.raises(DataError):
         pseudo_levels([])

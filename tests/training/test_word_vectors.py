@@ -17,6 +17,7 @@ from capbench.cli.train import app
 from capbench.core.errors import DataError, ModelError, UsageError
 from capbench.text.word_vectors import WordVectors
 from capbench.training.word_vectors import WordVectorOptions, train_word_vectors
+from tests.errors import raises
 
 CAPTIONS = ["A dog runs on the grass.", "A cat sits on the grass.", "The dog sits by a red ball.", "A cat runs."] * 5
 SMALL = WordVectorOptions(dimension=8, epochs=3)
@@ -45,23 +46,26 @@ def test_the_seed_decides() -> None:
 
 @pytest.mark.parametrize("option", ["dimension", "window", "min_count", "epochs", "negative"])
 def test_options_are_checked(option: str) -> None:
-    with pytest.raises(UsageError, match=f"word-vectors.{option}=0: not a whole number from 1"):
+    with pytest.raises(UsageError) as caught:
         train_word_vectors(CAPTIONS, WordVectorOptions(**{option: 0}))
-    with pytest.raises(UsageError, match=r"word-vectors\.seed=-1"):
+    assert f"word-vectors.{option}=0" in caught.value.message
+    with pytest.raises(UsageError) as caught:
         train_word_vectors(CAPTIONS, WordVectorOptions(seed=-1))
+    assert "word-vectors.seed=-1" in caught.value.message
 
 
 @pytest.mark.java
-def test_too_few_captions_are_refused() -> None:
+def test_too_few_captions_are_an_error() -> None:
     pytest.importorskip("gensim")
-    with pytest.raises(DataError, match="no word occurs 2 times"):
+    with raises(DataError, "too-few", value=2):
         train_word_vectors(["a dog"])
 
 
 def test_without_gensim_the_command_to_install_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gensim.models", None)
-    with pytest.raises(ModelError, match=r"Install it with pip install 'gensim>=4\.3'"):
+    with raises(ModelError, "missing-package", value="gensim") as caught:
         train_word_vectors(CAPTIONS, SMALL)
+    assert "pip install 'gensim>=4.3'" in str(caught.value.hint)
 
 
 def _corpus(folder: Path) -> Path:
@@ -103,7 +107,7 @@ def test_the_command_writes_vectors_that_wmd_reads(tmp_path: Path) -> None:
     assert (len(vectors), vectors.dimension) == (11, 8)
 
 
-def test_an_unknown_corpus_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_corpus_is_an_error(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["word-vectors", "-c", "flickr9k", "-o", str(tmp_path / "v.bin")])
     assert isinstance(result.exception, UsageError)
     assert "flickr8k" in str(result.exception)

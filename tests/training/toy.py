@@ -1,4 +1,4 @@
-"""A network that is trained in a fraction of a second: which of two clouds a point belongs to."""
+"""A network that is trained in a fraction of a second; it classifies points of two clouds."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Points = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class ToyTraining(Training):
-    width: int = option(4, Count(1), "of the hidden layer")
-    batch: int = option(8, Count(2), "points a step")
-    points: int = option(40, Count(8), "what is learned from")
+    width: int = option(4, Count(1), "size of the hidden layer")
+    batch: int = option(8, Count(2), "points per step")
+    points: int = option(40, Count(8), "training points")
     optimiser: OptimiserOptions = option(OptimiserOptions(lr=0.05), Section(), "Adam")
 
 
 class Toy(Task[nn.Sequential, Points]):
-    """Batch norm has state that is no weight, and dropout draws random numbers: both must survive an interruption."""
+    """Batch norm has buffers, and dropout draws random numbers: both must survive an interruption."""
 
     score = "accuracy"
 

@@ -1,4 +1,4 @@
-"""A world of a few drawn things in which a very small SCAN can be trained within a second."""
+"""Captions and features of a few artificial things on which a very small SCAN can be trained within a second."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def log_of(run: Path, *, times: bool = False) -> list[dict[str, Any]]:
 
 
 class StopAfter:
-    """Asks to stop when so many steps were done in this part of the run."""
+    """Requests a stop after a number of steps in this part of the run."""
 
     def __init__(self, steps: int) -> None:
         self.left = steps

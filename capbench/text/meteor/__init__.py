@@ -1,8 +1,8 @@
-"""METEOR 1.5 for English without Java: the jar's counts and scores, from the jar's own data files.
+"""METEOR 1.5 for English without Java: the jar's counts and scores, computed from the jar's data files.
 
-The stages exact, stem (Snowball English), synonym (WordNet) and paraphrase, the normaliser, the beam alignment and the
-choice of the best reference follow the jar that pycocoevalcap runs (``-l en -norm``), also in what it does differently
-from its paper (Denkowski and Lavie 2014, Meteor universal, WMT).
+The stages exact, stem (Snowball English), synonym (WordNet) and paraphrase, the normaliser, the beam search for the
+alignment and the choice of the best reference follow the jar that pycocoevalcap runs (``-l en -norm``), also where it
+differs from its paper (Denkowski and Lavie 2014, Meteor universal, WMT).
 """
 
 from capbench.text.meteor.scores import (
@@ -29,4 +29,4 @@ __all__ = [
 ]
 
 VERSION = "1.5"
-"""Of the METEOR whose numbers these are; the same for both engines."""
+"""Version of METEOR; the same for both engines."""

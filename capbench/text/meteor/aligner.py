@@ -1,18 +1,17 @@
-"""METEOR 1.5's aligner: matches of two texts, and the beam search that picks among them.
+"""METEOR 1.5's aligner: matches between two texts, and the beam search for the best alignment.
 
-Denkowski and Lavie 2014, section 2: of all alignments in which no word is used twice, the one with the most covered
-words (each but an exact match weighing half, rounded down for each match), then the fewest chunks, then the smallest
-sum of distances between the starts of matches. The search goes through the reference from left to right with a
-beam of 40 partial alignments, and the order in which equally good ones are met decides between them. This module
-follows the jar in all that decides, also where it differs from the paper:
+Denkowski and Lavie 2014, section 2: among all alignments that use each word at most once, the aligner chooses the one
+with the most covered words (a match other than exact counts half, rounded down), then the fewest chunks, then the
+smallest sum of distances between the starts of matches. The search processes the reference from left to right with a
+beam of 40 partial alignments; ties depend on the order in which alignments are generated. This module follows the jar
+in every detail that affects the result, also where it differs from the paper:
 
-- the distance of a match is added to the alignment that it extends, not to the extended one, so it counts for all
-  that follow from the same alignment after it;
-- the order of matches at a word is that of the stages, and within a stage that of the candidate's words.
+- the distance of a match is added to the alignment that it extends, not to the extended one, so it affects all later
+  extensions of the same alignment;
+- matches of a word are ordered by stage, and within a stage by the candidate's words.
 
-A *unit* is a word, or a phrase of several words that the paraphrase table holds and that can be matched with something
-in these texts. Relations between units are computed once for all texts together, so that a pair of texts takes no more
-than set intersections.
+A *unit* is a word, or a phrase of several words that occurs in the paraphrase table and can match something in these
+texts. Relations between units are computed once for all texts, so that a pair of texts requires only set intersections.
 """
 
 from __future__ import annotations
@@ -47,16 +46,16 @@ __all__ = [
 EXACT, STEM, SYNONYM, PARAPHRASE = range(4)
 
 Rank = tuple[int, int, int, int, int, int]
-"""How two units match: the rank in the search for matches (the stage, or PARAPHRASE + 1 where the table has the phrase
-of the candidate first), the place of the paraphrase in the table's order, the stage, the words of the reference's and
-of the candidate's unit, and what the match adds to the words that count as covered: those of both, and half of each,
-rounded down, at other stages than EXACT."""
+"""A match of two units: its rank in the search (the stage, or PARAPHRASE + 1 if the table lists the candidate's phrase
+first), the index of the paraphrase in the table, the stage, the number of words of the reference's and of the
+candidate's unit, and the number of covered words that it adds: all words of both units at stage EXACT, at other stages
+half of each, rounded down."""
 
 
 def java_hash(word: str) -> int:
-    """Java's ``String.hashCode`` as a number of 32 bits without sign.
+    """Java's ``String.hashCode`` as an unsigned number of 32 bits.
 
-    METEOR takes words and stems of equal hashes to be equal.
+    METEOR treats words and stems with equal hashes as equal.
     """
     value = 0
     if word.isascii():
@@ -89,13 +88,13 @@ class Text:
 
 
 class Lexicon:
-    """Units of some texts and how they are related.
+    """Units of a set of texts and the relations between them.
 
     Args:
         texts: distinct texts as tuples of normalised words.
 
     Attributes:
-        related: unit → all units that it can be matched with, itself among them if it is a word.
+        related: unit → all units that it can match, including itself if it is a word.
     """
 
     _SHIFT: Final = 32
@@ -121,7 +120,7 @@ class Lexicon:
         self._reach: dict[Text, set[int]] = {}
 
     def texts(self) -> dict[tuple[str, ...], Text]:
-        """Every text, by its words, in units."""
+        """Units of every text, indexed by its words."""
         function = paraphrases.function_words()
         is_function = [word in function for word in self._words]
         units = {}
@@ -140,21 +139,21 @@ class Lexicon:
         return units
 
     def reach(self, text: Text) -> set[int]:
-        """All units that can be matched with a unit of the text."""
+        """All units that can match a unit of the text."""
         reach = self._reach.get(text)
         if reach is None:
             reach = self._reach[text] = set().union(*map(self.related.__getitem__, text.present))
         return reach
 
     def ranks(self, reference: int, candidate: int) -> tuple[Rank, ...]:
-        """How a unit of the reference matches one of the candidate.
+        """Matches between a unit of the reference and a unit of the candidate.
 
         Args:
             reference: a unit of the reference.
             candidate: a unit of the candidate.
 
         Returns:
-            An entry for each match that METEOR makes of the two; none where they do not match.
+            An entry for each of METEOR's matches of the two; empty if they do not match.
         """
         key = (reference << self._SHIFT) | candidate
         ranks = self._ranks.get(key)
@@ -194,14 +193,14 @@ class Lexicon:
                     self.related[word].update(members)
 
     def _relate_phrases(self, table: ParaphraseTable) -> list[list[tuple[int, int]]]:
-        """Relate phrases by the table; gives the spans of phrases of several words in every text."""
+        """Add relations from the table; returns the spans of phrases of several words in every text."""
         places, lengths, states = self._known_phrases(table)
         known = np.unique(states)
         index, targets, orders = table.paraphrases(known)
         is_known = np.zeros(len(table.offsets), dtype=bool)
         is_known[known] = True
-        kept = is_known[targets]
-        sources, targets, orders = known[index[kept]], targets[kept].astype(np.int64), orders[kept]
+        in_texts = is_known[targets]
+        sources, targets, orders = known[index[in_texts]], targets[in_texts].astype(np.int64), orders[in_texts]
         useful = np.unique(np.concatenate([sources, targets]))
         units = self._units_of(useful, table, lengths, states)
         for first, second, order in zip(sources.tolist(), targets.tolist(), orders.tolist(), strict=True):
@@ -212,7 +211,7 @@ class Lexicon:
         return self._spans_of(units, places, lengths, states)
 
     def _known_phrases(self, table: ParaphraseTable) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Place in the texts (run together, one gap between each two), number of words and state of every phrase."""
+        """Place in the texts (concatenated, with a gap in between), number of words and state of every phrase."""
         numbers = np.array([*(table.words.get(word, -1) for word in self._words), -1], dtype=np.int64)
         flat = np.array(
             [n for text in self._texts for n in (*map(self._numbers.__getitem__, text), -1)], dtype=np.int64
@@ -234,7 +233,7 @@ class Lexicon:
     def _units_of(
         self, useful: NDArray[np.int64], table: ParaphraseTable, lengths: NDArray[np.int64], states: NDArray[np.int64]
     ) -> dict[int, int]:
-        """State → unit: the word's where the phrase is one word, else a new one."""
+        """State → unit: the unit of the word if the phrase is one word, else a new one."""
         numbers = np.array([table.words.get(word, -1) for word in self._words], dtype=np.int64)
         of_words = table.step(np.zeros(len(numbers), dtype=np.int64), numbers).tolist()
         word_of = {state: word for word, state in enumerate(of_words) if state}
@@ -273,9 +272,9 @@ class Lexicon:
 N_COUNTS: Final = 23
 _BEAM: Final = 40
 
-# A match is a tuple, for speed. It begins with four numbers that order the matches of one word of the reference as the
-# jar finds them; then come start and length in the reference, place and width in the candidate, the stage, what it adds
-# to the words that count as covered, and the bits of its words: the reference's, then the candidate's.
+# A match is a tuple, for speed. Its first four numbers sort the matches of one word of the reference in the jar's
+# order; then follow start and length in the reference, place and width in the candidate, the stage, the number of
+# covered words that it adds, and the bits of its words: the reference's, then the candidate's.
 _Match = tuple[int, int, int, int, int, int, int, int, int, int, int]
 _START, _LENGTH, _PLACE, _WIDTH, _STAGE, _GAIN, _MASK = range(4, 11)
 _Chain = tuple[_Match, "_Chain | None"]
@@ -286,12 +285,12 @@ def find_matches(candidate: Text, reference: Text, lexicon: Lexicon) -> Matches:
     """All matches of a pair of texts, in the jar's order.
 
     Args:
-        candidate: the one text.
-        reference: the other.
-        lexicon: the lexicon that both are units of.
+        candidate: the candidate.
+        reference: the reference.
+        lexicon: the lexicon of both texts.
 
     Returns:
-        For each word of the reference the matches that begin there.
+        For each word of the reference, the matches that begin there.
     """
     if candidate.keys == reference.keys:
         return _exact_matches(candidate, reference)
@@ -299,7 +298,7 @@ def find_matches(candidate: Text, reference: Text, lexicon: Lexicon) -> Matches:
 
 
 def covered_words(matches: Matches) -> list[int]:
-    """For each stage the words that are in a match of it, as bits: the reference's, then the candidate's.
+    """Words that take part in a match of each stage, as bits: the reference's, then the candidate's.
 
     Args:
         matches: from :func:`find_matches`.
@@ -318,12 +317,12 @@ def align(matches: Matches, candidate: Text, reference: Text) -> list[int]:
     """Align two texts by the best of their matches (Denkowski and Lavie 2014, section 2).
 
     Args:
-        matches: what :func:`find_matches` gave for the pair.
-        candidate: the one text.
-        reference: the other.
+        matches: from :func:`find_matches` for the pair.
+        candidate: the candidate.
+        reference: the reference.
 
     Returns:
-        The 23 counts that the jar prints, in its order: length of candidate and reference; function words of both; for
+        The 23 counts of the jar, in its order: length of candidate and reference; function words of both; for
         each of exact, stem, synonym and paraphrase: content words matched in the candidate and in the reference,
         function words matched in both; chunks; words matched in the candidate and in the reference.
     """
@@ -331,7 +330,7 @@ def align(matches: Matches, candidate: Text, reference: Text) -> list[int]:
 
 
 def _exact_matches(candidate: Text, reference: Text) -> Matches:
-    """Texts of the same words are matched at the exact stage alone."""
+    """Matches of texts with the same words, which the jar finds at the exact stage only."""
     n = reference.length
     return [
         [
@@ -377,7 +376,7 @@ def _all_matches(candidate: Text, reference: Text, lexicon: Lexicon) -> Matches:
 def _resolve(matches: Sequence[Sequence[_Match]], candidate: Text, reference: Text) -> list[_Match]:
     """The matches of the best alignment, by place in the reference."""
     n = reference.length
-    # Words that are in some match, and words that are in more than one: the reference's, then the candidate's.
+    # Words in at least one match, and words in more than one: the reference's, then the candidate's.
     once = more = farthest = 0
     for matches_of_word in matches:
         for match in matches_of_word:
@@ -387,7 +386,7 @@ def _resolve(matches: Sequence[Sequence[_Match]], candidate: Text, reference: Te
             farthest += abs(match[_START] - match[_PLACE])
     fixed: list[_Match | None] = [None] * n
     chosen: list[_Match] = []
-    open_words = once & ((1 << n) - 1)  # where partial alignments have a choice
+    open_words = once & ((1 << n) - 1)  # words with a choice between matches
     for matches_of_word in matches:
         if len(matches_of_word) == 1:
             match = matches_of_word[0]
@@ -411,10 +410,10 @@ def _start(match: _Match) -> int:
 def _search(
     matches: Sequence[Sequence[_Match]], fixed: Sequence[_Match | None], open_words: int, farthest: int
 ) -> _Chain | None:
-    """Beam search over the words where there is a choice.
+    """Beam search over the words with a choice.
 
     A partial alignment is (cost, number, used words, end of the last match in the candidate or -1, its matches). The
-    cost packs what the jar compares: covered words, chunks, distance. The number keeps the order of equal ones.
+    cost packs the jar's criteria: covered words, chunks, distance. The number preserves the order of ties.
     """
     n = len(matches)
     chunk = 1 << farthest.bit_length()
@@ -429,7 +428,7 @@ def _search(
         number = 0
         bit = 1 << i
         if not open_words & bit:
-            # All alignments take the same steps to the next choice, and after the first of them end at the same word.
+            # All alignments take the same steps up to the next choice, and end at the same word after the first step.
             begin = fixed[i]
             place = -2 if begin is None else begin[_PLACE]
             last = -1
@@ -469,7 +468,7 @@ def _search(
     if len(states) > 1:
         states.sort()
         del states[_BEAM:]
-    # The first of the equally good ones, in the order that they had before their last chunks were counted.
+    # The first of several best alignments, in the order before their last chunks were counted.
     return min(states, key=lambda state: state[0] if state[3] == -1 else state[0] + chunk)[4]
 
 

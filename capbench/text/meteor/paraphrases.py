@@ -1,7 +1,7 @@
-"""METEOR 1.5's data for English from the installed jar, and its paraphrase table as a trie in mapped arrays.
+"""METEOR 1.5's English data from the installed jar, with its paraphrase table as a trie in memory-mapped arrays.
 
-The jar reads 5.3 million pairs of phrases at every start, into 1 GB. Here they are read once, into a table in the
-cache folder; later starts check the table's bytes and map them, and only what captions touch stays in memory.
+The jar reads 5.3 million pairs of phrases at every start, into 1 GB. Here they are read once, into a table in the cache
+folder; later starts check the table's bytes and map them, so that only the accessed parts are in memory.
 
 A phrase is a path of words in a trie. A state of the trie (0 is the root) is the number of an edge plus one; edges are
 sorted by ``state << 20 | word``, so a step is a binary search. States are numbered level by level.
@@ -42,18 +42,18 @@ __all__ = [
 _VERSION: Final = 2
 _WORD_BITS: Final = 20
 _BLOCK: Final = 1 << 23  # characters; words are numbered block by block, so another size is another version
-_BETWEEN: Final = "\0"  # is no word of the file
+_BETWEEN: Final = "\0"  # separator; not a word of the file
 
 
 @dataclass(frozen=True, eq=False)
 class ParaphraseTable:
-    """Phrases and what they may be replaced with.
+    """Phrases and their paraphrases.
 
     Attributes:
         words: word → its number.
         edges: (s,) int64, sorted: ``state << 20 | word`` of every edge.
-        levels: (d + 1,) where each level's edges begin, and their end; d is the length of the longest phrase.
-        offsets: (s + 2,) where each state's paraphrases begin in ``targets``.
+        levels: (d + 1,) index of each level's first edge, and the end; d is the length of the longest phrase.
+        offsets: (s + 2,) index in ``targets`` of each state's first paraphrase.
         targets: states of paraphrases, for each phrase in the order of the table.
     """
 
@@ -65,11 +65,11 @@ class ParaphraseTable:
 
     @property
     def longest(self) -> int:
-        """Words in the longest phrase."""
+        """Number of words of the longest phrase."""
         return len(self.levels) - 1
 
     def step(self, states: NDArray[np.int64], words: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The states after one more word each; 0 where there is none (word -1 is no word of the table)."""
+        """States after one more word each; 0 if there is none (word -1 is not in the table)."""
         keys = (states << _WORD_BITS) | words
         places = np.searchsorted(self.edges, keys)
         exists = (words >= 0) & (places < len(self.edges))
@@ -77,7 +77,7 @@ class ParaphraseTable:
         return np.where(exists, places + 1, 0)
 
     def paraphrases(self, states: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]]:
-        """All paraphrases of the states: index into ``states``, the paraphrase's state, its place in the order."""
+        """All paraphrases of the states: index into ``states``, state of the paraphrase, its rank in the order."""
         starts = self.offsets[states].astype(np.int64)
         counts = self.offsets[states + 1].astype(np.int64) - starts
         index = np.repeat(np.arange(len(states)), counts)
@@ -87,7 +87,7 @@ class ParaphraseTable:
 
 @cache
 def paraphrase_table() -> ParaphraseTable:
-    """METEOR's English table; the first call ever takes some 20 s, later ones a tenth of a second.
+    """METEOR's English paraphrase table; the first call takes some 20 s, calls in later processes a tenth of a second.
 
     Raises:
         ToolError: pycocoevalcap's file is missing or damaged.
@@ -112,10 +112,10 @@ class _Block:
     """One block of the file's pairs.
 
     Attributes:
-        words: (w,) int32 numbers of the words of all its m distinct phrases, one phrase after the other.
+        words: (w,) int32 word numbers of all m distinct phrases, in sequence.
         lengths: (m,) uint8 words in each phrase.
         states: (m,) int32 the phrases' states.
-        pairs: (2, n) int32 each pair's phrase and paraphrase, among the distinct ones.
+        pairs: (2, n) int32 indices of each pair's phrase and paraphrase among the distinct ones.
     """
 
     words: NDArray[np.int32]
@@ -124,7 +124,7 @@ class _Block:
     pairs: NDArray[np.int32]
 
     def edges_of(self, level: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Which phrases have a word at a level, and the edges that they take there from their states."""
+        """Phrases that have a word at a level, and their edges at that level."""
         longer = np.flatnonzero(self.lengths > level)
         starts = np.cumsum(self.lengths, dtype=np.int64) - self.lengths
         states = self.states[longer].astype(np.int64)
@@ -132,8 +132,8 @@ class _Block:
 
 
 def _build(source: Path) -> dict[str, NDArray[Any]]:
-    logging.getLogger(__name__).info("preparing METEOR's paraphrase table: once, some 20 seconds")
-    # The number of what stands between phrases is 0 here, so every word's is one too high.
+    logging.getLogger(__name__).info("preparing METEOR's paraphrase table (once, some 20 seconds)")
+    # The separator has the number 0, so every word's number is one too high.
     numbers: defaultdict[str, int] = defaultdict(count(1).__next__, {_BETWEEN: 0})
     try:
         with gzip.open(source, "rt", encoding="utf-8", newline="\n") as stream:
@@ -142,7 +142,8 @@ def _build(source: Path) -> dict[str, NDArray[Any]]:
             raise ValueError("no pairs, or more words than a number can have")
     except (OSError, EOFError, zlib.error, ValueError) as error:
         raise ToolError(
-            "is damaged: it does not hold probability, phrase and paraphrase in turn",
+            "is damaged: its lines are not probability, phrase and paraphrase in turn",
+            code="damaged",
             path=source,
             hint="Reinstall it with 'pip install --force-reinstall --no-deps pycocoevalcap==1.2'",
         ) from error
@@ -161,7 +162,7 @@ def _build(source: Path) -> dict[str, NDArray[Any]]:
 
 
 def _blocks(stream: IO[str]) -> Iterator[list[str]]:
-    """The lines of a stream, three and three together, in blocks of some 8 MB."""
+    """Lines of a stream in groups of three, in blocks of some 8 MB."""
     rest = ""
     while block := stream.read(_BLOCK):
         lines = (rest + block).split("\n")
@@ -174,16 +175,16 @@ def _blocks(stream: IO[str]) -> Iterator[list[str]]:
 
 
 def _block(lines: list[str], numbers: defaultdict[str, int]) -> _Block:
-    """A block in numbers of words; words that are new get the next ones.
+    """A block as word numbers; new words get the next numbers.
 
     Raises:
         ValueError: the lines are not probability, phrase and paraphrase in turn.
     """
     if len(lines) % 3:
-        raise ValueError("a pair is not whole")
+        raise ValueError("the last pair is incomplete")
     rows: defaultdict[str, int] = defaultdict(count().__next__)
     pairs = np.array([np.fromiter(map(rows.__getitem__, lines[i::3]), np.int32) for i in (1, 2)])
-    # One text is split, and not every phrase: that takes a third of the time.
+    # Splitting one joined text takes a third of the time of splitting every phrase.
     words = f" {_BETWEEN} ".join([*rows, ""]).split()
     flat = np.fromiter(map(numbers.__getitem__, words), np.int32, len(words))
     is_word = flat > 0
@@ -194,7 +195,7 @@ def _block(lines: list[str], numbers: defaultdict[str, int]) -> _Block:
 
 
 def _grow_trie(blocks: list[_Block]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Edges and where each level's begin; the blocks' states become those of their whole phrases."""
+    """Edges and the index of each level's first edge; sets the blocks' states to those of their complete phrases."""
     edges: list[NDArray[np.int64]] = []
     levels = [0]
     for level in range(max(int(block.lengths.max()) for block in blocks)):
@@ -208,9 +209,8 @@ def _grow_trie(blocks: list[_Block]) -> tuple[NDArray[np.int64], NDArray[np.int6
     return np.concatenate(edges), np.array(levels)
 
 
-# Inflectional endings and what may stand in their place in a base form, in the order in which they are tried
-# (WordNet's morphological rules for nouns, verbs and adjectives; Miller et al., WordNet's "morphy"). SPICE uses
-# them, too.
+# Inflectional endings and their replacements in the base form, in the order of trial (WordNet's morphological rules for
+# nouns, verbs and adjectives; Miller et al., WordNet's "morphy"). SPICE uses them, too.
 ENDINGS: Final = (
     *(
         ("s", ""),
@@ -235,6 +235,8 @@ def _lines(name: str) -> list[str]:
     except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise ToolError(
             f"'{name}' cannot be read from METEOR's jar ({error})",
+            code="unreadable",
+            value=name,
             path=path,
             hint="Reinstall it with 'pip install --force-reinstall --no-deps pycocoevalcap==1.2'",
         ) from error
@@ -243,13 +245,13 @@ def _lines(name: str) -> list[str]:
 
 @cache
 def function_words() -> frozenset[str]:
-    """Words that count as function words."""
+    """The function words."""
     return frozenset(_lines("function/english.words"))
 
 
 @cache
 def nonbreaking_prefixes() -> dict[str, int]:
-    """Abbreviation without its full stop → 1, or 2 if the full stop stays before numbers only."""
+    """Abbreviation without its full stop → 1, or 2 if it is an abbreviation before numbers only."""
     prefixes = {}
     for line in _lines("nonbreaking/english.prefixes"):
         parts = line.split()
@@ -262,27 +264,28 @@ class Synonyms:
     """WordNet's synonym sets of words and of their base forms.
 
     Args:
-        synsets: word → numbers of the sets that it is in.
+        synsets: word → numbers of its sets.
         bases: irregular form → its base forms.
     """
 
     def __init__(self, synsets: dict[str, frozenset[int]], bases: dict[str, list[str]]) -> None:
         self._synsets = synsets
         self._bases = bases
-        self._none: frozenset[int] = frozenset()
+        self._empty: frozenset[int] = frozenset()
 
     def of(self, word: str) -> frozenset[int]:
-        """The sets of a lower-case word and of its base form or forms; two words with one in common are synonyms."""
-        synsets = self._synsets.get(word, self._none)
+        """Sets of a lower-case word and its base forms; two words with a common set are synonyms."""
+        synsets = self._synsets.get(word, self._empty)
         bases = self._bases.get(word)
         if bases is None:
             bases = [self._base(word)]
-        return synsets.union(*(self._synsets.get(base, self._none) for base in bases))
+        return synsets.union(*(self._synsets.get(base, self._empty) for base in bases))
 
     def _base(self, word: str) -> str:
         if word.endswith("ss") or len(word.encode("utf-16-le")) <= 4:
             return word
-        # The jar means to set "-ful" aside and to put it back, and puts it back only: "boxful" finds no other base.
+        # The jar should remove "-ful" before and restore it afterwards, but only restores it: "boxful" has no other
+        # base.
         after = "ful" if word.endswith("ful") else ""
         for ending, new in ENDINGS:
             if word.endswith(ending):

@@ -1,7 +1,7 @@
-"""METEOR 1.5 without Java: counts of some captions, and scores from counts (Denkowski and Lavie 2014, section 2).
+"""METEOR 1.5 without Java: counts of captions, and scores from counts (Denkowski and Lavie 2014, section 2).
 
-Growing sets of references: METEOR takes the best reference. So a pair of texts is aligned once at most, for all orders
-and numbers of references, and only if its bound is above the best so far.
+METEOR uses the best reference. With growing sets of references, a pair of texts is therefore aligned at most once for
+all orders and numbers of references, and only if the upper bound of its score exceeds the best score so far.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 
-# Tuned for English on human rankings of translations, the jar's default.
+# The jar's defaults, tuned for English on human rankings of translations.
 _ALPHA: Final = 0.85
 _BETA: Final = 0.2
 _GAMMA: Final = 0.6
@@ -56,28 +56,27 @@ _WEIGHTS: Final = (1.0, 0.6, 0.8, 0.6)  # exact, stem, synonym, paraphrase
 _CONTENT: Final = tuple([*zip(range(4 + i, 20, 4), _WEIGHTS, strict=True)] for i in (0, 1))
 _FUNCTION: Final = tuple([*zip(range(6 + i, 20, 4), _WEIGHTS, strict=True)] for i in (0, 1))
 LONGEST: Final = 1_000
-"""Words of a caption. The search takes a time that grows with their cube where one word stands everywhere."""
-_ROUNDING: Final = 1e-9  # more than rounding can add to a score
+"""Maximum number of words of a caption. If all words are equal, the search time grows with the third power."""
+_ROUNDING: Final = 1e-9  # exceeds the rounding error of a score
 
 
 def chunk_statistics(candidates: Sequence[str], references: Sequence[Sequence[str]]) -> list[list[int]]:
-    """Counts of candidates, in this process; each distinct pair of texts is aligned once at most.
+    """Counts of candidates, computed in this process; each distinct pair of texts is aligned at most once.
 
     Args:
         candidates: n tokenised captions.
         references: for each candidate its references, at least one.
 
     Returns:
-        n rows of 23 counts, of the reference that the candidate scores highest with; see
-        :func:`capbench.text.meteor.aligner.align`.
+        n rows of 23 counts with the reference of the highest score; see :func:`capbench.text.meteor.aligner.align`.
 
     Raises:
-        MetricError: a text is no valid Unicode, or is too long.
+        MetricError: a text is not valid Unicode, or is too long.
         ToolError: pycocoevalcap's data files are missing or damaged.
     """
     texts = [normalised_words(text) for text in candidates]
     others = [[normalised_words(text) for text in group] for group in references]
-    # Millions of small tuples and no cycles among them: looking for cycles takes a sixth of the time.
+    # There are millions of small tuples without cycles; garbage collection would take a sixth of the time.
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -97,9 +96,9 @@ _Done = dict[tuple[Text, Text], tuple[float, list[int]]]
 
 
 def _best(candidate: Text, references: Sequence[Text], lexicon: Lexicon, done: _Done) -> list[int]:
-    """Counts with the first of the references that give the highest score.
+    """Counts with the first of the references that yield the highest score.
 
-    References are aligned in the order of the highest scores that they could reach, until no other can be better.
+    References are aligned in descending order of their upper bounds, until no other can score higher.
     """
     best, best_place, best_counts = -1.0, 0, [0] * N_COUNTS
     waiting = []
@@ -125,14 +124,14 @@ def _best(candidate: Text, references: Sequence[Text], lexicon: Lexicon, done: _
 
 
 def match_bound(covered: Sequence[int], candidate: Text, reference: Text) -> float:
-    """A score that no alignment of two texts exceeds.
+    """Upper bound of the score of any alignment of two texts.
 
-    Every word that is in a match counts, at its best stage, and all stand in one chunk.
+    Every word that takes part in a match counts, at its best stage, and all words form one chunk.
 
     Args:
-        covered: what :func:`capbench.text.meteor.aligner.covered_words` gave for the pair.
-        candidate: the one text.
-        reference: the other.
+        covered: from :func:`capbench.text.meteor.aligner.covered_words` for the pair.
+        candidate: the candidate.
+        reference: the reference.
     """
     exact, stem, synonym, paraphrase = covered
     synonym &= ~exact
@@ -166,24 +165,29 @@ def normalised_words(text: str) -> tuple[str, ...]:
     """Words of a text after METEOR's normaliser.
 
     Raises:
-        MetricError: the text is no valid Unicode, or has more words than can be aligned.
+        MetricError: the text is not valid Unicode, or has too many words.
     """
     try:
         normalised = words(text)
     except UnicodeEncodeError as error:
         raise MetricError(
-            f"a caption is no valid Unicode: {ascii(text)[:80]}", hint="Remove the lone surrogate"
+            f"a caption is not valid Unicode: {ascii(text)[:80]}",
+            code="unreadable",
+            value=text,
+            hint="Remove the lone surrogate",
         ) from error
     if len(normalised) > LONGEST:
         raise MetricError(
             f"a caption of {len(normalised):,} words is too long for METEOR ('{text[:60]}…')",
-            hint=f"METEOR aligns up to {LONGEST:,} words: shorten the caption, or leave METEOR out",
+            code="too-large",
+            value=len(normalised),
+            hint=f"METEOR aligns at most {LONGEST:,} words: shorten the caption, or omit METEOR",
         )
     return normalised
 
 
 def meteor_score(counts: Sequence[float]) -> float:
-    """METEOR of one row of counts (Denkowski and Lavie 2014, section 2); 0 where nothing matches.
+    """METEOR of one row of counts (Denkowski and Lavie 2014, section 2); 0 without matches.
 
     Args:
         counts: 23 counts, see :func:`capbench.text.meteor.aligner.align`.
@@ -192,7 +196,7 @@ def meteor_score(counts: Sequence[float]) -> float:
     if not matched:
         return 0.0
     weighted = [0.0, 0.0]
-    # The order of sums is the jar's: its rounding decides between references that are equally good.
+    # The sums are in the jar's order: its rounding decides between references of equal score.
     for i in (0, 1):
         total = 0.0
         for at, weight in _CONTENT[i]:
@@ -210,7 +214,7 @@ def meteor_score(counts: Sequence[float]) -> float:
 
 
 def meteor_scores(statistics: FloatArray) -> FloatArray:
-    """(n,) METEOR of every row of counts; 0 where nothing matches.
+    """(n,) METEOR of every row of counts; 0 without matches.
 
     Args:
         statistics: (n, 23) counts.
@@ -219,9 +223,9 @@ def meteor_scores(statistics: FloatArray) -> FloatArray:
 
 
 def corpus_counts(statistics: FloatArray) -> FloatArray:
-    """(n, 23) what each candidate adds to the sums of a corpus.
+    """(n, 23) contribution of each candidate to the sums of a corpus.
 
-    As in the jar, a candidate that matches its reference whole and in one piece adds no chunk.
+    As in the jar, a candidate that matches its reference completely in one chunk adds no chunk.
 
     Args:
         statistics: (n, 23) counts.
@@ -234,11 +238,11 @@ def corpus_counts(statistics: FloatArray) -> FloatArray:
 
 
 def meteor_corpus(statistics: FloatArray) -> float:
-    """METEOR of a corpus: the formula over the sums of all counts, as :func:`corpus_counts` has them."""
+    """METEOR of a corpus: the formula applied to the sums of :func:`corpus_counts`."""
     return meteor_score(corpus_counts(statistics).sum(axis=0).tolist())
 
 
-_CHUNK = 1_000  # candidates whose words and phrases are related at once
+_CHUNK = 1_000  # candidates that share one Lexicon
 Order = Sequence[int]
 
 
@@ -255,25 +259,25 @@ def meteor_sweep(
     Args:
         candidates: n captions, tokenised as for the other metrics.
         references: for each candidate its references.
-        orders: for each draw and candidate, places of its references in the order in which they are added.
+        orders: for each sample and candidate, indices of its references in the order in which they are added.
         counts: ascending numbers of references, each at least 1.
-        progress: called with the number of candidates done since the last call; they add up to n.
+        progress: called with the number of candidates done since the last call; the total is n.
 
     Returns:
-        For each draw (counts, n, 24) float64: what :func:`~capbench.text.meteor.meteor_statistics` gives, and the
+        For each sample (counts, n, 24) float64: the counts of :func:`~capbench.text.meteor.meteor_statistics`, and the
         score.
 
     Raises:
-        MetricError: a candidate has no references, or a text is no valid Unicode.
+        MetricError: a candidate has no references, or a text is not valid Unicode.
         ToolError: pycocoevalcap's data files are missing or damaged.
     """
     for row, group in enumerate(references):
         if not group:
-            raise MetricError("METEOR needs references", row=f"candidate {row + 1}")
-    # For each draw and count the number of a row of the pool, where the counts of all best pairs are kept once.
+            raise MetricError("METEOR requires references", code="missing-references", row=f"candidate {row + 1}")
+    # Row numbers of the pool for each sample and count; the pool stores the counts of every best pair once.
     best = np.empty((len(orders), len(counts), len(candidates)), dtype=np.int32)
     pool: list[list[float]] = []
-    # Candidates of one image share their references, so that they share the work of a chunk.
+    # Candidates of one image have the same references and are cheaper in one chunk.
     by_references = sorted(range(len(candidates)), key=lambda i: (references[i], candidates[i]))
     for start in range(0, len(by_references), _CHUNK):
         places = by_references[start : start + _CHUNK]
@@ -305,7 +309,7 @@ def _chunk(
 ) -> None:
     """Fill in the rows of some candidates."""
     collecting = gc.isenabled()
-    gc.disable()  # millions of small tuples and no cycles among them
+    gc.disable()  # millions of small tuples without cycles
     try:
         texts = {text: normalised_words(text) for i in places for text in (candidates[i], *references[i])}
         lexicon = Lexicon(dict.fromkeys(chain(texts.values())))
@@ -315,7 +319,7 @@ def _chunk(
         for i in places:
             candidate = units[texts[candidates[i]]]
             if candidates[i] != before:
-                known.clear()  # matches take memory
+                known.clear()  # saves memory
             before = candidates[i]
             pairs = []
             for reference in references[i]:
@@ -334,12 +338,12 @@ def _chunk(
 
 
 def _best_rows(candidate: Text, pairs: Sequence[_Pair], counts: Sequence[int], pool: list[list[float]]) -> list[int]:
-    """For each count the pool's row of the first among the best of so many pairs."""
+    """For each count, the pool's row of the first best pair among that many pairs."""
     rows = []
     top: _Pair | None = None
     begin = 0
     for count in counts:
-        # The most promising first; of equals the first in order, which also wins if their scores are equal.
+        # By descending bound, then in order; of equal scores the first in order wins.
         new = sorted(range(begin, min(count, len(pairs))), key=lambda place: (-pairs[place].bound, place))
         leader, leader_place = top, -1
         for place in new:
@@ -359,31 +363,29 @@ def _best_rows(candidate: Text, pairs: Sequence[_Pair], counts: Sequence[int], p
     return rows
 
 
-# METEOR's counts of any number of captions, in this process or spread over several.
-#
-# Workers are plain child processes that read tasks and write counts, a line of JSON each: unlike ``multiprocessing``
-# this neither copies a process with threads in it nor imports the caller's main module again.
+# Worker processes. They read tasks and write counts, one line of JSON each. Unlike ``multiprocessing`` this neither
+# forks a process with threads nor imports the caller's main module again.
 
 Task = tuple[Sequence[str], Sequence[Sequence[str]]]
 _Answer = tuple[int, list[list[int]] | BaseException]
 
 
 def spread(tasks: Sequence[Task], workers: int) -> Iterator[tuple[int, list[list[int]]]]:
-    """Do tasks in worker processes, and give them back as they are done.
+    """Run tasks in worker processes and yield the results as they are completed.
 
-    The task that a worker had in hand when it died, or that it could not be started for, is done in this process.
+    If a worker dies or cannot be started, its task is done in this process.
 
     Args:
         tasks: each a list of candidates, and for each of these a list of references.
-        workers: number of processes at most.
+        workers: maximum number of processes.
 
     Yields:
         Number of the task, from 0, and the counts of its candidates.
 
     Raises:
-        CapbenchError: a task cannot be done.
+        CapbenchError: a task failed.
     """
-    paraphrase_table()  # made once, here, and not by every worker for itself
+    paraphrase_table()  # built once, before the workers need it
     waiting: queue.SimpleQueue[int] = queue.SimpleQueue()
     answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
     for number in range(len(tasks)):
@@ -453,14 +455,14 @@ def _start() -> subprocess.Popen[str]:
         env={**os.environ, "PYTHONPATH": path},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,  # a failure is done again in this process, which tells its reason
+        stderr=subprocess.DEVNULL,  # failed tasks are repeated in this process, which reports the reason
         encoding="utf-8",
     )
 
 
 def _end(child: subprocess.Popen[str]) -> None:
     child.kill()
-    with contextlib.suppress(OSError):  # what was not read of a killed child's task is written when its pipe is closed
+    with contextlib.suppress(OSError):  # closing the pipe flushes input that a killed child did not read
         child.communicate()
 
 
@@ -478,7 +480,7 @@ def _ask(child: subprocess.Popen[str], task: Task) -> list[list[int]] | None:
 
 
 def main() -> None:
-    """A worker: for each line ``[candidates, references]`` on stdin a line of counts on stdout."""
+    """Worker process: reads lines ``[candidates, references]`` from stdin and writes a line of counts for each."""
     for line in sys.stdin:
         try:
             rows = chunk_statistics(*json.loads(line))
@@ -487,8 +489,8 @@ def main() -> None:
         print(json.dumps(rows), flush=True)
 
 
-_CHUNK_OF_A_PROCESS: Final = 4_000  # candidates whose words and phrases are related at once
-_CHUNKS_A_PROCESS: Final = 2  # a process needs a second to start, in which another does a chunk
+_CHUNK_OF_A_PROCESS: Final = 4_000  # candidates that share one Lexicon
+_CHUNKS_A_PROCESS: Final = 2  # starting a process takes a second, as long as a chunk
 
 
 def meteor_statistics(
@@ -498,27 +500,29 @@ def meteor_statistics(
     workers: int | None = None,
     progress: Callable[[int], None] = lambda _done: None,
 ) -> FloatArray:
-    """The counts that the jar's ``SCORE`` prints, of each candidate with the reference that it scores highest with.
+    """The counts of the jar's ``SCORE`` command, of each candidate with the reference of the highest score.
 
     Args:
-        candidates: n captions, tokenised as for the other metrics; the normaliser of METEOR goes over them again.
-        references: for each candidate its references; the first of equally good ones is taken. ``|||`` and line breaks,
-            which the jar's protocol cannot carry, are text like any other here.
-        workers: processes to spread the work over; by default as many as there are processors, and one for little work.
+        candidates: n captions, tokenised as for the other metrics; METEOR's normaliser is applied to them again.
+        references: for each candidate its references; ties go to the first. ``|||`` and line breaks, which the jar's
+            protocol cannot transmit, are ordinary text here.
+        workers: number of processes; by default the number of processors, or one for small inputs.
         progress: called with the number of candidates done since the last call.
 
     Returns:
         (n, 23) float64, see :func:`capbench.text.meteor.aligner.align`.
 
     Raises:
-        MetricError: the two sequences differ in length, a candidate has no references, or a text is no valid Unicode.
+        MetricError: the two sequences differ in length, a candidate has no references, or a text is not valid Unicode.
         ToolError: pycocoevalcap's data files are missing or damaged.
     """
     if len(candidates) != len(references):
-        raise MetricError(f"{len(candidates)} candidates do not fit {len(references)} lists of references")
+        raise MetricError(
+            f"there are {len(candidates)} candidates but {len(references)} lists of references", code="mismatch"
+        )
     for row, group in enumerate(references):
         if not group:
-            raise MetricError("METEOR needs references", row=f"candidate {row + 1}")
+            raise MetricError("METEOR requires references", code="missing-references", row=f"candidate {row + 1}")
     rows = np.zeros((len(candidates), N_COUNTS))
     starts = range(0, len(candidates), _CHUNK_OF_A_PROCESS)
     tasks = [

@@ -1,11 +1,9 @@
 """METEOR 1.5's stemmer and normaliser for English.
 
-Steps and exceptions are those of M. F. Porter's published definition of the English stemmer, before the changes
-that Snowball 2.1 made.
-
-The stemmer is Snowball's English one ("Porter2"), as its Java version in METEOR 1.5 runs it. The normaliser (``-norm``)
-follows the jar's rules in its order, with Java's ideas of white space, digits and letters, which are ASCII in its
-regular expressions but for the ranges of letters that it lists.
+The stemmer is Snowball's English one ("Porter2"), as its Java version in METEOR 1.5 runs it: steps and exceptions are
+those of M. F. Porter's published definition, before the changes of Snowball 2.1. The normaliser (``-norm``) applies the
+jar's rules in its order, with Java's definitions of white space, digits and letters: ASCII in its regular expressions,
+except for the letter ranges that it lists.
 """
 
 from __future__ import annotations
@@ -90,7 +88,7 @@ _STEP4: Final = (
 def stem(word: str) -> str:
     """The stem of a lower-case word.
 
-    Lengths count UTF-16 units, as Java's do; the Unicode beyond that is left alone.
+    Lengths count UTF-16 units, as in Java; characters beyond the basic plane remain unchanged.
     """
     if not word.isascii() and max(word) > "\uffff":
         units = word.encode("utf-16-le")
@@ -118,7 +116,7 @@ def _stem(word: str) -> str:
 
 
 def _mark_consonant_y(word: str) -> str:
-    """A ``y`` at the beginning or after a vowel is a consonant: it is written ``Y``."""
+    """Write ``Y`` for a ``y`` at the beginning or after a vowel, where it is a consonant."""
     if "y" not in word:
         return word
     letters = list(word)
@@ -129,7 +127,7 @@ def _mark_consonant_y(word: str) -> str:
 
 
 def _regions(word: str) -> tuple[int, int]:
-    """Where R1 and R2 begin: after the first non-vowel that follows a vowel, and the same again."""
+    """Beginnings of R1 and R2: R1 follows the first non-vowel after a vowel, R2 likewise within R1."""
     r1 = next((len(start) for start in _R1_AFTER if word.startswith(start)), None)
     if r1 is None:
         r1 = _after_vowel_and_consonant(word, 0)
@@ -250,9 +248,9 @@ _LETTERS: Final = (
     "A-Za-z\u0160\u017d\u0161\u017e\u0178\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u017e\u0400-\u04ff\u0500-\u0527"
     "\ua640-\ua66e\ua67e-\ua697\u1d00-\u1d7f"
 )
-_CONTROL: Final = "".join(map(chr, range(33)))  # what Java's String.trim() takes off: the space and all before it
+_CONTROL: Final = "".join(map(chr, range(33)))  # characters that Java's String.trim() removes
 
-# A text of lower-case words with single spaces between them comes out as it went in.
+# A text of lower-case words with single spaces remains unchanged.
 _PLAIN: Final = re.compile(r"[a-z0-9]+(?: [a-z0-9]+)*")
 
 _OTHER: Final = re.compile(rf"([^0-9{_LETTERS} \t\n\x0b\f\r.'`,\-\u2018\u2019])")
@@ -280,10 +278,10 @@ _ANYWHERE, _BEFORE_NUMBERS = 1, 2
 
 @lru_cache(maxsize=200_000)
 def words(text: str) -> tuple[str, ...]:
-    """The words of a line after normalisation and lower-casing.
+    """Words of a line after normalisation and lower-casing.
 
     Raises:
-        UnicodeEncodeError: the text holds half of a surrogate pair.
+        UnicodeEncodeError: the text contains half of a surrogate pair.
     """
     text = text.strip(_CONTROL)
     if not _PLAIN.fullmatch(text):
@@ -315,7 +313,7 @@ def _normalize(text: str, prefixes: Mapping[str, int]) -> str:
 
 
 def _full_stops(tokens: list[str], prefixes: Mapping[str, int]) -> str:
-    """Split full stops from words, but for abbreviations, and take them out of ``u.s.a.``."""
+    """Separate full stops from words except abbreviations, and remove those of ``u.s.a.``."""
     out = []
     for i, token in enumerate(tokens):
         following = tokens[i + 1] if i + 1 < len(tokens) else ""

@@ -1,1 +1,1 @@
-"""The n-gram engine behind BLEU, ROUGE-L and CIDEr-D."""
+"""The n-gram engine of BLEU, ROUGE-L and CIDEr-D."""

@@ -1,10 +1,10 @@
-"""Captions as numbers: every distinct text encoded once, every n-gram numbered once.
+"""Captions as numbers: every distinct text is encoded once, every distinct n-gram has one number.
 
-Texts are PTB tokens joined by spaces. An :class:`EncodedCorpus` is what all n-gram metrics share:
-candidates, references and any choice among the references.
+Texts are PTB tokens joined by spaces. All n-gram metrics share an :class:`EncodedCorpus`: candidates, references and
+any subset of the references.
 
-A :class:`ReferenceOrder` states in which order references are added. Every reference of an item has a *rank*: the place
-at which it is added. A *step* k scores with the references of rank below k.
+A :class:`ReferenceOrder` defines the order in which references are added. Every reference of an item has a *rank*, its
+index in this order. A *step* k scores with the references of rank below k.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ __all__ = [
 ]
 
 
-_TEXTS_AT_ONCE = 10_000  # the words of so many texts exist as Python strings at the same time
-_KEYS_AT_ONCE = 1 << 17  # so many keys are sorted at the same time, or more of many tokens:
-_MOST_SHARES = 24  # for each share all tokens are looked at
+_TEXTS_AT_ONCE = 10_000  # texts whose words exist as Python strings at the same time
+_KEYS_AT_ONCE = 1 << 17  # keys sorted at the same time (more for very many tokens, because of the next limit)
+_MAX_SHARES = 24  # each share reads all tokens
 _NONE = -1
-_KEEP_NUMBERS = 4_000_000  # tokens up to which n-gram numbers are kept between calls
+_KEEP_NUMBERS = 4_000_000  # maximum number of tokens for which n-gram numbers are cached
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class NgramNumbers:
     """The n-grams of one order.
 
     Attributes:
-        at: (tokens,) number of the n-gram that begins at a token; ``count`` where none does (too near the end).
-        count: how many different n-grams there are.
+        at: (tokens,) number of the n-gram that begins at a token; ``count`` if none begins there (too near the end).
+        count: number of distinct n-grams.
     """
 
     at: NDArray[np.int32]
@@ -56,15 +56,16 @@ class NgramNumbers:
 
 @dataclass(frozen=True)
 class OrderMatches:
-    """Where a candidate's n-grams of one order occur in a reference.
+    """Occurrences of the candidates' n-grams of one order in the references.
 
     Attributes:
         pair: (entries,) the pair.
         token: (entries,) the candidate's token at which the n-gram begins, counted over the whole corpus.
-        count: (entries,) how often the reference holds it; never 0.
-        repeated: (repeats,) tokens, of all texts, at which an n-gram begins that its own text holds more than once.
-        own_count: (repeats,) how often.
-        earlier: (repeats,) how often before this place.
+        count: (entries,) number of occurrences in the reference; never 0.
+        repeated: (repeats,) tokens, of all texts, at which an n-gram begins that occurs more than once in the same
+            text.
+        own_count: (repeats,) its number of occurrences in that text.
+        earlier: (repeats,) its number of occurrences before this token.
     """
 
     pair: NDArray[np.int32]
@@ -77,11 +78,11 @@ class OrderMatches:
 
 @dataclass(frozen=True)
 class Subsequences:
-    """Longest common subsequences of the pairs of a corpus, over words cut at single spaces.
+    """Longest common subsequences of the pairs of a corpus, over words split at single spaces.
 
     Attributes:
         lcs: (pairs,) their lengths.
-        spaced_candidate, spaced_reference: (pairs,) lengths that ``lcs`` refers to.
+        spaced_candidate, spaced_reference: (pairs,) lengths of the texts in words split at single spaces.
     """
 
     lcs: NDArray[np.int32]
@@ -99,15 +100,17 @@ class EncodedCorpus:
     Attributes:
         candidate: (items,) text of each candidate.
         reference: (pairs,) text of each reference.
-        first_pair: (items + 1,) where the pairs of an item begin.
-        words: (tokens,) word numbers of all texts, one after the other.
-        first_token: (texts + 1,) where the words of a text begin.
-        vocabulary: word → number. Corpora may share one, which grows: only its first ``n_words`` words count here.
-        n_words: see there.
-        spaced: text → row of its words cut at single spaces only, for the few texts where that differs from cutting at
-            white space (empty texts, hard spaces): ROUGE-L cuts so. Those rows follow the texts in ``first_token``.
-        matches: what the pairs have in common, once :func:`capbench.text.ngrams.matching.matches_of` was asked.
-        subsequences: the same for :func:`capbench.text.ngrams.matching.subsequences_of`.
+        first_pair: (items + 1,) index of each item's first pair.
+        words: (tokens,) word numbers of all texts in sequence.
+        first_token: (texts + 1,) index of each text's first word.
+        vocabulary: word → number. Several corpora may share one that grows; only its first ``n_words`` words belong to
+            this corpus.
+        n_words: number of words of this corpus's vocabulary.
+        spaced: text → row of its words split at single spaces only, for the few texts where that differs from splitting
+            at white space (empty texts, hard spaces), as required by ROUGE-L. These rows follow the texts in
+            ``first_token``.
+        matches: result of :func:`capbench.text.ngrams.matching.matches_of` after its first call.
+        subsequences: result of :func:`capbench.text.ngrams.matching.subsequences_of` after its first call.
     """
 
     candidate: NDArray[np.int32]
@@ -124,11 +127,11 @@ class EncodedCorpus:
 
     @classmethod
     def build(cls, candidates: Sequence[str], references: Sequence[Sequence[str]]) -> EncodedCorpus:
-        """Encode candidates and their references, given as PTB tokens joined by spaces.
+        """Encode candidates and references that are PTB tokens joined by spaces.
 
         Args:
-            candidates: one text an item.
-            references: the item's references, at least one.
+            candidates: one text for each item.
+            references: each item's references, at least one.
 
         Raises:
             MetricError: the lists differ in length, or an item has no references.
@@ -143,12 +146,12 @@ class EncodedCorpus:
     def of_captions(
         cls, candidates: Sequence[str], references: Sequence[Sequence[str]], encoder: CaptionEncoder
     ) -> EncodedCorpus:
-        """Encode candidates and references as they were published.
+        """Encode candidates and references as published.
 
         Args:
-            candidates: one caption an item.
-            references: the item's references, at least one.
-            encoder: tokenises; its vocabulary is the corpus's.
+            candidates: one caption for each item.
+            references: each item's references, at least one.
+            encoder: tokenises the captions; the corpus uses its vocabulary.
 
         Raises:
             MetricError: the lists differ in length, or an item has no references.
@@ -179,21 +182,21 @@ class EncodedCorpus:
 
     @cached_property
     def lengths(self) -> IntArray:
-        """(texts,) words of each text."""
+        """(texts,) number of words of each text."""
         return np.diff(self.first_token)
 
     @cached_property
     def small_int(self) -> type[np.signedinteger[Any]]:
-        """Type that holds how often an n-gram can occur in a text."""
+        """Integer type for the number of occurrences of an n-gram in a text."""
         return np.int8 if self.lengths.max(initial=0) < 1 << 7 else np.int32
 
     @cached_property
     def item_of_pair(self) -> NDArray[np.int32]:
-        """(pairs,) the item that a pair belongs to."""
+        """(pairs,) item of each pair."""
         return np.repeat(np.arange(self.items, dtype=np.int32), np.diff(self.first_pair))
 
     def ngrams(self, order: int) -> NgramNumbers:
-        """The n-grams of an order, numbered over all texts of the corpus."""
+        """N-grams of an order, numbered over all texts of the corpus."""
         if order == 1:
             return NgramNumbers(self.words, self.n_words)
         numbers = self._numbers.get(order)
@@ -206,10 +209,9 @@ class EncodedCorpus:
         return numbers
 
     def ngrams_up_to(self, longest: int) -> Iterator[NgramNumbers]:
-        """The n-grams of orders 1 to ``longest``, one after the other.
+        """N-grams of orders 1 to ``longest``, in ascending order.
 
-        In a large corpus the numbers of an order are made in the place of those below: what was handed out is
-        overwritten when the next is asked for.
+        In a large corpus the array of one order is overwritten with the next order: use it before requesting the next.
         """
         if len(self.words) <= _KEEP_NUMBERS:
             yield from map(self.ngrams, range(1, longest + 1))
@@ -224,23 +226,23 @@ class EncodedCorpus:
             yield numbers
 
     def number(self, order: int, shorter: NgramNumbers) -> NgramNumbers:
-        """Number the n-grams of an order from those of the order below, whose array is overwritten with them.
+        """Number the n-grams of an order from those of the order below, whose array is overwritten.
 
         Args:
             order: words of an n-gram, at least 2.
             shorter: the n-grams one word shorter.
         """
         size, tokens, at = self.n_words, len(self.words), shorter.at
-        # Shares of the shorter n-grams, in their order: keys ascend over the shares, and no sort is large.
-        # A sample tells where to cut, since a few n-grams make up most of a text.
+        # The shorter n-grams are processed in ascending shares, which keeps each sort small. Limits come from a sample,
+        # since a few n-grams make up most of a text.
         sample = at[:: max(1, tokens >> 16)]
         sample = np.sort(sample[sample >= 0])
-        shares = min(-(-tokens // _KEYS_AT_ONCE), _MOST_SHARES) if len(sample) else 0
+        shares = min(-(-tokens // _KEYS_AT_ONCE), _MAX_SHARES) if len(sample) else 0
         cuts = [int(sample[len(sample) * share // shares]) for share in range(1, shares)]
-        for back in range(1, order):  # places from which fewer than ``order`` words are left in the text
+        for back in range(1, order):  # places followed by fewer than ``order`` words of the text
             ends = self.first_token[1:] - back
             at[ends[ends >= self.first_token[:-1]]] = _NONE
-        left = at.view(np.uint32)  # what is done, and _NONE, is below 0 and so above every number
+        left = at.view(np.uint32)  # finished entries and _NONE are negative, so they exceed every number as unsigned
         count = 0
         for high in sorted({*cuts, shorter.count}):
             where = np.flatnonzero(left < high)
@@ -254,13 +256,18 @@ class EncodedCorpus:
 
 
 def _sizes(candidates: Sequence[str], references: Sequence[Sequence[str]]) -> IntArray:
-    """How many references each item has. Raises MetricError where the lists do not fit or an item has none."""
+    """Number of references of each item. Raises MetricError if the lists differ in length or an item has none."""
     if len(candidates) != len(references):
-        raise MetricError(f"{len(candidates)} candidates, but reference lists for {len(references)}")
+        raise MetricError(
+            f"there are {len(candidates)} candidates but {len(references)} lists of references", code="mismatch"
+        )
     sizes = np.fromiter(map(len, references), np.int64, len(references))
     if len(sizes) and sizes.min() == 0:
         raise MetricError(
-            f"item {int(sizes.argmin()) + 1} has no references", hint="Give every candidate at least one reference"
+            "a candidate has no references",
+            code="missing-references",
+            row=f"item {int(sizes.argmin()) + 1}",
+            hint="Provide at least one reference for every candidate",
         )
     return sizes
 
@@ -268,7 +275,7 @@ def _sizes(candidates: Sequence[str], references: Sequence[Sequence[str]]) -> In
 def _indexed(
     candidates: Sequence[str], references: Sequence[Sequence[str]], pairs: int
 ) -> tuple[list[str], NDArray[np.int32], NDArray[np.int32]]:
-    """The distinct texts, and the places among them of candidates and of references."""
+    """The distinct texts, and the indices of candidates and references among them."""
     index: dict[str, int] = WordNumbers()
     candidate = np.fromiter(map(index.__getitem__, candidates), np.int32, len(candidates))
     reference = np.fromiter(map(index.__getitem__, chain.from_iterable(references)), np.int32, pairs)
@@ -276,20 +283,19 @@ def _indexed(
 
 
 def _encode(texts: Sequence[str]) -> tuple[NDArray[np.int32], IntArray, dict[str, int], dict[int, int]]:
-    """Words, row beginnings, vocabulary, and the rows of texts that ROUGE-L cuts differently."""
+    """Words, beginnings of rows, vocabulary, and the rows of texts that ROUGE-L splits differently."""
     vocabulary = WordNumbers()
-    # Room for all words at once: parts that grow or are joined at the end would stand in memory twice. It is exact but
-    # for white space other than single spaces, and what is not used takes no memory.
+    # One array for all words, since growing or concatenating parts would double the memory. The estimate is exact
+    # except for white space other than single spaces, and unused space takes no memory.
     spaces = np.fromiter(map(methodcaller("count", " "), texts), np.int64, len(texts))
     room = int(spaces.sum()) + len(texts)
     words = np.empty(room + room // 64 + _TEXTS_AT_ONCE, dtype=np.int32)
     lengths = np.zeros(len(texts), dtype=np.int64)
-    other_rows: list[list[str]] = []  # words of the texts that are cut in two ways, cut at single spaces
+    other_rows: list[list[str]] = []  # words split at single spaces, of texts with two splittings
     other_texts: list[int] = []
     filled = 0
 
     def add(new: Sequence[str]) -> None:
-        """Append words."""
         nonlocal words, filled
         begin, filled = filled, filled + len(new)
         if filled > len(words):
@@ -301,8 +307,8 @@ def _encode(texts: Sequence[str]) -> tuple[NDArray[np.int32], IntArray, dict[str
         joined = " ".join(batch)
         all_words = joined.split()
         expected = spaces[begin : begin + len(batch)] + 1
-        # No printable character but the plain space is white space; and no two spaces, no end and no empty text hides
-        # in as many words as there are spaces between them.
+        # The space is the only printable white space. If the number of words is one more than the number of spaces, no
+        # text has adjacent, leading or trailing spaces or is empty.
         if len(all_words) != expected.sum() or not joined.isprintable():
             rows = [text.split() for text in batch]
             expected = np.fromiter(map(len, rows), np.int64, len(rows))
@@ -319,10 +325,10 @@ def _encode(texts: Sequence[str]) -> tuple[NDArray[np.int32], IntArray, dict[str
 
 @dataclass(frozen=True)
 class ReferenceOrder:
-    """In which order references are added.
+    """The order in which references are added.
 
     Attributes:
-        rank: (pairs,) place of each reference, from 0; negative for one that is never used.
+        rank: (pairs,) index of each reference in the order, from 0; negative for one that is never used.
         steps: ascending numbers of references to score with.
     """
 
@@ -333,52 +339,65 @@ class ReferenceOrder:
 def reference_order(
     corpus: EncodedCorpus, steps: Iterable[int], order: Sequence[Sequence[int]] | None = None
 ) -> ReferenceOrder:
-    """References in the order given, or in an order of one's own.
+    """References in the stored order, or in a custom order.
 
     Args:
         corpus: candidates and references.
-        steps: numbers of references to score with. An item that has fewer is scored with all that it has.
-        order: for every item, places of its references (from 0) in the order in which they are added; those that are
-            not named are never used. By default the order in which they were given.
+        steps: numbers of references to score with. An item with fewer references is scored with all of them.
+        order: for every item, indices of its references (from 0) in the order in which they are added; references that
+            are not listed are never used. By default the stored order.
 
     Raises:
-        MetricError: a step below 1, or an order that does not fit.
+        MetricError: a step is below 1, or an order is invalid.
     """
-    wanted = tuple(sorted({int(step) for step in steps}))
-    if not wanted or wanted[0] < 1:
-        raise MetricError("a sweep needs numbers of references, each at least 1")
+    numbers = tuple(sorted({int(step) for step in steps}))
+    if not numbers or numbers[0] < 1:
+        raise MetricError("a sweep requires numbers of references, each at least 1", code="out-of-range")
     sizes = np.diff(corpus.first_pair)
     if order is None:
         rank = np.arange(len(corpus.reference)) - np.repeat(corpus.first_pair[:-1], sizes)
-        return ReferenceOrder(rank.astype(np.int32), wanted)
+        return ReferenceOrder(rank.astype(np.int32), numbers)
     if len(order) != corpus.items:
-        raise MetricError(f"an order of references is given for {len(order)} items, not for {corpus.items}")
+        raise MetricError(
+            f"there are orders of references for {len(order)} items, but {corpus.items} items",
+            code="mismatch",
+            value=len(order),
+        )
     rank = np.full(len(corpus.reference), -1, dtype=np.int64)
     for i, places in enumerate(order):
         if not len(places) or len(set(places)) < len(places) or min(places) < 0 or max(places) >= sizes[i]:
             raise MetricError(
-                f"the order of references of item {i + 1} does not fit its {sizes[i]} references",
-                hint="Name each reference at most once, by its place from 0, and at least one",
+                f"the order of references is invalid for {sizes[i]} references",
+                code="wrong-value",
+                value=[*places],
+                row=f"item {i + 1}",
+                hint="List at least one reference, each at most once, by its index from 0",
             )
         rank[corpus.first_pair[i] + np.asarray(places)] = np.arange(len(places))
-    return ReferenceOrder(rank.astype(np.int32), wanted)
+    return ReferenceOrder(rank.astype(np.int32), numbers)
 
 
 def all_references(corpus: EncodedCorpus, keep: NDArray[np.bool_] | None = None) -> ReferenceOrder:
-    """One step with all references, or with those of the pairs to keep.
+    """One step with all references, or with a subset of the pairs.
 
     Args:
         corpus: candidates and references.
-        keep: (pairs,) which references to use; by default all.
+        keep: (pairs,) True for references to use; by default all.
 
     Raises:
-        MetricError: an item is left without references.
+        MetricError: an item has no remaining references.
     """
     if keep is None:
         return ReferenceOrder(np.zeros(len(corpus.reference), dtype=np.int32), (1,))
     if keep.shape != corpus.reference.shape:
-        raise MetricError(f"{keep.size} references are marked, but there are {corpus.reference.size}")
+        raise MetricError(
+            f"the mask has {keep.size} entries for {corpus.reference.size} references",
+            code="wrong-shape",
+            value=keep.size,
+        )
     left = np.bincount(corpus.item_of_pair[keep], minlength=corpus.items)
     if corpus.items and left.min() == 0:
-        raise MetricError(f"item {int(left.argmin()) + 1} is left without references")
+        raise MetricError(
+            "a candidate has no remaining references", code="missing-references", row=f"item {int(left.argmin()) + 1}"
+        )
     return ReferenceOrder(np.where(keep, 0, -1).astype(np.int32), (1,))

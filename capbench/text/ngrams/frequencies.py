@@ -1,11 +1,11 @@
-"""Document frequencies of n-grams: in how many documents (reference sets) an n-gram occurs.
+"""Document frequencies of n-grams: the number of documents (reference sets) that contain an n-gram.
 
-CIDEr weighs an n-gram by log(documents) − log(document frequency) (Vedantam et al., CVPR 2015, eq. 1), and
-where the documents come from decides its value: the evaluated references, or a named corpus.
+CIDEr weights an n-gram by log(documents) − log(document frequency) (Vedantam et al., CVPR 2015, eq. 1). Its value
+depends on the choice of documents: the evaluated references, or a named corpus.
 
-N-grams are counted share by share, so that little beside the words is in memory. An n-gram of two words and more
-belongs to the share of its first two words. Within a share n-grams are counted one order after the other, and only the
-beginnings of n-grams of more than one document are continued. Shares ascend, and so do the n-grams that they give.
+N-grams are counted in shares, to limit the memory. An n-gram of two or more words belongs to the share of its first two
+words. Within a share n-grams are counted by ascending order, and only n-grams of more than one document are extended.
+Shares and the n-grams within them are in ascending order.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _TOKENS_AT_ONCE = 1 << 17
 
 @dataclass(frozen=True)
 class DocumentFrequencies:
-    """Document frequencies of a corpus, to weigh n-grams of another one.
+    """Document frequencies of a corpus, used as weights for n-grams of any corpus.
 
-    Beyond single words, only n-grams of more than one document are kept: CIDEr gives those of one document the weight
-    of those of none, and most n-grams stand in one.
+    Of two words and more, only n-grams of more than one document are stored: CIDEr gives n-grams of one document the
+    same weight as unknown ones, and most n-grams occur in one document.
 
     Attributes:
-        vocabulary: word → number; only the first ``n_words`` words count, for others may be added.
-        n_words: see there.
-        keys: for n = 1, 2, …: the corpus's n-grams, ascending; each as the place of its first n-1 words in the keys
-            below times vocabulary size plus its last word (for n = 1: the word itself).
-        counts: for n = 1, 2, …: in how many documents each of them occurs.
+        vocabulary: word → number; only the first ``n_words`` words belong here, since others may be added later.
+        n_words: number of words that belong here.
+        keys: for n = 1, 2, …: ascending keys of the corpus's n-grams: the index of its first n-1 words in the keys of
+            order n-1, times ``n_words``, plus its last word (for n = 1: the word itself).
+        counts: for n = 1, 2, …: document frequency of each key.
         documents: number of documents.
     """
 
@@ -51,36 +51,36 @@ class DocumentFrequencies:
     documents: int
 
     def of(self, corpus: EncodedCorpus) -> Iterator[NDArray[np.int32]]:
-        """For n = 1, 2, …: (tokens,) the frequency here of the n-gram that begins at each token of a corpus.
+        """For n = 1, 2, …: (tokens,) document frequency of the n-gram that begins at each token of a corpus.
 
-        It is 0 where the n-gram is not kept here, and -1 where none begins (too near the end of its text).
+        It is 0 for an n-gram that is not stored, and -1 if no n-gram begins there (too near the end of its text).
         """
         size = self.n_words
         if corpus.vocabulary is self.vocabulary:
             words = corpus.words.astype(np.int64)
         else:
-            here = [self.vocabulary.get(word, -1) for word in islice(corpus.vocabulary, corpus.n_words)]
-            number_here = np.array(here, dtype=np.int64)
-            words = number_here[corpus.words] if len(number_here) else np.empty(0, dtype=np.int64)
+            numbers = [self.vocabulary.get(word, -1) for word in islice(corpus.vocabulary, corpus.n_words)]
+            own_number = np.array(numbers, dtype=np.int64)
+            words = own_number[corpus.words] if len(own_number) else np.empty(0, dtype=np.int64)
         words[words >= size] = -1
         places = words.copy()
-        too_late = np.zeros(len(words), dtype=bool)
+        too_near_end = np.zeros(len(words), dtype=bool)
         for order, (keys, counts) in enumerate(zip(self.keys, self.counts, strict=True), 1):
             if order > 1:
                 ends = corpus.first_token[1:] - order + 1
-                too_late[ends[ends >= corpus.first_token[:-1]]] = True
-                places[too_late] = -1
+                too_near_end[ends[ends >= corpus.first_token[:-1]]] = True
+                places[too_near_end] = -1
                 last_word = np.append(words[order - 1 :], np.full(min(order - 1, len(words)), -1))
                 known = np.flatnonzero((places >= 0) & (last_word >= 0))
                 longer = _find(keys, places[known] * size + last_word[known])
                 places.fill(-1)
                 places[known] = longer
             frequency = np.where(places >= 0, counts[places] if len(counts) else 0, 0).astype(np.int32)
-            frequency[too_late] = -1
+            frequency[too_near_end] = -1
             yield frequency
 
     def __getitem__(self, ngram: str) -> int:
-        """Frequency of one n-gram, its words joined by spaces; 0 if it is not kept."""
+        """Document frequency of one n-gram, its words joined by spaces; 0 if it is not stored."""
         words = [self.vocabulary.get(word, -1) for word in ngram.split()]
         if not words or min(words) < 0 or max(words) >= self.n_words or len(words) > len(self.keys):
             return 0
@@ -92,21 +92,21 @@ class DocumentFrequencies:
         return int(self.counts[len(words) - 1][place])
 
 
-def _find(keys: IntArray, wanted: IntArray) -> IntArray:
-    """Places of wanted keys among ascending ones, -1 where absent."""
+def _find(keys: IntArray, requested: IntArray) -> IntArray:
+    """Indices of requested keys among ascending ones, -1 if absent."""
     if not len(keys):
-        return np.full(len(wanted), -1, dtype=np.int64)
-    places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where(keys[places] == wanted, places, -1)
+        return np.full(len(requested), -1, dtype=np.int64)
+    places = np.minimum(np.searchsorted(keys, requested), len(keys) - 1)
+    return np.where(keys[places] == requested, places, -1)
 
 
 class Documents:
-    """The distinct reference sets of a corpus, references in an order of their own.
+    """The distinct reference sets of a corpus.
 
     Args:
         corpus: candidates and references.
-        rank: (pairs,) at which place a reference is added to its item's set; negative if never.
-        times: (items,) how many documents an item stands for; by default one.
+        rank: (pairs,) index at which a reference is added to its item's set; negative if never.
+        times: (items,) number of documents that an item represents; by default one.
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class Documents:
     ) -> None:
         self.corpus = corpus
         used = rank >= 0
-        # Items of one image share their references: each distinct set is counted once and weighed.
+        # Items of one image have the same references: each distinct set is counted once and weighted.
         seen: dict[bytes, int] = {}
         both = np.stack([corpus.reference, np.where(used, rank, -1)], axis=1).astype(np.int32)
         raw, size = both.tobytes(), 2 * both.itemsize
@@ -135,9 +135,10 @@ class Documents:
         self.sizes = sizes.astype(np.int32) if sizes.max(initial=0) < 1 << 31 else sizes
 
     def frequencies(self, numbers: NgramNumbers, steps: Sequence[int]) -> Iterator[NDArray[np.int32]]:
-        """(n-grams + 1,) document frequencies of an order with the references of rank below each step; -1 at the end.
+        """(n-grams + 1,) document frequencies of an order with the references of rank below each step; the last entry
+        is -1.
 
-        Steps ascend. The array that is handed out is the same one every time.
+        Steps ascend. The same array is yielded every time.
         """
         counts = np.zeros(numbers.count + 1, dtype=np.int32)
         counts[-1] = -1
@@ -160,14 +161,14 @@ class Documents:
     def _firsts(
         self, numbers: NgramNumbers
     ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]]:
-        """N-gram, lowest rank at which a document holds it, and how many such documents there are."""
+        """N-grams, the lowest rank at which a document contains them, and the number of such documents."""
         corpus = self.corpus
         of_rank = int(self.rank.max(initial=0)).bit_length()
         of_ngram = numbers.count.bit_length()
         sizes = self.sizes
         begin = 0
         while begin < len(self.text):
-            # Whole documents, a limited number of tokens at a time.
+            # Complete documents, with a limited number of tokens at a time.
             done = int(sizes[begin - 1]) if begin else 0
             end = int(np.searchsorted(sizes, done + _TOKENS_AT_ONCE, side="right"))
             end = int(np.searchsorted(self.document, self.document[max(begin, end - 1)], side="right"))
@@ -176,7 +177,7 @@ class Documents:
             at = np.arange(int(lengths.sum()))
             at += np.repeat(corpus.first_token[text] - np.cumsum(lengths) + lengths, lengths)
             ngram = numbers.at[at].astype(np.int64)
-            # Document, n-gram and rank as one number: sorted, the lowest rank of each document and n-gram is first.
+            # Document, n-gram and rank packed into one number, so that sorting puts the lowest rank first.
             key = (self.document[begin:end] - first).astype(np.int64)
             key <<= of_ngram + of_rank
             key |= self.rank[begin:end]
@@ -194,21 +195,21 @@ class Documents:
 
 
 _DOCUMENTS_AT_ONCE = 4096
-_MOST_SHORT = 1 << 16  # words whose numbers have 16 bits
+_MAX_SHORT = 1 << 16  # maximum number of words with 16-bit numbers
 _PLACES_AT_ONCE = 1 << 20
-_MOST_SHARES = 48  # for each share all tokens are looked at
+_MAX_SHARES = 48  # each share reads all tokens
 _SAMPLED = 1 << 16
 
 
 def document_frequencies(
     references: Sequence[Sequence[str]], n: int = 4, times: Sequence[int] | IntArray | None = None
 ) -> DocumentFrequencies:
-    """Count in how many reference sets each n-gram occurs, one document an item, repeats included.
+    """Count the reference sets that contain each n-gram; each item is one document, repeats included.
 
     Args:
-        references: one list of texts (PTB tokens joined by spaces) an item.
-        n: longest n-gram.
-        times: how many documents each list stands for; by default one.
+        references: one list of texts (PTB tokens joined by spaces) for each item.
+        n: length of the longest n-gram.
+        times: number of documents that each list represents; by default one.
 
     Raises:
         MetricError: an item has no references.
@@ -219,14 +220,14 @@ def document_frequencies(
 
 @dataclass(frozen=True)
 class DocumentWords:
-    """Documents as numbers, one after the other.
+    """Documents as numbers, in sequence.
 
     Attributes:
-        words: (tokens,) word numbers; of 16 bits, if these hold them.
-        left: (tokens,) words of the text from a token on, with it; 127 stands for more, too.
-        first: (documents + 1,) where the tokens of a document begin.
+        words: (tokens,) word numbers, with 16 bits if possible.
+        left: (tokens,) number of words from a token to the end of its text, at most 127.
+        first: (documents + 1,) index of each document's first token.
         vocabulary: word → number; only its first ``n_words`` words count.
-        n_words: see there.
+        n_words: number of words that count.
     """
 
     words: NDArray[np.integer[Any]]
@@ -237,7 +238,7 @@ class DocumentWords:
 
     @classmethod
     def of_corpus(cls, corpus: EncodedCorpus) -> DocumentWords:
-        """The references of each item of a corpus."""
+        """References of each item of a corpus."""
         lengths = corpus.lengths[corpus.reference]
         first_token = np.concatenate([[0], np.cumsum(lengths)])
         at = np.repeat(corpus.first_token[corpus.reference] - first_token[:-1], lengths)
@@ -247,19 +248,19 @@ class DocumentWords:
 
     @classmethod
     def of_captions(cls, documents: Iterable[Sequence[str]], encoder: CaptionEncoder) -> DocumentWords:
-        """Documents as they were published, of which only a few are in hand at once.
+        """Documents as published; only a few are in memory at the same time.
 
         Raises:
             DataError, ToolError: a caption could not be tokenised.
         """
-        # Pieces of memory that grow: parts that are joined at the end would stand in it twice.
+        # Growing buffers, since concatenating parts would double the memory.
         words, left = bytearray(), bytearray()
         kind: np.dtype[Any] = np.dtype(np.uint16)
         sizes = [np.zeros(1, dtype=np.int64)]
         documents = iter(documents)
         while batch := list(islice(documents, _DOCUMENTS_AT_ONCE)):
             new = encoder.encode(list(chain.from_iterable(batch)))
-            if kind.itemsize == 2 and len(encoder.vocabulary) > _MOST_SHORT:
+            if kind.itemsize == 2 and len(encoder.vocabulary) > _MAX_SHORT:
                 kind = np.dtype(np.int32)
                 words = bytearray(np.frombuffer(words, dtype=np.uint16).astype(kind).tobytes())
             words += new.words.astype(kind).tobytes()
@@ -278,12 +279,12 @@ class DocumentWords:
 def count_documents(
     documents: DocumentWords, n: int = 4, times: Sequence[int] | IntArray | None = None
 ) -> DocumentFrequencies:
-    """In how many of the documents, each ``times`` times, each n-gram occurs."""
+    """Count the documents, each ``times`` times, that contain each n-gram."""
     weight = np.ones(len(documents.first) - 1, np.int32) if times is None else np.asarray(times, dtype=np.int32)
     n_words = documents.n_words
     keys: list[list[IntArray]] = [[np.arange(n_words, dtype=np.int64)], *([] for _ in range(1, n))]
     counts: list[list[NDArray[np.int32]]] = [[_words(documents, weight)], *([] for _ in range(1, n))]
-    kept = [0] * n
+    stored = [0] * n
     for low, high in pairwise(_cuts(documents) if n > 1 else ()):
         place, document, key = _share(documents, low, high)
         for order in range(2, n + 1):
@@ -292,13 +293,13 @@ def count_documents(
             keys[order - 1].append(distinct[recurs])
             counts[order - 1].append(frequency[recurs])
             if order < n:
-                # What goes on: tokens of n-grams of several documents that have a word behind them.
-                number = np.cumsum(recurs) - 1 + kept[order - 1]
-                goes_on = recurs[key]
-                goes_on &= documents.left[place] > order
-                place, document = place[goes_on], document[goes_on]
-                key = number[key[goes_on]] * n_words + documents.words[place + order]
-            kept[order - 1] += int(recurs.sum())
+                # Extend the n-grams of several documents that are followed by a word.
+                number = np.cumsum(recurs) - 1 + stored[order - 1]
+                extends = recurs[key]
+                extends &= documents.left[place] > order
+                place, document = place[extends], document[extends]
+                key = number[key[extends]] * n_words + documents.words[place + order]
+            stored[order - 1] += int(recurs.sum())
     none = np.empty(0, dtype=np.int64)
     return DocumentFrequencies(
         documents.vocabulary,
@@ -310,7 +311,7 @@ def count_documents(
 
 
 def _left(lengths: IntArray) -> NDArray[np.int8]:
-    """(tokens,) words of a text from a token on, at most 127, for texts of these lengths."""
+    """(tokens,) words from each token to the end of its text, at most 127, for texts of these lengths."""
     left = np.repeat(np.cumsum(lengths), lengths)
     left -= np.arange(len(left))
     return np.minimum(left, 127, out=left).astype(np.int8)
@@ -322,7 +323,7 @@ def _words(documents: DocumentWords, weight: NDArray[np.int32]) -> NDArray[np.in
     first, bits = documents.first, documents.n_words.bit_length()
     begin = 0
     while begin < len(weight):
-        # Whole documents, a limited number of tokens at a time.
+        # Complete documents, with a limited number of tokens at a time.
         end = int(np.searchsorted(first, first[begin] + _TOKENS_AT_ONCE, side="right")) - 1
         end = min(max(end, begin + 1), len(weight))
         key = np.repeat(np.arange(end - begin, dtype=np.int64), np.diff(first[begin : end + 1]))
@@ -336,21 +337,21 @@ def _words(documents: DocumentWords, weight: NDArray[np.int32]) -> NDArray[np.in
 
 
 def _cuts(documents: DocumentWords) -> list[int]:
-    """Where shares begin and end: numbers of two words, the first times the size of the vocabulary plus the second.
+    """Limits of the shares, as keys of two words: the first times the size of the vocabulary plus the second.
 
-    A sample tells where to cut, since a few words make up most of a text.
+    They come from a sample, since a few words make up most of a text.
     """
     words, n_words = documents.words, documents.n_words
     step = max(1, len(words) // _SAMPLED)
     sample = np.flatnonzero(documents.left[::step] > 1) * step
     key = np.sort(words[sample].astype(np.int64) * n_words + words[sample + 1]) if len(sample) else sample
-    shares = min(-(-len(words) // _TOKENS_AT_ONCE), _MOST_SHARES) if len(sample) else 0
+    shares = min(-(-len(words) // _TOKENS_AT_ONCE), _MAX_SHARES) if len(sample) else 0
     inner = {int(key[len(key) * share // shares]) for share in range(1, shares)}
     return sorted({0, *inner, n_words * n_words})
 
 
 def _share(documents: DocumentWords, low: int, high: int) -> tuple[IntArray, NDArray[np.int32], IntArray]:
-    """Tokens at which two words of a share begin, the documents that they are in, and the two words' number."""
+    """Tokens at which two words of a share begin, their documents, and the keys of the two words."""
     n_words = documents.n_words
     first_word = low // n_words
     span = (high - 1) // n_words - first_word
@@ -358,7 +359,7 @@ def _share(documents: DocumentWords, low: int, high: int) -> tuple[IntArray, NDA
     for begin in range(0, len(documents.words), _PLACES_AT_ONCE):
         block = documents.words[begin : begin + _PLACES_AT_ONCE].astype(np.int32)
         block -= first_word
-        # A smaller number is a very large one without its sign.
+        # As unsigned, negative numbers are very large.
         place = np.flatnonzero(block.view(np.uint32) <= span)
         place += begin
         place = place[documents.left[place] > 1]
@@ -375,16 +376,16 @@ def _share(documents: DocumentWords, low: int, high: int) -> tuple[IntArray, NDA
 def _count(
     weight: NDArray[np.int32], place: IntArray, document: NDArray[np.int32], key: IntArray
 ) -> tuple[IntArray, NDArray[np.int32], IntArray, NDArray[np.int32], IntArray]:
-    """Distinct keys, ascending, and in how many documents each stands; and tokens by key.
+    """Distinct keys in ascending order with their document frequencies; tokens sorted by key.
 
     Args:
-        weight: (documents,) how often each counts.
-        place: (m,) tokens; of equal keys they ascend.
+        weight: (documents,) weight of each document.
+        place: (m,) tokens; for equal keys they ascend.
         document: (m,) their documents.
         key: (m,) their n-grams.
 
     Returns:
-        distinct: (d,); frequency: (d,); then place and document (m,) in the order of the keys, and the place of each
+        distinct: (d,); frequency: (d,); then place and document (m,) in the order of the keys, and the index of each
         one's key among the distinct ones (m,).
     """
     order, key = _sorted(key)
@@ -399,25 +400,25 @@ def _count(
 
 
 def _sorted(key: IntArray) -> tuple[IntArray, IntArray]:
-    """Where the keys in ascending order stand, equal ones in their order; and the keys in that order."""
+    """Stable argsort of keys, and the sorted keys."""
     if not len(key):
         return key, key
-    least, bits = int(key.min()), len(key).bit_length()
-    if (int(key.max()) - least).bit_length() + bits < 64:  # key and place as one number: no sort is quicker
-        both = key - least
+    lowest, bits = int(key.min()), len(key).bit_length()
+    if (int(key.max()) - lowest).bit_length() + bits < 64:  # sorting key and index as one number is fastest
+        both = key - lowest
         both <<= bits
         both |= np.arange(len(key))
         both.sort()
         order = both & ((1 << bits) - 1)
         both >>= bits
-        both += least
+        both += lowest
         return order, both
     order = np.argsort(key, kind="stable")
     return order, key[order]
 
 
 def _begins(key: IntArray) -> NDArray[np.bool_]:
-    """Whether a key differs from the one before."""
+    """True for keys that differ from the previous one."""
     begins = np.ones(len(key), dtype=np.bool_)
     np.not_equal(key[1:], key[:-1], out=begins[1:])
     return begins

@@ -1,16 +1,15 @@
 """N-gram matches and the longest common subsequence of a candidate and a reference.
 
-Captions are short, so that comparing every word of a candidate with every word of a reference is the
-fastest way there is, provided that thousands of pairs are compared at once. Row i of that comparison
-is 1 at j where candidate word i equals reference word j. An n-gram that begins at (i, j) is
-matched where that entry is 1 and the (n-1)-gram at (i+1, j+1) is; how often the candidate's n-gram
-at i occurs in the reference is the sum of such a row; and the longest common subsequence grows by one
-row at a time as ``max(above, above-left + equal)`` and a running maximum along the row. The pair is
-the last axis of every array, so that each of these is one sweep through contiguous memory.
+Captions are short, so comparing every word of a candidate with every word of a reference is fastest if thousands of
+pairs are compared at once. Row i of this comparison is 1 at j if candidate word i equals reference word j. An n-gram
+that begins at (i, j) matches if this entry is 1 and the (n-1)-gram at (i+1, j+1) matches; the sum of such a row is the
+number of occurrences of the candidate's n-gram at i in the reference; and the longest common subsequence grows row by
+row as ``max(above, above-left + equal)`` and a running maximum along the row. The pair is the last axis of every array,
+so that each of these operations is one pass through contiguous memory.
 
-Comparing every word with every word takes too long for texts of thousands of words. For them n-grams are numbered and
-counted, and the longest common subsequence is found for all words of one text at once, as bits of one number (Hyyrö,
-"Bit-parallel LCS-length computation revisited", AWOCA 2004).
+For texts of thousands of words this comparison is too slow. Their n-grams are numbered and counted, and the longest
+common subsequence is computed for all words of one text at once, as bits of one number (Hyyrö, "Bit-parallel LCS-length
+computation revisited", AWOCA 2004).
 """
 
 from __future__ import annotations
@@ -27,38 +26,39 @@ from capbench.text.ngrams.corpus import EncodedCorpus, OrderMatches, Subsequence
 __all__ = ["MAX_ORDER", "common_subsequence", "matches_of", "ngram_counts", "repeated_ngrams", "subsequences_of"]
 
 
-_OFTEN = 32  # the places of a word that stands so often are kept as bits; for a rarer one they are quickly set anew
+_FREQUENT = 32  # occurrences from which the bits of a word are cached; for rarer words they are recomputed
 
 
 def ngram_counts(ours: NDArray[np.int32], theirs: NDArray[np.int32], longest: int) -> list[IntArray]:
-    """How often one text holds the n-grams of another.
+    """Number of occurrences of one text's n-grams in another text.
 
     Args:
-        ours: (words,) word numbers of the text whose n-grams are asked about.
+        ours: (words,) word numbers of the text with the n-grams.
         theirs: word numbers of the text that is searched.
-        longest: the longest n-gram, in words.
+        longest: length of the longest n-gram, in words.
 
     Returns:
-        For n = 1 to ``longest``: (words,) how often ``theirs`` holds the n-gram that begins at each place of ``ours``.
+        For n = 1 to ``longest``: (words,) number of occurrences in ``theirs`` of the n-gram that begins at each place
+        of ``ours``.
     """
     counts = []
     for numbers in _numbers(np.concatenate([ours, theirs]), (len(ours), len(theirs)), longest):
-        here, there = numbers[: len(ours)], numbers[len(ours) :]
-        occurrences = np.bincount(there[there >= 0], minlength=int(numbers.max(initial=0)) + 1)
-        counts.append(np.where(here >= 0, occurrences[here], 0))
+        left, right = numbers[: len(ours)], numbers[len(ours) :]
+        occurrences = np.bincount(right[right >= 0], minlength=int(numbers.max(initial=0)) + 1)
+        counts.append(np.where(left >= 0, occurrences[left], 0))
     return counts
 
 
 def repeated_ngrams(words: NDArray[np.int32], longest: int) -> list[tuple[IntArray, IntArray]]:
-    """How often a text holds its own n-grams.
+    """Number of occurrences of a text's n-grams in the same text.
 
     Args:
         words: (words,) word numbers.
-        longest: the longest n-gram, in words.
+        longest: length of the longest n-gram, in words.
 
     Returns:
-        For n = 1 to ``longest``: (words,) how often the text holds the n-gram that begins at each place, and (words,)
-        how often before that place.
+        For n = 1 to ``longest``: (words,) number of occurrences of the n-gram that begins at each place, and (words,)
+        number of its occurrences before that place.
     """
     repeats = []
     for numbers in _numbers(words, (len(words),), longest):
@@ -73,18 +73,18 @@ def repeated_ngrams(words: NDArray[np.int32], longest: int) -> list[tuple[IntArr
 
 
 def common_subsequence(ours: NDArray[np.int32], theirs: NDArray[np.int32]) -> int:
-    """Length, in words, of the longest common subsequence of two texts, given as word numbers."""
+    """Length, in words, of the longest common subsequence of two texts, passed as word numbers."""
     if len(ours) < len(theirs):
-        ours, theirs = theirs, ours  # one step for each of the longer text, on numbers with a bit for each of the other
+        ours, theirs = theirs, ours  # a step per word of the longer text, a bit per word of the other
     places: dict[int, list[int]] = {}
     for place, word in enumerate(theirs.tolist()):
         places.setdefault(word, []).append(place)
-    often = {word: _bits(at) for word, at in places.items() if len(at) >= _OFTEN}
+    frequent = {word: _bits(at) for word, at in places.items() if len(at) >= _FREQUENT}
     all_bits = (1 << len(theirs)) - 1
-    row = all_bits  # a bit is 0 where the longest common subsequence grows by one
+    row = all_bits  # a bit is 0 if the longest common subsequence grows by one there
     for word in ours.tolist():
         if word in places:
-            matched = row & (often[word] if word in often else _bits(places[word]))
+            matched = row & (frequent[word] if word in frequent else _bits(places[word]))
             row = (row + matched | row - matched) & all_bits
     return len(theirs) - row.bit_count()
 
@@ -97,7 +97,7 @@ def _bits(places: list[int]) -> int:
 
 
 def _numbers(words: NDArray[np.int32], lengths: tuple[int, ...], longest: int) -> list[IntArray]:
-    """For n = 1 to ``longest``: (words,) number of the n-gram at each place of texts run together; -1 where none is."""
+    """For n = 1 to ``longest``: (words,) n-gram number at each place of concatenated texts; -1 if there is none."""
     left = np.concatenate([np.arange(length, 0, -1) for length in lengths])  # words to the end of the text
     word = np.unique(words, return_inverse=True)[1].reshape(-1).astype(np.int64)
     numbers = [word]
@@ -111,20 +111,20 @@ def _numbers(words: NDArray[np.int32], lengths: tuple[int, ...], longest: int) -
 
 
 MAX_ORDER = 4
-_CELLS = 1 << 17  # entries of one row over all pairs of a batch: several such rows fit into a processor's cache
-_LONG = 1 << 16  # words times words from which pairs are compared one by one, in another way
+_CELLS = 1 << 17  # entries of one row over all pairs of a batch; several rows fit into the processor cache
+_LONG = 1 << 16  # product of lengths from which pairs are compared individually
 _WIDTH = 6  # candidates of a batch differ by less than this in length
 
 
 def matches_of(corpus: EncodedCorpus) -> tuple[OrderMatches, ...]:
-    """For n = 1 to 4, the n-grams that each pair has in common; computed at first use and kept with the corpus."""
+    """N-grams that each pair has in common, for n = 1 to 4; computed on first use and stored in the corpus."""
     if corpus.matches is None:
         corpus.matches = _match(corpus)
     return corpus.matches
 
 
 def subsequences_of(corpus: EncodedCorpus) -> Subsequences:
-    """The longest common subsequence of each pair; computed at first use and kept with the corpus."""
+    """The longest common subsequence of each pair; computed on first use and stored in the corpus."""
     if corpus.subsequences is None:
         corpus.subsequences = _subsequences(corpus)
     return corpus.subsequences
@@ -134,9 +134,9 @@ def _match(corpus: EncodedCorpus) -> tuple[OrderMatches, ...]:
     """Compare every candidate with each of its references, and every text with itself."""
     left = corpus.candidate[corpus.item_of_pair]
     right = corpus.reference
-    # No candidate has more n-grams in common with a reference than it has n-grams.
+    # The number of a candidate's n-grams bounds the number of its matches.
     kinds = (np.int32, np.int32, corpus.small_int)
-    entries = [_Room(int(np.maximum(corpus.lengths[left] - n, 0).sum()), kinds) for n in range(MAX_ORDER)]
+    entries = [_Entries(int(np.maximum(corpus.lengths[left] - n, 0).sum()), kinds) for n in range(MAX_ORDER)]
     for batch in _batches(corpus, left, right):
         counts, _ = _compare(corpus, left[batch], right[batch])
         starts = corpus.first_token[left[batch]]
@@ -146,7 +146,8 @@ def _match(corpus: EncodedCorpus) -> tuple[OrderMatches, ...]:
             entries[order].add(batch[which], token, rows[at, which])
     repeats = _repeats(corpus)
     return tuple(
-        OrderMatches(*room.entries(), *places.entries()) for room, places in zip(entries, repeats, strict=True)
+        OrderMatches(*matched.entries(), *repeated.entries())
+        for matched, repeated in zip(entries, repeats, strict=True)
     )
 
 
@@ -162,22 +163,22 @@ def _subsequences(corpus: EncodedCorpus) -> Subsequences:
     return Subsequences(lcs, lengths[left], lengths[right])
 
 
-def _repeats(corpus: EncodedCorpus) -> list[_Room]:
-    """Where texts repeat n-grams of their own, for each order: place, how often, how often before.
+def _repeats(corpus: EncodedCorpus) -> list[_Entries]:
+    """Repeated n-grams within texts, for each order: place, number of occurrences, number of earlier occurrences.
 
-    Half of all captions repeat a word ("a"), few repeat two in a row: only those are searched for longer n-grams.
+    Half of all captions repeat a word ("a"), few repeat two in sequence: only those are searched for longer n-grams.
     """
-    words = _own(corpus, _texts_with_repeats(corpus), 1)[0]
+    words = _repeats_of(corpus, _texts_with_repeats(corpus), 1)[0]
     repeated = np.zeros(len(corpus.words) + 1, dtype=bool)
     repeated[words.entries()[0]] = True
     pairs = np.flatnonzero(repeated[:-1] & repeated[1:])
     texts = np.unique(np.searchsorted(corpus.first_token, pairs, side="right") - 1).astype(np.int32)
-    return [words, *_own(corpus, texts, MAX_ORDER)[1:]]
+    return [words, *_repeats_of(corpus, texts, MAX_ORDER)[1:]]
 
 
-def _own(corpus: EncodedCorpus, texts: NDArray[np.int32], orders: int) -> list[_Room]:
-    room = int(corpus.lengths[texts].sum())
-    repeats = [_Room(room, (np.int32, corpus.small_int, corpus.small_int)) for _ in range(orders)]
+def _repeats_of(corpus: EncodedCorpus, texts: NDArray[np.int32], orders: int) -> list[_Entries]:
+    maximum = int(corpus.lengths[texts].sum())
+    repeats = [_Entries(maximum, (np.int32, corpus.small_int, corpus.small_int)) for _ in range(orders)]
     for batch in _batches(corpus, texts, texts):
         counts, earlier = _compare(corpus, texts[batch], texts[batch], orders, with_itself=True)
         starts = corpus.first_token[texts[batch]]
@@ -187,26 +188,27 @@ def _own(corpus: EncodedCorpus, texts: NDArray[np.int32], orders: int) -> list[_
     return repeats
 
 
-class _Room:
-    """Entries of three fields that come in parts, written where they stay: joining parts would hold them twice.
+class _Entries:
+    """Entries of three fields that are added in parts, in preallocated arrays: concatenating parts would double the
+    memory.
 
     Args:
-        most: entries that there can be; what is not written to takes no memory.
+        maximum: maximum number of entries; unused space takes no memory.
         kinds: type of each field.
     """
 
-    def __init__(self, most: int, kinds: tuple[type[np.signedinteger[Any]], ...]) -> None:
-        self._fields = tuple(np.empty(most, dtype=kind) for kind in kinds)
+    def __init__(self, maximum: int, kinds: tuple[type[np.signedinteger[Any]], ...]) -> None:
+        self._fields = tuple(np.empty(maximum, dtype=kind) for kind in kinds)
         self._filled = 0
 
     def add(self, *values_by_field: NDArray[np.integer[Any]]) -> None:
-        """Append entries, given by field."""
+        """Append entries, by field."""
         begin, self._filled = self._filled, self._filled + len(values_by_field[0])
         for field, values in zip(self._fields, values_by_field, strict=True):
             field[begin : self._filled] = values
 
     def entries(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
-        """What was added, by field; the room that is left is given back."""
+        """The entries by field; releases unused space."""
         for field in self._fields:
             field.resize(self._filled, refcheck=False)
         first, second, third = self._fields
@@ -214,7 +216,7 @@ class _Room:
 
 
 def _texts_with_repeats(corpus: EncodedCorpus) -> NDArray[np.int32]:
-    """Texts that hold some word twice, found by sorting the words of texts of one length."""
+    """Texts that contain a word twice, found by sorting the words of texts of equal length."""
     lengths = corpus.lengths
     order = np.argsort(lengths, kind="stable")
     cuts = np.flatnonzero(np.diff(lengths[order])) + 1
@@ -228,7 +230,7 @@ def _texts_with_repeats(corpus: EncodedCorpus) -> NDArray[np.int32]:
 
 
 def _batches(corpus: EncodedCorpus, left: NDArray[np.int32], right: NDArray[np.int32]) -> Iterator[NDArray[np.int32]]:
-    """Pairs in batches of nearly equal lengths, so that little is padding and a row fits into the cache."""
+    """Batches of pairs of similar lengths, so that padding is small and a row fits into the cache."""
     lengths = corpus.lengths.astype(np.int32)
     ours, theirs = lengths[left], lengths[right]
     del lengths
@@ -240,7 +242,7 @@ def _batches(corpus: EncodedCorpus, left: NDArray[np.int32], right: NDArray[np.i
     cuts = np.flatnonzero(np.diff(width[order])) + 1
     for begin, end in zip([0, *cuts], [*cuts, len(order)], strict=True):
         while begin < end:
-            # As many as fit: the last is the longest, and all are padded to it.
+            # As many pairs as fit; all are padded to the last, which is the longest.
             widths = theirs[order[begin : min(end, begin + _CELLS)]].astype(np.int64)
             fit = int(np.searchsorted(widths * np.arange(1, len(widths) + 1), _CELLS, side="right"))
             stop = begin + max(1, fit)
@@ -258,8 +260,8 @@ def _compare(
     """Compare texts pairwise.
 
     Returns:
-        for each order, (longest left text, pairs) how often the right text holds the n-gram at a place of the left
-        one; and like it, how often before that place (only ``with_itself``).
+        For each order, (longest left text, pairs): number of occurrences in the right text of the n-gram at a place of
+        the left one; and, only ``with_itself``, number of its occurrences before that place.
     """
     if _are_long(corpus, left, right):
         return _compare_long(corpus, left, right, orders, with_itself)
@@ -274,7 +276,7 @@ def _compare(
     equal = np.empty((columns, pairs), dtype=bool)
     for i in range(rows - 1, -1, -1):
         np.equal(theirs, ours[i], out=equal)
-        for n in range(orders - 1, 0, -1):  # from the longest, which needs the shorter one of the row below
+        for n in range(orders - 1, 0, -1):  # longest first, since each requires the shorter one of the row below
             np.logical_and(equal, matched[n - 1][1:], out=matched[n][:-1])
         matched[0][:-1] = equal
         for n in range(orders):
@@ -285,7 +287,7 @@ def _compare(
 
 
 def _longest(corpus: EncodedCorpus, left: NDArray[np.int32], right: NDArray[np.int32]) -> NDArray[np.int32]:
-    """(pairs,) longest common subsequences of texts, compared pairwise."""
+    """(pairs,) lengths of the longest common subsequences of texts, compared pairwise."""
     if _are_long(corpus, left, right):
         pairs = zip(_words(corpus, left), _words(corpus, right), strict=True)
         return np.array([common_subsequence(ours, theirs) for ours, theirs in pairs], dtype=np.int32)
@@ -296,7 +298,7 @@ def _longest(corpus: EncodedCorpus, left: NDArray[np.int32], right: NDArray[np.i
     longest = np.zeros((columns + 1, n_pairs), dtype=kind)
     equal = np.empty((columns, n_pairs), dtype=bool)
     grown = np.empty((columns, n_pairs), dtype=kind)
-    # From the last word to the first, rows and columns: a subsequence read backwards is as long.
+    # From the last word to the first; the length of a subsequence is the same backwards.
     for word in ours[::-1]:
         np.equal(theirs, word, out=equal)
         np.add(longest[1:], equal, out=grown)
@@ -319,7 +321,7 @@ def _words(corpus: EncodedCorpus, texts: NDArray[np.int32]) -> Iterator[NDArray[
 def _compare_long(
     corpus: EncodedCorpus, left: NDArray[np.int32], right: NDArray[np.int32], orders: int, with_itself: bool
 ) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
-    """What :func:`_compare` gives, for long texts, a pair at a time."""
+    """The result of :func:`_compare` for long texts, one pair at a time."""
     shape = (int(corpus.lengths[left].max()), len(left))
     counts = [np.zeros(shape, dtype=np.int32) for _ in range(orders)]
     earlier = [np.zeros(shape, dtype=np.int32) for _ in range(orders if with_itself else 0)]
@@ -334,7 +336,7 @@ def _compare_long(
 
 
 def _padded(corpus: EncodedCorpus, texts: NDArray[np.int32], padding: int) -> NDArray[np.int32]:
-    """(longest, texts) words of texts, one a column, filled up with a number that is no word."""
+    """(longest, texts) words of texts as columns, padded with a number that is not a word."""
     lengths = corpus.lengths[texts]
     at = np.arange(int(lengths.max()))[:, None]
     inside = at < lengths

@@ -1,6 +1,6 @@
-"""BLEU, ROUGE-L and CIDEr-D over encoded captions: pycocoevalcap's numbers, many times as fast.
+"""BLEU, ROUGE-L and CIDEr-D over encoded captions: pycocoevalcap's scores, computed many times faster.
 
-Use::
+Usage::
 
     corpus = EncodedCorpus.build(candidates, references)   # PTB tokens joined by spaces
     bleu = bleu_scores(bleu_statistics(corpus))            # (items, 4)
@@ -8,10 +8,9 @@ Use::
     cider = cider_d(corpus)                                # (items,)
     by_references = sweep(corpus, range(1, 51))            # all of them with the first 1, 2, …, 50 references
 
-The reference of each number is pycocoevalcap 1.2 (``BleuScorer`` with the closest reference length,
-``Rouge``, ``CiderScorer``); tests compare them caption by caption.
-
-:class:`NativeEngine` encodes captions that several metrics score one after the other once.
+The reference implementation is pycocoevalcap 1.2 (``BleuScorer`` with the closest reference length, ``Rouge``,
+``CiderScorer``); tests compare the scores of every caption. :func:`encoded_items` encodes captions that several metrics
+score in sequence only once.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ __all__ = [
 ]
 
 
-# As in pycocoevalcap: a score without any match is tiny, not zero.
+# As in pycocoevalcap: a score without a match is tiny, not zero.
 _TINY, _SMALL = 1e-15, 1e-9
 
 
@@ -54,14 +53,14 @@ def bleu_statistics(corpus: EncodedCorpus, keep: NDArray[np.bool_] | None = None
 
     Args:
         corpus: candidates and references.
-        keep: (pairs,) which references to use; by default all.
+        keep: (pairs,) True for references to use; by default all.
 
     Returns:
         (items, 10): clipped matches of 1- to 4-grams, n-grams of the candidate, its length, and the length of the
-        reference nearest to it (of two as near, the shorter). Corpus BLEU is computed from their sums.
+        closest reference (ties go to the shorter one). Corpus BLEU is computed from their sums.
 
     Raises:
-        MetricError: ``keep`` leaves an item without references.
+        MetricError: an item has no remaining references.
     """
     scores: FloatArray = bleu_sweep(corpus, all_references(corpus, keep))[0]
     return scores
@@ -90,14 +89,14 @@ def rouge_l(corpus: EncodedCorpus, keep: NDArray[np.bool_] | None = None, beta: 
 
     Args:
         corpus: candidates and references.
-        keep: (pairs,) which references to use; by default all.
+        keep: (pairs,) True for references to use; by default all.
         beta: weight of recall.
 
     Returns:
         (items,), from 0 to 1.
 
     Raises:
-        MetricError: ``keep`` leaves an item without references.
+        MetricError: an item has no remaining references.
     """
     scores: FloatArray = rouge_l_sweep(corpus, all_references(corpus, keep), beta)[0]
     return scores
@@ -114,17 +113,17 @@ def cider_d(
 
     Args:
         corpus: candidates and references.
-        df: document frequencies; by default those of the references used, one document an item, repeats included. With
-            a single item they weigh every n-gram with 0, and so does the score.
-        keep: (pairs,) which references to use; by default all.
-        n: longest n-gram, at most 4.
+        df: document frequencies; by default those of the references in use, one document for each item, repeats
+            included. For a single item all weights are then 0, and so is the score.
+        keep: (pairs,) True for references to use; by default all.
+        n: length of the longest n-gram, at most 4.
         sigma: width of the penalty for differing lengths.
 
     Returns:
         (items,), from 0 to 10.
 
     Raises:
-        MetricError: an option does not fit, or ``keep`` leaves an item without references.
+        MetricError: an option is out of range, or an item has no remaining references.
     """
     scores: FloatArray = cider_d_sweep(corpus, all_references(corpus, keep), df, n, sigma)[0]
     return scores
@@ -157,13 +156,13 @@ def sweep(
 
     Args:
         corpus: candidates and references.
-        steps: the numbers k. An item that has fewer references is scored with all that it has.
-        order: for every item, places of its references in the order in which they are added (a random draw, say);
-            by default the order in which they were given.
-        df: document frequencies for CIDEr-D; by default those of the references of each step, as if it were run anew.
+        steps: the numbers k. An item with fewer references is scored with all of them.
+        order: for every item, indices of its references in the order in which they are added (for example a random
+            order); by default the stored order.
+        df: document frequencies for CIDEr-D; by default those of the references of each step.
 
     Raises:
-        MetricError: a step below 1, or an order that does not fit.
+        MetricError: a step is below 1, or an order is invalid.
     """
     added = reference_order(corpus, steps, order)
     return Sweep(
@@ -178,7 +177,7 @@ _last: list[tuple[tuple[Item, ...], EncodedCorpus]] = []
 
 
 def encoded_items(items: Sequence[Item], encoder: CaptionEncoder) -> EncodedCorpus:
-    """Items' captions as numbers; the last ones are kept, so that metrics on the same items encode them once."""
+    """Items' captions as numbers; the last result is cached, so that metrics on the same items encode them once."""
     if _last:
         known, corpus = _last[0]
         if corpus.vocabulary is encoder.vocabulary and len(known) == len(items) and all(map(is_, known, items)):
@@ -190,13 +189,13 @@ def encoded_items(items: Sequence[Item], encoder: CaptionEncoder) -> EncodedCorp
 
 
 class NativeEngine:
-    """Counts over captions as numbers: pycocoevalcap's scores, vectorised."""
+    """pycocoevalcap's scores, computed by vectorised operations on encoded captions."""
 
     version = "native-1"
-    """Goes into signatures."""
+    """Part of signatures."""
 
     def bleu(self, corpus: EncodedCorpus) -> FloatArray:
-        """Give (n, 10): clipped matches of 1- to 4-grams, the candidate's 1- to 4-grams, its and the closest length."""
+        """(n, 10) clipped matches of 1- to 4-grams, the candidate's 1- to 4-grams, its and the closest length."""
         return bleu_statistics(corpus)
 
     def rouge_l(self, corpus: EncodedCorpus, beta: float) -> FloatArray:
@@ -204,7 +203,7 @@ class NativeEngine:
         return rouge_l(corpus, beta=beta)
 
     def document_frequencies(self, documents: DocumentWords, counts: IntArray) -> DocumentFrequencies:
-        """In how many documents (distinct ones, each ``counts`` times) each 1- to 4-gram stands."""
+        """Number of documents (distinct ones, each ``counts`` times) that contain each 1- to 4-gram."""
         return count_documents(documents, times=counts)
 
     def cider(

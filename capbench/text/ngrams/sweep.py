@@ -1,8 +1,8 @@
 """BLEU, ROUGE-L and CIDEr-D of the same candidates with growing sets of references.
 
-Ranks and steps are those of :mod:`capbench.text.ngrams.corpus`. What a candidate shares with each reference does not
-depend on the others, so that it is computed once (:mod:`capbench.text.ngrams.matching`); a step only adds what its new
-references bring. Plain scoring is the sweep of one step in which all references have rank 0.
+Ranks and steps are those of :mod:`capbench.text.ngrams.corpus`. The matches of a candidate with one reference do not
+depend on the others, so they are computed once (:mod:`capbench.text.ngrams.matching`); a step only adds those of its
+new references. Ordinary scoring is a sweep with one step in which all references have rank 0.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def bleu_sweep(corpus: EncodedCorpus, order: ReferenceOrder) -> FloatArray:
 
     Args:
         corpus: candidates and references.
-        order: which references are added when.
+        order: the order in which references are added.
 
     Returns:
         (steps, items, 10): clipped matches of 1- to 4-grams, n-grams of the candidate, its length, and the length of
-        the reference nearest to it (of two as near, the shorter).
+        the closest reference (ties go to the shorter one).
     """
-    shared = matches_of(corpus)  # first, while nothing else is in memory
+    shared = matches_of(corpus)  # first, while little else is in memory
     lengths = corpus.lengths[corpus.candidate]
     statistics = np.zeros((len(order.steps), corpus.items, 2 * MAX_ORDER + 2))
     for n in range(MAX_ORDER):
@@ -47,29 +47,29 @@ def bleu_sweep(corpus: EncodedCorpus, order: ReferenceOrder) -> FloatArray:
 
     theirs = corpus.lengths[corpus.reference]
     scale = int(corpus.lengths.max(initial=0)) + 1
-    # Distance and length in one number, so that the smallest is the nearest and, of two as near, the shorter.
+    # Distance and length packed into one number: the minimum is the closest, and of ties the shorter.
     near = np.abs(theirs - lengths[corpus.item_of_pair]) * scale + theirs
     nearest = np.full(corpus.items, np.iinfo(np.int64).max)
     for step, pairs in _added(order):
         np.minimum.at(nearest, corpus.item_of_pair[pairs], near[pairs])
         statistics[step, :, -1] = nearest % scale
 
-    # Places of the candidates' words, one after the other, repeated texts included.
+    # Tokens of all candidates in sequence, including repeated texts.
     first = np.concatenate([[0], np.cumsum(lengths)])
     shift = (first[:-1] - corpus.first_token[corpus.candidate]).astype(np.int32)
     tokens = np.arange(first[-1], dtype=np.int32)
     tokens -= np.repeat(shift, lengths)
     for n, matches in enumerate(shared):
-        # An occurrence counts if fewer than the most that one reference holds came before it.
+        # An occurrence counts if fewer occurrences precede it than one reference contains at most.
         before = np.zeros(len(corpus.words), dtype=corpus.small_int)
         before[matches.repeated] = matches.earlier
         before = before[tokens]
-        most = np.zeros(len(tokens), dtype=np.int32)
+        maximum = np.zeros(len(tokens), dtype=np.int32)
         for step, entries in _added(order, matches.pair):
             for block in _blocks(entries):
                 place = matches.token[block] + shift[corpus.item_of_pair[matches.pair[block]]]
-                np.maximum.at(most, place, matches.count[block].astype(np.int32))
-            clipped = np.concatenate([[0], np.cumsum(before < most)])
+                np.maximum.at(maximum, place, matches.count[block].astype(np.int32))
+            clipped = np.concatenate([[0], np.cumsum(before < maximum)])
             statistics[step, :, n] = clipped[first[1:]] - clipped[first[:-1]]
     return statistics
 
@@ -79,7 +79,7 @@ def rouge_l_sweep(corpus: EncodedCorpus, order: ReferenceOrder, beta: float = 1.
 
     Args:
         corpus: candidates and references.
-        order: which references are added when.
+        order: the order in which references are added.
         beta: weight of recall.
 
     Returns:
@@ -111,23 +111,35 @@ def cider_d_sweep(
 
     Args:
         corpus: candidates and references.
-        order: which references are added when.
+        order: the order in which references are added.
         frequencies: document frequencies; by default those of the references of each step, one document an item.
-        n: longest n-gram, at most 4.
+        n: length of the longest n-gram, at most 4.
         sigma: width of the penalty for differing lengths.
 
     Returns:
         (steps, items), from 0 to 10.
 
     Raises:
-        MetricError: ``n`` or ``sigma`` does not fit, or ``frequencies`` has no n-grams so long.
+        MetricError: ``n`` or ``sigma`` is out of range, or ``frequencies`` has no n-grams of that length.
     """
     if not 1 <= n <= MAX_ORDER or not sigma > 0:
-        raise MetricError(f"CIDEr-D with n = {n} and sigma = {sigma} is not defined", hint="Take n = 1…4, sigma > 0")
+        raise MetricError(
+            f"CIDEr-D with n = {n} and sigma = {sigma} is not defined",
+            code="out-of-range",
+            hint="Choose n = 1…4, sigma > 0",
+        )
     if frequencies is not None and len(frequencies.counts) < n:
-        raise MetricError(f"the document frequencies stop at {len(frequencies.counts)}-grams, {n}-grams are needed")
+        raise MetricError(
+            f"the document frequencies have n-grams up to {len(frequencies.counts)} words; {n} are required",
+            code="missing-data",
+            value=len(frequencies.counts),
+        )
     if frequencies is not None and max(int(c.max(initial=0)) for c in frequencies.counts) > frequencies.documents:
-        raise MetricError(f"an n-gram occurs in more than all {frequencies.documents} documents of the frequencies")
+        raise MetricError(
+            f"an n-gram has a document frequency above the number of documents ({frequencies.documents})",
+            code="mismatch",
+            value=frequencies.documents,
+        )
     log_documents = float(np.log(float(corpus.items if frequencies is None else frequencies.documents) or 1.0))
     documents = Documents(corpus, order.rank) if frequencies is None else None
     known = frequencies.of(corpus) if frequencies is not None else None
@@ -138,7 +150,7 @@ def cider_d_sweep(
     ends = np.searchsorted(order.rank[used], order.steps)
     sizes = np.stack([np.bincount(corpus.item_of_pair[used[:end]], minlength=corpus.items) for end in ends])
 
-    # Many steps go over the same entries again and again: what can be kept between them is worth its memory.
+    # Many steps use the same entries, so the penalties are computed once.
     every = np.arange(len(order.rank) if len(order.steps) > 1 else 0, dtype=np.int32)
     penalty = _length_penalty(corpus, corpus.item_of_pair, every, sigma) if len(order.steps) > 1 else None
 
@@ -150,9 +162,9 @@ def cider_d_sweep(
         if documents is not None:
             ngrams = next(numbers)
             at, frequency_by_step = ngrams.at, documents.frequencies(ngrams, order.steps)
-            del ngrams  # what it holds is as large as all n-grams are many
+            del ngrams  # frees a large array
         else:
-            # Frequencies from elsewhere are looked up by token: the n-grams need no numbers.
+            # External frequencies are indexed by token, so the n-grams require no numbers.
             assert known is not None
             at, frequency_by_step = tokens, repeat(next(known))
         _add_similarities(total, corpus, order, size, at, frequency_by_step, log_documents, used, ends, sigma, penalty)
@@ -163,9 +175,9 @@ def cider_d_sweep(
 def _length_penalty(
     corpus: EncodedCorpus, items: NDArray[np.int32], pairs: NDArray[np.int32], sigma: float
 ) -> FloatArray:
-    """How much the difference in length between candidate and reference takes off, for some pairs and their items.
+    """CIDEr-D's penalty for the difference in length between candidate and reference, for some pairs and their items.
 
-    The length that it compares is the number of bigrams.
+    Length is the number of bigrams.
     """
     ours, theirs = corpus.lengths[corpus.candidate[items]], corpus.lengths[corpus.reference[pairs]]
     delta = (np.maximum(ours - 1, 0) - np.maximum(theirs - 1, 0)).astype(np.float64)
@@ -186,7 +198,7 @@ def _add_similarities(
     sigma: float,
     penalty: FloatArray | None,
 ) -> None:
-    """Add the similarity in n-grams of one size to each step and item. (On its own so that its arrays go at once.)"""
+    """Add the similarity in n-grams of one size to each step and item (a function, so that its arrays are freed)."""
     single = penalty is None
     at_once = _ENTRIES_AT_ONCE if single else max(len(order.rank), 1)
     shared = _Shared(corpus, matches_of(corpus)[size - 1], order.rank, at, single)
@@ -202,7 +214,7 @@ def _add_similarities(
             items = corpus.item_of_pair[pairs]
             product = products[pairs]
             length = norms[corpus.candidate[items]] * norms[corpus.reference[pairs]]
-            # A text all of whose n-grams weigh nothing has no direction: nothing is similar to it.
+            # If all n-grams of a text have weight 0, its similarity to any text is 0.
             product /= np.where(length != 0, length, 1.0)
             product *= _length_penalty(corpus, items, pairs, sigma) if penalty is None else penalty[pairs]
             _add_at(sums, items, product)
@@ -210,7 +222,7 @@ def _add_similarities(
 
 
 class _Weights:
-    """Squared weight of every n-gram, looked up by its document frequency; -1, for no n-gram, weighs 0."""
+    """Squared weight of every n-gram, indexed by its document frequency; -1 (no n-gram) has weight 0."""
 
     def __init__(self, log_documents: float, frequency: NDArray[np.int32]) -> None:
         possible = np.arange(int(frequency.max(initial=0)) + 1)
@@ -224,7 +236,7 @@ class _Weights:
 
 
 class _Shared:
-    """Sums over n-grams of one order that texts and pairs need again and again as weights change."""
+    """Sums over n-grams of one order that are recomputed for different weights."""
 
     def __init__(
         self,
@@ -240,7 +252,7 @@ class _Shared:
         earlier[matches.repeated] = matches.earlier
         self.first_token = corpus.first_token
         self.texts = [] if single else list(_full_texts(self.first_token))
-        # Each n-gram of the candidate once: at its first place.
+        # Each n-gram of the candidate once, at its first occurrence.
         once: NDArray[np.bool_] | IntArray = earlier[matches.token] == 0
         del earlier
         if rank.min(initial=0) < 0:
@@ -255,14 +267,14 @@ class _Shared:
         token, count = matches.token[once], matches.count[once]
         del once
         self.ngram = at[token]
-        # Longer n-grams hardly ever recur in a text: a short list says where.
+        # Longer n-grams rarely recur in a text, so a short list of repeats suffices.
         self.dense = not single or len(matches.repeated) > len(at) >> 4
         by_place = slice(0, 0) if self.dense else np.argsort(matches.repeated, kind="stable")
         self.repeated, self.own_count = (
             matches.repeated[by_place],
             own_count if self.dense else matches.own_count[by_place],
         )
-        # The square of a small count needs no more than two bytes.
+        # The square of a small count fits into two bytes.
         kind = np.int16 if single and corpus.small_int is np.int8 else np.float64
         self.factor = np.minimum(own_count[token], count).astype(kind) * count
 
@@ -271,7 +283,7 @@ class _Shared:
         norms = np.zeros(len(self.first_token) - 1)
         for texts, tokens, starts in self.texts or _full_texts(self.first_token):
             values = squared[self.at[tokens]]
-            # A count c, met at c places, gives c times c.
+            # A count c contributes at c places, which gives c squared.
             if self.dense:
                 values *= self.own_count[tokens]
             else:
@@ -281,7 +293,7 @@ class _Shared:
         return np.sqrt(norms, out=norms)
 
     def products(self, squared: _Weights, step: int) -> FloatArray:
-        """(pairs,) clipped product of candidate and reference, for references of rank below ``step``."""
+        """(pairs,) clipped products of candidate and reference, for references of rank below ``step``."""
         end = len(self.pair) if self.rank is None else int(np.searchsorted(self.rank, step))
         products = np.zeros(self.pairs)
         for block in _blocks(slice(0, end), self.at_once):
@@ -290,7 +302,9 @@ class _Shared:
 
 
 def _full_texts(first_token: IntArray) -> Iterator[tuple[IntArray, slice, IntArray]]:
-    """Some texts that are not empty (empty ones have no sum), their tokens, and where each of them begins in these."""
+    """Batches of texts that are not empty (empty ones have no sum): the texts, their tokens, and the start of each text
+    in these.
+    """
     for begin in range(0, len(first_token) - 1, _TEXTS_AT_ONCE):
         starts = first_token[begin : begin + _TEXTS_AT_ONCE + 1]
         full = np.flatnonzero(np.diff(starts))
@@ -299,7 +313,7 @@ def _full_texts(first_token: IntArray) -> Iterator[tuple[IntArray, slice, IntArr
 
 
 def _add_at(sums: FloatArray, places: NDArray[np.int32], values: FloatArray) -> None:
-    """Add values to the sums at their places, one after the other: results do not depend on where blocks end."""
+    """Add values to the sums at their places, in sequence, so that results do not depend on the blocks."""
     if sums.any():
         np.add.at(sums, places, values)
     else:
@@ -311,7 +325,7 @@ def _blocks(entries: slice, at_once: int = _ENTRIES_AT_ONCE) -> Iterator[slice]:
 @overload
 def _blocks(entries: _Places, at_once: int = _ENTRIES_AT_ONCE) -> Iterator[_Places]: ...
 def _blocks(entries: slice | _Places, at_once: int = _ENTRIES_AT_ONCE) -> Iterator[slice | _Places]:
-    """A limited number of entries at a time, so that what is computed of them stays small."""
+    """A limited number of entries at a time, to limit the memory of intermediate results."""
     if isinstance(entries, slice):
         for begin in range(entries.start, entries.stop, at_once):
             yield slice(begin, min(begin + at_once, entries.stop))
@@ -323,9 +337,9 @@ def _blocks(entries: slice | _Places, at_once: int = _ENTRIES_AT_ONCE) -> Iterat
 def _added(
     order: ReferenceOrder, pair: IntArray | NDArray[np.int32] | None = None
 ) -> Iterator[tuple[int, slice | IntArray]]:
-    """For each step, its number and the entries that its new references bring, given every entry's pair.
+    """For each step, its number and the entries of its new references; ``pair`` is the pair of every entry.
 
-    Without pairs the entries are the pairs themselves.
+    Without ``pair`` the entries are the pairs themselves.
     """
     if len(order.steps) == 1 and not order.rank.any():
         yield 0, slice(0, len(order.rank if pair is None else pair))

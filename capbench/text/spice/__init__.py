@@ -1,7 +1,7 @@
 """SPICE without Java: merging of scene graphs and matching of their tuples (Anderson et al., 2016).
 
-The tuples themselves come from the parser (:mod:`capbench.text.spice.scene_graph`); everything after them
-happens here and gives the counts of the published SPICE 1.0 program.
+The parser provides the tuples (:mod:`capbench.text.spice.scene_graph`); all later steps are computed here and yield the
+counts of the published SPICE 1.0 program.
 """
 
 from capbench.text.spice.matching import (

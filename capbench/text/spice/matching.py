@@ -1,26 +1,27 @@
-"""SPICE's scene graphs with merged concepts, and the number of a candidate's tuples that its references' graph has.
+"""SPICE's scene graphs with merged concepts, and the counts of matched tuples of candidates and references.
 
 A parser's tuple is ``(object,)``, ``(object, attribute)`` or ``(subject, object, relation)``. Tuples of several
-captions of one image go into one graph: an object that shares a word or a synonym set with an earlier one becomes part
-of it, and so do attributes of one object and relations between the same two objects (Anderson et al. 2016, section
-3.1). What the paper leaves open is done as SPICE 1.0 does it:
+captions of one image form one graph: an object that shares a word or a synonym set with an earlier one is merged into
+it, and likewise attributes of one object and relations between the same two objects (Anderson et al. 2016, section
+3.1). Where the paper is not specific, the module follows SPICE 1.0:
 
-- of several objects that could take a new one in, the most similar does: one that holds the same word, else the
-  one with the greatest share (Jaccard index) of synonym sets in common; of equals, the first;
-- attributes and relations merge into the first that shares a word or a synonym set;
-- a merged concept keeps all words and all synonym sets, so that the order of the captions can matter;
-- a relation loses a leading ``be`` (``be on`` becomes ``on``).
+- a new object that could be merged into several objects is merged into the most similar one: one with the same word,
+  else the one with the greatest Jaccard index of synonym sets; ties go to the first;
+- attributes and relations are merged into the first that shares a word or a synonym set;
+- a merged concept has all words and all synonym sets, so that the order of the captions can matter;
+- a leading ``be`` is removed from a relation (``be on`` becomes ``on``).
 
-Where several attributes could take a new one in, SPICE 1.0 takes any of them (the order of a Java hash set, which
-changes from run to run); here it is the first. Of the 5,664 items of Flickr8k Expert and 11,985 of Composite this
-concerns one or two, and never their score: only their counts of colours vary between runs of SPICE 1.0.
+If a new attribute could be merged into several attributes, SPICE 1.0 chooses an arbitrary one (the order of a Java hash
+set, which changes from run to run); here it is the first. This concerns one or two of the 5,664 items of Flickr8k
+Expert and 11,985 of Composite, and never their score: only their counts of colours vary between runs of SPICE 1.0.
 
-A candidate's tuple is matched if the references have one of the same length whose concepts overlap, place by
-place, in a word or a synonym set (section 3.2). A tuple of the references may match any number of the candidate's, so
-that false negatives can be negative and recall can exceed 1, as in SPICE 1.0.
+A candidate's tuple is matched if the references have a tuple of the same length whose concepts share a word or a
+synonym set at every position (section 3.2). A tuple of the references may match any number of the candidate's tuples,
+so false negatives can be negative and recall can exceed 1, as in SPICE 1.0.
 
 Synonym sets are WordNet 3.0's, from ``synonym/english.synsets`` and ``synonym/english.exceptions`` inside METEOR 1.5's
-jar. Both files are pairs of lines: a word and the numbers of its synonym sets; a base form and its irregular forms.
+jar. Both files consist of pairs of lines: a word and the numbers of its synonym sets; a base form and its irregular
+forms.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ __all__ = [
 
 _SYNSETS = "synonym/english.synsets"
 _EXCEPTIONS = "synonym/english.exceptions"
-_JAVA_SPACE = "".join(map(chr, range(33)))  # what Java's String.trim() takes off
+_JAVA_SPACE = "".join(map(chr, range(33)))  # characters that Java's String.trim() removes
 
 
 class WordNet:
@@ -75,10 +76,10 @@ class WordNet:
         self._known: dict[str, frozenset[int]] = {}
 
     def synsets(self, word: str) -> frozenset[int]:
-        """Numbers of the synonym sets of a word and of its base form; empty if WordNet does not have it.
+        """Numbers of the synonym sets of a word and of its base form; empty if WordNet does not contain it.
 
-        The base form of an irregular form is looked up; that of any other word is found by taking off an
-        ending. A phrase is one word (``hot dog``).
+        The base form of an irregular form is looked up; that of any other word is found by removing an ending. A phrase
+        is one word (``hot dog``).
         """
         synsets = self._known.get(word)
         if synsets is None:
@@ -106,7 +107,7 @@ class WordNet:
 
 @cache
 def wordnet() -> WordNet:
-    """The WordNet of METEOR 1.5.
+    """METEOR 1.5's copy of WordNet.
 
     Raises:
         ToolError: METEOR's jar is missing or damaged.
@@ -122,6 +123,8 @@ def _pairs(jar: Path, name: str) -> list[tuple[str, str]]:
     except (OSError, KeyError, zipfile.BadZipFile, UnicodeDecodeError) as error:
         raise ToolError(
             f"the WordNet file {name} cannot be read ({error})",
+            code="unreadable",
+            value=name,
             path=jar,
             hint="Reinstall it with 'pip install --force-reinstall --no-deps pycocoevalcap==1.2'",
         ) from error
@@ -134,28 +137,28 @@ TupleList = Sequence[Sequence[str]]
 
 @dataclass(slots=True)
 class Concept:
-    """Words that count as one, and all their synonym sets.
+    """Words that are treated as one, with all their synonym sets.
 
     Attributes:
         words: the words.
-        synsets: numbers of WordNet's synonym sets that hold any of them.
+        synsets: numbers of the WordNet synonym sets that contain any of them.
     """
 
     words: set[str]
     synsets: set[int]
 
     def similar(self, words: set[str], synsets: set[int]) -> bool:
-        """Whether a word or a synonym set is shared."""
+        """True if a word or a synonym set is shared."""
         return not (self.synsets.isdisjoint(synsets) and self.words.isdisjoint(words))
 
     def merge(self, words: set[str], synsets: set[int]) -> None:
-        """Take the words and synonym sets of another concept in."""
+        """Add the words and synonym sets of another concept."""
         self.words |= words
         self.synsets |= synsets
 
     @property
     def features(self) -> frozenset[str | int]:
-        """Words and synonym sets in one set: two concepts are similar if these overlap."""
+        """Words and synonym sets in one set: two concepts are similar if these sets overlap."""
         return frozenset(self.words).union(self.synsets)
 
 
@@ -165,7 +168,7 @@ class Node:
 
     Attributes:
         concept: the object's words.
-        attributes: its attributes in the order in which they came.
+        attributes: its attributes in the order of their first occurrence.
     """
 
     concept: Concept
@@ -191,8 +194,8 @@ class Graph:
     """A scene graph that grows caption by caption.
 
     Args:
-        wordnet: where synonym sets come from.
-        captions: the tuples of the captions to begin with.
+        wordnet: source of synonym sets.
+        captions: the tuples of the first captions.
     """
 
     def __init__(self, wordnet: WordNet, captions: Iterable[TupleList] = ()) -> None:
@@ -203,7 +206,7 @@ class Graph:
             self.add(tuples)
 
     def add(self, tuples: TupleList) -> None:
-        """Merge the tuples of one caption into the graph. Tuples of other lengths than 1, 2 and 3 do not count."""
+        """Merge the tuples of one caption into the graph. Tuples of lengths other than 1, 2 and 3 are ignored."""
         for parts in tuples:
             if len(parts) == 1:
                 self._node(parts[0])
@@ -247,7 +250,7 @@ class Graph:
 
 
 def _merge_or_append(concepts: list[Concept], new: Concept) -> bool:
-    """Add a concept to a list: nothing if it is there, else into the first similar one; True if it was appended."""
+    """Add a concept to a list, merging it into an equal or the first similar one; True if it was appended."""
     if new in concepts:
         return False
     for concept in concepts:
@@ -259,12 +262,12 @@ def _merge_or_append(concepts: list[Concept], new: Concept) -> bool:
 
 
 CATEGORIES = ("All", "Object", "Relation", "Attribute", "Color", "Cardinality", "Size")
-"""What is counted, in the order of the columns; Color, Cardinality and Size are attributes of certain words."""
+"""Categories of tuples, in the order of the columns; Color, Cardinality and Size are attributes with certain words."""
 
 COUNTS = tuple(f"{category} {count}" for category in CATEGORIES for count in ("tp", "fp", "fn"))
 """Names of the 21 columns of counts: true positives, false positives and false negatives of each category."""
 
-# The words that SPICE 1.0 takes for colours, small numbers and sizes (class TupleFilter of its program).
+# SPICE 1.0's words for colours, small numbers and sizes (class TupleFilter of its program).
 _COLORS = frozenset(
     "beige black blue brown cream dark gray green grey light maroon orange pink purple red violet white yellow".split()  # noqa: SIM905
 )
@@ -295,16 +298,16 @@ class _Tuples:
 
 
 class Scorer:
-    """Counts matches; graphs of captions and of lists of references are kept and used again.
+    """Counts matches; the graphs of captions and of lists of references are cached.
 
     Args:
-        words: where synonym sets come from; METEOR's WordNet if not given.
-        graphs: how many graphs are kept.
+        words: source of synonym sets; by default METEOR's WordNet.
+        graphs: maximum number of cached graphs.
     """
 
     def __init__(self, words: WordNet | None = None, *, graphs: int = 20_000) -> None:
         self._wordnet = words or wordnet()
-        self._graphs_kept = graphs
+        self._max_graphs = graphs
         self._graphs: dict[tuple[tuple[tuple[str, ...], ...], ...], _Tuples] = {}
 
     def counts(self, candidates: Sequence[TupleList], references: Sequence[Sequence[TupleList]]) -> FloatArray:
@@ -323,18 +326,18 @@ class Scorer:
         return counts
 
     def sweep(self, candidate: TupleList, references: Sequence[TupleList]) -> FloatArray:
-        """Counts of one candidate against its first 1, 2, … k references: (k, 21), merging each of them once."""
+        """Counts of one candidate against its first 1, 2, … k references: (k, 21), merging each reference once."""
         return self.sweeps([candidate], references, range(1, len(references) + 1))[:, 0]
 
     def sweeps(
         self, candidates: Sequence[TupleList], references: Sequence[TupleList], numbers: Sequence[int]
     ) -> FloatArray:
-        """Counts of n candidates against growing sets of the same references, merging each of them once.
+        """Counts of n candidates against growing sets of the same references, merging each reference once.
 
         Args:
             candidates: (n) the tuples of each candidate.
             references: the tuples of each reference, in the order in which they are added.
-            numbers: ascending numbers of references; one that is too high stands for all.
+            numbers: ascending numbers of references; larger numbers mean all references.
 
         Returns:
             (numbers, n, 21).
@@ -356,7 +359,7 @@ class Scorer:
         key = tuple(tuple(tuple(parts) for parts in tuples) for tuples in captions)
         collected = self._graphs.get(key)
         if collected is None:
-            if len(self._graphs) >= self._graphs_kept:
+            if len(self._graphs) >= self._max_graphs:
                 self._graphs.clear()
             collected = self._graphs[key] = _collect(Graph(self._wordnet, captions))
         return collected
@@ -383,7 +386,7 @@ def _collect(graph: Graph) -> _Tuples:
 
 
 def _is_one_of(concept: Concept, words: frozenset[str]) -> bool:
-    # A merged attribute ("grey" and "gray") is of no kind: SPICE 1.0 looks its joined name up.
+    # A merged attribute ("grey" and "gray") has no kind, because SPICE 1.0 looks up its joined name.
     return len(concept.words) == 1 and not concept.words.isdisjoint(words)
 
 
@@ -413,12 +416,12 @@ def f_scores(counts: FloatArray, category: str = "All") -> tuple[FloatArray, Flo
     """Precision, recall and F-measure of one category, each (n,).
 
     Args:
-        counts: (n, 21) as :meth:`Scorer.counts` gives them.
+        counts: (n, 21) from :meth:`Scorer.counts`.
         category: one of :data:`CATEGORIES`.
 
     Returns:
-        Precision, recall and F. Where the references have no tuple of the category all three are NaN, except for
-        ``All``, where they are 0. A candidate without tuples has precision 0.
+        Precision, recall and F. If the references have no tuple of the category, all three are NaN, except for ``All``,
+        where they are 0. A candidate without tuples has precision 0.
     """
     start = 3 * CATEGORIES.index(category)
     tp, fp, fn = counts[:, start], counts[:, start + 1], counts[:, start + 2]

@@ -1,23 +1,23 @@
-// Turns captions into SPICE's scene-graph tuples: a caption a line on stdin, a line of JSON on stdout.
+// Converts captions to SPICE's scene-graph tuples: reads one caption per line and writes one line of JSON for each.
 //
-// Rhino runs this inside the JVM that holds Stanford CoreNLP 3.6.0 and SPICE 1.0, so that none of them needs to be
-// changed or compiled. An answer is a list of tuples in the parser's order, each a list of strings, or
-// {"error": "..."}. Answers come in the order of the captions; parsing runs on several threads.
+// Rhino runs this inside the JVM with Stanford CoreNLP 3.6.0 and SPICE 1.0, neither of which is changed or compiled. An
+// answer is a list of tuples in the parser's order, each a list of strings, or {"error": "..."}. Answers are in the order
+// of the captions; parsing uses several threads.
 //
-// System properties: capbench.threads; capbench.words, the number of words from which a caption is parsed alone,
+// System properties: capbench.threads; capbench.words, the number of words from which a caption is parsed on its own,
 // because the parser's memory grows with the square of it.
 
 var nlp = Packages.edu.stanford.nlp;
 var threads = Number(java.lang.System.getProperty("capbench.threads", "1"));
 var longFrom = Number(java.lang.System.getProperty("capbench.words", "40"));
 
-// SPICE asks for "ner" too, but its tuples are made of words, tags, lemmas and dependencies alone.
+// SPICE also requests "ner", but its tuples depend only on words, tags, lemmas and dependencies.
 var properties = new java.util.Properties();
 properties.setProperty("annotators", "tokenize,ssplit,parse,lemma");
 properties.setProperty("threads", "1");
 var pipeline = new nlp.pipeline.StanfordCoreNLP(properties);
 
-// The constructor would load a synonym dictionary that making tuples does not need.
+// The constructor would load a synonym dictionary that the tuples do not require.
 var SpiceParser = java.lang.Class.forName("edu.anu.spice.SpiceParser");
 var spice = new Packages.org.objenesis.ObjenesisStd().newInstance(SpiceParser);
 var extract = SpiceParser.getDeclaredMethod("parseAnnotation", nlp.pipeline.Annotation);
@@ -45,7 +45,7 @@ function parse(caption) {
   }
 }
 
-// Where memory runs out in the middle of a sentence, CoreNLP puts a flat tree under the label X and says nothing.
+// If memory runs out within a sentence, CoreNLP returns a flat tree with the label X and reports no error.
 function hasFlatTree(annotation) {
   var sentences = annotation.get(sentencesKey);
   for (var i = 0; i < sentences.size(); i++) {
@@ -86,5 +86,5 @@ function submit(caption) {
 
 writer.start();
 for (var line = input.readLine(); line !== null; line = input.readLine()) pending.put(submit(String(line)));
-// Whoever asked waits for all answers before it lets go: it has been killed.
+// The caller waits for all answers before it closes the input; if some are pending, it has been killed.
 java.lang.Runtime.getRuntime().halt(0);

@@ -1,12 +1,12 @@
 """SPICE's parser: captions to scene-graph tuples, in one long-lived Java program.
 
-The parser is SPICE 1.0's own (the jar in pycocoevalcap) over Stanford CoreNLP 3.6.0, driven by the script
-``parser.js``. SPICE's program itself cannot run on Java 15 and newer: it writes its results with a JavaScript
-engine that Java no longer has.
+The parser is SPICE 1.0's (the jar in pycocoevalcap) with Stanford CoreNLP 3.6.0, called by the script ``parser.js``.
+SPICE's program itself cannot run on Java 15 and newer: it writes its results with a JavaScript engine that Java no
+longer contains.
 
-The files that it needs beside pycocoevalcap are published under Maven coordinates, from which the package ``jgo``
-fetches them. A file's SHA-256 is checked when it is stored. From then on its size shows that it is there, and its
-SHA-256 is checked again before the parser starts: Java does not notice a changed model.
+The additional files are published under Maven coordinates, and the package ``jgo`` downloads them. A file's SHA-256 is
+checked when it is installed. Later its size shows that it is installed, and its SHA-256 is checked again before the
+parser starts, since Java does not notice a changed model.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ Progress = Callable[[str, int | None], AbstractContextManager[Callable[[int], No
 
 _BLOCK = 1 << 20
 _TIMEOUT_S = 60
-_OFFLINE = "Where there is no network, get the files elsewhere and give their folder with --from"
+_OFFLINE = "Without a network, download the files on another machine and pass their folder with --from"
 
 
 @dataclass(frozen=True)
 class PinnedFile:
-    """One file: its Maven coordinates, and what its content must be.
+    """A file with its Maven coordinates, size and checksum.
 
     Attributes:
         group, artifact, version, classifier: its coordinates.
@@ -75,7 +75,7 @@ class PinnedFile:
         return "-".join(word for word in (self.artifact, self.version, self.classifier) if word) + ".jar"
 
     def is_at(self, folder: Path) -> bool:
-        """Whether a file of this name and size is in a folder."""
+        """True if a folder contains a file of this name and size."""
         try:
             return (folder / self.name).stat().st_size == self.size
         except OSError:
@@ -108,16 +108,16 @@ SPICE_FILES = (
         "2427fdcbc149ca0a25ccfbb7c71b01f39ad42708773a47816cd2342861766b63",
     ),
 )
-"""Stanford CoreNLP 3.6.0, its English models, and Rhino, which runs our script inside the JVM."""
+"""Stanford CoreNLP 3.6.0, its English models, and Rhino, which runs ``parser.js`` inside the JVM."""
 
 
 @dataclass(frozen=True)
 class SpiceState:
-    """What is there of SPICE's parser.
+    """Installation state of SPICE's parser.
 
     Attributes:
-        folder: where its files belong.
-        missing: names of those that are not there, or not whole.
+        folder: folder of its files.
+        missing: names of files that are missing or incomplete.
     """
 
     folder: Path
@@ -130,51 +130,57 @@ class SpiceState:
 
 
 def spice_folder() -> Path:
-    """The folder of the parser's files, below the cache folder."""
+    """Folder of the parser's files, below the cache folder."""
     return cache_dir("spice-parser")
 
 
 def spice_state() -> SpiceState:
-    """Look which files are there; nothing is started or read. Raises UsageError if there is no cache folder."""
+    """Check which files exist; starts and reads nothing. Raises UsageError if there is no cache folder."""
     folder = spice_folder()
     return SpiceState(folder, tuple(file.name for file in SPICE_FILES if not file.is_at(folder)))
 
 
 def check_spice_files(folder: Path) -> None:
-    """See to it that the files in a folder are the published ones, by their SHA-256.
+    """Check the SHA-256 of the files in a folder.
 
     Raises:
-        ToolError: one of them is not.
-        DataError: one of them cannot be read.
+        ToolError: a file differs from the published one.
+        DataError: a file cannot be read.
     """
     for file in SPICE_FILES:
         if sha256_file(folder / file.name) != file.sha256:
             raise ToolError(
                 "is damaged: its SHA-256 is not that of the published file",
+                code="damaged",
                 path=folder / file.name,
-                hint="Run 'capbench setup spice' again: it replaces the file",
+                hint="Run 'capbench setup spice' again to replace the file",
             )
 
 
 def install_spice(source: str | os.PathLike[str] | None = None, progress: Progress | None = None) -> list[Path]:
-    """Put the parser's files into the cache folder; those that are there and right stay as they are.
+    """Install the parser's files in the cache folder; valid files remain unchanged.
 
-    A file appears under its name only when it is whole and its SHA-256 is right, so that an interrupted
-    installation is simply begun again, and goes on with the first file that is missing.
+    A file appears under its name only when it is complete and its SHA-256 is correct. After an interruption, run the
+    installation again: it continues with the first missing file.
 
     Args:
-        source: a folder to copy them from; without it they are downloaded.
-        progress: opens a progress bar for each file that is fetched.
+        source: a folder to copy them from; by default they are downloaded.
+        progress: opens a progress bar for each file.
 
     Returns:
-        The files that were put there now.
+        The files that were added.
 
     Raises:
-        ToolError: a file could not be fetched, or is not the one that was published; jgo is not installed.
-        UsageError: ``source`` is no folder or lacks a file; the cache folder cannot be written.
+        ToolError: a file could not be downloaded or differs from the published one; jgo is not installed.
+        UsageError: ``source`` is not a folder or misses a file; the cache folder cannot be written.
     """
     if source is not None and not Path(source).is_dir():
-        raise UsageError("there is no such folder", path=source, hint="Give --from a folder with the files in it")
+        raise UsageError(
+            "the folder does not exist",
+            code="missing-file",
+            path=source,
+            hint="Pass --from a folder that contains the files",
+        )
     folder = spice_folder()
     added = []
     with lock(folder / "installation"):
@@ -194,8 +200,9 @@ def install_spice(source: str | os.PathLike[str] | None = None, progress: Progre
             except OSError as error:
                 raise UsageError(
                     f"cannot be written ({error.strerror or error})",
+                    code="unwritable",
                     path=folder / file.name,
-                    hint="Check the folder's permissions and the free space (400 MB are needed)",
+                    hint="Check the folder's permissions and the free space (400 MB are required)",
                 ) from error
             added.append(folder / file.name)
     return added
@@ -206,7 +213,10 @@ def _download(file: PinnedFile, partial: Path, progress: Progress) -> Path:
         from jgo.maven import MavenContext, PythonResolver
     except ImportError as error:
         raise ToolError(
-            "the package jgo, which fetches the parser, is not installed", hint="Run 'pip install jgo', then try again"
+            "the package jgo, which downloads the parser, is not installed",
+            code="missing-package",
+            value="jgo",
+            hint="Run 'pip install jgo', then try again",
         ) from error
     import requests
 
@@ -218,19 +228,28 @@ def _download(file: PinnedFile, partial: Path, progress: Progress) -> Path:
     except requests.RequestException as error:
         raise ToolError(
             f"{file.name} could not be downloaded ({type(error).__name__})",
+            code="download-failed",
+            value=file.name,
             hint=f"Check the network and run the command again. {_OFFLINE}",
         ) from error
-    except RuntimeError as error:  # what jgo raises when no repository has it
-        raise ToolError(f"{file.name} could not be found ({error})", hint=_OFFLINE) from error
+    except RuntimeError as error:  # no repository has the file
+        raise ToolError(
+            f"{file.name} could not be found ({error})", code="download-failed", value=file.name, hint=_OFFLINE
+        ) from error
     if fetched is None:
-        raise ToolError(f"{file.name} could not be found", hint=_OFFLINE)
+        raise ToolError(f"{file.name} could not be found", code="download-failed", value=file.name, hint=_OFFLINE)
     return Path(fetched)
 
 
 def _copy(file: PinnedFile, source: Path, partial: Path, progress: Progress) -> Path:
     if not (source / file.name).is_file():
         names = ", ".join(f.name for f in SPICE_FILES)
-        raise UsageError("there is no such file", path=source / file.name, hint=f"The folder must hold {names}")
+        raise UsageError(
+            "the file does not exist",
+            code="missing-file",
+            path=source / file.name,
+            hint=f"The folder must contain {names}",
+        )
     target = partial / file.name
     with (
         progress(file.name, file.size) as advance,
@@ -248,7 +267,9 @@ def _check(file: PinnedFile, path: Path, source: str | os.PathLike[str] | None) 
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
     if sha256 != file.sha256:
         raise ToolError(
-            f"is not the published file: its SHA-256 is {sha256} and should be {file.sha256}",
+            f"is not the published file: its SHA-256 is {sha256}, expected {file.sha256}",
+            code="damaged",
+            value=sha256,
             path=file.name if source is None else Path(source) / file.name,
             hint="Run the command again" if source is None else "Get the file again",
         )
@@ -260,16 +281,16 @@ def _silent(_name: str, _size: int | None) -> Iterator[Callable[[int], None]]:
 
 
 SPICE_PARSER_VERSION = "spice-1.0+corenlp-3.6.0"
-"""Names the space of cached tuples, and goes into metrics' signatures."""
+"""Part of metrics' signatures; name of the space of cached tuples."""
 
-# The parallel collector gives up when it does nothing but collect; the default one goes on for minutes.
+# Out of memory, the parallel garbage collector fails at once; the default one continues for minutes.
 _JVM = ("-XX:+IgnoreUnrecognizedVMOptions", "-XX:+UseParallelGC")
 _MEMORY_MB = 1600
-_MORE_MEMORY_MB = 8192  # for captions that the first limit is too small for, each alone; 215 words fit
+_MORE_MEMORY_MB = 8192  # for captions that exceed the first limit, one at a time; sufficient for 215 words
 _MORE_MEMORY_SHARE = 0.75  # of the machine's memory, at most
-_THREADS = 8  # more would need more memory
+_THREADS = 8  # more would require more memory
 _LONG = 40
-_VERY_LONG = 180  # words from which the first limit is not even tried: it fails only after minutes
+_VERY_LONG = 180  # words from which the first limit is skipped: it would fail only after minutes
 _MAX_SECONDS = 900.0
 _NO_MEMORY = "out of memory"
 _NO_MEMORY_ANSWER = json.dumps({"error": _NO_MEMORY})
@@ -288,27 +309,27 @@ _LIBRARIES = (
 def parse_tuples(captions: Sequence[str]) -> list[str]:
     """Parse captions.
 
-    A caption that the parser's memory does not suffice for is parsed alone by a second program with more memory, unless
-    the user set the limit.
+    A caption that exceeds the parser's memory is parsed individually by a second program with more memory, unless the
+    user set the limit.
 
     Args:
-        captions: tokenised captions without line ends; hand over a few hundred at once.
+        captions: tokenised captions without line ends, preferably a few hundred at once.
 
     Returns:
         For each caption its tuples, as a JSON list of lists of strings.
 
     Raises:
-        ToolError: the parser is not set up, one of its files is damaged, its program failed, or a caption is too long
-            for the memory there is.
+        ToolError: the parser is not installed, one of its files is damaged, its program failed, or a caption is too
+            long for the available memory.
     """
     limit = _more_memory_mb()
     small = [limit is None or len(caption.split()) < _VERY_LONG for caption in captions]
     answers_of_small = iter(_process().ask([caption for caption, fits in zip(captions, small, strict=True) if fits]))
     answers = [next(answers_of_small) if fits else _NO_MEMORY_ANSWER for fits in small]
-    starved = [i for i, answer in enumerate(answers) if _reason(answer) == _NO_MEMORY]
-    if starved and limit is not None:
+    out_of_memory = [i for i, answer in enumerate(answers) if _reason(answer) == _NO_MEMORY]
+    if out_of_memory and limit is not None:
         with _program(spice_state().folder, limit, threads=1, restarts=0) as program:
-            for i in starved:
+            for i in out_of_memory:
                 answers[i] = _alone(program, captions[i])
     for caption, answer in zip(captions, answers, strict=True):
         if not answer.startswith("["):
@@ -320,12 +341,12 @@ def _alone(program: LineProcess, caption: str) -> str:
     try:
         return program.ask([caption])[0]
     except ToolMemoryError:
-        # The system takes memory back by killing: the limit may lie above what this program may have.
+        # The system may have killed the program, if the limit exceeds the memory available to it.
         return _NO_MEMORY_ANSWER
 
 
 def _more_memory_mb() -> int | None:
-    """The second limit; None if the user set one, or the machine has no more than the first or does not tell."""
+    """The second limit; None if the user set one, or if the machine has too little memory or does not report it."""
     if os.environ.get("CAPBENCH_JAVA_OPTIONS"):
         return None
     memory = total_memory()
@@ -336,28 +357,32 @@ def _more_memory_mb() -> int | None:
 
 
 def _reason(answer: str) -> str | None:
-    """What went wrong with a caption; None if its tuples came."""
+    """Reason why a caption failed; None if it was parsed."""
     if answer.startswith("["):
         return None
     try:
         return str(json.loads(answer)["error"])
     except (ValueError, KeyError, TypeError):
-        return f"it answered '{answer[:200]}'"
+        return f"invalid answer '{answer[:200]}'"
 
 
 def _failure(caption: str, answer: str, limit_mb: int | None) -> ToolError:
     reason = str(_reason(answer))
     if reason == _NO_MEMORY:
-        tried = "" if limit_mb is None else f"; {limit_mb / 1024:.1f} GB were tried"
+        tried = "" if limit_mb is None else f" with {limit_mb / 1024:.1f} GB"
         enough_gb = max(8, 2 * (limit_mb or 0) // 1024)
         return ToolError(
-            f"SPICE's parser has not enough memory for a caption of {len(caption.split())} words "
-            f"('{caption[:60]}…'){tried}",
-            hint=f"Give it more with CAPBENCH_JAVA_OPTIONS=-Xmx{enough_gb}G, or leave the caption out "
-            "(a published data set: leave SPICE out, capbench correlate --without spice)",
+            f"SPICE's parser ran out of memory{tried} on a caption of {len(caption.split())} words ('{caption[:60]}…')",
+            code="out-of-memory",
+            value=caption,
+            hint=f"Set CAPBENCH_JAVA_OPTIONS=-Xmx{enough_gb}G, or remove the caption "
+            "(for a published data set, omit SPICE: capbench correlate --without spice)",
         )
     return ToolError(
-        f"SPICE's parser failed on the caption '{caption[:200]}': {reason[:300]}", hint="'capbench doctor' checks Java"
+        f"SPICE's parser failed on the caption '{caption[:200]}': {reason[:300]}",
+        code="tool-failed",
+        value=caption,
+        hint="Check Java with 'capbench doctor'",
     )
 
 
@@ -365,14 +390,14 @@ def _process() -> LineProcess:
     state = spice_state()
     if not state.ready:
         raise SetupError(
-            f"SPICE's parser is not set up ({', '.join(state.missing)} not in {state.folder})",
-            hint="Run 'capbench setup spice' once (it fetches 390 MB)",
+            f"SPICE's parser is not set up: {state.folder} does not contain {', '.join(state.missing)}",
+            hint="Run 'capbench setup spice' once (390 MB)",
         )
     return _start(state.folder)
 
 
 def n_threads() -> int:
-    """Captions that the parser's program parses at the same time."""
+    """Number of captions that the parser's program parses at the same time."""
     return min(usable_cores(), _THREADS)
 
 
@@ -403,7 +428,7 @@ def stop() -> None:
 
 
 def class_path(folder: Path) -> str:
-    """The class path of SPICE with its libraries, and of the files that were set up in ``folder``."""
+    """Class path of SPICE, its libraries, and the files installed in ``folder``."""
     jar = spice_jar()
     library = jar.path.parent / "lib"
     parts = [jar.path, *(library / name for name in _LIBRARIES), *(folder / file.name for file in SPICE_FILES)]

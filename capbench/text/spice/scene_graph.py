@@ -1,13 +1,13 @@
 """Scene graphs of captions: objects, their attributes, and relations between them.
 
-The parser is SPICE's (rules over Stanford CoreNLP 3.6.0's dependencies, after Schuster et al. 2015). It is Java and
-slow, so a distinct caption is parsed once in its life: its tuples go to a cache that every study shares, and
-captions found there need no Java. What was parsed before an interruption is kept.
+The parser is SPICE's (rules over Stanford CoreNLP 3.6.0's dependencies, after Schuster et al. 2015). It is a slow Java
+program, so every distinct caption is parsed only once: its tuples are stored in a cache that all studies share, and
+cached captions require no Java. Parses completed before an interruption are kept.
 
-Files of parses take them to another machine, so that a group parses captions once. A file is gzip. Its first line is
-JSON: format, version of the format, the parser's version, the number of parses, and the SHA-256 of all that follows.
-Then comes one line for each parse: the key of the tokenised caption in hexadecimal, a tab, and the caption's tuples as
-JSON. The captions themselves are not in it.
+Parse files transfer the cache to another machine. A parse file is gzip-compressed. Its first line is JSON: format,
+version of the format, the parser's version, the number of parses, and the SHA-256 of the remaining content. One line
+follows for each parse: the key of the tokenised caption in hexadecimal, a tab, and the caption's tuples as JSON. The
+file does not contain the captions.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ relation)``."""
 Triplet = tuple[str, str, str]
 """Subject, relation, object."""
 
-_BATCH = 128  # what an interruption may lose
-_WORKER_MB = 2600  # the parser's heap, and what Java needs beside it
-_PER_SECOND_AND_CORE = 19.0  # captions of some 10 words; 24 to 47 a second were measured on two cores
-_known: dict[str, str] = {}  # tokens → tuples as JSON, which takes a fifth of the memory of the tuples themselves
+_BATCH = 128  # maximum number of parses lost in an interruption
+_WORKER_MB = 2600  # the parser's heap and Java's other memory
+_PER_SECOND_AND_CORE = 19.0  # captions of some 10 words; measured on two cores: 24 to 47 per second
+_known: dict[str, str] = {}  # tokens → tuples as JSON, a fifth of the memory of Python tuples
 
 
 @dataclass(frozen=True)
 class SceneGraph:
-    """The scene graph of one caption; everything in lower case and in base form, without repeats.
+    """The scene graph of one caption; all words are in lower case and in base form, without repeats.
 
     Attributes:
-        objects: in the order of their first mention by the parser.
-        attributes: attributes of every object that has any.
+        objects: objects in the order of the parser's first mention.
+        attributes: object → its attributes, for objects with attributes.
         triplets: ⟨subject, relation, object⟩.
     """
 
@@ -73,7 +73,7 @@ class SceneGraph:
 
     @classmethod
     def from_tuples(cls, tuples: Sequence[Sequence[str]]) -> SceneGraph:
-        """Sort a parser's tuples into objects, attributes and triplets.
+        """Group a parser's tuples into objects, attributes and triplets.
 
         Args:
             tuples: ``(object,)``, ``(object, attribute)`` or ``(subject, object, relation)``.
@@ -94,15 +94,15 @@ class SceneGraph:
 def parse(
     captions: Sequence[str], *, cache: bool = True, progress: Callable[[int], None] | None = None
 ) -> list[SceneGraph]:
-    """Scene graphs of captions as published; they are tokenised as for SPICE first.
+    """Scene graphs of captions as published; tokenises them first.
 
     Args:
         captions: (n) texts.
-        cache: whether to use the cache on disk.
+        cache: True to use the cache on disk.
         progress: called with the number of captions parsed since its last call.
 
     Raises:
-        ToolError: a caption is not in the cache and SPICE's parser is not set up, or failed.
+        ToolError: a caption is not in the cache, and SPICE's parser is not installed or failed.
         DataError: a caption is not valid Unicode.
     """
     tokens = ptb.tokenize(captions, cache=cache)
@@ -115,7 +115,7 @@ def parse(
 def tuples(
     tokens: Sequence[str], *, cache: bool = True, progress: Callable[[int], None] | None = None
 ) -> Iterator[Tuples]:
-    """Tuples of tokenised captions, one after the other in their order, so that not all are in memory at once.
+    """Tuples of tokenised captions as an iterator, so that not all are in memory at once.
 
     Arguments and errors are those of :func:`ensure`, which is called first.
     """
@@ -131,17 +131,17 @@ def ensure(
     progress: Callable[[int], None] | None = None,
     spread: Spread | None = None,
 ) -> None:
-    """Parse the tokenised captions that never were parsed.
+    """Parse the tokenised captions that are not in the cache.
 
     Args:
-        tokens: (n) captions as :func:`capbench.text.ptb.tokenize` gives them.
-        cache: whether to use the cache on disk; without it tuples are kept for this process only.
+        tokens: (n) captions from :func:`capbench.text.ptb.tokenize`.
+        cache: True to use the cache on disk; otherwise tuples are kept for this process only.
         progress: called with the number of captions parsed since its last call.
-        spread: lets other processes parse; this one keeps what they give.
+        spread: runs the parser in other processes; this process stores the results.
 
     Raises:
-        ToolError: SPICE's parser is not set up, its program failed, or a caption is too long for its memory.
-        UnfinishedError: parts that other processes were given failed; the rest is kept.
+        ToolError: SPICE's parser is not installed, its program failed, or a caption is too long for its memory.
+        UnfinishedError: the parses of other processes failed in part; the rest is stored.
     """
     from capbench.text.spice.parser import SPICE_PARSER_VERSION, parse_tuples
 
@@ -162,7 +162,7 @@ def ensure(
 
 
 def _spread(batches: Sequence[list[str]], spread: Spread) -> Iterator[tuple[list[str], list[str]]]:
-    """Batches with their answers, in the order in which other processes have them."""
+    """Batches with their parses, in the order of completion."""
     failed: dict[int, str] = {}
     for place, answers in spread.run(_parser, batches, memory_mb=_WORKER_MB):
         if isinstance(answers, PartFailure):
@@ -174,27 +174,27 @@ def _spread(batches: Sequence[list[str]], spread: Spread) -> Iterator[tuple[list
         raise UnfinishedError(
             f"{captions:,} captions could not be parsed, the first '{batches[next(iter(failed))][0][:60]}': "
             f"{next(iter(failed.values()))}",
-            hint="The others' parses are kept; mend what is wrong and run the same command again",
+            hint="The other parses are saved; correct the problem and run the same command again",
         )
 
 
 def _parser() -> Callable[[list[str]], list[str]]:
-    """In a worker: the function that parses."""
+    """The parse function of a worker."""
     from capbench.text.spice.parser import parse_tuples
 
     return parse_tuples
 
 
 def missing(tokens: Sequence[str], *, cache: bool = True) -> list[str]:
-    """The tokenised captions that never were parsed, each once, in their order.
+    """The distinct tokenised captions that are not in the cache, in their order.
 
     Args:
-        tokens: (n) captions as :func:`capbench.text.ptb.tokenize` gives them.
-        cache: whether to look into the cache on disk.
+        tokens: (n) captions from :func:`capbench.text.ptb.tokenize`.
+        cache: True to use the cache on disk.
     """
     from capbench.text.spice.parser import SPICE_PARSER_VERSION
 
-    # Nothing can be parsed from nothing, and that needs no Java.
+    # An empty caption has no tuples and requires no Java.
     _known.setdefault("", "[]")
     unknown = {key(caption): caption for caption in dict.fromkeys(tokens) if caption not in _known}
     if unknown:
@@ -205,19 +205,19 @@ def missing(tokens: Sequence[str], *, cache: bool = True) -> list[str]:
 
 
 def per_second() -> float:
-    """Expected speed of the parser on this machine, in captions a second."""
+    """Expected speed of the parser on this machine, in captions per second."""
     from capbench.text.spice.parser import n_threads
 
     return _PER_SECOND_AND_CORE * n_threads()
 
 
 def forget() -> None:
-    """Drop what this process remembers; the cache on disk stays."""
+    """Clear the cache of this process; the cache on disk remains."""
     _known.clear()
 
 
 def key(caption: str) -> bytes:
-    """The key of a tokenised caption in the cache: 16 bytes, its BLAKE2b hash."""
+    """Cache key of a tokenised caption: 16 bytes, its BLAKE2b hash."""
     return hashlib.blake2b(caption.encode(), digest_size=16).digest()
 
 
@@ -229,27 +229,29 @@ _AGAIN: Final = "Get the file again, or export it again; nothing was imported"
 
 
 def export_parses(path: str | os.PathLike[str], *, replace: bool = False) -> int:
-    """Write all parses of this version's parser that the cache holds; gives their number.
+    """Write all cached parses of the current parser version to a file; returns their number.
 
-    Equal caches give equal files.
+    Equal caches yield equal files.
 
     Args:
         path: the file.
-        replace: whether a file that is there is replaced.
+        replace: True to replace an existing file.
 
     Raises:
-        UsageError: nothing was parsed yet, the file is there, or it cannot be written.
+        UsageError: the cache has no parses, the file exists, or it cannot be written.
     """
     from capbench.text.spice.parser import SPICE_PARSER_VERSION
 
     if Path(path).exists() and not replace:
-        raise UsageError("is there already", path=path, hint="Choose another name, or add --replace")
+        raise UsageError("already exists", code="exists", path=path, hint="Choose another name, or add --replace")
     with Cache(_CACHE) as store:
         lines = [key.hex().encode() + b"\t" + value for key, value in store.entries(SPICE_PARSER_VERSION)]
     if not lines:
         raise UsageError(
-            f"there is nothing to export: no caption was parsed yet by {SPICE_PARSER_VERSION}",
-            hint="Parses come from 'capbench score -m spice' or 'capbench correlate -m spice'",
+            f"there is nothing to export: the cache has no parses of {SPICE_PARSER_VERSION}",
+            code="missing-data",
+            value=SPICE_PARSER_VERSION,
+            hint="Parse captions first with 'capbench score -m spice' or 'capbench correlate -m spice'",
         )
     body = b"".join(line + b"\n" for line in lines)
     head = {
@@ -265,13 +267,13 @@ def export_parses(path: str | os.PathLike[str], *, replace: bool = False) -> int
 
 
 def import_parses(path: str | os.PathLike[str]) -> tuple[int, int]:
-    """Take the parses of a file into the cache, all or none; those that are there stay.
+    """Add the parses of a file to the cache, all or none; existing parses remain.
 
     Returns:
-        The number of parses in the file, and of those that were new.
+        The number of parses in the file, and the number of new ones.
 
     Raises:
-        DataError: the file is not there, damaged, no such file, or of another parser.
+        DataError: the file does not exist, is damaged, is not a parse file, or has parses of another parser version.
         UsageError: the cache cannot be written.
     """
     from capbench.text.spice.parser import SPICE_PARSER_VERSION
@@ -282,14 +284,16 @@ def import_parses(path: str | os.PathLike[str]) -> tuple[int, int]:
     for row, line in enumerate(body.splitlines(), 2):
         match = _LINE.fullmatch(line)
         if match is None or not _is_tuples(match[2]):
-            raise DataError("is no key with tuples", path=path, row=row, hint=_AGAIN)
+            raise DataError("is not a key with tuples", code="wrong-format", path=path, row=row, hint=_AGAIN)
         parses[bytes.fromhex(match[1].decode())] = match[2]
     with Cache(_CACHE) as store:
         before = store.get(SPICE_PARSER_VERSION, list(parses))
         new = [(key, value) for key, value in parses.items() if key not in before]
         store.put(SPICE_PARSER_VERSION, new)
         if store.path is None:
-            raise UsageError("the cache cannot be written, so nothing was imported", hint="Set CAPBENCH_CACHE")
+            raise UsageError(
+                "the cache cannot be written; nothing was imported", code="unwritable", hint="Set CAPBENCH_CACHE"
+            )
     return len(parses), len(new)
 
 
@@ -299,8 +303,8 @@ def _unpacked(path: str | os.PathLike[str]) -> bytes:
     except DataError as error:
         if error.code != "damaged":
             raise
-        reason = error.message.partition("(")[2].removesuffix(")")
-        raise DataError(f"is damaged or no file of parses ({reason})", path=path, hint=_AGAIN) from error
+        reason = f"is damaged or is not a parse file ({error.__cause__})"
+        raise DataError(reason, code="damaged", path=path, hint=_AGAIN) from error
 
 
 def _check_head(path: str | os.PathLike[str], head_line: bytes, body: bytes, parser: str) -> None:
@@ -310,26 +314,33 @@ def _check_head(path: str | os.PathLike[str], head_line: bytes, body: bytes, par
         head = None
     if not isinstance(head, dict) or head.get("format") != _FORMAT:
         raise DataError(
-            "is no file of parses", path=path, hint="'capbench data parses export' writes one; nothing was imported"
+            "is not a parse file",
+            code="wrong-format",
+            path=path,
+            hint="Write one with 'capbench data parses export'; nothing was imported",
         )
     if head.get("schema") != _SCHEMA:
         raise DataError(
-            f"has schema {head.get('schema')} of such files; this version reads {_SCHEMA}",
+            f"is a parse file of schema {head.get('schema')}; this version of capbench reads schema {_SCHEMA}",
+            code="wrong-version",
+            value=head.get("schema"),
             path=path,
             hint="Update capbench",
         )
     if head.get("parser") != parser:
         raise DataError(
-            f"holds parses of {head.get('parser')}; this version of capbench parses with {parser}",
+            f"contains parses of {head.get('parser')}; this version of capbench uses {parser}",
+            code="wrong-version",
+            value=head.get("parser"),
             path=path,
             hint="Export them with this version; nothing was imported",
         )
     if head.get("sha256") != hashlib.sha256(body).hexdigest() or head.get("parses") != body.count(b"\n"):
-        raise DataError("is damaged: its parses do not fit their SHA-256", path=path, hint=_AGAIN)
+        raise DataError("is damaged: its parses do not match their SHA-256", code="damaged", path=path, hint=_AGAIN)
 
 
 def _is_tuples(text: bytes) -> bool:
-    """Whether a text is a JSON list of lists of one to three strings."""
+    """True if a text is a JSON list of lists of one to three strings."""
     try:
         tuples = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,1 +1,1 @@
-"""A dual encoder of captions and region features, and CLIPScore's formulas over it: a plug-in of capbench."""
+"""A plug-in of capbench: a dual encoder of captions and region features, scored with CLIPScore's formulas."""

@@ -1,4 +1,4 @@
-"""Dual encoders as files, and a loaded one that encodes images and captions."""
+"""Weight files of dual encoders, and loaded models that encode images and captions."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ _IMAGES = 64
 class DualEncoderModel(TrainedModel[DualEncoder, DualEncoderOptions]):
     """A trained dual encoder with its vocabulary."""
 
-    _kept: Encodings = field(default_factory=Encodings, repr=False)
+    _encodings: Encodings = field(default_factory=Encodings, repr=False)
 
     @property
     def alike(self) -> tuple[str, ...]:
-        """What networks of an ensemble are."""
+        """Properties that the networks of an ensemble must share."""
         return ("is a dual encoder",)
 
     def summary(self) -> dict[str, object]:
-        """What is told of it in lists."""
+        """Properties of the model for lists."""
         options = self.options
         shape = {"pooling": options.pooling, "text": options.text, "metric": "dual-encoder"}
         return {"words": len(self.vocabulary), "embed_dim": options.embed_dim, "features": self.features, **shape}
 
     def signature_parts(self) -> dict[str, str]:
-        """Everything of the model that can change a score, for a metric's signature."""
+        """All properties of the model that can change a score, for a metric's signature."""
         return {
             "model": f"dual-encoder-{self.sha256[:16]}",
             "tok": tokenizer_version(),
@@ -50,17 +50,22 @@ class DualEncoderModel(TrainedModel[DualEncoder, DualEncoderOptions]):
 
     @torch.inference_mode()
     def encode_images(self, images: Sequence[NDArray[Any]]) -> NDArray[np.float32]:
-        """Region features (n_i, image_dim) → (images, D), l2-normed. Images may have different numbers of regions.
+        """Region features (n_i, image_dim) → (images, D), l2-normalised. Images may have different numbers of regions.
 
         Raises:
-            ModelError: an image has features of another width, or the network gives no numbers.
+            ModelError: an image has features of another width, or the network returns NaN or infinity.
         """
         width = self.options.image_dim
         vectors = np.empty((len(images), self.options.embed_dim), dtype=np.float32)
         by_count: dict[int, list[int]] = {}
         for place, image in enumerate(images):
             if image.ndim != 2 or image.shape[1] != width or not len(image):
-                raise ModelError(f"reads regions of {width} columns, and not of shape {image.shape}", path=self.path)
+                raise ModelError(
+                    f"requires regions of {width} columns, not an array of shape {image.shape}",
+                    code="wrong-shape",
+                    value=image.shape,
+                    path=self.path,
+                )
             by_count.setdefault(len(image), []).append(place)
         for _, places in sorted(by_count.items()):
             for start in range(0, len(places), _IMAGES):
@@ -68,17 +73,17 @@ class DualEncoderModel(TrainedModel[DualEncoder, DualEncoderOptions]):
                 regions = np.stack([np.asarray(images[place], dtype=np.float32) for place in block])
                 vectors[block] = self.network.encode_images(torch.from_numpy(regions).to(self.device)).cpu().numpy()
         if not np.isfinite(vectors).all():
-            raise ModelError("gives vectors that are no numbers", path=self.path)
+            raise ModelError("returns vectors with NaN or infinity", code="not-a-number", path=self.path)
         return vectors
 
     def encode_captions(self, captions: Iterable[str]) -> dict[str, NDArray[np.float32]]:
-        """The vector (D), l2-normed, of each caption; those that were encoded before come from memory.
+        """The vector (D), l2-normalised, of each caption; vectors of earlier captions are cached.
 
         Raises:
-            ModelError: the network gives no numbers.
+            ModelError: the network returns NaN or infinity.
         """
         keys = {text: tuple(self.vocabulary.encode(text)) for text in captions}
-        vectors, _ = encode_by_length(keys.values(), self._kept, self._encode_ids, filling=0)
+        vectors, _ = encode_by_length(keys.values(), self._encodings, self._encode_ids, filling=0)
         return {text: vectors[key] for text, key in keys.items()}
 
     @torch.inference_mode()
@@ -87,7 +92,7 @@ class DualEncoderModel(TrainedModel[DualEncoder, DualEncoderOptions]):
         lengths = torch.full((len(rows),), ids.shape[1], dtype=torch.int64)
         vectors: NDArray[np.float32] = self.network.encode_captions(ids, lengths).cpu().numpy()
         if not np.isfinite(vectors).all():
-            raise ModelError("gives vectors that are no numbers", path=self.path)
+            raise ModelError("returns vectors with NaN or infinity", code="not-a-number", path=self.path)
         return vectors
 
 
@@ -99,20 +104,20 @@ def save_dual_encoder(
     Args:
         path: the file; written atomically.
         network: its options and weights.
-        vocabulary: as many words as the network has.
-        training: facts worth keeping, JSON values; ``features`` is the kind of the features.
+        vocabulary: a vocabulary of the network's size.
+        training: facts of the training, JSON values; ``features`` is the kind of the features.
 
     Raises:
-        ModelError: the vocabulary is of another size, or a weight is no number.
+        ModelError: the vocabulary has another size, or a weight is NaN or infinite.
     """
     write_trained(path, _FAMILY.kind, network, network.options, vocabulary, training)
 
 
 def load_dual_encoder(path: str | os.PathLike[str], device: str = "cpu") -> DualEncoderModel:
-    """Read what :func:`save_dual_encoder` wrote.
+    """Read a file of :func:`save_dual_encoder`.
 
     Raises:
-        MissingFileError: there is no such file.
-        ModelError: it is something else, an ensemble of some among them, or is damaged.
+        MissingFileError: the file does not exist.
+        ModelError: the file has another format (for example an ensemble), or is damaged.
     """
     return load_trained(path, _FAMILY, DualEncoderOptions, DualEncoder, DualEncoderModel, device)

@@ -1,4 +1,4 @@
-"""A dual encoder that is trained here, scored by CLIPScore's formulas under names of its own."""
+"""The metric: CLIPScore's formulas over a dual encoder."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ class DualEncoderMetricOptions(ContrastiveOptions):
     """Options of the dual encoder."""
 
     any_features: bool = option(
-        False, Flag(), "take features of another fingerprint than the model was trained on", quiet=True
+        False, Flag(), "accept features of another fingerprint than the model was trained on", quiet=True
     )
 
 
 class DualEncoderMetric(ContrastiveMetric):
     """CLIPScore's two formulas over a small dual encoder that 'capbench train clip' trains on region features.
 
-    It is no CLIP and no paper's metric, so its columns have names of their own: ``dual-encoder`` is
-    w · max(cos(image, candidate), 0), and ``ref-dual-encoder`` its harmonic mean with the largest cosine of the
-    candidate and a reference. The first needs no references. Under an ensemble a cosine is the mean of the networks'.
+    It is neither CLIP nor a published metric, so its columns have separate names: ``dual-encoder`` is w ·
+    max(cos(image, candidate), 0), and ``ref-dual-encoder`` its harmonic mean with the maximum cosine of the candidate
+    and a reference. The first requires no references. With an ensemble, a cosine is the mean over the networks.
 
     Raises:
-        ModelError: the weights cannot be read, or read features of another size.
-        FeatureError: the store cannot be read, or holds features of another fingerprint than the training's.
+        ModelError: the weights cannot be read, or require features of another size.
+        FeatureError: the store cannot be read, or contains features of another fingerprint than the training's.
     """
 
     name: ClassVar[str] = "dual-encoder"
@@ -85,13 +85,13 @@ class DualEncoderMetric(ContrastiveMetric):
         return Encodings()
 
     def facts(self) -> Mapping[str, object]:
-        """The networks, their vocabularies, and what computed the features."""
+        """The networks, their vocabularies, and the origin of the features."""
         from capbench.metrics.image_metric import signed_together
 
         return {**signed_together(self.models), "features": self.store.signature()}
 
     def prepare(self, items: Sequence[Item]) -> None:
-        """Look whether features are there. Raises FeatureError if the store lacks some images; they are counted."""
+        """Check that the images have features. Raises FeatureError with the number of missing images."""
         super().prepare(items)
         self.store.require([item.image for item in items])
 
@@ -101,7 +101,7 @@ class DualEncoderMetric(ContrastiveMetric):
         return item.key if checksum is None else item.key + checksum.to_bytes(4, "little")
 
     def image_vectors(self, images: Sequence[str]) -> FloatArray:
-        """(images, D) the networks' vectors one beside the other: their cosine is the mean of the networks' cosines."""
+        """(images, D) concatenated vectors of the networks: their cosine is the mean of the networks' cosines."""
         rows = {image: vector for image in images if (vector := self._images.get(image)) is not None}
         left = [image for image in dict.fromkeys(images) if image not in rows]
         for start in range(0, len(left), _IMAGES):
@@ -114,7 +114,7 @@ class DualEncoderMetric(ContrastiveMetric):
         return np.stack([rows[image] for image in images]).astype(np.float64)
 
     def text_vectors(self, texts: Sequence[str]) -> FloatArray:
-        """(texts, D), likewise."""
+        """(texts, D) concatenated vectors of the networks."""
         encoded = [model.encode_captions(texts) for model in self.models]
         vectors = [np.concatenate([of_model[text] for of_model in encoded]) for text in texts]
         return np.stack(vectors).astype(np.float64)

@@ -1,8 +1,8 @@
 """The dual encoder: an image's regions and a caption's words, each pooled to one vector of a common space.
 
-It has CLIP's form (Radford et al., ICML 2021: two encoders, cosines, InfoNCE with a learned temperature) at a size that
-thousands of images can train: regions go through one layer and are pooled by attention or by their mean; words are read
-by a GRU both ways, or as a bag. It is ours, and no paper's.
+It has the form of CLIP (Radford et al., ICML 2021: two encoders, cosines, InfoNCE with a learned temperature) at a size
+that can be trained on thousands of images: regions pass through one layer and are pooled by attention or by their mean;
+words are read by a bidirectional GRU, or as a bag. It is not a published network.
 
 Shapes: a images of n regions, b captions of at most m words; D components of the common space.
 """
@@ -23,25 +23,25 @@ from capbench.weights.packed_gru import packed_captions
 __all__ = ["LARGEST_SCALE", "DualEncoder", "DualEncoderOptions"]
 
 LARGEST_SCALE = math.log(100.0)
-"""What the learned logarithm of the inverse temperature stays below, as in CLIP."""
+"""Upper bound of the learned logarithm of the inverse temperature, as in CLIP."""
 
 _EPSILON = 1e-8
 
 
 @dataclass(frozen=True)
 class DualEncoderOptions(Options):
-    """The shape of the network."""
+    """Sizes and form of the network."""
 
-    vocabulary_size: int = option(MISSING, Count(1), "words, the four special ones included")
+    vocabulary_size: int = option(MISSING, Count(1), "words, including the four special ones")
     image_dim: int = option(MISSING, Count(1), "components of a region feature")
     word_dim: int = option(256, Count(1), "components of a word")
     hidden_dim: int = option(512, Count(1), "units of the layers between features, or words, and the common space")
     embed_dim: int = option(256, Count(1), "components of the common space, D")
     pooling: Literal["attention", "mean"] = option(
-        "attention", Choice("attention", "mean"), "how regions become one vector: by learned weights, or all alike"
+        "attention", Choice("attention", "mean"), "pooling of regions: by learned weights, or their mean"
     )
     text: Literal["gru", "bag"] = option(
-        "gru", Choice("gru", "bag"), "how words become one vector: the mean of a GRU's states, or of the words' own"
+        "gru", Choice("gru", "bag"), "pooling of words: the mean of a GRU's states, or of the word vectors"
     )
 
     def __post_init__(self) -> None:
@@ -52,7 +52,7 @@ class DualEncoderOptions(Options):
 
     @property
     def parameters(self) -> int:
-        """How many weights the network has, about."""
+        """Approximate number of weights of the network."""
         words = self.vocabulary_size * self.word_dim
         image = self.image_dim * self.hidden_dim + self.hidden_dim * (self.embed_dim + 1)
         recurrent = 6 * self.hidden_dim * (self.word_dim + self.hidden_dim + 2) if self.text == "gru" else 0
@@ -64,9 +64,9 @@ class DualEncoder(nn.Module):
     """The network.
 
     Args:
-        options: its shape.
-        generator: draws the initial weights; the global one if None.
-        temperature: at the start.
+        options: its sizes and form.
+        generator: random generator of the initial weights; by default the global one.
+        temperature: initial temperature.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class DualEncoder(nn.Module):
 
     @torch.no_grad()
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Xavier-uniform matrices, biases of 0, U(-0.1, 0.1) words, the GRU's ±1/√hidden."""
+        """Initialise: Xavier-uniform matrices, biases 0, words U(-0.1, 0.1), the GRU ±1/√hidden."""
         recurrent = {id(weight) for weight in self.gru.parameters()} if self.options.text == "gru" else set()
         bound = 1 / math.sqrt(self.options.hidden_dim)
         for weight in self.parameters():
@@ -105,9 +105,9 @@ class DualEncoder(nn.Module):
                 weight.zero_()
 
     def encode_images(self, regions: Tensor, dropout: float = 0.0) -> Tensor:
-        """(a, n, image_dim) → (a, D), l2-normed; ``dropout`` acts in training mode only.
+        """(a, n, image_dim) → (a, D), l2-normalised; ``dropout`` has an effect in training mode only.
 
-        A region's feature is brought to the length √image_dim first: features of any scale then fill the layer alike.
+        Region features are first scaled to length √image_dim, so that their original scale does not matter.
         """
         scaled = functional.normalize(regions, dim=-1, eps=_EPSILON) * math.sqrt(self.options.image_dim)
         dropped = functional.dropout(scaled, dropout, self.training)
@@ -120,7 +120,10 @@ class DualEncoder(nn.Module):
         return functional.normalize(self.image_out(pooled), dim=-1, eps=_EPSILON)
 
     def encode_captions(self, ids: Tensor, lengths: Tensor, dropout: float = 0.0) -> Tensor:
-        """ids (b, m), lengths (b) with ``<start>`` and ``<end>`` → (b, D), l2-normed; ``dropout`` of word vectors."""
+        """ids (b, m), lengths (b) with ``<start>`` and ``<end>`` → (b, D), l2-normalised.
+
+        ``dropout`` applies to word vectors, in training mode only.
+        """
         dropout = dropout if self.training else 0.0
         if self.options.text == "gru":
             states, packing = packed_captions(self.gru, self.word, ids, lengths, dropout)
@@ -136,7 +139,7 @@ class DualEncoder(nn.Module):
         return functional.normalize(self.text_out(hidden), dim=-1, eps=_EPSILON)
 
     def similarities(self, images: Tensor, captions: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """Cosines (a, b) of images (a, D) and captions (b, D), whose ``lengths`` do not matter any more."""
+        """Cosines (a, b) of images (a, D) and captions (b, D); ``lengths`` is not used."""
         return images @ captions.t()
 
     def scale(self) -> Tensor:

@@ -1,4 +1,4 @@
-"""``capbench train clip``. PyTorch is imported within the methods, so that a list of commands stays quick."""
+"""``capbench train clip``. PyTorch is imported within the methods, so that listing the commands is fast."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class DualEncoderTrainer(Trainer):
 
     It is not CLIP: the metric 'dual-encoder' scores with it by CLIPScore's formulas under a name of its own. Ctrl-C
     saves a checkpoint; the same command resumes from there, also after a crash or kill -9, and ends with the same
-    weights as an undisturbed run. Paths are looked for in the current folder, then in the data folder.
+    weights as an uninterrupted run. Paths are relative to the current folder, else to the data folder.
 
     Example: capbench train clip dual-encoder-flickr8k --seed 2
 
@@ -31,7 +31,7 @@ class DualEncoderTrainer(Trainer):
     kind: ClassVar[str] = "capbench.dual-encoder/1"
 
     def settings_type(self) -> type[DualEncoderTraining]:
-        """The settings of its training files."""
+        """The class of its settings."""
         from capbench_dual_encoder.training import DualEncoderTraining
 
         return DualEncoderTraining
@@ -43,7 +43,7 @@ class DualEncoderTrainer(Trainer):
         return train_dual_encoder(settings, run, root=root, **running)
 
     def load(self, path: Path, device: str = "cpu") -> DualEncoderModel:
-        """A trained dual encoder."""
+        """Load a trained dual encoder."""
         from capbench_dual_encoder.files import load_dual_encoder
 
         return load_dual_encoder(path, device)

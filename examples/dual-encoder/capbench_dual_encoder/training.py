@@ -1,4 +1,18 @@
-"""Training of the dual encoder: the task that the general loop carries out."""
+"""Training of the dual encoder: the settings of its training files, and the task of the training loop.
+
+Schema version 1; only ``schema``, ``name``, ``captions`` and ``features`` are required::
+
+    schema: 1
+    name: dual-encoder-flickr8k      # name of the run folder
+    captions: flickr8k               # file or folder, in the current or the data folder
+    features: features/flickr8k.h5   # a store, or a folder of stores
+    network: {embed_dim: 256, pooling: attention, text: gru}
+    loss: {temperature: 0.07, learned: true}
+    optimiser: {lr: 0.001, clip: 2.0}
+    epochs: 5
+
+The keys of all trainers are in :mod:`capbench.training.captions` and :mod:`capbench.training.settings`.
+"""
 
 from __future__ import annotations
 
@@ -22,47 +36,31 @@ from capbench_dual_encoder.network import DualEncoder, DualEncoderOptions
 __all__ = ["DualEncoderTask", "DualEncoderTraining", "DualEvaluationOptions", "DualLossOptions", "train_dual_encoder"]
 
 
-# How a dual encoder is trained: the settings of its training files, every key with its kind, default and meaning.
-#
-# Schema version 1; everything but ``schema``, ``name``, ``captions`` and ``features`` may be left out::
-#
-#     schema: 1
-#     name: dual-encoder-flickr8k      # the run folder's name
-#     captions: flickr8k               # file or folder, in the current or the data folder
-#     features: features/flickr8k.h5   # a store, or a folder of stores
-#     network: {embed_dim: 256, pooling: attention, text: gru}
-#     loss: {temperature: 0.07, learned: true}
-#     optimiser: {lr: 0.001, clip: 2.0}
-#     epochs: 5
-#
-# Keys that trainers share are in :mod:`capbench.training.captions` and :mod:`capbench.training.settings`.
-
-
 @dataclass(frozen=True, kw_only=True)
 class DualLossOptions(LossOptions):
-    """The loss of a batch: InfoNCE, whose temperature is learned as CLIP's is; or a hinge."""
+    """The loss of a batch: InfoNCE with a learned temperature as in CLIP, or a hinge."""
 
     kind: Literal["hinge", "info-nce"] = option(
         "info-nce",
         Choice("hinge", "info-nce"),
-        "triplets with a margin, or a softmax over the batch in both directions",
+        "triplets with a margin, or softmax over the batch in both directions",
     )
-    temperature: float = option(0.07, Positive(), "of the softmax, at the start if it is learned")
-    learned: bool = option(True, Flag(), "whether the temperature is learned; it stays above 0.01")
+    temperature: float = option(0.07, Positive(), "temperature of the softmax; the initial value if it is learned")
+    learned: bool = option(True, Flag(), "true: learn the temperature; it stays above 0.01")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DualEvaluationOptions(EvaluationOptions):
-    """What of the dev split is compared."""
+    """Frequency and sample of recall evaluations."""
 
-    captions: int | None = option(None, Count(1), "how many captions of each, the first ones; null: all")
+    captions: int | None = option(None, Count(1), "number of captions of each image, the first ones; null: all")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DualEncoderTraining(MatchingTraining):
-    """A training of the dual encoder as it was asked for; nothing is resolved yet.
+    """Settings of a training of the dual encoder.
 
-    ``network`` holds all of :class:`DualEncoderOptions` but the two sizes that the data decides.
+    ``network`` contains all of :class:`DualEncoderOptions` except the two sizes that depend on the data.
     """
 
     network: DualEncoderOptions = option(
@@ -70,13 +68,11 @@ class DualEncoderTraining(MatchingTraining):
         Section(decided=("vocabulary_size", "image_dim")),
         "sizes, pooling and text network",
     )
-    loss: DualLossOptions = option(DualLossOptions(), Section(), "of a batch")
-    evaluation: DualEvaluationOptions = option(
-        DualEvaluationOptions(), Section(), "when and on what recall is measured"
-    )
+    loss: DualLossOptions = option(DualLossOptions(), Section(), "loss of a batch")
+    evaluation: DualEvaluationOptions = option(DualEvaluationOptions(), Section(), "evaluations of recall")
 
     def dev_captions(self) -> int | None:
-        """As many captions of each dev image as ``evaluation.captions`` says."""
+        """Number of captions of each dev image."""
         return self.evaluation.captions
 
 
@@ -87,10 +83,10 @@ def train_dual_encoder(
     root: Any = None,
     **running: Unpack[Running],
 ) -> TrainingResult:
-    """Train a dual encoder, or go on training it, in a run folder.
+    """Train a dual encoder in a run folder, or resume an interrupted training.
 
-    ``root`` is the data folder, for relative paths; all else is as :func:`capbench.training.loop.train` says, which
-    raises CapbenchError also where captions or features are missing or do not fit.
+    ``root`` is the data folder, for relative paths; see :func:`capbench.training.loop.train` for the other arguments.
+    Also raises CapbenchError if captions or features are missing or do not match.
     """
     return train(
         config,
@@ -102,15 +98,15 @@ def train_dual_encoder(
 
 
 class DualEncoderTask(WordTask[DualEncoder]):
-    """Images and captions of a batch that find each other by their cosines.
+    """Contrastive training by the cosines of images and captions of a batch.
 
     Args:
         config: the settings.
-        data: what is learned from, read.
-        device: where the network is trained.
+        data: the prepared data.
+        device: the device for training.
 
     Raises:
-        UsageError: the network is too large for this machine, or its word vectors are of another size than those given.
+        UsageError: the network is too large for this machine, or the initial word vectors have another size.
     """
 
     def __init__(self, config: DualEncoderTraining, data: Prepared[list[int]], device: torch.device) -> None:
@@ -135,7 +131,7 @@ class DualEncoderTask(WordTask[DualEncoder]):
         return batch_loss(cosines, config.loss, step)
 
     def validate(self, model: DualEncoder, pause: Callable[[], None]) -> dict[str, Any]:
-        """Recalls on dev, and the temperature."""
+        """Recalls on the dev set, and the temperature."""
         recalls = self.dev_recalls(model, pause)
         return {**recalls.to_dict(), "temperature": round(1 / float(model.scale().detach()), 5)}
 

@@ -91,7 +91,7 @@ def test_settings_that_do_nothing_are_refused(section: dict[str, object], why: s
 
 def test_a_key_that_is_no_text_is_named(minimal: Path) -> None:
     minimal.write_text(MINIMAL + "1: 2\n", encoding="utf-8")
-    with pytest.raises(StudyError, match="the key 1 is no text"):
+    with pytest.raises(StudyError, match="the key 1 is not a text"):
         load_training(minimal)
 
 
@@ -105,7 +105,7 @@ def test_scientific_notation_is_a_number(minimal: Path) -> None:
 @pytest.mark.parametrize("text", ["optimiser: {lr: '5e-4'}", "batch: '100'", "dropout: {words: '0.1'}"])
 def test_a_number_in_quotes_is_a_text(minimal: Path, text: str) -> None:
     minimal.write_text(f"{MINIMAL}{text}\n", encoding="utf-8")
-    with pytest.raises(StudyError, match=r"is the text '.*' and no number\. Write it without quotes"):
+    with pytest.raises(StudyError, match=r"is the text '.*', not a number\. Write it without quotes"):
         load_training(minimal)
 
 

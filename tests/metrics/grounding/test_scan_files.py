@@ -431,7 +431,7 @@ def test_the_published_form_gives_the_released_embeddings(parity: Path, name: st
 def test_a_data_error_of_the_vocabulary_stays_one(tmp_path: Path) -> None:
     path = _write(tmp_path, _checkpoint(_network()))
     (tmp_path / "coco_precomp_vocab.json").write_text("{}")
-    with pytest.raises(DataError, match="is no vocabulary"):
+    with pytest.raises(DataError, match="is not a vocabulary"):
         load_scan(path)
 
 

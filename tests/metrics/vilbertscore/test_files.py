@@ -281,8 +281,8 @@ HOSTILE: dict[str, tuple[Callable[[Path], None], str]] = {
     "options that are nested too deeply": (_own({"options": "[" * 100_000}), "metadata cannot be read"),
     "word pieces that are nested too deeply": (_own({"pieces": "[" * 100_000}), "word pieces cannot be read"),
     "pieces that are no list": (_own({"pieces": '"abc"'}), "word pieces cannot be read"),
-    "pieces twice": (_own({"pieces": json.dumps(["[PAD]"] * 60)}), "stands twice"),
-    "pieces without special ones": (_own({"pieces": json.dumps([f"w{n}" for n in range(60)])}), "there is no [PAD]"),
+    "pieces twice": (_own({"pieces": json.dumps(["[PAD]"] * 60)}), "occurs twice"),
+    "pieces without special ones": (_own({"pieces": json.dumps([f"w{n}" for n in range(60)])}), "do not contain [PAD]"),
     "places beyond the file": (
         _own({}, entries={"text_pooler.weight": {"data_offsets": [0, 2**40]}}),
         "not a complete safetensors file",

@@ -1,4 +1,4 @@
-"""METEOR's beam search against a plain transcription of what the jar does."""
+"""METEOR's beam search compared with a plain transcription of the jar's algorithm."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WEIGHT = (1.0, 0.5, 0.5, 0.5)
 
 @dataclass
 class Partial:
-    """A partial alignment with everything that the jar keeps."""
+    """A partial alignment with the complete state of the jar."""
 
     candidate_used: list[bool]
     reference_used: list[bool]

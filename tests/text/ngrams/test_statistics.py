@@ -27,6 +27,7 @@ from capbench.text.ngrams.statistics import (
     sweep,
 )
 from capbench.text.ptb import native_tokenizer
+from tests.errors import raises
 
 
 def _reference(candidates: Sequence[str], references: Sequence[Sequence[str]]) -> tuple[FloatArray, ...]:
@@ -308,26 +309,26 @@ def test_shorter_ngrams_and_other_widths_equal_pycocoevalcap(n: int) -> None:
 
 
 def test_bad_input_is_one_clear_error() -> None:
-    with pytest.raises(MetricError, match="item 2 has no references"):
+    with raises(MetricError, "missing-references", row="item 2"):
         EncodedCorpus.build(["a", "b"], [["a"], []])
-    with pytest.raises(MetricError, match="2 candidates, but reference lists for 1"):
+    with raises(MetricError, "mismatch"):
         EncodedCorpus.build(["a", "b"], [["a"]])
     corpus = EncodedCorpus.build(["a", "b"], [["a", "b"], ["c"]])
-    with pytest.raises(MetricError, match="item 2 is left without references"):
+    with raises(MetricError, "missing-references", row="item 2"):
         rouge_l(corpus, np.array([True, True, False]))
-    with pytest.raises(MetricError, match="2 references are marked, but there are 3"):
+    with raises(MetricError, "wrong-shape", value=2):
         rouge_l(corpus, np.array([True, True]))
-    with pytest.raises(MetricError, match="each at least 1"):
+    with raises(MetricError, "out-of-range"):
         sweep(corpus, [0, 1])
-    with pytest.raises(MetricError, match="order of references of item 2 does not fit its 1 references"):
+    with raises(MetricError, "wrong-value", row="item 2", value=[1]):
         sweep(corpus, [1], [[0, 1], [1]])
-    with pytest.raises(MetricError, match="given for 1 items, not for 2"):
+    with raises(MetricError, "mismatch", value=1):
         sweep(corpus, [1], [[0]])
-    with pytest.raises(MetricError, match="n = 5"):
+    with raises(MetricError, "out-of-range"):
         cider_d(corpus, n=5)
-    with pytest.raises(MetricError, match="in more than all 1 documents"):
+    with raises(MetricError, "mismatch", value=1):
         cider_d(corpus, replace(document_frequencies([["a"], ["a"]]), documents=1))
-    with pytest.raises(MetricError, match="stop at 2-grams"):
+    with raises(MetricError, "missing-data", value=2):
         cider_d(corpus, document_frequencies([["a"]], n=2))
 
 

@@ -1,4 +1,4 @@
-"""SPICE's parser where its second program, which has more memory, fails as well."""
+"""SPICE's parser if its second program, which has more memory, also fails."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _DAMAGED = "sys.stderr.write('NoClassDefFoundError: SceneGraph'); sys.stderr.flu
 
 
 class _TooSmall:
-    """The first program: its memory suffices for no caption."""
+    """A first program whose memory is insufficient for any caption."""
 
     def ask(self, captions: list[str]) -> list[str]:
         return [parser._NO_MEMORY_ANSWER] * len(captions)

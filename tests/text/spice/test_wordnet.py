@@ -9,6 +9,7 @@ import pytest
 from capbench.core.errors import ToolError
 from capbench.text.java import Jar
 from capbench.text.spice import WordNet, wordnet
+from tests.errors import raises
 
 SYNSETS = {
     "dog": "1 2",
@@ -92,5 +93,5 @@ def test_a_damaged_jar_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         archive.writestr("synonym/english.exceptions", "a\nb\n")
     module = importlib.import_module("capbench.text.spice.matching")  # the package has a function of that name
     monkeypatch.setattr(module, "meteor_jar", lambda: Jar(path, "1.5"))
-    with pytest.raises(ToolError, match=r"meteor\.jar: the WordNet file synonym/english\.synsets cannot be read"):
+    with raises(ToolError, "unreadable", path=path, value="synonym/english.synsets"):
         wordnet.__wrapped__()
