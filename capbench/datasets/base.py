@@ -83,9 +83,16 @@ class Dataset(abc.ABC):
         """
         if version not in cls.versions:
             if not cls.versions:
-                raise UsageError(f"{cls.name} has no versions", hint=f"Name it as '{cls.name}'")
+                raise UsageError(
+                    f"{cls.name} has no versions", code="unknown-name", value=version, hint=f"Name it as '{cls.name}'"
+                )
             known = "; ".join(f"{cls.name}:{name} ({what})" for name, what in reversed(list(cls.versions.items())))
-            raise UsageError(f"{cls.name} has no version '{version}'", hint=f"Known, the newest first: {known}")
+            raise UsageError(
+                f"{cls.name} has no version '{version}'",
+                code="unknown-name",
+                value=version,
+                hint=f"Known, the newest first: {known}",
+            )
         meant = version == cls.newest_version(root)
         if version == cls.version and meant:
             return cls
@@ -123,9 +130,14 @@ def load_dataset(name: str) -> type[Dataset]:
         name: a registered name, or ``module:Class``.
 
     Raises:
-        UsageError: there is none, or it is no data set; the choices are printed.
+        UsageError: there is none, or it is not a data set; the choices are printed.
     """
     dataset_class = plugins.load("capbench.datasets", name)
     if not issubclass(dataset_class, Dataset):
-        raise UsageError(f"'{name}' is no data set", hint="It must be a subclass of capbench.datasets.base.Dataset")
+        raise UsageError(
+            f"'{name}' is not a data set",
+            code="wrong-type",
+            value=name,
+            hint="It must be a subclass of capbench.datasets.base.Dataset",
+        )
     return dataset_class

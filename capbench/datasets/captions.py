@@ -83,7 +83,13 @@ def _split(*splits: str) -> Callable[[Path], Captions]:
     def read(path: Path) -> Captions:
         captions = read_karpathy(path).of_groups(*splits)
         if not captions:
-            raise DataError(f"holds no image of the split {' or '.join(splits)}", path=path, hint="Get the file again")
+            raise DataError(
+                f"contains no image of the split {' or '.join(splits)}",
+                code="missing-value",
+                value=splits[0],
+                path=path,
+                hint="Get the file again",
+            )
         return captions
 
     return read
@@ -148,10 +154,18 @@ def load_captions(name: str, root: DataRoot | None = None) -> Captions:
         if os.sep in name or path.suffix:
             raise MissingFileError("there is no such file or folder of captions", path=path)
         raise UsageError(
-            f"'{name}' is neither the name of a caption corpus nor a file", hint=suggest(name, list(CORPORA))
+            f"'{name}' is neither the name of a caption corpus nor a file",
+            code="unknown-name",
+            value=name,
+            hint=suggest(name, list(CORPORA)),
         )
     if root is None:
-        raise UsageError(f"the corpus '{name}' needs a data folder", hint="Give it with --data or CAPBENCH_DATA")
+        raise UsageError(
+            f"the corpus '{name}' needs a data folder",
+            code="missing-data",
+            value=name,
+            hint="Give it with --data or CAPBENCH_DATA",
+        )
     for relative, read in corpus.sources.items():
         path = root.path / relative
         if path.is_dir() if relative.endswith("/") else path.is_file():
@@ -160,6 +174,8 @@ def load_captions(name: str, root: DataRoot | None = None) -> Captions:
     nor = f", nor any of {', '.join(others)}" if others else ""
     raise MissingFileError(
         f"the corpus '{name}' ({corpus.description}) is not there{nor}",
+        code="missing-data",
+        value=name,
         path=root.path / first,
         hint="See 'capbench data info' for where to get it",
     )
@@ -192,14 +208,14 @@ def load_split(name: str, split: str | None, root: DataRoot | None = None) -> Ca
         if split in known:
             return captions.of_groups(split)
     hint = suggest(split, known) if known else "Leave --split out"
-    raise UsageError(f"{name} has no split '{split}'", hint=hint)
+    raise UsageError(f"{name} has no split '{split}'", code="unknown-name", value=split, hint=hint)
 
 
 def split_list(path: Path, captions: Captions) -> dict[str, int]:
     """The images of a list of file names, each with its row.
 
     Raises:
-        DataError: an image stands twice, or has no captions; the row is named.
+        DataError: an image occurs twice, or has no captions; the row is named.
     """
     listed = [line.strip() for line in files.read_lines(path)]
     while listed and not listed[-1]:
@@ -213,7 +229,9 @@ def split_list(path: Path, captions: Captions) -> dict[str, int]:
                 if image in rows
                 else f"has no captions in {captions.source.name}"
             )
-            raise DataError(f"image '{name}' {what}", path=path, row=row, hint="Get both files from the same release")
+            raise DataError(
+                f"image '{name}' {what}", code="XXX", path=path, row=row, hint="Get both files from the same release"
+            )
         rows[image] = row
     return rows
 
@@ -245,7 +263,8 @@ def _parse_json(data: Any, path: Path) -> Captions:
         if all(isinstance(value, list) for value in data.values()) and not isinstance(images, list):
             return parse_split_captions(data, path)
     raise DataError(
-        "is no caption file in a known format",
+        "is not a caption file in a known format",
+        code="wrong-format",
         path=path,
         hint="Known are Flickr's .token, Karpathy's JSON, COCO annotations, nocaps, and {file name: [captions]}",
     )
@@ -286,7 +305,12 @@ def read_machine_captions(paths: Sequence[Path], references: Mapping[str, Sequen
     for path in paths:
         for name, captions in _read(path).items():
             if name in systems:
-                raise DataError(f"holds the system '{name}', which another file has, too", path=path)
+                raise DataError(
+                    f"contains the system '{name}', which another file has, too",
+                    code="duplicate",
+                    value=name,
+                    path=path,
+                )
             share = _share_of_people(captions, references)
             if share > _HUMAN_SHARE:
                 notes.append(f"{name} is left out as a person: {share:.0%} of its captions are references")
@@ -294,7 +318,10 @@ def read_machine_captions(paths: Sequence[Path], references: Mapping[str, Sequen
                 systems[name] = captions
     if not systems:
         raise DataError(
-            "no system is left: all captions are people's", path=paths[0] if paths else None, hint="Name other files"
+            "no system is left: all captions are people's",
+            code="too-few",
+            path=paths[0] if paths else None,
+            hint="Name other files",
         )
     return MachineCaptions(systems, tuple(notes))
 
@@ -317,6 +344,8 @@ def _read(path: Path) -> dict[str, dict[str, str]]:
         if len(texts) != most:
             raise DataError(
                 f"has {len(texts)} captions of the image '{image}' and {most} of others",
+                code="mismatch",
+                value=image,
                 path=path,
                 hint="Give every system's caption of every image, or one file a system",
             )
@@ -328,7 +357,9 @@ def _field(record: Mapping[str, Any], keys: Sequence[str], path: Path, row: int 
     for key in keys:
         if record.get(key) not in (None, ""):
             return record[key]
-    raise DataError(f"has none of {', '.join(keys)}", path=path, row=row, hint=CANDIDATE_FORM)
+    raise DataError(
+        f"has none of {', '.join(keys)}", code="missing-key", value=keys[0], path=path, row=row, hint=CANDIDATE_FORM
+    )
 
 
 def _read_folders(path: Path) -> dict[str, dict[str, str]]:
@@ -345,14 +376,19 @@ def _read_folders(path: Path) -> dict[str, dict[str, str]]:
         images.pop()
     for row, image in enumerate(images, 1):
         if not image:
-            raise DataError("names no image", path=path, row=row)
+            raise DataError("names no image", code="missing-value", path=path, row=row)
     if len(set(images)) < len(images):
-        raise DataError("names an image twice", path=path)
+        raise DataError("names an image twice", code="XXX", path=path)
     systems = {}
     for output in outputs:
         lines = files.read_lines(output)
         if len(lines) != len(images):
-            raise DataError(f"has {len(lines):,} lines for {len(images):,} images of {path.name}", path=output)
+            raise DataError(
+                f"has {len(lines):,} lines for {len(images):,} images of {path.name}",
+                code="mismatch",
+                value=len(lines),
+                path=output,
+            )
         texts = [checked_caption(line, "the caption", output, row) for row, line in enumerate(lines, 1)]
         systems[output.parent.name] = dict(zip(images, texts, strict=True))
     return systems

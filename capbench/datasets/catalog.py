@@ -225,7 +225,9 @@ class Catalog(_Strict):
             UsageError: there is none of that name; the choices are printed.
         """
         if name not in self.datasets:
-            raise UsageError(f"unknown data set '{name}'", hint=suggest(name, list(self.datasets)))
+            raise UsageError(
+                f"unknown data set '{name}'", code="unknown-name", value=name, hint=suggest(name, list(self.datasets))
+            )
         return self.datasets[name]
 
     def of_source(self, source: str) -> dict[str, FileEntry]:
@@ -241,7 +243,7 @@ def parse_catalog(text: str, path: str = "catalog.yaml") -> Catalog:
         path: its name, for error messages.
 
     Raises:
-        DataError: it is no YAML, or no catalog; the first wrong key is named.
+        DataError: it is not YAML, or not a catalog; the first wrong key is named.
     """
     import yaml
 
@@ -250,11 +252,13 @@ def parse_catalog(text: str, path: str = "catalog.yaml") -> Catalog:
     try:
         return Catalog.model_validate(parse_own(text))
     except yaml.YAMLError as error:
-        raise DataError(f"is not YAML ({error})", path=path) from error
+        raise DataError(f"is not YAML ({error})", code="wrong-format", path=path) from error
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(key) for key in first["loc"])
-        raise DataError(f"{place}: {first['msg']}" if place else first["msg"], path=path) from error
+        raise DataError(
+            f"{place}: {first['msg']}" if place else first["msg"], code="invalid", value=place, path=path
+        ) from error
 
 
 @functools.cache

@@ -118,12 +118,12 @@ def read_export(path: Path, subset: str, aspect: str) -> Export:
 
     Raises:
         DataError: a missing column, another delimiter, a row with a wrong number of columns, a row without an image
-            before the end, an empty candidate, a rating that is no whole number from 1 to 5, or an image whose repeated
+            before the end, an empty candidate, a rating that is not a whole number from 1 to 5, or an image whose repeated
             row has other candidates or ratings.
     """
     text = files.read_text(path)
     if not text.strip():
-        raise DataError("is empty", path=path, hint="Get the file again")
+        raise judgement_files.file_error("is empty", "missing-value", path)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=";")
     rows: list[tuple[int, list[str]]] = []
     try:
@@ -131,12 +131,14 @@ def read_export(path: Path, subset: str, aspect: str) -> Export:
         url, texts, answers = _export_columns(header, path)
         rows = [(reader.line_num, row) for row in reader]
     except csv.Error as error:
-        raise DataError(f"is no CSV file ({error})", path=path, row=reader.line_num, hint="Get it again") from error
+        raise judgement_files.file_error(
+            f"is not a CSV file ({error})", "wrong-format", path, reader.line_num
+        ) from error
     published = len(rows)
     while rows and (len(rows[-1][1]) <= url or not rows[-1][1][url].strip()):
         rows.pop()
     if not rows:
-        raise DataError("holds no row with an image", path=path, hint="Get the file again")
+        raise judgement_files.file_error("contains no row with an image", "missing-value", path)
     candidates: list[RatedCandidate] = []
     repeats = judgement_files.Repeats(path, "image")
     blank = 0
@@ -144,6 +146,8 @@ def read_export(path: Path, subset: str, aspect: str) -> Export:
         if len(row) != len(header):
             raise DataError(
                 f"has {len(row)} columns where the first row has {len(header)}",
+                code="wrong-format",
+                value=len(row),
                 path=path,
                 row=number,
                 hint="Quote captions that hold a semicolon or a line break",
@@ -151,7 +155,11 @@ def read_export(path: Path, subset: str, aspect: str) -> Export:
         image = image_id(row[url].strip().partition("?")[0])
         if not image:
             raise DataError(
-                "has no image", path=path, row=number, hint="Only rows at the end of the file may lack Input.image_url"
+                "has no image",
+                code="missing-image",
+                path=path,
+                row=number,
+                hint="Only rows at the end of the file may lack Input.image_url",
             )
         of_row = []
         for position in range(CANDIDATES):
@@ -181,7 +189,9 @@ def _export_columns(header: Sequence[str], path: Path) -> tuple[int, list[int], 
             hint = "Columns should be separated by semicolons, as in the published file"
         else:
             hint = "Get the published export again; its columns are Input.image_url, Input.text1, Answer.Q1Answer, …"
-        raise DataError(f"has no column {missing[0]}", path=path, row=1, hint=hint)
+        raise DataError(
+            f"has no column {missing[0]}", code="missing-column", value=missing[0], path=path, row=1, hint=hint
+        )
     columns = [place[name] for name in needed]
     return columns[0], columns[1 : 1 + CANDIDATES], columns[1 + CANDIDATES :]
 
@@ -203,7 +213,7 @@ def read_table(path: Path) -> list[RatedCandidate]:
                 hint = "Columns should be separated by tabs"
             else:
                 hint = f"The first row should name the columns {', '.join(needed)}"
-            raise DataError(f"has no column {name}", path=path, row=1, hint=hint)
+            raise DataError(f"has no column {name}", code="missing-column", value=name, path=path, row=1, hint=hint)
     place = {name: columns.index(name) for name in (*needed, "thoroughness") if name in columns}
     repeats = judgement_files.Repeats(path, "candidate")
     rows = []
@@ -212,10 +222,19 @@ def read_table(path: Path) -> list[RatedCandidate]:
             continue
         subset = fields[place["subset"]].strip()
         if subset not in SUBSETS:
-            raise DataError(f"unknown subset '{subset}'", path=path, row=row, hint=suggest(subset, list(SUBSETS)))
+            raise DataError(
+                f"unknown subset '{subset}'",
+                code="unknown-name",
+                value=subset,
+                path=path,
+                row=row,
+                hint=suggest(subset, list(SUBSETS)),
+            )
         image = image_id(fields[place["image"]].strip())
         if not image:
-            raise DataError("the image's name is empty", path=path, row=row, hint="Give the image's file name")
+            raise DataError(
+                "the image's name is empty", code="missing-image", path=path, row=row, hint="Give the image's file name"
+            )
         where = f"{subset} {image}"
         last = CANDIDATES - 1
         position = judgement_files.parse_integer(fields[place["position"]], 0, last, "position", path=path, row=row)
@@ -230,7 +249,7 @@ def read_table(path: Path) -> list[RatedCandidate]:
         if not repeats.check((where, position), (text, correctness, thoroughness), row):
             rows.append(RatedCandidate(subset, image, position, text, correctness, path, row, thoroughness))
     if not rows:
-        raise DataError("holds no candidate", path=path, hint="Get the file again")
+        raise judgement_files.file_error("contains no candidate", "missing-value", path)
     return rows
 
 
@@ -239,12 +258,12 @@ def read_composite_json(path: Path) -> tuple[list[RatedCandidate], int]:
 
     Candidates come source by source (8k, 30k, COCO), those of an image together and numbered in the file's order.
 
-    Raises DataError, which names the entry, for an unknown source, an image or caption that is no text, and a rating
-    that is no whole number from 1 to 5.
+    Raises DataError, which names the entry, for an unknown source, an image or caption that is not a string, and a rating
+    that is not a whole number from 1 to 5.
     """
     data = files.read_json(path, unique_keys=True, nan=True)
     if not isinstance(data, dict) or not data:
-        raise DataError("is no JSON object", path=path, hint="Get the file again")
+        raise judgement_files.file_error("is not a JSON object", "wrong-format", path)
     by_source = all(isinstance(value, list) for value in data.values())
     rows = _by_source(data, path) if by_source else _by_image(data, path)
     of_image: dict[tuple[str, str], list[RatedCandidate]] = {}
@@ -266,11 +285,17 @@ _JsonRow = tuple[str, str, str, object, str]
 def _by_source(data: dict[str, Any], path: Path) -> Iterator[_JsonRow]:
     for source, entries in data.items():
         if source not in _SOURCES:
-            raise DataError(f"unknown source '{source}'", path=path, hint=suggest(source, list(_SOURCES)))
+            raise DataError(
+                f"unknown source '{source}'",
+                code="unknown-name",
+                value=source,
+                path=path,
+                hint=suggest(source, list(_SOURCES)),
+            )
         for number, entry in enumerate(entries, 1):
             row = f"{source} entry {number}"
             if not isinstance(entry, dict):
-                raise DataError("is no JSON object", path=path, row=row, hint="Get the file again")
+                raise judgement_files.file_error("is not a JSON object", "wrong-type", path, row)
             image = judgement_files.parse_image(entry.get("image"), "image's name (image)", path=path, row=row)
             caption = judgement_files.parse_caption(entry.get("caption"), "caption", path=path, row=row)
             yield _SOURCES[source], image, caption, entry.get("human"), row
@@ -283,6 +308,8 @@ def _by_image(data: dict[str, Any], path: Path) -> Iterator[_JsonRow]:
         if subset is None:
             raise DataError(
                 f"its image_path '{image.path}' does not tell the source",
+                code="unknown-name",
+                value=image.path,
                 path=path,
                 row=f"image '{image.key}'",
                 hint="It should hold flickr8k, flickr30k or coco",
@@ -431,14 +458,14 @@ class Composite(Dataset):
         rated = [candidate for export in read.values() for candidate in export.candidates]
         rated = [candidate for candidate in rated if candidate.rating is not None]
         if not rated:
-            raise DataError("holds no correctness rating", path=exports["8k"], hint="Get the file again")
+            raise judgement_files.file_error("contains no correctness rating", "missing-value", exports["8k"])
         return rated, _passed_over(read, "correctness")
 
     @staticmethod
     def _correctness_from_json(path: Path) -> tuple[list[RatedCandidate], list[str]]:
         rated, blank = read_composite_json(path)
         if not rated:
-            raise DataError("holds no correctness rating", path=path, hint="Get the file again")
+            raise judgement_files.file_error("contains no correctness rating", "missing-value", path)
         return rated, [f"{path.name}: {blank} candidates have no correctness rating"] if blank else []
 
     def _thoroughness(self, rated: Sequence[RatedCandidate]) -> tuple[dict[int, float] | None, list[str]]:
@@ -467,6 +494,8 @@ class Composite(Dataset):
                     raise DataError(
                         f"candidate {candidate.position + 1} of {candidate.image} is not among those rated for "
                         "correctness",
+                        code="unknown-item",
+                        value=candidate.image,
                         path=path,
                         row=candidate.row,
                         hint="Both exports should be of the same release",
@@ -477,7 +506,7 @@ class Composite(Dataset):
             if alone:
                 notes.append(f"{path.name}: {alone} candidates of images without correctness ratings are left out")
         if not rating_of:
-            raise DataError("holds no rating of a known candidate", path=exports["8k"], hint="Get the file again")
+            raise judgement_files.file_error("contains no rating of a known candidate", "missing-value", exports["8k"])
         return dict(sorted(rating_of.items())), notes
 
     def _no_thoroughness(self) -> Exception:
@@ -505,6 +534,8 @@ class Composite(Dataset):
             if candidate.image not in captions:
                 raise DataError(
                     f"image '{candidate.image}' has no captions in {captions.source}",
+                    code="missing-references",
+                    value=candidate.image,
                     path=candidate.path,
                     row=candidate.row,
                     hint="Use a file of captions that holds it",

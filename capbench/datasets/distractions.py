@@ -128,18 +128,18 @@ class _MadeDistractions(_Distractions):
         lexicon = words()
         notes = [
             f"ours, after Hodosh and Hockenmaier (2016): made by rules version {lexicon.version} (lexicon "
-            f"{lexicon.fingerprint}); people judged none of them"
+            f"{lexicon.fingerprint}); no human judged them"
         ]
         if selection.name == _IN_GRAPH.name:
             kept = _in_graph(made, captions.source)
             notes.append(
-                f"{len(made) - len(kept):,} of {len(made):,} pairs are left out: their person or scene is no object of "
+                f"{len(made) - len(kept):,} of {len(made):,} pairs are left out: their person or scene is not an object of "
                 "the right caption's scene graph"
             )
             made = kept
         if not made:
             hint = "The rules are for English captions: check the file"
-            raise DataError("its captions give no pair", path=captions.source, hint=hint)
+            raise DataError("its captions give no pair", code="too-few", path=captions.source, hint=hint)
         pairs = []
         for one in made:
             own = caption_key(one.caption)
@@ -159,6 +159,8 @@ def _in_graph(made: Sequence[Distraction], path: Path) -> list[Distraction]:
     if unknown:
         raise DataError(
             f"{len(unknown):,} right captions were never parsed by SPICE's parser",
+            code="missing-data",
+            value=len(unknown),
             path=path,
             hint="Parse them first: capbench correlate -d distractions -m spice (of COCO: -d distractions@coco)",
         )
@@ -245,7 +247,12 @@ class DistractionsGiven(_Distractions):
             if texts is None:
                 hint = "Give its references in the file ('references'), or get Flickr30k's captions of all splits"
                 raise DataError(
-                    f"the image {pair.image} has no captions in Flickr30k's", path=path, row=pair.row, hint=hint
+                    f"the image {pair.image} has no captions in Flickr30k's",
+                    code="missing-references",
+                    value=pair.image,
+                    path=path,
+                    row=pair.row,
+                    hint=hint,
                 )
             own = caption_key(pair.correct)
             references = tuple(text for text in texts if caption_key(text) != own)
@@ -271,7 +278,7 @@ def read_given(path: Path) -> list[GivenPair]:
     """The pairs of a user's file, in its order.
 
     Raises:
-        DataError: a line is no JSON object, a field is missing, empty or of another kind, or both captions are the same
+        DataError: a line is not a JSON object, a field is missing, empty or of another kind, or both captions are the same
             text; the row is named.
     """
     pairs = []
@@ -283,14 +290,23 @@ def read_given(path: Path) -> list[GivenPair]:
             for name in ("correct", "distractor")
         )
         if caption_key(correct) == caption_key(distractor):
-            hint = "Remove or mend the row"
-            raise DataError("'correct' and 'distractor' are the same text", path=path, row=number, hint=hint)
+            hint = "Remove or correct the row"
+            raise DataError(
+                "'correct' and 'distractor' are the same text",
+                code="duplicate",
+                value=correct,
+                path=path,
+                row=number,
+                hint=hint,
+            )
         listed: Any = record.get("references")
         references: tuple[str, ...] | None = None
         if listed is not None:
             if not isinstance(listed, list) or not listed:
                 hint = "Leave it out to take Flickr30k's captions"
-                raise DataError("'references' is no list of captions", path=path, row=number, hint=hint)
+                raise DataError(
+                    "'references' is not a list of captions", code="wrong-type", path=path, row=number, hint=hint
+                )
             references = tuple(
                 judgement_files.parse_caption(text, "reference", path=path, row=number) for text in listed
             )

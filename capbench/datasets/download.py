@@ -137,13 +137,19 @@ def fetch(
         UsageError: the address is none, the file cannot be written, or another file is in its place.
     """
     if urllib.parse.urlsplit(url).scheme not in ("http", "https") or not urllib.parse.urlsplit(url).hostname:
-        raise UsageError(f"{url}: no http or https address", hint="Give the whole address, with https://")
+        raise UsageError(
+            f"{url}: no http or https address",
+            code="wrong-value",
+            value=url,
+            hint="Give the whole address, with https://",
+        )
     key = hashlib.sha256(str(real_path(target)).encode()).hexdigest()[:16]
     with lock(cache_dir("locks") / f"download-{key}"):
         if target.exists():
             if sha256 is not None and sha256_file(target) != sha256:
                 raise UsageError(
                     "is there and is not the expected file (its SHA-256 differs)",
+                    code="exists",
                     path=target,
                     hint="Move it away if you want it downloaded; nothing was overwritten",
                 )
@@ -156,13 +162,20 @@ def fetch(
                 arrived.drop()
                 hint = "Try again, or another source; what arrived was removed"
                 raise DataError(
-                    f"what {url} sent has the SHA-256 {actual[:12]}…, not {sha256[:12]}…", path=target, hint=hint
+                    f"what {url} sent has the SHA-256 {actual[:12]}…, not {sha256[:12]}…",
+                    code="damaged",
+                    value=actual,
+                    path=target,
+                    hint=hint,
                 )
             os.replace(arrived.path, target)
             arrived.note.unlink(missing_ok=True)
         except OSError as error:
             raise UsageError(
-                f"cannot be written ({error.strerror or error})", path=target, hint="Check permissions and free space"
+                f"cannot be written ({error.strerror or error})",
+                code="unwritable",
+                path=target,
+                hint="Check permissions and free space",
             ) from error
     return True
 
@@ -183,7 +196,13 @@ def _fetch_all(
             if arrived.size > before and attempt == attempts - 1:
                 failure += "; run the same command again to go on from there"
     hint = f"Try again later. By hand: {manual}" if manual else "Try again later"
-    raise MissingFileError(f"{arrived.url} could not be fetched ({failure})", path=target, hint=hint)
+    raise MissingFileError(
+        f"{arrived.url} could not be fetched ({failure})",
+        code="download-failed",
+        value=arrived.url,
+        path=target,
+        hint=hint,
+    )
 
 
 def _fetch_once(arrived: _Part, target: Path, manual: str, progress: Progress | None, timeout_s: float) -> None:
@@ -210,6 +229,8 @@ def _fetch_once(arrived: _Part, target: Path, manual: str, progress: Progress | 
         hint = f"By hand: {manual}" if manual else "Give another address with --url"
         raise MissingFileError(
             f"{arrived.url} answers HTTP {error.code} {error.reason}: the link is dead or closed",
+            code="download-failed",
+            value=arrived.url,
             path=target,
             hint=hint,
         ) from error
@@ -224,7 +245,13 @@ def _receive(
     by_hand = f"By hand: {manual}" if manual else "Open it in a browser"
     kind = response.headers.get_content_type()
     if kind in ("text/html", "application/xhtml+xml") and target.suffix.lower() not in (".html", ".htm"):
-        raise MissingFileError(f"{arrived.url} answers with a web page instead of the file", path=target, hint=by_hand)
+        raise MissingFileError(
+            f"{arrived.url} answers with a web page instead of the file",
+            code="download-failed",
+            value=arrived.url,
+            path=target,
+            hint=by_hand,
+        )
     length = response.headers.get("Content-Length", "")
     rest = int(length) if length.isdigit() else None
     if response.status == 206:
@@ -286,7 +313,7 @@ def unpack(archive: Path, wanted: Mapping[str, str | None], folder: Path) -> tup
         are kept and count as neither.
 
     Raises:
-        DataError: it is no zip archive, is damaged, holds unsafe names, or two members fit one file.
+        DataError: it is not a zip archive, is damaged, holds unsafe names, or two members fit one file.
     """
     again = "Remove it and download it again"
     written, absent = [], []
@@ -303,13 +330,19 @@ def unpack(archive: Path, wanted: Mapping[str, str | None], folder: Path) -> tup
                     continue
                 if len(fitting) > 1:
                     names = ", ".join(m.filename for m in fitting[:3])
-                    raise DataError(f"holds several files for {path}: {names}", path=archive, hint="Unpack it by hand")
+                    raise DataError(
+                        f"contains several files for {path}: {names}",
+                        code="ambiguous",
+                        value=path,
+                        path=archive,
+                        hint="Unpack it by hand",
+                    )
                 with opened.open(fitting[0]) as source, atomic_write(folder / path, "wb") as stream:
                     while block := source.read(_BLOCK):
                         stream.write(block)
                 written.append(path)
     except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
-        raise DataError(f"is no good zip archive ({error})", path=archive, hint=again) from error
+        raise DataError(f"is not a valid zip archive ({error})", code="damaged", path=archive, hint=again) from error
     return written, absent
 
 
@@ -317,10 +350,20 @@ def _is_safe(info: zipfile.ZipInfo, archive: Path) -> bool:
     """Whether a member is a file to consider. Raises DataError if its name leads out of the archive's folder."""
     name = info.filename.replace("\\", "/")
     if name.startswith("/") or re.match(r"[A-Za-z]:", name) or ".." in name.split("/"):
-        raise DataError(f"holds the unsafe name '{info.filename}'", path=archive, hint="Do not trust this archive")
+        raise DataError(
+            f"contains the unsafe name '{info.filename}'",
+            code="unsafe",
+            value=info.filename,
+            path=archive,
+            hint="Do not trust this archive",
+        )
     is_link = stat.S_ISLNK(info.external_attr >> 16)
     if info.file_size > _LARGEST_MEMBER:
         raise DataError(
-            f"'{info.filename}' unpacks to {info.file_size:,} bytes", path=archive, hint="Unpack it by hand"
+            f"'{info.filename}' unpacks to {info.file_size:,} bytes",
+            code="too-large",
+            value=info.filename,
+            path=archive,
+            hint="Unpack it by hand",
         )
     return not info.is_dir() and not is_link and not name.startswith("__MACOSX/")

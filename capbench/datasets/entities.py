@@ -48,16 +48,16 @@ def read_entities(path: Path) -> dict[str, tuple[EntityCaption, ...]]:
 
     Raises:
         MissingFileError: there is no such file.
-        DataError: it is no object of images with captions, a list has not one entry for each word, a word is of a class
+        DataError: it is not an object of images with captions, a list has not one entry for each word, a word is of a class
             without detections, or a box is none; image and caption are named.
     """
     data = files.read_json(path)
     if not isinstance(data, dict) or not data:
-        raise DataError("is no JSON object of images", path=path, hint="Get the file again")
+        raise judgement_files.file_error("is not a JSON object of images", "wrong-format", path)
     entities = {}
     for image, captions in data.items():
         if not isinstance(captions, dict):
-            raise DataError("is no object of captions", path=path, row=f"image {image}", hint="Get the file again")
+            raise judgement_files.file_error("is not an object of captions", "wrong-type", path, f"image {image}")
         entities[image] = tuple(_caption(text, entry, path, image) for text, entry in captions.items())
     return entities
 
@@ -69,17 +69,21 @@ def _caption(text: str, entry: Any, path: Path, image: str) -> EntityCaption:
     detections = entry.get("detections") if isinstance(entry, dict) else None
     if not isinstance(sequence, list) or not isinstance(detections, dict):
         problem = "has no list 'det_sequences' and object 'detections'"
-        raise DataError(problem, path=path, row=row, hint="Get the file again")
+        raise judgement_files.file_error(problem, "missing-key", path, row)
     if len(sequence) != len(text.split(" ")):
         problem = f"'det_sequences' has {len(sequence)} entries for {len(text.split(' '))} words"
-        raise DataError(problem, path=path, row=row, hint="Get the file again")
+        raise judgement_files.file_error(problem, "mismatch", path, row, value=len(sequence))
     if not all(name is None or isinstance(name, str) for name in sequence):
-        raise DataError("'det_sequences' holds something else than names and null", path=path, row=row)
+        raise DataError(
+            "'det_sequences' holds something else than names and null", code="wrong-type", path=path, row=row
+        )
     boxes = {name: _boxes(listed, path, row) for name, listed in detections.items()}
     classes = tuple(None if name in (None, _NO_DETECTION) else name for name in sequence)
     unknown = next((name for name in classes if name is not None and name not in boxes), None)
     if unknown is not None:
-        raise DataError(f"has no detection of the class '{unknown}'", path=path, row=row, hint="Get the file again")
+        raise judgement_files.file_error(
+            f"has no detection of the class '{unknown}'", "unknown-name", path, row, value=unknown
+        )
     return EntityCaption(text, classes, boxes, str(entry.get("split") or ""))
 
 
@@ -87,7 +91,7 @@ def _boxes(listed: Any, path: Path, row: str) -> FloatArray:
     try:
         boxes = np.array([box for _, box in listed], dtype=np.float64)
     except (TypeError, ValueError, OverflowError) as error:
-        raise DataError("a detection is no number with a box", path=path, row=row, hint="Get the file again") from error
+        raise judgement_files.file_error("a detection is not a number with a box", "wrong-type", path, row) from error
     if boxes.ndim != 2 or boxes.shape[1] != 4 or not np.isfinite(boxes).all():
-        raise DataError("a box is not four numbers", path=path, row=row, hint="Get the file again")
+        raise judgement_files.file_error("a box is not four numbers", "not-a-number", path, row)
     return boxes

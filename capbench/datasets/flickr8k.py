@@ -72,6 +72,7 @@ class _Flickr8k(Dataset):
         if selection.name not in self.in_json:
             raise MissingFileError(
                 f"'{selection.name}' needs the release's own files, and not all of them are here",
+                value=selection.name,
                 path=path,
                 hint=f"Get {self.file_name} and {_CAPTIONS}, or choose {' or '.join(self.in_json)}",
             )
@@ -89,6 +90,8 @@ class _Flickr8k(Dataset):
             if image not in captions:
                 raise DataError(
                     f"image '{image_name}' has no captions in {captions.source.name}",
+                    code="unknown-item",
+                    value=image_name,
                     path=path,
                     row=row,
                     hint="Both files should be of the same release of Flickr8k",
@@ -96,6 +99,8 @@ class _Flickr8k(Dataset):
             if number >= len(captions.get(caption_image, ())):
                 raise DataError(
                     f"caption '{caption_id}' is not in {captions.source.name}",
+                    code="unknown-item",
+                    value=caption_id,
                     path=path,
                     row=row,
                     hint="Both files should be of the same release of Flickr8k",
@@ -192,7 +197,9 @@ class Flickr8kExpert(_Flickr8k):
         path, captions, pairs = self._read()
         kept = pairs if selection.name == "all-pairs" else [pair for pair in pairs if not pair.is_own]
         if not kept:
-            raise DataError(f"no pair is left under '{selection.name}'", path=path, hint="Get the file again")
+            raise judgement_files.file_error(
+                f"no pair is left under '{selection.name}'", "too-few", path, value=selection.name
+            )
         items = tuple(_item(pair, captions, captions[pair.image]) for pair in kept)
         left_out = len(pairs) - len(kept)
         notes = [f"{left_out} pairs whose caption belongs to the image are left out"] if left_out else []
@@ -248,13 +255,22 @@ class Flickr8kCrowdFlower(_Flickr8k):
             share = float("nan")
         if not 0.0 <= share <= 1.0:
             raise DataError(
-                f"the share of yes '{text.strip()}' is no number from 0 to 1", path=path, row=row, hint="Mend that row"
+                f"the share of yes '{text.strip()}' is not a number from 0 to 1",
+                code="out-of-range",
+                value=text.strip(),
+                path=path,
+                row=row,
+                hint="Correct that row",
             )
         if yes + no == 0:
-            raise DataError("nobody voted on this pair", path=path, row=row, hint="Remove the row")
+            raise DataError(
+                "nobody voted on this pair", code="missing-value", path=path, row=row, hint="Remove the row"
+            )
         if abs(share - yes / (yes + no)) > 1e-6:
             raise DataError(
                 f"the share of yes {text.strip()} does not fit {yes} yes and {no} no",
+                code="mismatch",
+                value=text.strip(),
                 path=path,
                 row=row,
                 hint=f"It should be {yes / (yes + no):.6g}",
@@ -275,7 +291,9 @@ class Flickr8kCrowdFlower(_Flickr8k):
             kept, dropped = pairs, own_captions
             note = f"{len(own_captions)} rated captions of the image itself are left out from its references"
         if not kept:
-            raise DataError(f"no pair is left under '{selection.name}'", path=path, hint="Get the file again")
+            raise judgement_files.file_error(
+                f"no pair is left under '{selection.name}'", "too-few", path, value=selection.name
+            )
         references = {
             image: tuple(text for n, text in enumerate(captions[image]) if (image, n) not in dropped)
             for image in {pair.image for pair in kept}
@@ -292,8 +310,15 @@ class Flickr8kCrowdFlower(_Flickr8k):
         for image in images:
             for one in image.judgements:
                 if one.rating is None or not 0.0 <= one.rating <= 1.0:
-                    problem = f"the share of yes {one.rating} is no number from 0 to 1"
-                    raise DataError(problem, path=path, row=one.row, hint="Mend that entry")
+                    problem = f"the share of yes {one.rating} is not a number from 0 to 1"
+                    raise DataError(
+                        problem,
+                        code="out-of-range",
+                        value=one.rating,
+                        path=path,
+                        row=one.row,
+                        hint="Correct that entry",
+                    )
         ratings = {"share-of-yes": judgement_files.ratings(range(len(items)), values, (0.0, 1.0))}
         note = f"read from {path.name}, whose references are without rated captions of the image itself"
         return Judgements(self.name, "own-reference-out", items, ratings, notes=(note,))

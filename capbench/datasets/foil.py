@@ -128,6 +128,7 @@ class Foil(Dataset):
         if not covered:
             raise DataError(
                 f"none of the {len(pairs):,} pairs' images has captions in {', '.join(sources)}",
+                code="missing-references",
                 path=path,
                 hint=f"Get captions_val2014.json, which holds all of them (see 'capbench data info {self.name}')",
             )
@@ -136,10 +137,16 @@ class Foil(Dataset):
             kept = [pair for pair in covered if _votes(pair, path)[0] >= _MAJORITY]
             notes.append(f"{len(covered) - len(kept)} pairs are left out: fewer than two people chose the caption")
             if not kept:
-                raise DataError("no pair is left under 'validated'", path=path, hint="Choose another selection")
+                raise DataError(
+                    "no pair is left under 'validated'",
+                    code="too-few",
+                    value=selection.name,
+                    path=path,
+                    hint="Choose another selection",
+                )
         same = sum(caption_key(pair.caption) == caption_key(pair.foil) for pair in kept)
         if same:
-            notes.append(f"{same} foils are their right caption's text: no metric can tell these pairs apart")
+            notes.append(f"{same} foils are their right caption's text: no metric can distinguish these pairs")
         items, changed, unknown = _items(kept, captions, keep_own=selection.name == "all-references")
         if changed:
             notes.append(
@@ -209,7 +216,7 @@ def read_foil(path: Path) -> list[FoilPair]:
     """
     data = files.read_json(path, unique_keys=True)
     if not isinstance(data, dict) or not data:
-        raise DataError("is no JSON object of pairs", path=path, hint="Get the file again")
+        raise judgement_files.file_error("is not a JSON object of pairs", "wrong-format", path)
     return [_pair(name, entry, path) for name, entry in data.items()]
 
 
@@ -226,12 +233,12 @@ def read_foil_annotations(path: Path) -> list[FoilPair]:
     images_here = data.get("images") if isinstance(data, dict) else None
     annotations = data.get("annotations") if isinstance(data, dict) else None
     if not isinstance(images_here, list) or not isinstance(annotations, list) or not annotations:
-        raise DataError("holds no lists 'images' and 'annotations'", path=path, hint="Get the file again")
+        raise judgement_files.file_error("contains no lists 'images' and 'annotations'", "missing-key", path)
     images: dict[object, str] = {}
     for number, image in enumerate(images_here, 1):
         row = f"image {number}"
         if not isinstance(image, dict) or type(image.get("id")) not in (int, str):
-            raise DataError("has no 'id'", path=path, row=row, hint="Get the file again")
+            raise judgement_files.file_error("has no 'id'", "missing-key", path, row)
         name = judgement_files.parse_image(image.get("file_name"), "image's name (file_name)", path=path, row=row)
         images[image["id"]] = name
     right: dict[object, str] = {}
@@ -240,30 +247,34 @@ def read_foil_annotations(path: Path) -> list[FoilPair]:
     for number, annotation in enumerate(annotations, 1):
         row = f"annotation {number}"
         if not isinstance(annotation, dict) or type(annotation.get("id")) not in (int, str):
-            raise DataError("has no 'id'", path=path, row=row, hint="Get the file again")
+            raise judgement_files.file_error("has no 'id'", "missing-key", path, row)
         if type(annotation.get("foil")) is not bool:
-            raise DataError("'foil' is neither true nor false", path=path, row=row, hint="Get the file again")
+            raise judgement_files.file_error("'foil' is neither true nor false", "wrong-type", path, row)
         if type(annotation.get("image_id")) not in (int, str) or annotation["image_id"] not in images:
             problem = f"its image {annotation.get('image_id')} is not among the images"
-            raise DataError(problem, path=path, row=row, hint="Get the file again")
+            raise judgement_files.file_error(problem, "unknown-item", path, row, value=annotation.get("image_id"))
         if image_of.setdefault(annotation["id"], annotation["image_id"]) != annotation["image_id"]:
             problem = f"its image is {annotation['image_id']}, but the id {annotation['id']} has another above"
-            raise DataError(problem, path=path, row=row, hint="Get the file again")
+            raise judgement_files.file_error(problem, "mismatch", path, row, value=annotation["image_id"])
         if annotation["foil"]:
             foils.append((row, annotation))
             continue
         text = judgement_files.parse_caption(annotation.get("caption"), "right caption (caption)", path=path, row=row)
         if right.setdefault(annotation["id"], text) != text:
             problem = f"the id {annotation['id']} has another right caption above"
-            raise DataError(problem, path=path, row=row, hint="Keep one of the two")
+            raise DataError(
+                problem, code="duplicate", value=annotation["id"], path=path, row=row, hint="Keep one of the two"
+            )
     if not foils:
-        raise DataError("holds no foil", path=path, hint="Get the file again")
+        raise judgement_files.file_error("contains no foil", "missing-value", path)
     counted: dict[object, int] = {}
     pairs = []
     for row, annotation in foils:
         key = annotation["id"]
         if key not in right:
-            raise DataError(f"the id {key} has no right caption", path=path, row=row, hint="Get the file again")
+            raise judgement_files.file_error(
+                f"the id {key} has no right caption", "missing-caption", path, row, value=key
+            )
         counted[key] = number = counted.get(key, 0) + 1
         foil, *nouns = (
             judgement_files.parse_caption(annotation.get(name), what, path=path, row=row)
@@ -281,7 +292,7 @@ def read_foil_annotations(path: Path) -> list[FoilPair]:
 def _pair(name: str, entry: Any, path: Path) -> FoilPair:
     row = f"entry '{name}'"
     if not isinstance(entry, dict):
-        raise DataError("is no pair", path=path, row=row, hint="Get the file again")
+        raise judgement_files.file_error("is not a pair", "wrong-type", path, row)
     texts = {
         key: judgement_files.parse_caption(entry.get(key), what, path=path, row=row)
         for key, what in (
@@ -293,13 +304,26 @@ def _pair(name: str, entry: Any, path: Path) -> FoilPair:
         )
     }
     if caption_key(texts["caption"]) == caption_key(texts["foil"]):
-        raise DataError("caption and foil are the same text", path=path, row=row, hint="Remove or mend the entry")
+        raise DataError(
+            "caption and foil are the same text",
+            code="duplicate",
+            value=texts["foil"],
+            path=path,
+            row=row,
+            hint="Remove or correct the entry",
+        )
     counts = entry.get("mturk")
     votes: tuple[int, int] | None = None
     if counts is not None:
         right, wrong = (counts.get(key) if isinstance(counts, dict) else None for key in ("caption", "foil"))
         if not (type(right) is int and type(wrong) is int and min(right, wrong) >= 0):
-            raise DataError("'mturk' holds no counts 'caption' and 'foil'", path=path, row=row, hint="Mend the entry")
+            raise DataError(
+                "'mturk' holds no counts 'caption' and 'foil'",
+                code="wrong-type",
+                path=path,
+                row=row,
+                hint="Correct the entry",
+            )
         votes = (right, wrong)
     nouns = (texts["classes"], texts["classes_foil"])
     return FoilPair(name, image_id(texts["image_file"]), texts["caption"], texts["foil"], nouns, votes)
@@ -308,7 +332,9 @@ def _pair(name: str, entry: Any, path: Path) -> FoilPair:
 def _votes(pair: FoilPair, path: Path) -> tuple[int, int]:
     if pair.votes is None:
         hint = "Get the file again, or choose another selection of items"
-        raise DataError("it has no votes ('mturk')", path=path, row=f"entry '{pair.name}'", hint=hint)
+        raise DataError(
+            "it has no votes ('mturk')", code="missing-key", path=path, row=f"entry '{pair.name}'", hint=hint
+        )
     return pair.votes
 
 

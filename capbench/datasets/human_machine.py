@@ -104,7 +104,14 @@ class _HumanMachine(Dataset):
         for entry in images:
             if entry.image not in captions:
                 problem = f"the image {entry.image} has no captions in {captions.source.name}"
-                raise DataError(problem, path=path, row=entry.row, hint="Both files should be of the same split")
+                raise DataError(
+                    problem,
+                    code="missing-references",
+                    value=entry.image,
+                    path=path,
+                    row=entry.row,
+                    hint="Both files should be of the same split",
+                )
             human = caption_key(entry.human)
             others = [text for text in captions[entry.image] if caption_key(text) != human]
             references = tuple(others[:_REFERENCES])
@@ -131,7 +138,7 @@ class _HumanMachine(Dataset):
             ("",) * len(first),
             np.zeros((len(first), 0), dtype=np.int64),
         )
-        notes = (f"{len(first):,} pairs of {len(images):,} images; people judged none of them", *_notes(counts))
+        notes = (f"{len(first):,} pairs of {len(images):,} images; no human judged them", *_notes(counts))
         return (Judgements(self.name, selection.name, tuple(items), preferences={HUMAN: pairs}, notes=notes),)
 
     def _read(self) -> tuple[Path, list[Written]]:
@@ -142,7 +149,7 @@ class _HumanMachine(Dataset):
 def _notes(counts: Mapping[str, int]) -> list[str]:
     said = {
         "of reference": "{} machine captions are a reference's text",
-        "of human": "{} machine captions are the human caption's text: no metric can tell these pairs apart",
+        "of human": "{} machine captions are the human caption's text: no metric can distinguish these pairs",
         "repeated": "{} machine captions repeat another machine's of the same image",
         "few": f"{{}} images have fewer than {_REFERENCES} references left",
         "unlike": "{} human captions are none of their image's: no reference is left out for them",
@@ -205,13 +212,13 @@ def read_smurf(path: Path) -> list[Written]:
     """
     data = files.read_json(path)
     if not isinstance(data, list) or not data:
-        raise DataError("is no JSON list of captions", path=path, hint="Get the file again")
+        raise judgement_files.file_error("is not a JSON list of captions", "wrong-format", path)
     captions_by_image: dict[str, list[str]] = {}
     rows: dict[str, str] = {}
     for number, entry in enumerate(data, 1):
         row = f"entry {number}"
         if not isinstance(entry, dict):
-            raise DataError("is no JSON object", path=path, row=row, hint="Get the file again")
+            raise judgement_files.file_error("is not a JSON object", "wrong-type", path, row)
         image = judgement_files.parse_image(entry.get("image_id"), "image's name (image_id)", path=path, row=row)
         text = judgement_files.parse_caption(entry.get("caption"), "caption (caption)", path=path, row=row)
         captions_by_image.setdefault(image, []).append(text)
@@ -221,7 +228,14 @@ def read_smurf(path: Path) -> list[Written]:
     for image, (human, *machines) in captions_by_image.items():
         if len(machines) != wanted - 1 or not machines:
             problem = f"the image {image} has {1 + len(machines)} captions, where {max(wanted, 2)} are expected"
-            raise DataError(problem, path=path, row=rows[image], hint="First stands the human caption, then machines'")
+            raise DataError(
+                problem,
+                code="mismatch",
+                value=image,
+                path=path,
+                row=rows[image],
+                hint="First stands the human caption, then machines'",
+            )
         named = {f"{MACHINE} {number}": text for number, text in enumerate(machines, 1)}
         written.append(Written(image, human, named, rows[image]))
     return written
@@ -245,7 +259,7 @@ def read_where_image(listed: Path) -> tuple[Path, list[Written]]:
         image = judgement_files.parse_image(name, "image's name", path=listed, row=row)
         if image in images:
             problem = f"the image {image} stands in row {images[image]} already"
-            raise DataError(problem, path=listed, row=row, hint="Get the list again")
+            raise DataError(problem, code="duplicate", value=image, path=listed, row=row, hint="Get the list again")
         images[image] = row
     kind = listed.stem.removeprefix("imgs_")
     texts: dict[str, list[str]] = {}
@@ -254,7 +268,7 @@ def read_where_image(listed: Path) -> tuple[Path, list[Written]]:
         lines = _lines(path)
         if len(lines) != len(images):
             problem = f"has {len(lines):,} captions for the {len(images):,} images of {listed.name}"
-            raise DataError(problem, path=path, hint="Get both files again")
+            raise DataError(problem, code="mismatch", value=len(lines), path=path, hint="Get both files again")
         texts[system] = [
             judgement_files.parse_caption(line, "caption", path=path, row=row) for row, line in enumerate(lines, 1)
         ]

@@ -28,6 +28,7 @@ def all_images(root: DataRoot) -> list[ImageFile]:
     if not folders:
         raise MissingFileError(
             "there are no images below it (*/images)",
+            code="missing-image",
             path=root.path,
             hint="Put them there (see 'capbench data info'), or name them with --images",
         )
@@ -64,6 +65,7 @@ def dataset_images(name: str, root: DataRoot, folder: Path | None = None) -> tup
         others = f", nor below {' or '.join(map(str, places[1:]))}" if places[1:] else ""
         raise MissingFileError(
             f"none of the {len(judged):,} images of {name} is below it{others}",
+            code="missing-image",
             path=places[0],
             hint="Put them there (see 'capbench data info'), or give --image-root",
         )
@@ -129,6 +131,8 @@ def _check_same(found: Iterable[ImageFile]) -> None:
         if other != entry.path and files.sha256_file(other) != files.sha256_file(entry.path):
             raise DataError(
                 f"has the image id '{entry.image}', and so has another picture, {other}",
+                code="duplicate",
+                value=entry.image,
                 path=entry.path,
                 hint="Say where the images are with --image-root",
             )
@@ -144,4 +148,6 @@ def _nocaps_files(root: DataRoot) -> dict[str, str]:
     try:
         return {str(entry["id"]): str(entry["file_name"]) for entry in entries or ()}
     except (TypeError, KeyError) as error:
-        raise DataError("has an image without 'id' and 'file_name'", path=path, hint="Get the file again") from error
+        raise DataError(
+            "has an image without 'id' and 'file_name'", code="missing-key", path=path, hint="Get the file again"
+        ) from error

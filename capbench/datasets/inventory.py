@@ -17,6 +17,7 @@ from capbench.core.errors import CapbenchError, CapbenchWarning, DataError, Miss
 from capbench.core.files import cache_dir, lock, read_bytes, read_json, sha256_file, unpack_gzip, write_text
 from capbench.datasets.base import dataset_names, load_dataset
 from capbench.datasets.catalog import Catalog, Count, DatasetEntry, FileEntry, Need
+from capbench.datasets.judgement_files import file_error
 from capbench.datasets.opening import open_dataset
 from capbench.datasets.root import DataRoot
 from capbench.datasets.user.judgements import imported_names
@@ -178,9 +179,16 @@ def resolve_target(target: str, known: Catalog, root: DataRoot) -> list[Wanted]:
     if len(fitting) == 1:
         return [Wanted(known.files[fitting[0]].source, (fitting[0],))]
     if fitting:
-        raise UsageError(f"'{target}' is the name of several files", hint=f"Choose one: {', '.join(fitting[:4])}, …")
+        raise UsageError(
+            f"'{target}' is the name of several files",
+            code="ambiguous",
+            value=target,
+            hint=f"Choose one: {', '.join(fitting[:4])}, …",
+        )
     raise UsageError(
-        f"'{target}' is no data set, source or file that is known",
+        f"'{target}' is not a data set, source or file that is known",
+        code="unknown-name",
+        value=target,
         hint=suggest(target, [*known.datasets, *known.sources]),
     )
 
@@ -223,6 +231,7 @@ def obtain(
     if root.is_sample:
         raise UsageError(
             "published files do not belong into the embedded sample",
+            code="unsupported",
             hint="Give --data DIR or set CAPBENCH_DATA to the folder that they shall go to",
         )
     source = known.sources[wanted.source]
@@ -241,6 +250,8 @@ def obtain(
         page = f" Page: {source.page}." if source.page else ""
         raise MissingFileError(
             f"{source.title}: {why}",
+            code="download-failed",
+            value=wanted.source,
             path=root.path / needed[0],
             hint=f"By hand: {source.manual}.{page} A copy that you may use: --url ADDRESS",
         )
@@ -249,7 +260,10 @@ def obtain(
     if not zipped:
         if len(needed) > 1:
             raise UsageError(
-                f"--url {address}: one file cannot be {len(needed)} files", hint="Name the file to download"
+                f"--url {address}: one file cannot be {len(needed)} files",
+                code="ambiguous",
+                value=address,
+                hint="Name the file to download",
             )
         known_hash = known.files[needed[0]].sha256
         # Another copy may rightly have another hash than one that was merely observed: verification warns of it.
@@ -364,7 +378,10 @@ class HashRecord:
             isinstance(files, dict) and all(isinstance(v, str) for v in files.values()) for files in record.values()
         ):
             raise DataError(
-                "is no record of hashes", path=path, hint="Remove it: all files are then recorded as if new"
+                "is not a record of hashes",
+                code="wrong-format",
+                path=path,
+                hint="Remove it: all files are then recorded as if new",
             )
         return record
 
@@ -422,7 +439,7 @@ def _read(path: Path) -> str:
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError("is not UTF-8", path=path, hint="Get the file again") from error
+        raise file_error("is not UTF-8", "unreadable", path) from error
 
 
 def _lines(path: Path, count: Count) -> int:
@@ -439,7 +456,7 @@ def _rows(path: Path, count: Count) -> int:
     try:
         return max(sum(1 for cells in reader if cells) - 1, 0)
     except csv.Error as error:
-        raise DataError(f"is no table ({error})", path=path, row=reader.line_num, hint="Get the file again") from error
+        raise file_error(f"is not a table ({error})", "wrong-format", path, reader.line_num) from error
 
 
 def _json(path: Path, count: Count) -> int:
@@ -447,7 +464,7 @@ def _json(path: Path, count: Count) -> int:
     if count.at is not None:
         value = value.get(count.at) if isinstance(value, dict) else None
     if not isinstance(value, (dict, list)):
-        raise DataError(f"has no list of {count.of}", path=path, hint="Get the file again")
+        raise file_error(f"has no list of {count.of}", "missing-key", path, value=count.at)
     return len(value)
 
 
@@ -457,7 +474,7 @@ def _json_lists(path: Path, count: Count) -> int:
     if count.at is not None:
         entries = [entry.get(count.at) if isinstance(entry, dict) else None for entry in entries]
     if not all(isinstance(entry, list) for entry in entries):
-        raise DataError(f"has no lists of {count.of}", path=path, hint="Get the file again")
+        raise file_error(f"has no lists of {count.of}", "missing-key", path, value=count.at)
     return sum(len(entry) for entry in entries)
 
 
@@ -468,18 +485,26 @@ def _mat(path: Path, count: Count) -> int:
     try:
         shapes = {name: shape for name, shape, _ in scipy.io.whosmat(path)}
     except Exception as error:  # scipy raises many kinds on damaged files
-        raise DataError(f"is no MATLAB file ({error})", path=path, hint="Get the file again") from error
+        raise file_error(f"is not a MATLAB file ({error})", "wrong-format", path) from error
     for name in names:
         if name in shapes:
             # A matrix of triplets has one row a triplet, everything else one element an entry.
             shape = shapes[name]
             return max(shape) if 1 in shape or count.of == "triplets" else int(shape[0] * shape[1])
-    raise DataError(f"has no variable {' or '.join(names)}", path=path, hint="It may be another release of the file")
+    raise DataError(
+        f"has no variable {' or '.join(names)}",
+        code="missing-key",
+        value=names[0],
+        path=path,
+        hint="It may be another release of the file",
+    )
 
 
 def _folder(path: Path, count: Count) -> int:
     if not path.is_dir():
-        raise DataError("is no folder", path=path, hint="Put the images into a folder of that name")
+        raise DataError(
+            "is not a folder", code="missing-file", path=path, hint="Put the images into a folder of that name"
+        )
     return sum(1 for entry in path.iterdir() if entry.suffix.lower() in _IMAGE_ENDINGS)
 
 

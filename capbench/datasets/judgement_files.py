@@ -47,6 +47,7 @@ __all__ = [
     "Repeats",
     "column_error",
     "draw_references",
+    "file_error",
     "grouped",
     "json_lines",
     "parse_caption",
@@ -138,11 +139,11 @@ def table_rows(path: PathLike, columns: Sequence[str], delimiter: str = "\t") ->
 def json_lines(path: PathLike) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a file of JSON lines with their rows from 1; blank lines at the end are skipped.
 
-    Raises DataError (with the row) for a line that is no JSON object, NaN and infinities included.
+    Raises DataError (with the row) for a line that is not a JSON object, NaN and infinities included.
     """
 
     def refuse(constant: str) -> Any:
-        raise ValueError(f"{constant} is no JSON number")
+        raise ValueError(f"{constant} is not a JSON number")
 
     lines = files.read_lines(path)
     while not lines[-1].strip():
@@ -151,11 +152,20 @@ def json_lines(path: PathLike) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
             record = json.loads(line, parse_constant=refuse)
         except (ValueError, RecursionError) as error:
-            hint = "Every line is one JSON object: get the file again, or mend the line"
-            raise DataError(f"is no JSON ({error})", path=path, row=row, hint=hint) from error
+            hint = "Every line is one JSON object: get the file again, or correct the line"
+            raise DataError(f"is not JSON ({error})", code="wrong-format", path=path, row=row, hint=hint) from error
         if not isinstance(record, dict):
-            raise DataError("is no JSON object", path=path, row=row, hint="Every line is one JSON object: {…}")
+            raise DataError(
+                "is not a JSON object", code="wrong-type", path=path, row=row, hint="Every line is one JSON object: {…}"
+            )
         yield row, record
+
+
+def file_error(
+    message: str, code: str, path: PathLike, row: int | str | None = None, *, value: object = None
+) -> DataError:
+    """The error for a published file with invalid content; arguments as for ``CapbenchError``."""
+    return DataError(message, code=code, value=value, path=path, row=row, hint="Get the file again")
 
 
 def column_error(path: PathLike, row: int, line: str, columns: Sequence[str], delimiter: str) -> DataError:
@@ -169,7 +179,14 @@ def column_error(path: PathLike, row: int, line: str, columns: Sequence[str], de
     else:
         hint = f"The columns are {', '.join(columns)}, separated by {_DELIMITERS[delimiter]}"
     count = f"{columns_here} column{'s' if columns_here != 1 else ''}"
-    return DataError(f"has {count} where {len(columns)} are expected", path=path, row=row, hint=hint)
+    return DataError(
+        f"has {count} where {len(columns)} are expected",
+        code="wrong-format",
+        value=columns_here,
+        path=path,
+        row=row,
+        hint=hint,
+    )
 
 
 def parse_integer(text: str, low: int, high: int | None, what: str, *, path: PathLike, row: int | str) -> int:
@@ -184,21 +201,38 @@ def parse_integer(text: str, low: int, high: int | None, what: str, *, path: Pat
         row: its row there.
 
     Raises:
-        DataError: it is no whole number from ``low`` to ``high``; file and row are named.
+        DataError: it is not a whole number from ``low`` to ``high``; file and row are named.
     """
     span = f"{low} to {high}" if high is not None else f"{low} or more"
     try:
         number = float(text.strip())
     except ValueError:
         hint = f"Write a whole number from {span}"
-        raise DataError(f"the {what} '{text.strip()}' is no number", path=path, row=row, hint=hint) from None
+        raise DataError(
+            f"the {what} '{text.strip()}' is not a number",
+            code="not-a-number",
+            value=text.strip(),
+            path=path,
+            row=row,
+            hint=hint,
+        ) from None
     if not number.is_integer():  # NaN and infinities too
         raise DataError(
-            f"the {what} {text.strip()} is no whole number", path=path, row=row, hint=f"It should be from {span}"
+            f"the {what} {text.strip()} is not a whole number",
+            code="not-a-number",
+            value=text.strip(),
+            path=path,
+            row=row,
+            hint=f"It should be from {span}",
         )
     if number < low or (high is not None and number > high):
         raise DataError(
-            f"the {what} {text.strip()} is out of range", path=path, row=row, hint=f"It should be from {span}"
+            f"the {what} {text.strip()} is out of range",
+            code="out-of-range",
+            value=text.strip(),
+            path=path,
+            row=row,
+            hint=f"It should be from {span}",
         )
     return int(number)
 
@@ -213,18 +247,33 @@ def parse_caption(text: object, what: str, *, path: PathLike, row: int | str) ->
         row: its row there.
 
     Raises:
-        DataError: it is no text, is empty, or holds a control character that separates captions elsewhere in capbench
+        DataError: it is not a string, is empty, or holds a control character that separates captions elsewhere in capbench
             (U+001F), a NUL, or half of a surrogate pair, which UTF-8 cannot hold; file and row are named.
     """
     if not isinstance(text, str):
-        raise DataError(f"the {what} is no text", path=path, row=row, hint="Write it as a string")
+        raise DataError(
+            f"the {what} is not a string",
+            code="wrong-type",
+            value=text,
+            path=path,
+            row=row,
+            hint="Write it as a string",
+        )
     stripped = text.strip()
     if not stripped:
-        raise DataError(f"the {what} is empty", path=path, row=row, hint="Give its text, or remove it with its ratings")
+        raise DataError(
+            f"the {what} is empty",
+            code="missing-value",
+            path=path,
+            row=row,
+            hint="Give its text, or remove it with its ratings",
+        )
     unfit = _UNFIT.search(stripped)
     if unfit is not None:
         kind = "half of a surrogate pair" if unfit[0] >= "\ud800" else "a control character"
-        raise DataError(f"the {what} holds {kind}", path=path, row=row, hint="Remove that character")
+        raise DataError(
+            f"the {what} contains {kind}", code="wrong-value", path=path, row=row, hint="Remove that character"
+        )
     return stripped
 
 
@@ -232,7 +281,14 @@ def parse_image(name: object, what: str, *, path: PathLike, row: int | str) -> s
     """The id of the image that a file name or id names. Raises DataError with file and row if it names none."""
     image = image_id(parse_caption(name, what, path=path, row=row))
     if not image:
-        raise DataError(f"the {what} names no image", path=path, row=row, hint="Give the image's file name or id")
+        raise DataError(
+            f"the {what} names no image",
+            code="missing-image",
+            value=name,
+            path=path,
+            row=row,
+            hint="Give the image's file name or id",
+        )
     return image
 
 
@@ -248,7 +304,9 @@ def split_caption_id(caption_id: str, *, path: PathLike, row: int) -> tuple[str,
     name, mark, number = caption_id.strip().rpartition("#")
     if not (mark and name and number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS):
         raise DataError(
-            f"'{caption_id.strip()[:80]}' is no caption id",
+            f"'{caption_id.strip()[:80]}' is not a caption id",
+            code="wrong-value",
+            value=caption_id.strip()[:80],
             path=path,
             row=row,
             hint="It should be the image's file name, '#' and the caption's number",
@@ -288,6 +346,8 @@ class Repeats:
             first = f"row {known[0]}" if isinstance(known[0], int) else known[0]
             raise DataError(
                 f"the {self.what} stands in {first} already, with other values",
+                code="duplicate",
+                value=key,
                 path=self.path,
                 row=row,
                 hint="Keep the right one of the two",
@@ -325,6 +385,8 @@ def require_references(items: Sequence[Item], selection: str, path: Path) -> Non
         if not item.references:
             raise DataError(
                 f"image {item.image} has no reference left for candidate {item.candidate_id} under '{selection}'",
+                code="missing-references",
+                value=item.image,
                 path=path,
                 hint="Add references for that image, or choose another selection of items",
             )
@@ -389,7 +451,7 @@ def reference_orders(items: Sequence[Item], seed: int, draws: int) -> Iterator[t
 
 
 def _numbered(references: Sequence[str]) -> list[tuple[str, int]]:
-    """References as (text, how often it stood before), so that a text that stands twice can be drawn twice."""
+    """References as (text, how often it stood before), so that a text that occurs twice can be drawn twice."""
     before: Counter[str] = Counter()
     numbered = []
     for text in references:
@@ -433,7 +495,7 @@ def read_rated_rows(path: Path, *, references: bool = True) -> list[RatedRow]:
     Raises:
         MissingFileError: there is no such file.
         DataError: it is not what its ending says, lacks a column, or a row has an empty caption, no reference, no image
-            or a score that is no number from 0 to 1; the row is named.
+            or a score that is not a number from 0 to 1; the row is named.
     """
     readers: Mapping[str, Callable[[Path], Iterable[tuple[int | str, Mapping[str, Any]]]]] = {
         ".json": _json_records,
@@ -448,7 +510,7 @@ def read_rated_rows(path: Path, *, references: bool = True) -> list[RatedRow]:
         score = _score(_one_of(record, _SCORE, path, place), path, place)
         rows.append(RatedRow(place, image, candidate, texts, score))
     if not rows:
-        raise DataError("holds no row", path=path, hint="Get the file again")
+        raise file_error("contains no row", "missing-value", path)
     return rows
 
 
@@ -458,6 +520,8 @@ def _one_of(record: Mapping[str, Any], names: Sequence[str], path: Path, place: 
             return record[name]
     raise DataError(
         f"has no '{names[0]}'",
+        code="missing-key",
+        value=names[0],
         path=path,
         row=place,
         hint=f"Every row has {' or '.join(names)}" if len(names) > 1 else "Get the file again",
@@ -473,7 +537,13 @@ def _references(record: Mapping[str, Any], path: Path, place: int | str) -> tupl
     if isinstance(given, str):
         given = _list_in(given)
     if not isinstance(given, list) or not given:
-        raise DataError("'refs' is no list with a reference in it", path=path, row=place, hint='Write it as ["…", "…"]')
+        raise DataError(
+            "'refs' is not a list with a reference in it",
+            code="missing-references",
+            path=path,
+            row=place,
+            hint='Write it as ["…", "…"]',
+        )
     return tuple(_caption(text, f"reference {n}", path, place) for n, text in enumerate(given, 1))
 
 
@@ -497,17 +567,24 @@ def _score(given: object, path: Path, place: int | str) -> float:
     except (ValueError, OverflowError):
         score = math.nan
     if not 0.0 <= score <= 1.0:  # NaN too
-        raise DataError(f"the score {given!r} is no number from 0 to 1", path=path, row=place, hint="Mend that row")
+        raise DataError(
+            f"the score {given!r} is not a number from 0 to 1",
+            code="out-of-range",
+            value=given,
+            path=path,
+            row=place,
+            hint="Correct that row",
+        )
     return score
 
 
 def _json_records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     data = files.read_json(path)
     if not isinstance(data, list):
-        raise DataError("is no JSON list of rows", path=path, hint="Get the file again")
+        raise file_error("is not a JSON list of rows", "wrong-format", path)
     for number, record in enumerate(data, 1):
         if not isinstance(record, dict):
-            raise DataError("is no JSON object", path=path, row=f"entry {number}", hint="Get the file again")
+            raise file_error("is not a JSON object", "wrong-type", path, f"entry {number}")
         yield f"entry {number}", record
 
 
@@ -517,19 +594,21 @@ def _csv_records(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
         header = [name.strip() for name in next(reader, [])]
         if not any(name in header for name in _CANDIDATE):
             hint = "The first line names the columns: mt, refs, score, imgid, separated by commas"
-            raise DataError("has no column 'mt'", path=path, row=1, hint=hint)
+            raise DataError("has no column 'mt'", code="missing-column", value="mt", path=path, row=1, hint=hint)
         last = reader.line_num
         for cells in reader:
             row, last = last + 1, reader.line_num  # a quoted cell may hold line breaks
             if len(cells) != len(header):
                 hint = "Put text that holds a comma or a quote into double quotes"
                 problem = f"has {len(cells)} cells, the header has {len(header)}"
-                raise DataError(problem, path=path, row=row, hint=hint)
+                raise DataError(problem, code="wrong-format", value=len(cells), path=path, row=row, hint=hint)
             # An empty cell is a column that the row does not have.
             yield row, {name: cell for name, cell in zip(header, cells, strict=True) if cell.strip()}
     except csv.Error as error:
-        problem = f"is no well-formed table ({error})"
-        raise DataError(problem, path=path, row=reader.line_num, hint="Check its quotes") from error
+        problem = f"is not a well-formed table ({error})"
+        raise DataError(
+            problem, code="wrong-format", path=path, row=reader.line_num, hint="Check its quotes"
+        ) from error
 
 
 def _parquet_records(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -552,7 +631,7 @@ def _parquet_records(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     except Exception as error:  # a damaged file may make pyarrow raise anything
         if not path.is_file():
             files.read_text(path)  # raises the error that says why
-        raise DataError(f"is no Parquet file ({error})", path=path, hint="Get the file again") from error
+        raise file_error(f"is not a Parquet file ({error})", "wrong-format", path) from error
 
 
 _LARGEST = 1e6
@@ -595,22 +674,29 @@ def read_human_judgements(path: Path, data: Any = None) -> list[JudgedImage]:
         data: what it holds, if it was read already.
 
     Raises:
-        DataError: it is no object of images, an image has no list ``human_judgement`` or ``ground_truth``, a caption or
-            reference is empty, a rating is no number; the image and the judgement are named.
+        DataError: it is not an object of images, an image has no list ``human_judgement`` or ``ground_truth``, a caption or
+            reference is empty, a rating is not a number; the image and the judgement are named.
     """
     if data is None:
         data = files.read_json(path, unique_keys=True, nan=True)
     if not isinstance(data, dict) or not data:
-        raise DataError("is no JSON object of images", path=path, hint="Get the file again")
+        raise file_error("is not a JSON object of images", "wrong-format", path)
     images: dict[str, JudgedImage] = {}
     for key, entry in data.items():
         row = f"image '{key}'"
         if not isinstance(entry, dict):
-            raise DataError("is no JSON object", path=path, row=row, hint="Get the file again")
+            raise file_error("is not a JSON object", "wrong-type", path, row)
         judged, texts = (_list(entry, name, path, row) for name in ("human_judgement", "ground_truth"))
         name = parse_image(key, "image's name", path=path, row=row)
         if name in images:
-            raise DataError(f"the image {name} stands above already", path=path, row=row, hint="Keep one of the two")
+            raise DataError(
+                f"the image {name} already occurs above",
+                code="duplicate",
+                value=name,
+                path=path,
+                row=row,
+                hint="Keep one of the two",
+            )
         where = entry.get("image_path")
         images[name] = JudgedImage(
             key,
@@ -634,29 +720,38 @@ def grouped(image: JudgedImage, size: int, path: Path) -> list[tuple[str, tuple[
         texts = {one.caption for one in group}
         if len(group) != size or len(texts) != 1:
             hint = f"A caption's {size} ratings stand one behind the other"
-            raise DataError(f"has not {size} ratings of one caption", path=path, row=group[0].row, hint=hint)
+            raise DataError(
+                f"has not {size} ratings of one caption", code="mismatch", path=path, row=group[0].row, hint=hint
+            )
         captions.append((group[0].caption, tuple(_given_rating(one, path) for one in group)))
     return captions
 
 
 def _given_rating(judgement: JudgedCaption, path: Path) -> float:
     if judgement.rating is None:
-        raise DataError("the rating is NaN", path=path, row=judgement.row, hint="Get the file again")
+        raise file_error("the rating is NaN", "not-a-number", path, judgement.row)
     return judgement.rating
 
 
 def _list(entry: dict[str, Any], name: str, path: Path, row: str) -> Sequence[object]:
     value = entry.get(name)
     if not isinstance(value, list) or not value:
-        raise DataError(f"has no list '{name}'", path=path, row=row, hint="Get the file again")
+        raise file_error(f"has no list '{name}'", "missing-key", path, row, value=name)
     return value
 
 
 def _judgement(entry: object, path: Path, row: str) -> JudgedCaption:
     if not isinstance(entry, dict):
-        raise DataError("is no JSON object", path=path, row=row, hint="Get the file again")
+        raise file_error("is not a JSON object", "wrong-type", path, row)
     caption = parse_caption(entry.get("caption"), "caption", path=path, row=row)
     rating = entry.get("rating")
     if isinstance(rating, bool) or not isinstance(rating, (int, float)) or abs(rating) > _LARGEST:
-        raise DataError(f"the rating {rating!r} is no number", path=path, row=row, hint="Mend that entry")
+        raise DataError(
+            f"the rating {rating!r} is not a number",
+            code="not-a-number",
+            value=rating,
+            path=path,
+            row=row,
+            hint="Correct that entry",
+        )
     return JudgedCaption(caption, None if math.isnan(rating) else float(rating), row)

@@ -107,7 +107,9 @@ def _read_original(path: Path) -> dict[str, NocapsImage]:
     captions = parse_coco_annotations(data, path)  # checks the entries that are read again below
     if captions.groups and len(captions.groups) < len(captions):
         lacking = next(image for image in captions if image not in captions.groups)
-        raise DataError(f"image {lacking} has no domain, others have", path=path, hint="Get the file again")
+        raise judgement_files.file_error(
+            f"image {lacking} has no domain, others have", "missing-key", path, value=lacking
+        )
     captions_by_image = {}
     for number, entry in enumerate(data["images"], 1):
         name = entry["file_name"]
@@ -123,11 +125,11 @@ def _with_info(images: Mapping[str, NocapsImage], path: Path) -> dict[str, Nocap
     data = files.read_json(path)
     entries = data.get("images") if isinstance(data, dict) else None
     if not isinstance(entries, list):
-        raise DataError("holds no list 'images'", path=path, hint="Get the file again")
+        raise judgement_files.file_error("contains no list 'images'", "missing-key", path, value="images")
     by_id = {str(entry["id"]): entry for entry in entries if isinstance(entry, dict) and "id" in entry}
     for image in images:
         if image not in by_id:
-            raise DataError(f"image {image} is not in it", path=path, hint="Get the file again")
+            raise judgement_files.file_error(f"image {image} is not in it", "missing-image", path, value=image)
     return {image: _described(entry, by_id[image]) for image, entry in images.items()}
 
 
@@ -137,4 +139,11 @@ def _described(image: NocapsImage, entry: Mapping[str, Any]) -> NocapsImage:
 
 def _check_domain(domain: str, path: Path, row: str) -> None:
     if domain not in DOMAINS:
-        raise DataError(f"unknown domain '{domain}'", path=path, row=row, hint=suggest(domain, list(DOMAINS)))
+        raise DataError(
+            f"unknown domain '{domain}'",
+            code="unknown-name",
+            value=domain,
+            path=path,
+            row=row,
+            hint=suggest(domain, list(DOMAINS)),
+        )

@@ -100,7 +100,12 @@ def restrict_by_name(given: Mapping[str, Human], restrict: Callable[[Human], Hum
 
     def absence(name: str) -> Callable[[], CapbenchError]:
         # A human side that is not there, for a part as for a data set that lacks its file.
-        return lambda: MissingFileError(f"{title} has no '{name}' judgement", hint="Choose another statistic or group")
+        return lambda: MissingFileError(
+            f"{title} has no '{name}' judgement",
+            code="missing-data",
+            value=name,
+            hint="Choose another statistic or group",
+        )
 
     def read(name: str) -> Callable[[], Human]:
         def later() -> Human:
@@ -223,7 +228,7 @@ def _told(groups: Iterable[str]) -> tuple[str, ...]:
 def _unknown(whole: Dataset, group: str, groups: Sequence[str]) -> UsageError:
     choices = list(dict.fromkeys(map(spelled, groups)))
     hint = suggest(group, choices) if choices else "Its items are in no groups: name the data set alone"
-    return UsageError(f"{whole.name} has no group '{group}'", hint=hint)
+    return UsageError(f"{whole.name} has no group '{group}'", code="unknown-name", value=group, hint=hint)
 
 
 def group_of(whole: Dataset, group: str) -> GroupDataset:
@@ -241,10 +246,14 @@ def group_of(whole: Dataset, group: str) -> GroupDataset:
     if not group.isprintable():
         raise UsageError(
             f"the group {group!a} of {whole.name} holds characters that no text has",
+            code="wrong-value",
+            value=group,
             hint="Write the group's name in UTF-8",
         )
     if not name and whole.groups is None:
-        raise UsageError(f"'{whole.name}@' names no group", hint="Write the group's name behind the '@'")
+        raise UsageError(
+            f"'{whole.name}@' names no group", code="missing-value", hint="Write the group's name behind the '@'"
+        )
     if whole.groups is not None and name not in map(spelled, whole.groups):
         raise _unknown(whole, group, [*whole.groups, *whole.beside])
     selections = {
@@ -349,7 +358,7 @@ def _open(name: str, root: DataRoot) -> Dataset:
     if ":" in name:
         return load_dataset(name)(root)
     choices = [*dataset_names(), *imported_names(root)]
-    raise UsageError(f"unknown data set '{name}'", hint=suggest(name, choices))
+    raise UsageError(f"unknown data set '{name}'", code="unknown-name", value=name, hint=suggest(name, choices))
 
 
 def _is_class(registered: str, attribute: str) -> bool:

@@ -100,7 +100,7 @@ def read_pairs(path: Path) -> list[Pair]:
     """Read ``pair_pascal.mat``: ``new_input`` (name, sent1, sent2), ``category``, ``result`` (votes, +1 or -1).
 
     Raises:
-        DataError: it is no such file, or an entry does not hold what it should; the entry is named.
+        DataError: it is not such a file, or an entry does not hold what it should; the entry is named.
     """
     content = files.read_bytes(path)
 
@@ -126,23 +126,28 @@ def _parse_pairs(content: bytes, path: Path) -> list[Pair]:
     categories = np.atleast_1d(_variable(mat, "category", path)).tolist()
     results = _records(mat, "result", path)
     if not len(entries) == len(categories) == len(results):
-        raise DataError(
-            f"new_input has {len(entries)} entries, category {len(categories)}, result {len(results)}",
-            path=path,
-            hint="Get the file again",
+        raise judgement_files.file_error(
+            f"new_input has {len(entries)} entries, category {len(categories)}, result {len(results)}", "mismatch", path
         )
     repeats = judgement_files.Repeats(path, "pair")
     pairs = []
     for number, (entry, category, result) in enumerate(zip(entries, categories, results, strict=True), 1):
         row = f"pair {number}"
         if category not in range(1, len(CATEGORIES) + 1):
-            raise DataError(f"the category {category} is not one of 1 to 4", path=path, row=row, hint="Mend that entry")
+            raise DataError(
+                f"the category {category} is not one of 1 to 4",
+                code="out-of-range",
+                value=category,
+                path=path,
+                row=row,
+                hint="Correct that entry",
+            )
         image = image_id(_text(_field(entry, "name", path, row)))
         texts = [_field(entry, name, path, row) for name in ("sent1", "sent2")]
         candidates = _two_captions([_text(text) for text in texts], path, row)
         votes = _numbers(_field(result, "result", path, row))
         if not votes or any(vote not in (1.0, -1.0) for vote in votes):
-            raise DataError("its votes are not all +1 or -1", path=path, row=row, hint="Get the file again")
+            raise judgement_files.file_error("its votes are not all +1 or -1", "wrong-value", path, row)
         # Two published pairs stand twice, voted on anew: only another category is a contradiction.
         repeats.check((image, candidates), category, row)
         counted = (votes.count(1.0), votes.count(-1.0))
@@ -154,7 +159,7 @@ def read_candidates(path: Path) -> list[Pair]:
     """Read ``pascal_cands.mat``: ``cands`` (image, sent), pairs without category and votes.
 
     Raises:
-        DataError: it is no such file, or an entry does not hold what it should; the entry is named.
+        DataError: it is not such a file, or an entry does not hold what it should; the entry is named.
     """
     pairs = []
     for number, entry in enumerate(_records(_load(files.read_bytes(path), path), "cands", path), 1):
@@ -171,7 +176,7 @@ def read_references(path: Path) -> dict[str, tuple[str, ...]]:
     One release holds ``refs`` (image, sent), another ``train_sent_final`` (name, an address; sentences).
 
     Raises:
-        DataError: it is no such file, or an entry does not hold what it should; the entry is named.
+        DataError: it is not such a file, or an entry does not hold what it should; the entry is named.
     """
     content = files.read_bytes(path)
 
@@ -196,11 +201,13 @@ def _parse_references(content: bytes, path: Path) -> dict[str, tuple[str, ...]]:
         row = f"image {number}"
         image = image_id(_text(_field(entry, name, path, row)).strip())
         if not image or image in references_by_image:
-            problem = f"image {image} stands above already" if image else "the image's name is empty"
-            raise DataError(problem, path=path, row=row, hint="Get the file again")
+            problem = f"image {image} already occurs above" if image else "the image's name is empty"
+            raise judgement_files.file_error(problem, "XXX", path, row)
         texts = [_text(text) for text in np.atleast_1d(_field(entry, sentences, path, row)).ravel().tolist()]
         if not texts:
-            raise DataError(f"image {image} has no reference", path=path, row=row, hint="Get the file again")
+            raise judgement_files.file_error(
+                f"image {image} has no reference", "missing-references", path, row, value=image
+            )
         references_by_image[image] = tuple(
             judgement_files.parse_caption(text, f"reference {n}", path=path, row=row) for n, text in enumerate(texts, 1)
         )
@@ -213,30 +220,37 @@ def read_json_pairs(path: Path) -> list[LabelledPair]:
     Categories come in the order HC, HI, HM, MM, the pairs of each in the order of the file.
 
     Raises:
-        DataError: it is no such file, or an entry does not hold what it should; the entry is named.
+        DataError: it is not such a file, or an entry does not hold what it should; the entry is named.
     """
     data = files.read_json(path, unique_keys=True)
     if not isinstance(data, dict) or not data or set(data) - set(CATEGORIES):
-        raise DataError("is no JSON object with the categories HC, HI, HM, MM", path=path, hint="Get the file again")
+        raise judgement_files.file_error(
+            "is not a JSON object with the categories HC, HI, HM, MM", "wrong-format", path
+        )
     repeats = judgement_files.Repeats(path, "pair")
     pairs = []
     for category in CATEGORIES:
         entries = data.get(category, [])
         if not isinstance(entries, list):
-            raise DataError(f"'{category}' is no list", path=path, hint="Get the file again")
+            raise judgement_files.file_error(f"'{category}' is not a list", "wrong-type", path, value=category)
         for number, entry in enumerate(entries, 1):
             row = f"{category} entry {number}"
             if not isinstance(entry, dict):
-                raise DataError("is no JSON object", path=path, row=row, hint="Get the file again")
+                raise judgement_files.file_error("is not a JSON object", "wrong-type", path, row)
             name, captions, label, references = (entry.get(k) for k in ("image", "captions", "label", "references"))
             if not isinstance(name, str) or not image_id(name):
-                raise DataError("'image' is missing or no string", path=path, row=row, hint="Get the file again")
+                raise judgement_files.file_error("'image' is missing or no string", "missing-image", path, row)
             if isinstance(label, bool) or label not in (0, 1):
                 raise DataError(
-                    f"the label {label!r} is not 0 or 1", path=path, row=row, hint="0 prefers the first caption"
+                    f"the label {label!r} is not 0 or 1",
+                    code="wrong-value",
+                    value=label,
+                    path=path,
+                    row=row,
+                    hint="0 prefers the first caption",
                 )
             if not isinstance(captions, list) or not isinstance(references, list) or not references:
-                raise DataError("'captions' or 'references' is missing", path=path, row=row, hint="Get the file again")
+                raise judgement_files.file_error("'captions' or 'references' is missing", "missing-key", path, row)
             image, candidates = image_id(name), _two_captions(captions, path, row)
             texts = tuple(
                 judgement_files.parse_caption(text, f"reference {n}", path=path, row=row)
@@ -245,7 +259,7 @@ def read_json_pairs(path: Path) -> list[LabelledPair]:
             repeats.check((category, image, candidates), label, row)
             pairs.append(LabelledPair(image, candidates, category, None, label, texts))
     if not pairs:
-        raise DataError("holds no pair", path=path, hint="Get the file again")
+        raise judgement_files.file_error("contains no pair", "missing-value", path)
     return pairs
 
 
@@ -263,18 +277,19 @@ def read_triplets(path: Path, pairs: Sequence[Pair]) -> list[tuple[int, int]]:
         Votes for the first and for the second candidate of each pair.
 
     Raises:
-        DataError: it is no such file, or a triplet is not of its pair; the row is named.
+        DataError: it is not such a file, or a triplet is not of its pair; the row is named.
     """
     triplets = _records(_load(files.read_bytes(path), path), "triplets", path)
     if len(triplets) != TRIPLETS * len(pairs):
-        raise DataError(
+        raise judgement_files.file_error(
             f"has {len(triplets)} triplets where {TRIPLETS} for each of {len(pairs)} pairs are expected",
-            path=path,
-            hint="Get the file again",
+            "mismatch",
+            path,
+            value=len(triplets),
         )
     names = triplets.dtype.names or ()
     if len(names) != 4:
-        raise DataError("its triplets do not have four fields", path=path, hint="Get the file again")
+        raise judgement_files.file_error("its triplets do not have four fields", "wrong-format", path)
     tripletss = []
     for number, pair in enumerate(pairs):
         votes = [0, 0]
@@ -283,12 +298,12 @@ def read_triplets(path: Path, pairs: Sequence[Pair]) -> list[tuple[int, int]]:
             _, b, c, winner = (triplets[index][name] for name in names)
             shown = (_text(b).strip(), _text(c).strip())
             if shown not in (pair.candidates, pair.candidates[::-1]):
-                raise DataError(
-                    f"its candidates are not those of pair {number + 1}", path=path, row=row, hint="Get the file again"
+                raise judgement_files.file_error(
+                    f"its candidates are not those of pair {number + 1}", "mismatch", path, row
                 )
             vote = _numbers(winner)
             if vote not in ([1.0], [-1.0]):
-                raise DataError(f"its winner {vote} is not 1 or -1", path=path, row=row, hint="Get the file again")
+                raise judgement_files.file_error(f"its winner {vote} is not 1 or -1", "wrong-value", path, row)
             for_first = (vote == [1.0]) == (shown == pair.candidates)
             votes[0 if for_first else 1] += 1
         tripletss.append((votes[0], votes[1]))
@@ -304,11 +319,14 @@ def _load(content: bytes, path: Path) -> dict[str, Any]:
         return dict(scipy.io.loadmat(stream, squeeze_me=True))
     except NotImplementedError as error:
         raise DataError(
-            "is a MATLAB file of version 7.3", path=path, hint="Save it in MATLAB with the option -v7"
+            "is a MATLAB file of version 7.3",
+            code="wrong-version",
+            path=path,
+            hint="Save it in MATLAB with the option -v7",
         ) from error
     except Exception as error:  # a damaged file makes loadmat fail in many ways
-        raise DataError(
-            f"is no MATLAB file that can be read ({type(error).__name__})", path=path, hint="Get the file again"
+        raise judgement_files.file_error(
+            f"is not a MATLAB file that can be read ({type(error).__name__})", "wrong-format", path
         ) from error
 
 
@@ -328,10 +346,8 @@ def _check_unpacked(content: bytes, path: Path) -> None:
                 size += len(unpacker.decompress(data, _MAT_BLOCK))
                 data = unpacker.unconsumed_tail
                 if size > _MAT_MOST_UNPACKED:
-                    raise DataError(
-                        f"unpacks to more than {_MAT_MOST_UNPACKED // 10**6} MB",
-                        path=path,
-                        hint="Get the published file again",
+                    raise judgement_files.file_error(
+                        f"unpacks to more than {_MAT_MOST_UNPACKED // 10**6} MB", "too-large", path
                     )
         except zlib.error:
             return
@@ -340,20 +356,24 @@ def _check_unpacked(content: bytes, path: Path) -> None:
 def _variable(mat: dict[str, Any], name: str, path: Path) -> Any:
     if name not in mat:
         known = ", ".join(key for key in mat if not key.startswith("__")) or "nothing"
-        raise DataError(f"holds no variable {name} (it holds {known})", path=path, hint="Get the published file again")
+        raise judgement_files.file_error(
+            f"contains no variable {name} (it holds {known})", "missing-key", path, value=name
+        )
     return mat[name]
 
 
 def _records(mat: dict[str, Any], name: str, path: Path) -> Any:
     records = np.atleast_1d(_variable(mat, name, path))
     if records.dtype.names is None or records.ndim != 1 or not len(records):
-        raise DataError(f"its variable {name} is no list of structures", path=path, hint="Get the file again")
+        raise judgement_files.file_error(
+            f"its variable {name} is not a list of structures", "wrong-type", path, value=name
+        )
     return records
 
 
 def _field(record: Any, name: str, path: Path, row: str) -> Any:
     if name not in record.dtype.names:
-        raise DataError(f"has no field {name}", path=path, row=row, hint="Get the published file again")
+        raise judgement_files.file_error(f"has no field {name}", "missing-key", path, row, value=name)
     return record[name]
 
 
@@ -376,7 +396,9 @@ def _numbers(value: Any) -> list[float]:
 
 def _two_captions(texts: Sequence[object], path: Path, row: str) -> tuple[str, str]:
     if len(texts) != 2:
-        raise DataError(f"has {len(texts)} candidates, not 2", path=path, row=row, hint="Get the file again")
+        raise judgement_files.file_error(
+            f"has {len(texts)} candidates, not 2", "wrong-shape", path, row, value=len(texts)
+        )
     first, second = (
         judgement_files.parse_caption(text, f"candidate {n}", path=path, row=row) for n, text in enumerate(texts, 1)
     )
@@ -519,6 +541,8 @@ class Pascal50S(Dataset):
             if pair.image not in of_image:
                 raise DataError(
                     f"image '{pair.image}' has no references in {path.name}",
+                    code="missing-references",
+                    value=pair.image,
                     path=source,
                     row=f"pair {number}",
                     hint="Both files should be of the same release",
@@ -526,6 +550,8 @@ class Pascal50S(Dataset):
             if len(of_image[pair.image]) < least:
                 raise DataError(
                     f"image '{pair.image}' has {len(of_image[pair.image])} references, {least} are to be drawn",
+                    code="too-few",
+                    value=pair.image,
                     path=path,
                     hint="Get the file again, or choose another selection of items",
                 )
@@ -549,13 +575,20 @@ def _align(
             raise DataError(
                 f"pair {number} ({pair.category}, image {pair.image}) is not the next {pair.category} pair of "
                 f"{json_path.name}",
+                code="mismatch",
                 path=source,
                 hint="Both files should hold the same pairs, each category in the same order",
             )
         ordered.append(match)
     left = sum(len(of_category) for of_category in waiting.values())
     if left:
-        raise DataError(f"holds {left} pairs that {source.name} does not", path=json_path, hint="Get both files again")
+        raise DataError(
+            f"contains {left} pairs that {source.name} does not",
+            code="mismatch",
+            value=left,
+            path=json_path,
+            hint="Get both files again",
+        )
     return ordered
 
 

@@ -330,20 +330,39 @@ def resolve(
     if parts[0] in (dataset, with_version(dataset, version)):
         parts = parts[1:] or list(default)
     elif len(parts) == 3 or "@" in parts[0] or ":" in parts[0]:
-        raise ProtocolError(f"the protocol '{text}' is not one of {dataset}'s", hint=f"It should begin with {dataset}/")
+        raise ProtocolError(
+            f"the protocol '{text}' is not one of {dataset}'s",
+            code="mismatch",
+            value=text,
+            hint=f"It should begin with {dataset}/",
+        )
     parts = aliases.get("/".join(parts), "/".join(parts)).split("/")
     if len(parts) == 1:
         parts = [default[0], parts[0]] if parts[0] in statistics else [parts[0], default[1]]
     if len(parts) != 2:
-        raise ProtocolError(f"'{text}' is no protocol id", hint="The form is dataset/items/statistic")
+        raise ProtocolError(
+            f"'{text}' is not a protocol id", code="wrong-value", value=text, hint="The form is dataset/items/statistic"
+        )
     items, statistic = parts
     if items not in selections:
         # A statistic's name without the kind of ratings it is of: system-pearson for precision-system-pearson.
         longer = [name for name in statistics if name.endswith(f"-{items}")] if "/" not in text else []
         if longer:
             hint = f"Write a name in full: {', '.join(longer)}"
-            raise ProtocolError(f"'{items}' alone names no statistic of {dataset}", hint=hint)
-        raise ProtocolError(f"unknown items '{items}' of {dataset}", hint=suggest(items, list(selections)))
+            raise ProtocolError(
+                f"'{items}' alone names no statistic of {dataset}", code="ambiguous", value=items, hint=hint
+            )
+        raise ProtocolError(
+            f"unknown items '{items}' of {dataset}",
+            code="unknown-name",
+            value=items,
+            hint=suggest(items, list(selections)),
+        )
     if statistic not in statistics:
-        raise ProtocolError(f"unknown statistic '{statistic}' of {dataset}", hint=suggest(statistic, list(statistics)))
+        raise ProtocolError(
+            f"unknown statistic '{statistic}' of {dataset}",
+            code="unknown-name",
+            value=statistic,
+            hint=suggest(statistic, list(statistics)),
+        )
     return Protocol(dataset, selections[items], statistics[statistic], version)

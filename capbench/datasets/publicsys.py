@@ -94,6 +94,8 @@ class PublicSys(Dataset):
             if not references:
                 raise DataError(
                     f"the image {row.image} has no captions among COCO's",
+                    code="missing-references",
+                    value=row.image,
                     path=path,
                     row=row.row,
                     hint="Name it as COCO does (COCO_val2014_000000000042), or add a column 'references'",
@@ -121,7 +123,7 @@ def read_publicsys(path: Path) -> list[PublicSysRow]:
     """The rated captions of a file, in its order.
 
     Raises:
-        DataError: a column is missing, a row has another number of cells, a caption is empty, a rating is no number
+        DataError: a column is missing, a row has another number of cells, a caption is empty, a rating is not a number
             from 1 to 5, references are no list of texts, or a system has two captions of one image; the row is named.
     """
     reader = csv.reader(io.StringIO(files.read_text(path), newline=""), strict=True)
@@ -132,7 +134,9 @@ def read_publicsys(path: Path) -> list[PublicSysRow]:
         for name in _COLUMNS:
             if name not in header:
                 hint = f"The first line names the columns: {','.join(_COLUMNS)}"
-                raise DataError(f"has no column '{name}'", path=path, row=1, hint=hint)
+                raise DataError(
+                    f"has no column '{name}'", code="missing-column", value=name, path=path, row=1, hint=hint
+                )
         last = reader.line_num
         for cells in reader:
             number, last = last + 1, reader.line_num  # a quoted cell may hold line breaks
@@ -141,15 +145,22 @@ def read_publicsys(path: Path) -> list[PublicSysRow]:
             if len(cells) != len(header):
                 problem = f"has {len(cells)} cells, the header has {len(header)}"
                 hint = "Put text that holds a comma or a quote into double quotes"
-                raise DataError(problem, path=path, row=number, hint=hint)
+                raise DataError(problem, code="wrong-format", value=len(cells), path=path, row=number, hint=hint)
             row = _row(dict(zip(header, cells, strict=True)), number, path)
             if not repeats.check((row.system, row.image), (row.candidate, row.rating), number):
                 rows.append(row)
     except csv.Error as error:
-        problem = f"is no well-formed table ({error})"
-        raise DataError(problem, path=path, row=reader.line_num, hint="Check its quotes") from error
+        problem = f"is not a well-formed table ({error})"
+        raise DataError(
+            problem, code="wrong-format", path=path, row=reader.line_num, hint="Check its quotes"
+        ) from error
     if not rows:
-        raise DataError("holds no rated caption", path=path, hint="Every row is image, candidate, system, rating")
+        raise DataError(
+            "contains no rated caption",
+            code="missing-value",
+            path=path,
+            hint="Every row is image, candidate, system, rating",
+        )
     return rows
 
 
@@ -163,8 +174,10 @@ def _row(cells: Mapping[str, str], number: int, path: Path) -> PublicSysRow:
     except ValueError:
         rating = math.nan
     if not _SCALE[0] <= rating <= _SCALE[1]:  # NaN too
-        problem = f"the rating '{cells['rating'].strip()}' is no number from 1 to 5"
-        raise DataError(problem, path=path, row=number, hint="Mend that row")
+        problem = f"the rating '{cells['rating'].strip()}' is not a number from 1 to 5"
+        raise DataError(
+            problem, code="out-of-range", value=cells["rating"].strip(), path=path, row=number, hint="Correct that row"
+        )
     return PublicSysRow(
         number, image, candidate, system, rating, _references(cells.get("references", ""), number, path)
     )
@@ -179,7 +192,11 @@ def _references(cell: str, number: int, path: Path) -> tuple[str, ...]:
         texts = None
     if not isinstance(texts, list) or not texts:
         raise DataError(
-            "'references' is no list with a reference in it", path=path, row=number, hint='Write it as ["…", "…"]'
+            "'references' is not a list with a reference in it",
+            code="wrong-type",
+            path=path,
+            row=number,
+            hint='Write it as ["…", "…"]',
         )
     return tuple(
         judgement_files.parse_caption(text, f"reference {place}", path=path, row=number)

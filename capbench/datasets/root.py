@@ -74,7 +74,11 @@ def find_root(data: str | os.PathLike[str] | None = None) -> DataRoot:
         UsageError: the chosen folder does not exist.
     """
     if data is not None and not os.fspath(data):
-        raise UsageError("the data folder is an empty text", hint="Name a folder, or 'sample' for the embedded sample")
+        raise UsageError(
+            "the data folder is an empty text",
+            code="missing-value",
+            hint="Name a folder, or 'sample' for the embedded sample",
+        )
     if data is not None and os.fspath(data) != "sample":
         path, origin = Path(data).expanduser(), "--data"
     elif data is None and os.environ.get("CAPBENCH_DATA"):
@@ -83,7 +87,8 @@ def find_root(data: str | os.PathLike[str] | None = None) -> DataRoot:
         return DataRoot(sample_dir(), True, "embedded sample")
     if not path.is_dir():
         raise UsageError(
-            f"the data folder given by {origin} does not exist or is no folder",
+            f"the data folder given by {origin} does not exist or is not a folder",
+            code="missing-file",
             path=path,
             hint=f"Correct {origin}, or leave it out to use the embedded sample",
         )

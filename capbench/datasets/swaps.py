@@ -104,6 +104,8 @@ class Flickr8kSwaps(Dataset):
         if missing:
             raise DataError(
                 f"the captions of the {len(test)} test images give no pair with another {missing[0]}",
+                code="too-few",
+                value=missing[0],
                 path=path,
                 hint="The rules are for English captions: check the file and the list of test images",
             )
@@ -120,7 +122,7 @@ class Flickr8kSwaps(Dataset):
         words = lexicon()
         notes = (
             f"{counts} pairs of {len(test)} test images, made by rules version {words.version} (lexicon "
-            f"{words.fingerprint}); people judged none of them",
+            f"{words.fingerprint}); no human judged them",
         )
         preferences = {
             "component": _preferences(pairs, range(len(pairs)), [pair.swap.component for pair in pairs]),
@@ -139,6 +141,8 @@ class Flickr8kSwaps(Dataset):
             if len(captions[image]) < 2:
                 raise DataError(
                     f"image '{image}' has one caption: no reference would be left",
+                    code="missing-references",
+                    value=image,
                     path=path,
                     row=row,
                     hint="Get both files from the same release",

@@ -110,13 +110,21 @@ class Thumb(Dataset):
             if row.segment not in references:
                 raise DataError(
                     f"the image {row.segment} has no references in {references_path.name}",
+                    code="missing-references",
+                    value=row.segment,
                     path=path,
                     row=row.row,
                     hint="Both files should be of the same release",
                 )
         kept = [row for row in rows if selection.name == "all-systems" or row.system != _PEOPLE]
         if not kept:
-            raise DataError(f"no caption is left under '{selection.name}'", path=path, hint="Choose other items")
+            raise DataError(
+                f"no caption is left under '{selection.name}'",
+                code="too-few",
+                value=selection.name,
+                path=path,
+                hint="Choose other items",
+            )
         notes = []
         if len(kept) < len(rows):
             notes.append(f"{len(rows) - len(kept):,} captions that people wrote are left out")
@@ -142,7 +150,7 @@ def read_thumb(path: Path) -> list[ThumbRow]:
     """The rated captions of a file of THumB, in its order.
 
     Raises:
-        DataError: a line is no JSON object, a field is missing or of another kind, a rating is out of range, the total
+        DataError: a line is not a JSON object, a field is missing or of another kind, a rating is out of range, the total
             is not what its parts give, a system has two captions of one image, or one ``seg_id`` names two images; the
             row is named.
     """
@@ -161,16 +169,20 @@ def read_thumb(path: Path) -> list[ThumbRow]:
         image = judgement_files.parse_image(record.get("image"), "image's name (image)", path=path, row=row)
         if images.setdefault(segment, image) != image:
             problem = f"the seg_id {segment} is that of the image {images[segment]} above"
-            raise DataError(problem, path=path, row=row, hint="Keep the right one of the two")
+            raise DataError(
+                problem, code="mismatch", value=segment, path=path, row=row, hint="Keep the right one of the two"
+            )
         precision, recall = (_number(record, key, 1.0, 5.0, path, row) for key in ("P", "R"))
         penalties = sum(_number(record, key, -5.0, 0.0, path, row) for key in _PENALTIES)
         total = _number(record, "human_score", -20.0, 5.0, path, row)
         if abs((precision + recall) / 2 + penalties - total) > 1e-6:
             raise DataError(
                 f"the total {total:g} is not that of P, R and the penalties, {(precision + recall) / 2 + penalties:g}",
+                code="mismatch",
+                value=total,
                 path=path,
                 row=row,
-                hint="Mend that row",
+                hint="Correct that row",
             )
         if repeats.check((system, segment), row, row):
             continue
@@ -183,7 +195,7 @@ def _number(record: Mapping[str, Any], key: str, low: float, high: float, path: 
     value = record.get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
         problem = f"'{key}' is {value!r}, no number from {low:g} to {high:g}"
-        raise DataError(problem, path=path, row=row, hint="Mend that row")
+        raise DataError(problem, code="out-of-range", value=value, path=path, row=row, hint="Correct that row")
     return float(value)
 
 
@@ -193,10 +205,12 @@ def _read_references(path: Path) -> dict[str, tuple[str, ...]]:
         segment = judgement_files.parse_caption(record.get("seg_id"), "image's id (seg_id)", path=path, row=row)
         texts = record.get("refs")
         if not isinstance(texts, list) or not texts:
-            raise DataError("'refs' is no list with a reference in it", path=path, row=row, hint="Get the file again")
+            raise judgement_files.file_error(
+                "'refs' is not a list with a reference in it", "missing-references", path, row, value=segment
+            )
         if segment in references:
-            problem = f"the references of {segment} stand above already"
-            raise DataError(problem, path=path, row=row, hint="Keep one of the two")
+            problem = f"the references of {segment} already occur above"
+            raise DataError(problem, code="duplicate", value=segment, path=path, row=row, hint="Keep one of the two")
         references[segment] = tuple(
             judgement_files.parse_caption(text, f"reference {n}", path=path, row=row) for n, text in enumerate(texts, 1)
         )

@@ -19,7 +19,7 @@ from typing import Any
 from capbench.core import files
 from capbench.core.errors import DataError, MissingFileError
 from capbench.core.records import image_id
-from capbench.datasets.judgement_files import PathLike, column_error, parse_caption, split_caption_id
+from capbench.datasets.judgement_files import PathLike, column_error, file_error, parse_caption, split_caption_id
 from capbench.datasets.user.rows import plain_text
 
 __all__ = [
@@ -98,7 +98,7 @@ def read_token(path: PathLike) -> Captions:
     """Flickr8k's and Flickr30k's ``.token`` files: ``image.jpg#n``, a tab, the caption.
 
     Raises DataError for a row without a tab, a caption id without a number, an empty caption, a number that
-    stands twice, and an image whose numbers leave a gap.
+    occurs twice, and an image whose numbers leave a gap.
     """
     numbered_by_image: dict[str, dict[int, str]] = {}
     names: dict[str, str] = {}
@@ -115,7 +115,9 @@ def read_token(path: PathLike) -> Captions:
         if number in of_image:
             same = "the same text" if of_image[number] == text.strip() else "another text"
             raise DataError(
-                f"caption {number} of {name} stands above already, with {same}",
+                f"caption {number} of {name} already occurs above, with {same}",
+                code="duplicate",
+                value=number,
                 path=path,
                 row=row,
                 hint="Keep one of the two",
@@ -127,6 +129,8 @@ def read_token(path: PathLike) -> Captions:
             missing = next(n for n in range(max(numbered)) if n not in numbered)
             raise DataError(
                 f"image {names[image]} has a caption {max(numbered)} but no caption {missing}",
+                code="missing-caption",
+                value=missing,
                 path=path,
                 hint="Captions of an image are numbered from 0 without gaps: get the file again",
             )
@@ -141,7 +145,7 @@ def read_multi30k(folder: PathLike) -> Captions:
 
     Raises:
         MissingFileError: there is no list, or a caption file of a listed split is missing.
-        DataError: line counts differ, a caption is empty, an image stands twice, or a ``.gz`` is damaged.
+        DataError: line counts differ, a caption is empty, an image occurs twice, or a ``.gz`` is damaged.
     """
     root = Path(folder)
     lists = sorted((root / "image_splits").glob("*_images.txt"))
@@ -159,9 +163,10 @@ def read_multi30k(folder: PathLike) -> Captions:
         listed = [name.strip() for name in files.read_lines(split_list)]
         for row, name in enumerate(listed, 1):
             image = image_id(name)
-            if not name or image in captions:
-                problem = f"image {name} is listed twice" if name else "the row is empty"
-                raise DataError(problem, path=split_list, row=row, hint="Get the list again")
+            if not name:
+                raise file_error("the row is empty", "missing-value", split_list, row)
+            if image in captions:
+                raise file_error(f"image {name} is listed twice", "duplicate", split_list, row, value=name)
             captions[image], names[image], groups[image] = [], name, split
         for number in range(1, 6):
             path = _plain_or_gz(root / "raw" / f"{split}.{number}.en")
@@ -169,6 +174,8 @@ def read_multi30k(folder: PathLike) -> Captions:
             if len(texts) != len(listed):
                 raise DataError(
                     f"has {len(texts)} lines where {split_list.name} lists {len(listed)} images",
+                    code="mismatch",
+                    value=len(texts),
                     path=path,
                     hint="Get both files again, from the same release",
                 )
@@ -192,7 +199,7 @@ def _lines_of(path: Path) -> list[str]:
         return data.decode("utf-8").replace("\r\n", "\n").removesuffix("\n").split("\n")
     except UnicodeDecodeError as error:
         row = data.count(b"\n", 0, error.start) + 1
-        raise DataError("is not UTF-8", path=path, row=row, hint="Get the file again") from error
+        raise file_error("is not UTF-8", "unreadable", path, row) from error
 
 
 def read_karpathy(path: PathLike) -> Captions:
@@ -227,14 +234,16 @@ def read_split_captions(path: PathLike) -> Captions:
 def parse_split_captions(data: Any, path: PathLike) -> Captions:
     """As :func:`read_split_captions`, from parsed JSON."""
     if not isinstance(data, dict):
-        raise DataError("is no JSON object of file names and captions", path=path, hint="Get the file again")
+        raise file_error("is not a JSON object of file names and captions", "wrong-format", path)
     captions: dict[str, list[str]] = {}
     names: dict[str, str] = {}
     for name, value in data.items():
         row = f"entry '{name}'"
         image = _new_image(name, captions, path, row)
         if not isinstance(value, list):
-            raise DataError("is no list of captions", path=path, row=row, hint="Give a list of strings")
+            raise DataError(
+                "is not a list of captions", code="wrong-type", path=path, row=row, hint="Give a list of strings"
+            )
         last = value[-1] if value else None
         if isinstance(last, str) and last.strip() != image_id(last.strip()) == image:
             value = value[:-1]
@@ -264,7 +273,14 @@ def parse_coco_annotations(data: Any, path: PathLike) -> Captions:
         image = _new_image(name, captions, path, row)
         number_id = _field(entry, "id", (int, str), path, row)
         if number_id in images:
-            raise DataError(f"the image id {number_id} stands twice", path=path, row=row, hint="Keep one of the two")
+            raise DataError(
+                f"the image id {number_id} occurs twice",
+                code="duplicate",
+                value=number_id,
+                path=path,
+                row=row,
+                hint="Keep one of the two",
+            )
         images[number_id], captions[image], names[image] = image, [], name
         if "domain" in entry:
             groups[image] = _field(entry, "domain", str, path, row)
@@ -273,19 +289,21 @@ def parse_coco_annotations(data: Any, path: PathLike) -> Captions:
         row = f"annotation {number}"
         number_id = _field(entry, "image_id", (int, str), path, row)
         if number_id not in images:
-            raise DataError(
-                f"its image {number_id} is not among the images", path=path, row=row, hint="Get the file again"
+            raise file_error(
+                f"its image {number_id} is not among the images", "unknown-item", path, row, value=number_id
             )
         annotation_id = _field(entry, "id", (int, str), path, row) if entry.get("id") is not None else None
         if annotation_id is not None and annotation_id in known:
-            message = f"the annotation id {annotation_id} stands twice"
-            raise DataError(message, path=path, row=row, hint="Keep one of the two")
+            message = f"the annotation id {annotation_id} occurs twice"
+            raise DataError(
+                message, code="duplicate", value=annotation_id, path=path, row=row, hint="Keep one of the two"
+            )
         known.add(annotation_id)
         text = parse_caption(entry.get("caption"), "caption", path=path, row=row)
         captions[images[number_id]].append(text)
     for image, texts in captions.items():
         if not texts:
-            raise DataError(f"image {names[image]} has no caption", path=path, hint="Get the file again")
+            raise file_error(f"image {names[image]} has no caption", "missing-caption", path, value=names[image])
     return Captions(captions, path, names, groups)
 
 
@@ -297,7 +315,7 @@ def read_nocaps_corpus(path: PathLike) -> Captions:
 def parse_nocaps_corpus(data: Any, path: PathLike) -> Captions:
     """As :func:`read_nocaps_corpus`, from parsed JSON."""
     if not isinstance(data, list) or not data:
-        raise DataError("is no JSON list of images", path=path, hint="Get the file again")
+        raise file_error("is not a JSON list of images", "wrong-format", path)
     captions: dict[str, list[str]] = {}
     groups: dict[str, str] = {}
     for number, entry in enumerate(data, 1):
@@ -310,16 +328,31 @@ def parse_nocaps_corpus(data: Any, path: PathLike) -> Captions:
 
 def _captions(texts: Sequence[object], path: PathLike, row: str) -> list[str]:
     if not texts:
-        raise DataError("there is no caption", path=path, row=row, hint="Give at least one caption for every image")
+        raise DataError(
+            "there is no caption",
+            code="missing-caption",
+            path=path,
+            row=row,
+            hint="Give at least one caption for every image",
+        )
     return [parse_caption(text, f"caption {n}", path=path, row=row) for n, text in enumerate(texts, 1)]
 
 
 def _new_image(name: str, seen: Mapping[str, object], path: PathLike, row: str) -> str:
     image = image_id(parse_caption(name, "image's name", path=path, row=row)) if name.strip() else ""
     if not image:
-        raise DataError("the image's name is empty", path=path, row=row, hint="Give the image's file name")
+        raise DataError(
+            "the image's name is empty", code="missing-image", path=path, row=row, hint="Give the image's file name"
+        )
     if image in seen:
-        raise DataError(f"image {image} stands above already", path=path, row=row, hint="Keep one of the two")
+        raise DataError(
+            f"image {image} already occurs above",
+            code="duplicate",
+            value=image,
+            path=path,
+            row=row,
+            hint="Keep one of the two",
+        )
     return image
 
 
@@ -327,7 +360,11 @@ def _list_field(data: Any, key: str, path: PathLike) -> list[Any]:
     entries = data.get(key) if isinstance(data, dict) else None
     if not isinstance(entries, list) or not entries:
         raise DataError(
-            f"holds no list '{key}'", path=path, hint="Get the file again, or check that it is the right one"
+            f"contains no list '{key}'",
+            code="missing-key",
+            value=key,
+            path=path,
+            hint="Get the file again, or check that it is the right one",
         )
     return entries
 
@@ -337,7 +374,7 @@ def _field(entry: Any, key: str, kind: type | tuple[type, ...], path: PathLike, 
     if not isinstance(value, kind) or isinstance(value, bool):
         kinds = kind if isinstance(kind, tuple) else (kind,)
         wanted = " or ".join({str: "a string", int: "a number", list: "a list"}[k] for k in kinds)
-        raise DataError(f"'{key}' is missing or is not {wanted}", path=path, row=row, hint="Get the file again")
+        raise file_error(f"'{key}' is missing or is not {wanted}", "XXX", path, row)
     return value
 
 
@@ -356,7 +393,13 @@ def image_field(record: dict[str, Any], path: Path, row: int | str) -> str:
     """The image that a record belongs to."""
     key = "image" if "image" in record else "image_id"
     if key not in record:
-        raise DataError("lacks 'image' or 'image_id'", path=path, row=row, hint="Name the image that it belongs to")
+        raise DataError(
+            "has no 'image' or 'image_id'",
+            code="missing-image",
+            path=path,
+            row=row,
+            hint="Name the image that it belongs to",
+        )
     return image_of(record[key], key, path, row)
 
 
@@ -366,7 +409,9 @@ def image_of(value: Any, key: str, path: Path, row: int | str) -> str:
     image = image_id(name)
     if not image:
         hint = "Write the image's file name, such as kite.jpg"
-        raise DataError(f"{key} is '{name}', which names no image", path=path, row=row, hint=hint)
+        raise DataError(
+            f"{key} is '{name}', which names no image", code="missing-image", value=name, path=path, row=row, hint=hint
+        )
     return image
 
 
@@ -383,16 +428,29 @@ def name_of(value: Any, key: str, path: Path, row: int | str) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
-        raise DataError(f"'{key}' is {_shown(value)}, which is no name", path=path, row=row, hint="Give a text")
+        raise DataError(
+            f"'{key}' is {_shown(value)}, which is not a name",
+            code="wrong-type",
+            value=value,
+            path=path,
+            row=row,
+            hint="Give a text",
+        )
     return checked_caption(value, key, path, row)
 
 
 def checked_captions(value: Any, key: str, path: Path, row: int | str) -> list[str]:
     """A list of captions, at least one."""
     if not isinstance(value, list | tuple):
-        raise DataError(f"{key} is no list of captions", path=path, row=row, hint=REFERENCE_FORM)
+        raise DataError(f"{key} is not a list of captions", code="wrong-type", path=path, row=row, hint=REFERENCE_FORM)
     if not value:
-        raise DataError("has 0 references", path=path, row=row, hint="Give at least one, or remove the image")
+        raise DataError(
+            "has 0 references",
+            code="missing-references",
+            path=path,
+            row=row,
+            hint="Give at least one, or remove the image",
+        )
     try:
         texts = list(map(str.strip, value))
     except TypeError:  # not all are texts: the first that is none is told
@@ -406,12 +464,21 @@ def checked_captions(value: Any, key: str, path: Path, row: int | str) -> list[s
 def checked_caption(value: Any, key: str, path: Path, row: int | str) -> str:
     """A caption, without white space around it."""
     if not isinstance(value, str):
-        raise DataError(f"{key} is {_shown(value)}, which is no text", path=path, row=row, hint="Give a text")
+        raise DataError(
+            f"{key} is {_shown(value)}, which is not a string",
+            code="wrong-type",
+            value=value,
+            path=path,
+            row=row,
+            hint="Give a text",
+        )
     text, unfit = plain_text(value)
     if not text:
-        raise DataError(f"{key} is empty", path=path, row=row, hint="Fill it in or remove the entry")
+        raise DataError(
+            f"{key} is empty", code="missing-value", path=path, row=row, hint="Fill it in or remove the entry"
+        )
     if unfit:
-        raise DataError(f"{key} holds {unfit}", path=path, row=row, hint="Remove it")
+        raise DataError(f"{key} contains {unfit}", code="wrong-value", path=path, row=row, hint="Remove it")
     return text
 
 

@@ -117,7 +117,9 @@ def read_captions(candidates: str | Path, references: str | Path | None) -> User
 def unreferenced(candidates: Path) -> UserCaptions:
     """Captions without references, for metrics that do without. Else as :func:`read_captions`."""
     if is_plain(candidates):
-        raise DataError("is plain text, which names no images", path=candidates, hint=WITHOUT_REFERENCES)
+        raise DataError(
+            "is plain text, which names no images", code="missing-image", path=candidates, hint=WITHOUT_REFERENCES
+        )
     return joined(candidate_records(candidates), candidates, None, None)
 
 
@@ -140,7 +142,7 @@ def joined(
     """
     if known is not None and not isinstance(known, References):
         hint = f"Name the image of each list. {REFERENCE_FORM}"
-        raise DataError("names no images, but the candidates do", path=references, hint=hint)
+        raise DataError("names no images, but the candidates do", code="missing-image", path=references, hint=hint)
     items: list[Item] = []
     ids = _Ids()
     with_candidate: set[str] = set()
@@ -149,11 +151,16 @@ def joined(
         image = name if known is None else known.image(name)
         if image is None:
             raise DataError(
-                f"the image '{name}' has no references in {references}", path=candidates, row=row, hint="Add some"
+                f"the image '{name}' has no references in {references}",
+                code="missing-references",
+                value=name,
+                path=candidates,
+                row=row,
+                hint="Add some",
             )
         key = "caption" if "caption" in record else "candidate"
         if key not in record:
-            raise DataError("lacks 'caption'", path=candidates, row=row, hint=CANDIDATE_FORM)
+            raise DataError("has no 'caption'", code="missing-caption", path=candidates, row=row, hint=CANDIDATE_FORM)
         text = checked_caption(record[key], key, candidates, row)
         system = optional_name(record, ("system",), candidates, row)
         given_id = optional_name(record, ("id", "candidate_id"), candidates, row)
@@ -166,7 +173,12 @@ def joined(
         if (owner.image, owner.system, owner.candidate) != (image, system, text):
             whose = f"caption above ('{owner.candidate[:60]}')" if owner.candidate != text else "image or system above"
             raise DataError(
-                f"the id '{candidate_id}' has another {whose}", path=candidates, row=row, hint="Ids must be different"
+                f"the id '{candidate_id}' has another {whose}",
+                code="duplicate",
+                value=candidate_id,
+                path=candidates,
+                row=row,
+                hint="Ids must be different",
             )
         with_candidate.add(image)
         items.append(item)
@@ -224,13 +236,16 @@ def plain_items(
     if isinstance(lists, References):
         raise DataError(
             f"is plain text, which names no images, but the references in {references} do",
+            code="missing-image",
             path=path,
             hint='Write candidates as {"image": …, "caption": "…"}, or references as a JSON list of lists in the order '
             "of the candidates, or one a line in a .txt file",
         )
     if len(texts) != len(lists):
         raise DataError(
-            f"holds {len(texts)} candidates, but {references} has references for {len(lists)}",
+            f"contains {len(texts)} candidates, but {references} has references for {len(lists)}",
+            code="mismatch",
+            value=len(texts),
             path=path,
             hint="Line n of the one belongs to line or list n of the other",
         )
@@ -255,7 +270,7 @@ def candidate_records(path: Path) -> Iterator[tuple[int | str, dict[str, Any]]]:
     if entries is None:
         entries = files.read_json(path, unique_keys=True)
         if not isinstance(entries, list):
-            raise DataError("is no list of candidates", path=path, hint=CANDIDATE_FORM)
+            raise DataError("is not a list of candidates", code="wrong-format", path=path, hint=CANDIDATE_FORM)
     yield from listed_records(entries, path)
 
 
@@ -265,12 +280,16 @@ def listed_records(entries: Iterable[Any], path: Path) -> Iterator[tuple[str, di
     for number, record in enumerate(entries, 1):
         if isinstance(record, str):
             hint = f"Name the image of each caption. {CANDIDATE_FORM}"
-            raise DataError("is a caption without an image", path=path, row=f"entry {number}", hint=hint)
+            raise DataError(
+                "is a caption without an image", code="missing-image", path=path, row=f"entry {number}", hint=hint
+            )
         if not isinstance(record, Mapping):
-            raise DataError("is no JSON object", path=path, row=f"entry {number}", hint=CANDIDATE_FORM)
+            raise DataError(
+                "is not a JSON object", code="wrong-type", path=path, row=f"entry {number}", hint=CANDIDATE_FORM
+            )
         yield f"entry {number}", dict(record)
     if not number:
-        raise DataError("holds no candidates", path=path, hint=CANDIDATE_FORM)
+        raise DataError("contains no candidates", code="missing-caption", path=path, hint=CANDIDATE_FORM)
 
 
 def read_references(path: Path) -> References | list[list[str]]:
@@ -297,7 +316,7 @@ def references_in(data: Any, path: Path) -> References | list[list[str]]:
     if isinstance(data, list) and data:
         return [checked_captions(value, "the entry", path, f"entry {number}") for number, value in enumerate(data, 1)]
     if not isinstance(data, dict) or not data:
-        raise DataError("holds no references", path=path, hint=REFERENCE_FORM)
+        raise DataError("contains no references", code="missing-references", path=path, hint=REFERENCE_FORM)
     if isinstance(data.get("annotations"), list):
         return _coco_annotations(data, path)
     return _by_image(data.items(), path)
@@ -310,7 +329,14 @@ def _by_image(entries: Iterable[tuple[str, Any]], path: Path) -> References:
         place = f"image '{key}'"
         name = image_of(key, "the image", path, place)
         if name in references.by_image:
-            raise DataError(f"two images with the id '{name}'", path=path, row=place, hint="Rename one of them")
+            raise DataError(
+                f"two images with the id '{name}'",
+                code="duplicate",
+                value=name,
+                path=path,
+                row=place,
+                hint="Rename one of them",
+            )
         references.by_image[name] = joined_references(checked_captions(value, "the value", path, place))
     return references
 
@@ -322,13 +348,17 @@ def reference_records(records: Iterable[tuple[int | str, dict[str, Any]]], path:
         name = image_field(record, path, row)
         key = next((k for k in ("references", "captions", "caption", "reference") if k in record), None)
         if key is None:
-            raise DataError("lacks 'references' or 'caption'", path=path, row=row, hint=REFERENCE_FORM)
+            raise DataError(
+                "has no 'references' or 'caption'", code="missing-key", path=path, row=row, hint=REFERENCE_FORM
+            )
         value = record[key]
         texts = (
             checked_captions(value, key, path, row) if key.endswith("s") else [checked_caption(value, key, path, row)]
         )
         if key.endswith("s") and name in references.by_image:
-            raise DataError(f"a second list of references for the image '{name}'", path=path, row=row)
+            raise DataError(
+                f"a second list of references for the image '{name}'", code="duplicate", value=name, path=path, row=row
+            )
         before = references.by_image.get(name)
         references.by_image[name] = joined_references(texts if before is None else [before, *texts])
     return references
@@ -340,28 +370,44 @@ def _coco_annotations(data: dict[str, Any], path: Path) -> References:
     names: dict[str, str] = {}
     images = data.get("images", [])
     if not isinstance(images, list):
-        raise DataError("'images' is no list", path=path, hint=REFERENCE_FORM)
+        raise DataError("'images' is not a list", code="wrong-type", path=path, hint=REFERENCE_FORM)
     for number, record in enumerate(images, 1):
         row = f"images, entry {number}"
         if not isinstance(record, dict) or "id" not in record:
-            raise DataError("is no image with an 'id'", path=path, row=row, hint=REFERENCE_FORM)
+            raise DataError(
+                "is not an image with an 'id'", code="missing-key", value="id", path=path, row=row, hint=REFERENCE_FORM
+            )
         key = name_of(record["id"], "id", path, row)
         file_name = record.get("file_name")
         image = image_of(file_name, "file_name", path, row) if file_name is not None else key
         if key in names or image in names:
             twice = key if key in names else image
-            raise DataError(f"the image '{twice}' stands twice", path=path, row=row, hint="Remove one of them")
+            raise DataError(
+                f"the image '{twice}' occurs twice",
+                code="duplicate",
+                value=twice,
+                path=path,
+                row=row,
+                hint="Remove one of them",
+            )
         names[key] = names[image] = image
         by_image[image] = []
     for number, record in enumerate(data["annotations"], 1):
         row = f"annotations, entry {number}"
         if not isinstance(record, dict):
-            raise DataError("is no JSON object", path=path, row=row, hint=REFERENCE_FORM)
+            raise DataError("is not a JSON object", code="wrong-type", path=path, row=row, hint=REFERENCE_FORM)
         key = image_field(record, path, row)
         if images and key not in names:
-            raise DataError(f"the image '{key}' is not among 'images'", path=path, row=row, hint="Add it there")
+            raise DataError(
+                f"the image '{key}' is not among 'images'",
+                code="unknown-item",
+                value=key,
+                path=path,
+                row=row,
+                hint="Add it there",
+            )
         if "caption" not in record:
-            raise DataError("lacks 'caption'", path=path, row=row, hint=REFERENCE_FORM)
+            raise DataError("has no 'caption'", code="missing-caption", path=path, row=row, hint=REFERENCE_FORM)
         image = names.get(key, key)
         by_image.setdefault(image, []).append(checked_caption(record["caption"], "caption", path, row))
     # An image without annotations has no references: an error only if a candidate needs them.
@@ -387,11 +433,18 @@ def _json_lines(path: Path, form: str) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
             record = decode(line)
         except (ValueError, RecursionError) as error:
-            raise DataError("is no JSON", path=path, row=row, hint=form) from error
+            raise DataError("is not JSON", code="wrong-format", path=path, row=row, hint=form) from error
         if twice:
-            raise DataError(f"the key '{twice[0]}' stands twice", path=path, row=row, hint="Keep one of the two")
+            raise DataError(
+                f"the key '{twice[0]}' occurs twice",
+                code="duplicate",
+                value=twice[0],
+                path=path,
+                row=row,
+                hint="Keep one of the two",
+            )
         if not isinstance(record, dict):
-            raise DataError("is no JSON object", path=path, row=row, hint=form)
+            raise DataError("is not a JSON object", code="wrong-type", path=path, row=row, hint=form)
         yield row, record
 
 
@@ -414,7 +467,7 @@ def captions_in_memory(
 
     Raises:
         MissingFileError: a file is not there.
-        DataError: something is no caption, or a candidate has no references; the entry is named.
+        DataError: something is not a caption, or a candidate has no references; the entry is named.
     """
     if references is None and isinstance(candidates, str | Path):
         return unreferenced(Path(candidates))
@@ -441,14 +494,14 @@ def captions_in_memory(
     if given and not any(isinstance(entry, Mapping) for entry in given):
         texts = [checked_caption(text, "the caption", name, f"entry {row}") for row, text in enumerate(given, 1)]
         if references_name is None or known is None:
-            raise DataError("are texts, which name no images", path=name, hint=WITHOUT_REFERENCES)
+            raise DataError("are texts, which name no images", code="missing-image", path=name, hint=WITHOUT_REFERENCES)
         return plain_items(texts, name, references_name, known)
     return joined(listed_records(given, name), name, references_name, known)
 
 
 def _records_by_image(candidates: Mapping[Any, Any], path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     if not candidates:
-        raise DataError("holds no candidates", path=path, hint=CANDIDATE_FORM)
+        raise DataError("contains no candidates", code="missing-caption", path=path, hint=CANDIDATE_FORM)
     for image, value in candidates.items():
         row = f"image '{image}'"
         for text in value if isinstance(value, list | tuple) and value else [value]:
@@ -520,6 +573,8 @@ def read_systems(systems: Mapping[str, Path], references: Path) -> SystemCaption
                 )
                 raise DataError(
                     f"lacks {number}: {_listed(missing)}",
+                    code="missing-image",
+                    value=missing[0],
                     path=systems[lacking],
                     hint="Systems are compared on the same images: add the captions, or remove the others'",
                 )
@@ -533,8 +588,10 @@ def _check_single(items: Sequence[Item], path: Path) -> None:
     several = [image for image, number in count.items() if number > 1]
     if several:
         raise DataError(
-            f"holds {count[several[0]]} captions of the image '{several[0]}'"
+            f"contains {count[several[0]]} captions of the image '{several[0]}'"
             + (f", and several of {len(several) - 1:,} more" if len(several) > 1 else ""),
+            code="duplicate",
+            value=several[0],
             path=path,
             hint="A system has one caption for each image: keep one, or write a file for each system",
         )

@@ -43,7 +43,7 @@ _SCALE = re.compile(r"\s*\[?\s*([-+]?[\d.]+)\s*(?:,|\.\.|to|:|-)\s*([-+]?[\d.]+)
 
 
 def parse_scale(text: str) -> tuple[float, float] | None:
-    """``"1-5"``, ``"1..5"``, ``"1,5"`` or ``"[1, 5]"`` → (1.0, 5.0); None if it is no scale."""
+    """``"1-5"``, ``"1..5"``, ``"1,5"`` or ``"[1, 5]"`` → (1.0, 5.0); None if it is not a scale."""
     match = _SCALE.fullmatch(text)
     if not match:
         return None
@@ -77,24 +77,32 @@ def read_user_file(
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
         raise DataError(
-            f"has the ending '{suffix}'", path=path, hint="Judgements are read from .jsonl, .csv and .tsv files"
+            f"has the ending '{suffix}'",
+            code="wrong-format",
+            value=suffix,
+            path=path,
+            hint="Judgements are read from .jsonl, .csv and .tsv files",
         )
     try:
         path.name.encode()
     except UnicodeEncodeError as error:
         # It would stand in protocol ids, which are written as UTF-8.
         hint = "Rename the file"
-        raise DataError("has a name that is not UTF-8", path=ascii(str(path)), hint=hint) from error
+        raise DataError("has a name that is not UTF-8", code="unsupported", path=ascii(str(path)), hint=hint) from error
     check = Check(path)
     text = read_text(path)
     if not text.strip():
-        raise DataError("is empty", path=path, hint="See 'capbench data import --help' for the columns")
+        raise DataError(
+            "is empty", code="missing-value", path=path, hint="See 'capbench data import --help' for the columns"
+        )
     if suffix == ".jsonl":
         records = list(jsonl_records(text, check, ignore))
     else:
         records = list(table_records(path, text, check, ignore, rating_columns))
     if not records and not check.count:
-        raise DataError("holds no judgements", path=path, hint="A header alone is not enough: add rows")
+        raise DataError(
+            "contains no judgements", code="missing-value", path=path, hint="A header alone is not enough: add rows"
+        )
     paired = any(not record.keys().isdisjoint(_PAIR_FIELDS) for _, record in records)
     check.wants_references(any("references" in record for _, record in records))
     judgements = _preferences(records, check) if paired else _rated(path, records, check, scale, rating_columns)
@@ -133,7 +141,7 @@ def _rated(
             for value in itertools.chain.from_iterable(rated.ratings):
                 if not low <= value <= high:
                     kind = f"is outside of {low:g}-{high:g}"
-                    check.add(rated.row, f"the rating {value:g} {kind}", "Mend the rating or the scale", kind)
+                    check.add(rated.row, f"the rating {value:g} {kind}", "Correct the rating or the scale", kind)
     seen_scale = (min(values), max(values)) if values else (0.0, 0.0)
     given = stated.limits is not None
     return UserJudgements("ratings", (*rows,), (), stated.limits or seen_scale, given, aspects)
@@ -191,7 +199,7 @@ class _Scale:
         value = record["scale"]
         limits = parse_scale(value if isinstance(value, str) else json.dumps(value))
         if limits is None:
-            self._check.add(row, "'scale' is no scale", "Write it as [1, 5], in a table as 1-5")
+            self._check.add(row, "'scale' is not a scale", "Write it as [1, 5], in a table as 1-5")
         elif self.limits is None:
             self.limits = limits
         elif limits != self.limits:
@@ -254,7 +262,7 @@ def _preferences(records: list[tuple[int, dict[str, Any]]], check: Check) -> Use
         first_row = first_rows.setdefault((pair.image, frozenset(sides)), row)
         if first_row != row:
             hint = "Give one row a pair and count votes in votes_a and votes_b"
-            check.add(row, f"holds the same pair as row {first_row}", hint, "holds the same pair")
+            check.add(row, f"contains the same pair as row {first_row}", hint, "contains the same pair")
         for system, name, candidate in sides:
             ids.claim(row, name, (pair.image, system, candidate))
         rows.append(pair)
@@ -306,7 +314,7 @@ def _votes(row: int, record: dict[str, Any], with_votes: bool, check: Check) -> 
     counts = [record.get("votes_a"), record.get("votes_b")]
     for name, count in zip(("votes_a", "votes_b"), counts, strict=True):
         if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < 1 << 53:
-            kind = f"'{name}' is no count"
+            kind = f"'{name}' is not a count"
             hint = "Give whole numbers from 0 in both columns"
             check.add(row, f"{kind} ({json.dumps(count)[:40]})", hint, kind)
             return None
@@ -321,7 +329,7 @@ def _preferred(row: int, record: dict[str, Any], votes: tuple[int, int] | None, 
     given = record.get("preferred")
     if given is None:
         if votes is None and not {"votes_a", "votes_b"} & set(record):
-            check.add(row, "lacks 'preferred'", "Give a, b or tie, or votes_a and votes_b")
+            check.add(row, "has no 'preferred'", "Give a, b or tie, or votes_a and votes_b")
         return majority
     choice = {"a": 1, "b": -1, "tie": 0}.get(given.strip().lower()) if isinstance(given, str) else None
     if choice is None:

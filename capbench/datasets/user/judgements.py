@@ -259,9 +259,15 @@ def read_meta(folder: Path) -> dict[str, Any]:
     meta = read_json(path)
     again = "Import the judgements again with --replace"
     if not isinstance(meta, dict) or not isinstance(meta.get("schema"), int):
-        raise DataError("does not describe imported judgements", path=path, hint=again)
+        raise DataError("does not describe imported judgements", code="wrong-format", path=path, hint=again)
     if meta["schema"] > SCHEMA:
-        raise DataError(f"was written by a newer capbench (schema {meta['schema']})", path=path, hint="Update capbench")
+        raise DataError(
+            f"was written by a newer capbench (schema {meta['schema']})",
+            code="wrong-version",
+            value=meta["schema"],
+            path=path,
+            hint="Update capbench",
+        )
     source, scale = meta.get("source"), meta.get("scale")
     if not (
         isinstance(source, dict)
@@ -269,7 +275,7 @@ def read_meta(folder: Path) -> dict[str, Any]:
         and all(isinstance(meta.get(key), str) for key in ("name", "kind", "imported", "sha256"))
         and (scale is None or (isinstance(scale, list) and [type(v) for v in scale] == [float, float]))
     ):
-        raise DataError("lacks a field, or one has the wrong type", path=path, hint=again)
+        raise DataError("lacks a field, or one has the wrong type", code="missing-key", path=path, hint=again)
     return meta
 
 
@@ -304,14 +310,27 @@ def import_file(
     if not _NAME.fullmatch(name) or name.lower().endswith(SUFFIXES):
         raise UsageError(
             f"--name {name}: not a name for a data set",
+            code="wrong-value",
+            value=name,
             hint="Use up to 64 letters, digits, dots, hyphens and underscores, and no file ending",
         )
     if name.lower() in dataset_names():
-        raise UsageError(f"--name {name}: that is the name of a published data set", hint="Choose another name")
+        raise UsageError(
+            f"--name {name}: that is the name of a published data set",
+            code="exists",
+            value=name,
+            hint="Choose another name",
+        )
     parent = home_dir() / "imported" if in_home or root.is_sample else root.path / "imported"
     target = parent / name
     if os.path.exists(target) and not replace:  # noqa: PTH110  Path.exists raises in a folder that is closed
-        raise UsageError("there is a data set of that name", path=target, hint="Choose another name, or give --replace")
+        raise UsageError(
+            "there is a data set of that name",
+            code="exists",
+            value=name,
+            path=target,
+            hint="Choose another name, or give --replace",
+        )
     from capbench.datasets.user.judgement_files import read_user_file
 
     table = read_user_file(source, ignore=ignore, scale=scale, rating_columns=rating_columns)
@@ -320,7 +339,7 @@ def import_file(
         new = Path(tempfile.mkdtemp(prefix=f".{name}.", suffix=".part", dir=parent))
     except OSError as error:
         hint = "Choose a folder that you may write to, or give --user to keep it in your own"
-        raise UsageError(f"cannot be written ({error.strerror})", path=parent, hint=hint) from error
+        raise UsageError(f"cannot be written ({error.strerror})", code="unwritable", path=parent, hint=hint) from error
     try:
         write_text(new / "judgements.jsonl", "".join(_normal_lines(table)))
         meta = {
@@ -361,7 +380,9 @@ def _swap(new: Path, target: Path) -> None:
                 old.rename(target)
             raise
     except OSError as error:
-        raise UsageError(f"cannot be written ({error.strerror})", path=target, hint="Nothing was changed") from error
+        raise UsageError(
+            f"cannot be written ({error.strerror})", code="unwritable", path=target, hint="Nothing was changed"
+        ) from error
     shutil.rmtree(old, ignore_errors=True)
 
 

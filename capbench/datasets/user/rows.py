@@ -185,11 +185,13 @@ class Check:
         """
         if value is None:
             if needed:
-                self.add(row, f"lacks '{name}'", "Every row needs it")
+                self.add(row, f"has no '{name}'", "Every row needs it")
             return None if needed else ""
         kind = kind or name
         if not isinstance(value, str):
-            self.add(row, f"'{name}' is no text ({_shown(value)})", "Put it in quotes", f"'{kind}' is no text")
+            self.add(
+                row, f"'{name}' is not a string ({_shown(value)})", "Put it in quotes", f"'{kind}' is not a string"
+            )
             return None
         text, unfit = plain_text(value)
         if not text and needed:
@@ -239,10 +241,10 @@ class Check:
             if not self._with_references:
                 return ()
             hint = "Give at least one reference caption of the image; a file without any gives none in all rows"
-            self.add(row, "lacks 'references'", hint)
+            self.add(row, "has no 'references'", hint)
             return None
         if not isinstance(value, list):
-            self.add(row, "'references' is no list", 'Write it as ["first caption", "second caption"]')
+            self.add(row, "'references' is not a list", 'Write it as ["first caption", "second caption"]')
             return None
         if not value:
             self.add(row, "'references' is empty", "Give at least one reference caption of the image")
@@ -262,11 +264,11 @@ class Check:
         return clean
 
     def number(self, row: int, name: str, value: Any) -> float | None:
-        """A finite number that is no boolean."""
+        """A finite number that is not a boolean."""
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         # The bound keeps out integers that no float can hold.
         if not number or not abs(value) <= sys.float_info.max:
-            kind = f"'{name}' is no finite number"
+            kind = f"'{name}' is not a finite number"
             self.add(row, f"{kind} ({_shown(value)})", "Give a number", kind)
             return None
         return float(value)
@@ -337,10 +339,10 @@ def aspect_of(column: str, rating_columns: Collection[str] = ()) -> str | None:
 
 
 def jsonl_records(text: str, check: Check, ignore: Collection[str] = ()) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The objects of a JSONL file with their line numbers; null counts as absent, what is no object is a problem."""
+    """The objects of a JSONL file with their line numbers; null counts as absent, what is not an object is a problem."""
 
     def refuse(constant: str) -> Any:
-        raise ValueError(f"{constant} is no JSON number")
+        raise ValueError(f"{constant} is not a JSON number")
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         record = dict(pairs)
@@ -361,7 +363,7 @@ def jsonl_records(text: str, check: Check, ignore: Collection[str] = ()) -> Iter
         if isinstance(record, dict):
             yield row, {key: value for key, value in record.items() if value is not None and key not in ignore}
         else:
-            check.add(row, "is no JSON object", "Every line is one JSON object: {…}")
+            check.add(row, "is not a JSON object", "Every line is one JSON object: {…}")
 
 
 def table_records(
@@ -371,7 +373,7 @@ def table_records(
 
     Columns of ``rating_columns`` hold numbers, like ``rating``.
 
-    Raises DataError if it is no table.
+    Raises DataError if it is not a table.
     """
     head = text.split("\n", 1)[0]
     # Column names hold no delimiters, so the header alone tells which one the file uses.
@@ -392,7 +394,11 @@ def table_records(
                 yield row, columns.record(row, cells, check)
     except csv.Error as error:
         raise DataError(
-            f"is no well-formed table ({error})", path=path, row=reader.line_num, hint="Check its quotes"
+            f"is not a well-formed table ({error})",
+            code="wrong-format",
+            path=path,
+            row=reader.line_num,
+            hint="Check its quotes",
         ) from error
 
 
@@ -405,6 +411,8 @@ class _Columns:
         if "image" not in header:
             raise DataError(
                 f"the header has no column 'image' ({', '.join(header)[:60]})",
+                code="missing-column",
+                value="image",
                 path=path,
                 row=1,
                 hint="The first line names the columns; see 'capbench data import --help'",
@@ -419,7 +427,14 @@ class _Columns:
             # reference_1 and reference_01 are one column.
             same = f"{match[1]}_{int(match[2])}" if match else name
             if same in names:
-                raise DataError(f"the column '{name}' is there twice", path=path, row=1, hint="Rename one of them")
+                raise DataError(
+                    f"the column '{name}' is there twice",
+                    code="duplicate",
+                    value=name,
+                    path=path,
+                    row=1,
+                    hint="Rename one of them",
+                )
             names.add(same)
             if name in ignore or (match and _PLURAL[match[1]] in ignore):
                 continue
@@ -451,7 +466,7 @@ class _Columns:
             except (ValueError, RecursionError):
                 stem, form = name[:-1], '["…", "…"]' if name == "references" else "[4, 5]"
                 hint = f"Write {form}, or use the columns {stem}_1, {stem}_2, …"
-                check.add(row, f"'{name}' is no JSON list", hint)
+                check.add(row, f"'{name}' is not a JSON list", hint)
                 record[name] = []
         for stem, places in self._numbered.items():
             values = [cells[place] for place in places]
@@ -509,11 +524,19 @@ def gather_aspects(
             names |= dict.fromkeys(record["ratings"])
     for name in rating_columns:
         if name not in names and not any(RATING in record or "ratings" in record for _, record in records):
-            raise DataError(f"has no column '{name}'", path=path, hint="Name a column of the file in --rating")
+            raise DataError(
+                f"has no column '{name}'",
+                code="missing-column",
+                value=name,
+                path=path,
+                hint="Name a column of the file in --rating",
+            )
     for name in names:
         if not _ASPECT.fullmatch(name):
             hint = "It stands in protocol ids: use letters, digits, dots, hyphens and underscores"
-            raise DataError(f"'{name}' is no name for a kind of rating", path=path, hint=hint)
+            raise DataError(
+                f"'{name}' is not a name for a kind of rating", code="wrong-value", value=name, path=path, hint=hint
+            )
     return tuple(names) or (RATING,)
 
 
@@ -546,7 +569,7 @@ def _named(aspects: tuple[str, ...]) -> str:
 
 def _one_aspect(row: int, record: dict[str, Any], check: Check) -> tuple[float, ...] | None:
     if ("rating" in record) == ("ratings" in record):
-        both = "gives both 'rating' and 'ratings'" if "rating" in record else "lacks 'rating'"
+        both = "gives both 'rating' and 'ratings'" if "rating" in record else "has no 'rating'"
         check.add(row, both, "Give 'rating' (a number) or 'ratings' (a list of numbers)")
         return None
     return _numbers(row, record["ratings"] if "ratings" in record else record["rating"], check)
