@@ -416,7 +416,7 @@ class Pascal50S(Dataset):
     """4,000 pairs of captions (1,000 each of HC, HI, HM, MM) with human preferences under three labels.
 
     ``direct`` is the majority of the direct votes, ``consensus`` the published label in the JSON, ``triplets`` the
-    majority of a pair's 48 triplets. A tie prefers neither caption (0); the published direct votes have no ties, not even
+    majority of a pair's 48 triplets. A tie prefers neither caption (0); the published direct votes have no ties, even
     in the six pairs with 10 votes.
     """
 

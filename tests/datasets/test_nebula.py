@@ -13,8 +13,7 @@ import pytest
 
 from capbench.core.errors import DataError, MissingFileError
 from capbench.core.records import Judgements
-from capbench.datasets.judgement_files import read_rated_rows
-from capbench.datasets.nebula import Nebula, Polaris
+from capbench.datasets.nebula import Nebula, Polaris, read_rated_rows
 from capbench.datasets.opening import open_dataset
 from tests.conftest import Ran
 from tests.datasets.native_files import root, write, write_json

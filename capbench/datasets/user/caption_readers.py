@@ -1,9 +1,7 @@
-"""Readers of caption corpora: one function for each published format, all giving :class:`Captions`.
+"""Readers of caption corpora, one per published format, and checks of the fields of user caption files.
 
-Captions keep their text but for white space around it. Every reader refuses empty captions, repeated keys and
-images without captions, and names the row or entry.
-
-Single fields of user caption files (images, names, captions) are checked here, too; errors name the row and the form.
+All readers return :class:`Captions`; only the white space around captions is removed. They reject empty captions,
+repeated keys and images without captions, with the row or entry.
 """
 
 from __future__ import annotations
@@ -47,12 +45,12 @@ __all__ = [
 
 
 class Captions(Mapping[str, tuple[str, ...]]):
-    """Image id → its captions in published order; immutable.
+    """Image id → captions in published order; immutable.
 
     Attributes:
-        source: the file or folder that was read.
-        file_names: image id → file name, where the format holds one.
-        groups: image id → split or domain, where the format holds one.
+        source: the file or folder.
+        file_names: image id → file name, if the format has file names.
+        groups: image id → split or domain, if the format has any.
     """
 
     def __init__(
@@ -80,14 +78,14 @@ class Captions(Mapping[str, tuple[str, ...]]):
         return f"Captions({len(self)} images from {self.source})"
 
     def of_groups(self, *groups: str) -> Captions:
-        """Only the images of some splits or domains."""
-        kept = {image: texts for image, texts in self.items() if self.groups.get(image) in groups}
-        names = {image: self.file_names[image] for image in kept if image in self.file_names}
-        return Captions(kept, self.source, names, {image: self.groups[image] for image in kept})
+        """The captions of images in some splits or domains."""
+        captions = {image: texts for image, texts in self.items() if self.groups.get(image) in groups}
+        names = {image: self.file_names[image] for image in captions if image in self.file_names}
+        return Captions(captions, self.source, names, {image: self.groups[image] for image in captions})
 
     @cached_property
     def fingerprint(self) -> str:
-        """Sixteen hex digits that name images and captions, whatever their file's format (for signatures)."""
+        """Sixteen hex digits that identify images and captions, independent of the file format (for signatures)."""
         digest = hashlib.blake2b(digest_size=8)
         for image in sorted(self):
             digest.update("\x1f".join((image, *sorted(self[image]))).encode() + b"\n")
@@ -95,10 +93,11 @@ class Captions(Mapping[str, tuple[str, ...]]):
 
 
 def read_token(path: PathLike) -> Captions:
-    """Flickr8k's and Flickr30k's ``.token`` files: ``image.jpg#n``, a tab, the caption.
+    """Read a ``.token`` file of Flickr8k or Flickr30k: ``image.jpg#n``, a tab, the caption.
 
-    Raises DataError for a row without a tab, a caption id without a number, an empty caption, a number that
-    occurs twice, and an image whose numbers leave a gap.
+    Raises:
+        DataError: a row has no tab, a caption id has no number, a caption is empty, or the numbers of an image have
+            repetitions or gaps.
     """
     numbered_by_image: dict[str, dict[int, str]] = {}
     names: dict[str, str] = {}
@@ -132,19 +131,19 @@ def read_token(path: PathLike) -> Captions:
                 code="missing-caption",
                 value=missing,
                 path=path,
-                hint="Captions of an image are numbered from 0 without gaps: get the file again",
+                hint="An image's captions must be numbered from 0 without gaps: get the file again",
             )
     ordered = {image: [numbered[n] for n in range(len(numbered))] for image, numbered in numbered_by_image.items()}
     return Captions(ordered, path, names)
 
 
 def read_multi30k(folder: PathLike) -> Captions:
-    """Multi30k's task 2: ``raw/{split}.{1..5}.en`` (plain or ``.gz``) beside ``image_splits/{split}_images.txt``.
+    """Read Multi30k's task 2: ``raw/{split}.{1..5}.en`` (plain or ``.gz``) and ``image_splits/{split}_images.txt``.
 
-    Line n of every caption file belongs to line n of the split's list. All splits whose list is there are read.
+    Line n of every caption file belongs to line n of the split's list. All splits with a list are read.
 
     Raises:
-        MissingFileError: there is no list, or a caption file of a listed split is missing.
+        MissingFileError: there is no list, or a caption file of a split is missing.
         DataError: line counts differ, a caption is empty, an image occurs twice, or a ``.gz`` is damaged.
     """
     root = Path(folder)
@@ -173,7 +172,7 @@ def read_multi30k(folder: PathLike) -> Captions:
             texts = _lines_of(path)
             if len(texts) != len(listed):
                 raise DataError(
-                    f"has {len(texts)} lines where {split_list.name} lists {len(listed)} images",
+                    f"has {len(texts)} lines, but {split_list.name} lists {len(listed)} images",
                     code="mismatch",
                     value=len(texts),
                     path=path,
@@ -203,12 +202,12 @@ def _lines_of(path: Path) -> list[str]:
 
 
 def read_karpathy(path: PathLike) -> Captions:
-    """Karpathy's ``dataset_coco.json``, ``dataset_flickr8k.json``, ``dataset_flickr30k.json``; groups are splits."""
+    """Read Karpathy's JSON (``dataset_{coco,flickr8k,flickr30k}.json``); groups are splits."""
     return parse_karpathy(files.read_json(path), path)
 
 
 def parse_karpathy(data: Any, path: PathLike) -> Captions:
-    """As :func:`read_karpathy`, from parsed JSON."""
+    """Like :func:`read_karpathy`, from parsed JSON."""
     captions: dict[str, list[str]] = {}
     names: dict[str, str] = {}
     groups: dict[str, str] = {}
@@ -224,15 +223,15 @@ def parse_karpathy(data: Any, path: PathLike) -> Captions:
 
 
 def read_split_captions(path: PathLike) -> Captions:
-    """A split as one JSON object: file name → list of captions.
+    """Read a split from one JSON object: file name → list of captions.
 
-    Some copies end every list with the image's own path; it is dropped.
+    Some copies end every list with the path of the image, which is dropped.
     """
     return parse_split_captions(files.read_json(path, unique_keys=True), path)
 
 
 def parse_split_captions(data: Any, path: PathLike) -> Captions:
-    """As :func:`read_split_captions`, from parsed JSON."""
+    """Like :func:`read_split_captions`, from parsed JSON."""
     if not isinstance(data, dict):
         raise file_error("is not a JSON object of file names and captions", "wrong-format", path)
     captions: dict[str, list[str]] = {}
@@ -253,16 +252,16 @@ def parse_split_captions(data: Any, path: PathLike) -> Captions:
 
 
 def read_coco_annotations(path: PathLike) -> Captions:
-    """COCO's annotation JSON (``captions_val2014.json``): ``images`` and ``annotations``, joined by image id.
+    """Read COCO's annotation JSON (``captions_val2014.json``): ``images`` and ``annotations``, joined by image id.
 
-    Ids are those of the images' file names (``COCO_val2014_000000000042``). Where images hold a ``domain``
-    (nocaps), it is their group.
+    Ids are those of the images' file names (``COCO_val2014_000000000042``). The ``domain`` of images (nocaps) is their
+    group.
     """
     return parse_coco_annotations(files.read_json(path), path)
 
 
 def parse_coco_annotations(data: Any, path: PathLike) -> Captions:
-    """As :func:`read_coco_annotations`, from parsed JSON."""
+    """Like :func:`read_coco_annotations`, from parsed JSON."""
     images: dict[Any, str] = {}
     captions: dict[str, list[str]] = {}
     names: dict[str, str] = {}
@@ -308,12 +307,12 @@ def parse_coco_annotations(data: Any, path: PathLike) -> Captions:
 
 
 def read_nocaps_corpus(path: PathLike) -> Captions:
-    """nocaps as a JSON list of ``split``, ``image_id`` (``"0.jpg"``) and ``caption`` (a list); groups are domains."""
+    """Read nocaps' JSON, a list of ``split``, ``image_id`` (``"0.jpg"``), ``caption`` (a list); groups are domains."""
     return parse_nocaps_corpus(files.read_json(path), path)
 
 
 def parse_nocaps_corpus(data: Any, path: PathLike) -> Captions:
-    """As :func:`read_nocaps_corpus`, from parsed JSON."""
+    """Like :func:`read_nocaps_corpus`, from parsed JSON."""
     if not isinstance(data, list) or not data:
         raise file_error("is not a JSON list of images", "wrong-format", path)
     captions: dict[str, list[str]] = {}
@@ -374,15 +373,16 @@ def _field(entry: Any, key: str, kind: type | tuple[type, ...], path: PathLike, 
     if not isinstance(value, kind) or isinstance(value, bool):
         kinds = kind if isinstance(kind, tuple) else (kind,)
         wanted = " or ".join({str: "a string", int: "a number", list: "a list"}[k] for k in kinds)
-        raise file_error(f"'{key}' is missing or is not {wanted}", "XXX", path, row)
+        code = "missing-key" if value is None else "wrong-type"
+        raise file_error(f"'{key}' is missing or is not {wanted}", code, path, row, value=key)
     return value
 
 
 CANDIDATE_FORM = (
-    'A candidate is {"image_id": …, "caption": "…"}, in a JSON list (COCO results) or one a line (JSONL), or one line '
-    "of a .txt file beside references in the same order"
+    'A candidate is {"image_id": …, "caption": "…"} in a JSON list (COCO results) or on a line (JSONL), or one line of '
+    "a .txt file with references in the same order"
 )
-WITHOUT_REFERENCES = f"Captions without references are known by their images. {CANDIDATE_FORM}"
+WITHOUT_REFERENCES = f"Captions without references need images. {CANDIDATE_FORM}"
 REFERENCE_FORM = (
     'References are COCO annotations, {"image": ["caption", …]} in JSON, or JSONL of {"image": …, "references": […]} '
     'or {"image": …, "caption": "…"}; for candidates in plain text a JSON list of lists, or a .txt file with one a line'
@@ -390,7 +390,7 @@ REFERENCE_FORM = (
 
 
 def image_field(record: dict[str, Any], path: Path, row: int | str) -> str:
-    """The image that a record belongs to."""
+    """The image id of a record."""
     key = "image" if "image" in record else "image_id"
     if key not in record:
         raise DataError(
@@ -398,13 +398,13 @@ def image_field(record: dict[str, Any], path: Path, row: int | str) -> str:
             code="missing-image",
             path=path,
             row=row,
-            hint="Name the image that it belongs to",
+            hint="Add the image of the caption",
         )
     return image_of(record[key], key, path, row)
 
 
 def image_of(value: Any, key: str, path: Path, row: int | str) -> str:
-    """The id of the image that a value names."""
+    """The image id in a value."""
     name = name_of(value, key, path, row)
     image = image_id(name)
     if not image:
@@ -416,7 +416,7 @@ def image_of(value: Any, key: str, path: Path, row: int | str) -> str:
 
 
 def optional_name(record: dict[str, Any], keys: tuple[str, ...], path: Path, row: int | str) -> str:
-    """The first of some names that a record gives; ``""`` if it gives none."""
+    """The value of the first existing key of a record; ``""`` if none exists."""
     for key in keys:
         if record.get(key) is not None:
             return name_of(record[key], key, path, row)
@@ -424,7 +424,7 @@ def optional_name(record: dict[str, Any], keys: tuple[str, ...], path: Path, row
 
 
 def name_of(value: Any, key: str, path: Path, row: int | str) -> str:
-    """An id: a number or a non-empty text."""
+    """An id: a number or a non-empty string."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str):
@@ -440,7 +440,7 @@ def name_of(value: Any, key: str, path: Path, row: int | str) -> str:
 
 
 def checked_captions(value: Any, key: str, path: Path, row: int | str) -> list[str]:
-    """A list of captions, at least one."""
+    """A non-empty list of captions."""
     if not isinstance(value, list | tuple):
         raise DataError(f"{key} is not a list of captions", code="wrong-type", path=path, row=row, hint=REFERENCE_FORM)
     if not value:
@@ -453,16 +453,16 @@ def checked_captions(value: Any, key: str, path: Path, row: int | str) -> list[s
         )
     try:
         texts = list(map(str.strip, value))
-    except TypeError:  # not all are texts: the first that is none is told
+    except TypeError:  # not all are strings: the loop below reports the first other value
         texts = []
-    # All at once first. No printable character is one that a caption may not hold, or white space but the plain space.
+    # Fast path: printable texts contain no invalid characters, and no white space other than plain spaces.
     if all(texts) and texts and "".join(texts).isprintable():
         return texts
     return [checked_caption(text, f"reference {number}", path, row) for number, text in enumerate(value, 1)]
 
 
 def checked_caption(value: Any, key: str, path: Path, row: int | str) -> str:
-    """A caption, without white space around it."""
+    """A caption without surrounding white space."""
     if not isinstance(value, str):
         raise DataError(
             f"{key} is {_shown(value)}, which is not a string",
@@ -483,7 +483,7 @@ def checked_caption(value: Any, key: str, path: Path, row: int | str) -> str:
 
 
 def _shown(value: Any) -> str:
-    """A value in a message, as JSON has it if it has."""
+    """A value in a message, as JSON if possible."""
     try:
         return json.dumps(value)[:40]
     except (TypeError, ValueError):

@@ -1,7 +1,7 @@
-"""User captions as items: candidates in one file, references in another, or both in memory.
+"""User captions as items: candidates in one file and references in another, or both in memory.
 
-Several systems have one file of candidates each and one file of references for all. ``caption_cautions`` counts what
-a user should know before trusting the scores, one line for each kind.
+Several systems have one file of candidates each and a common file of references. ``caption_cautions`` warns about
+captions whose scores would be misleading.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ class References:
     """References of images.
 
     Attributes:
-        by_image: references by image id, as :func:`capbench.core.records.joined_references` gives them; ``""`` if none.
-        names: an image's id for every other name that it may be called by.
+        by_image: image id → references in the form of :func:`capbench.core.records.joined_references`; ``""`` if none.
+        names: alternative name of an image → image id.
     """
 
     by_image: dict[str, str]
@@ -70,11 +70,11 @@ class References:
 
 
 class UserCaptions(NamedTuple):
-    """What two files of a user hold.
+    """Items made from a user's candidates and references.
 
     Attributes:
-        items: one item for each candidate, in file order.
-        without_candidate: images of the references that no item is about, in file order.
+        items: one item per candidate, in file order.
+        without_candidate: images with references but without a candidate, in file order.
     """
 
     items: tuple[Item, ...]
@@ -82,7 +82,7 @@ class UserCaptions(NamedTuple):
 
 
 def user_items(candidates: str | Path, references: str | Path | None) -> tuple[Item, ...]:
-    """Items of a user's candidates and their references; arguments and errors are those of :func:`read_captions`."""
+    """Items of a user's candidates and references; arguments and errors as for :func:`read_captions`."""
     return read_captions(candidates, references).items
 
 
@@ -93,20 +93,20 @@ def read_captions(candidates: str | Path, references: str | Path | None) -> User
     Args:
         candidates: COCO results (``[{"image_id": 42, "caption": "…"}]``) or JSONL with ``image`` or ``image_id``,
             ``caption`` or ``candidate``, and optionally ``id`` and ``system``. An image may have several
-            candidates. Or a ``.txt`` file with one candidate a line: it names no images, so the references
+            candidates. Or a ``.txt`` file with one candidate per line: it names no images, so the references
             must be a list in the same order.
         references: COCO annotations, ``{"image": ["…", "…"]}``, or JSONL with ``image`` or ``image_id`` and either
-            ``references`` (a list) or ``caption`` or ``reference`` (one a line). Images without a candidate
-            are left alone. For candidates in plain text: a JSON list with the list of references of each line, or a
-            ``.txt`` file with one reference a line. None: no item has references, and each candidate names its image.
+            ``references`` (a list) or ``caption`` or ``reference`` (one per line). Images without a candidate are
+            ignored. For candidates in plain text: a JSON list with the list of references of each line, or a ``.txt``
+            file with one reference per line. None: items have no references, and each candidate names its image.
 
     Returns:
-        The items, and the images without a candidate. Where no ``id`` is given, it is the image's id, with
-        ``#2``, ``#3`` … for further candidates of the image. The image of line 7 of a ``.txt`` file is ``line-7``.
+        The items, and the images without a candidate. The default ``id`` is the image's id, with ``#2``, ``#3`` … for
+        further candidates of the image. The image of line 7 of a ``.txt`` file is ``line-7``.
 
     Raises:
-        MissingFileError: a file is not there.
-        DataError: a file does not hold what it should, or a candidate's image has no references.
+        MissingFileError: a file does not exist.
+        DataError: a file has invalid content, or a candidate's image has no references.
     """
     if references is None:
         return unreferenced(Path(candidates))
@@ -115,16 +115,14 @@ def read_captions(candidates: str | Path, references: str | Path | None) -> User
 
 
 def unreferenced(candidates: Path) -> UserCaptions:
-    """Captions without references, for metrics that do without. Else as :func:`read_captions`."""
+    """Like :func:`read_captions`, without references, for reference-free metrics."""
     if is_plain(candidates):
-        raise DataError(
-            "is plain text, which names no images", code="missing-image", path=candidates, hint=WITHOUT_REFERENCES
-        )
+        raise DataError("is plain text without images", code="missing-image", path=candidates, hint=WITHOUT_REFERENCES)
     return joined(candidate_records(candidates), candidates, None, None)
 
 
 def captions_of(candidates: Path, references: Path, known: References | list[list[str]]) -> UserCaptions:
-    """Captions whose references were read before. Else as :func:`read_captions`."""
+    """Like :func:`read_captions`, with references that were already read."""
     if is_plain(candidates):
         return plain_items(plain_captions(candidates), candidates, references, known)
     return joined(candidate_records(candidates), candidates, references, known)
@@ -136,13 +134,17 @@ def joined(
     references: Path | None,
     known: References | list[list[str]] | None,
 ) -> UserCaptions:
-    """Captions of candidates that name their images: records with their rows, and what the two files are called.
+    """Items of candidates with images.
 
-    Without a file of references (``known`` is None too) no item has any.
+    Args:
+        records: row and record of each candidate.
+        candidates: name of the candidates' file, for error messages.
+        references: name of the references' file, for error messages.
+        known: the references; None for items without references.
     """
     if known is not None and not isinstance(known, References):
-        hint = f"Name the image of each list. {REFERENCE_FORM}"
-        raise DataError("names no images, but the candidates do", code="missing-image", path=references, hint=hint)
+        hint = f"Add the image of each list. {REFERENCE_FORM}"
+        raise DataError("has no images, but the candidates do", code="missing-image", path=references, hint=hint)
     items: list[Item] = []
     ids = _Ids()
     with_candidate: set[str] = set()
@@ -156,15 +158,14 @@ def joined(
                 value=name,
                 path=candidates,
                 row=row,
-                hint="Add some",
+                hint="Add references for it, or remove the candidate",
             )
         key = "caption" if "caption" in record else "candidate"
         if key not in record:
             raise DataError("has no 'caption'", code="missing-caption", path=candidates, row=row, hint=CANDIDATE_FORM)
         text = checked_caption(record[key], key, candidates, row)
         system = optional_name(record, ("system",), candidates, row)
-        given_id = optional_name(record, ("id", "candidate_id"), candidates, row)
-        candidate_id = given_id or ids.free(image, system, text)
+        candidate_id = optional_name(record, ("id", "candidate_id"), candidates, row) or ids.free(image, system, text)
         if known is None:
             item = Item(image, text, (), candidate_id, system=system)
         else:
@@ -188,19 +189,19 @@ def joined(
 
 
 def note_without_candidate(images: Sequence[str]) -> str:
-    """What to say of images of the references that no candidate is of, in one line; ``""`` if there are none."""
+    """One line on images with references but without a candidate; ``""`` if there are none."""
     if not images:
         return ""
     listed = ", ".join(images[:_MOST_LISTED]) + (", …" if len(images) > _MOST_LISTED else "")
-    number = "1 image of the references has" if len(images) == 1 else f"{len(images):,} images of the references have"
+    number = "1 image in the references has" if len(images) == 1 else f"{len(images):,} images in the references have"
     return f"{number} no candidate: {listed}"
 
 
 class _Ids:
-    """Who has which id, a candidate being (image, system, text), and ids for candidates that came without one.
+    """Ids of candidates, including generated ones; a candidate is (image, system, text).
 
     Attributes:
-        owners: the first item with an id.
+        owners: id → first item with this id.
     """
 
     def __init__(self) -> None:
@@ -209,8 +210,8 @@ class _Ids:
         self._next: dict[str, int] = {}
 
     def free(self, image: str, system: str, text: str) -> str:
-        """The image's id, or with a number if other candidates have it; the same candidate keeps its id."""
-        if image not in self.owners:  # most images have one candidate: nothing more is remembered of these
+        """The image's id, with a number if another candidate has it; equal candidates get the same id."""
+        if image not in self.owners:  # fast path: most images have one candidate
             return image
         candidate = (image, system, text)
         while candidate not in self._names:
@@ -220,26 +221,26 @@ class _Ids:
             owned_by = candidate if owner is None else (owner.image, owner.system, owner.candidate)
             if owned_by[0] == image:
                 self._names.setdefault(owned_by, candidate_id)
-            self._next[image] = number + 1  # nobody looks at this id again
+            self._next[image] = number + 1  # this number need not be tried again
         return self._names[candidate]
 
 
 def is_plain(path: Path) -> bool:
-    """Whether a file holds captions and nothing else: a ``.txt`` file that does not begin as JSON does."""
+    """True for a file with captions only: a ``.txt`` file that does not begin like JSON."""
     return path.suffix.lower() == ".txt" and files.read_text(path).lstrip()[:1] not in ("[", "{")
 
 
 def plain_items(
     texts: Sequence[str], path: Path, references: Path, lists: References | list[list[str]]
 ) -> UserCaptions:
-    """Captions that name no images, with references in the same order."""
+    """Items of captions without images, with references in the same order."""
     if isinstance(lists, References):
         raise DataError(
-            f"is plain text, which names no images, but the references in {references} do",
+            f"is plain text without images, but the references in {references} have images",
             code="missing-image",
             path=path,
             hint='Write candidates as {"image": …, "caption": "…"}, or references as a JSON list of lists in the order '
-            "of the candidates, or one a line in a .txt file",
+            "of the candidates, or as a .txt file with one per line",
         )
     if len(texts) != len(lists):
         raise DataError(
@@ -247,7 +248,7 @@ def plain_items(
             code="mismatch",
             value=len(texts),
             path=path,
-            hint="Line n of the one belongs to line or list n of the other",
+            hint="Line n of the candidates must belong to line or list n of the references",
         )
     pairs = enumerate(zip(texts, lists, strict=True), 1)
     items = tuple(
@@ -293,10 +294,11 @@ def listed_records(entries: Iterable[Any], path: Path) -> Iterator[tuple[str, di
 
 
 def read_references(path: Path) -> References | list[list[str]]:
-    """References by image, or lists of them in the order of candidates that name no images.
+    """Read references by image, or lists of references in the order of candidates without images.
 
     Raises:
-        MissingFileError, DataError: as :func:`user_items` does.
+        MissingFileError: the file does not exist.
+        DataError: the file has invalid content.
     """
     if is_plain(path):
         return [[text] for text in plain_captions(path)]
@@ -306,7 +308,7 @@ def read_references(path: Path) -> References | list[list[str]]:
     if entries is not None:
         try:
             return _by_image(entries, path)
-        except (large_json.WholeFileError, DataError):  # COCO's form, or an error that is told below
+        except (large_json.WholeFileError, DataError):  # COCO's format, or an error that is raised again below
             pass
     return references_in(files.read_json(path, unique_keys=True), path)
 
@@ -323,14 +325,14 @@ def references_in(data: Any, path: Path) -> References | list[list[str]]:
 
 
 def _by_image(entries: Iterable[tuple[str, Any]], path: Path) -> References:
-    """References of images and lists of captions."""
+    """References from pairs of image and list of captions."""
     references = References({}, {})
     for key, value in entries:
         place = f"image '{key}'"
         name = image_of(key, "the image", path, place)
         if name in references.by_image:
             raise DataError(
-                f"two images with the id '{name}'",
+                f"two images have the id '{name}'",
                 code="duplicate",
                 value=name,
                 path=path,
@@ -342,7 +344,7 @@ def _by_image(entries: Iterable[tuple[str, Any]], path: Path) -> References:
 
 
 def reference_records(records: Iterable[tuple[int | str, dict[str, Any]]], path: Path) -> References:
-    """References of records with their rows."""
+    """References from pairs of row and record."""
     references = References({}, {})
     for row, record in records:
         name = image_field(record, path, row)
@@ -365,7 +367,7 @@ def reference_records(records: Iterable[tuple[int | str, dict[str, Any]]], path:
 
 
 def _coco_annotations(data: dict[str, Any], path: Path) -> References:
-    """COCO: an image is known by its number and, where ``images`` tells it, by its file name, which names it."""
+    """References in COCO's format: an image is identified by its file name in ``images``, or else by its number."""
     by_image: dict[str, list[str]] = {}
     names: dict[str, str] = {}
     images = data.get("images", [])
@@ -451,23 +453,23 @@ def _json_lines(path: Path, form: str) -> Iterator[tuple[int, dict[str, Any]]]:
 CandidatesGiven = Mapping[Any, str | Sequence[str]] | Iterable[str] | Iterable[Mapping[str, Any]]
 """Candidates in memory: by image, in the references' order, or records with ``image`` and ``caption``."""
 ReferencesGiven = Mapping[Any, Any] | Iterable[str | Sequence[str]] | Iterable[Mapping[str, Any]]
-"""References in memory: by image, in the candidates' order, records, or what a file of COCO annotations holds."""
+"""References in memory: by image, in the candidates' order, records, or the content of a COCO annotation file."""
 
 
 def captions_in_memory(
     candidates: str | Path | CandidatesGiven, references: str | Path | ReferencesGiven | None
 ) -> UserCaptions:
-    """Candidates and references that are in memory, or in a file each.
+    """Items of candidates and references, each in memory or in a file.
 
     Args:
         candidates: captions in the order of the references, captions by image (one or a list for each), or records
             (``{"image_id": 42, "caption": "…"}``); or the path of a file.
         references: a caption or a list of captions for each candidate, in their order; or by image; or records; or a
-            path. None: no item has references, and candidates name their images.
+            path. None: items have no references, and candidates name their images.
 
     Raises:
-        MissingFileError: a file is not there.
-        DataError: something is not a caption, or a candidate has no references; the entry is named.
+        MissingFileError: a file does not exist.
+        DataError: a value is not a caption, or a candidate has no references.
     """
     if references is None and isinstance(candidates, str | Path):
         return unreferenced(Path(candidates))
@@ -490,13 +492,13 @@ def captions_in_memory(
     name = Path("candidates")
     if isinstance(candidates, Mapping):
         return joined(_records_by_image(candidates, name), name, references_name, known)
-    given = list(candidates)
-    if given and not any(isinstance(entry, Mapping) for entry in given):
-        texts = [checked_caption(text, "the caption", name, f"entry {row}") for row, text in enumerate(given, 1)]
+    entries = list(candidates)
+    if entries and not any(isinstance(entry, Mapping) for entry in entries):
+        texts = [checked_caption(text, "the caption", name, f"entry {row}") for row, text in enumerate(entries, 1)]
         if references_name is None or known is None:
-            raise DataError("are texts, which name no images", code="missing-image", path=name, hint=WITHOUT_REFERENCES)
+            raise DataError("are texts without images", code="missing-image", path=name, hint=WITHOUT_REFERENCES)
         return plain_items(texts, name, references_name, known)
-    return joined(listed_records(given, name), name, references_name, known)
+    return joined(listed_records(entries, name), name, references_name, known)
 
 
 def _records_by_image(candidates: Mapping[Any, Any], path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -522,18 +524,18 @@ def _references_given(references: ReferencesGiven, path: Path) -> References | l
 
 
 def _as_list(value: Any) -> Any:
-    """One caption as a list of one, also where a number, NaN or None stands for it, which is then reported as that."""
+    """A single caption as a list; likewise a number or None in its place, which is then reported as invalid."""
     return [value] if value is None or isinstance(value, str | int | float) else value
 
 
 @dataclass(frozen=True)
 class SystemCaptions:
-    """What some systems say about the same images.
+    """Captions of several systems for the same images.
 
     Attributes:
-        items: by system's name, one item for each image, in the order of the system's file.
+        items: name of the system → one item per image, in the order of the system's file.
         images: the images, in the order of the first system's file.
-        without_candidate: images of the references that no system has, in the file's order.
+        without_candidate: images with references but without candidates, in file order.
     """
 
     items: Mapping[str, tuple[Item, ...]]
@@ -542,15 +544,15 @@ class SystemCaptions:
 
 
 def read_systems(systems: Mapping[str, Path], references: Path) -> SystemCaptions:
-    """Read captions of systems, and check that every system has one caption for each of the same images.
+    """Read captions of systems, and check that all systems have one caption for each of the same images.
 
     Args:
-        systems: file of captions by system's name, as for :func:`capbench.datasets.user.captions.user_items`.
-        references: references of the images.
+        systems: name of the system → file of captions, as for :func:`read_captions`.
+        references: file of references.
 
     Raises:
-        MissingFileError, DataError: as ``user_items`` does.
-        DataError: a system has several captions of an image, or lacks images that another one has.
+        MissingFileError: a file does not exist.
+        DataError: a file is invalid, a system has several captions of an image, or systems have different images.
     """
     known = read_references(references)
     captions = {name: captions_of(path, references, known) for name, path in systems.items()}
@@ -561,22 +563,22 @@ def read_systems(systems: Mapping[str, Path], references: Path) -> SystemCaption
     images = tuple(item.image for item in items[first])
     for name in others:
         theirs = tuple(item.image for item in items[name])
-        for lacking, with_them, missing in (
+        for incomplete, complete, missing in (
             (name, first, _without(images, theirs)),
             (first, name, _without(theirs, images)),
         ):
             if missing:
                 number = (
-                    f"1 image that {systems[with_them]} has"
+                    f"1 image that {systems[complete]} has"
                     if len(missing) == 1
-                    else (f"{len(missing):,} images that {systems[with_them]} has")
+                    else (f"{len(missing):,} images that {systems[complete]} has")
                 )
                 raise DataError(
-                    f"lacks {number}: {_listed(missing)}",
+                    f"has no caption of {number}: {_listed(missing)}",
                     code="missing-image",
                     value=missing[0],
-                    path=systems[lacking],
-                    hint="Systems are compared on the same images: add the captions, or remove the others'",
+                    path=systems[incomplete],
+                    hint="Systems must have the same images: add these captions, or remove them from the other file",
                 )
     return SystemCaptions(items, images, captions[first].without_candidate)
 
@@ -593,7 +595,7 @@ def _check_single(items: Sequence[Item], path: Path) -> None:
             code="duplicate",
             value=several[0],
             path=path,
-            hint="A system has one caption for each image: keep one, or write a file for each system",
+            hint="A system must have one caption per image: keep one, or write one file per system",
         )
 
 
@@ -612,10 +614,10 @@ _MOST_LISTED_CHARACTERS = 40
 
 
 def caption_cautions(items: Sequence[Item], metrics: Sequence[str] = ()) -> list[str]:
-    """Lines on what makes scores of captions meaningless though the files can be read.
+    """Warnings about captions that are valid but would have misleading scores.
 
-    Noticed are references that are one text with a list in it, candidates that are all alike or are one of their own
-    references, candidates several times as long as the references, and one image alone under CIDEr.
+    These are: references that are a list written as one text, identical candidates, candidates that are among their own
+    references, candidates several times as long as the references, and a single image with CIDEr.
 
     Args:
         items: the captions.
@@ -631,12 +633,12 @@ def _written_as_lists(items: Sequence[Item]) -> str:
         return ""
     return (
         f"{_count(listed, items)} one reference that is a list written as a text (first: image '{listed[0].image}', "
-        f"{listed[0].references[0][:_MOST_LISTED_CHARACTERS]}…): give a list of texts"
+        f"{listed[0].references[0][:_MOST_LISTED_CHARACTERS]}…): write a list of strings"
     )
 
 
 def _is_list(text: str) -> bool:
-    """Whether a text is a list of texts as Python or JSON writes it."""
+    """True if a text is a list of strings in Python or JSON syntax."""
     text = text.strip()
     if not (text.startswith(("[", "(")) and text.endswith(("]", ")"))):
         return False
@@ -664,7 +666,7 @@ def _copied(items: Sequence[Item]) -> str:
 
 
 def _bare(text: str) -> str:
-    """A text without its case and what ends it; of a hundred thousand captions in no time."""
+    """A text in lower case without its final punctuation."""
     return text.lower().rstrip(" .!")
 
 
@@ -676,8 +678,8 @@ def _long(items: Sequence[Item]) -> str:
     if of_candidates < _LONG * max(of_references, 1):
         return ""
     return (
-        f"candidates have {of_candidates:g} words in the median and references {of_references:g}: metrics that count "
-        "n-grams take the rest for wrong"
+        f"candidates have a median of {of_candidates:g} words, references of {of_references:g}: metrics that count "
+        "n-grams penalise the additional words"
     )
 
 
@@ -685,8 +687,8 @@ def _one_document(items: Sequence[Item], metrics: Sequence[str]) -> str:
     if not {"cider", "spider"} & set(metrics) or len({item.image for item in items}) > 1:
         return ""
     return (
-        "CIDEr of one image alone: an n-gram that stands in every document weighs nothing, so the score is 0; take "
-        "document frequencies from elsewhere (--option cider.df=coco-val, or a file of captions)"
+        "CIDEr of a single image is 0, because n-grams that occur in all documents have no weight: use document "
+        "frequencies of another corpus (--option cider.df=coco-val, or a file of captions)"
     )
 
 
