@@ -191,10 +191,10 @@ def main() -> None:
         _drop_stdout()
         sys.exit(0)
     except OSError as error:
-        if error.errno not in _MENDS:
+        if error.errno not in _REMEDIES:
             raise
         name = f"{_shortened(str(error.filename))}: " if error.filename else ""
-        print(f"error: {name}cannot be read or written ({error.strerror}). {_MENDS[error.errno]}.", file=sys.stderr)
+        print(f"error: {name}cannot be read or written ({error.strerror}). {_REMEDIES[error.errno]}.", file=sys.stderr)
         _drop_stdout()
         sys.exit(2)
 
@@ -205,13 +205,13 @@ def report_error(error: CapbenchError) -> NoReturn:
     sys.exit(error.exit_code)
 
 
-_MENDS = {
-    errno.EACCES: "Ask for the right to it, or choose another place",
-    errno.EPERM: "Ask for the right to it, or choose another place",
-    errno.EROFS: "Choose a place that can be written",
-    errno.ENOSPC: "Make room on the device, or write elsewhere",
-    errno.EDQUOT: "Make room on the device, or write elsewhere",
-    errno.EIO: "Look at the device, or write elsewhere",
+_REMEDIES = {
+    errno.EACCES: "Check the permissions, or choose another folder",
+    errno.EPERM: "Check the permissions, or choose another folder",
+    errno.EROFS: "Choose a writable folder",
+    errno.ENOSPC: "Free space on the device, or write to another one",
+    errno.EDQUOT: "Free space on the device, or write to another one",
+    errno.EIO: "Check the device, or write to another one",
     errno.ENAMETOOLONG: "Choose a shorter name",
 }
 

@@ -1,1 +1,1 @@
-"""What everything else stands on, and what knows nothing of captions: errors, records, options, files, caches."""
+"""Foundations of the package, independent of captions: errors, records, options, files, caches."""

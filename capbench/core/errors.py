@@ -66,6 +66,7 @@ ERROR_CODES: dict[str, str] = {
     "download-failed": "a file could not be downloaded",
     "duplicate": "an entry occurs twice",
     "exists": "the output already exists",
+    "import-failed": "a plug-in or a Python module cannot be imported",
     "in-use": "another process uses the file",
     "invalid": "any other invalid input",
     "mismatch": "two inputs disagree (numbers of rows, ids, texts)",
@@ -248,7 +249,7 @@ class CapbenchWarning(UserWarning):
 
 
 _BEGINNINGS = 3
-"""Choices beginning with a word that are suggested at most."""
+"""Maximum number of suggested choices that begin with the word."""
 
 
 def count(number: int, noun: str) -> str:
@@ -257,9 +258,9 @@ def count(number: int, noun: str) -> str:
 
 
 def suggest(word: str, choices: list[str]) -> str:
-    """One hint line: choices that begin with the word, or the nearest choice if there is one; and all choices.
+    """A hint: the choices that begin with the word, or else the nearest choice; then all choices.
 
-    For a name of a plug-in that lies beside capbench, the command that installs it (:func:`install_plug_in`).
+    For a plug-in in capbench's ``examples/``, the command that installs it (:func:`install_plug_in`).
 
     >>> suggest("cidr", ["bleu", "cider"])
     "Did you mean 'cider'? Choices: bleu, cider"
@@ -278,14 +279,14 @@ def suggest(word: str, choices: list[str]) -> str:
     return f"{did_you}Choices: {', '.join(choices)}" if choices else f"{did_you}There are no choices"
 
 
-# Commands that install a package which is not here, with the bounds that capbench declares for it.
+# Commands that install missing packages, with the version bounds that capbench declares.
 
 _PLUG_INS = dict.fromkeys(("dual-encoder", "ref-dual-encoder", "train clip"), "dual-encoder")
-"""Names of metrics, columns and commands that plug-ins in capbench's ``examples/`` register → the folder there."""
+"""Metric, column or command of a plug-in in capbench's ``examples/`` → its folder there."""
 
 
 def install_plug_in(name: str) -> str | None:
-    """A hint that installs the plug-in in capbench's ``examples/`` which registers a name; None if none does.
+    """The command that installs the plug-in in capbench's ``examples/`` that registers ``name``; None without one.
 
     >>> install_plug_in("ref-dual-encoder")
     "Install its plug-in in capbench's source folder: pip install ./examples/dual-encoder"
@@ -295,12 +296,12 @@ def install_plug_in(name: str) -> str | None:
 
 
 def install_command(*packages: str) -> str:
-    """The one line that adds packages, also where capbench itself was not installed from an index.
+    """The command that installs packages with capbench's version bounds; works without an index for capbench itself.
 
     >>> install_command("a-package-that-capbench-does-not-name")
     "pip install 'a-package-that-capbench-does-not-name'"
     """
-    import importlib.metadata  # here, for every start of the program would pay for it
+    import importlib.metadata  # imported here to keep the start of the program fast
 
     try:
         declared = importlib.metadata.requires("capbench") or []
@@ -313,21 +314,21 @@ def install_command(*packages: str) -> str:
     return "pip install " + " ".join(f"'{bounds.get(name, name)}'" for name in packages)
 
 
-# What to say where PyTorch is not installed: networks need it, everything else works without.
+# PyTorch is optional: only networks require it.
 
 PYTORCH = ("torch", "torchvision")
-"""What an installation with ``requirements/text.txt`` lacks."""
+"""Packages that an installation with ``requirements/text.txt`` does not include."""
 NEEDS_PYTORCH = "this needs PyTorch, which is not installed"
-"""How the error of :func:`missing_pytorch` begins."""
+"""Beginning of the error message of :func:`missing_pytorch`."""
 
 
 def install_pytorch() -> str:
-    """The one line that adds PyTorch, with the bounds that capbench declares."""
+    """The command that installs PyTorch, with the version bounds that capbench declares."""
     return install_command(*PYTORCH)
 
 
 def missing_pytorch(error: BaseException) -> SetupError | None:
-    """The error for the user if ``error`` says that PyTorch cannot be imported since it is not there, else None.
+    """The error for the user if ``error`` was raised because PyTorch is not installed, else None.
 
     >>> str(missing_pytorch(ModuleNotFoundError("No module named 'torch'", name="torch"))).split(" (")[0]
     'this needs PyTorch, which is not installed'
@@ -337,5 +338,7 @@ def missing_pytorch(error: BaseException) -> SetupError | None:
         return None
     return SetupError(
         f"{NEEDS_PYTORCH} (there is no module '{error.name}')",
-        hint=f"Add it with {install_pytorch()}; all else works without",
+        code="missing-package",
+        value=error.name,
+        hint=f"Install it with {install_pytorch()}; everything else works without it",
     )

@@ -1,11 +1,10 @@
-"""What a metric can say about why it gave its scores: records that a metric builds and one renderer draws.
+"""Explanations of scores: records that metrics build and :mod:`capbench.reports.explain` draws.
 
-A metric offers an explanation by a method ``explain(subject: Subject) -> Explanation``. It fills in panels: scores with
-their parts, weights of regions and words, bars, charts, matrices, matchings, tables and notes. How a panel looks is no
-matter of the metric: :mod:`capbench.reports.explain` draws all of them, as a page, as a picture, and as lines on a
-terminal.
+A metric offers explanations with a method ``explain(subject: Subject) -> Explanation``. It returns panels: scores with
+their components, weights of regions and words, bars, charts, matrices, matchings, tables and notes. The renderer
+determines their appearance on a page, in a picture and on a terminal.
 
-Arrays are float64. A panel that holds a number which is not finite, or lists that do not fit, raises MetricError.
+Arrays are float64. A panel with a number that is not finite, or with lists of different lengths, raises MetricError.
 """
 
 from __future__ import annotations
@@ -47,9 +46,9 @@ __all__ = [
 ]
 
 Tone = Literal["reference", "candidate", "missing", "neutral"]
-"""Whose a number is, which decides its colour; what a candidate adds has the candidate's."""
+"""Owner of a number, which determines its colour; additions of a candidate have the candidate's colour."""
 Mark = Literal["bars", "steps", "line", "dots", "thin"]
-"""How a series is drawn; ``dots`` is a line with its points, ``thin`` one of many lines in the background."""
+"""Style of a series; ``dots`` is a line with points, ``thin`` one of many lines in the background."""
 
 
 def letter(number: int) -> str:
@@ -63,11 +62,11 @@ def letter(number: int) -> str:
 
 @dataclass(frozen=True)
 class NamedErrors:
-    """What people name as wrong with a candidate.
+    """Errors of a candidate that human raters named.
 
     Attributes:
-        extra: phrases that say more than there is to see.
-        missing: phrases that it lacks.
+        extra: phrases for content that the image does not show.
+        missing: phrases for content that the candidate omits.
     """
 
     extra: tuple[str, ...] = ()
@@ -76,14 +75,14 @@ class NamedErrors:
 
 @dataclass(frozen=True)
 class Subject:
-    """What is to be explained: candidates of one image.
+    """The candidates of one image to explain.
 
     Attributes:
         image: its id.
-        items: one or more candidates with their references, which may be lacking.
-        humans: mean human rating of each, None where it is not known.
-        picture: the image's file, None if it is not at hand.
-        errors: what people name as wrong with each, for metrics that look for such; none where nobody did.
+        items: one or more candidates with their references, if there are any.
+        humans: mean human rating of each candidate, None if unknown.
+        picture: the image file, None if it is not available.
+        errors: errors of each candidate that human raters named, for metrics that detect such errors; may be empty.
     """
 
     image: str
@@ -94,10 +93,11 @@ class Subject:
 
     def __post_init__(self) -> None:
         if not self.items or any(item.image != self.image for item in self.items):
-            raise MetricError(f"captions of '{self.image}' are to be explained, and there are none or others'")
-        _fit("ratings of people", len(self.humans), len(self.items))
+            message = f"there are no captions of the image '{self.image}' to explain, or captions of another image"
+            raise MetricError(message, code="missing-caption", value=self.image)
+        _check_length("human ratings", len(self.humans), len(self.items))
         if self.errors:
-            _fit("candidates with named errors", len(self.errors), len(self.items))
+            _check_length("candidates with named errors", len(self.errors), len(self.items))
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,9 +105,9 @@ class Regions:
     """Regions of the image.
 
     Attributes:
-        names: (n) what to call each.
-        boxes: (n, 4) x1, y1, x2, y2 in units of ``size``; None if they are not known.
-        size: width and height that boxes are measured in: pixels, (1, 1) for fractions, (0, 0) if it is not known.
+        names: (n) display names.
+        boxes: (n, 4) x1, y1, x2, y2 in units of ``size``; None if unknown.
+        size: width and height of the image in the units of the boxes: pixels, (1, 1) for fractions, (0, 0) if unknown.
     """
 
     names: tuple[str, ...]
@@ -116,18 +116,18 @@ class Regions:
 
     def __post_init__(self) -> None:
         if self.boxes is not None:
-            _fit("boxes", len(self.boxes), len(self.names))
+            _check_length("boxes", len(self.boxes), len(self.names))
 
 
 @dataclass(frozen=True)
 class Score:
-    """A number and what it is made of.
+    """A number and its components.
 
     Attributes:
-        name: as people call it.
+        name: display name.
         value: finite.
-        parts: the numbers that it follows from.
-        form: how it is written, as in Python's format strings.
+        parts: the numbers from which it is computed.
+        form: format specification, as in Python's format strings.
     """
 
     name: str
@@ -144,7 +144,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Scores:
-    """Scores in a row; ``title`` says against what, ``""`` if there is nothing to say."""
+    """A row of scores; ``title`` names what the candidate is compared with, or is ``""``."""
 
     title: str
     scores: tuple[Score, ...]
@@ -152,13 +152,13 @@ class Scores:
 
 @dataclass(frozen=True, eq=False)
 class RegionMap:
-    """The image under the weights of its regions.
+    """The image overlaid with the weights of its regions.
 
     Attributes:
-        title: what the weights are.
-        weights: (n), None to show the image alone.
-        top: regions to draw a box around, the most important first.
-        note: one phrase on what is to be seen.
+        title: meaning of the weights.
+        weights: (n), None to show only the image.
+        top: regions to outline, the most important first.
+        note: one phrase that describes the map.
     """
 
     title: str
@@ -173,14 +173,14 @@ class RegionMap:
 
 @dataclass(frozen=True, eq=False)
 class RegionMaps:
-    """Maps on one scale, so that they can be compared; regions are those of the explanation.
+    """Maps of the explanation's regions on a common scale.
 
     Attributes:
-        title: of them all.
-        maps: as they stand side by side.
-        low: weight that small maps leave bare, and that is darkest in others.
+        title: common title.
+        maps: from left to right.
+        low: weight without overlay in small maps, and of the darkest colour in others.
         high: weight of the brightest colour.
-        small: many small maps, one a word, rather than a few large ones.
+        small: True for many small maps, one per word, False for a few large ones.
     """
 
     title: str
@@ -195,7 +195,7 @@ class RegionMaps:
 
 @dataclass(frozen=True)
 class WeightedWords:
-    """Words of a text in their order, each with a weight from 0 to 1 (beyond it, the end counts)."""
+    """Words of a text in order, each with a weight from 0 to 1 (values outside are clipped)."""
 
     title: str
     words: tuple[tuple[str, float], ...]
@@ -207,7 +207,7 @@ class WeightedWords:
 
 @dataclass(frozen=True)
 class Bar:
-    """One row of bars: a name, a number, and a short note that stands behind it."""
+    """One bar: a name, a number, and a short note after it."""
 
     name: str
     value: float
@@ -216,7 +216,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Bars:
-    """Named numbers, the most important first; ``unit`` says what they measure. A bar of 1 fills the width."""
+    """Named numbers, the most important first, with their unit. A bar of 1 fills the width."""
 
     title: str
     bars: tuple[Bar, ...]
@@ -229,7 +229,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Link:
-    """A line between two sides of a matching, with a weight from 0 to 1: its strength."""
+    """A line between the two sides of a matching, with a weight from 0 to 1."""
 
     left: int
     right: int
@@ -238,16 +238,16 @@ class Link:
 
 @dataclass(frozen=True)
 class Matching:
-    """Two lists of names, and which of one go with which of the other.
+    """Links between two lists of names.
 
     Attributes:
-        title: what is matched.
-        left_title: whose the names on the left are.
-        left: their names.
-        right_title: whose the names on the right are.
-        right: their names.
-        links: by places in the lists, from 0.
-        note: one phrase on what is to be seen.
+        title: name of the matching.
+        left_title: heading of the left list.
+        left: names on the left.
+        right_title: heading of the right list.
+        right: names on the right.
+        links: by positions in the lists, from 0.
+        note: one phrase that describes the matching.
     """
 
     title: str
@@ -262,12 +262,16 @@ class Matching:
         _finite(self.title, [link.weight for link in self.links])
         for link in self.links:
             if not (0 <= link.left < len(self.left) and 0 <= link.right < len(self.right)):
-                raise MetricError(f"'{self.title}' links {link.left} and {link.right}, which it does not list")
+                raise MetricError(
+                    f"'{self.title}' links positions {link.left} and {link.right}, which do not both exist",
+                    code="out-of-range",
+                    value=(link.left, link.right),
+                )
 
 
 @dataclass(frozen=True, eq=False)
 class Series:
-    """One value for each position of a chart; series of the same name stand in its key once."""
+    """One value for each position of a chart; series of the same name have one legend entry."""
 
     name: str
     values: FloatArray
@@ -283,11 +287,11 @@ class Chart:
     """Series over common positions.
 
     Attributes:
-        title: what it shows, with the sums that matter.
-        positions: (n) name of each.
-        series: each with n values; those drawn last lie on top.
-        x_label: what positions are.
-        hints: (n) what each position is, for a pointer that rests on it; or none.
+        title: content of the chart, with the important sums.
+        positions: (n) names.
+        series: each with n values; later ones are drawn on top.
+        x_label: label of the positions.
+        hints: (n) tooltips of the positions, or empty.
     """
 
     title: str
@@ -298,9 +302,9 @@ class Chart:
 
     def __post_init__(self) -> None:
         for series in self.series:
-            _fit(f"values of '{series.name}'", len(series.values), len(self.positions))
+            _check_length(f"values of '{series.name}'", len(series.values), len(self.positions))
         if self.hints:
-            _fit(f"hints of '{self.title}'", len(self.hints), len(self.positions))
+            _check_length(f"hints of '{self.title}'", len(self.hints), len(self.positions))
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,7 +312,7 @@ class Matrix:
     """A number for each pair of a row and a column: words and regions, words and words.
 
     Attributes:
-        title: what the numbers are.
+        title: meaning of the numbers.
         rows: (r) names.
         columns: (c) names.
         values: (r, c).
@@ -329,14 +333,16 @@ class Matrix:
         if self.values.shape != (len(self.rows), len(self.columns)):
             raise MetricError(
                 f"'{self.title}' has values of shape {self.values.shape} for {len(self.rows)} rows and "
-                f"{len(self.columns)} columns"
+                f"{len(self.columns)} columns",
+                code="wrong-shape",
+                value=self.values.shape,
             )
         _finite(self.title, self.values)
 
 
 @dataclass(frozen=True)
 class Table:
-    """Text in rows and columns, the most important rows first; a page shows it folded, a picture leaves it out."""
+    """Text in rows and columns, the most important rows first; collapsed on a page, omitted in a picture."""
 
     title: str
     heads: tuple[str, ...]
@@ -344,7 +350,7 @@ class Table:
 
     def __post_init__(self) -> None:
         for row in self.rows:
-            _fit(f"cells of '{self.title}'", len(row), len(self.heads))
+            _check_length(f"cells of '{self.title}'", len(row), len(self.heads))
 
 
 @dataclass(frozen=True)
@@ -359,14 +365,14 @@ Panel = Scores | RegionMaps | WeightedWords | Bars | Matching | Chart | Matrix |
 
 @dataclass(frozen=True, eq=False)
 class ExplainedCandidate:
-    """Why one candidate got its scores.
+    """Explanation of one candidate's scores.
 
     Attributes:
-        text: as given.
-        references: as given.
-        human: mean human rating, None if it is not known.
-        panels: in the order in which they are read.
-        details: a dataclass of the metric's own with every number in full, which ``--json`` prints.
+        text: the candidate, unchanged.
+        references: its references, unchanged.
+        human: mean human rating, None if unknown.
+        panels: in reading order.
+        details: a dataclass of the metric with all numbers at full precision, for ``--json``.
     """
 
     text: str
@@ -378,17 +384,17 @@ class ExplainedCandidate:
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """Why a metric gave candidates of one image their scores.
+    """Explanation of a metric's scores for the candidates of one image.
 
     Attributes:
-        title: the metric's name as people write it.
+        title: the metric's display name.
         image: its id.
         candidates: in the order of the subject's items.
-        signature: the metric's.
-        regions: the image's regions that maps speak of, None if the metric has none.
+        signature: signature of the metric.
+        regions: the image's regions that maps refer to, None if the metric has none.
         opening: panels before the candidates.
         comparison: panels on all candidates, after them.
-        notes: what a reader should know, one sentence each.
+        notes: remarks for the reader, one sentence each.
     """
 
     title: str
@@ -406,16 +412,18 @@ class Explanation:
             for region_map in panel.maps if isinstance(panel, RegionMaps) else ():
                 known = 0 if self.regions is None else len(self.regions.names)
                 if region_map.weights is not None:
-                    _fit(f"weights of '{region_map.title}'", len(region_map.weights), known)
+                    _check_length(f"weights of '{region_map.title}'", len(region_map.weights), known)
                 if any(not 0 <= region < known for region in region_map.top):
-                    raise MetricError(f"'{region_map.title}' outlines regions {region_map.top}, of {known}")
+                    message = f"'{region_map.title}' outlines the regions {region_map.top}, but there are {known}"
+                    raise MetricError(message, code="out-of-range", value=region_map.top)
 
 
 def _finite(name: str, values: Iterable[float] | FloatArray) -> None:
     if not np.isfinite(np.asarray(values, dtype=np.float64)).all():
-        raise MetricError(f"the explanation's '{name}' holds a number that is not finite")
+        message = f"the explanation's '{name}' contains a number that is not finite"
+        raise MetricError(message, code="not-a-number", value=name)
 
 
-def _fit(name: str, length: int, expected: int) -> None:
+def _check_length(name: str, length: int, expected: int) -> None:
     if length != expected:
-        raise MetricError(f"the explanation has {length} {name} for {expected}")
+        raise MetricError(f"the explanation has {length} {name} instead of {expected}", code="mismatch", value=length)

@@ -1,7 +1,7 @@
-"""The one way in which capbench reads text, writes files, takes locks and finds its folders.
+"""Files: reading text, JSON and bytes, atomic writes, locks, checksums, CSV, and the cache folder.
 
 A file is written under a temporary name in the same folder, flushed to disk and renamed, so that
-a reader sees the old file or the new one and never half of either.
+a reader sees either the old file or the new one, never a partial one.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ __all__ = [
 
 _BOM = "\ufeff"
 _BLOCK = 1 << 20
-_MOST_UNPACKED = 2_000_000_000  # bytes of a gzip file; the largest published one has some 40 MB
-_PLACES_OF_DEVICES = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
+_MAX_UNPACKED = 2_000_000_000  # bytes of a gzip file; the largest published one has about 40 MB
+_DEVICE_FOLDERS = (Path("/dev"), Path("/dev/fd"), Path("/proc/self/fd"))
 
 
 def _read_umask() -> int:
-    """The permissions that new files of this process do not get; Linux reports them without a change."""
+    """The process's umask; Linux reports it without changing it."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
         status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
         return int(next(line for line in status.splitlines() if line.startswith("Umask:")).split()[1], 8)
-    mask = os.umask(0o077)  # while it is set, other threads' files are private and not public
+    mask = os.umask(0o077)  # until it is reset, other threads' files are private, not public
     os.umask(mask)
     return mask
 
@@ -65,9 +65,9 @@ _UMASK = _read_umask()  # once, while capbench starts
 
 
 def cache_dir(*parts: str) -> Path:
-    """A folder for what can be computed or fetched again: ``$CAPBENCH_CACHE`` or the user's cache folder.
+    """A folder for reproducible files below ``$CAPBENCH_CACHE`` or the user's cache folder.
 
-    The folder is made. Raises UsageError if it cannot be.
+    Creates the folder. Raises UsageError if that fails.
     """
     base = os.environ.get("CAPBENCH_CACHE")
     if base:
@@ -81,15 +81,16 @@ def cache_dir(*parts: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"the cache folder cannot be made ({error.strerror})",
+            f"the cache folder cannot be created ({error.strerror})",
+            code="unwritable",
             path=folder,
-            hint="Set CAPBENCH_CACHE to a folder that you may write to",
+            hint="Set CAPBENCH_CACHE to a writable folder",
         ) from error
     return folder
 
 
 class _Output(io.FileIO):
-    """A file that is written; ``has_failed`` tells its errors from those of files that are read meanwhile."""
+    """An output file; ``has_failed`` distinguishes its errors from those of files read in the meantime."""
 
     has_failed = False
 
@@ -106,12 +107,12 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
     """Open a file for writing that appears under ``path`` only when the block ends without an error.
 
     Args:
-        path: the file; its folder is made.
+        path: the file; its folder is created.
         mode: ``"w"`` (UTF-8, ``\\n`` line ends) or ``"wb"``.
 
     Raises:
-        UsageError: the file cannot be written (no permission, a full disk); the old file is kept.
-        DataError: the block reads another file, and that cannot be read.
+        UsageError: the file cannot be written (no permission, a full disk); the old file is unchanged.
+        DataError: the block reads another file, which cannot be read.
     """
     target = Path(path)
     check_target(target)
@@ -140,6 +141,7 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
             raise _unreadable(os.fsdecode(error.filename), error) from error
         raise UsageError(
             f"cannot be written ({error.strerror or error})",
+            code="unwritable",
             path=target,
             hint="Check the folder's permissions and the free space; nothing was changed",
         ) from error
@@ -150,12 +152,12 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
 
 
 def check_target(path: str | os.PathLike[str]) -> None:
-    """See to it that a file may be put in a place: not where a folder, a device, a pipe or a socket is.
+    """Check that a path can become a file: it is not a folder, a device, a pipe or a socket.
 
-    A file is renamed into its place, which would put it where the device was.
+    Atomic writes rename a file to the path, which would replace the device.
 
     Raises:
-        UsageError: something else than a file is there.
+        UsageError: the path exists and is not a file, or its name is too long.
     """
     target = Path(path)
     try:
@@ -163,30 +165,32 @@ def check_target(path: str | os.PathLike[str]) -> None:
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
             raise UsageError(
-                f"cannot be written ({error.strerror})", path=target, hint="Choose a shorter name"
+                f"cannot be written ({error.strerror})", code="unwritable", path=target, hint="Choose a shorter name"
             ) from error
-        return  # nothing is there, or writing will say why it cannot be
+        return  # the path does not exist, or writing will raise the error
     if stat.S_ISDIR(mode):
-        raise UsageError("is a folder, not a file", path=target, hint="Choose another file")
-    if not stat.S_ISREG(mode) or target.parent in _PLACES_OF_DEVICES:
-        raise UsageError("is a device, a pipe or a socket, not a file", path=target, hint="Choose another file")
+        raise UsageError("is a folder, not a file", code="unwritable", path=target, hint="Choose another file")
+    if not stat.S_ISREG(mode) or target.parent in _DEVICE_FOLDERS:
+        message = "is a device, a pipe or a socket, not a file"
+        raise UsageError(message, code="unwritable", path=target, hint="Choose another file")
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """See to it, before hours of work, that a file can be written in the end; its folder is made.
+    """Check before a long computation that a file can be written at its end; creates its folder.
 
     Raises:
-        UsageError: it is a folder, or its folder cannot be written to.
+        UsageError: it is a folder, or its folder is not writable.
     """
     target = Path(path)
-    hint = "Choose another file"
     check_target(target)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(prefix=".capbench.", dir=target.parent):
             pass
     except OSError as error:
-        raise UsageError(f"cannot be written ({error.strerror or error})", path=target, hint=hint) from error
+        raise UsageError(
+            f"cannot be written ({error.strerror or error})", code="unwritable", path=target, hint="Choose another file"
+        ) from error
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
@@ -197,10 +201,10 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 @contextlib.contextmanager
 def lock(path: str | os.PathLike[str], timeout_s: float = 600.0) -> Iterator[None]:
-    """Hold ``<path>.lock`` so that two runs do not change the same thing at once.
+    """Hold ``<path>.lock`` so that two runs do not change the same file at once.
 
     Raises:
-        UsageError: another process held it for longer than ``timeout_s``.
+        UsageError: another process has held it for longer than ``timeout_s``, or it cannot be created.
     """
     import filelock
 
@@ -212,10 +216,14 @@ def lock(path: str | os.PathLike[str], timeout_s: float = 600.0) -> Iterator[Non
     except OSError as error:
         if not isinstance(error, filelock.Timeout):
             raise UsageError(
-                f"cannot be written ({error.strerror or error})", path=name.parent, hint="Choose another folder"
+                f"cannot be written ({error.strerror or error})",
+                code="unwritable",
+                path=name.parent,
+                hint="Choose another folder",
             ) from error
         raise UsageError(
             f"another run has held this lock for {timeout_s:.0f} s",
+            code="in-use",
             path=name,
             hint="Wait for the other run, or remove the lock file if none is running",
         ) from error
@@ -226,11 +234,11 @@ def lock(path: str | os.PathLike[str], timeout_s: float = 600.0) -> Iterator[Non
 
 
 def check_readable(path: str | os.PathLike[str]) -> None:
-    """See to it that a path is a file that can be read, before something opens it that would wait for a pipe.
+    """Check that a path is a readable file, before code opens it that would block on a pipe.
 
     Raises:
         MissingFileError: there is no such file.
-        DataError: it is a folder, a device (which may never end), a pipe or a socket, or may not be read.
+        DataError: it is a folder, a device (which may be endless), a pipe or a socket, or is not readable.
     """
     try:
         mode = Path(path).stat().st_mode
@@ -239,43 +247,46 @@ def check_readable(path: str | os.PathLike[str]) -> None:
     except ValueError as error:  # a NUL byte in the name
         raise MissingFileError("there is no such file", path=path) from error
     if stat.S_ISDIR(mode):
-        raise DataError("is a folder, not a file", path=path)
+        raise DataError("is a folder, not a file", code="unreadable", path=path)
     if not stat.S_ISREG(mode):
-        raise _no_file(path)
+        raise _device(path)
     if not os.access(path, os.R_OK):
-        raise DataError("cannot be read (Permission denied)", path=path, hint="Check its permissions")
+        raise DataError(
+            "cannot be read (Permission denied)", code="unreadable", path=path, hint="Check its permissions"
+        )
 
 
 def check_folder(path: str | os.PathLike[str], flag: str) -> None:
-    """Raise UsageError if what a flag names is no folder."""
+    """Raise UsageError if the value of a flag is not a folder."""
     try:
         is_folder = Path(path).is_dir()
     except (OSError, ValueError):
         is_folder = False
     if not is_folder:
-        raise UsageError("there is no such folder", path=path, hint=f"Correct {flag}")
+        raise UsageError("there is no such folder", code="missing-file", path=path, hint=f"Correct {flag}")
 
 
 def read_bytes(path: str | os.PathLike[str]) -> bytes:
-    """All bytes of a file, or of a pipe that something writes to (``<(command)`` of a shell).
+    """All bytes of a file, or of a pipe with a writer (``<(command)`` in a shell).
 
-    Raises as :func:`check_readable` does, but for such a pipe.
+    Raises the errors of :func:`check_readable`, except for such a pipe.
     """
     try:
-        # A pipe that nothing writes to would keep an ordinary opening waiting.
+        # Blocking mode would wait for ever on a pipe without a writer.
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         with os.fdopen(handle, "rb") as stream:
             mode = os.fstat(handle).st_mode
             if stat.S_ISDIR(mode):
-                raise DataError("is a folder, not a file", path=path)
+                raise DataError("is a folder, not a file", code="unreadable", path=path)
             if stat.S_ISFIFO(mode):
                 os.set_blocking(handle, True)
                 data = stream.read()
                 if not data:
-                    raise DataError("is a pipe that nothing writes to", path=path, hint="Give a file")
+                    message = "is a pipe that no program writes to"
+                    raise DataError(message, code="unreadable", path=path, hint="Pass a file")
                 return data
             if not stat.S_ISREG(mode):
-                raise _no_file(path)
+                raise _device(path)
             return stream.read()
     except OSError as error:
         raise _unreadable(path, error) from error
@@ -284,11 +295,11 @@ def read_bytes(path: str | os.PathLike[str]) -> bytes:
 
 
 def unpack_gzip(path: str | os.PathLike[str]) -> bytes:
-    """What a gzip file holds.
+    """The uncompressed content of a gzip file.
 
     Raises:
         MissingFileError: there is no such file.
-        DataError: it is no whole gzip file, cannot be read, or unpacks to more than 2 GB.
+        DataError: it is not a complete gzip file, cannot be read, or unpacks to more than 2 GB.
     """
     import gzip
 
@@ -298,27 +309,28 @@ def unpack_gzip(path: str | os.PathLike[str]) -> bytes:
         with gzip.open(path) as stream:
             while block := stream.read(_BLOCK):
                 size += len(block)
-                if size > _MOST_UNPACKED:
-                    limit = _MOST_UNPACKED // 10**9
-                    raise DataError(f"unpacks to more than {limit} GB", path=path, hint="Get the file again")
+                if size > _MAX_UNPACKED:
+                    message = f"unpacks to more than {_MAX_UNPACKED // 10**9} GB"
+                    raise DataError(message, code="too-large", path=path, hint="Download the file again")
                 blocks.append(block)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(f"is no whole gzip file ({error})", path=path, hint="Get the file again") from error
+        message = f"is not a complete gzip file ({error})"
+        raise DataError(message, code="damaged", path=path, hint="Download the file again") from error
     except OSError as error:
         raise _unreadable(path, error) from error
     return b"".join(blocks)
 
 
 def real_path(path: str | os.PathLike[str]) -> Path:
-    """A path without links, whether there is anything or not.
+    """A path with all links resolved, whether it exists or not.
 
-    ``Path.resolve`` does so, too, but raises an error of its own where links lead in a circle (before Python 3.13).
+    Unlike ``Path.resolve`` before Python 3.13, it does not raise on circular links.
     """
     return Path(os.path.realpath(path))
 
 
 def sha256_file(path: str | os.PathLike[str]) -> str:
-    """SHA-256 of a file as 64 hex digits, read in blocks. Raises as :func:`check_readable` does."""
+    """SHA-256 of a file as 64 hex digits, read in blocks. Raises the errors of :func:`check_readable`."""
     check_readable(path)
     try:
         with open(path, "rb") as stream:
@@ -332,7 +344,7 @@ def read_text(path: str | os.PathLike[str]) -> str:
 
     Raises:
         MissingFileError: there is no such file.
-        DataError: it cannot be read, is a folder or a device, is not UTF-8 (the row is named), or holds NUL bytes.
+        DataError: it cannot be read, is a folder or a device, is not UTF-8 (the row is named), or contains NUL bytes.
     """
     data = read_bytes(path)
     try:
@@ -340,15 +352,18 @@ def read_text(path: str | os.PathLike[str]) -> str:
     except UnicodeDecodeError as error:
         row = data.count(b"\n", 0, error.start) + 1
         if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-            hint = "It looks like UTF-16: save it as UTF-8"
+            hint = "It seems to be UTF-16: save it as UTF-8"
         elif data[:2] == b"\x1f\x8b":
             hint = "It is compressed with gzip: unpack it first"
         else:
             hint = "Save it as UTF-8 (for Latin-1: iconv -f latin1 -t utf-8)"
-        raise DataError(f"byte 0x{data[error.start]:02x} is not UTF-8", path=path, row=row, hint=hint) from error
+        byte = f"0x{data[error.start]:02x}"
+        message = f"byte {byte} is not UTF-8"
+        raise DataError(message, code="unreadable", value=byte, path=path, row=row, hint=hint) from error
     if "\0" in text:
         row = text.count("\n", 0, text.index("\0")) + 1
-        raise DataError("holds a NUL byte", path=path, row=row, hint="The file is damaged or not text: get it again")
+        hint = "The file is damaged or not text: download it again"
+        raise DataError("contains a NUL byte", code="damaged", path=path, row=row, hint=hint)
     return text.removeprefix(_BOM).replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -356,69 +371,73 @@ def read_lines(path: str | os.PathLike[str]) -> list[str]:
     """The lines of a UTF-8 text file without line ends; a final newline adds no empty line.
 
     Only ``\\n``, ``\\r\\n`` and ``\\r`` end a line (``str.splitlines`` also breaks at form feeds and
-    U+2028, which captions may hold). Raises as :func:`read_text` does, and DataError if the file is empty.
+    U+2028, which captions may contain). Raises the errors of :func:`read_text`, and DataError if the file is empty.
     """
     text = read_text(path)
     if not text.strip():
-        raise DataError("is empty", path=path, hint="Get the file again")
+        raise DataError("is empty", code="damaged", path=path, hint="Download the file again")
     return text.removesuffix("\n").split("\n")
 
 
 def json_decoder(path: str | os.PathLike[str], *, unique_keys: bool = False, nan: bool = False) -> json.JSONDecoder:
-    """What :func:`read_json` parses with, which raises the same DataErrors but for what is not JSON."""
+    """The decoder of :func:`read_json`, with the same DataErrors except for text that is not JSON."""
 
-    def refuse(constant: str) -> Any:
-        if nan and constant == "NaN":
+    def constant(name: str) -> Any:
+        if nan and name == "NaN":
             return math.nan
-        raise DataError(f"holds {constant}, which is no JSON number", path=path, hint="Remove or mend that value")
+        message = f"contains {name}, which is not a JSON number"
+        raise DataError(message, code="not-a-number", value=name, path=path, hint="Remove or correct that value")
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         record = dict(pairs)
         if len(record) < len(pairs):
             keys = [key for key, _ in pairs]
             twice = next(key for i, key in enumerate(keys) if key in keys[:i])
-            raise DataError(f"the key '{twice}' stands twice in one object", path=path, hint="Keep one of the two")
+            message = f"the key '{twice}' occurs twice in one object"
+            raise DataError(message, code="duplicate", value=twice, path=path, hint="Keep one of the two")
         return record
 
-    return json.JSONDecoder(parse_constant=refuse, object_pairs_hook=unique if unique_keys else None)
+    return json.JSONDecoder(parse_constant=constant, object_pairs_hook=unique if unique_keys else None)
 
 
 def read_json(path: str | os.PathLike[str], *, unique_keys: bool = False, nan: bool = False) -> Any:
-    """Parse a UTF-8 JSON file; NaN and infinities, which JSON does not have, are refused.
+    """Parse a UTF-8 JSON file; rejects NaN and infinities, which JSON does not have.
 
-    With ``unique_keys`` an object in which a key stands twice is refused too (JSON readers keep the last one). With
-    ``nan`` the word NaN, as Python writes it, is a float: for formats in which it stands for what is missing.
+    Args:
+        path: the file.
+        unique_keys: also reject objects in which a key occurs twice (JSON readers keep the last one).
+        nan: accept NaN, as Python writes it, as a float, for formats in which it marks missing values.
 
-    Raises as :func:`read_text` does, and DataError with row and column if it is not JSON.
+    Raises the errors of :func:`read_text`, and DataError with row and column if it is not JSON.
     """
     text = read_text(path)
     try:
         return json_decoder(path, unique_keys=unique_keys, nan=nan).decode(text)
     except json.JSONDecodeError as error:
         if not text.strip():
-            raise DataError("is empty", path=path, hint="Get the file again") from error
-        cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
-        hint = "The file seems cut off: get it again" if cut else "Mend the file at that place"
-        raise DataError(
-            f"is not JSON: {error.msg} (column {error.colno})", path=path, row=error.lineno, hint=hint
-        ) from error
+            raise DataError("is empty", code="damaged", path=path, hint="Download the file again") from error
+        truncated = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
+        hint = "The file seems truncated: download it again" if truncated else "Correct the file at that position"
+        message = f"is not JSON: {error.msg} (column {error.colno})"
+        raise DataError(message, code="wrong-format", path=path, row=error.lineno, hint=hint) from error
     except ValueError as error:
-        hint = "Mend or remove that number"
-        raise DataError("holds a whole number of more than 4,300 digits", path=path, hint=hint) from error
+        message, hint = "contains an integer with more than 4,300 digits", "Correct or remove that number"
+        raise DataError(message, code="too-large", path=path, hint=hint) from error
     except RecursionError as error:
-        raise DataError("is nested too deeply to be read", path=path) from error
+        raise DataError("is nested too deeply", code="too-large", path=path) from error
 
 
 def _unreadable(path: str | os.PathLike[str], error: OSError) -> DataError:
     if isinstance(error, FileNotFoundError):
         return MissingFileError("there is no such file", path=path, hint="Correct the path")
     if isinstance(error, IsADirectoryError):
-        return DataError("is a folder, not a file", path=path, hint="Give a file")
-    return DataError(f"cannot be read ({error.strerror or error})", path=path, hint="Check its permissions")
+        return DataError("is a folder, not a file", code="unreadable", path=path, hint="Pass a file")
+    message = f"cannot be read ({error.strerror or error})"
+    return DataError(message, code="unreadable", path=path, hint="Check its permissions")
 
 
-def _no_file(path: str | os.PathLike[str]) -> DataError:
-    return DataError("is a device, a pipe or a socket, not a file", path=path, hint="Give a file")
+def _device(path: str | os.PathLike[str]) -> DataError:
+    return DataError("is a device, a pipe or a socket, not a file", code="unreadable", path=path, hint="Pass a file")
 
 
 Cell = TypeVar("Cell")
@@ -427,9 +446,9 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def without_formula(cell: Cell) -> Cell | str:
-    """A text that a spreadsheet would compute gets an apostrophe in front; all else stays as it is.
+    """The cell, with an apostrophe before text that a spreadsheet would evaluate as a formula.
 
-    Such texts begin with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return. Numbers are no texts.
+    Such text begins with ``=``, ``+``, ``-``, ``@``, a tab or a carriage return. Numbers are unchanged.
 
     >>> without_formula("=1+1"), without_formula(-0.5), without_formula("a dog")
     ("'=1+1", -0.5, 'a dog')
@@ -438,19 +457,19 @@ def without_formula(cell: Cell) -> Cell | str:
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, object]], *, escape_formulas: bool = False) -> str:
-    """A table as CSV, with a line of heads; None and what a row lacks are empty.
+    """A table as CSV with a header; None and missing cells are empty.
 
     Args:
-        columns: the heads, in order.
-        rows: cells by head.
-        escape_formulas: whether texts pass through :func:`without_formula`.
+        columns: the column names, in order.
+        rows: cells by column name.
+        escape_formulas: apply :func:`without_formula` to every cell.
 
     Raises:
-        ValueError: a row has a cell that no column takes.
+        ValueError: a row has a cell of an unknown column.
     """
     stream = io.StringIO()
     writer = csv.DictWriter(stream, columns, lineterminator="\n")
     writer.writeheader()
     for row in rows:
-        writer.writerow({head: without_formula(cell) for head, cell in row.items()} if escape_formulas else row)
+        writer.writerow({name: without_formula(cell) for name, cell in row.items()} if escape_formulas else row)
     return stream.getvalue()

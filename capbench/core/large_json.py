@@ -1,7 +1,7 @@
-"""Large JSON and JSONL files piece by piece, so that they are never in memory as a whole.
+"""Streaming readers for large JSON and JSONL files, which are never in memory as a whole.
 
-What is small, a pipe or broken is read by :mod:`capbench.core.files`, whose errors say where and why. So a large file
-is refused with the same words as a small one, which costs a second reading.
+:mod:`capbench.core.files` reads small files, pipes and invalid files. A large invalid file is therefore read a second
+time, and gives the same error as a small one.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ __all__ = ["WholeFileError", "lines", "list_entries", "object_entries"]
 _LARGE: Final = 4 << 20  # bytes
 _BLOCK: Final = 1 << 20
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
-_BEHIND: Final = frozenset(" \t\n\r,:]}")  # what stands behind a value
+_DELIMITERS: Final = frozenset(" \t\n\r,:]}")  # characters that follow a value
 
 
 class WholeFileError(Exception):
-    """The file has to be read as a whole."""
+    """The file must be read as a whole."""
 
 
 class _BrokenError(Exception):
-    """What was read is no JSON."""
+    """The text is not JSON."""
 
 
 def is_large(path: str | os.PathLike[str]) -> bool:
-    """Whether it is a file so large that it is to be read piece by piece."""
+    """True if it is a regular file large enough to be streamed."""
     try:
         status = Path(path).stat()
-    except (OSError, ValueError):  # whoever reads it says why
+    except (OSError, ValueError):  # reading it raises the error
         return False
     return stat.S_ISREG(status.st_mode) and status.st_size >= _LARGE
 
 
 def lines(path: str | os.PathLike[str]) -> Iterator[str]:
-    """The lines of a text file, as :func:`capbench.core.files.read_lines` gives them, which names the errors."""
+    """The lines of a text file; results and errors as of :func:`capbench.core.files.read_lines`."""
     if not is_large(path):
         yield from files.read_lines(path)
         return
@@ -64,34 +64,32 @@ def lines(path: str | os.PathLike[str]) -> Iterator[str]:
 
 
 def list_entries(path: str | os.PathLike[str]) -> Iterator[Any] | None:
-    """The entries of a large file that is a JSON list; None if it is small, or no list.
+    """The entries of a large JSON list; None if the file is small or not a list.
 
     Raises:
-        MissingFileError, DataError: as :func:`capbench.core.files.read_json` with ``unique_keys`` does, when the
-        iterator
-            gets there.
+        MissingFileError, DataError: as of :func:`capbench.core.files.read_json` with ``unique_keys``, when the
+            iterator reaches the problem.
     """
     return _list_entries(path) if is_large(path) and _first(path) == "[" else None
 
 
 def object_entries(path: str | os.PathLike[str], whole_with: str) -> Iterator[tuple[str, Any]] | None:
-    """Keys and values of a large file that is a JSON object; None if it is small, or no object.
+    """Keys and values of a large JSON object; None if the file is small or not an object.
 
     Args:
         path: the file.
-        whole_with: a key of the outermost object before whose value WholeFileError is raised.
+        whole_with: a key of the outermost object whose value cannot be streamed.
 
     Raises:
-        WholeFileError: see there.
-        MissingFileError, DataError: as :func:`capbench.core.files.read_json` with ``unique_keys`` does, when the
-        iterator
-            gets there; but keys of the outermost object that stand twice are given twice.
+        WholeFileError: the outermost object has the key ``whole_with``.
+        MissingFileError, DataError: as of :func:`capbench.core.files.read_json` with ``unique_keys``, when the
+            iterator reaches the problem; duplicate keys of the outermost object are not detected.
     """
     return _object_entries(path, whole_with) if is_large(path) and _first(path) == "{" else None
 
 
 def _first(path: str | os.PathLike[str]) -> str:
-    """The first character that is no space; ``""`` if there is none, or the file cannot be read."""
+    """The first character that is not whitespace; ``""`` if there is none, or the file cannot be read."""
     try:
         with open(path, "rb") as stream:
             return _Reader(stream, path).next()
@@ -142,7 +140,7 @@ def _object_entries(path: str | os.PathLike[str], whole_with: str) -> Iterator[t
 
 
 class _Reader:
-    """The values and marks of a JSON text, which is read block by block."""
+    """Values and punctuation of a JSON text, read block by block."""
 
     def __init__(self, stream: BinaryIO, path: str | os.PathLike[str]) -> None:
         self._stream = stream
@@ -151,7 +149,7 @@ class _Reader:
         self._text, self._at, self._ended = "", 0, False
 
     def next(self) -> str:
-        """The next character that is no space, which stays; ``""`` at the end."""
+        """The next character that is not whitespace, without consuming it; ``""`` at the end."""
         while True:
             space = _SPACE.match(self._text, self._at)
             self._at = space.end() if space else self._at
@@ -160,7 +158,7 @@ class _Reader:
             self._read()
 
     def take(self, marks: str) -> str:
-        """Take the next character, which must be one of these."""
+        """Consume the next character, which must be one of ``marks``."""
         mark = self.next()
         if not mark or mark not in marks:
             raise _BrokenError
@@ -168,7 +166,7 @@ class _Reader:
         return mark
 
     def value(self) -> Any:
-        """Take the next value."""
+        """Consume the next value."""
         self.next()
         while True:
             try:
@@ -179,18 +177,18 @@ class _Reader:
             except (ValueError, RecursionError) as error:
                 raise _BrokenError from error
             else:
-                if self._text[end : end + 1] in _BEHIND or self._ended:  # else it may go on: the 1 of 1.5
+                if self._text[end : end + 1] in _DELIMITERS or self._ended:  # else it may continue: the 1 of 1.5
                     self._at = end
                     return value
             self._read()
 
     def end(self) -> None:
-        """Nothing may follow."""
+        """Check that nothing follows."""
         if self.next():
             raise _BrokenError
 
     def _read(self) -> None:
-        """Read on, the more the longer the value is in which the text ends."""
+        """Read the next block, at least as long as the incomplete value."""
         rest = self._text[self._at :]
         block = self._stream.read(max(_BLOCK, len(rest)))
         self._ended = not block
@@ -201,4 +199,6 @@ class _Reader:
 
 
 def _changed(path: str | os.PathLike[str]) -> DataError:
-    return DataError("changed while it was read", path=path, hint="Try again when nothing writes to it")
+    return DataError(
+        "changed while it was read", code="changed", path=path, hint="Try again when no program writes to it"
+    )

@@ -1,4 +1,4 @@
-"""This machine: its cores and memory, whether an error says that memory is used up, and how the C library keeps it."""
+"""The machine: cores, memory, GPUs, out-of-memory errors, and settings of the C library and the garbage collector."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ _GROUP_CORES = Path("/sys/fs/cgroup/cpu.max")
 _OLD_GROUP_CORES = (Path("/sys/fs/cgroup/cpu/cpu.cfs_quota_us"), Path("/sys/fs/cgroup/cpu/cpu.cfs_period_us"))
 _GROUP_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
-# Of glibc's malloc.h.
+# From glibc's malloc.h.
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_MAX = -1, -2, -4
 _LARGEST = 2**31 - 1
 _TOP_PAD = 64 << 20
 
-# Objects that a short command makes in all: modules, classes, and the embedded sample.
-_OF_A_START = 200_000
+# Number of objects that a short command creates: modules, classes, and the embedded sample.
+_STARTUP_OBJECTS = 200_000
 
 _core_limit: int | None = None
 
 
 def keep_freed_memory() -> bool:
-    """Let this process keep the memory of freed arrays for the next ones, where the C library is glibc.
+    """Let this process reuse the memory of freed arrays (glibc only).
 
-    glibc gives arrays of more than 32 MB back to the system at once, and the next one of that size is made of fresh,
-    zeroed pages. A network's layers do that again and again on a CPU: a quarter of bottom-up attention's processor time
-    went there. The price is that the process holds on to the most memory it ever had, and some more.
+    glibc returns arrays of more than 32 MB to the system at once, and the next one of that size gets fresh, zeroed
+    pages. The layers of a network repeat this on a CPU; it took a quarter of the processor time of bottom-up attention.
+    In return, the process keeps its peak memory and slightly more.
 
     Returns:
-        Whether it was done. It lasts until the process ends.
+        True if the setting was made. It lasts until the process ends.
     """
     import ctypes
     import platform
@@ -60,13 +60,13 @@ def keep_freed_memory() -> bool:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use, a container's share rounded up; all there are where the system does not tell."""
+    """Cores that this process may use, with a container's share rounded up; all if the system does not report it."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(cores, _group_cores() or cores, _core_limit or cores)
 
 
 def _group_cores() -> int | None:
-    """Cores that the container may keep busy: processor time in a period, of either version of cgroups."""
+    """Cores of the container: processor time per period, in either version of cgroups."""
     for paths in ((_GROUP_CORES,), _OLD_GROUP_CORES):
         try:
             numbers = [part for path in paths for part in path.read_text(encoding="ascii").split()]
@@ -78,13 +78,13 @@ def _group_cores() -> int | None:
 
 
 def limit_cores(count: int) -> None:
-    """Let this process use no more than ``count`` cores, where it asks :func:`usable_cores`."""
+    """Limit the result of :func:`usable_cores` in this process to ``count``."""
     global _core_limit
     _core_limit = count
 
 
 def total_memory() -> int | None:
-    """Bytes that this machine has, or that its container may use; None where the system does not tell."""
+    """Bytes of memory of this machine or its container; None if the system does not report it."""
     limits = []
     try:
         limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -101,8 +101,8 @@ def total_memory() -> int | None:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that there was not enough memory, of the machine or of a GPU."""
-    # PyTorch has a class of its own for GPUs alone; on a CPU it raises RuntimeError with this text.
+    """True if an error reports that the machine or a GPU ran out of memory."""
+    # PyTorch has a separate class for GPUs only; on a CPU it raises RuntimeError with this text.
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
@@ -111,9 +111,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def postpone_collector() -> None:
-    """Let Python look for unreachable cycles when a start's worth of objects was made, and from then on as always.
+    """Delay Python's first search for unreachable cycles until the objects of a start are created.
 
-    What a start makes stays, and looking through it again and again takes a tenth of a short command's time.
+    These objects are permanent, and searching them repeatedly takes a tenth of a short command's time.
     """
     thresholds = gc.get_threshold()
 
@@ -123,14 +123,14 @@ def postpone_collector() -> None:
             gc.set_threshold(*thresholds)
 
     gc.callbacks.append(resume)
-    gc.set_threshold(_OF_A_START, *thresholds[1:])
+    gc.set_threshold(_STARTUP_OBJECTS, *thresholds[1:])
 
 
 @contextlib.contextmanager
 def paused_collector() -> Iterator[None]:
-    """Make many objects without a search for garbage among them, which takes longer the more there are.
+    """Disable the search for cyclic garbage while many objects are created, which slows down with their number.
 
-    Only for work that makes no cycles; what is in no cycle goes as ever.
+    Only for code that creates no cycles; other objects are freed normally.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -142,9 +142,11 @@ def paused_collector() -> Iterator[None]:
 
 
 def choose_device(name: str) -> str:
-    """``auto`` is a GPU where there is one. Raises UsageError if there is none and one is asked for."""
+    """``cuda`` or ``cpu``; ``auto`` selects a GPU if there is one. Raises UsageError for ``cuda`` without a GPU."""
     import torch
 
     if name == "cuda" and not torch.cuda.is_available():
-        raise UsageError("there is no GPU that PyTorch can use", hint="Leave 'device' out")
+        raise UsageError(
+            "there is no GPU that PyTorch can use", code="unsupported", value=name, hint="Omit the option 'device'"
+        )
     return "cuda" if name != "cpu" and torch.cuda.is_available() else "cpu"

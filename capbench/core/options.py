@@ -1,16 +1,16 @@
-"""Options declared once: a frozen dataclass from which checks, help and signatures follow.
+"""Options declared once: a frozen dataclass that defines their checks, help texts and signatures.
 
 A metric, a detector or a training file lists its options as fields::
 
     @dataclass(frozen=True)
     class CiderOptions(Options):
-        df: str = option("items", Text("coco-val"), "where document frequencies come from")
+        df: str = option("items", Text("coco-val"), "source of document frequencies")
         sigma: float = option(6.0, Positive(), "width of the length penalty")
 
-    CiderOptions.read("cider", {"sigma": 5})      # checks; a value that does not fit is named
+    CiderOptions.read("cider", {"sigma": 5})      # valid
     CiderOptions.read("cider", {"sigma": -1})     # UsageError: cider.sigma=-1: not a number above 0
 
-Each field has a *kind*, which says what fits, how a value is written in help and how it stands in a signature.
+Each field has a *kind*, which defines the valid values and their form in help texts and signatures.
 """
 
 from __future__ import annotations
@@ -41,36 +41,36 @@ __all__ = [
 
 
 class Kind:
-    """What values an option takes."""
+    """The set of valid values of an option."""
 
     def describe(self) -> str:
-        """The values in words, for help (``a number above 0``)."""
+        """Description of the valid values for help texts (``a number above 0``)."""
         raise NotImplementedError
 
     def example(self) -> str:
-        """A value that fits, as one writes it."""
+        """A valid value, as users write it."""
         raise NotImplementedError
 
     def read(self, value: object) -> Any:
-        """The value as it is used. Raises ValueError if it does not fit."""
+        """The parsed value. Raises ValueError if it is invalid."""
         raise NotImplementedError
 
     def hint(self, value: object) -> str:
-        """What to do about a value that does not fit."""
+        """The remedy for an invalid value."""
         return f"Example: {self.example()}"
 
     def sign(self, value: Any) -> str:
-        """The value as it stands in a signature."""
+        """The value's form in a signature."""
         return str(value)
 
     def schema(self) -> dict[str, Any]:
-        """The values as a JSON schema, for editors; one without words fits everything."""
+        """The valid values as a JSON schema, for editors; an empty one allows everything."""
         return {}
 
 
 @dataclass(frozen=True)
 class Choice(Kind):
-    """One of some names."""
+    """One of several names."""
 
     choices: tuple[str, ...]
 
@@ -105,7 +105,7 @@ class Flag(Kind):
     """True or false.
 
     Attributes:
-        words: how false and true stand in a signature.
+        words: the forms of false and true in a signature.
     """
 
     words: tuple[str, str] = ("false", "true")
@@ -119,13 +119,13 @@ class Flag(Kind):
         return "true"
 
     def read(self, value: object) -> bool:
-        """The value, which must be a truth value already: ``0`` and ``"no"`` are not."""
+        """The value, which must be a bool: ``0`` and ``"no"`` are invalid."""
         if not isinstance(value, bool):
             raise ValueError
         return value
 
     def hint(self, value: object) -> str:
-        """What to write."""
+        """The two values."""
         return "Write true or false"
 
     def sign(self, value: Any) -> str:
@@ -138,32 +138,32 @@ class Number(Kind):
     """A finite number in a range.
 
     Attributes:
-        least: the smallest value that fits.
-        most: the largest.
+        minimum: the smallest valid value.
+        maximum: the largest valid value.
     """
 
-    least: float = -math.inf
-    most: float = math.inf
+    minimum: float = -math.inf
+    maximum: float = math.inf
 
     def describe(self) -> str:
-        """In words."""
-        if self.least > -math.inf and self.most < math.inf:
-            return f"a number from {self.least:g} to {self.most:g}"
-        return f"a number from {self.least:g}" if self.least > -math.inf else "a number"
+        """The range."""
+        if self.minimum > -math.inf and self.maximum < math.inf:
+            return f"a number from {self.minimum:g} to {self.maximum:g}"
+        return f"a number from {self.minimum:g}" if self.minimum > -math.inf else "a number"
 
     def example(self) -> str:
         """A value."""
-        return f"{max(self.least, min(self.most, 1.5)):g}"
+        return f"{max(self.minimum, min(self.maximum, 1.5)):g}"
 
     def read(self, value: object) -> float:
         """The number."""
         number = _finite(value)
-        if not self.least <= number <= self.most:
+        if not self.minimum <= number <= self.maximum:
             raise ValueError
         return number
 
     def sign(self, value: Any) -> str:
-        """The shortest digits that give the number back."""
+        """The shortest digits that parse to the same number."""
         return _shortest(value)
 
 
@@ -172,13 +172,13 @@ class Positive(Kind):
     """A finite number above 0.
 
     Attributes:
-        most: the largest value that fits; beyond it squares overflow.
+        maximum: the largest valid value; squares of larger ones overflow.
     """
 
-    most: float = 1e100
+    maximum: float = 1e100
 
     def describe(self) -> str:
-        """In words."""
+        """The range."""
         return "a number above 0"
 
     def example(self) -> str:
@@ -188,21 +188,21 @@ class Positive(Kind):
     def read(self, value: object) -> float:
         """The number."""
         number = _finite(value)
-        if not 1 / self.most <= number <= self.most:
+        if not 1 / self.maximum <= number <= self.maximum:
             raise ValueError
         return number
 
     def sign(self, value: Any) -> str:
-        """The shortest digits that give the number back."""
+        """The shortest digits that parse to the same number."""
         return _shortest(value)
 
 
 @dataclass(frozen=True)
 class Share(Kind):
-    """A number between 0 and 1, ends left out."""
+    """A number between 0 and 1, exclusive."""
 
     def describe(self) -> str:
-        """In words."""
+        """The range."""
         return "a number between 0 and 1"
 
     def example(self) -> str:
@@ -221,7 +221,7 @@ class Share(Kind):
         return {"type": "number", "exclusiveMinimum": 0, "exclusiveMaximum": 1}
 
     def sign(self, value: Any) -> str:
-        """The shortest digits that give the number back."""
+        """The shortest digits that parse to the same number."""
         return _shortest(value)
 
 
@@ -230,30 +230,31 @@ class Count(Kind):
     """A whole number.
 
     Attributes:
-        least: the smallest value that fits.
-        most: the largest.
+        minimum: the smallest valid value.
+        maximum: the largest valid value.
     """
 
-    least: int = 0
-    most: int = 2**53
+    minimum: int = 0
+    maximum: int = 2**53
 
     def describe(self) -> str:
-        """In words."""
-        return f"a whole number from {self.least}" + (f" to {self.most}" if self.most < 2**53 else "")
+        """The range."""
+        return f"a whole number from {self.minimum}" + (f" to {self.maximum}" if self.maximum < 2**53 else "")
 
     def example(self) -> str:
         """A value."""
-        return str(max(self.least, 1))
+        return str(max(self.minimum, 1))
 
     def read(self, value: object) -> int:
         """The number."""
-        if isinstance(value, bool) or not isinstance(value, int) or not self.least <= value <= self.most:
+        if isinstance(value, bool) or not isinstance(value, int) or not self.minimum <= value <= self.maximum:
             raise ValueError
         return value
 
     def schema(self) -> dict[str, Any]:
         """The range."""
-        return {"type": "integer", "minimum": self.least} | ({"maximum": self.most} if self.most < 2**53 else {})
+        limit = {"maximum": self.maximum} if self.maximum < 2**53 else {}
+        return {"type": "integer", "minimum": self.minimum} | limit
 
 
 @dataclass(frozen=True)
@@ -267,7 +268,7 @@ class Text(Kind):
     such_as: str
 
     def describe(self) -> str:
-        """In words."""
+        """The example."""
         return f"a text such as {self.such_as}"
 
     def example(self) -> str:
@@ -287,33 +288,31 @@ class Text(Kind):
 
 @dataclass(frozen=True)
 class File(Kind):
-    """The path of a file.
-
-    It stands in a signature by what it holds: the first 16 digits of its SHA-256.
+    """The path of a file. A signature contains the first 16 digits of the file's SHA-256.
 
     Attributes:
-        holds: what the file holds, in words (``word vectors``).
+        content: description of the content (``word vectors``).
     """
 
-    holds: str
+    content: str
 
     def describe(self) -> str:
-        """In words."""
-        return f"a file of {self.holds}"
+        """The content."""
+        return f"a file of {self.content}"
 
     def example(self) -> str:
         """A path."""
         return "FILE"
 
     def read(self, value: object) -> str:
-        """The path, whether or not there is such a file: its reader says what is wrong with it."""
+        """The path; the reader of the file checks that it exists."""
         if not isinstance(value, str | Path) or not str(value).strip():
             raise ValueError
         return str(value)
 
     def hint(self, value: object) -> str:
-        """What to give."""
-        return "Give the path of a file"
+        """The required value."""
+        return "Pass the path of a file"
 
     def sign(self, value: Any) -> str:
         """The first digits of the file's SHA-256."""
@@ -323,7 +322,7 @@ class File(Kind):
 
 
 def _finite(value: object) -> float:
-    # bool is an int in Python, and true is no number to a user.
+    # bool is a subclass of int in Python, but users do not mean a number.
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError
     number = float(value)
@@ -333,7 +332,7 @@ def _finite(value: object) -> float:
 
 
 def _shortest(value: float) -> str:
-    """``6`` for 6.0, ``0.1`` for 0.1; always digits that give the same number back."""
+    """``6`` for 6.0, ``0.1`` for 0.1; always digits that parse to the same number."""
     short = f"{value:g}"
     return short if float(short) == value else repr(float(value))
 
@@ -347,12 +346,12 @@ class Declaration:
 
     Attributes:
         name: its name.
-        default: its default; None means that something else decides (a model's own value, say).
-        kind: what fits.
+        default: its default; None if the default comes from elsewhere (such as a model).
+        kind: the valid values.
         help: one sentence.
-        recombines: whether it only recombines statistics, which are then kept whatever its value.
-        sign_as: its key in signatures; ``""`` keeps it out, where what is signed elsewhere says as much.
-        quiet: whether it stands in signatures only where it is not the default.
+        recombines: True if it only recombines statistics, so that cached statistics serve all its values.
+        sign_as: its key in signatures; ``""`` omits it, because another part of the signature implies it.
+        quiet: True if signatures omit it when it has its default value.
     """
 
     name: str
@@ -371,10 +370,14 @@ class Declaration:
         return f"{self.name}: {self.kind.describe()} (default: {default}); {self.help}"
 
     def read(self, owner: str, value: object) -> Any:
-        """The value as it is used.
+        """The parsed value.
+
+        Args:
+            owner: name of the metric, detector or file, for the message.
+            value: the user's value.
 
         Raises:
-            UsageError: it does not fit; ``owner`` is whose option it is, for the message.
+            UsageError: the value is invalid.
         """
         if value is None and self.default is None:
             return None
@@ -382,9 +385,8 @@ class Declaration:
             return self.kind.read(value)
         except (ValueError, OverflowError):
             shown = str(value).lower() if isinstance(value, bool) else str(value)
-            raise UsageError(
-                f"{owner}.{self.name}={shown[:80]}: not {self.kind.describe()}", hint=self.kind.hint(value)
-            ) from None
+            message = f"{owner}.{self.name}={shown[:80]}: not {self.kind.describe()}"
+            raise UsageError(message, code="wrong-value", value=value, hint=self.kind.hint(value)) from None
 
 
 def option(
@@ -399,12 +401,12 @@ def option(
     """Declare an option as a field of an :class:`Options` class.
 
     Args:
-        default: its default, which fits its kind, or None.
-        kind: what fits.
+        default: its default, valid for its kind, or None.
+        kind: the valid values.
         help: one sentence for ``--help``.
-        recombines: whether scores change with it and statistics do not.
-        sign_as: its key in signatures, by default its name; ``""`` keeps it out.
-        quiet: whether it stands in signatures only where it is not the default.
+        recombines: True if it affects scores but not statistics.
+        sign_as: its key in signatures, by default its name; ``""`` omits it.
+        quiet: True if signatures omit it when it has its default value.
     """
     extra = {"kind": kind, "help": help, "recombines": recombines, "sign_as": sign_as, "quiet": quiet}
     return dataclasses.field(default=default, metadata={_METADATA: extra})
@@ -412,11 +414,11 @@ def option(
 
 @dataclass(frozen=True)
 class Options:
-    """Base of declared options. A subclass is a frozen dataclass whose fields are made by :func:`option`."""
+    """Base class of declared options. A subclass is a frozen dataclass with fields made by :func:`option`."""
 
     @classmethod
     def declared(cls) -> Iterator[Declaration]:
-        """The options in the order of their declaration."""
+        """The options in order of declaration."""
         for declared in dataclasses.fields(cls):
             extra = dict(declared.metadata[_METADATA])
             sign_as = declared.name if extra["sign_as"] is None else extra["sign_as"]
@@ -424,42 +426,45 @@ class Options:
 
     @classmethod
     def read(cls, owner: str, values: Mapping[str, object]) -> Self:
-        """Check values, and fill in defaults.
+        """Check values and fill in defaults.
 
         Args:
-            owner: whose options they are, for messages (``cider``).
+            owner: name of the metric, detector or file, for messages (``cider``).
             values: by option name.
 
         Raises:
-            UsageError: there is no such option, or a value does not fit; the first problem is told.
+            UsageError: there is no such option, or a value is invalid (the first problem).
         """
-
-        def refuse(message: str, hint: str) -> None:
-            raise UsageError(message, hint=hint)
-
-        return cls(**cls.checked(owner, values, refuse))
+        return cls(**{name: cls._read_one(owner, name, value) for name, value in values.items()})
 
     @classmethod
     def checked(cls, owner: str, values: Mapping[str, object], problem: Callable[[str, str], None]) -> dict[str, Any]:
-        """The values that fit, as they are used; each one that does not is told to ``problem`` (message, hint)."""
-        kinds = {declared.name: declared for declared in cls.declared()}
+        """The valid values, parsed; calls ``problem`` with message and hint for each invalid one."""
         checked: dict[str, Any] = {}
         for name, value in values.items():
-            declared = kinds.get(name)
-            if declared is None:
-                problem(f"{owner} has no option '{name}'", suggest(str(name), list(kinds)))
-            else:
-                try:
-                    checked[name] = declared.read(owner, value)
-                except UsageError as error:
-                    problem(error.message, error.hint or "")
+            try:
+                checked[name] = cls._read_one(owner, name, value)
+            except UsageError as error:
+                problem(error.message, error.hint or "")
         return checked
 
+    @classmethod
+    def _read_one(cls, owner: str, name: str, value: object) -> Any:
+        options = {declared.name: declared for declared in cls.declared()}
+        if name not in options:
+            raise UsageError(
+                f"{owner} has no option '{name}'",
+                code="unknown-option",
+                value=name,
+                hint=suggest(str(name), list(options)),
+            )
+        return options[name].read(owner, value)
+
     def signature_parts(self, *, recombining: bool = True) -> dict[str, str]:
-        """What the options add to a signature, in the order of their declaration.
+        """The options' parts of a signature, in order of declaration.
 
         Args:
-            recombining: False leaves out options that only recombine statistics.
+            recombining: False omits options that only recombine statistics.
         """
         signed = {}
         for declared in self.declared():

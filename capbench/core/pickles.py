@@ -1,10 +1,10 @@
-"""Reads untrusted pickles without running code from them.
+"""Safe reader for untrusted pickles, ``.npy`` and ``.npz`` files.
 
-A pickle is a program: plain ``pickle.load`` calls whatever it names. Here only NumPy arrays, scalars and dtypes,
-Python's own containers and values, ``collections.OrderedDict`` and (if asked for) ``argparse.Namespace`` are known,
-each through a stand-in that checks what it is given; every other name is refused before anything is made. The opcodes
-are scanned first: hashing a tuple that is nested a million deep overflows the C stack, and a memo index of 2^32
-allocates 64 GB.
+A pickle is a program: ``pickle.load`` calls any function that it names. This reader allows only NumPy arrays, scalars
+and dtypes, Python's built-in containers and values, ``collections.OrderedDict`` and (on request)
+``argparse.Namespace``, each through a substitute that checks its arguments; any other name is rejected before an object
+is created. The opcodes are scanned first: hashing a tuple with a million levels overflows the C stack, and a memo index
+of 2^32 allocates 64 GB.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MAX_DEPTH = 64
 
 
 class RefusedError(Exception):
-    """What a pickle asks for and does not get."""
+    """A forbidden operation of a pickle."""
 
 
 _OPCODES = {opcode.code.encode("latin-1")[0]: opcode for opcode in pickletools.opcodes}
@@ -60,28 +60,28 @@ _MARK = -1
 
 
 def scan(data: bytes, begin: int = 0, *, persistent: bool = False) -> int:
-    """Walk the opcodes without obeying them: depths of what they build, memo indices, forbidden opcodes.
+    """Check the opcodes without executing them: depths of values, memo indices, forbidden opcodes.
 
     Args:
-        data: bytes with a pickle in them.
-        begin: where it begins.
-        persistent: True allows values that the pickle only names (``BINPERSID``).
+        data: bytes that contain a pickle.
+        begin: position of the pickle.
+        persistent: True allows references to values outside the pickle (``BINPERSID``).
 
     Returns:
-        The position behind the pickle.
+        The position after the pickle.
 
     Raises:
-        RefusedError: one of these is out of bounds, or the pickle is cut off.
+        RefusedError: a limit is exceeded, or the pickle is truncated.
     """
     stack: list[int] = []  # depth of each value, or _MARK
     memo: dict[int, int] = {}
     position, length = begin, len(data)
     while True:
         if position >= length:
-            raise RefusedError("it is cut off")
+            raise RefusedError("it is truncated")
         opcode = _OPCODES.get(data[position])
         if opcode is None:
-            raise RefusedError(f"byte {position} is no opcode")
+            raise RefusedError(f"byte {position} is not an opcode")
         position += 1
         argument, position = _argument(data, position, opcode)
         name = opcode.name
@@ -95,7 +95,7 @@ def scan(data: bytes, begin: int = 0, *, persistent: bool = False) -> int:
 
 
 def _argument(data: bytes, position: int, opcode: pickletools.OpcodeInfo) -> tuple[int, int]:
-    """The opcode's argument where it is a memo index (else 0), and the position behind it."""
+    """The opcode's argument if it is a memo index (else 0), and the position after it."""
     if opcode.arg is None:
         return 0, position
     size = opcode.arg.n
@@ -108,12 +108,12 @@ def _argument(data: bytes, position: int, opcode: pickletools.OpcodeInfo) -> tup
         for _ in range(lines):
             end = data.find(b"\n", position)
             if end < 0:
-                raise RefusedError("it is cut off")
+                raise RefusedError("it is truncated")
             position = end + 1
         if opcode.name in _PUTS | _GETS:
             text = data[begin:end].strip()
             if not text.isdigit() or len(text) > 12:
-                raise RefusedError("a memo index is no number")
+                raise RefusedError("a memo index is not a number")
             return int(text), position
         return 0, position
     width = _LENGTH_BYTES[size]
@@ -122,20 +122,20 @@ def _argument(data: bytes, position: int, opcode: pickletools.OpcodeInfo) -> tup
 
 
 def _step(name: str, opcode: pickletools.OpcodeInfo, argument: int, stack: list[int], memo: dict[int, int]) -> int:
-    """Do to depths what the opcode does to values; the depth of what it leaves on top."""
+    """Apply the opcode to depths instead of values, and return the depth of the new top value."""
     if name == "MARK":
         stack.append(_MARK)
         return 0
     if name in _PUTS or name == "MEMOIZE":
         index = len(memo) if name == "MEMOIZE" else argument
-        # Picklers number the memo in order from 0 or 1; gaps come only from entries that were optimised away.
+        # Picklers number the memo in order from 0 or 1; gaps result only from optimised pickles.
         if index > 4 * len(memo) + 1024:
-            raise RefusedError(f"its memo index {index} is out of all proportion")
+            raise RefusedError(f"its memo index {index} is far too large")
         memo[index] = _top(stack)
         return 0
     if name in _GETS:
         if argument not in memo:
-            raise RefusedError(f"it asks for the memo entry {argument}, which it never made")
+            raise RefusedError(f"it reads the memo entry {argument}, which does not exist")
         stack.append(memo[argument])
         return stack[-1]
     before, after = list(opcode.stack_before), list(opcode.stack_after)
@@ -145,7 +145,7 @@ def _step(name: str, opcode: pickletools.OpcodeInfo, argument: int, stack: list[
         while stack and stack[-1] != _MARK:
             taken.append(stack.pop())
         if not stack:
-            raise RefusedError("it lacks a mark")
+            raise RefusedError("a mark is missing")
         stack.pop()
         taken += [_pop(stack) for _ in range(below)]
     elif name == "POP" and stack and stack[-1] == _MARK:
@@ -175,17 +175,18 @@ def _pop(stack: list[int]) -> int:
 
 
 NAMESPACE = "argparse.Namespace"
-"""What ``allowed`` takes to let ``argparse.Namespace`` through, as training scripts keep their options."""
+"""Value for ``allowed`` that allows ``argparse.Namespace``, in which training scripts store their options."""
 
 _MAX_BYTES = 16 << 30
-_UNPACKED_AT_LEAST, _MOST_RATIO = 64_000_000, 20  # bytes that an .npz may unpack to
+_MIN_UNPACKED_LIMIT, _MAX_RATIO = 64_000_000, 20  # an .npz may unpack to the larger of these bytes and this ratio
 _MAX_ITEM_BYTES = 1 << 20  # one fixed-width element of an array
 _OPTIONAL = (NAMESPACE,)
+_UNTRUSTED = "Do not trust the source of this file"
 _KINDS = frozenset("?bBhHiIlLqQefdgFDGSUO")
 
 
 class Outside:
-    """Stands for a value that is stored outside the pickle, until the pickle is read."""
+    """Placeholder for a value outside the pickle while the pickle is read."""
 
     __slots__ = ()
 
@@ -194,16 +195,16 @@ class Outside:
         raise NotImplementedError
 
     def __setstate__(self, _state: Any) -> None:
-        raise RefusedError("it changes a value that is stored outside of it")
+        raise RefusedError("it changes a value that is stored outside it")
 
 
 @dataclass(frozen=True)
 class Extension:
-    """Names that the pickles of one file format use, and values that they keep outside.
+    """Further names of a file format's pickles, and values that it stores outside them.
 
     Attributes:
-        names: by full name: functions, which check their arguments, and values that nothing can change.
-        outside: the value with a persistent id.
+        names: full name → function that checks its arguments, or immutable value.
+        outside: returns the value with a persistent id.
     """
 
     names: Mapping[str, object]
@@ -222,13 +223,13 @@ def load_pickle(
 
     Args:
         source: a file, or the pickle's bytes.
-        allowed: further classes to let through, of :data:`NAMESPACE`.
-        name: what error messages call it; default: the file's path.
-        max_bytes: a larger pickle is refused.
-        extension: further names, and values outside the pickle; without it a pickle with persistent ids is refused.
+        allowed: further classes, of :data:`NAMESPACE`.
+        name: its name in error messages; default: the file's path.
+        max_bytes: maximum size.
+        extension: further names, and values outside the pickle; without it, persistent ids are rejected.
 
     Raises:
-        DataError: it names a class or function that is not known here, is damaged, nests deeper than 64 levels, or is
+        DataError: it names a class or function that is not allowed, is damaged, has more than 64 levels, or is
             too large; file and class are named.
         MissingFileError: there is no such file.
     """
@@ -240,7 +241,7 @@ def load_pickle(
     else:
         place, data = name or os.fspath(source), _read(source, max_bytes)
     if len(data) > max_bytes:
-        raise DataError(f"is larger than {max_bytes:,} bytes", path=place)
+        raise DataError(f"is larger than {max_bytes:,} bytes", code="too-large", path=place)
     try:
         scan(data, persistent=extension is not None)
         value = _Unpickler(data, place, frozenset(allowed), extension).load()
@@ -248,25 +249,23 @@ def load_pickle(
     except CapbenchError:
         raise
     except RefusedError as error:
-        raise DataError(
-            f"is refused as a pickle: {error}", path=place, hint="Do not trust where it came from"
-        ) from None
+        raise DataError(f"is not a safe pickle: {error}", code="unsafe", path=place, hint=_UNTRUSTED) from None
     except MemoryError:
-        raise DataError("is refused as a pickle: it asks for more memory than there is", path=place) from None
-    except Exception as error:  # a damaged pickle fails in any of the ways that its opcodes can
-        raise DataError(
-            f"is no readable pickle ({type(error).__name__}: {error})", path=place, hint="Get the file again"
-        ) from error
+        message = "is not a safe pickle: it requires more memory than there is"
+        raise DataError(message, code="unsafe", path=place) from None
+    except Exception as error:  # damage can make any opcode fail
+        message = f"is not a readable pickle ({type(error).__name__}: {error})"
+        raise DataError(message, code="damaged", path=place, hint="Download the file again") from error
 
 
 def load_npy(source: str | os.PathLike[str] | bytes, *, name: str | None = None) -> Any:
-    """Read a ``.npy`` file; one that holds objects (a pickle) through :func:`load_pickle`.
+    """Read a ``.npy`` file; arrays of objects (a pickle) through :func:`load_pickle`.
 
     Returns:
-        The array; where it holds one object (shape ``()``), that object.
+        The array; for an array of shape ``()`` with an object, the object.
 
     Raises:
-        DataError: it is no ``.npy`` file, is cut off, or its pickle is refused.
+        DataError: it is not a ``.npy`` file, is truncated, or contains a pickle that is not safe.
     """
     place = name or ("array" if isinstance(source, bytes) else os.fspath(source))
     data = source if isinstance(source, bytes) else _read(source, _MAX_BYTES)
@@ -280,30 +279,33 @@ def load_npy(source: str | os.PathLike[str] | bytes, *, name: str | None = None)
             count = int(np.prod(shape, dtype=object)) if shape else 1
             if dtype.itemsize * count != len(data) - start:
                 raise DataError(
-                    f"holds {len(data) - start:,} bytes where its header {shape} asks for {dtype.itemsize * count:,}",
+                    f"has {len(data) - start:,} bytes instead of {dtype.itemsize * count:,} for its shape {shape}",
+                    code="damaged",
                     path=place,
-                    hint="The file is cut off or damaged: get it again",
+                    hint="The file is truncated or damaged: download it again",
                 )
             array = np.frombuffer(data, dtype=dtype, offset=start, count=count).copy()
             return array.reshape(shape[::-1]).T if fortran else array.reshape(shape)
     except CapbenchError:
         raise
     except Exception as error:
-        raise DataError(f"is no .npy file ({error})", path=place, hint="Get the file again") from error
+        message = f"is not a .npy file ({error})"
+        raise DataError(message, code="wrong-format", path=place, hint="Download the file again") from error
     value = load_pickle(data[start:], name=place)
     if isinstance(value, np.ndarray) and value.shape != shape:
-        raise DataError(f"holds an array {value.shape} where its header says {shape}", path=place)
+        message = f"contains an array of shape {value.shape}, but its header has the shape {shape}"
+        raise DataError(message, code="wrong-shape", path=place)
     return value.item() if isinstance(value, np.ndarray) and value.shape == () else value
 
 
 def load_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]:
-    """Read all arrays of an ``.npz`` file of numbers by name (see :func:`load_npy`).
+    """Read all numeric arrays of an ``.npz`` file by name (see :func:`load_npy`).
 
-    Its directory and the arrays' headers are looked at before anything is unpacked: numbers hardly compress.
+    The unpacked size is checked in its directory before unpacking: numbers hardly compress.
 
     Raises:
-        DataError: it is no ``.npz`` file, unpacks to much more than its size, or one of its arrays cannot be read or
-            holds objects; the array is named.
+        DataError: it is not an ``.npz`` file, unpacks to much more than its size, or one of its arrays cannot be read
+            or contains objects; the array is named.
         MissingFileError: there is no such file.
     """
     import zipfile
@@ -313,20 +315,23 @@ def load_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray[Any, Any]]:
     try:
         with zipfile.ZipFile(path) as archive:
             total = sum(member.file_size for member in archive.infolist())
-            if total > max(_UNPACKED_AT_LEAST, _MOST_RATIO * Path(path).stat().st_size):
-                raise DataError(f"unpacks to {total:,} bytes", path=path, hint="Get the file again")
+            if total > max(_MIN_UNPACKED_LIMIT, _MAX_RATIO * Path(path).stat().st_size):
+                message = f"unpacks to {total:,} bytes"
+                raise DataError(message, code="too-large", path=path, hint="Download the file again")
             for member in archive.infolist():
                 key = member.filename.removesuffix(".npy")
                 value = load_npy(archive.read(member), name=f"{os.fspath(path)}[{key}]")
                 if not isinstance(value, np.ndarray) or value.dtype.hasobject:
-                    raise DataError("holds objects and not numbers", path=f"{os.fspath(path)}[{key}]")
+                    place = f"{os.fspath(path)}[{key}]"
+                    raise DataError("contains objects instead of numbers", code="wrong-type", path=place)
                 arrays[key] = value
     except CapbenchError:
         raise
     except OSError as error:
         raise _unreadable(path, error) from error
-    except Exception as error:  # zipfile, zlib and lzma each have errors of their own
-        raise DataError(f"is no .npz file ({error})", path=path, hint="Get the file again") from error
+    except Exception as error:  # zipfile, zlib and lzma each have their own exceptions
+        message = f"is not an .npz file ({error})"
+        raise DataError(message, code="wrong-format", path=path, hint="Download the file again") from error
     return arrays
 
 
@@ -335,7 +340,7 @@ def _read(path: str | os.PathLike[str], limit: int) -> bytes:
     try:
         size = Path(path).stat().st_size
         if size > limit:
-            raise DataError(f"is larger than {limit:,} bytes", path=path)
+            raise DataError(f"is larger than {limit:,} bytes", code="too-large", path=path)
         return Path(path).read_bytes()
     except OSError as error:
         raise _unreadable(path, error) from error
@@ -344,14 +349,15 @@ def _read(path: str | os.PathLike[str], limit: int) -> bytes:
 def _unreadable(path: str | os.PathLike[str], error: OSError) -> DataError:
     if isinstance(error, FileNotFoundError):
         return MissingFileError("there is no such file", path=path)
-    return DataError(f"cannot be read ({error.strerror or error})", path=path, hint="Check its permissions")
+    message = f"cannot be read ({error.strerror or error})"
+    return DataError(message, code="unreadable", path=path, hint="Check its permissions")
 
 
-# -- stand-ins --------------------------------------------------------------------------------------------------------
+# Substitutes for the allowed names.
 
 
 class _Guard:
-    """Something that a pickle may name and call, but not change: its opcodes can set attributes of what they name."""
+    """A callable that a pickle may call but not change: opcodes can set attributes of the objects that they name."""
 
     __slots__ = ("_function",)
 
@@ -360,7 +366,7 @@ class _Guard:
 
     def __call__(self, *arguments: Any) -> Any:
         if self._function is None:
-            raise RefusedError("it calls numpy.ndarray itself, which could allocate at will")
+            raise RefusedError("it calls numpy.ndarray directly, which could allocate any amount of memory")
         return self._function(*arguments)
 
     def __setstate__(self, _state: Any) -> None:
@@ -368,7 +374,7 @@ class _Guard:
 
 
 class _Array(np.ndarray[Any, Any]):
-    """An array under construction; its state is checked before NumPy sees it."""
+    """An array under construction; checks its state before passing it to NumPy."""
 
     def __setstate__(self, state: Any) -> None:
         if not isinstance(state, tuple) or len(state) not in (4, 5):
@@ -380,19 +386,19 @@ class _Array(np.ndarray[Any, Any]):
         if np.prod(shape, dtype=object) > max(len(data), 1):
             raise RefusedError("an array's shape is larger than its data")
         if true.hasobject != isinstance(data, list) or not isinstance(data, list | bytes | str):
-            raise RefusedError("an array's data do not fit its dtype")
+            raise RefusedError("an array's data do not match its dtype")
         super().__setstate__((1, shape, true, bool(fortran), data))  # type: ignore[arg-type]
 
 
 class _Dtype:
-    """A dtype under construction: simple ones only, no fields and no metadata."""
+    """A dtype under construction; only simple ones without fields and metadata."""
 
     def __init__(self, text: Any, *_: Any) -> None:
         if not isinstance(text, str):
             raise RefusedError("a dtype has no name")
         true = np.dtype(text)
         if true.names or true.subdtype or true.char not in _KINDS or true.itemsize > _MAX_ITEM_BYTES:
-            raise RefusedError(f"the dtype {text!r} is not a simple one")
+            raise RefusedError(f"the dtype {text!r} is not simple")
         self.true: np.dtype[Any] = true
 
     def __setstate__(self, state: Any) -> None:
@@ -405,13 +411,13 @@ class _Dtype:
 
 def _true_dtype(value: Any) -> np.dtype[Any]:
     if not isinstance(value, _Dtype):
-        raise RefusedError("an array's dtype is none")
+        raise RefusedError("an array's dtype is not a dtype")
     return value.true
 
 
 def _reconstruct(subtype: Any, shape: Any, _typecode: Any) -> _Array:
     if subtype is not _NDARRAY or shape != (0,):
-        raise RefusedError("an array is made in an unknown way")
+        raise RefusedError("an array is constructed in an unknown way")
     return np.empty(0, np.int8).view(_Array)
 
 
@@ -419,27 +425,27 @@ def _scalar(dtype: Any, data: Any = None) -> Any:
     true = _true_dtype(dtype)
     raw = data.encode("latin-1") if isinstance(data, str) else data
     if true.hasobject or not isinstance(raw, bytes) or len(raw) != true.itemsize:
-        raise RefusedError("a NumPy scalar's data do not fit its dtype")
+        raise RefusedError("a NumPy scalar's data do not match its dtype")
     return np.frombuffer(raw, dtype=true)[0]
 
 
 def _frombuffer(buffer: Any, dtype: Any, shape: Any, order: Any, *_: Any) -> np.ndarray[Any, Any]:
     true = _true_dtype(dtype)
     if true.hasobject or not isinstance(buffer, bytes | bytearray) or order not in ("C", "F"):
-        raise RefusedError("an array's data do not fit its dtype")
+        raise RefusedError("an array's data do not match its dtype")
     return np.frombuffer(bytes(buffer), dtype=true).reshape(shape, order=order).copy()
 
 
 def _encode(text: Any, encoding: Any = "latin1") -> bytes:
-    # How Python 3 writes bytes in protocols that Python 2 reads.
+    # Python 3 writes bytes in this form in protocols that Python 2 reads.
     if not isinstance(text, str) or encoding not in ("latin1", "latin-1"):
-        raise RefusedError("bytes are written in an unknown way")
+        raise RefusedError("bytes are encoded in an unknown way")
     return text.encode("latin-1")
 
 
 def _bytes(*arguments: Any) -> bytes:
     if arguments:
-        raise RefusedError("bytes are written in an unknown way")
+        raise RefusedError("bytes are encoded in an unknown way")
     return b""
 
 
@@ -471,11 +477,11 @@ class _Unpickler(pickle.Unpickler):
         self._place, self._extension = place, extension
         further = extension.names if extension else {}
         self._further = {name: _Guard(value) if callable(value) else value for name, value in further.items()}
-        # A class of its own for each pickle: what a pickle does to it touches no other.
+        # A separate class for each pickle, so that a pickle cannot affect others.
         self._optional = {NAMESPACE: type("Namespace", (argparse.Namespace,), {})} if NAMESPACE in allowed else {}
 
     def find_class(self, module: str, name: str) -> Any:
-        module = "builtins" if module == "__builtin__" else module  # as Python 2 called it
+        module = "builtins" if module == "__builtin__" else module  # its name in Python 2
         full = f"{module}.{name}"
         if full in self._optional:
             return self._optional[full]
@@ -483,20 +489,21 @@ class _Unpickler(pickle.Unpickler):
             return _KNOWN[full]
         if full in self._further:
             return self._further[full]
-        hint = f"It is read only where {full} is allowed" if full in _OPTIONAL else "Do not trust where it came from"
-        raise DataError(f"the pickle asks for '{full}', which is refused", path=self._place, hint=hint)
+        hint = f"Only readers that allow {full} accept it" if full in _OPTIONAL else _UNTRUSTED
+        message = f"the pickle contains '{full}', which is not allowed"
+        raise DataError(message, code="unsafe", value=full, path=self._place, hint=hint)
 
     def persistent_load(self, pid: Any) -> Any:
         if self._extension is None:
-            raise RefusedError("it names a value outside of it")
+            raise RefusedError("it refers to a value outside it")
         return self._extension.outside(pid)
 
 
-# -- back to plain values ---------------------------------------------------------------------------------------------
+# Replacement of the substitutes by plain values.
 
 
 def _plain(value: Any) -> Any:
-    """Turn stand-ins into what they stand for, in place where a container allows it."""
+    """Replace substitutes by the real values, in place if a container allows it."""
     return _Finisher().plain(value)
 
 
@@ -512,7 +519,7 @@ class _Finisher:
         if known is not None:
             return known[1]
         if isinstance(value, dict | list):
-            self._done[id(value)] = (value, value)  # before going in: a container may hold itself
+            self._done[id(value)] = (value, value)  # before its entries: a container may contain itself
         result = change(value)
         self._done[id(value)] = (value, result)
         return result
@@ -535,7 +542,7 @@ class _Finisher:
         if isinstance(value, set | frozenset):
             return self._set
         if isinstance(value, _Guard | type):
-            raise RefusedError("it holds a class or a function")
+            raise RefusedError("it contains a class or a function")
         return None
 
     def _array(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

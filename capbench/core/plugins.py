@@ -1,8 +1,8 @@
-"""Finds metrics, data sets and detectors by name: entry points, and ``module:Class`` on the command line.
+"""Registry of metrics, data sets, detectors and trainers: entry points, and ``module:Class`` on the command line.
 
-Built-in ones are registered in ``pyproject.toml`` in the same way as anybody else's, under the groups
-``capbench.metrics``, ``capbench.datasets`` and ``capbench.detectors``. ``capbench.trainers`` holds those of plug-ins:
-``capbench train`` has a command for each.
+Built-in and third-party classes are registered in the same way, in ``pyproject.toml`` under the groups
+``capbench.metrics``, ``capbench.datasets`` and ``capbench.detectors``. Plug-ins register trainers under
+``capbench.trainers``; ``capbench train`` has a command for each.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Plugin:
     """A registered name.
 
     Attributes:
-        name: as users write it.
+        name: the name on the command line.
         target: the class, as ``module:Class``.
         package: the installed package that registers it.
     """
@@ -48,16 +48,16 @@ class Plugin:
 
     @property
     def is_built_in(self) -> bool:
-        """Whether it comes with capbench."""
+        """True if it is part of capbench."""
         return self.target.startswith("capbench.")
 
 
 @cache
 def _entry_points(group: Group) -> dict[str, tuple[importlib.metadata.EntryPoint, Plugin]]:
-    """Entry points by name; whose they are is read once, since each package's description is parsed for it."""
+    """Entry points by name; the package names are cached, since finding one parses the package's metadata."""
     points: dict[str, importlib.metadata.EntryPoint] = {}
     for point in _listed(group):
-        # A built-in name cannot be taken over by another package without a word.
+        # No other package can silently replace a built-in name.
         if point.name not in points or point.value.startswith("capbench."):
             points[point.name] = point
     packages: dict[object, str] = {}
@@ -72,32 +72,32 @@ def _entry_points(group: Group) -> dict[str, tuple[importlib.metadata.EntryPoint
 
 @cache
 def _all_listed() -> Any:
-    """Entry points of all groups, which differ in kind between Pythons; every package's list is read for any group.
+    """Entry points of all groups; their type differs between Python versions.
 
-    One package with a damaged list breaks the list of all. Each is then read separately, with a warning for those that
-    are left out.
+    One package with damaged entry points makes the standard function fail. Each package is then read separately, with
+    a warning for those that are skipped.
     """
     with contextlib.suppress(Exception):
         return importlib.metadata.entry_points()
     points: list[importlib.metadata.EntryPoint] = []
     seen: set[str] = set()
     for distribution in importlib.metadata.distributions():
-        if (package := _package(distribution)) in seen:  # the first of a name is the installed one
+        if (package := _package(distribution)) in seen:  # the first one of a name is the installed one
             continue
         seen.add(package)
         try:
             points += distribution.entry_points
         except Exception as error:
             message = (
-                f"the package '{package}' has a damaged list of entry points ({type(error).__name__}); "
-                "its metrics, data sets, detectors and trainers are left out. Install it again or remove it"
+                f"the entry points of the package '{package}' are damaged ({type(error).__name__}); "
+                "its metrics, data sets, detectors and trainers are skipped. Reinstall or remove the package"
             )
             warnings.warn(message, CapbenchWarning, stacklevel=2)
     return importlib.metadata.EntryPoints(points)
 
 
 def _package(distribution: importlib.metadata.Distribution) -> str:
-    """A package's name; the folder of its description if that is damaged, too."""
+    """A package's name; the folder of its metadata if these are damaged, too."""
     name = None
     with contextlib.suppress(Exception):
         name = distribution.metadata["Name"]
@@ -109,9 +109,9 @@ def _listed(group: Group) -> Iterator[importlib.metadata.EntryPoint]:
 
 
 def registered(group: Group) -> list[Plugin]:
-    """What is registered under a group, built-in ones first, each part in the order of registration.
+    """Registered names of a group, built-in ones first, otherwise in the order of registration.
 
-    Nothing is imported, so that one which cannot be imported stands here as well.
+    Nothing is imported, so that the list includes plug-ins that cannot be imported.
     """
     plugins = (plugin for _, plugin in _entry_points(group).values())
     return sorted(plugins, key=lambda plugin: not plugin.is_built_in)
@@ -126,23 +126,26 @@ def load(group: Group, name: str) -> type[Any]:
     """The class behind a registered name or behind ``module:Class``.
 
     Raises:
-        UsageError: no such name (the choices are listed), or the class cannot be imported.
+        UsageError: there is no such name (the choices are listed), or the class cannot be imported.
         SetupError: the class needs PyTorch, which is not installed.
     """
     target = load_any(group, name)
     if not isinstance(target, type):
-        raise UsageError(f"'{name}' is not a class", hint=f"Give a class that follows the {_KINDS[group]} contract")
+        hint = f"Pass a class that implements the {_KINDS[group]} contract"
+        raise UsageError(f"'{name}' is not a class", code="wrong-type", value=name, hint=hint)
     return target
 
 
 def load_any(group: Group, name: str) -> Any:
-    """The object behind a name, which may be a function, too. Errors as of :func:`load`."""
+    """The class or function behind a name. Errors as of :func:`load`."""
     kind = _KINDS[group]
     if ":" in name:
         target = _import(name, kind, names(group))
     else:
         if name not in _entry_points(group):
-            raise UsageError(f"unknown {kind} '{name}'", hint=suggest(name, names(group)))
+            raise UsageError(
+                f"unknown {kind} '{name}'", code="unknown-name", value=name, hint=suggest(name, names(group))
+            )
         point, _ = _entry_points(group)[name]
         try:
             target = point.load()
@@ -153,6 +156,8 @@ def load_any(group: Group, name: str) -> Any:
             package = f"the package '{point.dist.name}'" if point.dist else "the package that registers it"
             raise UsageError(
                 f"the {kind} '{name}' cannot be imported from {point.value} ({type(error).__name__}: {error})",
+                code="import-failed",
+                value=name,
                 hint=f"Update or remove {package}",
             ) from error
     return target
@@ -160,7 +165,7 @@ def load_any(group: Group, name: str) -> Any:
 
 def _import(name: str, kind: str, known: list[str]) -> Any:
     module, _, attribute = name.partition(":")
-    # A script's own folder is on sys.path, a console command's is not: users expect ./my_metric.py to be found.
+    # For a console command the current folder is not on sys.path, but users expect ./my_metric.py to be found.
     if os.getcwd() not in sys.path and "" not in sys.path:
         sys.path.append(os.getcwd())
     try:
@@ -169,10 +174,13 @@ def _import(name: str, kind: str, known: list[str]) -> Any:
         missing = missing_pytorch(error)
         if missing is not None:
             raise missing from error
-        hint = "Give it as module:Class, with the module importable from here"
+        hint = "Write module:Class, with a module that can be imported from the current folder"
         near = difflib.get_close_matches(module, known, n=1, cutoff=0.6)
-        if near and isinstance(error, ModuleNotFoundError):  # a colon also stands in names such as grid:resnet50
+        if near and isinstance(error, ModuleNotFoundError):  # names such as grid:resnet50 contain a colon, too
             hint = f"Did you mean '{near[0]}'? {hint}"
         raise UsageError(
-            f"the {kind} '{name}' cannot be imported ({type(error).__name__}: {error})", hint=hint
+            f"the {kind} '{name}' cannot be imported ({type(error).__name__}: {error})",
+            code="import-failed",
+            value=name,
+            hint=hint,
         ) from error

@@ -1,9 +1,8 @@
-"""Long work tells how far it is: what is done of how much, and how long the rest takes.
+"""Progress of long computations: steps done, total, and estimated time left.
 
-A plain progress is a function that takes numbers of steps. Who shows progress may also tell kinds of work apart
-(:class:`Parts`): each kind has a name, a unit and a total of its own, which count only what is really done, so that
-what comes from a cache makes no estimate too good. :func:`progress` shows it on stderr: a bar on a terminal, else a
-line every half minute.
+A simple progress is a function that takes numbers of steps. A display may also distinguish several tasks
+(:class:`Parts`), each with a name, a unit and a total. Their steps exclude cached results, which would make the
+estimates too optimistic. :func:`progress` writes to stderr: a bar on a terminal, otherwise a line every half minute.
 """
 
 from __future__ import annotations
@@ -45,9 +44,9 @@ __all__ = [
 
 
 LONG_S: Final = 30.0
-"""Seconds from which work says so before it begins, and how often it says how far it is."""
+"""Seconds of expected work that are announced before the start, and interval of progress lines."""
 
-_EXPECTED_WEIGHT_S: Final = 20.0  # for so long an expectation outweighs what was measured
+_EXPECTED_WEIGHT_S: Final = 20.0  # until then, an expected speed outweighs the measured one
 
 Progress = Callable[[int], None]
 """Called with the number of steps done since the last call."""
@@ -55,51 +54,51 @@ Progress = Callable[[int], None]
 
 @runtime_checkable
 class Parts(Protocol):
-    """A progress that tells kinds of work apart."""
+    """A progress that distinguishes several tasks."""
 
     def part(self, name: str, total: int, unit: str, expected_s: float | None = None) -> Progress:
-        """The progress of one kind of work.
+        """The progress of one task.
 
         Args:
-            name: what does it (a metric's label).
-            total: units to do.
+            name: name of the task (a metric's label).
+            total: number of units.
             unit: their name in the plural (``captions``).
-            expected_s: seconds that all of it should take, if that is known.
+            expected_s: expected seconds for all units, if known.
         """
         ...
 
 
 def part_of(progress: Progress, name: str, total: int, unit: str, expected_s: float | None = None) -> Progress:
-    """As :meth:`Parts.part`; a function that does nothing if this progress does not tell kinds of work apart."""
+    """The result of :meth:`Parts.part`; a function that does nothing if ``progress`` does not distinguish tasks."""
     return progress.part(name, total, unit, expected_s) if isinstance(progress, Parts) else lambda _: None
 
 
 def share_of(progress: Progress, total: int, steps: int) -> Progress:
-    """A progress over ``total`` units that is told as one over ``steps``, of which one takes several units."""
-    done = told = 0
+    """A progress over ``total`` units that reports to a progress over fewer ``steps``."""
+    done = reported = 0
 
     def step(count: int) -> None:
-        nonlocal done, told
+        nonlocal done, reported
         done += count
         now = steps * done // max(total, 1)
-        if now > told:
-            progress(now - told)
-            told = now
+        if now > reported:
+            progress(now - reported)
+            reported = now
 
     return step
 
 
 @dataclass(frozen=True)
 class SlowWork:
-    """Work that a metric must do before it can score, counted beforehand.
+    """Slow work before a metric can score, with its amount.
 
     Attributes:
-        subject: who does it: ``SPICE parses``.
-        unit: what is done, in the plural: ``captions``.
-        units: what is still to be done, each once.
-        per_second: how many units a second can be expected.
-        run: does it.
-        run_on: does it in other processes; None if it cannot be cut into parts.
+        subject: subject and verb of a message: ``SPICE parses``.
+        unit: name of the units in the plural: ``captions``.
+        units: the units to process, each once.
+        per_second: expected units per second.
+        run: does the work.
+        run_on: does the work in other processes; None if it cannot be split.
     """
 
     subject: str
@@ -111,12 +110,12 @@ class SlowWork:
 
     @property
     def seconds(self) -> float:
-        """Seconds that it should take."""
+        """Expected seconds."""
         return len(self.units) / self.per_second
 
 
 def together(works: Iterable[SlowWork]) -> tuple[SlowWork, ...]:
-    """Works of several items and labels, one for each subject; a unit that several need is done once."""
+    """The works merged by subject; a unit that several works require is counted once."""
     by_subject: dict[str, SlowWork] = {}
     for work in works:
         before = by_subject.get(work.subject, work)
@@ -127,14 +126,14 @@ def together(works: Iterable[SlowWork]) -> tuple[SlowWork, ...]:
 
 
 class Tally:
-    """How far one kind of work is.
+    """Progress count of one task.
 
     Args:
-        name: what does it; ``""`` if that goes without saying.
-        total: steps to do, None if nobody knows.
-        unit: their name in the plural; ``""`` for bare numbers.
-        expected_s: seconds that all of it should take, if that is known.
-        clock: gives seconds.
+        name: name of the task; may be ``""``.
+        total: number of steps, None if unknown.
+        unit: their name in the plural; ``""`` for plain numbers.
+        expected_s: expected seconds for all steps, if known.
+        clock: returns the time in seconds.
     """
 
     def __init__(
@@ -148,41 +147,41 @@ class Tally:
         self.name, self.total, self.done = name, total, 0
         self._unit, self._expected_s, self._clock = unit, expected_s, clock
         self._start = clock()
-        self._measured_s = 0.0  # until the last step: a step that takes long tells nothing before it ends
+        self._measured_s = 0.0  # until the end of the last step, since an unfinished step has no speed
 
     @property
     def seconds(self) -> float:
-        """Seconds since it began."""
+        """Seconds since the start."""
         return self._clock() - self._start
 
     def add(self, done: int) -> None:
-        """Steps were done."""
+        """Count completed steps."""
         if done:
             self.done += done
             self._measured_s = self.seconds
 
     def left(self) -> float | None:
-        """Seconds that the rest should take; None if nothing tells."""
+        """Estimated seconds left; None if unknown."""
         if not self.total:
             return None
         rest = max(self.total - self.done, 0)
         if not self._expected_s:
             return self._measured_s * rest / self.done if self.done else None
-        # What was expected counts like a first piece of work, whose weight is lost as more is measured.
+        # The expected speed counts as a first measurement, whose weight decreases with time.
         expected_per_s = self.total / self._expected_s
         per_s = (self.done + expected_per_s * _EXPECTED_WEIGHT_S) / (self._measured_s + _EXPECTED_WEIGHT_S)
         return rest / per_s
 
     def __str__(self) -> str:
-        """Such as ``spice 3,200 of 27,499 captions, about 9 minutes left``."""
-        of = "" if self.total is None else f" of {self.total:,}"
+        """A line such as ``spice 3,200 of 27,499 captions, about 9 minutes left``."""
+        total = "" if self.total is None else f" of {self.total:,}"
         left = self.left()
-        said = "" if left is None or self.done >= (self.total or 0) else f", {words(left)} left"
-        return f"{self.name} {self.done:,}{of} {self._unit}".strip() + said
+        estimate = "" if left is None or self.done >= (self.total or 0) else f", {words(left)} left"
+        return f"{self.name} {self.done:,}{total} {self._unit}".strip() + estimate
 
 
 def words(seconds: float) -> str:
-    """A length of time as one says it: ``about 12 minutes``."""
+    """A duration in words: ``about 12 minutes``."""
     if seconds < 90:
         return f"about {max(10, 10 * math.ceil(seconds / 10))} seconds"
     minutes = round(seconds / 60)
@@ -192,20 +191,20 @@ def words(seconds: float) -> str:
     return f"about {hours} hours"
 
 
-# How long work is shown on stderr: bars on a terminal, else a line every half minute.
+# Display on stderr.
 
-_FIRST_LOOK_S = 5.0  # from when an estimate is believed
-_LOOK_S = 1.0
+_FIRST_ESTIMATE_S = 5.0  # earlier estimates are unreliable
+_CHECK_S = 1.0
 
 
 class Lines:
-    """A line when long work begins, and every half minute while it goes on.
+    """A line when long work starts, and every half minute until it ends.
 
     Args:
-        description: what is worked on; it begins every line.
-        total: number of steps, None if nobody knows.
-        write: takes a line.
-        clock: gives seconds.
+        description: beginning of every line.
+        total: number of steps, None if unknown.
+        write: writes a line.
+        clock: returns the time in seconds.
     """
 
     def __init__(
@@ -217,46 +216,46 @@ class Lines:
     ) -> None:
         self._description, self._write, self._clock = description, write, clock
         self._whole = self._current = Tally("", total, clock=clock)
-        self._said = clock()
+        self._last_line = clock()
         self._is_announced = False
         self._lock = threading.Lock()
 
     def __call__(self, done: int) -> None:
-        """Steps of the whole were done."""
+        """Count completed steps of the whole."""
         self._whole.add(done)
-        # Parts count what is really done, so they know better how long it takes.
+        # Tasks exclude cached results, so their estimates are better.
         if self._current is self._whole:
-            self.tell()
+            self.update()
 
     def part(self, name: str, total: int, unit: str, expected_s: float | None = None) -> Progress:
         """See :class:`capbench.core.progress.Parts`."""
         tally = self._current = Tally(name, total, unit, expected_s, self._clock)
         if expected_s is not None and expected_s > LONG_S:
-            self._say()
+            self._write_line()
 
         def step(done: int) -> None:
             tally.add(done)
             self._current = tally
-            self.tell()
+            self.update()
 
         return step
 
-    def tell(self) -> None:
-        """Write a line if it is time for one."""
+    def update(self) -> None:
+        """Write a line if one is due."""
         tally = self._current
         left = tally.left()
-        is_long = tally.done > 0 and tally.seconds >= _FIRST_LOOK_S and left is not None and left > LONG_S
-        if self._clock() - self._said >= LONG_S or (is_long and not self._is_announced):
-            self._say()
+        is_long = tally.done > 0 and tally.seconds >= _FIRST_ESTIMATE_S and left is not None and left > LONG_S
+        if self._clock() - self._last_line >= LONG_S or (is_long and not self._is_announced):
+            self._write_line()
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[Lines]:
-        """Tell also while no step is done for long."""
+        """Write lines also during steps that take long."""
         ended = threading.Event()
 
         def watch() -> None:
-            while not ended.wait(_LOOK_S):
-                self.tell()
+            while not ended.wait(_CHECK_S):
+                self.update()
 
         thread = threading.Thread(target=watch, daemon=True)
         thread.start()
@@ -266,19 +265,19 @@ class Lines:
             ended.set()
             thread.join()
 
-    def _say(self) -> None:
+    def _write_line(self) -> None:
         with self._lock:
-            self._said, self._is_announced = self._clock(), True
+            self._last_line, self._is_announced = self._clock(), True
             self._write(f"{self._description}: {self._current}")
 
 
 class Bars:
-    """A bar for each kind of work that goes on, or one for the whole where kinds are not told apart.
+    """A progress bar for each task, or one for the whole if tasks are not distinguished.
 
     Args:
-        description: what is worked on.
-        total: number of steps, None if nobody knows.
-        bar: draws; its tasks have a field ``left``.
+        description: label of the bars.
+        total: number of steps, None if unknown.
+        bar: draws the bars; its tasks have a field ``left``.
     """
 
     def __init__(self, description: str, total: int | None, bar: Bar) -> None:
@@ -287,7 +286,7 @@ class Bars:
         self._whole_task = bar.add_task(description, total=total, left="")
 
     def __call__(self, done: int) -> None:
-        """Steps of the whole were done."""
+        """Count completed steps of the whole."""
         self._advance(self._whole_task, self._whole, done)
 
     def part(self, name: str, total: int, unit: str, expected_s: float | None = None) -> Progress:
@@ -311,7 +310,7 @@ class Bars:
 
 
 def console(file: TextIO, **settings: Any) -> Console:
-    """A console of rich. A file or a pipe has no width: tables are not broken for it."""
+    """A rich console. Files and pipes have no width, so tables for them are not wrapped."""
     from rich.console import Console
 
     made = Console(file=file, highlight=False, **settings)
@@ -321,9 +320,9 @@ def console(file: TextIO, **settings: Any) -> Console:
 
 
 def _is_terminal() -> bool:
-    """Whether stderr is one to rich, which is asked only where it may be: a pipe needs none of its imports."""
-    asks_for_one = any(os.environ.get(name) for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"))
-    return (sys.stderr.isatty() or asks_for_one) and console(sys.stderr).is_terminal
+    """True if rich treats stderr as a terminal; rich is imported only if that is possible."""
+    is_forced = any(os.environ.get(name) for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"))
+    return (sys.stderr.isatty() or is_forced) and console(sys.stderr).is_terminal
 
 
 def _write(line: str) -> None:
@@ -332,10 +331,10 @@ def _write(line: str) -> None:
 
 @contextlib.contextmanager
 def progress(description: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """Show on stderr how far work is; yields a function that takes the number of steps done.
+    """Show progress on stderr; yields a function that takes numbers of completed steps.
 
-    That function tells kinds of work apart, too (:class:`capbench.core.progress.Parts`). On a terminal there are bars;
-    else a line when it is clear that the work takes more than half a minute, and every half minute from then on.
+    The function also distinguishes tasks (:class:`capbench.core.progress.Parts`). A terminal shows bars; otherwise a
+    line is written once the estimate exceeds half a minute, and every half minute from then on.
     """
     if not _is_terminal():
         with Lines(description, total, _write).watched() as lines:
@@ -356,13 +355,13 @@ def progress(description: str, total: int | None) -> Iterator[Callable[[int], No
 
 
 def speed(images: int, seconds: float) -> str:
-    """Images a second, or seconds an image where that is the larger number."""
+    """Images per second, or seconds per image if that is the larger number."""
     return f"{images / seconds:.1f} images/s" if images >= seconds else f"{seconds / images:.1f} s an image"
 
 
 @contextlib.contextmanager
 def images_progress(description: str, total: int | None) -> Iterator[Callable[[int], None]]:
-    """A progress bar with images a second and the time left; on a pipe lines, as of :func:`progress`."""
+    """A progress bar with images per second and the time left; on a pipe the lines of :func:`progress`."""
     if not _is_terminal():
         with progress(description, total) as step:
             yield step

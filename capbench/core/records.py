@@ -1,7 +1,7 @@
-"""The vocabulary that every room shares: items, human judgements, scores.
+"""Records that all modules share: items, human judgements, scores.
 
-Everything here is immutable and does no input or output. Indices are positions in
-:attr:`Judgements.items`; arrays are one-dimensional unless a shape is given.
+All are immutable and do no input or output. Indices are positions in :attr:`Judgements.items`; arrays are
+one-dimensional unless a shape is given.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ __all__ = [
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Coefficient = Literal["tau-b", "tau-c", "spearman", "pearson", "acc-eq"]
-"""What relates scores to ratings: four correlations, and pairwise accuracy with tie calibration."""
+"""Coefficients between scores and ratings: four correlations, and pairwise accuracy with tie calibration."""
 WithinCoefficient = Literal["tau-b", "tau-c", "spearman", "pearson", "acc-eq", "difference-pearson"]
-"""What relates scores to ratings within images."""
+"""Coefficients between scores and ratings within images."""
 SystemCoefficient = Literal["pearson", "tau-b", "accuracy", "soft-accuracy"]
-"""What relates systems' mean scores to their mean ratings."""
+"""Coefficients between systems' mean scores and mean ratings."""
 TieRule = Literal["strict", "ties-right", "ties-half"]
 
 _UNIT = "\x1f"  # ASCII unit separator: cannot occur inside a caption that passed validation
@@ -58,7 +58,7 @@ _NOT_IN_ASCII_KEYS = re.compile("[^a-z0-9]+")
 
 
 def image_id(file_name: str) -> str:
-    """The id of an image: its file name without folders and without the ending.
+    """The id of an image: its file name without folders and extension.
 
     >>> image_id("VOC2012/JPEGImages/2008_003849.jpg")
     '2008_003849'
@@ -71,7 +71,7 @@ def image_id(file_name: str) -> str:
 
 
 def photograph(image: str) -> str:
-    """The picture behind an image id: Flickr8k and Flickr30k name one photograph differently.
+    """The photograph of an image id: Flickr8k and Flickr30k use different ids for the same photograph.
 
     >>> photograph("1007129816_e794419615"), photograph("1007129816"), photograph("COCO_val2014_000000000974")
     ('1007129816', '1007129816', 'COCO_val2014_000000000974')
@@ -81,13 +81,14 @@ def photograph(image: str) -> str:
 
 
 def caption_key(text: str) -> str:
-    """The key under which two captions count as the same text: the letters, marks and digits of every script.
+    """The key under which two captions count as the same text: its letters, marks and digits in any script.
 
-    Unicode's NFKC and case folding come first. A mark that belongs to no letter or digit is left out: the variation
-    selector of an emoji, an accent in place of an apostrophe. A text without letters and digits is its own key.
+    The text is normalised with Unicode's NFKC and case folding. Marks without a letter or digit are dropped: the
+    variation selector of an emoji, an accent in place of an apostrophe. A text without letters and digits is its own
+    key.
 
-    Texts that differ only in spaces and punctuation have the same key, ``1.5`` and ``15`` among them. Before a key
-    decides which score a caption gets, check that no other text of the image has it.
+    Texts that differ only in spaces and punctuation have the same key, including ``1.5`` and ``15``. Before using a key
+    to look up a caption's score, check that no other text of the image has the same key.
 
     >>> caption_key("A dog's ball . ") == caption_key("a dogs ball")
     True
@@ -96,23 +97,23 @@ def caption_key(text: str) -> str:
     """
     if text.isascii():
         return _NOT_IN_ASCII_KEYS.sub("", text.lower()) or text
-    kept: list[str] = []
+    characters: list[str] = []
     takes_marks = False
     for character in unicodedata.normalize("NFKC", text).casefold():
         category = unicodedata.category(character)
         if category[0] in "LN":
             takes_marks = True
-        elif category == "Cf":  # a joiner stands between letter and mark (Bengali)
+        elif category == "Cf":  # a joiner between letter and mark (Bengali)
             continue
         elif category[0] != "M":
             takes_marks = False
         if takes_marks:
-            kept.append(character)
-    return "".join(kept) or text
+            characters.append(character)
+    return "".join(characters) or text
 
 
 def signature_lines(signatures: Mapping[str, str]) -> list[str]:
-    """Signatures by label as lines to print; a label that is not the metric's name stands before its line.
+    """Signatures as lines to print, preceded by the label if it is not the metric's name.
 
     >>> signature_lines({"cider": "cider|capbench:1", "cider-coco": "cider|capbench:1"})
     ['cider|capbench:1', 'cider-coco = cider|capbench:1']
@@ -121,22 +122,22 @@ def signature_lines(signatures: Mapping[str, str]) -> list[str]:
 
 
 def references_hash(references: Sequence[str]) -> str:
-    """Sixteen hex digits that name a list of references (order matters)."""
+    """Hash of a list of references, 16 hex digits (order matters)."""
     return hashlib.blake2b(_UNIT.join(references).encode(), digest_size=8).hexdigest()
 
 
 def joined_references(references: Iterable[str]) -> str:
-    """References as one text, which :func:`cut_references` cuts."""
+    """References as one text, which :func:`cut_references` splits."""
     return _UNIT.join(references)
 
 
 def cut_references(joined: str) -> list[str]:
-    """The references in a text that :func:`joined_references` gave of one and more."""
+    """The one or more references that :func:`joined_references` joined."""
     return joined.split(_UNIT)
 
 
 class _Keyed:
-    """Room for a key that is computed once. It is no field: it follows from the fields."""
+    """Slot for a cached key, which is computed from the fields."""
 
     __slots__ = ("_key",)
     _key: bytes
@@ -144,22 +145,20 @@ class _Keyed:
 
 @dataclass(frozen=True, slots=True)
 class Item(_Keyed):
-    """One thing to score: a candidate caption of an image, against references.
+    """A candidate caption of an image with its references.
 
-    Two identities meet here. What is scored is the triple of ``image``, ``candidate`` and ``references``: a score is
-    computed once for each distinct triple (:attr:`key`). What people judged is a candidate: its image, its ``system``
-    or ``candidate_id``, and its text. Two systems that wrote one caption for an image are two candidates with one
-    score.
+    An item has two identities. Metrics score the triple of ``image``, ``candidate`` and ``references``, once for each
+    distinct triple (:attr:`key`). Human raters judge a candidate: its image, its ``system`` or ``candidate_id``, and
+    its text. Two systems with the same caption for an image are two candidates with one score.
 
     Attributes:
-        image: image id (file name without its ending).
+        image: image id (file name without its extension).
         candidate: the caption as published, not tokenised.
-        references: the captions to compare with, in published order; may be empty only where a
-            protocol says so.
-        candidate_id: a name that is unique for (image, system, candidate text) within its data set. One caption
-            that several rows of a data set judge keeps its name.
-        group: the part of the data set that it is reported under (``8k``, ``in-domain``), or ``""``.
-        system: who or what wrote the candidate (``Up-Down``, ``Human``), or ``""`` where that is not known.
+        references: the captions to compare with, in published order; empty only if the protocol allows it.
+        candidate_id: a name that is unique for (image, system, candidate text) within its data set. Several rows that
+            judge the same caption share it.
+        group: the part of the data set that it belongs to (``8k``, ``in-domain``), or ``""``.
+        system: author of the candidate (``Up-Down``, ``Human``), or ``""`` if unknown.
     """
 
     image: str
@@ -171,7 +170,7 @@ class Item(_Keyed):
 
     @property
     def key(self) -> bytes:
-        """Sixteen bytes that name (image, candidate, references)."""
+        """Hash of (image, candidate, references), 16 bytes."""
         try:
             return self._key
         except AttributeError:
@@ -187,9 +186,9 @@ class Item(_Keyed):
 
 
 class CompactItem(Item):
-    """An item that stores its references, at least one, as a single text: a million items take half the memory.
+    """An item that stores its references (at least one) as a single text, in about half the memory.
 
-    It equals the :class:`Item` with the same fields. Each access to ``references`` splits the text anew.
+    It equals the :class:`Item` with the same fields. Each access to ``references`` splits the text again.
     """
 
     __slots__ = ("_document",)
@@ -197,7 +196,7 @@ class CompactItem(Item):
 
     @classmethod
     def of_document(cls, image: str, candidate: str, document: str, candidate_id: str = "", system: str = "") -> Self:
-        """An item whose references are joined already (:func:`joined_references`); items of an image share the text."""
+        """An item from joined references (:func:`joined_references`); items of an image share the text."""
         return cls(image, candidate, (document,), candidate_id, system=system)
 
     @property
@@ -229,8 +228,8 @@ class Ratings:
     Attributes:
         item: (n,) index of the rated item.
         value: (n,) the rating, float64.
-        rater: (n,) which of the item's raters gave it, counted from 0; raters of two items with
-            the same number need not be the same person.
+        rater: (n,) number of the rater within the item, counted from 0; the same number may be different persons for
+            different items.
         scale: lowest and highest possible rating.
     """
 
@@ -250,9 +249,9 @@ class Preferences:
     Attributes:
         first: (n,) index of the pair's first item.
         second: (n,) index of its second item.
-        preferred: (n,) +1 if people preferred the first, -1 the second, 0 if they were even.
+        preferred: (n,) +1 if raters preferred the first, -1 the second, 0 for a tie.
         group: (n,) the category of each pair (``HC``, ``HI``, ``HM``, ``MM``), or ``""``.
-        votes: (n, 2) votes for the first and the second item; (n, 0) where only a label is known.
+        votes: (n, 2) votes for the first and the second item; (n, 0) if only the label is known.
     """
 
     first: IntArray
@@ -267,18 +266,17 @@ class Preferences:
 
 @dataclass(frozen=True, eq=False)
 class Judgements:
-    """What people said about the items of one data set under one choice of items.
+    """Human judgements of the items of one data set under one selection of items.
 
     Attributes:
         dataset: name of the data set (``flickr8k-expert``).
         selection: name of the *items* part of the protocol (``no-own-captions``).
-        items: the scored items, repeats included, in published order. Corpus statistics (CIDEr's
-            document frequencies) count one document for each of them.
+        items: the scored items, including repeats, in published order. Corpus statistics (CIDEr's
+            document frequencies) count each as one document.
         ratings: ratings by aspect (``expert``, ``correctness``), empty if there are none.
         preferences: pairwise preferences by label (``direct``, ``consensus``), empty if there are none.
-        draw: number of the draw, from 0, where references are drawn at random.
-        notes: one line for everything that was left out or is worth knowing (``158 pairs whose
-            caption belongs to the image are left out``).
+        draw: number of the sample, from 0, if references are sampled at random.
+        notes: one line for each exclusion or remark (``158 pairs whose caption belongs to the image are left out``).
     """
 
     dataset: str
@@ -297,7 +295,7 @@ class Judgements:
 
 @dataclass(frozen=True)
 class ScoreColumn:
-    """Names one column of one request: ``tiger`` has the columns ``tiger``, ``rrs``, ``wds``.
+    """One column of one request: ``tiger`` has the columns ``tiger``, ``rrs``, ``wds``.
 
     Attributes:
         label: the request's label, by default the metric's name.
@@ -317,11 +315,11 @@ class ScoreTable:
         items: (n) items, in the order of the arrays.
         values: (n,) float64 for every column.
         corpus: one corpus-level value for every column (corpus BLEU, mean CIDEr).
-        signatures: by label, one line that names everything which can change the numbers.
+        signatures: by label, one line with everything that can change the numbers.
         cached: by label, the number of items whose scores came from the cache.
         group_corpus: by group of the items, the corpus-level value of the group's items for every column;
-            empty unless it was asked for.
-        cautions: by label, what must be said beside the scores; labels without any are left out.
+            empty unless requested.
+        cautions: by label, warnings to print with the scores; labels without warnings are omitted.
     """
 
     dataset: str

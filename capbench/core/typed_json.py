@@ -1,4 +1,4 @@
-"""The base of what typed JSON files hold: unknown keys and numbers that are none are refused."""
+"""Base class for the models of typed JSON files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ __all__ = ["Strict"]
 
 
 class Strict(BaseModel):
-    """Immutable; refuses unknown keys, NaN and infinity."""
+    """Immutable; rejects unknown keys, NaN and infinity."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

@@ -1,12 +1,12 @@
-"""Work split into parts: the protocol (:class:`Spread`), the worker's side, and Ray as the engine (``--on ray``).
+"""Parallel work in other processes: the protocol (:class:`Spread`), the worker, and Ray as the engine (``--on ray``).
 
-Parts are split in one way, whatever the number of workers, and one process gathers all results. So the number of
-workers changes no byte of what is written.
+The split into parts does not depend on the number of workers, and one process gathers all results. The number of
+workers therefore changes no byte of the output.
 
-Ray starts, watches and restarts the workers, which are its actors. Ray's documentation calls what this uses "actor
-fault tolerance": an actor whose process dies is started again (``max_restarts``), and the interrupted call is repeated
-(``max_task_retries``), also after an exception (``retry_exceptions``). Each worker has one part at a time, so that its
-death concerns no other part.
+Ray starts, monitors and restarts the workers, which are Ray actors. This uses Ray's "actor fault tolerance": an actor
+whose process dies is restarted (``max_restarts``), and the interrupted call is repeated (``max_task_retries``), also
+after an exception (``retry_exceptions``). Each worker processes one part at a time, so that its death affects no other
+part.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a worker takes over from the first process.
+    """Settings that a worker takes over from the main process.
 
     Attributes:
-        folder: the working directory, in which relative paths are meant.
-        paths: where modules are looked for, so that a user's own metric is found.
+        folder: the working directory, for relative paths.
+        paths: the module search path, for user-defined metrics.
         variables: capbench's environment variables.
         threads: cores that the worker may use.
     """
@@ -57,7 +57,7 @@ class Surroundings:
     threads: int
 
     def take_over(self) -> None:
-        """Set them in this process. Raises OSError if the folder is not there: it must be on a shared file system."""
+        """Apply the settings to this process. Raises OSError without the folder, which must be on a shared disk."""
         from capbench.core.machine import limit_cores
 
         os.chdir(self.folder)
@@ -69,19 +69,19 @@ class Surroundings:
 
 
 def surroundings(threads: int) -> Surroundings:
-    """Those of this process."""
+    """The settings of this process."""
     variables = {name: value for name, value in os.environ.items() if name.startswith("CAPBENCH_")}
     return Surroundings(os.getcwd(), tuple(sys.path), variables, threads)
 
 
 @dataclass(frozen=True)
 class Done:
-    """What a worker made of a part.
+    """The outcome of a part.
 
     Attributes:
-        result: what the part gave.
-        error: what it raised, if no second attempt would mend that.
-        warnings: what was warned of meanwhile.
+        result: its result.
+        error: its error, if a second attempt cannot succeed.
+        warnings: its warnings.
     """
 
     result: Any = None
@@ -93,8 +93,8 @@ class Worker:
     """The engine's actor.
 
     Args:
-        taken_over: the first process's surroundings.
-        opener: gives the function that does a part; called at the first part, so that what it raises has a receiver.
+        taken_over: the settings of the main process.
+        opener: returns the function that processes a part; called at the first part, so that its errors are reported.
     """
 
     def __init__(self, taken_over: Surroundings, opener: Callable[[], Callable[[Any], Any]]) -> None:
@@ -103,7 +103,7 @@ class Worker:
         self._work: Callable[[Any], Any] | None = None
 
     def do(self, part: Any) -> Done:
-        """Do a part. Any exception but a CapbenchError is the engine's matter: it lets the part be done again."""
+        """Process a part. The engine repeats the part after any exception other than a CapbenchError."""
         with warnings.catch_warnings(record=True) as caught:
             try:
                 if self._work is None:
@@ -120,33 +120,33 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True)
 class PartFailure:
-    """A part that was tried three times, in vain.
+    """A part that failed three times.
 
     Attributes:
-        reason: why, one line.
+        reason: one line.
     """
 
     reason: str
 
 
 class Spread(Protocol):
-    """Does parts of a work, several at the same time."""
+    """Processes parts of a computation in parallel."""
 
     def run(
         self, opener: Callable[[], Callable[[PartT], ResultT]], parts: Sequence[PartT], *, memory_mb: int
     ) -> Iterator[tuple[int, ResultT | PartFailure]]:
-        """Do all parts; places and results come as the parts end, in any order.
+        """Process all parts; yields positions and results as the parts end, in any order.
 
-        A part whose worker dies, or that raises anything but a CapbenchError, is tried again, twice.
+        A part whose worker dies, or that raises an exception other than a CapbenchError, is repeated up to twice.
 
         Args:
-            opener: called once in each worker, for what takes long to open; it gives the function of a part. Opener,
-                parts and results travel between processes.
-            parts: what to do.
-            memory_mb: what a worker may need; no more workers are started than there is memory for.
+            opener: called once in each worker for slow initialisation; returns the function that processes a part.
+                Opener, parts and results must be picklable.
+            parts: the parts.
+            memory_mb: memory that a worker may need; limits the number of workers.
 
         Raises:
-            CapbenchError: what ``opener`` or a part raised.
+            CapbenchError: raised by ``opener`` or a part.
         """
         ...
 
@@ -158,22 +158,22 @@ _STORE_MB_A_WORKER = 128
 _MB = 1 << 20
 _LISTENS_OUTSIDE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _RAY_VARIABLES = {
-    "RAY_USAGE_STATS_ENABLED": "0",  # it reports its use to its makers unless told not to
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # workers without a GPU of their own see none, and it warns of a change
-    "RAY_worker_niceness": "0",  # by default workers give way to everything else on the machine
+    "RAY_USAGE_STATS_ENABLED": "0",  # Ray reports usage statistics by default
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # hides GPUs from workers without one, and avoids a warning
+    "RAY_worker_niceness": "0",  # by default workers run with low priority
 }
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where workers run, and how many.
+    """Address and resources of the workers.
 
     Attributes:
-        address: of a running Ray cluster (``auto``, ``HOST:PORT``, ``ray://HOST:PORT``); None: this machine alone.
-        workers: how many; None: as many as there are cores, or GPUs where ``gpus_per_worker`` asks for some.
-        threads: cores of a worker.
-        gpus_per_worker: GPUs of a worker; a fraction lets several share one.
-        memory_mb: memory of a worker; None: what the work names.
+        address: of a running Ray cluster (``auto``, ``HOST:PORT``, ``ray://HOST:PORT``); None: only this machine.
+        workers: number of workers; None: one per core, or per GPU if ``gpus_per_worker`` is not 0.
+        threads: cores per worker.
+        gpus_per_worker: GPUs per worker; with a fraction several workers share one.
+        memory_mb: memory per worker; None: the amount that the work declares.
     """
 
     address: str | None = None
@@ -187,31 +187,32 @@ def parse_engine(text: str) -> str | None:
     """The address in ``ray`` (None: Ray's own variable RAY_ADDRESS, else this machine) or ``ray:ADDRESS``.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the text has neither form.
     """
     name, colon, address = text.partition(":")
     if name != "ray" or (colon and not address):
-        raise UsageError(f"--on {text}: unknown engine", hint="Examples: ray, ray:auto, ray:HOST:6379")
+        hint = "Examples: ray, ray:auto, ray:HOST:6379"
+        raise UsageError(f"--on {text}: unknown engine", code="unknown-name", value=text, hint=hint)
     return address or os.environ.get("RAY_ADDRESS") or None
 
 
 class Engine:
-    """A connection to Ray; a context manager, in which SIGTERM raises KeyboardInterrupt.
+    """A connection to Ray; a context manager in which SIGTERM raises KeyboardInterrupt.
 
-    What it starts on this machine listens on the loopback address alone.
+    Processes that it starts on this machine listen only on the loopback address.
 
     Args:
-        cluster: where and how many.
-        note: takes lines for the user.
+        cluster: address and resources.
+        note: called with notes for the user.
 
     Raises:
         UsageError: Ray is not installed.
-        ToolError: there is no cluster at the address, or Ray does not start here.
+        ToolError: there is no cluster at the address, or Ray does not start.
     """
 
     def __init__(self, cluster: Cluster, note: Callable[[str], None] = lambda _: None) -> None:
         self._cluster, self._note = cluster, note
-        # Ray takes SIGTERM over when it starts: it prints a stack and leaves processes behind.
+        # Ray replaces the handler of SIGTERM when it starts; its own one prints a stack and leaves processes running.
         self._takes_sigterm = threading.current_thread() is threading.main_thread()
         self._before = signal.getsignal(signal.SIGTERM)
         self._end_like_an_interruption()  # also while Ray starts
@@ -229,14 +230,14 @@ class Engine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._takes_sigterm:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would leave processes behind
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would leave processes running
         try:
             self._ray.shutdown()
         finally:
             self._restore()
 
     def _end_like_an_interruption(self) -> None:
-        """Let SIGTERM, with which ``kill`` and job systems end a program, do what Ctrl-C does: Ray is shut down."""
+        """Handle SIGTERM (from ``kill`` and job schedulers) like Ctrl-C, so that Ray is shut down."""
         if self._takes_sigterm:
             signal.signal(signal.SIGTERM, signal.default_int_handler)
 
@@ -247,21 +248,21 @@ class Engine:
     def run(
         self, opener: Callable[[], Callable[[PartT], ResultT]], parts: Sequence[PartT], *, memory_mb: int
     ) -> Iterator[tuple[int, ResultT | PartFailure]]:
-        """Do all parts; see :class:`capbench.core.workers.Spread`.
+        """Process all parts; see :class:`capbench.core.workers.Spread`.
 
         Raises:
-            CapbenchError: what ``opener`` or a part raised.
-            ToolError: no machine of the cluster has what a worker needs, or the cluster is gone.
+            CapbenchError: raised by ``opener`` or a part.
+            ToolError: no machine of the cluster has the resources for a worker, or the connection is lost.
         """
         memory_mb = self._cluster.memory_mb or memory_mb
         actors = self._start(opener, min(self._count(memory_mb), len(parts)), memory_mb)
-        idle, waiting = list(actors), iter(enumerate(parts))
+        idle, pending = list(actors), iter(enumerate(parts))
         running: dict[Any, tuple[Any, int]] = {}
         failed_in_a_row = dict.fromkeys(actors, 0)
-        told: set[str] = set()
+        shown: set[str] = set()
         try:
             while True:
-                while idle and (following := next(waiting, None)) is not None:
+                while idle and (following := next(pending, None)) is not None:
                     place, part = following
                     actor = idle.pop()
                     do = actor.do.options(max_task_retries=_RETRIES, retry_exceptions=True)
@@ -270,21 +271,21 @@ class Engine:
                     return
                 for reference in self._ray.wait(list(running))[0]:
                     actor, place = running.pop(reference)
-                    result = self._result(reference, told)
+                    result = self._result(reference, shown)
                     failed_in_a_row[actor] = failed_in_a_row[actor] + 1 if isinstance(result, PartFailure) else 0
                     if failed_in_a_row[actor] < _FAILED_IN_A_ROW or len(failed_in_a_row) == 1:
                         idle.append(actor)
                     else:
-                        # What fails does so at once: a worker with a full disk would take all parts there are.
+                        # Failing parts end at once: a worker with a full disk would take all remaining ones.
                         del failed_in_a_row[actor]
-                        self._note(f"one worker is given no more parts: {_FAILED_IN_A_ROW} in a row failed there")
+                        self._note(f"one worker gets no more parts, because {_FAILED_IN_A_ROW} in a row failed there")
                     yield place, result
         finally:
             for actor in actors:
-                with contextlib.suppress(Exception):  # it may be gone, and so may the cluster
+                with contextlib.suppress(Exception):  # the actor or the cluster may have ended
                     self._ray.kill(actor)
 
-    def _result(self, reference: Any, told: set[str]) -> Any:
+    def _result(self, reference: Any, shown: set[str]) -> Any:
         from ray.exceptions import RayError, RayTaskError
 
         try:
@@ -295,12 +296,13 @@ class Engine:
         except RayError as error:
             if not self._ray.is_initialized():
                 raise ToolError(
-                    "the Ray cluster is gone", hint="What is done is kept; run the command again"
+                    "the connection to the Ray cluster is lost",
+                    hint="Finished parts are saved; run the command again",
                 ) from error
-            return PartFailure("its worker died three times, perhaps of too little memory")
+            return PartFailure("its worker died three times, possibly for lack of memory")
         for warning in done.warnings:
-            if isinstance(warning, CapbenchWarning) and str(warning) not in told:
-                told.add(str(warning))
+            if isinstance(warning, CapbenchWarning) and str(warning) not in shown:
+                shown.add(str(warning))
                 warnings.warn(warning, stacklevel=2)
         if done.error is not None:
             raise done.error
@@ -315,18 +317,19 @@ class Engine:
             max_restarts=-1,
             max_task_retries=_RETRIES,
         )
-        # The opener is an argument, not a shared object: an actor that starts again needs it again.
+        # The opener is an argument, not a shared object, since a restarted actor needs it again.
         around = surroundings(cluster.threads)
         try:
             return [actor.remote(around, opener) for _ in range(count)]
         except (TypeError, AttributeError, pickle.PicklingError) as error:
             raise UsageError(
-                f"what workers need cannot be handed to them ({' '.join(str(error).split())[:200]})",
-                hint="A metric of your own keeps what does not pickle in cached properties; or leave --on out",
+                f"the work cannot be pickled for the workers ({' '.join(str(error).split())[:200]})",
+                code="unsupported",
+                hint="Store objects of a custom metric that cannot be pickled in cached properties; or omit --on",
             ) from error
 
     def _count(self, memory_mb: int) -> int:
-        """Workers that there is room for, at most as many as are asked for."""
+        """Number of workers for which there are resources, at most the requested number."""
         cluster = self._cluster
         needs = {"CPU": cluster.threads, "GPU": cluster.gpus_per_worker, "memory": memory_mb * _MB}
         room, short = 0, set()
@@ -336,17 +339,19 @@ class Engine:
             fits = {name: int(node["Resources"].get(name, 0) / need) for name, need in needs.items() if need}
             room += min(fits.values())
             short.add(min(fits, key=lambda name: fits[name]))
-        asked = cluster.workers
+        requested = cluster.workers
         scarce = " and ".join(sorted(short))
         if not room:
             raise ToolError(
-                f"no machine has room for a worker with {cluster.threads} cores, {cluster.gpus_per_worker:g} GPUs and "
-                f"{memory_mb:,} MB: {scarce} is short",
-                hint="Give --threads, --gpus-per-worker or --worker-memory what there is",
+                f"no machine can run a worker with {cluster.threads} cores, {cluster.gpus_per_worker:g} GPUs and "
+                f"{memory_mb:,} MB: not enough {scarce}",
+                code="unsupported",
+                value=scarce,
+                hint="Reduce --threads, --gpus-per-worker or --worker-memory",
             )
-        if asked is not None and asked > room:
-            self._note(f"{room} of {asked} workers: there is no room for more ({scarce} is short)")
-        return room if asked is None else min(asked, room)
+        if requested is not None and requested > room:
+            self._note(f"{room} of {requested} workers start: not enough {scarce} for more")
+        return room if requested is None else min(requested, room)
 
 
 def _connected(cluster: Cluster) -> Any:
@@ -356,7 +361,10 @@ def _connected(cluster: Cluster) -> Any:
         import ray
     except ImportError as error:
         raise UsageError(
-            "--on ray needs Ray, which is not installed", hint=f"Install it with {install_command('ray')}"
+            "--on ray requires Ray, which is not installed",
+            code="missing-package",
+            value="ray",
+            hint=f"Install it with {install_command('ray')}",
         ) from error
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     if cluster.address is None:
@@ -364,7 +372,7 @@ def _connected(cluster: Cluster) -> Any:
         settings |= {
             "address": "local",
             "include_dashboard": False,
-            "num_cpus": workers * cluster.threads,  # what is asked for, also where it is more than there is
+            "num_cpus": workers * cluster.threads,  # the requested number, even if it exceeds the cores
             "object_store_memory": (workers + 1) * _STORE_MB_A_WORKER * _MB,
         }
     else:
@@ -376,11 +384,12 @@ def _connected(cluster: Cluster) -> Any:
     except KeyboardInterrupt:
         ray.shutdown()
         raise
-    except Exception as error:  # Ray raises many kinds, also its own client's
+    except Exception as error:  # Ray and its client raise many kinds
         where = "on this machine" if cluster.address is None else f"at {cluster.address}"
         raise ToolError(
-            f"Ray does not answer {where} ({' '.join(str(error).split())[:200]})",
-            hint="Check the address, 'ray status' there, and RAY_AUTH_MODE=token if the cluster asks for tokens"
+            f"Ray does not respond {where} ({' '.join(str(error).split())[:200]})",
+            value=cluster.address,
+            hint="Check the address, 'ray status' there, and RAY_AUTH_MODE=token if the cluster requires tokens"
             if cluster.address
             else "Try 'ray start --head'",
         ) from error
@@ -390,9 +399,9 @@ def _connected(cluster: Cluster) -> Any:
 
 @contextlib.contextmanager
 def _loopback_only(ray: Any) -> Iterator[None]:
-    """Let the processes that Ray starts listen on the loopback address, as they do by default on Windows and macOS.
+    """Make the processes that Ray starts listen on the loopback address, as is the default on Windows and macOS.
 
-    Ray has no other setting for it: it replaces a node address of 127.0.0.1 by one that others can reach.
+    Ray has no other setting for this: it replaces a node address of 127.0.0.1 by a public one.
     """
     constants = ray._private.ray_constants
     in_environment, is_enabled = os.environ.get(_LISTENS_OUTSIDE), constants.ENABLE_RAY_CLUSTER
@@ -408,19 +417,21 @@ def _loopback_only(ray: Any) -> Iterator[None]:
 
 
 def _check_reachable(address: str) -> None:
-    """Raise ToolError if nobody listens at ``HOST:PORT``: Ray itself tries for minutes."""
+    """Raise ToolError if no server listens at ``HOST:PORT``; Ray itself retries for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal():
-        return  # a name of Ray's own, such as auto
+        return  # one of Ray's names, such as auto
     try:
         socket.create_connection((host, int(port)), _CONNECT_S).close()
     except (OSError, OverflowError) as error:
         raise ToolError(
-            f"nobody answers at {address} ({error})", hint="Check the address, and 'ray status' on that machine"
+            f"no server responds at {address} ({error})",
+            value=address,
+            hint="Check the address, and 'ray status' on that machine",
         ) from error
 
 
 def _silence(ray: Any) -> None:
-    """Keep Ray from writing its own reports of dead workers to stdout, where results go."""
+    """Prevent Ray from reporting dead workers on stdout, which is for results."""
     if hasattr(ray._private.worker, "_worker_logs_enabled"):
         ray._private.worker._worker_logs_enabled = False

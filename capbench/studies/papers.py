@@ -209,7 +209,7 @@ def papers() -> Papers:
     from capbench.core.yaml import read_yaml
 
     with importlib.resources.as_file(importlib.resources.files("capbench.studies") / "papers.yaml") as path:
-        raw = read_yaml(path, "papers and their items")
+        raw = read_yaml(path, "a list of papers and their items")
         try:
             known = Papers.model_validate(raw)
         except ValidationError as error:

@@ -99,7 +99,7 @@ def load_study(path: str | os.PathLike[str]) -> Study:
     """
     raw = {
         str(key): value
-        for key, value in read_yaml(path, "study: a mapping with 'schema', 'name', 'protocols', 'metrics'").items()
+        for key, value in read_yaml(path, "a study (a mapping with 'schema', 'name', 'protocols', 'metrics')").items()
     }
     problems = Problems(path)
     file = None

@@ -343,7 +343,7 @@ def load_training(kind: type[T], path: str | os.PathLike[str], changes: Sequence
         StudyError: it is no YAML, or something in it does not fit: every problem at once.
     """
     required = ", ".join(f"'{declared.name}'" for declared in kind.declared() if _is_required(declared))
-    raw = read_yaml(path, f"training: a mapping with {required}")
+    raw = read_yaml(path, f"a training file (a mapping with {required})")
     for change in changes:
         _apply(raw, change, path)
     return parse_training(kind, raw, path)

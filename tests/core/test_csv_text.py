@@ -1,4 +1,4 @@
-"""CSV as text, and what a spreadsheet would compute in it."""
+"""CSV text, and escaping of spreadsheet formulas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of explanations refuse what cannot be drawn, so that a metric's author sees it at once."""
+"""Records of explanations reject content that cannot be drawn, so that a metric's author notices at once."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ from capbench.core.explanations import (
     letter,
 )
 from capbench.core.records import Item
+from tests.errors import raises
 
 NAN = float("nan")
 
@@ -38,31 +39,29 @@ def explained(maps: RegionMaps, regions: Regions | None) -> Explanation:
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "code", "value"),
     [
-        (lambda: Score("share", NAN), "'share' holds a number that is not finite"),
-        (lambda: Bars("words", (Bar("a", float("inf")),)), "'words' holds a number"),
-        (lambda: WeightedWords("words", (("a", NAN),)), "'words' holds a number"),
-        (lambda: RegionMap("heat", np.array([NAN])), "'heat' holds a number"),
-        (lambda: RegionMaps("heat", (), 0.0, NAN), "'heat' holds a number"),
-        (lambda: Series("gain", np.array([NAN])), "'gain' holds a number"),
-        (lambda: Matrix("alike", ("a",), ("b",), np.array([[NAN]])), "'alike' holds a number"),
-        (lambda: Matrix("alike", ("a",), ("b",), np.zeros((2, 1))), r"shape \(2, 1\) for 1 rows and 1 columns"),
-        (lambda: Matching("m", "l", ("a",), "r", ("b",), (Link(0, 1),)), "'m' links 0 and 1"),
-        (lambda: Chart("c", ("1", "2"), (Series("s", np.zeros(3)),)), "3 values of 's' for 2"),
-        (lambda: Chart("c", ("1", "2"), (), hints=("x",)), "1 hints of 'c' for 2"),
-        (lambda: Table("t", ("a", "b"), (("1",),)), "1 cells of 't' for 2"),
-        (lambda: Regions(("a", "b"), np.zeros((1, 4))), "1 boxes for 2"),
-        (lambda: Subject("pond", (Item("pond", "a", ()),), ()), "0 ratings of people for 1"),
-        (lambda: explained(RegionMaps("m", (RegionMap("h", np.zeros(2)),)), None), "2 weights of 'h' for 0"),
-        (
-            lambda: explained(RegionMaps("m", (RegionMap("h", None, (2,)),)), Regions(("a",))),
-            r"outlines regions \(2,\)",
-        ),
+        (lambda: Score("share", NAN), "not-a-number", "share"),
+        (lambda: Bars("words", (Bar("a", float("inf")),)), "not-a-number", "words"),
+        (lambda: WeightedWords("words", (("a", NAN),)), "not-a-number", "words"),
+        (lambda: RegionMap("heat", np.array([NAN])), "not-a-number", "heat"),
+        (lambda: RegionMaps("heat", (), 0.0, NAN), "not-a-number", "heat"),
+        (lambda: Series("gain", np.array([NAN])), "not-a-number", "gain"),
+        (lambda: Matrix("alike", ("a",), ("b",), np.array([[NAN]])), "not-a-number", "alike"),
+        (lambda: Matrix("alike", ("a",), ("b",), np.zeros((2, 1))), "wrong-shape", (2, 1)),
+        (lambda: Matching("m", "l", ("a",), "r", ("b",), (Link(0, 1),)), "out-of-range", (0, 1)),
+        (lambda: Chart("c", ("1", "2"), (Series("s", np.zeros(3)),)), "mismatch", 3),
+        (lambda: Chart("c", ("1", "2"), (), hints=("x",)), "mismatch", 1),
+        (lambda: Table("t", ("a", "b"), (("1",),)), "mismatch", 1),
+        (lambda: Regions(("a", "b"), np.zeros((1, 4))), "mismatch", 1),
+        (lambda: Subject("pond", (Item("pond", "a", ()),), ()), "mismatch", 0),
+        (lambda: Subject("pond", (Item("lake", "a", ()),), (None,)), "missing-caption", "pond"),
+        (lambda: explained(RegionMaps("m", (RegionMap("h", np.zeros(2)),)), None), "mismatch", 2),
+        (lambda: explained(RegionMaps("m", (RegionMap("h", None, (2,)),)), Regions(("a",))), "out-of-range", (2,)),
     ],
 )
-def test_what_cannot_be_drawn_is_refused(make: Callable[[], object], message: str) -> None:
-    with pytest.raises(MetricError, match=message):
+def test_content_that_cannot_be_drawn_is_rejected(make: Callable[[], object], code: str, value: object) -> None:
+    with raises(MetricError, code, value=value):
         make()
 
 

@@ -1,4 +1,4 @@
-"""Atomic writes: whose error is reported, and the permissions of the result."""
+"""Atomic writes: the file named in errors, and the permissions of the result."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 
 from capbench.core import files
 from capbench.core.errors import DataError, MissingFileError, UsageError
+from tests.errors import raises
 
 
 @pytest.fixture
@@ -28,17 +29,16 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("mode", ["w", "wb"])
 def test_an_input_that_disappears_is_the_file_that_is_named(folder: Path, mode: str) -> None:
     (folder / "out").write_text("before")
-    with pytest.raises(MissingFileError) as caught, files.atomic_write(folder / "out", mode):
-        (folder / "input").read_bytes()
-    assert caught.value.path == str(folder / "input")
+    path = folder / "input"
+    with raises(MissingFileError, "missing-file", path=path), files.atomic_write(folder / "out", mode):
+        path.read_bytes()
     assert (folder / "out").read_text() == "before"
     assert [path.name for path in folder.iterdir()] == ["out"]
 
 
 def test_an_input_that_cannot_be_read_is_the_file_that_is_named(folder: Path) -> None:
-    with pytest.raises(DataError) as caught, files.atomic_write(folder / "out"):
+    with raises(DataError, "unreadable", path=folder), files.atomic_write(folder / "out"):
         folder.open()
-    assert caught.value.path == str(folder)
     assert list(folder.iterdir()) == []
 
 
@@ -56,11 +56,13 @@ def test_a_full_disk_is_an_error_of_the_output(folder: Path, mode: str, size: in
     data: Any = "x" * size if mode == "w" else b"x" * size
     resource.setrlimit(resource.RLIMIT_FSIZE, (5, hard))
     try:
-        with pytest.raises(UsageError) as caught, files.atomic_write(folder / "out", mode) as stream:
+        with (
+            raises(UsageError, "unwritable", path=folder / "out"),
+            files.atomic_write(folder / "out", mode) as stream,
+        ):
             stream.write(data)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert caught.value.path == str(folder / "out")
     assert list(folder.iterdir()) == []
 
 
@@ -70,14 +72,13 @@ def test_an_error_while_two_files_are_written_names_the_right_one(folder: Path) 
     resource.setrlimit(resource.RLIMIT_FSIZE, (5, hard))
     try:
         with (
-            pytest.raises(UsageError) as caught,
+            raises(UsageError, "unwritable", path=folder / "one"),
             files.atomic_write(folder / "one") as one,
             files.atomic_write(folder / "two"),
         ):
             one.write("x" * 100_000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert caught.value.path == str(folder / "one")
 
 
 @pytest.mark.parametrize("mask", [0o022, 0o027, 0o077])

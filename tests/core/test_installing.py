@@ -1,4 +1,4 @@
-"""The command that installs a package, where capbench itself is on no index."""
+"""The command that installs a package, without an index for capbench itself."""
 
 from __future__ import annotations
 

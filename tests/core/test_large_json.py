@@ -1,4 +1,4 @@
-"""Files that are read piece by piece give what they give as a whole, and the same errors."""
+"""Streaming a file gives the same result and the same errors as reading it as a whole."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from capbench.core import files, large_json
 from capbench.core.errors import DataError
 from capbench.datasets.user.captions import UserCaptions, read_captions
+from tests.errors import raises
 
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=6),
@@ -81,7 +82,7 @@ def test_a_file_that_is_no_utf_8_is_refused_as_a_small_one_is(tmp_path: Path) ->
         assert piecewise(path) == whole(path)
     path = tmp_path / "latin.jsonl"
     path.write_bytes(b"a\n\xe4\n")
-    with pytest.raises(DataError, match=r"row 2: byte 0xe4 is not UTF-8"):
+    with raises(DataError, "unreadable", path=path, row=2, value="0xe4"):
         list(large_json.lines(path))
 
 
@@ -143,5 +144,5 @@ def test_an_image_whose_file_name_is_another_ones_number_is_refused(tmp_path: Pa
     annotations = [{"image_id": 2, "caption": "of the first image"}, {"image_id": 1, "caption": "of the second"}]
     (tmp_path / "references.json").write_text(json.dumps({"images": images, "annotations": annotations}))
     (tmp_path / "candidates.json").write_text(json.dumps([{"image_id": 2, "caption": "a dog"}]))
-    with pytest.raises(DataError, match="the image '2' stands twice"):
+    with pytest.raises(DataError, match="the image '2'"):
         read_captions(tmp_path / "candidates.json", tmp_path / "references.json")

@@ -6,7 +6,7 @@ from capbench.core.progress import Parts, SlowWork, Tally, part_of, together, wo
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """A clock that a test advances."""
 
     def __init__(self) -> None:
         self.now = 100.0

@@ -1,4 +1,4 @@
-"""What is shown of long work: lines on a pipe, bars on a terminal."""
+"""Display of progress: lines on a pipe, bars on a terminal."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def test_what_came_from_the_cache_is_no_part_of_the_estimate() -> None:
     assert all("9," not in line for line in said)
 
 
-def test_work_whose_steps_take_long_is_told_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("capbench.core.progress._LOOK_S", 0.001)
+def test_lines_are_written_during_long_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("capbench.core.progress._CHECK_S", 0.001)
     lines, said, clock = _lines()
     with lines.watched():
         lines.part("tiger", 64, "items")

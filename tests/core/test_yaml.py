@@ -8,6 +8,7 @@ import yaml
 import capbench
 from capbench.core.errors import DataError, StudyError
 from capbench.core.yaml import parse_own, parse_value, read_yaml
+from tests.errors import raises
 
 
 @pytest.mark.parametrize(
@@ -42,37 +43,47 @@ def test_a_value_that_cannot_be_read_is_a_value_error(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "code", "row"),
     [
-        ("a: 1\nb: 2\na: 3\n", "row 3: the key 'a' stands twice in one mapping. Keep one of the two"),
-        ("a:\n  b: 1\n  b: 2\n", "row 3: the key 'b' stands twice"),
-        ("a: {b: 1, b: 2}\n", "row 1: the key 'b' stands twice"),
-        ("a:\n\tb: 1\n", r"row 2: .*Indent with spaces"),
-        ("a: 1\n---\na: 2\n", "row 2: a second document begins here"),
-        ("a: [1\n", "is not YAML"),
-        ("a: !!python/object/apply:os.getcwd []\n", "row 1: is not YAML"),
-        ("? [a, b]\n: 1\n", "row 1: is not YAML"),
-        ("a: " + "9" * 5000, "row 1: is not YAML: '9+' is no !!int"),
-        ("a: 1\nb: " + "1:" * 3000 + "1", "row 2: is not YAML: .* is too large a number"),
-        ('a: 1\nb: !!int ""\n', "row 2: is not YAML: '' is no !!int"),
-        ("a: !!bool z\n", "row 1: is not YAML: 'z' is no !!bool"),
-        ("a: !!float x\n", "row 1: is not YAML: 'x' is no !!float"),
-        ("a: !!set {b}\n", "row 1: is not YAML: could not determine a constructor"),
-        ("a: !!timestamp 2001-01-01\n", "row 1: is not YAML: could not determine a constructor"),
-        ('{!!int "": 1}\n', "row 1: is not YAML: '' is no !!int"),
-        ("a: 1\nb: &own [*own]\n", "row 2: is not YAML: found unconstructable recursive node"),
-        ('a: "composite/\\ud800"\n', r"row 1: is not YAML: 'composite/\\ud800' holds half of a surrogate pair"),
-        ('a: "\\U00110000"\n', "is not YAML"),
-        ("a: " + "[" * 5000, "is nested too deeply"),
-        ("- a\n", "holds no study: a mapping is wanted"),
-        ("", "holds no study: a mapping is wanted"),
+        ("a: 1\nb: 2\na: 3\n", "duplicate", 3),
+        ("a:\n  b: 1\n  b: 2\n", "duplicate", 3),
+        ("a: {b: 1, b: 2}\n", "duplicate", 1),
+        ("a:\n\tb: 1\n", "wrong-format", 2),
+        ("a: 1\n---\na: 2\n", "wrong-format", 2),
+        ("a: [1\n", "wrong-format", 2),
+        ("a: !!python/object/apply:os.getcwd []\n", "wrong-format", 1),
+        ("? [a, b]\n: 1\n", "wrong-format", 1),
+        ("a: " + "9" * 5000, "wrong-format", 1),
+        ("a: 1\nb: " + "1:" * 3000 + "1", "wrong-format", 2),
+        ('a: 1\nb: !!int ""\n', "wrong-format", 2),
+        ("a: !!bool z\n", "wrong-format", 1),
+        ("a: !!float x\n", "wrong-format", 1),
+        ("a: !!set {b}\n", "wrong-format", 1),
+        ("a: !!timestamp 2001-01-01\n", "wrong-format", 1),
+        ('{!!int "": 1}\n', "wrong-format", 1),
+        ("a: 1\nb: &own [*own]\n", "wrong-format", 2),
+        ('a: "composite/\\ud800"\n', "wrong-format", 1),
+        ('a: "\\U00110000"\n', "wrong-format", None),
+        ("a: " + "[" * 5000, "too-large", None),
+        ("- a\n", "wrong-type", None),
+        ("", "wrong-type", None),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_its_row(tmp_path: Path, text: str, why: str) -> None:
+def test_ambiguous_or_invalid_settings_are_rejected_with_their_row(
+    tmp_path: Path, text: str, code: str, row: int | None
+) -> None:
     path = tmp_path / "a.yaml"
     path.write_text(text, encoding="utf-8")
-    with pytest.raises(StudyError, match=why):
-        read_yaml(path, "study: a mapping")
+    with raises(StudyError, code, path=path, row=row):
+        read_yaml(path, "a study (a mapping)")
+
+
+def test_the_error_of_a_duplicate_key_names_the_key(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("a: 1\na: 2\n", encoding="utf-8")
+    with raises(StudyError, "duplicate") as caught:
+        read_yaml(path, "a study (a mapping)")
+    assert str(caught.value) == f"{path}, row 2: the key 'a' occurs twice in one mapping. Keep one of the two."
 
 
 def test_a_key_may_replace_what_was_merged_in(tmp_path: Path) -> None:
@@ -81,16 +92,16 @@ def test_a_key_may_replace_what_was_merged_in(tmp_path: Path) -> None:
     assert read_yaml(path, "study")["b"] == {"x": 1, "y": 3}
 
 
-def test_data_in_place_of_settings_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+def test_data_in_place_of_settings_are_rejected_before_parsing(tmp_path: Path) -> None:
     path = tmp_path / "captions.json"
     path.write_text('{"images": [' + "1, " * 500_000 + "1]}", encoding="utf-8")
-    with pytest.raises(StudyError, match=r"holds no study: a mapping is wanted, not 1\.5 MB"):
-        read_yaml(path, "study: a mapping")
+    with raises(StudyError, "too-large", path=path):
+        read_yaml(path, "a study (a mapping)")
 
 
-def test_a_file_that_is_not_there_is_said_to_be_missing(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="there is no such file"):
-        read_yaml(tmp_path / "no.yaml", "study: a mapping")
+def test_an_absent_file_is_reported_as_missing(tmp_path: Path) -> None:
+    with raises(DataError, "missing-file", path=tmp_path / "no.yaml"):
+        read_yaml(tmp_path / "no.yaml", "a study (a mapping)")
 
 
 def test_files_that_come_with_capbench_read_the_same_with_and_without_libyaml() -> None:

@@ -254,7 +254,7 @@ def test_multi30k_with_other_line_counts_is_refused(tmp_path: Path) -> None:
 def test_damaged_gz_is_refused(tmp_path: Path, content: bytes) -> None:
     multi30k(tmp_path, packed=True)
     write(tmp_path / "raw/val.2.en.gz", content)
-    with pytest.raises(DataError, match=r"val\.2\.en\.gz: is no whole gzip file"):
+    with pytest.raises(DataError, match=r"val\.2\.en\.gz: is not a complete gzip file"):
         read_multi30k(tmp_path)
 
 

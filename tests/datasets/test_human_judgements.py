@@ -245,5 +245,5 @@ def test_a_wrong_entry_of_composite_is_named(data: object, message: str, sample:
 
 def test_infinities_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "x.json", json.dumps(judged(1, 2, 3)).replace('"rating": 3', '"rating": Infinity'))
-    with pytest.raises(DataError, match="holds Infinity, which is no JSON number"):
+    with pytest.raises(DataError, match="contains Infinity, which is not a JSON number"):
         read_human_judgements(path)

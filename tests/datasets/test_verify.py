@@ -84,7 +84,7 @@ def test_folder_counts_images_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "how", "more", "message"),
     [
-        (b"\x1f\x8b\x08\x00cut", "lines", {}, "is no whole gzip file"),
+        (b"\x1f\x8b\x08\x00cut", "lines", {}, "is not a complete gzip file"),
         (b"caf\xe9\n", "lines", {}, "not UTF-8"),
         (b'{"images": [1', "json", {}, "not JSON"),
         (b'{"pictures": []}', "json", {"at": "images"}, "no list of things"),

@@ -74,7 +74,7 @@ def test_a_detector_may_be_a_class_of_a_file_here(example: str, tmp_path: Path, 
     for name, message in (
         ("stripes:StripesOptions", "the class StripesOptions behind 'stripes:StripesOptions' is no detector"),
         ("stripes:Strips", "the detector 'stripes:Strips' cannot be imported (AttributeError"),
-        ("gird:resnet50", "Did you mean 'grid'? Give it as module:Class"),
+        ("gird:resnet50", "Did you mean 'grid'? Write module:Class"),
         ("x152-fpn:resnet50", "unknown detector 'x152-fpn:resnet50'"),
         ("grid", "detector 'grid' needs a backbone. Example: grid:resnet50"),
     ):

@@ -144,7 +144,7 @@ OK = [{"image": "x", "caption": "one dog"}]
         ),
         ("c.json", '[{"image": "x", "caption": "a", "caption": "b"}]', "the key 'caption' stands twice"),
         ("c.jsonl", '{"image": "x", "caption": "a", "caption": "b"}', "row 1: the key 'caption' stands twice"),
-        ("c.json", '[{"image": ' + "1" * 5000 + ', "caption": "a"}]', "a whole number of more than 4,300 digits"),
+        ("c.json", '[{"image": ' + "1" * 5000 + ', "caption": "a"}]', "an integer with more than 4,300 digits"),
         ("c.jsonl", '{"image": ' + "1" * 5000 + ', "caption": "a"}', "row 1: is no JSON"),
         ("c.json", [{"image": ".jpg", "caption": "a"}], "entry 1: image is '.jpg', which names no image"),
         ("c.json", [{**OK[0], "id": 1, "system": "a"}, {**OK[0], "id": 1, "system": "b"}], "another image or system"),

@@ -176,7 +176,7 @@ def test_shipped_files_are_found_by_name_and_others_are_listed(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("text", "why"), [("schema: [1", "is not YAML"), ("- 1", "holds no training"), ("", "holds no training")]
+    ("text", "why"), [("schema: [1", "is not YAML"), ("- 1", "is not a training file"), ("", "is not a training file")]
 )
 def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, text: str, why: str) -> None:
     path = tmp_path / "bad.yaml"
