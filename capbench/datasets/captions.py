@@ -87,7 +87,7 @@ def _split(*splits: str) -> Callable[[Path], Captions]:
                 code="missing-value",
                 value=splits[0],
                 path=path,
-                hint="Get the file again",
+                hint="Download the file again",
             )
         return captions
 

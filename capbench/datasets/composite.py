@@ -124,7 +124,7 @@ def read_export(path: Path, subset: str, aspect: str) -> Export:
     """
     text = files.read_text(path)
     if not text.strip():
-        raise judgement_files.file_error("is empty", "missing-value", path)
+        raise judgement_files.file_error("is empty", "damaged", path)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=";")
     rows: list[tuple[int, list[str]]] = []
     try:

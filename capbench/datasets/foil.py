@@ -330,7 +330,7 @@ def _pair(name: str, entry: Any, path: Path) -> FoilPair:
 
 def _votes(pair: FoilPair, path: Path) -> tuple[int, int]:
     if pair.votes is None:
-        hint = "Get the file again, or choose another selection of items"
+        hint = "Download the file again, or choose another selection of items"
         raise DataError("has no votes ('mturk')", code="missing-key", path=path, row=f"entry '{pair.name}'", hint=hint)
     return pair.votes
 

@@ -149,5 +149,5 @@ def _nocaps_files(root: DataRoot) -> dict[str, str]:
         return {str(entry["id"]): str(entry["file_name"]) for entry in entries or ()}
     except (TypeError, KeyError) as error:
         raise DataError(
-            "has an image without 'id' and 'file_name'", code="missing-key", path=path, hint="Get the file again"
+            "has an image without 'id' and 'file_name'", code="missing-key", path=path, hint="Download the file again"
         ) from error

@@ -137,7 +137,7 @@ def json_lines(path: PathLike) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
             record = json.loads(line, parse_constant=reject)
         except (ValueError, RecursionError) as error:
-            hint = "Every line must be one JSON object: get the file again, or correct the line"
+            hint = "Every line must be one JSON object: download the file again, or correct the line"
             raise DataError(f"is not JSON ({error})", code="wrong-format", path=path, row=row, hint=hint) from error
         if not isinstance(record, dict):
             hint = "Every line must be one JSON object: {…}"
@@ -149,7 +149,7 @@ def file_error(
     message: str, code: str, path: PathLike, row: int | str | None = None, *, value: object = None
 ) -> DataError:
     """The error for a published file with invalid content; arguments as for :class:`DataError`."""
-    return DataError(message, code=code, value=value, path=path, row=row, hint="Get the file again")
+    return DataError(message, code=code, value=value, path=path, row=row, hint="Download the file again")
 
 
 def column_error(path: PathLike, row: int, line: str, columns: Sequence[str], delimiter: str) -> DataError:
@@ -289,7 +289,6 @@ class Repeats:
             raise DataError(
                 f"the {self.what} is already in {first} with other values",
                 code="duplicate",
-                value=key,
                 path=self.path,
                 row=row,
                 hint="Keep the correct one of the two",

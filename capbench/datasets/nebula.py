@@ -114,7 +114,7 @@ def _one_of(record: Mapping[str, Any], names: Sequence[str], path: Path, place: 
         value=names[0],
         path=path,
         row=place,
-        hint=f"Every row needs {' or '.join(names)}" if len(names) > 1 else "Get the file again",
+        hint=f"Every row needs {' or '.join(names)}" if len(names) > 1 else "Download the file again",
     )
 
 

@@ -552,7 +552,7 @@ class Pascal50S(Dataset):
                     code="too-few",
                     value=pair.image,
                     path=path,
-                    hint="Get the file again, or choose another selection of items",
+                    hint="Download the file again, or choose another selection of items",
                 )
         return [of_image[pair.image] for pair in pairs]
 

@@ -11,6 +11,7 @@ from capbench.core.errors import DataError, MissingFileError
 from capbench.core.records import Judgements
 from capbench.datasets.publicsys import PublicSys, read_publicsys
 from tests.datasets.native_files import root, write
+from tests.errors import raises
 
 HEAD = "image,candidate,system,rating\n"
 ROWS = 'COCO_val2014_000000000001.jpg,"a dog, running",A,4.5\nCOCO_val2014_000000000001.jpg,a cat,B,1\n'
@@ -69,10 +70,10 @@ def test_a_row_that_cannot_be_right_is_named(tmp_path: Path, text: str, said: st
 def test_an_image_without_captions_is_named(tmp_path: Path) -> None:
     write(tmp_path / "publicsys/publicsys.csv", HEAD + "unknown,a dog,A,3\n")
     captions(tmp_path)
-    with pytest.raises(DataError, match="the image unknown has no captions"):
+    with raises(DataError, "missing-references", path=tmp_path / "publicsys/publicsys.csv", row=2, value="unknown"):
         load(tmp_path)
 
 
 def test_without_the_file_it_waits_and_says_that_it_was_never_published(tmp_path: Path) -> None:
-    with pytest.raises(MissingFileError, match="not published"):
+    with raises(MissingFileError, "missing-file", path=tmp_path / "publicsys/publicsys.csv"):
         load(tmp_path)

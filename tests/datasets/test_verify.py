@@ -15,6 +15,7 @@ from capbench.core.errors import CapbenchWarning, DataError
 from capbench.datasets.catalog import Catalog, Count, FileEntry, Sha256, catalog
 from capbench.datasets.inventory import FileReport, HashRecord, count_rows, verify_file, verify_files
 from capbench.datasets.root import DataRoot, find_root
+from tests.errors import raises
 
 
 def spec(how: Any, **more: Any) -> Count:
@@ -82,29 +83,29 @@ def test_folder_counts_images_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "how", "more", "message"),
+    ("content", "how", "more", "code", "row", "value"),
     [
-        (b"\x1f\x8b\x08\x00cut", "lines", {}, "is not a complete gzip file"),
-        (b"caf\xe9\n", "lines", {}, "not UTF-8"),
-        (b'{"images": [1', "json", {}, "not JSON"),
-        (b'{"pictures": []}', "json", {"at": "images"}, "no list of things"),
-        (b'{"a": 1}', "json-lists", {}, "no lists of things"),
-        (b"no matlab", "mat", {"variable": "refs"}, "no MATLAB file"),
+        (b"\x1f\x8b\x08\x00cut", "lines", {}, "damaged", None, None),
+        (b"caf\xe9\n", "lines", {}, "unreadable", None, None),
+        (b'{"images": [1', "json", {}, "wrong-format", 1, None),
+        (b'{"pictures": []}', "json", {"at": "images"}, "missing-key", None, "images"),
+        (b'{"a": 1}', "json-lists", {}, "missing-key", None, None),
+        (b"no matlab", "mat", {"variable": "refs"}, "wrong-format", None, None),
     ],
 )
 def test_a_file_of_another_form_is_an_error(
-    tmp_path: Path, content: bytes, how: str, more: dict[str, Any], message: str
+    tmp_path: Path, content: bytes, how: str, more: dict[str, Any], code: str, row: int | None, value: object
 ) -> None:
     file = tmp_path / "a"
     file.write_bytes(content)
-    with pytest.raises(DataError, match=message):
+    with raises(DataError, code, path=tmp_path / "a", row=row, value=value):
         count_rows(file, spec(how, **more))
 
 
 def test_another_variable_than_expected_is_an_error(tmp_path: Path) -> None:
     file = tmp_path / "a.mat"
     scipy.io.savemat(file, {"x": np.zeros(2)})
-    with pytest.raises(DataError, match="has no variable refs"):
+    with raises(DataError, "missing-key", path=file, value="refs"):
         count_rows(file, spec("mat", variable="refs"))
 
 
@@ -171,7 +172,7 @@ def test_a_damaged_record_is_an_error_and_not_a_new_start(root: DataRoot, known:
     record = HashRecord(root.path / "hashes.json")
     assert record.path is not None
     record.path.write_text('{"folder": ["a"]}')
-    with pytest.raises(DataError, match="no record of hashes"):
+    with raises(DataError, "wrong-format"):
         check(root, known, record)
 
 

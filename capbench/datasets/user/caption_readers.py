@@ -131,7 +131,7 @@ def read_token(path: PathLike) -> Captions:
                 code="missing-caption",
                 value=missing,
                 path=path,
-                hint="An image's captions must be numbered from 0 without gaps: get the file again",
+                hint="An image's captions must be numbered from 0 without gaps: download the file again",
             )
     ordered = {image: [numbered[n] for n in range(len(numbered))] for image, numbered in numbered_by_image.items()}
     return Captions(ordered, path, names)
@@ -363,7 +363,7 @@ def _list_field(data: Any, key: str, path: PathLike) -> list[Any]:
             code="missing-key",
             value=key,
             path=path,
-            hint="Get the file again, or check that it is the right one",
+            hint="Download the file again, or check that it is the right one",
         )
     return entries
 

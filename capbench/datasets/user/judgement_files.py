@@ -151,7 +151,7 @@ def read_user_file(
     text = read_text(path)
     if not text.strip():
         raise DataError(
-            "is empty", code="missing-value", path=path, hint="See 'capbench data import --help' for the columns"
+            "is empty", code="damaged", path=path, hint="See 'capbench data import --help' for the columns"
         )
     if suffix == ".jsonl":
         records = list(jsonl_records(text, check, ignore))
