@@ -51,7 +51,7 @@ def test_several_captions_of_each_image_are_several_systems_and_people_are_left_
         entries += [{"image_id": image, "caption": text} for text in (person, f"x {image}", f"y {image}")]
     read = read_machine_captions([write(tmp_path / "r.json", entries)], PEOPLE)
     assert read.systems == {"r-2": {"a": "x a", "b": "x b"}, "r-3": {"a": "y a", "b": "y b"}}
-    assert read.notes == ("r-1 is left out as a person: 100% of its captions are references",)
+    assert read.notes == ("r-1 is left out as human: 100% of its captions are references",)
 
 
 @pytest.mark.parametrize(

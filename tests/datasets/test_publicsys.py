@@ -47,24 +47,25 @@ def test_references_of_the_file_come_before_cocos(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "code", "row", "value"),
     [
-        ("image,candidate,rating\n", "has no column 'system'"),
-        (HEAD, "holds no rated caption"),
-        (HEAD + "a,b,c\n", "row 2: has 3 cells"),
-        (HEAD + "a,b,c,6\n", "row 2: the rating '6' is no number from 1 to 5"),
-        (HEAD + "a,b,c,nan\n", "no number from 1 to 5"),
-        (HEAD + "a,,c,3\n", "row 2: the candidate is empty"),
-        (HEAD + "a,b,c,3\na,d,c,3\n", "row 3: the caption of that system and image stands in row 2 already"),
-        (HEAD[:-1] + ",references\na,b,c,3,[]\n", "'references' is no list"),
+        ("image,candidate,rating\n", "missing-column", 1, "system"),
+        (HEAD, "missing-value", None, None),
+        (HEAD + "a,b,c\n", "wrong-format", 2, 3),
+        (HEAD + "a,b,c,6\n", "out-of-range", 2, "6"),
+        (HEAD + "a,b,c,nan\n", "out-of-range", 2, "nan"),
+        (HEAD + "a,,c,3\n", "missing-value", 2, None),
+        (HEAD + "a,b,c,3\na,d,c,3\n", "duplicate", 3, None),
+        (HEAD[:-1] + ",references\na,b,c,3,[]\n", "wrong-type", 2, None),
     ],
 )
-def test_a_row_that_cannot_be_right_is_named(tmp_path: Path, text: str, said: str) -> None:
+def test_a_row_that_cannot_be_right_is_named(
+    tmp_path: Path, text: str, code: str, row: int | None, value: object
+) -> None:
     path = tmp_path / "p.csv"
     path.write_text(text)
-    with pytest.raises(DataError) as caught:
+    with raises(DataError, code, path=path, row=row, value=value):
         read_publicsys(path)
-    assert said in str(caught.value)
 
 
 def test_an_image_without_captions_is_named(tmp_path: Path) -> None:

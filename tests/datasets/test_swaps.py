@@ -88,7 +88,7 @@ def test_pairs_of_an_image_do_not_depend_on_other_images(folder: Path) -> None:
 def test_the_note_says_how_many_pairs_and_by_which_rules(folder: Path) -> None:
     note = load(folder).notes[0]
     assert "pairs of 3 test images, made by rules version 1 (lexicon " in note
-    assert "people judged none of them" in note
+    assert "no human judged them" in note
 
 
 @pytest.mark.parametrize(
