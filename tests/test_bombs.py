@@ -216,7 +216,7 @@ def _archive(path: Path, *members: tuple[str, int]) -> Path:
 def test_an_archive_with_names_that_lead_out_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     path = _archive(tmp_path / "a.zip", ("good/a.json", 0o644), (name, 0o644))
-    assert "holds the unsafe name" in refused(lambda: unpack(path, {"a.json": None}, tmp_path / "in"))
+    assert "contains the unsafe name" in refused(lambda: unpack(path, {"a.json": None}, tmp_path / "in"))
     assert sorted(p.name for p in tmp_path.rglob("*.json")) == []
 
 

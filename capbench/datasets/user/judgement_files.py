@@ -150,9 +150,7 @@ def read_user_file(
     check = Check(path)
     text = read_text(path)
     if not text.strip():
-        raise DataError(
-            "is empty", code="damaged", path=path, hint="See 'capbench data import --help' for the columns"
-        )
+        raise DataError("is empty", code="damaged", path=path, hint="See 'capbench data import --help' for the columns")
     if suffix == ".jsonl":
         records = list(jsonl_records(text, check, ignore))
     else:

@@ -464,6 +464,7 @@ def test_no_row_without_an_image_is_dropped(tmp_path: Path) -> None:
     for some in (rows, [RATED, *rows]):
         with raises(ImportProblemsError, "missing-image", path=tmp_path / "a.jsonl", value=".jpg") as caught:
             read_user_file(jsonl(tmp_path / "a.jsonl", *some))
+        assert isinstance(caught.value, ImportProblemsError)
         assert caught.value.problems[0].count == 3
 
 
