@@ -158,7 +158,7 @@ def test_images_that_no_system_has_are_told(folder: Path, capbench: Callable[...
     for name in ("base", "good"):
         _write(f"{name}.json", json.loads(Path(f"{name}.json").read_text(encoding="utf-8"))[:-2])
     ran = capbench(*BOTH, "--resamples", "100")
-    assert (ran.code, "2 images in the references have no caption" in ran.err) == (0, True)
+    assert (ran.code, "2 images of the references have no caption" in ran.err) == (0, True)
     assert "58 images" in ran.out
 
 
