@@ -195,9 +195,9 @@ def test_published_files_give_the_pairs_of_the_paper(real_data: Path) -> None:
     judged = load(real_data)
     assert (len(judged.items), len(judged.preferences["human"])) == (20_000, 15_000)
     assert judged.notes[1:] == (
-        "117 machine captions are a reference's text",
-        "66 machine captions are the human caption's text: no metric can tell these pairs apart",
-        "893 machine captions repeat another machine's of the same image",
+        "117 machine captions have the text of a reference",
+        "66 machine captions have the text of the human caption: no metric can distinguish these pairs",
+        "893 machine captions repeat another captioner's caption of the same image",
         "7 images have fewer than 4 references left",
     )
     twelve = load(real_data, "hm-coco@where-image")
