@@ -94,7 +94,7 @@ def test_score_gives_the_numbers_of_the_command_line(capbench: Capbench, tmp_pat
     assert [item.image for item in made[2].items] == ["a", "b"]
     assert [table.notes for table in made] == [()] * 5
     lonely = cb.score(candidates, references | {"c": ["a tree"]}, "bleu-1")
-    assert lonely.notes == ("1 image of the references has no candidate: c",)
+    assert lonely.notes == ("1 image in the references has no candidate: c",)
     assert cb.score(iter(texts), iter(in_order), "bleu-1").summary() == cb.score(texts, in_order, "bleu-1").summary()
     assert not made[0].sample
 
@@ -253,13 +253,13 @@ def test_what_cannot_be_computed_is_warned_of_and_listed() -> None:
         (lambda: cb.score(["a"], metrics="cider"), "cider: references are needed"),
         (lambda: cb.score(["a"], [["b"]], "cider", dataset="composite"), "together with dataset"),
         (lambda: cb.score(["a"], [["b"]], "cider", draw=2), "are for the captions of a data set"),
-        (lambda: cb.score(["a", "b"], [["b"]], "cider"), "candidates: holds 2 candidates, but references"),
+        (lambda: cb.score(["a", "b"], [["b"]], "cider"), "candidates: contains 2 candidates, but references"),
         (lambda: cb.score(["a", " "], [["b"], ["c"]], "cider"), "candidates, entry 2: the caption is empty"),
         (lambda: cb.score({"x": "a"}, {"y": ["b"]}, "cider"), "candidates, image 'x': the image 'x' has no references"),
         (lambda: cb.score({"x": 3}, {"x": ["b"]}, "cider"), "candidates, image 'x': caption is 3"),
         (lambda: cb.score([["a"]], {"x": "b"}, "cider"), "candidates, entry 1: the caption is "),  # type: ignore[arg-type]
-        (lambda: cb.score([{"image": object(), "caption": "a"}], {"x": ["b"]}, "cider"), "which is no name"),
-        (lambda: cb.score([], [], "cider"), "holds no"),
+        (lambda: cb.score([{"image": object(), "caption": "a"}], {"x": ["b"]}, "cider"), "which is not a name"),
+        (lambda: cb.score([], [], "cider"), "contains no"),
         (lambda: cb.score(["a"], [["b"]], "cider", features={"tigr": "x.h5"}), "features names 'tigr'"),
         (lambda: cb.score(["a"], [["b"]], "bleu-1")["cider"], "'cider' is not scored"),
     ],

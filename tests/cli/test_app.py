@@ -46,7 +46,7 @@ def test_the_version_is_printed() -> None:
         (["score", "--metric", "cidr"], "unknown metric 'cidr'. Did you mean 'cider'?"),
         (["score", "--metric", "nneval"], "nneval waits for"),
         (["correlate", "no-such-study"], "there is no such study file"),
-        (["correlate", "--data", "/nonexistent"], "does not exist or is no folder"),
+        (["correlate", "--data", "/nonexistent"], "does not exist or is not a folder"),
         (["score", "--metric", "bleu", "--option", "bleu=4"], "none of the metrics has an option 'bleu'"),
     ],
 )

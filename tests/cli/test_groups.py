@@ -19,7 +19,7 @@ from tests.metrics.grounding.models import make_files
 ID = "composite@8k/same-text-out/correctness-tau-c"
 PRINTED = "composite:1@8k/same-text-out/correctness-tau-c"
 LENGTH = "tests.studies.toys:Length"
-KEPT = "Composite, 8k: 75 of 210 items of Composite are kept, on 25 of 70 images"
+KEPT = "Composite, 8k: 75 of 210 items of Composite, 25 of 70 images"
 
 
 def test_a_group_is_a_column_with_its_own_title_and_counts(capbench: Callable[..., Ran]) -> None:
@@ -283,7 +283,7 @@ def test_of_several_errors_the_first_is_told_folder_metric_data_set_protocol(
         return ran.err.splitlines()[-1]
 
     folder, name, protocol = ("--data", "nowhere"), ("-d", "composit"), ("-p", "tau-x")
-    assert "nowhere: the data folder given by --data does not exist" in error("bleux", *folder, *name, *protocol)
+    assert "nowhere: the data folder from --data does not exist" in error("bleux", *folder, *name, *protocol)
     assert "unknown metric 'bleux'" in error("bleux", *name, *protocol)
     assert "unknown data set 'composit'" in error("bleu-1", *name, *protocol)
     assert "unknown items 'tau-x' of composite" in error("bleu-1", "-d", "composite", *protocol)

@@ -61,7 +61,8 @@ def _command(error: str) -> list[str]:
 def test_a_missing_file_of_a_plug_in_names_a_command_that_lists_it(plugged: Path, capbench: Callable[..., Ran]) -> None:
     refused = capbench("compare", "bleu-1", "bleu-2", "-d", "stars", "--data", plugged)
     assert refused.code == 2
-    assert "stars.tsv: there is no such file (the stars). Put it there" in refused.err
+    assert refused.failure.code == "missing-file"
+    assert str(refused.failure.path).endswith("stars.tsv")
     assert "data info" not in refused.err
     known = capbench(*_command(refused.err), "--data", plugged)
     assert re.search(r"stars +absent +plug-in", known.out), known.out

@@ -63,7 +63,7 @@ def test_people_are_told_from_machines_on_held_out_images(world: Path, tmp_path:
     result = trained(world, tmp_path / "run", watcher, epochs=30)
     assert result.chosen is not None
     assert result.chosen["accuracy"] == 1.0
-    assert "results-2 is left out as a person: 100% of its captions are references" in watcher.said
+    assert "results-2 is left out as human: 100% of its captions are references" in watcher.said
     assert any("14 images with captions of 4 systems, 0 left out as judged" in line for line in watcher.said)
     assert "held out: 6 captions; learned from: 78" in watcher.said
     assert result.model is not None
