@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from capbench.api.data import import_data
     from capbench.api.explaining import explain
     from capbench.api.features import extract_features, import_features
+    from capbench.api.recipe import RecipeRun, run_recipe
     from capbench.api.results import Judgements, ScoreTable
     from capbench.api.scoring import load, score
     from capbench.api.systems import compare_systems
@@ -88,6 +89,7 @@ __all__ = [
     "Preferences",
     "Progress",
     "Ratings",
+    "RecipeRun",
     "References",
     "RegionFeatures",
     "RegionMap",
@@ -121,6 +123,7 @@ __all__ = [
     "open_store",
     "option",
     "regions_of",
+    "run_recipe",
     "score",
     "tokenizer_version",
     "train",
@@ -159,6 +162,7 @@ _HOMES = {
     "Preferences": "capbench.core.records",
     "Progress": "capbench.metrics.base",
     "Ratings": "capbench.core.records",
+    "RecipeRun": "capbench.api.recipe",
     "References": "capbench.metrics.needs",
     "RegionFeatures": "capbench.features.records",
     "RegionMap": "capbench.core.explanations",
@@ -191,6 +195,7 @@ _HOMES = {
     "open_store": "capbench.features.store",
     "option": "capbench.core.options",
     "regions_of": "capbench.features.class_names",
+    "run_recipe": "capbench.api.recipe",
     "score": "capbench.api.scoring",
     "tokenizer_version": "capbench.text.vocabulary",
     "train": "capbench.api.training",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from capbench.datasets.protocol import Protocol
     from capbench.training.trainable import Bars
 
-__all__ = ["LeftOut", "Plan", "Planning", "Product", "Run", "Task", "make_plan", "run_plan"]
+__all__ = ["LeftOut", "Plan", "Planning", "Product", "Run", "Task", "finished", "make_plan", "run_plan"]
 
 _LONGEST_S = 7 * 86400.0
 
@@ -58,13 +58,11 @@ class Run:
         root: the data folder.
         note: shows a line.
         bars: shows progress.
-        stop: True once the user has asked to stop.
     """
 
     root: DataRoot
     note: Callable[[str], None]
     bars: Bars
-    stop: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True)
@@ -127,6 +125,13 @@ class Plan:
             ],
             "left_out": dict(self.left_out),
         }
+
+    def left_out_by_reason(self) -> dict[str, list[str]]:
+        """Steps that are left out, by reason."""
+        steps: dict[str, list[str]] = {}
+        for step, reason in self.left_out.items():
+            steps.setdefault(reason, []).append(step)
+        return steps
 
     def shown(self, path: Path) -> str:
         """A path below the recipe's folder or the data folder without that folder: it may be moved."""
@@ -308,14 +313,14 @@ def make_plan(
     )
 
 
-def run_plan(plan: Plan, run: Run) -> dict[str, Any]:
-    """Carry out the tasks that are not done; returns name → ``done``, ``skipped``.
+def run_plan(plan: Plan, run: Run) -> dict[str, str]:
+    """Carry out the tasks that are not done; returns ``done`` or ``finished`` (before) by name of the task.
 
     Raises:
         KeyboardInterrupt: the user asked to stop; finished tasks stay finished.
         CapbenchError: a task failed.
     """
-    outcome: dict[str, Any] = {}
+    outcome: dict[str, str] = {}
     digests = _Digests()
     seconds: dict[str, list[float]] = {}
     for number, task in enumerate(plan.tasks, 1):
@@ -324,7 +329,7 @@ def run_plan(plan: Plan, run: Run) -> dict[str, Any]:
             known = _finished(plan, task, record, digests)
             if known is not None:
                 seconds.setdefault(task.step, []).append(known)
-                outcome[task.name] = "skipped"
+                outcome[task.name] = "finished"
                 continue
             run.note(f"[{number}/{len(plan.tasks)}] {task.name}{_time_left(plan.tasks[number - 1 :], seconds)}")
             began = time.monotonic()
@@ -337,8 +342,6 @@ def run_plan(plan: Plan, run: Run) -> dict[str, Any]:
             with atomic_write(record, "w") as file:
                 json.dump(content, file, indent=1, ensure_ascii=False)
         outcome[task.name] = "done"
-        if run.stop():
-            raise KeyboardInterrupt
     return outcome
 
 

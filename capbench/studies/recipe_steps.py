@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import time
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
@@ -13,12 +13,11 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from capbench.core.errors import UsageError, suggest
+from capbench.core.progress import Progress
 from capbench.studies.recipe import LeftOut, Planning, Product, Run
 from capbench.studies.recipe_file import Step
 
 __all__ = ["EnsembleStep", "FilesStep", "ImportStep", "PoolStep", "TrainStep", "groups"]
-
-_LINE_S = 30.0
 
 
 class FilesStep(Step):
@@ -132,7 +131,8 @@ class TrainStep(Step):
                 )
             changes = [
                 *network.variants.get(variant, ()),
-                *(f"{key}={_yaml(value)}" for key, value in self.settings.items()),
+                # JSON is YAML
+                *(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in self.settings.items()),
                 *(f"{key}={str(path)!r}" for key, path in given.items()),
                 f"seed={seed}",
                 f"threads={self.threads}",
@@ -145,7 +145,7 @@ class TrainStep(Step):
             planning.add(
                 f"{name}/{folder}",
                 self.kind,
-                {"network": self.network, "config": file.stem, **settings.deciding()},
+                {"network": self.network, "config": file.stem, "variant": variant, **settings.deciding()},
                 [*given.values(), *planning.data],
                 [model],
                 partial(_train, network, settings, run_folder),
@@ -172,25 +172,19 @@ class TrainStep(Step):
         return folder
 
 
-def _yaml(value: Any) -> str:
-    import json
-
-    return json.dumps(value, ensure_ascii=False)  # JSON is YAML
-
-
 def _train(network: Any, settings: Any, folder: Path, run: Run) -> None:
     """Train one network, or resume its training. Raises KeyboardInterrupt if the user asks to stop."""
     from capbench.core.machine import keep_freed_memory
-    from capbench.training.loop import Watcher
+    from capbench.training.loop import Watcher, stop_on_signal
 
     class Lines(Watcher):
-        last = time.monotonic()
+        advance: Progress
 
         def say(self, text: str) -> None:
             run.note(text)
 
         def start(self, steps: int, done: int) -> None:
-            self.steps, self.advance = steps, stack.enter_context(run.bars(f"training {folder.name}", steps))
+            self.advance = stack.enter_context(run.bars(f"training {folder.name}", steps))
             self.advance(done)
 
         def step(self) -> None:
@@ -202,8 +196,9 @@ def _train(network: Any, settings: Any, folder: Path, run: Run) -> None:
 
     keep_freed_memory()
     with contextlib.ExitStack() as stack:
+        stop = stack.enter_context(stop_on_signal(run.note))
         more = {"bars": run.bars} if network.shows_work else {}
-        result = network.train(settings, folder, root=run.root, stop=run.stop, watcher=Lines(), **more)
+        result = network.train(settings, folder, root=run.root, stop=stop, watcher=Lines(), **more)
     if result.model is None:
         raise KeyboardInterrupt
 
