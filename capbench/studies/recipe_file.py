@@ -48,7 +48,12 @@ KINDS = {
     "pool": "capbench.studies.recipe_steps:PoolStep",
     "train": "capbench.studies.recipe_steps:TrainStep",
     "ensemble": "capbench.studies.recipe_steps:EnsembleStep",
+    "merge": "capbench.studies.recipe_grounding:MergeStep",
+    "covariance": "capbench.studies.recipe_grounding:CovarianceStep",
+    "recall": "capbench.studies.recipe_grounding:RecallStep",
     "score": "capbench.studies.recipe_scores:ScoreStep",
+    "tiger-options": "capbench.studies.recipe_grounding:TigerOptionsStep",
+    "grounding-analysis": "capbench.studies.recipe_grounding:GroundingAnalysisStep",
     "evaluate": "capbench.studies.recipe_scores:EvaluateStep",
     "results": "capbench.studies.recipe_scores:ResultsStep",
 }

@@ -84,6 +84,7 @@ class ScoreStep(Step):
     judgements: str
     features: str | None = None
     model: str | None = None
+    requires: str | None = None
     options: dict[str, Any] = Field({})
     threads: int = 1
     optional: bool = False
@@ -96,6 +97,7 @@ class ScoreStep(Step):
         protocol, draws = planning.judged(self.judgements, optional=self.optional)
         judgements = planning.fingerprint(self.judgements)
         features = None if self.features is None else planning.one(self.features)
+        also = [] if self.requires is None else [product.path for product in planning.products(self.requires)]
         networks = [Product(Path(), {})] if self.model is None else planning.products(self.model)
         for metric in [self.metrics] if isinstance(self.metrics, str) else self.metrics:
             for network in networks:
@@ -121,7 +123,7 @@ class ScoreStep(Step):
                     f"{name}/{part}",
                     self.kind,
                     {"metric": metric, "options": self.options, "protocol": str(protocol), "judgements": judgements},
-                    files,
+                    [*files, *also],
                     [made],
                     partial(_score, draws, metric, options, given, made.path, self.threads),
                 )
@@ -368,14 +370,14 @@ class ResultsStep(Step):
     facts: dict[str, Any] = Field({})
     seeds: str | None = None
     dev: str | None = None
-    parts: dict[str, str]
+    parts: dict[str, str | list[str]]
 
     def plan(self, name: str, planning: Planning) -> None:
         """See :meth:`Step.plan`."""
-        parts = {}
-        for key, step in self.parts.items():
+        parts: dict[str, list[Path]] = {}
+        for key, steps in self.parts.items():
             with suppress(LeftOut):
-                parts[key] = planning.one(step)
+                parts[key] = [planning.one(step) for step in ([steps] if isinstance(steps, str) else steps)]
         if not parts:
             raise LeftOut("none of its parts is available")
         networks = [] if self.dev is None else planning.products(self.dev)
@@ -388,9 +390,10 @@ class ResultsStep(Step):
 
         def work(_: Run) -> None:
             dev = {} if self.dev is None else {"dev": {p.path.parent.name: _dev_numbers(p.path) for p in networks}}
-            write_json(made.path, {**facts, **dev, **{key: read_json(path) for key, path in parts.items()}})
+            read = {key: {k: v for path in paths for k, v in read_json(path).items()} for key, paths in parts.items()}
+            write_json(made.path, {**facts, **dev, **read})
 
-        inputs = [*parts.values(), *(product.path for product in networks)]
+        inputs = [*(path for paths in parts.values() for path in paths), *(product.path for product in networks)]
         planning.add(name, self.kind, {**self.as_json(), **facts, "parts": list(parts)}, inputs, [made], work)
 
 
