@@ -391,7 +391,7 @@ class ResultsStep(Step):
         def work(_: Run) -> None:
             dev = {} if self.dev is None else {"dev": {p.path.parent.name: _dev_numbers(p.path) for p in networks}}
             read = {key: {k: v for path in paths for k, v in read_json(path).items()} for key, paths in parts.items()}
-            write_json(made.path, {**facts, **dev, **read})
+            write_json(made.path, {**facts, **dev, **read.pop("", {}), **read})
 
         inputs = [*(path for paths in parts.values() for path in paths), *(product.path for product in networks)]
         planning.add(name, self.kind, {**self.as_json(), **facts, "parts": list(parts)}, inputs, [made], work)
