@@ -59,6 +59,8 @@ KINDS = {
     "nneval-inputs": "capbench.studies.recipe_nneval:InputsStep",
     "evaluate": "capbench.studies.recipe_scores:EvaluateStep",
     "results": "capbench.studies.recipe_scores:ResultsStep",
+    "faier-words": "capbench.studies.recipe_analysis:FaierWordsStep",
+    "analyse": "capbench.studies.recipe_analysis:AnalyseStep",
 }
 """Kinds of steps: key in the file → ``module:class``; a class is imported when a file uses it."""
 

@@ -20,7 +20,21 @@ from capbench.studies.recipe import LeftOut, Planning, Product, Run
 from capbench.studies.recipe_file import Entry, Step
 from capbench.studies.recipe_steps import by_variant, groups
 
-__all__ = ["EvaluateStep", "Rated", "ResultsStep", "ScoreStep", "Values", "place", "tested"]
+__all__ = [
+    "EvaluateStep",
+    "Rated",
+    "ResultsStep",
+    "Row",
+    "ScoreStep",
+    "Values",
+    "listed",
+    "place",
+    "rated",
+    "read_scores",
+    "rows_of",
+    "tested",
+    "write_json",
+]
 
 Scores = Mapping[str, Sequence[FloatArray]]
 """Scores of the items by column, one array for each draw."""
@@ -202,6 +216,10 @@ class Values(Entry):
     joint: bool = False
     coefficients: list[str] = Field([])
 
+    def chosen(self, planning: Planning) -> list[Product]:
+        """The scores; raises LeftOut if their step is left out."""
+        return [p for p in planning.products(self.scores) if self.where.items() <= p.fields.items()]
+
 
 class Tests(Entry):
     """Bootstrap intervals of rows, and a permutation test of each two.
@@ -218,14 +236,24 @@ class Tests(Entry):
 
 
 class EvaluateStep(Step):
-    """Agreement of scores with the ratings of a protocol."""
+    """Agreement of scores with the ratings of a protocol.
+
+    Attributes:
+        judgements: the protocol of the tests.
+        coefficients: of correlation.
+        values: what is computed.
+        tests: between rows; None for none.
+        protocols: key in the results → protocols whose ids it holds.
+        resamples: of the intervals of ``joint`` values.
+        optional: left out where a file of the data set is missing.
+    """
 
     kind: ClassVar[str] = "evaluate"
     judgements: str = Field(alias="evaluate")
     coefficients: list[str]
     values: list[Values]
     tests: Tests | None = None
-    facts: dict[str, Any] = Field({})
+    protocols: dict[str, list[str]] = Field({})
     resamples: int = 1000
     optional: bool = False
 
@@ -234,11 +262,8 @@ class EvaluateStep(Step):
         protocol, _ = planning.judged(self.judgements, optional=self.optional)
         by_entry: list[tuple[Values, list[Product]]] = []
         for entry in self.values:
-            try:
-                products = [p for p in planning.products(entry.scores) if entry.where.items() <= p.fields.items()]
-            except LeftOut:
-                continue
-            by_entry.append((entry, products))
+            with suppress(LeftOut):
+                by_entry.append((entry, entry.chosen(planning)))
         inputs = dict.fromkeys(product.path for _, products in by_entry for product in products)
         made = Product(planning.out / "evaluations" / f"{name}.json")
         settings = {**self.as_json(), "protocol": str(protocol), "judgements": planning.fingerprint(self.judgements)}
@@ -254,7 +279,7 @@ def _evaluate(
     tree: dict[Any, Any] = {"protocol": data.protocol, "items": len(data.items), "ratings": len(data.value)}
     rows: dict[str, list[FloatArray]] = {}
     for entry, products in by_entry:
-        for row in _rows(entry, products):
+        for row in rows_of(entry, products):
             draws = rated(planning, str(row.fields["protocol"]))
             rows[row.name] = [networks[0] for networks in row.networks]
             for coefficient in entry.coefficients or step.coefficients:
@@ -265,7 +290,8 @@ def _evaluate(
                 for number, networks in enumerate(row.networks):
                     each = [d.correlation(coefficient, s) for d, s in zip(draws, networks, strict=True)]
                     place(tree, entry.at, {**keys, "network": number}, float(np.mean(each)))
-    results: dict[str, Any] = {**listed(tree), **step.facts}
+    ids = {key: [rated(planning, name)[0].protocol for name in names] for key, names in step.protocols.items()}
+    results: dict[str, Any] = {**listed(tree), **{key: " and ".join(of_key) for key, of_key in ids.items()}}
     if step.tests is not None:
         shown = step.tests.rows or list(rows)
         named = shown if isinstance(shown, dict) else {row: row for row in shown}
@@ -276,7 +302,7 @@ def _evaluate(
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Row:
+class Row:
     """Scores of a row.
 
     Attributes:
@@ -292,7 +318,12 @@ class _Row:
     networks: list[list[FloatArray]]
 
 
-def _rows(entry: Values, products: Sequence[Product]) -> Iterator[_Row]:
+def rows_of(entry: Values, products: Sequence[Product]) -> Iterator[Row]:
+    """The rows of scores; constant scores, which have no correlation, are left out.
+
+    Raises:
+        UsageError: the scores have no such column.
+    """
     for fields, of_variant in by_variant(products):
         by_network: list[Scores] = [read_scores(product.path) for product in of_variant]
         if entry.mean is not None:
@@ -312,7 +343,7 @@ def _rows(entry: Values, products: Sequence[Product]) -> Iterator[_Row]:
             if min(np.ptp(draw) for of_network in networks for draw in of_network) == 0:
                 continue  # the same score for all captions has no correlation
             named = {**fields, "column": column, "title": fields["titles"].get(column, column)}
-            yield _Row(_filled(entry.row, named), column, fields, networks)
+            yield Row(_filled(entry.row, named), column, fields, networks)
 
 
 def _mean(networks: Sequence[Scores]) -> Scores:
@@ -329,7 +360,7 @@ def _stacked(networks: Sequence[FloatArray], data: Rated, width: int) -> FloatAr
     return np.stack([scores[data.item] for scores in few])
 
 
-def _with_interval(coefficient: Any, row: _Row, draws: Sequence[Rated], resamples: int) -> dict[str, float]:
+def _with_interval(coefficient: Any, row: Row, draws: Sequence[Rated], resamples: int) -> dict[str, float]:
     """The mean over networks and draws, with its 95 % bootstrap interval over images."""
     from capbench.stats.agreement import Correlations
     from capbench.stats.intervals import bootstrap_intervals, draw_bootstrap

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
@@ -43,7 +44,8 @@ class FilesStep(Step):
 
 
 def _below(out: Path, pattern: str, seed: int | None = None) -> Path:
-    return out / pattern.replace("{seed}", str(seed))
+    # A folder beside one that does not exist yet.
+    return Path(os.path.normpath(out / pattern.replace("{seed}", str(seed))))
 
 
 class ImportStep(Step):
