@@ -407,8 +407,9 @@ class ResultsStep(Step):
         """See :meth:`Step.plan`."""
         parts: dict[str, list[Path]] = {}
         for key, steps in self.parts.items():
-            with suppress(LeftOut):
-                parts[key] = [planning.one(step) for step in ([steps] if isinstance(steps, str) else steps)]
+            for step in [steps] if isinstance(steps, str) else steps:
+                with suppress(LeftOut):
+                    parts.setdefault(key, []).extend(product.path for product in planning.products(step))
         if not parts:
             raise LeftOut("none of its parts is available")
         networks = [] if self.dev is None else planning.products(self.dev)

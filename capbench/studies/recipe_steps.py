@@ -102,7 +102,20 @@ class PoolStep(Step):
 
 
 class TrainStep(Step):
-    """Networks of several seeds, or of several variants with seeds each; a training file, and changes of it."""
+    """Networks of several seeds, or of several variants with seeds each; a training file, and changes of it.
+
+    Attributes:
+        network: what is trained.
+        config: the training file.
+        features: step with the store.
+        vectors: step with word vectors.
+        seeds: of all runs.
+        variants: seeds by published variant, instead of ``seeds``.
+        runs: more changes by the run's name; each run is trained with every seed.
+        settings: changes of the training file in all runs.
+        threads: of PyTorch.
+        folder: of each run.
+    """
 
     kind: ClassVar[str] = "train"
     network: str = Field(alias="train")
@@ -111,6 +124,7 @@ class TrainStep(Step):
     vectors: str | None = None
     seeds: list[int] = Field([1])
     variants: dict[str, list[int]] = Field({})
+    runs: dict[str, dict[str, Any]] = Field({})
     settings: dict[str, Any] = Field({})
     threads: int = 1
     folder: str = "{config}{-variant}-seed{seed}"
@@ -122,7 +136,7 @@ class TrainStep(Step):
 
         network, file = trainable(self.network), find_training(self.config)
         given = {key: planning.one(step) for key, step in self._stores().items()}
-        for variant, seed in self._runs(planning.seeds):
+        for run, variant, seed in self._runs(planning.seeds):
             if variant and variant not in network.variants:
                 hint = suggest(variant, list(network.variants))
                 raise UsageError(
@@ -134,16 +148,20 @@ class TrainStep(Step):
             changes = [
                 *network.variants.get(variant, ()),
                 # JSON is YAML
-                *(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in self.settings.items()),
+                *(
+                    f"{k}={json.dumps(v, ensure_ascii=False)}"
+                    for k, v in {**self.settings, **self.runs.get(run, {})}.items()
+                ),
                 *(f"{key}={str(path)!r}" for key, path in given.items()),
                 f"seed={seed}",
                 f"threads={self.threads}",
                 *planning.changes,
             ]
             settings = load_training(network.settings, file, changes)
-            folder = self._folder(file.stem, variant, seed)
+            folder = self._folder(file.stem, run, variant, seed)
             run_folder = planning.out / folder
-            model = Product(run_folder / "model.safetensors", {"variant": variant, "seed": seed, "network": folder})
+            fields = {"variant": variant, "seed": seed, "network": folder, **({"run": run} if run else {})}
+            model = Product(run_folder / "model.safetensors", fields)
             planning.add(
                 f"{name}/{folder}",
                 self.kind,
@@ -156,14 +174,16 @@ class TrainStep(Step):
     def _stores(self) -> dict[str, str]:
         return {key: step for key, step in (("features", self.features), ("vectors", self.vectors)) if step}
 
-    def _runs(self, seeds: Sequence[int]) -> Iterator[tuple[str, int]]:
+    def _runs(self, seeds: Sequence[int]) -> Iterator[tuple[str, str, int]]:
         for variant, own in (self.variants or {"": self.seeds}).items():
             for seed in seeds or own:
-                yield variant, seed
+                for run in self.runs or {"": {}}:
+                    yield run, variant, seed
 
-    def _folder(self, config: str, variant: str, seed: int) -> str:
+    def _folder(self, config: str, run: str, variant: str, seed: int) -> str:
         texts = {
             "{config}": config,
+            "{run}": run,
             "{variant}": variant,
             "{seed}": str(seed),
             "{-variant}": f"-{variant}" * bool(variant),
@@ -240,7 +260,7 @@ def by_variant(products: Sequence[Product]) -> Iterator[tuple[Mapping[str, Any],
     """Products by what they are of besides seed and network, in their order."""
 
     def key(product: Product) -> dict[str, Any]:
-        return {name: value for name, value in product.fields.items() if name not in ("seed", "network")}
+        return {name: value for name, value in product.fields.items() if name not in ("seed", "network", "run")}
 
     for fields, group in groupby(products, key):
         yield fields, list(group)
