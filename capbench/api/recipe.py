@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,10 @@ from capbench.api.checking import check_arguments
 if TYPE_CHECKING:
     from capbench.api.caller import Caller
     from capbench.api.resolve import PathGiven
+    from capbench.datasets.root import DataRoot
     from capbench.studies.judged import ProgressFactory
+    from capbench.studies.recipe import Plan
+    from capbench.studies.study import Study
 
 __all__ = ["RecipeRun", "carry_out_recipe", "list_recipes", "run_recipe"]
 
@@ -126,9 +129,12 @@ def carry_out_recipe(
     """
     from capbench.datasets.root import find_root
     from capbench.studies.recipe import Run, finished, make_plan, run_plan
-    from capbench.studies.recipe_file import find_recipe, load_recipe
+    from capbench.studies.recipe_file import find_recipe, is_study, load_recipe, recipe_of_study
+    from capbench.studies.study_file import load_study
 
-    recipe = load_recipe(find_recipe(name), changes)
+    file = find_recipe(name)
+    study = load_study(file) if is_study(file) else None
+    recipe = load_recipe(file, changes) if study is None else recipe_of_study(study, changes)
     of_trainings = [change for change in changes if change.partition("=")[0].partition(".")[0] not in recipe.steps]
     root = find_root(data)
     caller.on_data(root, True)
@@ -150,6 +156,9 @@ def carry_out_recipe(
             caller.note(f"left out: {', '.join(steps)} ({reason})")
         outcome = run_plan(plan, Run(root, caller.note, caller.progress))
         states = [outcome[task.name] for task in plan.tasks]
+    results = [product.path for task in plan.tasks if task.kind == "results" for product in task.products]
+    if study is not None and not dry_run and not train_only and only is None:
+        results += _evaluate(study, plan, root, caller)
     shown = plan.as_json()
     return RecipeRun(
         recipe.name,
@@ -158,8 +167,28 @@ def carry_out_recipe(
         folder,
         tuple({**task, "state": state} for task, state in zip(shown["tasks"], states, strict=True)),
         plan.left_out,
-        tuple(product.path for task in plan.tasks if task.kind == "results" for product in task.products),
+        tuple(results),
     )
+
+
+def _evaluate(study: Study, plan: Plan, root: DataRoot, caller: Caller) -> list[Path]:
+    """Evaluate a study under the networks that its plan trained, and write its tables into the plan's folder."""
+    from capbench.api.resolve import resolve_study
+    from capbench.metrics.registry import trainable
+    from capbench.reports.markup import write_result
+    from capbench.studies.run import run_plan
+
+    assert study.train is not None
+    files = {task.step: task.products[0].path for task in reversed(plan.tasks)}
+    metric = trainable(study.train.network).metric
+    features = study.train.features if isinstance(study.train.features, str) else files.get("features")
+    trained = replace(
+        study,
+        models={metric: str(files.get("ensemble", files["networks"])), **study.models},
+        features_of={**({metric: str(features)} if features else {}), **study.features_of},
+    )
+    result = run_plan(resolve_study(trained, root, caller), caller.progress)
+    return write_result(result, plan.out)
 
 
 def list_recipes() -> list[dict[str, str]]:

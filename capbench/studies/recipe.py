@@ -346,9 +346,14 @@ def run_plan(plan: Plan, run: Run) -> dict[str, str]:
 
 
 def finished(plan: Plan) -> list[bool]:
-    """True for each task that is done, and would be skipped."""
-    digests = _Digests()
-    return [_finished(plan, task, _record(plan, task), digests) is not None for task in plan.tasks]
+    """True for each task that is done and reads nothing that a task before it will change."""
+    digests, states = _Digests(), []
+    changing: set[Path] = set()
+    for task in plan.tasks:
+        is_done = changing.isdisjoint(task.inputs) and _finished(plan, task, _record(plan, task), digests) is not None
+        states.append(is_done)
+        changing.update(() if is_done else (product.path for product in task.products))
+    return states
 
 
 class _Digests:

@@ -35,12 +35,23 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from capbench.core.errors import StudyError, suggest
 from capbench.core.yaml import parse_value, read_yaml, shipped_configs
-from capbench.studies.study import Problems
+from capbench.studies.study import Problems, Study
 
 if TYPE_CHECKING:
     from capbench.studies.recipe import Planning
 
-__all__ = ["KINDS", "Entry", "Recipe", "Step", "find_recipe", "load_recipe", "parse_recipe", "shipped_recipes"]
+__all__ = [
+    "KINDS",
+    "Entry",
+    "Recipe",
+    "Step",
+    "find_recipe",
+    "is_study",
+    "load_recipe",
+    "parse_recipe",
+    "recipe_of_study",
+    "shipped_recipes",
+]
 
 KINDS = {
     "files": "capbench.studies.recipe_steps:FilesStep",
@@ -152,6 +163,11 @@ def find_recipe(name: str) -> Path:
     raise StudyError("there is no such recipe", code="unknown-name", value=name, path=name, hint=hint)
 
 
+def is_study(path: str | os.PathLike[str]) -> bool:
+    """True if a file is a study, which has no steps."""
+    return "steps" not in read_yaml(path, "recipe: a mapping with 'schema', 'name' and 'steps'")
+
+
 def load_recipe(path: str | os.PathLike[str], changes: Sequence[str] = ()) -> Recipe:
     """Read a recipe file.
 
@@ -217,6 +233,34 @@ def _with_set(value: Any, label: str, judgements: str) -> Any:
     if isinstance(value, dict):
         return {key: _with_set(inner, label, judgements) for key, inner in value.items()}
     return [_with_set(inner, label, judgements) for inner in value] if isinstance(value, list) else value
+
+
+def recipe_of_study(study: Study, changes: Sequence[str] = ()) -> Recipe:
+    """The recipe of a study's ``train``: features, networks, and an ensemble of several.
+
+    Raises:
+        StudyError: the study trains nothing, or a change does not fit.
+    """
+    path, train = study.path or study.name, study.train
+    if train is None:
+        raise StudyError(
+            "is a study without 'train'", code="missing-key", path=path, hint=f"Evaluate it: capbench correlate {path}"
+        )
+    networks: dict[str, Any] = {"train": train.network, "config": train.config, "seeds": list(train.seeds)}
+    steps: dict[str, Any] = {}
+    if isinstance(train.features, str):
+        steps["features"] = {"files": str(Path(train.features).absolute())}
+    elif train.features is not None:
+        imported = {key: train.features[key] for key in ("import", "detector")}
+        steps["features" if "windows" not in train.features else "cells"] = imported
+        if "windows" in train.features:
+            steps["features"] = {"pool": "cells", "windows": train.features["windows"]}
+    given = {"features": "features"} if steps else {}
+    steps["networks"] = {**networks, **given, "settings": dict(train.settings)}
+    if train.ensemble and len(train.seeds) > 1:
+        steps["ensemble"] = {"ensemble": "networks", "file": "ensemble.json"}
+    raw = {"schema": 1, "name": study.name, "title": study.title, "steps": steps}
+    return parse_recipe(raw, path, changes)
 
 
 def _step_class(kind: str) -> type[Step]:

@@ -27,12 +27,12 @@ __all__ = [
     "Row",
     "ScoreStep",
     "Values",
+    "intervals_and_tests",
     "listed",
     "place",
     "rated",
     "read_scores",
     "rows_of",
-    "tested",
     "write_json",
 ]
 
@@ -297,7 +297,7 @@ def _evaluate(
         named = shown if isinstance(shown, dict) else {row: row for row in shown}
         # Constant scores have no correlation, so that a row may be absent.
         stacked = {name: _stacked(rows[row], data, step.tests.width) for name, row in named.items() if row in rows}
-        results |= tested(data, stacked, step.tests.resamples)
+        results |= intervals_and_tests(data, stacked, step.tests.resamples)
     write_json(file, results)
 
 
@@ -372,7 +372,7 @@ def _with_interval(coefficient: Any, row: Row, draws: Sequence[Rated], resamples
     return {"value": float(interval.value), "low": float(interval.low), "high": float(interval.high)}
 
 
-def tested(data: Rated, rows: Mapping[str, FloatArray], resamples: int) -> dict[str, Any]:
+def intervals_and_tests(data: Rated, rows: Mapping[str, FloatArray], resamples: int) -> dict[str, Any]:
     """``intervals`` of rows, and a ``comparison`` of each two; images are drawn.
 
     Args:
