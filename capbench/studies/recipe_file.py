@@ -68,6 +68,7 @@ KINDS = {
     "grounding-analysis": "capbench.studies.recipe_grounding:GroundingAnalysisStep",
     "nneval-facts": "capbench.studies.recipe_nneval:NetworkFactsStep",
     "nneval-inputs": "capbench.studies.recipe_nneval:InputsStep",
+    "nneval-held-out": "capbench.studies.recipe_nneval:HeldOutStep",
     "submissions": "capbench.studies.recipe_leic:SubmissionsStep",
     "combine": "capbench.studies.recipe_combine:CombineStep",
     "select": "capbench.studies.recipe_selection:SelectStep",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from capbench.core.records import FloatArray, Judgements, photograph
+from capbench.core.records import FloatArray, Item, Judgements, photograph
 from capbench.datasets.protocol import Protocol
 from capbench.stats.agreement import Accuracies, Agreement, Correlations
 from capbench.studies.recipe import LeftOut, Planning, Product, Run
@@ -18,12 +20,14 @@ from capbench.studies.recipe_file import Step
 from capbench.studies.recipe_scores import write_json
 
 __all__ = [
+    "HeldOutStep",
     "InputsStep",
     "NetworkFactsStep",
     "VectorsStep",
     "agreement_of",
     "by_group",
     "by_network",
+    "shares_of_pairs",
     "tested_against_inputs",
     "without_long",
 ]
@@ -134,7 +138,7 @@ class InputsStep(Step):
         protocol, (judged, *_) = planning.judged(self.judgements)
         dataset = open_dataset(split_protocol(self.judgements)[0], run.root)
         judged = without_long(judged, self.longest)
-        inputs = _input_scores(judged, vectors, run)
+        inputs = _input_scores(judged.items, judged.dataset, vectors, "coco-val", run)
         rows: dict[str, list[FloatArray]] = {name: [column] for name, column in zip(INPUTS, inputs.T, strict=True)}
         rows |= {row: [read_nneval(path).probabilities(inputs) for path in of] for row, of in networks.items()}
         made: dict[str, Any] = {"protocol": protocol.versioned, "items": len(judged.items), "notes": [*judged.notes]}
@@ -165,16 +169,16 @@ class InputsStep(Step):
         return {**made, **tested_against_inputs(judged, protocol, shown, self.resamples, self.permutations)}
 
 
-def _input_scores(judged: Judgements, vectors: Path, run: Run) -> FloatArray:
+def _input_scores(items: Sequence[Item], dataset: str, vectors: Path, df: str, run: Run) -> FloatArray:
     """(n, 8) what the networks read of the items, through the score cache."""
     from capbench.metrics.base import Resources
     from capbench.metrics.nneval.metric import input_matrix, input_requests
     from capbench.metrics.scoring import score
 
     given = Resources(data=str(run.root.path))
-    requests = input_requests(str(vectors), "coco-val")
-    with run.bars("scoring inputs", len(judged.items) * len(requests)) as progress:
-        table = score(judged.items, requests, given, dataset=judged.dataset, progress=progress)
+    requests = input_requests(str(vectors), df)
+    with run.bars("scoring inputs", len(items) * len(requests)) as progress:
+        table = score(items, requests, given, dataset=dataset, progress=progress)
     return input_matrix({key.column: values for key, values in table.values.items()})
 
 
@@ -294,3 +298,68 @@ def tested_against_inputs(
         "tests": [{**test, "p_adjusted": p} for test, p in zip(tests, adjusted.tolist(), strict=True)],
         "permutations": permutations,
     }
+
+
+class HeldOutStep(Step):
+    """Shares of pairs of held-out captions that networks and their inputs order: human, machine, of another image."""
+
+    kind: ClassVar[str] = "nneval-held-out"
+    networks: dict[str, str] = Field(alias="nneval-held-out")
+    config: str
+    vectors: str
+
+    def plan(self, name: str, planning: Planning) -> None:
+        """See :meth:`Step.plan`."""
+        vectors = planning.one(self.vectors)
+        models: dict[str, Path] = {}
+        for row, step in self.networks.items():
+            with suppress(LeftOut):
+                products = planning.products(step)
+                models |= {
+                    f"{row}-seed{product.fields['seed']}" if "seed" in product.fields else row: product.path
+                    for product in products
+                }
+        made = Product(planning.out / f"{name}.json")
+        inputs = [vectors, *planning.data, *models.values()]
+        work = partial(self._measure, vectors, models, made.path)
+        planning.add(name, self.kind, {"config": self.config, "networks": list(models)}, inputs, [made], work)
+
+    def _measure(self, vectors: Path, models: Mapping[str, Path], file: Path, run: Run) -> None:
+        from capbench.metrics.nneval.network import INPUTS, read_nneval
+        from capbench.metrics.nneval.training import FOREIGN, HUMAN, NNEvalTraining, draw, held_out
+        from capbench.training.settings import find_training, load_training
+
+        changes = [f"vectors={str(vectors.resolve())!r}"]
+        settings = load_training(NNEvalTraining, find_training(self.config), changes)
+        drawn = draw(settings, run.root, None, run.note)
+        items = [item for item, kept in zip(drawn.items, held_out(settings, drawn.items), strict=True) if kept]
+        inputs = _input_scores(items, "held-out captions", vectors, settings.df, run)
+        levels = np.array([0.0 if i.system == FOREIGN else 2.0 if i.system == HUMAN else 1.0 for i in items])
+        images = [item.image for item in items]
+        columns = dict(zip(INPUTS, inputs.T, strict=True))
+        columns |= {row: read_nneval(path).probabilities(inputs) for row, path in models.items()}
+        write_json(file, {row: shares_of_pairs(scores, levels, images) for row, scores in columns.items()})
+
+
+def shares_of_pairs(scores: FloatArray, levels: FloatArray, images: Sequence[str]) -> dict[str, float]:
+    """How often, in percent, the better caption of an image scores higher; and tau-b with the levels over all captions.
+
+    Args:
+        scores: (n,)
+        levels: (n,) 2 for a human caption, 1 for a machine's, 0 for a human caption of another image.
+        images: (n,) ids.
+    """
+    from capbench.stats.correlation import correlation
+
+    names = ("foreign", "machine", "person")
+    won: dict[str, list[FloatArray]] = {"person > machine": [], "person > foreign": [], "machine > foreign": []}
+    places_by_image: dict[str, list[int]] = {}
+    for place, image in enumerate(images):
+        places_by_image.setdefault(image, []).append(place)
+    for places in places_by_image.values():
+        of_level = {name: scores[[p for p in places if levels[p] == n]] for n, name in enumerate(names)}
+        for pair, values in won.items():
+            first, second = (of_level[name] for name in pair.split(" > "))
+            values.append(((np.sign(first[:, None] - second[None, :]) + 1) / 2).ravel())
+    shares = {pair: round(100 * float(np.concatenate(values).mean()), 2) for pair, values in won.items()}
+    return {**shares, "tau-b": round(correlation("tau-b", scores, levels).value, 4)}

@@ -108,7 +108,8 @@ class TrainStep(Step):
         network: what is trained.
         config: the training file.
         features: step with the store.
-        vectors: step with word vectors.
+        vectors: step with word vectors, of which metrics are computed.
+        word_vectors: step with word vectors, with which embeddings begin.
         seeds: of all runs.
         variants: seeds by published variant, instead of ``seeds``.
         runs: more changes by the run's name; each run is trained with every seed.
@@ -122,6 +123,7 @@ class TrainStep(Step):
     config: str
     features: str | None = None
     vectors: str | None = None
+    word_vectors: str | None = None
     seeds: list[int] = Field([1])
     variants: dict[str, list[int]] = Field({})
     runs: dict[str, dict[str, Any]] = Field({})
@@ -172,7 +174,8 @@ class TrainStep(Step):
             )
 
     def _stores(self) -> dict[str, str]:
-        return {key: step for key, step in (("features", self.features), ("vectors", self.vectors)) if step}
+        steps = {"features": self.features, "vectors": self.vectors, "word_vectors": self.word_vectors}
+        return {key: step for key, step in steps.items() if step}
 
     def _runs(self, seeds: Sequence[int]) -> Iterator[tuple[str, str, int]]:
         for variant, own in (self.variants or {"": self.seeds}).items():
