@@ -147,14 +147,14 @@ def carry_out_recipe(
         changes=of_trainings,
         only=only,
         train_only=train_only,
-        note=caller.note,
+        note=caller.tell,
     )
     if dry_run:
         states = ["finished" if done else "planned" for done in finished(plan)]
     else:
         for reason, steps in plan.left_out_by_reason().items():
-            caller.note(f"left out: {', '.join(steps)} ({reason})")
-        outcome = run_plan(plan, Run(root, caller.note, caller.progress))
+            caller.tell(f"left out: {', '.join(steps)} ({reason})")
+        outcome = run_plan(plan, Run(root, caller.tell, caller.progress))
         states = [outcome[task.name] for task in plan.tasks]
     results = [product.path for task in plan.tasks if task.kind == "results" for product in task.products]
     if study is not None and not dry_run and not train_only and only is None:

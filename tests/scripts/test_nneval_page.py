@@ -15,27 +15,19 @@ from capbench.metrics.nneval.network import INPUTS
 
 pytest.importorskip("torch")
 
-from scripts.nneval_page import MARK, PAGE, RESULTS, ROOT, with_tables
 from scripts.nneval_tables import TITLES, tables
 from scripts.reproduce_nneval import EXPERT, agreement_of, by_group, by_seed, compared, training_settings, without_long
+from scripts.result_tables import NNEVAL_MARK, ROOT
 from scripts.select_nneval import measures
 
-
-def test_the_page_holds_the_results_that_are_kept() -> None:
-    page = read_text(PAGE)
-    assert with_tables(page, tables(read_json(RESULTS))) == page
+PAGE = ROOT / "docs" / "results" / "nneval.md"
 
 
 def test_every_look_on_held_out_images_stands_on_the_page() -> None:
-    page = read_text(PAGE).partition(MARK)[0]
+    page = read_text(PAGE).partition(NNEVAL_MARK)[0]
     for name, row in read_json(ROOT / "results" / "nneval" / "dev.json").items():
         cells = " | ".join(f"{row[key]:.2f}" for key in ("person > machine", "person > foreign", "machine > foreign"))
         assert f"| {name} | {cells} | {row['tau-b']:.4f} |" in page
-
-
-def test_a_page_without_the_mark_is_refused() -> None:
-    with pytest.raises(ValueError, match="All numbers"):
-        with_tables("text", "table")
 
 
 # The script's statistics, on invented judgements

@@ -1,4 +1,4 @@
-"""Of the scripts that train ViLBERT on Flickr8k: what is counted on dev, and what comes out as tables."""
+"""What is counted on dev for ViLBERT on Flickr8k."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import pytest
 
 from capbench.core.errors import DataError
 from capbench.core.records import Item
-from scripts.flickr8k_steps import Rated
-from scripts.reproduce_vilbert_flickr8k import report, tables
 from scripts.select_vilbert_flickr8k import above_all, held_out, own_and_foreign, wins
 
 
@@ -45,34 +43,3 @@ def test_own_captions_are_compared_with_foreign_ones_of_all_images() -> None:
     own = owners == np.arange(60)
     pairs = [float(a > b) + float(a == b) / 2 for a in scores[own] for b in scores[~own]]
     assert above_all(scores, owners) == pytest.approx(np.mean(pairs))
-
-
-def test_the_tables_hold_every_layer_and_the_difference_that_the_image_makes() -> None:
-    rng = np.random.default_rng(0)
-    items = tuple(Item(f"i{n // 4}", f"c{n}", ("r",)) for n in range(80))
-    truth = rng.normal(size=80)
-    value = np.clip(np.round(2.5 + np.repeat(truth, 2) + 0.3 * rng.normal(size=160)), 1, 4)
-    data = Rated(items, np.repeat(np.arange(80), 2), value, "made up")
-
-    def network() -> dict[str, np.ndarray]:
-        names = [f"vilbertscore-{c}-{layer}{of}" for of in ("", ", blank") for layer in (1, 2) for c in "fpr"]
-        return {name: truth + (3.0 if "blank" in name else 0.5) * rng.normal(size=80) for name in names}
-
-    single = [network(), network()]
-    together = {name: (single[0][name] + single[1][name]) / 2 for name in single[0]}
-    text = {"meteor": truth + 2 * rng.normal(size=80), "cider": truth + 2 * rng.normal(size=80)}
-    numbers = report(data, single, together, text, 100)
-    tau = numbers["agreement"]["vilbertscore-f-2"]["tau-c"]
-    assert np.mean(tau) == pytest.approx(numbers["intervals"]["vilbertscore-f-2"]["value"])
-    assert min(tau) > max(numbers["agreement"]["vilbertscore-f-2, blank"]["tau-c"])
-    pairs = {(p["better"], p["worse"]): p for p in numbers["comparison"]["pairs"]}
-    assert pairs["vilbertscore-f-2", "vilbertscore-f-2, blank"]["low"] > 0
-    results = {"seeds": [1, 2], "expert": numbers, "dev columns": ["alignment"], "dev": {"seed1": {"alignment": 90.0}}}
-    shown = tables(results)
-    for name in (
-        "vilbertscore-r-1, blank, ensemble",
-        "METEOR",
-        "vilbertscore-f-2 over vilbertscore-f-2, blank",
-        "90.0",
-    ):
-        assert name in shown
