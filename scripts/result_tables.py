@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ import numpy as np  # noqa: E402
 
 from capbench.core.files import read_json, read_text, write_text  # noqa: E402
 from scripts import flickr8k_grid_tables, nneval_tables  # noqa: E402
-from scripts.flickr8k_grid_tables import HEADS, TITLES, spread  # noqa: E402
+from scripts.flickr8k_grid_tables import HEADS, TITLES, spread, table  # noqa: E402
 
 __all__ = ["PAGES", "Page", "table", "with_numbers", "with_tables", "written"]
 
@@ -33,13 +33,6 @@ _TABLE = re.compile(r"(?:^\|.*\n?)+", re.MULTILINE)
 NNEVAL_MARK = "## All numbers\n"
 SETS = ("expert", "composite-8k")
 WAYS = {"all": "all references", "one": "one reference", "none": "no references"}
-
-
-def table(rows: Mapping[str, Sequence[str]], head: Sequence[str]) -> str:
-    """A Markdown table."""
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    lines += ["| " + " | ".join((name, *cells)) + " |" for name, cells in rows.items()]
-    return "\n".join(lines)
 
 
 def _interval(one: Mapping[str, float], between: str = " to ") -> str:
