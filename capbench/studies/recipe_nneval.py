@@ -24,11 +24,11 @@ __all__ = [
     "InputsStep",
     "NetworkFactsStep",
     "VectorsStep",
+    "against_inputs",
     "agreement_of",
     "by_group",
     "by_network",
     "shares_of_pairs",
-    "tested_against_inputs",
     "without_long",
 ]
 
@@ -166,7 +166,7 @@ class InputsStep(Step):
                 for coefficient in self.coefficients
             }
         shown = {name: rows[name] for name in (*self.tested, *INPUTS) if name in rows}
-        return {**made, **tested_against_inputs(judged, protocol, shown, self.resamples, self.permutations)}
+        return {**made, **against_inputs(judged, protocol, shown, self.resamples, self.permutations)}
 
 
 def _input_scores(items: Sequence[Item], dataset: str, vectors: Path, df: str, run: Run) -> FloatArray:
@@ -269,7 +269,7 @@ def by_group(judged: Judgements, protocol: Protocol, rows: Rows) -> dict[str, di
     return values
 
 
-def tested_against_inputs(
+def against_inputs(
     judged: Judgements, protocol: Protocol, rows: Rows, resamples: int, permutations: int
 ) -> dict[str, Any]:
     """Intervals of all rows, and a test of each row that is not an input against each input, by Holm's correction."""

@@ -19,7 +19,7 @@ from capbench.studies.recipe_nneval import (
     by_group,
     by_network,
     shares_of_pairs,
-    tested_against_inputs,
+    against_inputs,
     without_long,
 )
 from scripts.nneval_tables import TITLES, tables
@@ -51,7 +51,7 @@ def protocol(name: str) -> Protocol:
 
 def test_a_networks_value_is_the_mean_over_its_seeds_and_is_tested_against_every_input() -> None:
     data, rows = judged()
-    told = tested_against_inputs(data, protocol("tau-c"), rows, 900, 1000)
+    told = against_inputs(data, protocol("tau-c"), rows, 900, 1000)
     seeds = by_network(data, protocol("tau-c"), rows)
     for name in ("coco", "foreign"):
         assert told["intervals"][name]["value"] == pytest.approx(np.mean(seeds[name]))
@@ -107,13 +107,13 @@ def test_the_tables_hold_every_row_and_every_difference() -> None:
     of_ratings = {
         "values": by_network(data, protocol("tau-c"), rows),
         "without Expert's images": by_network(data, protocol("tau-c"), rows),
-        **tested_against_inputs(data, protocol("tau-c"), rows, 900, 1000),
+        **against_inputs(data, protocol("tau-c"), rows, 900, 1000),
     }
     of_pairs = {
         "values": by_network(data, protocol("right-strict"), rows),
         "by group": by_group(data, protocol("right-strict"), rows),
         "ties half": by_network(data, protocol("right-ties-half"), rows),
-        **tested_against_inputs(data, protocol("right-strict"), rows, 900, 1000),
+        **against_inputs(data, protocol("right-strict"), rows, 900, 1000),
     }
     shown = tables(
         {"composite/same-text-out/correctness-tau-c": of_ratings, "pascal-50s/json-5-refs/direct-strict": of_pairs}

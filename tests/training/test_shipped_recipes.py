@@ -207,3 +207,157 @@ def test_faier_s_analysis(tmp_path: Path, real_data: Path) -> None:
         assert [row for row in kept[name]["tau-c"] if row in rows] == [row for row in rows if row and "{" not in row]
     (results,) = tasks_of(plan, "results")
     assert results["settings"]["models"] == kept["models"]
+
+
+def test_flickr8k_grid(tmp_path: Path, real_data: Path) -> None:
+    plan = plan_of("flickr8k-grid", tmp_path, real_data)
+    check_features(plan, "pyr30", "pyr30")
+    runs = {f"seed{seed}": ("", seed) for seed in range(1, 10)}
+    check_trainings(plan, "scan", "scan-flickr8k-grid", runs, "pyr30.h5")
+    single = [f"{folder}/model.safetensors" for folder in runs]
+    groups = [single[:3], single[3:6], single[6:]]
+    merged = [f"merged{number}/model.safetensors" for number in (1, 2, 3)]
+    for step, outputs in (("ensembles", [f"ensemble{number}.json" for number in (1, 2, 3)]), ("merged", merged)):
+        tasks = tasks_of(plan, step)
+        assert [task["inputs"] for task in tasks] == groups
+        assert [task["outputs"] for task in tasks] == [[output] for output in outputs]
+    for task, model in zip(tasks_of(plan, "covariances"), [*single, *merged], strict=True):
+        images = "flickr8k/Flickr_8k.trainImages.txt"
+        assert task["settings"] == {"captions": "flickr8k", "images": images}
+        assert task["inputs"][:3] == [model, "pyr30.h5", images]
+        assert task["outputs"] == [f"{model}.reo.npz"]
+    (recall,) = tasks_of(plan, "recall")
+    assert recall["settings"] == {"config": "scan-flickr8k-grid", "split": "test"}
+    assert recall["inputs"][:4] == [*single[:3], "pyr30.h5"]
+    check_text(plan)
+    ensembles = ["ensemble1.json", "ensemble2.json", "ensemble3.json"]
+    for name, protocol in SETS.items():
+        for suffix, models in (("", single), ("-ensembles", ensembles), ("-merged", merged)):
+            tiger, reo = tasks_of(plan, f"{name}-tiger{suffix}"), tasks_of(plan, f"{name}-reo{suffix}")
+            assert [task["inputs"] for task in tiger] == [["pyr30.h5", model] for model in models]
+            assert [task["inputs"][:2] for task in reo] == [["pyr30.h5", model] for model in models]
+            assert {task["settings"]["protocol"] for task in (*tiger, *reo)} == {protocol}
+        (evaluated,) = tasks_of(plan, name)
+        assert evaluated["settings"]["coefficients"] == ["tau-c", "tau-b", "spearman"]
+        rows = evaluated["settings"]["tests"]["rows"]
+        assert list(rows) == list(read_json(RESULTS / "flickr8k-grid/results.json")[name]["intervals"])
+    assert list(tasks_of(plan, "results")[0]["settings"]["parts"]) == ["recall", "expert", "composite-8k"]
+
+
+def test_nneval(tmp_path: Path, real_data: Path) -> None:
+    plan = plan_of("nneval", tmp_path, real_data)
+    (vectors,) = tasks_of(plan, "vectors")
+    assert vectors["settings"] == {"corpora": ["flickr8k", "coco-val", "coco-test"]}
+    kinds = {
+        "coco": ("nneval-coco", []),
+        "coco-tau": ("nneval-coco", ["stopping.protocol=flickr8k-expert/all-pairs/mode-tau-b"]),
+        "paper": ("nneval-coco-paper", ["evaluation.patience=20"]),
+        "foreign": ("nneval-coco-foreign", []),
+        "monotone": ("nneval-coco-monotone", []),
+    }
+    models = []
+    for kind, (config, changes) in kinds.items():
+        for seed, task in enumerate(tasks_of(plan, kind), 1):
+            expected = deciding("nneval", config, [*changes, "vectors='vectors.bin'", f"seed={seed}"])
+            assert task["settings"] == {"network": "nneval", "config": config, "variant": "", **expected}
+            assert task["inputs"][0] == "vectors.bin"
+            models += task["outputs"]
+    assert models == [f"{kind}-seed{seed}/model.safetensors" for kind in kinds for seed in (1, 2, 3)]
+    kept = read_json(RESULTS / "nneval/results.json")
+    (results,) = tasks_of(plan, "results")
+    protocols = [name for name in results["settings"]["parts"] if name]
+    assert protocols == [name for name in kept if "/" in name]
+    tested = [task for task in plan.as_json()["tasks"] if task["kind"] == "nneval-inputs"]
+    assert [task["settings"]["protocol"] for task in tested] == protocols
+    for task in tested:
+        assert task["inputs"] == ["vectors.bin", *models]
+        assert task["settings"]["tested"] == ["coco", "foreign", "monotone", "released"]
+        assert kept[task["settings"]["protocol"]]["permutations"] == 1000
+    assert tested[0]["settings"]["coefficients"] == list(kept[protocols[0]]["by coefficient"])
+
+
+def test_leic(tmp_path: Path, real_data: Path) -> None:
+    plan = plan_of("leic-flickr8k", tmp_path, real_data)
+    runs = {f"seed{seed}": ("", seed) for seed in (1, 2, 3)}
+    check_trainings(plan, "leic", "leic-flickr8k", runs, "cells.h5")
+    folds = tasks_of(plan, "folds")
+    assert [(task["settings"]["folds.of"], task["settings"]["folds.out"]) for task in folds] == [
+        (5, out) for out in range(1, 6)
+    ]
+    (parts,) = tasks_of(plan, "parts")
+    assert parts["inputs"] == [f"part{out}/model.safetensors" for out in range(1, 6)]
+    for name, protocol in SETS.items():
+        check_scores(plan, f"{name}-networks", protocol, "leic", {}, [f"{folder}/model.safetensors" for folder in runs])
+        check_scores(plan, f"{name}-parts", protocol, "leic", {}, parts["outputs"])
+        (evaluated,) = tasks_of(plan, name)
+        rows = [value["row"] for value in evaluated["settings"]["values"]]
+        assert set(rows) == set(read_json(RESULTS / "vifidel-leic/leic.json")[name]["intervals"])
+
+
+def test_leic_by_submission(tmp_path: Path, real_data: Path) -> None:
+    plan = plan_of("leic-submissions", tmp_path, real_data)
+    kept = read_json(RESULTS / "vifidel-leic/submissions.json")
+    tasks = tasks_of(plan, "networks")
+    expected = [
+        (seed, system, part)
+        for seed in kept["seeds"]
+        for system in kept["leic"]
+        for part in range(1, kept["folds"] + 1)
+    ]
+    for task, (seed, system, part) in zip(tasks, expected, strict=True):
+        changes = [f"systems=[flickr8k_{system}]", f"folds={{of: 2, out: {part}}}", "device=cpu"]
+        settings = deciding("leic", "leic-flickr8k-systems", [*changes, "features='cells.h5'", f"seed={seed}"])
+        named = {"network": "leic", "config": "leic-flickr8k-systems", "variant": ""}
+        assert task["settings"] == {**named, **settings}
+        assert task["outputs"] == [f"seed{seed}/{system}-part{part}/model.safetensors"]
+    (systems,) = tasks_of(plan, "systems")
+    assert systems["settings"]["metrics"] == list(kept["text"])
+
+
+def test_combinations(tmp_path: Path, real_data: Path) -> None:
+    beside = {
+        "flickr8k-grid": ["pyr30.h5", "ensemble1.json"],
+        "faier-flickr8k": ["faier-flickr8k-ensemble1.json"],
+        "dual-encoder-flickr8k": ["dual-encoder-flickr8k-ensemble1.json"],
+        "vilbert-flickr8k": ["windows10.h5", "ensemble.json"],
+        "nneval": ["foreign-seed1/model.safetensors", "vectors.bin"],
+    }
+    for folder, files in beside.items():
+        for file in files:
+            (tmp_path / folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / folder / file).touch()
+    kept = read_json(RESULTS / "reference/combinations.json")
+    plan = plan_of("combinations", tmp_path / "out", real_data)
+    tasks = [task for task in plan.as_json()["tasks"] if task["kind"] == "combine"]
+    made = []
+    for task in tasks:
+        settings = task["settings"]
+        (learner,) = settings["learners"]
+        made.append(f"{settings['label']}/{learner}")
+        if "test" in settings:
+            made.append(f"{made[-1]} on {settings['test']}")
+        assert len(settings["metrics"]) == len(kept[f"{settings['label']}/{learner}"]["parts"])
+    assert made == list(kept)
+    trained = next(task for task in tasks if task["settings"]["label"] == "flickr8k-expert+trained")
+    assert {Path(path).relative_to(tmp_path).as_posix() for path in trained["inputs"][:8]} == {
+        f"{folder}/{file}" for folder, files in beside.items() for file in files
+    }
+    assert plan.left_out == {}
+
+
+@pytest.mark.parametrize("name", ["dual-encoder-flickr8k", "faier-flickr8k"])
+@pytest.mark.usefixtures("plugged")
+def test_selections_evaluate_the_recorded_settings(name: str, tmp_path: Path, real_data: Path) -> None:
+    recipe = load_recipe(find_recipe(f"{name}-selection"))
+    plan = make_plan(recipe, tmp_path, find_root(real_data), train_only=True)
+    trained = {
+        task["outputs"][0].partition("/")[0]: task for task in plan.as_json()["tasks"] if task["kind"] == "train"
+    }
+    kept = read_json(RESULTS / name / "dev.json")
+    assert set(trained) == {entry["name"] for entry in kept}
+    for entry in kept:
+        task = trained[entry["name"]]
+        features = "boxes.h5" if entry["features"] == "boxes.h5" else "pyr30.h5"
+        changes = [*entry["set"], f"features={features!r}", f"seed={entry['seed']}"]
+        settings = deciding(task["settings"]["network"], entry["config"], changes)
+        assert {key: task["settings"][key] for key in settings} == settings
