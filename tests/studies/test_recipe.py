@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import yaml
 from pydantic import Field
 
 import capbench
@@ -286,3 +287,12 @@ def test_a_plan_is_json(tmp_path: Path) -> None:
     ]
     assert shown["tasks"][3]["inputs"] == ["scores/text/cider.npz", "scores/text/meteor.npz", "scores/text/bleu-1.npz"]
     assert shown["tasks"][3]["outputs"] == ["evaluations/expert.json"]
+
+
+def test_the_recipe_of_the_documentation_is_one() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+    text = page.partition("```yaml\nschema: 1")[2].partition("```")[0]
+    found = parse_recipe(yaml.safe_load(f"schema: 1{text}"), "training.md")
+    assert [step.kind for step in found.steps.values()] == [
+        *("import", "pool", "train", "ensemble", "score", "evaluate", "results")
+    ]
