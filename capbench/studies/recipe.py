@@ -356,7 +356,15 @@ def make_plan(
     if only is not None and only not in steps:
         hint = suggest(only, list(steps))
         raise UsageError(f"the recipe has no step '{only}'", code="unknown-name", value=only, hint=hint)
+    twice = next((seed for place, seed in enumerate(seeds) if seed in seeds[:place]), None)
+    if twice is not None:
+        raise UsageError(f"the seed {twice} is given twice", code="duplicate", value=twice, hint="Give each seed once")
     trainings = [name for name, step in steps.items() if step.kind == "train"]
+    if changes and not trainings:
+        hint = "Change an option of a step: STEP.key=value"
+        raise UsageError(
+            f"'{changes[0]}' changes a training, and the recipe has none", code="conflict", value=changes[0], hint=hint
+        )
     wanted = {only} if only is not None else set(trainings) if train_only else set(steps)
     last = max((place for place, name in enumerate(steps) if name in wanted), default=-1)
     planning = Planning(recipe, out, root, seeds, changes, note)

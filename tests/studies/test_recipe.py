@@ -172,6 +172,13 @@ def test_data_must_be_there_before_anything_starts(tmp_path: Path) -> None:
     assert WORK == []
 
 
+def test_seeds_and_settings_that_do_not_fit(tmp_path: Path) -> None:
+    with raises(UsageError, "duplicate", value=2):
+        planned(tmp_path, STEPS, seeds=[1, 2, 2])
+    with raises(UsageError, "conflict", value="max_steps=1"):
+        planned(tmp_path, STEPS, changes=["max_steps=1"])
+
+
 def test_all_problems_of_a_file_are_reported_at_once() -> None:
     steps = {"a": {"copi": "A"}, "b": {"copy": "B", "off": []}, "c": {"copy": 3}, "d": {"train": "scan"}}
     with pytest.raises(StudyError) as caught:
