@@ -127,6 +127,7 @@ def carry_out_recipe(
         train_only: only the trainings.
         dry_run: do nothing.
     """
+    from capbench.core.files import check_writable
     from capbench.datasets.root import find_root
     from capbench.studies.recipe import Run, finished, make_plan, run_plan
     from capbench.studies.recipe_file import find_recipe, is_study, load_recipe, recipe_of_study
@@ -152,6 +153,7 @@ def carry_out_recipe(
     if dry_run:
         states = ["finished" if done else "planned" for done in finished(plan)]
     else:
+        check_writable(folder / f"{recipe.name}.json")
         for reason, steps in plan.left_out_by_reason().items():
             caller.tell(f"left out: {', '.join(steps)} ({reason})")
         outcome = run_plan(plan, Run(root, caller.tell, caller.progress))

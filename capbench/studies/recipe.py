@@ -8,6 +8,7 @@ runs, so that two runs in one folder share the work.
 
 from __future__ import annotations
 
+import abc
 import functools
 import hashlib
 import json
@@ -15,26 +16,93 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
 
 from capbench.core.errors import MissingFileError, UsageError, suggest
 from capbench.core.files import atomic_write, lock, read_json, sha256_file
 from capbench.core.progress import words
 from capbench.datasets.root import DataRoot
-from capbench.studies.recipe_file import Recipe
 
 if TYPE_CHECKING:
     from capbench.core.records import Judgements
     from capbench.datasets.protocol import Protocol
     from capbench.training.trainable import Bars
 
-__all__ = ["LeftOut", "Plan", "Planning", "Product", "Run", "Task", "finished", "make_plan", "run_plan"]
+__all__ = [
+    "Entry",
+    "LeftOut",
+    "Plan",
+    "Planning",
+    "Product",
+    "Recipe",
+    "Run",
+    "Step",
+    "Task",
+    "finished",
+    "make_plan",
+    "run_plan",
+]
 
 _LONGEST_S = 7 * 86400.0
 
 
 class LeftOut(Exception):  # noqa: N818  # no error
     """A step is left out because an optional input is missing; the text says which."""
+
+
+class Entry(BaseModel):
+    """A mapping within a recipe; unknown keys are rejected."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
+
+
+class Step(Entry, abc.ABC):
+    """A step as it is written; a subclass is a kind of steps.
+
+    The field that takes the value of the kind's key has that key as its alias.
+    """
+
+    kind: ClassVar[str]
+
+    @abc.abstractmethod
+    def plan(self, name: str, planning: Planning) -> None:
+        """Add the step's tasks.
+
+        Args:
+            name: of the step.
+            planning: takes the tasks, and knows the products of earlier steps.
+
+        Raises:
+            LeftOut: an optional input is missing; the step is left out.
+            CapbenchError: a setting does not fit, or a required input is missing.
+        """
+
+    def as_json(self) -> dict[str, Any]:
+        """The options, without defaults."""
+        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A recipe.
+
+    Attributes:
+        name: of the folder that it writes, below ``results``.
+        title: in words.
+        takes: how long it takes, in words.
+        data: files of the data folder that its steps read.
+        steps: by name, in the order in which they are done.
+        path: the file.
+    """
+
+    name: str
+    title: str
+    takes: str
+    data: tuple[str, ...]
+    steps: Mapping[str, Step]
+    path: str
 
 
 @dataclass(frozen=True)
@@ -288,7 +356,15 @@ def make_plan(
     if only is not None and only not in steps:
         hint = suggest(only, list(steps))
         raise UsageError(f"the recipe has no step '{only}'", code="unknown-name", value=only, hint=hint)
+    twice = next((seed for place, seed in enumerate(seeds) if seed in seeds[:place]), None)
+    if twice is not None:
+        raise UsageError(f"the seed {twice} is given twice", code="duplicate", value=twice, hint="Give each seed once")
     trainings = [name for name, step in steps.items() if step.kind == "train"]
+    if changes and not trainings:
+        hint = "Change an option of a step: STEP.key=value"
+        raise UsageError(
+            f"'{changes[0]}' changes a training, and the recipe has none", code="conflict", value=changes[0], hint=hint
+        )
     wanted = {only} if only is not None else set(trainings) if train_only else set(steps)
     last = max((place for place, name in enumerate(steps) if name in wanted), default=-1)
     planning = Planning(recipe, out, root, seeds, changes, note)

@@ -24,21 +24,18 @@ plan (:mod:`capbench.studies.recipe`).
 
 from __future__ import annotations
 
-import abc
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from capbench.core.errors import StudyError, suggest
 from capbench.core.yaml import parse_value, read_yaml, shipped_configs
+from capbench.studies.recipe import Entry, Recipe, Step
 from capbench.studies.study import Problems, Study
-
-if TYPE_CHECKING:
-    from capbench.studies.recipe import Planning
 
 __all__ = [
     "KINDS",
@@ -82,38 +79,6 @@ KINDS = {
 _Text = Annotated[str, Field(pattern=r"\S")]
 
 
-class Entry(BaseModel):
-    """A mapping within a recipe; unknown keys are rejected."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
-
-
-class Step(Entry, abc.ABC):
-    """A step as it is written; a subclass is a kind of steps.
-
-    The field that takes the value of the kind's key has that key as its alias.
-    """
-
-    kind: ClassVar[str]
-
-    @abc.abstractmethod
-    def plan(self, name: str, planning: Planning) -> None:
-        """Add the step's tasks.
-
-        Args:
-            name: of the step.
-            planning: takes the tasks, and knows the products of earlier steps.
-
-        Raises:
-            LeftOut: an optional input is missing; the step is left out.
-            CapbenchError: a setting does not fit, or a required input is missing.
-        """
-
-    def as_json(self) -> dict[str, Any]:
-        """The options, without defaults."""
-        return self.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-
-
 class _File(Entry):
     schema_: Literal[1] = Field(alias="schema")
     name: _Text
@@ -122,26 +87,6 @@ class _File(Entry):
     data: list[_Text] = Field([])
     sets: dict[_Text, _Text] = Field({})
     steps: Annotated[dict[_Text, dict[str, Any]], Field(min_length=1)]
-
-
-class Recipe(Entry):
-    """A recipe.
-
-    Attributes:
-        name: of the folder that it writes, below ``results``.
-        title: in words.
-        takes: how long it takes, in words.
-        data: files of the data folder that its steps read.
-        steps: by name, in the order in which they are done.
-        path: the file.
-    """
-
-    name: str
-    title: str
-    takes: str
-    data: tuple[str, ...]
-    steps: dict[str, Any]
-    path: str
 
 
 def shipped_recipes() -> dict[str, Path]:

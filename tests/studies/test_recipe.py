@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+import yaml
 from pydantic import Field
 
 import capbench
@@ -171,6 +172,13 @@ def test_data_must_be_there_before_anything_starts(tmp_path: Path) -> None:
     assert WORK == []
 
 
+def test_seeds_and_settings_that_do_not_fit(tmp_path: Path) -> None:
+    with raises(UsageError, "duplicate", value=2):
+        planned(tmp_path, STEPS, seeds=[1, 2, 2])
+    with raises(UsageError, "conflict", value="max_steps=1"):
+        planned(tmp_path, STEPS, changes=["max_steps=1"])
+
+
 def test_all_problems_of_a_file_are_reported_at_once() -> None:
     steps = {"a": {"copi": "A"}, "b": {"copy": "B", "off": []}, "c": {"copy": 3}, "d": {"train": "scan"}}
     with pytest.raises(StudyError) as caught:
@@ -286,3 +294,12 @@ def test_a_plan_is_json(tmp_path: Path) -> None:
     ]
     assert shown["tasks"][3]["inputs"] == ["scores/text/cider.npz", "scores/text/meteor.npz", "scores/text/bleu-1.npz"]
     assert shown["tasks"][3]["outputs"] == ["evaluations/expert.json"]
+
+
+def test_the_recipe_of_the_documentation_is_one() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "training.md").read_text(encoding="utf-8")
+    text = page.partition("```yaml\nschema: 1")[2].partition("```")[0]
+    found = parse_recipe(yaml.safe_load(f"schema: 1{text}"), "training.md")
+    assert [step.kind for step in found.steps.values()] == [
+        *("import", "pool", "train", "ensemble", "score", "evaluate", "results")
+    ]
