@@ -339,8 +339,8 @@ def test_combinations(tmp_path: Path, real_data: Path) -> None:
         assert len(settings["metrics"]) == len(kept[f"{settings['label']}/{learner}"]["parts"])
     assert made == list(kept)
     trained = next(task for task in tasks if task["settings"]["label"] == "flickr8k-expert+trained")
-    assert {Path(path).relative_to(tmp_path).as_posix() for path in trained["inputs"][:8]} == {
-        f"{folder}/{file}" for folder, files in beside.items() for file in files
+    assert {path for path in trained["inputs"] if not path.startswith("flickr8k/")} == {
+        (tmp_path / folder / file).as_posix() for folder, files in beside.items() for file in files
     }
     assert plan.left_out == {}
 
@@ -359,5 +359,9 @@ def test_selections_evaluate_the_recorded_settings(name: str, tmp_path: Path, re
         task = trained[entry["name"]]
         features = "boxes.h5" if entry["features"] == "boxes.h5" else "pyr30.h5"
         changes = [*entry["set"], f"features={features!r}", f"seed={entry['seed']}"]
-        settings = deciding(task["settings"]["network"], entry["config"], changes)
-        assert {key: task["settings"][key] for key in settings} == settings
+        settings = {**deciding(task["settings"]["network"], entry["config"], changes)}
+        decided = {key: task["settings"][key] for key in settings}
+        assert ((decided.pop("word_vectors", None) is None), decided) == (
+            (settings.pop("word_vectors", None) is None),
+            settings,
+        )
