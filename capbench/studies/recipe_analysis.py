@@ -233,7 +233,7 @@ def _faier_words(judged: Judgements, features: Path, model: Path, data: Path, fi
     columns = np.array([found[key] for key in keys]).T
     names = ("objects, content words", "objects, other words", "objects, the worst content word")
     number = np.array([len(triplets.get(item.candidate, ())) for item in judged.items], dtype=np.float64)
+    arrays: dict[str, Any] = {f"0/{name}": column for name, column in zip(names, columns, strict=True)}
+    arrays["0/number of triplets"] = number
     with atomic_write(file, "wb") as stream:
-        np.savez(
-            stream, **{f"0/{n}": c for n, c in zip(names, columns, strict=True)}, **{"0/number of triplets": number}
-        )
+        np.savez(stream, **arrays)

@@ -156,7 +156,7 @@ def _score(
     from capbench.metrics.scoring import score
 
     requests = resolve_metrics([metric], options, resources)
-    arrays = {}
+    arrays: dict[str, Any] = {}
     with _threads(threads) if resources.model else nullcontext():
         for number, draw in enumerate(draws):
             with run.bars(f"scoring {metric}", len(draw.items)) as progress:

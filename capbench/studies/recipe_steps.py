@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field
 
@@ -19,6 +19,8 @@ from capbench.studies.recipe import LeftOut, Planning, Product, Run
 from capbench.studies.recipe_file import Step
 
 __all__ = ["EnsembleStep", "FilesStep", "ImportStep", "PoolStep", "TrainStep", "groups"]
+
+T = TypeVar("T")
 
 
 class FilesStep(Step):
@@ -269,7 +271,7 @@ def by_variant(products: Sequence[Product]) -> Iterator[tuple[Mapping[str, Any],
         yield fields, list(group)
 
 
-def groups(products: Sequence[Product], size: int | None) -> list[Sequence[Product]]:
+def groups(products: Sequence[T], size: int | None) -> list[Sequence[T]]:
     """Products in groups of a size, in their order; what is left over is in none. Without a size: all, if several."""
     if size is None:
         return [products] if len(products) > 1 else []

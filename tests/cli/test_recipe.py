@@ -155,6 +155,7 @@ def test_a_study_imports_and_pools_the_features_that_it_trains_on() -> None:
     made = {"import": "flickr8k/grid.npz", "detector": "grid", "windows": "3x3/2"}
     train = TrainEntry("scan", "scan-flickr8k-grid", (4,), features=made)
     recipe = recipe_of_study(Study("mine", "", (), (), train=train))
-    assert list(recipe.steps) == ["cells", "features", "networks"]
-    assert recipe.steps["features"].windows == "3x3/2"
-    assert recipe.steps["networks"].features == "features"
+    steps: dict[str, Any] = dict(recipe.steps)
+    assert list(steps) == ["cells", "features", "networks"]
+    assert steps["features"].windows == "3x3/2"
+    assert steps["networks"].features == "features"

@@ -201,8 +201,9 @@ def test_steps_are_repeated_for_sets_and_changed_from_outside() -> None:
     }
     found = parse_recipe(raw, "toy.yaml", ["one-b.copy=changed", "a.parts=3", "max_steps=5"])
     assert list(found.steps) == ["a", "one-b", "two-b"]
-    assert found.steps["a"].parts == 3
-    assert [found.steps[name].text for name in ("one-b", "two-b")] == ["changed", "composite@8k two"]
+    steps: dict[str, Any] = dict(found.steps)
+    assert steps["a"].parts == 3
+    assert [steps[name].text for name in ("one-b", "two-b")] == ["changed", "composite@8k two"]
     with pytest.raises(StudyError, match=r"STEP\.key=value"):
         parse_recipe(raw, "toy.yaml", ["a.parts"])
 

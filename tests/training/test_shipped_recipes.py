@@ -58,7 +58,8 @@ def check_features(plan: Plan, step: str, windows: str) -> None:
 
 def deciding(network: str, config: str, changes: list[str]) -> Mapping[str, Any]:
     kind = trainable(network)
-    return load_training(kind.settings, find_training(config), changes).deciding()
+    found: Mapping[str, Any] = load_training(kind.settings, find_training(config), changes).deciding()
+    return found
 
 
 def check_trainings(plan: Plan, network: str, config: str, runs: Mapping[str, tuple[str, int]], features: str) -> None:
