@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from capbench.api.data import import_data
     from capbench.api.explaining import explain
     from capbench.api.features import extract_features, import_features
+    from capbench.api.recipe import RecipeRun, run_recipe
     from capbench.api.references import references
     from capbench.api.results import Judgements, ScoreTable
     from capbench.api.retrieving import retrieve
@@ -91,6 +92,7 @@ __all__ = [
     "Preferences",
     "Progress",
     "Ratings",
+    "RecipeRun",
     "References",
     "RegionFeatures",
     "RegionMap",
@@ -130,6 +132,7 @@ __all__ = [
     "references",
     "regions_of",
     "retrieve",
+    "run_recipe",
     "score",
     "tokenizer_version",
     "train",
@@ -169,6 +172,7 @@ _HOMES = {
     "Preferences": "capbench.core.records",
     "Progress": "capbench.metrics.base",
     "Ratings": "capbench.core.records",
+    "RecipeRun": "capbench.api.recipe",
     "References": "capbench.metrics.needs",
     "RegionFeatures": "capbench.features.records",
     "RegionMap": "capbench.core.explanations",
@@ -207,6 +211,7 @@ _HOMES = {
     "references": "capbench.api.references",
     "regions_of": "capbench.features.class_names",
     "retrieve": "capbench.api.retrieving",
+    "run_recipe": "capbench.api.recipe",
     "score": "capbench.api.scoring",
     "tokenizer_version": "capbench.text.vocabulary",
     "train": "capbench.api.training",

@@ -42,6 +42,7 @@ from capbench.cli import (
     plan,
     power,
     protocols,
+    recipe,
     references,
     report,
     retrieve,
@@ -120,6 +121,7 @@ app.command("report")(report.report)
 app.command("examples")(examples.examples)
 app.add_typer(data.app, name="data")
 app.add_typer(train.app, name="train")
+app.command("recipe")(recipe.recipe)
 app.command("metrics")(metrics.metrics)
 app.command("check-metric")(check_metric.check_metric)
 app.command("protocols")(protocols.protocols)

@@ -6,7 +6,7 @@ A study comes from a YAML file (:mod:`capbench.studies.study_file`) or from flag
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
@@ -32,6 +32,7 @@ __all__ = [
     "StatisticsChoice",
     "Study",
     "TestSettings",
+    "TrainEntry",
     "misfit",
     "problems",
     "protocols_asked",
@@ -171,6 +172,7 @@ class Study:
         without: labels, metrics or rows that are left out; their rows say so. Given by ``--without`` alone.
         combine: combinations of the metrics, learnt from each protocol's judgements.
         images: the folder of the pictures; None: the data set's image folders.
+        train: networks to train first, by ``capbench recipe``.
     """
 
     name: str
@@ -194,6 +196,28 @@ class Study:
     task: Task | None = None
     combine: tuple[CombineEntry, ...] = ()
     images: str | None = None
+    train: TrainEntry | None = None
+
+
+@dataclass(frozen=True)
+class TrainEntry:
+    """The networks that a study trains before it evaluates them (``capbench recipe STUDY``).
+
+    Attributes:
+        network: name of what is trained (``scan``).
+        config: the training file, or the name of a shipped one.
+        seeds: one network each.
+        ensemble: evaluate the networks of several seeds as an ensemble; False: the first network.
+        features: a feature store; or ``import``, ``detector`` and ``windows`` of one that is made.
+        settings: changes of the training file, by dotted key.
+    """
+
+    network: str
+    config: str
+    seeds: tuple[int, ...] = (1,)
+    ensemble: bool = True
+    features: str | Mapping[str, str] | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Problems:

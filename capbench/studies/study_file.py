@@ -25,6 +25,7 @@ Schema version 1::
     human_ceiling: true               # optional: false leaves the row of human agreement out
     retrieval: {captions: flickr8k}   # in place of protocols: another task (capbench.studies.tasks)
     combine: {of: [cider, spice], learner: ridge, folds: 10, inner_folds: 5, seed: 0}     # optional: combinations
+    train: {network: scan, config: scan-flickr8k-grid, seeds: [1, 2, 3], ensemble: true}  # optional: 'capbench recipe'
 
 A file that names a ``published`` table and has neither ``protocols`` nor ``metrics`` prints that table alone. That is
 for tables whose judgements are not public.
@@ -66,6 +67,7 @@ from capbench.studies.study import (
     Problems,
     Study,
     TestSettings,
+    TrainEntry,
 )
 from capbench.studies.tasks import TASKS, CurveTask, ImageTask, LayerTask, RetrievalTask, WordTask
 
@@ -319,6 +321,33 @@ class _CombineEntry(_Model):
         }
 
 
+_TRAIN = "{network: scan, config: scan-flickr8k-grid, seeds: [1, 2, 3], features: features/grid.h5}"
+
+
+class _TrainFeatures(_Model):
+    """A feature store that is imported from a file of the data folder, and pooled."""
+
+    source: _Text = Field(alias="import", description="The file")
+    detector: _Text = Field(description="What computed the features")
+    windows: _Text | None = Field(None, description="Windows that cells of a grid are pooled into")
+
+
+class _TrainBlock(_Model):
+    """Networks that 'capbench recipe' trains before it evaluates the study."""
+
+    network: _Text = Field(description="What is trained, such as scan")
+    config: _Text = Field(description="A training file, or the name of a shipped one")
+    seeds: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] = Field([1], description="A network each")
+    ensemble: bool = Field(True, description="Evaluate several networks as an ensemble; false: the first network")
+    features: _TrainFeatures | _Text | None = Field(None, description="A feature store, or how it is made")
+    settings: dict[str, Any] = Field({}, description="Changes of the training file, by dotted key")
+
+    def entry(self) -> TrainEntry:
+        made = self.features
+        features = made.model_dump(by_alias=True, exclude_none=True) if isinstance(made, _TrainFeatures) else made
+        return TrainEntry(self.network, self.config, tuple(self.seeds), self.ensemble, features, self.settings)
+
+
 def _tuple(value: Any) -> Any:
     """One entry or a list of them as a tuple; anything else as it is."""
     return (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else value
@@ -374,6 +403,7 @@ class StudyFile(_Model):
     combine: tuple[_CombineEntry, ...] | None = Field(
         None, description="Combinations of the metrics", json_schema_extra=_list_or_one
     )
+    train: _TrainBlock | None = Field(None, description="Networks that 'capbench recipe' trains first")
     retrieval: Annotated[RetrievalTask, _Section(RetrievalTask, "retrieval")] | None = Field(
         None, description="For 'capbench retrieve'"
     )
@@ -447,6 +477,7 @@ class StudyFile(_Model):
                 for entry in self.combine or ()
             ),
             path=path,
+            train=None if self.train is None else self.train.entry(),
             task=next(filter(None, (getattr(self, key) for key in TASKS)), None),
         )
 
@@ -512,6 +543,8 @@ def _problem(details: ErrorDetails) -> str:
     if kind == "extra_forbidden":
         if len(place) == 1:
             return f"unknown key '{key}'. {suggest(key, list(_KEYS))}"
+        if key == "train":
+            return f"train has no key '{place[-1]}'. {suggest(str(place[-1]), list(_TrainBlock.model_fields))}"
         names = [declared.name for declared in _OPTIONS[key].declared()]
         return f"{key} has no option '{place[-1]}'. {suggest(str(place[-1]), names)}"
     if len(place) == 1 and (kind == "missing" or value is None) and key == "name":
@@ -521,6 +554,9 @@ def _problem(details: ErrorDetails) -> str:
             f"'schema' is {None if kind == 'missing' else value!r}; this version reads schema {SCHEMA_VERSION}: "
             f"write 'schema: {SCHEMA_VERSION}'"
         )
+    if key == "train":
+        wrong = "is missing" if kind == "missing" else f"does not fit: {details['msg']}, not {value!r}"
+        return f"'{'.'.join(map(str, place[:2]))}' {wrong}. Write 'train' as {_TRAIN}"
     if key == "combine":
         return f"'{place[2]}' of 'combine' should be names, as in {_COMBINE}"
     if key == "scores" and len(place) > 2:

@@ -11,7 +11,7 @@ from tests.errors import raises
 
 BUILT_IN = (
     *("flickr8k-expert", "flickr8k-crowdflower", "composite", "pascal-50s", "nocaps", "foil", "foil-full"),
-    *("flickr8k-swaps", "distractions", "thumb", "nebula", "polaris", "hm-coco", "hm-flickr8k"),
+    *("flickr8k-pseudo", "flickr8k-swaps", "distractions", "thumb", "nebula", "polaris", "hm-coco", "hm-flickr8k"),
 )
 
 
@@ -35,6 +35,7 @@ def dataset(request: pytest.FixtureRequest) -> type[Dataset]:
         ("polaris", "polaris/all-references/tau-c"),
         ("hm-coco", "hm-coco/own-caption-out/human-strict"),
         ("hm-flickr8k", "hm-flickr8k/own-caption-out/human-strict"),
+        ("flickr8k-pseudo", "flickr8k-pseudo/all-captions/tau-c"),
         ("flickr8k-swaps", "flickr8k-swaps/changed-reference-out/component-strict"),
         ("distractions", "distractions/own-caption-out/right-strict"),
     ],
