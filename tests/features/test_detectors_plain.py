@@ -60,8 +60,7 @@ def test_proposals_are_those_of_plain_loops(caffe: bool, kind: str) -> None:
     expected = plain.proposals(logits, deltas, anchors.double().numpy(), size, caffe=caffe, **options)  # type: ignore[arg-type]
     maps = (torch.from_numpy(logits), torch.from_numpy(deltas), anchors, size)
     if caffe:
-        options["min_size"] /= 1.5  # it is meant before resizing
-        proposals = caffe_proposals(*maps, 1.5, **options)[0]  # type: ignore[arg-type]
+        proposals = caffe_proposals(*maps, **options)[0]  # type: ignore[arg-type]
     else:
         proposals = hf_proposals(*maps, **options)[0]  # type: ignore[arg-type]
     assert proposals.shape == expected.shape
