@@ -1,4 +1,4 @@
-"""Results in the terminal, as rich tables that fit the width at hand."""
+"""Results in the terminal, as rich tables that fit the available width."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def print_result(result: StudyResult, console: Console, *, by_source: bool = Tru
 
 
 def print_tables(result: StudyResult, console: Console, *, by_source: bool = True) -> None:
-    """Print every table of a result, and nothing else."""
+    """Print every table of a result, without signatures and missing metrics."""
     for table in make_tables(result, by_source=by_source):
         print_table(table, console)
 
 
 def print_table(table: Table, console: Console) -> None:
-    """Print one table; columns that do not fit beside each other go below each other."""
-    # Intervals stand beside their values if everything fits like that, else below them.
+    """Print one table; columns that do not fit next to each other are printed below each other."""
+    # Intervals are printed next to their values if the whole table then fits, else below them.
     blocks = _split(table, console.width, beside=True)
     beside = len(blocks) == 1
     if not beside:
@@ -49,7 +49,7 @@ def print_table(table: Table, console: Console) -> None:
 
 
 def _texts(entry: Entry, column: Column, beside: bool) -> tuple[str, ...]:
-    """The texts of an entry's columns; without colours, to measure."""
+    """The texts of an entry's columns, without colours, for measuring."""
     value = _value(entry, column)
     if entry.interval:
         value += f"{' ' if beside else _BELOW}{entry.interval}"
@@ -60,11 +60,11 @@ def _value(entry: Entry, column: Column) -> str:
     if not column.tested or not entry.ours or entry.top:
         return entry.marked or entry.instead
     value, space, deviation = entry.ours.partition(" ")
-    return f"{value} {space}{deviation}"  # so that digits stand below digits
+    return f"{value} {space}{deviation}"  # aligns digits with those of marked values
 
 
 def _heads(column: Column, height: int = 1) -> tuple[str, ...]:
-    """The heads of a column's texts, filled up to a number of lines so that their last lines align."""
+    """The heads of a column's texts, padded to a number of lines so that their last lines align."""
     head = _BELOW.join(word for word in (column.head[0], column.detail, column.head[1]) if word)
     shown = column.parts(head, head if column.published_alone else "paper", "diff")
     return tuple(_filled(text, height) for text in shown)
@@ -85,7 +85,7 @@ def _widths(table: Table, index: int, beside: bool) -> int:
 
 
 def _split(table: Table, width: int, *, beside: bool) -> list[list[int]]:
-    """Column numbers of the blocks that a table is printed in."""
+    """Column indices of the blocks in which a table is printed."""
     first = max([len(row.title) for row in table.all_rows] + [len("metric")]) + 2
     if table.published_only:
         first = max(first, len(PUBLISHED_ONLY) + 2)
@@ -119,7 +119,7 @@ def _rich(table: Table, indices: list[int], beside: bool) -> object:
     if table.ceiling is not None:
         made.add_section()
         made.add_row(table.ceiling.title, *_cells(table, table.ceiling, indices, beside), style="italic")
-    # A block of columns shows only those rows that have a number in it.
+    # A block of columns has only those rows that have a number in it.
     only = [row for row in table.published_only if any(row.entries[index].published for index in indices)]
     if only:
         made.add_section()
@@ -155,9 +155,8 @@ def _print_missing(result: StudyResult, console: Console) -> None:
     by_reason = result.reasons()
     for reason, names in by_reason.items():
         planned = any(m.planned for m in result.missing if m.reason == reason)
-        word = "waits for" if planned else "not computed:"
-        word = "" if is_left_out(reason) else f"{word} "
-        console.print(f"{', '.join(names)} {word}{reason}", markup=False, soft_wrap=True)
+        word = "" if is_left_out(reason) else "requires " if planned else "not computed: "
+        console.print(f"{', '.join(names)}{' ' if not word else ': '}{word}{reason}", markup=False, soft_wrap=True)
     if by_reason:
         console.print()
 
