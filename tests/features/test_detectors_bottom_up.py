@@ -295,7 +295,7 @@ def test_names_of_classes_come_from_a_vocabulary(weights: Path, tmp_path: Path) 
 def test_wrong_options_give_one_line(weights: Path, options: dict[str, Any]) -> None:
     with pytest.raises(UsageError) as caught:
         load_detector("bottom-up-hf", weights=weights, options=options)
-    assert all(name in str(caught.value) and str(value) in str(caught.value) for name, value in options.items())
+    assert all(name in str(caught.value) for name in options)
     assert "\n" not in str(caught.value)
 
 

@@ -271,7 +271,7 @@ def test_the_terminal_drops_nothing(found: SensitivityResult, width: int) -> Non
     stream = io.StringIO()
     print_sensitivity(found, Console(file=stream, width=width, no_color=True))
     text = stream.getvalue()
-    for part in ("0.650 1▲1", "0.100 3▼2", "75.0 1▲1", "TIGEr waits for weights", "1 protocols not computed"):
+    for part in ("0.650 1▲1", "0.100 3▼2", "75.0 1▲1", "TIGEr: requires weights", "1 protocols not computed"):
         assert part in text
     assert all(len(line.rstrip()) <= width for line in text.split("\n") if "▲" in line and "entries" not in line)
 

@@ -103,11 +103,11 @@ def test_ours_published_and_difference_stand_side_by_side(result: StudyResult) -
 
 
 def test_beside_published_numbers_a_trained_metrics_model_is_named(result: StudyResult) -> None:
-    assert not any("authors' own" in note for table in tables(result) for note in table.notes)
+    assert not any("authors' model" in note for table in tables(result) for note in table.notes)
     signatures = {"toy/all": result.signatures["toy/all"] | {"bleu": "bleu|capbench:0.1.0|model:scan-0123|tau:1.5"}}
     notes = tables(result.model_copy(update={"signatures": signatures}))[0].notes
-    given = "BLEU: by the model scan-0123 that was given (one network, one seed)"
-    assert f"{given}, which is not the paper's; the published numbers are of the authors' own" in notes
+    expected = "BLEU: computed with the model scan-0123 (one network, one seed)"
+    assert f"{expected}, which is not the paper's; the published numbers are those of the authors' model" in notes
 
 
 def test_rows_that_share_a_model_are_told_apart_by_a_remark(result: StudyResult) -> None:
@@ -136,7 +136,7 @@ def test_the_terminal_table_fits_its_width_and_drops_nothing(result: StudyResult
     text = stream.getvalue()
     for number in ("0.4389", "0.3078", "54.20", "98.95", "76.58", "70.00 ±1.23", "0.493"):
         assert number in text
-    assert "TIGEr waits for region features" in text
+    assert "TIGEr: requires region features" in text
     assert "cider|capbench:0.1.0|df:items" in text
     assert all(len(line.rstrip()) <= width for line in text.split("\n") if "─" in line or "0.4389" in line)
 
@@ -357,6 +357,6 @@ def test_a_result_without_any_number_still_prints(result: StudyResult) -> None:
     bare = result.model_copy(update={"cells": (), "protocols": ()})
     stream = io.StringIO()
     print_result(bare, Console(file=stream, width=100, no_color=True))
-    assert "waits" in stream.getvalue()
+    assert "requires region features" in stream.getvalue()
     assert to_latex(bare)
     assert to_markdown(bare)

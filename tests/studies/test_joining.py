@@ -207,7 +207,7 @@ def test_what_the_file_says_stands_under_the_first_table_once(study: StudyResult
     first, second, *_, last = tables(study)
     assert "published: A and B (2020). A title. V. Table 1" in first.notes
     assert "A remark on the whole." in first.notes
-    assert "the paper copied these rows from elsewhere: Length (long)" in first.notes
+    assert "rows that the paper cites from other papers: Length (long)" in first.notes
     known = "protocol of the published numbers: stated (by the paper) for Toy τ-b; inferred (it fits best) for Toy ρ"
     assert known in first.notes
     assert "published Toy τ-b: One column." in first.notes

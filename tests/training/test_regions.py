@@ -48,5 +48,5 @@ def test_images_with_unequal_numbers_of_regions_are_refused(tmp_path: Path) -> N
         open_regions(pairs, store, None, 10)
     assert open_regions(pairs, store, 2, 10).shape == (2, 2, 4)
     missing = Pairs(("a", "z"), ("one", "two"), np.array([0, 1]), tmp_path)
-    with pytest.raises(FeatureError, match="lacks 1 of 2 images: 'z'"):
+    with pytest.raises(FeatureError, match="has no features of 1 of 2 images: 'z'"):
         open_regions(missing, store, 2, 10)

@@ -636,7 +636,7 @@ def draw_map(maps: RegionMaps, region_map: RegionMap, scene: Scene, regions: Reg
 
 
 def _hints(region_map: RegionMap, scene: Scene, regions: Regions) -> list[str]:
-    """What each region weighs; the smallest lie on top, so that a pointer reaches all of them."""
+    """Tooltips with the weights of regions; the smallest regions are on top, so that a pointer reaches all of them."""
     assert scene.boxes is not None
     assert region_map.weights is not None
     areas = (scene.boxes[:, 2] - scene.boxes[:, 0]) * (scene.boxes[:, 3] - scene.boxes[:, 1])

@@ -59,7 +59,7 @@ def test_captions_that_come_first_are_linked_to_pages_of_their_own() -> None:
     assert sorted(apart[place] for place in linked) == sorted(apart[place] for place in expected)
     for place, number in linked.items():
         assert panel["caption"][place] in unescape(whole[number])
-        assert f"people {panel['human'][place]:.2f}" in whole[number]
+        assert f"human rating {panel['human'][place]:.2f}" in whole[number]
     assert "5 explanations of the captions that come first" in page
     assert report_page([source], explanations=5) == page  # the same sources, the same page
 

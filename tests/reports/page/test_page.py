@@ -28,6 +28,7 @@ from capbench.reports.page.items import (
     thumbnails,
 )
 from capbench.reports.page.overview import choices, entries
+from tests.errors import raises
 from tests.reports.page.world import HOSTILE, hostile_source, make_items, make_result, make_source
 
 VENDOR = Path(__file__).parents[3] / "capbench" / "reports" / "page" / "vendor"
@@ -110,7 +111,7 @@ def test_the_list_of_best_metrics_names_the_study_where_there_are_several() -> N
     one = report_page([make_source()])
     two = report_page([make_source(), make_source(seed=1, name="another")])
     lists = [
-        re.findall(r"Which metric agrees best with people\?.*?</table>", page, re.DOTALL)[0] for page in (one, two)
+        re.findall(r"Which metric agrees best.*?</table>", page, re.DOTALL)[0] for page in (one, two)
     ]
     assert ["<td>another</td>" in text for text in lists] == [False, True]
     assert [len(set(re.findall(r"<tr>.*?</tr>", text, re.DOTALL))) for text in lists] == [3, 5]  # a head, two each
@@ -133,7 +134,7 @@ def test_numbers_are_those_of_the_study_with_ranks_of_the_tests() -> None:
 
 def test_what_is_missing_is_said_with_the_reason_and_items_with_the_command_that_adds_them() -> None:
     page = report_page([make_source(items=False)])
-    assert "waits for region features" in page
+    assert "region features" in page
     assert "capbench correlate toy --out results/toy --items" in page
     assert 'id="items"' not in page
 
@@ -234,7 +235,7 @@ def test_images_of_one_name_in_two_data_sets_keep_their_own_pictures(tmp_path: P
 
 
 def test_nothing_to_report_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there are no results to report"):
+    with raises(UsageError, "missing-option"):
         write_report([], tmp_path / "a.html")
 
 
