@@ -24,7 +24,7 @@ from capbench.features.writing import partial_path
 __all__ = ["EXPORTS", "Verified", "describe", "export_store", "merge_stores", "verify_store"]
 
 
-_MOST_PROBLEMS = 20
+_MAX_PROBLEMS = 20
 Progress = Callable[[int], None]
 
 
@@ -85,7 +85,7 @@ def verify_store(store: FeatureStore, progress: Progress | None = None) -> Verif
             regions += len(regions_of_image)
         except FeatureError as error:
             bad += 1
-            if bad <= _MOST_PROBLEMS:
+            if bad <= _MAX_PROBLEMS:
                 problems.append(error.message)
         if progress:
             progress(1)

@@ -105,7 +105,6 @@ class RegionFeatures:
             return "wrong-type", f"features are {features.dtype}, not float32 or float16"
         if 0 in features.shape:
             return "missing-value", f"there are no regions or no feature columns (shape {features.shape})"
-            return f"has no regions or no feature columns (shape {features.shape})"
         if not np.isfinite(features).all():
             row = int(np.flatnonzero(~np.isfinite(features).all(axis=1))[0])
             return "not-a-number", f"region {row} has a feature that is NaN or infinite"

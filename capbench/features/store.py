@@ -33,7 +33,7 @@ MAX_IMAGE_BYTES = 1_000_000_000
 """Maximum size of one image's regions, which bounds the memory of one read."""
 
 _MAX_CHUNK_BYTES = 64_000_000  # capbench writes 64 kB
-_MOST_COMPRESSION = 1100  # the maximum of deflate is 1,032 : 1
+_MAX_COMPRESSION = 1100  # the maximum of deflate is 1,032 : 1
 
 _INDEX = ("image_ids", "image_sizes", "offsets", "checksums")
 _PROBABILITIES = "class_probabilities"
@@ -187,7 +187,7 @@ def _dataset(file: h5py.File, name: str, path: Path) -> h5py.Dataset:
     nbytes, stored = dataset.size * dataset.dtype.itemsize, dataset.id.get_storage_size()
     if compressed:  # every read of an image decompresses its whole chunk
         chunk = int(np.prod(dataset.chunks, dtype=object)) * dataset.dtype.itemsize
-        whole = chunk <= _MAX_CHUNK_BYTES and stored * _MOST_COMPRESSION >= nbytes
+        whole = chunk <= _MAX_CHUNK_BYTES and stored * _MAX_COMPRESSION >= nbytes
     else:
         whole = stored >= nbytes
     if not whole:

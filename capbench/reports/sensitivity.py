@@ -206,7 +206,7 @@ def blocks(sensitivity: SensitivityResult, data: Sensitivity, columns: int = _PA
     kinds = {info.id: info.kind for info in sensitivity.result.protocols}
     titles = {name: title for name, title in sensitivity.result.columns.items() if name in data.protocols[0].values}
     for items, group in groupby(data.protocols, key=lambda ranking: ranking.items):
-        for number, beside in enumerate(_parts(list(group), columns)):
+        for number, rankings in enumerate(_parts(list(group), columns)):
             rows = tuple(
                 (
                     title,
@@ -214,19 +214,19 @@ def blocks(sensitivity: SensitivityResult, data: Sensitivity, columns: int = _PA
                         _entry(
                             ranking, name, kinds[ranking.id] == "accuracy", sensitivity.result.comparison(ranking.id)
                         )
-                        for ranking in beside
+                        for ranking in rankings
                     ),
                 )
                 for name, title in titles.items()
             )
-            papers = [f"{p.id} is the protocol of {', '.join(p.used_by)}" for p in beside if p.used_by]
+            papers = [f"{p.id} is the protocol of {', '.join(p.used_by)}" for p in rankings if p.used_by]
             more = " (continued)" if number else ""
             made.append(
                 Block(
                     f"{data.title}, {items}{more}",
-                    tuple(_head(ranking, ranking.id == data.default) for ranking in beside),
+                    tuple(_head(ranking, ranking.id == data.default) for ranking in rankings),
                     rows,
-                    tuple("–" if ranking.tau is None else f"{ranking.tau:.2f}" for ranking in beside),
+                    tuple("–" if ranking.tau is None else f"{ranking.tau:.2f}" for ranking in rankings),
                     tuple(papers),
                 )
             )

@@ -211,7 +211,7 @@ def test_batches_are_padded_right_and_below() -> None:
     assert batch[1, :, 9:].max() == 0
     thin = Prepared(np.ones((3, 1, 20), np.float32), 1, 20, 1.0, 1.0, 1.0)
     assert pad_batch([thin]).shape == (1, 3, 1, 20)
-    assert pad_batch([thin], least=8).shape == (1, 3, 8, 20)
+    assert pad_batch([thin], minimum=8).shape == (1, 3, 8, 20)
 
 
 def test_preparing_pictures_in_workers_loads_no_pytorch() -> None:

@@ -1,4 +1,4 @@
-"""What a store must not be: HDF5 can say more than a store needs."""
+"""Files that are not valid stores: links, external data, oversized data sets, wrong types."""
 
 from __future__ import annotations
 

@@ -54,16 +54,16 @@ class Numbers(Kind):
 
     Attributes:
         count: the required number of values; 0 for one or more.
-        most: the maximum value; the minimum is 0.
+        maximum: the maximum value; the minimum is 0.
     """
 
     count: int = 0
-    most: float = math.inf
+    maximum: float = math.inf
 
     def describe(self) -> str:
         """A description for messages."""
         how_many = f"{self.count} numbers" if self.count else "numbers"
-        limits = f"from 0 to {self.most:g}" if self.most < math.inf else "from 0"
+        limits = f"from 0 to {self.maximum:g}" if self.maximum < math.inf else "from 0"
         return f"{how_many} {limits} with commas between them"
 
     def example(self) -> str:
@@ -83,7 +83,7 @@ class Numbers(Kind):
             raise ValueError from error
         if not numbers or (self.count and len(numbers) != self.count):
             raise ValueError
-        if not all(math.isfinite(number) and 0 <= number <= self.most for number in numbers):
+        if not all(math.isfinite(number) and 0 <= number <= self.maximum for number in numbers):
             raise ValueError
         return numbers
 

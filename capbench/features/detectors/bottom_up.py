@@ -275,7 +275,7 @@ class HFOptions(BottomUpOptions):
     longer: int = option(1333, Count(1), "maximum pixels of its longer side")
     min_boxes: int = option(36, Count(1), "minimum number of regions per image")
     max_boxes: int = option(36, Count(1), "maximum number of regions per image")
-    nms: tuple[float, ...] = option((0.5, 0.6, 0.7), Numbers(most=1), "maximum IoU of regions, tried in turn")
+    nms: tuple[float, ...] = option((0.5, 0.6, 0.7), Numbers(maximum=1), "maximum IoU of regions, tried in turn")
     rpn_min_size: float = option(0.0, Number(0), "minimum side of a proposal in the network's pixels")
     delta_weights: tuple[float, ...] = option((10.0, 10.0, 5.0, 5.0), Numbers(4), "divisors of box deltas")
 
@@ -347,7 +347,7 @@ class _BottomUp(Network):
         if not prepared:
             return []
         with forward_pass(self.device, self.precision):
-            batch = torch.from_numpy(pad_batch(prepared, least=self.network.least)).to(self.device)
+            batch = torch.from_numpy(pad_batch(prepared, minimum=self.network.min_side)).to(self.device)
             res4 = self.network.features(batch)
             logits, deltas = self.network.propose(res4)
             records = []

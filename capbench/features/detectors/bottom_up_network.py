@@ -235,7 +235,7 @@ class BottomUp(nn.Module):
         super().__init__()
         self.config = config
         # Caffe's pooling requires two rows, which the first convolution computes from three pixels.
-        self.least = 3 if config.caffe_pool else 1
+        self.min_side = 3 if config.caffe_pool else 1
         self.backbone = _Backbone(config)
         self.proposal_generator = _Proposals(config)
         self.roi_heads = _Regions(config)

@@ -271,16 +271,16 @@ class SamplePreparation:
         return Prepared(chw, height, width, width / chw.shape[2], height / chw.shape[1], scale)
 
 
-def pad_batch(prepared: Sequence[Prepared], multiple: int = 1, least: int = 1) -> Floats:
+def pad_batch(prepared: Sequence[Prepared], multiple: int = 1, minimum: int = 1) -> Floats:
     """Stack images of several sizes: float32 (n, 3, h, w), padded with zeros; a single image that fits is not copied.
 
     Args:
         prepared: at least one image.
         multiple: sides of the result are multiples of this.
-        least: minimum number of pixels per side: thinner images vanish in a network's first layers.
+        minimum: minimum number of pixels per side: thinner images vanish in a network's first layers.
     """
-    height = max(least, *(p.pixels.shape[1] for p in prepared))
-    width = max(least, *(p.pixels.shape[2] for p in prepared))
+    height = max(minimum, *(p.pixels.shape[1] for p in prepared))
+    width = max(minimum, *(p.pixels.shape[2] for p in prepared))
     height, width = (math.ceil(side / multiple) * multiple for side in (height, width))
     if len(prepared) == 1 and prepared[0].pixels.shape[1:] == (height, width):
         return prepared[0].pixels[None]

@@ -149,7 +149,7 @@ class SampleOptions(NetworkOptions):
 
     min_boxes: int = option(12, Count(1), "minimum number of regions per image")
     max_boxes: int = option(12, Count(1), "maximum number of regions per image")
-    nms: tuple[float, ...] = option((0.5, 0.6, 0.7), Numbers(most=1), "maximum IoU of regions, tried in turn")
+    nms: tuple[float, ...] = option((0.5, 0.6, 0.7), Numbers(maximum=1), "maximum IoU of regions, tried in turn")
     proposals: int = option(60, Count(1), "boxes of the first stage")
 
 

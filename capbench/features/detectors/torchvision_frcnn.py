@@ -47,7 +47,7 @@ class TorchvisionOptions(NetworkOptions):
     longer: int = option(1333, Count(1), "maximum pixels of its longer side")
     min_boxes: int = option(36, Count(1), "minimum number of regions per image")
     max_boxes: int = option(36, Count(1), "maximum number of regions per image")
-    nms: tuple[float, ...] = option((0.5, 0.6, 0.7), Numbers(most=1), "maximum IoU of regions, tried in turn")
+    nms: tuple[float, ...] = option((0.5, 0.6, 0.7), Numbers(maximum=1), "maximum IoU of regions, tried in turn")
 
 
 class TorchvisionFRCNN(Network):

@@ -384,7 +384,7 @@ def data_uri(pixels: Pixels, *, photograph: bool = False) -> str:
 
 # Bars, matchings, matrices and charts.
 
-MOST_BARS = 10
+MAX_BARS = 10
 _CHART = 370
 _LEFT = 40
 _PLOT = 185
@@ -394,17 +394,17 @@ _STEP = 20
 def draw_bars(bars: Bars) -> Drawing:
     """The first ten bars, each with its number and note."""
     left, wide = 96, 108
-    most = max(1.0, *(bar.value for bar in bars.bars[:MOST_BARS])) if bars.bars else 1.0
+    most = max(1.0, *(bar.value for bar in bars.bars[:MAX_BARS])) if bars.bars else 1.0
     body = []
-    for i, bar in enumerate(bars.bars[:MOST_BARS]):
+    for i, bar in enumerate(bars.bars[:MAX_BARS]):
         y, length = 4 + _STEP * i, wide * max(bar.value, 0.0) / most
         body.append(text_at(left - 6, y + 12, fit(bar.name, left - 8), anchor="end"))
         body.append(rect(left, y, length, 15, f"f-{bars.tone}", bar.name))
         note = f" ({bar.note})" if bar.note else ""
         body.append(text_at(left + length + 5, y + 12, f"{bar.value:.3f}{note}", "small"))
-    height = 8 + _STEP * min(MOST_BARS, len(bars.bars))
-    if len(bars.bars) > MOST_BARS:
-        body.append(text_at(left, height + 10, f"and {len(bars.bars) - MOST_BARS} more", "small"))
+    height = 8 + _STEP * min(MAX_BARS, len(bars.bars))
+    if len(bars.bars) > MAX_BARS:
+        body.append(text_at(left, height + 10, f"and {len(bars.bars) - MAX_BARS} more", "small"))
         height += 18
     if bars.unit:
         body.append(text_at(2, height + 10, fit(bars.unit, 281, 11), "small"))

@@ -400,7 +400,7 @@ def _panel(panel: Panel) -> Iterator[str]:
 
 WIDTH = 1240
 """Default width of a sheet in CSS pixels; a PNG has 1.5 times as many."""
-LEAST_WIDTH = 420
+MIN_WIDTH = 420
 """Minimum width of a sheet: the widest drawing with its margins."""
 POINTS = 9.0
 """Font size of most texts of a sheet at 1/96 inch per CSS pixel."""
@@ -590,7 +590,7 @@ def draw(
         laid, pixels = sheet(composition), None
     else:
         pixels = (size[0] * _INCH, size[1] * _INCH)
-        wanted = max(pixels[0] / scale, LEAST_WIDTH)
+        wanted = max(pixels[0] / scale, MIN_WIDTH)
         largest, laid = _largest(composition, (wanted,) if font_size else _WIDTHS, pixels)
         if font_size and largest < 0.99 * scale:  # this font size does not fit: use the largest that does
             largest, laid = _largest(composition, (wanted, *_WIDTHS), pixels)

@@ -27,12 +27,12 @@ from capbench.studies.judged import ProgressFactory, no_progress
 from capbench.studies.results import StudyResult
 
 __all__ = [
-    "MOST_EXPLANATIONS",
-    "MOST_EXPLANATION_BYTES",
-    "MOST_ITEMS",
-    "MOST_PICTURES",
-    "MOST_REFERENCES",
-    "MOST_THUMBNAIL_BYTES",
+    "MAX_EXPLANATIONS",
+    "MAX_EXPLANATION_BYTES",
+    "MAX_ITEMS",
+    "MAX_PICTURES",
+    "MAX_REFERENCES",
+    "MAX_THUMBNAIL_BYTES",
     "USUAL_NUMBER",
     "Explained",
     "dialog",
@@ -46,15 +46,15 @@ __all__ = [
 
 # Thumbnails of the captions that are listed first.
 
-MOST_PICTURES = 200
+MAX_PICTURES = 200
 """Maximum number of pictures in a page."""
-MOST_THUMBNAIL_BYTES = 10_000
+MAX_THUMBNAIL_BYTES = 10_000
 """Maximum size of a thumbnail's file."""
 _SIDES = (224, 192, 160, 128, 96, 64)  # pixels of the longer side; the first that fits is used
 _QUALITIES = (80, 65, 50)
 
 
-def images_listed_first(tables: Sequence[ItemScores], number: int = MOST_PICTURES) -> list[str]:
+def images_listed_first(tables: Sequence[ItemScores], number: int = MAX_PICTURES) -> list[str]:
     """The images of the captions with the largest disagreements, from the metrics' lists in turn.
 
     Args:
@@ -112,16 +112,16 @@ def _small(path: Path) -> bytes:
             stream = io.BytesIO()
             small.save(stream, "JPEG", quality=quality, optimize=True)
             data = stream.getvalue()
-            if len(data) <= MOST_THUMBNAIL_BYTES:
+            if len(data) <= MAX_THUMBNAIL_BYTES:
                 return data
     return data
 
 
 # Explanations in a report: complete HTML files, packed into the page, which a link opens.
 
-MOST_EXPLANATIONS = 200
+MAX_EXPLANATIONS = 200
 """Maximum number of explanations in a page."""
-MOST_EXPLANATION_BYTES = 6_000_000
+MAX_EXPLANATION_BYTES = 6_000_000
 """Maximum size of all explanations together."""
 USUAL_NUMBER = 5
 """Default number of explained captions of each row in each list."""
@@ -183,7 +183,7 @@ def explained(
         images.setdefault(_dataset(table), {})[table.images[one.point]] = None
     paths = {dataset: pictures(dataset, of) for dataset, of in images.items()} if pictures is not None else {}
     pages = _Pages(made)
-    with progress("explanations", min(len(chosen), MOST_EXPLANATIONS)) as step:
+    with progress("explanations", min(len(chosen), MAX_EXPLANATIONS)) as step:
         for one in chosen:
             explainer, table = known[one.explainer], tables[one.table]
             number_of_page = pages.page(explainer, table, one, paths.get(_dataset(table), {}))
@@ -222,7 +222,7 @@ class _Pages:
 
     def _new(self, explainer: Explainer, table: ItemScores, point: int, paths: Mapping[str, Path]) -> int | None:
         made = self._made
-        if len(made.pages) >= MOST_EXPLANATIONS or self._bytes >= MOST_EXPLANATION_BYTES:
+        if len(made.pages) >= MAX_EXPLANATIONS or self._bytes >= MAX_EXPLANATION_BYTES:
             made.left_out += 1
             return None
         explanation, problem = explain_captions(explainer, table, point, paths)
@@ -230,7 +230,7 @@ class _Pages:
             made.problems.append(problem)
             return None
         packed = _packed(_html(explanation, paths.get(explanation.image)))
-        if self._bytes + len(packed) > MOST_EXPLANATION_BYTES:
+        if self._bytes + len(packed) > MAX_EXPLANATION_BYTES:
             made.left_out += 1
             return None
         self._bytes += len(packed)
@@ -264,9 +264,9 @@ def dialog() -> Html:
     return tag("dialog", bar, frame, id="why", aria_labelledby="why-title")
 
 
-MOST_ITEMS = 24_000
+MAX_ITEMS = 24_000
 """Maximum number of captions in a page; each list has an equal share."""
-MOST_REFERENCES = 5
+MAX_REFERENCES = 5
 """Maximum number of references of a caption in the page."""
 
 
@@ -284,7 +284,7 @@ def panels(sources: Sequence[ReportSource], why: Explained | None = None) -> lis
         for place, table in enumerate(source.items)
         if len(table) and table.scores
     ]
-    most = max(MOST_ITEMS // max(len(tables), 1), 1)
+    most = max(MAX_ITEMS // max(len(tables), 1), 1)
     several = len(sources) > 1
     listed = []
     for study, result, place, table in tables:
@@ -330,7 +330,7 @@ def _panel(
         "caption": [table.captions[place] for place in chosen],
         "other": [table.others[place] for place in chosen] if table.others else [],
         "refs": [lists.setdefault(table.references[place], len(lists)) for place in chosen],
-        "refLists": [table.reference_lists[place][:MOST_REFERENCES] for place in lists],
+        "refLists": [table.reference_lists[place][:MAX_REFERENCES] for place in lists],
         "refCounts": [len(table.reference_lists[place]) for place in lists],
         "group": [table.groups[place] for place in chosen],
         "system": [table.systems[place] for place in chosen],

@@ -32,7 +32,7 @@ pytestmark = [
 
 @dataclass
 class Opened:
-    """A page with everything that it said and asked for."""
+    """A page with its messages and requests."""
 
     page: Page
     complaints: list[str] = field(default_factory=list)
@@ -109,7 +109,7 @@ def texts(page: Page, selector: str) -> list[str]:
 
 
 def soon(page: Page, read: Callable[[], object], expected: object, *, seconds: float = 30) -> None:
-    """What the page shows is what is expected, or comes to be: a table is sorted after the click that asks for it."""
+    """Wait until the page shows the expected value: a table is sorted some time after the click."""
     deadline = time.monotonic() + seconds
     while (shown := read()) != expected and time.monotonic() < deadline:
         page.wait_for_timeout(20)
@@ -224,7 +224,7 @@ def test_captions_are_listed_by_distance_and_searched(opened: Open) -> None:
     page.locator("#items_wrapper input[type=search]").fill('"number 7 of"')
     soon(page, page.locator("#items tbody tr").count, 1)
     page.locator("#items_wrapper input[type=search]").fill("& < nothing like it >")
-    soon(page, lambda: "Nothing fits" in page.locator("#items tbody").inner_text(), True)
+    soon(page, lambda: "No matches" in page.locator("#items tbody").inner_text(), True)
 
 
 def test_two_metrics_stand_side_by_side(opened: Open) -> None:

@@ -83,12 +83,12 @@ def test_studies_with_the_same_captions_share_a_page() -> None:
 
 def test_there_are_no_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     source = with_overlap(make_source(120))
-    monkeypatch.setattr(items, "MOST_EXPLANATIONS", 3)
+    monkeypatch.setattr(items, "MAX_EXPLANATIONS", 3)
     page = report_page([source], explanations=10)
     assert len(unpacked(page)) == 3
     assert "For 7 more there was no room" in page
     size = len(data_of(page)["explanations"][0])
-    monkeypatch.setattr(items, "MOST_EXPLANATION_BYTES", size + 10)
+    monkeypatch.setattr(items, "MAX_EXPLANATION_BYTES", size + 10)
     assert len(unpacked(report_page([source], explanations=10))) == 1
 
 
