@@ -268,7 +268,7 @@ def test_changes_of_rank_are_tested_with_the_settings_of_the_flags(
     ran = capbench(*study, "--all-protocols", *flags, "--unit", "item", "--out", tmp_path)
     assert ran.code == 0, ran.err
     assert "permutation test (PERM-BOTH) over items, 200 permutations, seed 4; Benjamini and Hochberg's" in ran.out
-    assert "pairs × protocols in another order than under *" in ran.out
+    assert "pairs × protocols with another order than under *" in ran.out
     found = json.loads((tmp_path / "all-protocols.json").read_text(encoding="utf-8"))
     (data,) = found["datasets"]
     assert [test["protocol"] for test in found["result"]["comparisons"]] == [p["id"] for p in data["protocols"]]

@@ -115,8 +115,8 @@ def test_rows_that_share_a_model_are_told_apart_by_a_remark(result: StudyResult)
     for metrics, shared in ((["bleu"], False), (["bleu", "cider"], True)):
         signed = result.signatures["toy/all"] | {name: f"{name}{model}" for name in metrics}
         notes = tables(result.model_copy(update={"signatures": {"toy/all": signed}}))[0].notes
-        (note,) = [note for note in notes if "by the model scan-0123" in note]
-        assert ("these rows share it: --model LABEL=FILE gives one a model of its own" in note) == shared
+        (note,) = [note for note in notes if "model scan-0123" in note]
+        assert ("--model LABEL=FILE" in note) == shared
 
 
 def test_accuracies_are_percent_with_groups_and_mean(result: StudyResult) -> None:
@@ -243,9 +243,9 @@ def test_marks_stand_at_the_best_and_at_what_is_not_significantly_worse(tested: 
     assert [row.entries[0].marked for row in second.rows] == ["54.20", "60.00", ""]  # no tests in that group
     (note,) = [note for note in first.notes if note.startswith("†")]
     assert "permutation test (PERM-BOTH) over images, 2,638 permutations (1,000 are too few for 1 pair), seed 3" in note
-    assert "Holm's correction over 1 pair a column, α = 0.05" in note
+    assert "Holm's correction over 1 pair per column, α = 0.05" in note
     (note,) = [note for note in second.notes if note.startswith("†")]
-    assert "McNemar's test, which takes data points as independent" in note
+    assert "McNemar's test" in note
     assert first.ranks == ("Toy τ-c: 1 CIDER, BLEU",)
     assert second.ranks == ("Pairs mean: 1 CIDER; 2 BLEU",)
 
@@ -257,7 +257,7 @@ def test_intervals_are_shown_with_how_they_were_made(tested: StudyResult) -> Non
     note = "[low, high]: 90 % bootstrap intervals (BCa) over images, 2,000 resamples, seed 3"
     assert note in first.notes
     assert note in second.notes
-    assert any("36 ratings of 12 items, 12 images are resampled" in line for line in first.notes)
+    assert any("36 ratings of 12 items, 12 images resampled" in line for line in first.notes)
 
 
 def test_the_human_ceiling_is_a_row_of_its_own_and_never_the_best(tested: StudyResult) -> None:

@@ -321,7 +321,7 @@ def test_pairs_are_listed_by_how_far_a_metric_is_from_peoples_order(opened: Open
     row = page.locator("#items tbody tr").first
     soon(page, lambda: "better 25" in row.inner_text(), True)  # the difference of -2.6 is the lowest
     first = row.inner_text()
-    assert "rather than: worse 25" in first
+    assert "preferred to: worse 25" in first
     assert "7 to 1" in first
     listed = page.locator("#items tbody")
     page.select_option("#items-part", label="MM")
@@ -424,5 +424,5 @@ def test_without_scripts_the_tables_are_there(browser: Browser, pages: dict[str,
     page = browser.new_context(java_script_enabled=False).new_page()
     page.goto(pages["usual"].as_uri())
     assert page.locator("table.matrix tbody tr").count() == 4
-    assert "need scripts" in page.locator("noscript").inner_text()
+    assert "require scripts" in page.locator("noscript").inner_text()
     page.context.close()
