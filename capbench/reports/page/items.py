@@ -451,7 +451,7 @@ def _explanation_notes(why: Explained | None) -> list[str]:
     if why.pages:
         lines.append(
             f"{len(why.pages)} explanations of the captions listed first are linked as “why”."
-            + (f" {why.left_out} more exceeded the size limit." if why.left_out else "")
+            + (f" {why.left_out} more exceeded the limits of the page." if why.left_out else "")
         )
     lines += dict.fromkeys(
         f"Explanations of {explainer.label} require {explainer.waits}."

@@ -86,7 +86,7 @@ def test_there_are_no_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(items, "MAX_EXPLANATIONS", 3)
     page = report_page([source], explanations=10)
     assert len(unpacked(page)) == 3
-    assert "7 more exceeded the size limit" in page
+    assert "7 more exceeded the limits" in page
     size = len(data_of(page)["explanations"][0])
     monkeypatch.setattr(items, "MAX_EXPLANATION_BYTES", size + 10)
     assert len(unpacked(report_page([source], explanations=10))) == 1
