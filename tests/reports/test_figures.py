@@ -241,7 +241,7 @@ def test_a_forest_plot_orders_marks_and_prints(tmp_path: Path) -> None:
     low, high = axes.get_ylim()
     assert low > high  # the best on top
     assert "0.500  [0.460, 0.530]" in _texts(figure)
-    assert "one more person" in _texts(figure)
+    assert "one more human rater" in _texts(figure)
     assert "50.0  [46.0, 53.0]" in _texts(forest_figure(_compared(percent=True)))
 
 
@@ -379,7 +379,7 @@ def test_an_epoch_ends_where_it_was_evaluated_and_not_at_its_last_logged_loss(tm
 def test_a_log_that_is_being_written_is_read_up_to_its_last_whole_line(tmp_path: Path) -> None:
     log = read_log(_log(tmp_path, extra='{"kind": "step", "st'))
     assert log.cut
-    assert "the last line is unfinished" in _texts(training_log_figure(log))
+    assert "the last line is incomplete" in _texts(training_log_figure(log))
 
 
 @pytest.mark.parametrize(
