@@ -24,6 +24,7 @@ __all__ = [
     "HasCautions",
     "HasLayers",
     "HasSlowWork",
+    "HasWarnings",
     "IgnoresReferences",
     "NamesStatistics",
     "OffersByWeights",
@@ -36,6 +37,7 @@ __all__ = [
     "Sweeps",
     "explains_ensembles",
     "explains_errors",
+    "warnings_of",
 ]
 
 # What users of capbench see: curves over references, retrieval, explanations, layers, warnings.
@@ -190,16 +192,31 @@ class HasLayers(Protocol):
 
 
 @runtime_checkable
-class HasCautions(Protocol):
-    """A metric whose scores of some data sets need a warning: say, that it was fitted on these items."""
+class HasWarnings(Protocol):
+    """A metric whose scores of some data sets need a warning, for example that it was fitted on these items."""
 
-    def cautions(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
-        """Warnings about its scores of a data set, one line each.
+    def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
+        """Warnings about the scores of a data set, one line each.
 
         Args:
-            dataset: the data set's name, as :attr:`capbench.core.records.Judgements.dataset` has it.
+            dataset: name of the data set (:attr:`capbench.core.records.Judgements.dataset`).
             items: the scored items, repeats included.
         """
+
+
+@runtime_checkable
+class HasCautions(Protocol):
+    """The former name of :class:`HasWarnings`, for metrics written for earlier versions."""
+
+    def cautions(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
+        """See :meth:`HasWarnings.warnings`."""
+
+
+def warnings_of(metric: object, dataset: str, items: Sequence[Item]) -> tuple[str, ...]:
+    """Warnings about a metric's scores of a data set; empty for a metric without this ability."""
+    if isinstance(metric, HasWarnings):
+        return tuple(metric.warnings(dataset, items))
+    return tuple(metric.cautions(dataset, items)) if isinstance(metric, HasCautions) else ()
 
 
 # How scoring goes about its work.

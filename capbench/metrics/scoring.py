@@ -16,7 +16,7 @@ from capbench.core.progress import SlowWork
 from capbench.core.records import FloatArray, IntArray, Item, ScoreColumn, ScoreTable
 from capbench.core.workers import Spread
 from capbench.datasets.user.captions import user_items
-from capbench.metrics.abilities import HasCautions, HasSlowWork
+from capbench.metrics.abilities import HasSlowWork, warnings_of
 from capbench.metrics.base import CombinedMetric, Metric, Progress, Resources
 from capbench.metrics.requests import MetricRequest
 from capbench.metrics.score_cache import Extraction, item_name
@@ -117,7 +117,7 @@ def score_for_resampling(
     corpus: dict[ScoreColumn, float] = {}
     signatures: dict[str, str] = {}
     cached: dict[str, int] = {}
-    cautions: dict[str, tuple[str, ...]] = {}
+    warnings: dict[str, tuple[str, ...]] = {}
     kept: dict[str, CorpusStatistics] = {}
     places = _places_of_groups(items) if by_group else {}
     group_corpus: dict[str, dict[ScoreColumn, float]] = {group: {} for group in places}
@@ -143,11 +143,11 @@ def score_for_resampling(
                     group_corpus[group][ScoreColumn(request.label, column)] = value
             signatures[request.label] = metric.signature()
             cached[request.label] = int(known[index].sum())
-            if isinstance(metric, HasCautions) and (lines := tuple(metric.cautions(dataset, items))):
-                cautions[request.label] = lines
+            if lines := warnings_of(metric, dataset, items):
+                warnings[request.label] = lines
             if keep:
                 kept[request.label] = CorpusStatistics(metric, rows)
-    return ScoreTable(dataset, tuple(items), values, corpus, signatures, cached, group_corpus, cautions), kept
+    return ScoreTable(dataset, tuple(items), values, corpus, signatures, cached, group_corpus, warnings), kept
 
 
 def _distinct(items: Sequence[Item]) -> tuple[list[Item], IntArray]:

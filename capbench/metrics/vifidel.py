@@ -232,7 +232,7 @@ class Vifidel(Metric):
             facts["classes"] = named if named in KNOWN else sha256_file(Path(named).expanduser())[:16]
         return facts
 
-    def cautions(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
+    def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
         """How many captions get the largest distance for want of words or labels."""
         images = {item.image: self._label_bag(item.image) for item in items}
         captions = {item.candidate: self._caption_bag(item.candidate) for item in items}

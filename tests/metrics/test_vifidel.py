@@ -136,8 +136,8 @@ def test_what_the_release_calls_infinite_or_fails_on_has_a_value(vectors: Path) 
     assert columns["vifidel"].tolist() == list(captions.values())
     assert columns["vifidel-ref"].tolist() == list(captions.values())
     assert not np.signbit(columns["vifidel"][0])
-    cautions = metric.cautions("mine", items)
-    assert cautions == [
+    lines = metric.warnings("mine", items)
+    assert lines == [
         "2 of 4 images have no label with a word vector: distance 2",
         "2 of 4 captions have no word with a vector: distance 2",
     ]

@@ -474,7 +474,7 @@ class ClipMetric(ContrastiveMetric):
         keys = [_key(numbers) for numbers in self.clip.pieces([self._prefixed(text) for text in texts])]
         return self._texts.take(keys).astype(np.float64)
 
-    def cautions(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
+    def warnings(self, dataset: str, items: Sequence[Item]) -> Sequence[str]:
         """How many captions were too long and were cut."""
         sides = {
             "candidates": {item.candidate for item in items},

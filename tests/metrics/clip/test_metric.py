@@ -160,13 +160,13 @@ def test_long_captions_are_cut_and_counted_and_keep_their_end(world: Path) -> No
     assert list(pieces) == plain.pieces(text)
     assert len(pieces) == plain.CONTEXT
     assert pieces[-1] == plain.vocabulary()["<|endoftext|>"]
-    (line,) = metric.cautions("mine", ITEMS)
+    (line,) = metric.warnings("mine", ITEMS)
     counts = [
         sum(len(plain.pieces("A photo depicts " + text, 999)) > plain.CONTEXT for text in texts)
         for texts in ({i.candidate for i in ITEMS}, {t for i in ITEMS for t in i.references})
     ]
     assert line.startswith(f"{counts[0]} of 4 candidates and {counts[1]} of 7 references have more than 20 word pieces")
-    assert metric.cautions("mine", [Item("one", "on", ())]) == ()
+    assert metric.warnings("mine", [Item("one", "on", ())]) == ()
 
 
 def test_clipscore_needs_no_references_and_refclipscore_does(world: Path) -> None:
