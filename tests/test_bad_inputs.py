@@ -317,7 +317,7 @@ ARGUMENT_CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "class that does not exist": (("score", "-m", "json:Nothing"), ("json:Nothing", "cannot be imported")),
     "module that does not exist": (("score", "-m", "no_such_module:X"), ("no_such_module:X",)),
     "something that is no metric": (("score", "-m", "json:JSONDecoder"), ("json:JSONDecoder",)),
-    "metric that waits": (("score", "-m", "nneval"), ("nneval waits for",)),
+    "metric without its requirements": (("score", "-m", "nneval"), ("nneval requires",)),
 }
 
 

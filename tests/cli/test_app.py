@@ -44,7 +44,7 @@ def test_the_version_is_printed() -> None:
     ("arguments", "message"),
     [
         (["score", "--metric", "cidr"], "unknown metric 'cidr'. Did you mean 'cider'?"),
-        (["score", "--metric", "nneval"], "nneval waits for"),
+        (["score", "--metric", "nneval"], "nneval requires"),
         (["correlate", "no-such-study"], "there is no such study file"),
         (["correlate", "--data", "/nonexistent"], "does not exist or is no folder"),
         (["score", "--metric", "bleu", "--option", "bleu=4"], "none of the metrics has an option 'bleu'"),

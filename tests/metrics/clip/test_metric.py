@@ -349,7 +349,7 @@ def test_a_data_set_without_its_pictures_is_named_and_others_are_computed(
     )
     ran = capbench("correlate", "study.yaml")
     assert ran.code == 1, ran.err
-    assert "there are no pictures of 3 of 3 images: 'four', 'five', 'six'" in " ".join((ran.out + ran.err).split())
+    assert "3 of 3 images: 'four', 'five', 'six'" in " ".join((ran.out + ran.err).split())
     assert "w:2.5" in ran.out
 
 
