@@ -307,7 +307,7 @@ ARGUMENT_CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "draw that does not exist": (("score", "-m", "bleu", "--draw", "2"), ("--draw 2",)),
     "candidates without references": (
         ("score", "-m", "bleu", "--candidates", "x.json"),
-        ("bleu: references are needed", "--references FILE"),
+        ("bleu: references are required", "--references FILE"),
     ),
     "unknown ending": (("score", "-m", "bleu", "-o", "scores.xls"), ("scores.xls", ".csv")),
     "study and flags together": (("correlate", "demo", "-m", "bleu"), ("together",)),

@@ -250,7 +250,7 @@ def test_what_cannot_be_computed_is_warned_of_and_listed() -> None:
         (lambda: cb.compare("flickr8k-expert", ["cider", "bleu-1"], resamples=3), "compare.resamples=3"),
         (lambda: cb.score(["a"], [["b"]]), "no metric is named"),
         (lambda: cb.score(metrics="cider"), "there are no candidates"),
-        (lambda: cb.score(["a"], metrics="cider"), "cider: references are needed"),
+        (lambda: cb.score(["a"], metrics="cider"), "cider: references are required"),
         (lambda: cb.score(["a"], [["b"]], "cider", dataset="composite"), "together with dataset"),
         (lambda: cb.score(["a"], [["b"]], "cider", draw=2), "are for the captions of a data set"),
         (lambda: cb.score(["a", "b"], [["b"]], "cider"), "candidates: holds 2 candidates, but references"),

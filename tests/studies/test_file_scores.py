@@ -302,7 +302,7 @@ def test_scores_of_all_draws_are_all_told_as_taken(root: DataRoot, tmp_path: Pat
     result = run(root, "pascal-50s/random-5-refs/direct-strict", scores=scores)
     (note,) = [note for note in result.protocols[0].notes if "words.csv" in note]
     assert "by id in each of 5 draws" in note
-    assert "not taken" not in note
+    assert "not used" not in note
 
 
 def test_items_without_a_score_in_one_draw_are_left_out_of_all(root: DataRoot, tmp_path: Path) -> None:

@@ -240,7 +240,7 @@ def test_matrix_is_the_scores_of_every_pair(world: Path) -> None:
 
 
 class _Runs:
-    """What a pickle would run."""
+    """Code that a pickle would run."""
 
     def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
         return os.system, ("touch run-by-a-pickle",)

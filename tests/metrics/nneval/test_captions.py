@@ -1,4 +1,4 @@
-"""Which captions NNEval is trained on."""
+"""Training captions of NNEval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NNEval's network against a plain forward pass, and files that are no such network."""
+"""NNEval's network against a plain forward pass, and files of other networks."""
 
 from __future__ import annotations
 
