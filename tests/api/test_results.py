@@ -18,6 +18,7 @@ from capbench.core.errors import ProtocolError, StudyError, UsageError
 from capbench.datasets.flickr8k import Flickr8kExpert
 from capbench.studies.results import StudyResult
 from tests.conftest import Ran
+from tests.errors import raises
 from tests.studies.toys import Slow
 
 Capbench = Callable[..., Ran]
@@ -228,7 +229,7 @@ def test_what_cannot_be_computed_is_warned_of_and_listed() -> None:
     with pytest.raises(UsageError, match=r"no number of 'nneval' under flickr8k-expert.*an NNEval network"):
         result.value("nneval")
     assert "NNEval" in result._repr_html_()
-    with pytest.raises(cb.CapbenchError, match="nneval waits for"):
+    with raises(cb.CapbenchError, "missing-weights", value="nneval"):
         cb.compare("flickr8k-expert", ["bleu-1", "nneval"])
 
 

@@ -296,7 +296,7 @@ def test_a_column_called_all_is_not_taken_for_all_metrics(capbench: Capbench, sc
     assert {cell["column"] for cell in json.loads(ran.out)["cells"]} == {"scores.all", "words"}
     ran = capbench("correlate", "-d", "flickr8k-expert", "--scores", f"all={scores}")
     assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert (ran.failure.code, ran.failure.value) == ("duplicate", "all")
+    assert "'all'" in ran.err
 
 
 @pytest.mark.parametrize("text", ["my name=s.csv", "=s.csv", "x="])
