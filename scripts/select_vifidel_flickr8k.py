@@ -54,7 +54,7 @@ def select(asked: argparse.Namespace) -> dict[str, dict[str, Any]]:
             metric = requests[0].make(Resources())
             assert isinstance(metric, Vifidel)
             rows: dict[str, Any] = {
-                "labels an image": sum(len(metric.kept_labels(image)) for image in images) / len(images)
+                "labels an image": sum(len(metric.used_labels(image)) for image in images) / len(images)
             }
             made = score(items, requests, dataset="flickr8k-dev")
             contested = score(contest, requests, dataset="flickr8k-dev-contest")
