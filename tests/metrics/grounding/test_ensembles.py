@@ -22,7 +22,6 @@ from capbench.metrics.scoring import score
 from capbench.metrics.tiger.metric import Tiger
 from capbench.text.vocabulary import Vocabulary
 from capbench.weights.ensembles import write_ensemble
-from tests.errors import raises
 from tests.metrics.grounding.models import DIMENSION, FINGERPRINT, make_items, write_features
 
 ITEMS = make_items(30, 5)
@@ -239,5 +238,6 @@ def test_what_needs_one_network_refuses_an_ensemble(folder: Folder) -> None:
         lambda: fit_covariance(source, CAPTIONS, Attention(), corpus="invented"),
         lambda: load_scan(folder.both),
     ):
-        with raises(ModelError, "unsupported", path=folder.both, value=2):
+        with pytest.raises(ModelError, match="is an ensemble of 2 networks") as caught:
             attempt()
+        assert caught.value.path == str(folder.both)
