@@ -1,4 +1,4 @@
-"""TIGEr and REO under ensembles: means over networks, computed here by hand, and what is refused."""
+"""TIGEr and REO under ensembles: means over networks, computed here by hand, and what is rejected."""
 
 from __future__ import annotations
 
