@@ -161,7 +161,7 @@ def test_what_cannot_be_joined_is_one_line(
     out = tmp_path / "out.x"
     strange = network(tmp_path / "strange.safetensors", 1, trained_on="0123456789abcdef")
     for given, message in (
-        ([models[0]], "needs two "),
+        ([models[0]], " two "),
         ([models[0], strange], f"{strange}: was trained on"),
         ([models[0], tmp_path / "gone.safetensors"], "gone.safetensors: there is no such grounding model"),
     ):
