@@ -54,7 +54,7 @@ def test_a_combination_is_that_of_capbench_combine(tmp_path: Path) -> None:
     }
     go(tmp_path, {"expert": step, "results": {"results": "all.json", "parts": {"": "expert"}}})
     found = read_json(tmp_path / "all.json")
-    assert list(found) == ["expert/ridge", "expert/ridge on composite"]
+    assert [key for key in found if "/" in key] == ["expert/ridge", "expert/ridge on composite"]
     ours = capbench.combine("flickr8k-expert", ["bleu-1", "meteor"], learner="ridge", resamples=100, data="sample")
     expected = json.loads(json.dumps(ours.to_dict()))
     assert found["expert/ridge"]["parts"] == expected["parts"]
